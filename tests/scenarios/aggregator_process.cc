@@ -39,13 +39,12 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
 
 void AggregatorProcess::OnFrame(aggregator::SessionId session, const PushFrame& frame) {
   frame_ = &frame;
-  Step(aggregator::FrameReceived{session, frame.kind, frame.lane, frame.round, frame.ballot,
-                                 frame.ranges, frame.bytes, DigestsOf(frame)});
+  Step(shell_.EventOf(session, frame));
 }
 
 void AggregatorProcess::OnValue(aggregator::SessionId session, const ValueFrame& frame) {
   value_frame_ = &frame;
-  Step(aggregator::ValueReceived{session, frame.key, frame.first, frame.count, frame.bytes});
+  Step(shell_.EventOf(session, frame));
 }
 
 void AggregatorProcess::Require(const absl::Status& status) {
@@ -54,57 +53,56 @@ void AggregatorProcess::Require(const absl::Status& status) {
 
 void AggregatorProcess::CarryOut(const aggregator::Action& action) {
   Network& network = world_.network();
-  std::visit(Overloaded{
-                 [&](const aggregator::Send& send) { Send({send.session}, send.message); },
-                 [&](const aggregator::SendAll& send) { Send(send.sessions, send.message); },
-                 [&](const aggregator::EndSession& end) {
-                   Link* link = network.FindSession(end.session);
-                   if (link == nullptr || !link->aggregator_open) return;
-                   // What was said before is still heard; frames are of no use to who is told to
-                   // go.
-                   for (Stream& stream : link->streams) stream.down.clear();
-                   network.SendDown(*link, Ended{end.error});
-                   network.CloseByAggregator(*link);
-                 },
-                 [&](const aggregator::KeepChunks& keep) { Require(shell_.Do(keep, frame_)); },
-                 [&](const aggregator::Reduce& reduce) {
-                   const absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
-                   Require(reduction.status());
-                   if (reduction.ok()) follow_ups_.push_back(shell_.Finish(*reduction));
-                 },
-                 [&](const aggregator::Publish& publish) {
-                   SendFrame(publish.sessions, shell_.ResultOf(publish, publish.ranges));
-                 },
-                 [&](const aggregator::RelayResult& relay) {
-                   SendFrame(relay.sessions, shell_.ResultOf(relay, frame_));
-                 },
-                 [&](const aggregator::RelayValue& relay) {
-                   Require(shell_.Do(relay, value_frame_));
-                   SendFrame(relay.sessions, absl::StatusOr<ValueFrame>(*value_frame_));
-                 },
-                 [&](const aggregator::SendValue& send) {
-                   SendFrame({send.session}, shell_.ValueOf(send));
-                 },
-                 // The network of a scenario has its own delivery.
-                 [](const aggregator::ResultsTaken&) {},
-                 [](const aggregator::AcceptStream&) {},
-                 [](const aggregator::CloseStream&) {},
-                 [](const aggregator::SendFrame&) {},
-                 [](const aggregator::ForgetFrames&) {},
-                 [&](const aggregator::SaveState& save) { Save(save); },
-                 [&](const aggregator::Note& note) {
-                   std::string about = aggregator::NoteKindName(note.kind);
-                   if (!note.lane.empty()) absl::StrAppend(&about, " ", note.lane, "/", note.round);
-                   if (!note.worker.empty()) absl::StrAppend(&about, " ", note.worker);
-                   world_.Say(Detail::kDecisions,
-                              absl::StrCat("  ", name_, ": ", about, ": ", note.text));
-                 },
-                 [&](const aggregator::Drained&) {
-                   world_.Say(Detail::kDecisions, absl::StrCat("  ", name_, ": drained"));
-                 },
-                 [&](const auto& other) { Require(shell_.Do(other)); },
-             },
-             action);
+  const auto send_frame = [&](aggregator::StreamId stream, const Shell::Frame& frame) {
+    network.SendFrameDown(*network.FindStream(stream), frame);
+  };
+  std::visit(
+      Overloaded{
+          [&](const aggregator::Send& send) { Send({send.session}, send.message); },
+          [&](const aggregator::SendAll& send) { Send(send.sessions, send.message); },
+          [&](const aggregator::EndSession& end) {
+            Link* link = network.FindSession(end.session);
+            if (link == nullptr || !link->aggregator_open) return;
+            // What was said before is still heard.
+            network.SendDown(*link, Ended{end.error});
+            network.CloseByAggregator(*link);
+          },
+          [&](const aggregator::KeepChunks& keep) { Require(shell_.Do(keep, frame_)); },
+          [&](const aggregator::Reduce& reduce) {
+            const absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
+            Require(reduction.status());
+            if (reduction.ok()) follow_ups_.push_back(shell_.Finish(*reduction));
+          },
+          [&](const aggregator::Publish& publish) { Require(shell_.Do(publish, send_frame)); },
+          [&](const aggregator::RelayResult& relay) {
+            Require(shell_.Do(relay, frame_, send_frame));
+          },
+          [&](const aggregator::RelayValue& relay) {
+            Require(shell_.Do(relay, value_frame_, send_frame));
+          },
+          [&](const aggregator::SendValue& send) { Require(shell_.Do(send, send_frame)); },
+          [&](const aggregator::SendFrame& send) { Require(shell_.Do(send, send_frame)); },
+          [](const aggregator::ResultsTaken&) {},
+          [&](const aggregator::AcceptStream& accept) {
+            network.FindStream(accept.stream)->open = true;
+          },
+          // What the worker has sent on it may still be on its way.
+          [&](const aggregator::CloseStream& close) {
+            if (Stream* stream = network.FindStream(close.stream)) stream->down.clear();
+          },
+          [&](const aggregator::SaveState& save) { Save(save); },
+          [&](const aggregator::Note& note) {
+            std::string about = aggregator::NoteKindName(note.kind);
+            if (!note.lane.empty()) absl::StrAppend(&about, " ", note.lane, "/", note.round);
+            if (!note.worker.empty()) absl::StrAppend(&about, " ", note.worker);
+            world_.Say(Detail::kDecisions, absl::StrCat("  ", name_, ": ", about, ": ", note.text));
+          },
+          [&](const aggregator::Drained&) {
+            world_.Say(Detail::kDecisions, absl::StrCat("  ", name_, ": drained"));
+          },
+          [&](const auto& other) { Require(shell_.Do(other)); },
+      },
+      action);
 }
 
 void AggregatorProcess::Send(const std::vector<aggregator::SessionId>& sessions,
@@ -113,17 +111,6 @@ void AggregatorProcess::Send(const std::vector<aggregator::SessionId>& sessions,
   for (const aggregator::SessionId session : sessions) {
     if (Link* link = world_.network().FindSession(session)) {
       world_.network().SendDown(*link, message);
-    }
-  }
-}
-
-template <typename Frame>
-void AggregatorProcess::SendFrame(const std::vector<aggregator::SessionId>& sessions,
-                                  const absl::StatusOr<Frame>& frame) {
-  if (!frame.ok()) return Require(frame.status());
-  for (const aggregator::SessionId session : sessions) {
-    if (Link* link = world_.network().FindSession(session)) {
-      world_.network().SendFrameDown(*link, *frame);
     }
   }
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of an aggregator: a Coordinator, and the shell that holds what stands for bytes.
-// Reductions and writes of the state file are done as soon as they are asked for.
+// One life of an aggregator: the core, delivery included, and the shell that holds what stands for
+// bytes. Reductions and writes of the state file are done as soon as they are asked for.
 //
 // Thread contract: one world, one thread.
 
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "aggregator/core/coordinator.h"
+#include "absl/status/status.h"
+#include "aggregator/core/aggregator.h"
 #include "tests/scenarios/payload.h"
 
 namespace basin::scenarios {
@@ -30,7 +30,7 @@ class AggregatorProcess {
   void OnValue(aggregator::SessionId session, const ValueFrame& frame);
 
   const std::string& name() const { return name_; }
-  aggregator::Coordinator& core() { return core_; }
+  const aggregator::Aggregator& core() const { return core_; }
 
   bool alive = true;
   bool stopped = false;  // By SIGSTOP.
@@ -41,14 +41,11 @@ class AggregatorProcess {
   void CarryOut(const aggregator::Action& action);
   void Require(const absl::Status& status);
   void Send(const std::vector<aggregator::SessionId>& sessions, const ToWorker& message);
-  template <typename Frame>
-  void SendFrame(const std::vector<aggregator::SessionId>& sessions,
-                 const absl::StatusOr<Frame>& frame);
   void Save(const aggregator::SaveState& save);
 
   World& world_;
   const std::string name_;
-  aggregator::Coordinator core_;
+  aggregator::Aggregator core_;
   Shell shell_;
   const PushFrame* frame_ = nullptr;  // That the Step in progress was given.
   const ValueFrame* value_frame_ = nullptr;

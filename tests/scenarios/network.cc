@@ -38,6 +38,15 @@ Link* Network::FindToken(SessionToken token) {
   return nullptr;
 }
 
+Stream* Network::FindStream(aggregator::StreamId id) {
+  for (Link& link : links_) {
+    for (Stream& stream : link.streams) {
+      if (stream.id == id) return &stream;
+    }
+  }
+  return nullptr;
+}
+
 Link* Network::OpenLinkOf(const WorkerProcess* worker) {
   for (Link& link : links_) {
     if (link.worker == worker && link.worker_open) return &link;
@@ -58,31 +67,13 @@ void Network::SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, V
   std::visit([&](auto& f) { link.streams[stream].up.push_back(Number(std::move(f))); }, frame);
 }
 
-void Network::SendFrameDown(Link& link, std::variant<ResultFrame, ValueFrame> frame) {
-  if (!link.aggregator_open) return;
-  const uint32_t count = static_cast<uint32_t>(link.streams.size());
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t stream = (link.next_stream + i) % count;
-    if (!link.streams[stream].open) continue;
-    link.next_stream = stream + 1;
-    std::visit([&](auto& f) { link.streams[stream].down.push_back(Number(std::move(f))); }, frame);
-    return;
-  }
-  std::visit([&](auto& f) { link.waiting.push_back(Number(std::move(f))); }, frame);
+void Network::SendFrameDown(Stream& stream, std::variant<ResultFrame, ValueFrame> frame) {
+  std::visit([&](auto& f) { stream.down.push_back(Number(std::move(f))); }, frame);
 }
 
-void Network::OpenStream(Link& link, uint32_t stream) {
-  link.streams[stream].open = true;
-  for (Item& item : link.waiting) link.streams[stream].down.push_back(std::move(item));
-  link.waiting.clear();
-}
-
-void Network::LoseStream(Link& link, uint32_t stream) {
-  Stream lost = std::exchange(link.streams[stream], Stream{});
-  for (Item& item : lost.down) {
-    if (auto* frame = std::get_if<ResultFrame>(&item.what)) SendFrameDown(link, std::move(*frame));
-    if (auto* frame = std::get_if<ValueFrame>(&item.what)) SendFrameDown(link, std::move(*frame));
-  }
+Stream& Network::NewStream(Link& link, uint32_t stream) {
+  link.streams[stream] = Stream{++streams_, false, {}, {}};
+  return link.streams[stream];
 }
 
 void Network::ClearUp(Link& link) {
@@ -92,7 +83,6 @@ void Network::ClearUp(Link& link) {
 
 void Network::ClearDown(Link& link) {
   link.down.clear();
-  link.waiting.clear();
   for (Stream& stream : link.streams) stream.down.clear();
 }
 

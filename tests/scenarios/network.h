@@ -39,7 +39,8 @@ struct Item {
 using Pipe = std::deque<Item>;
 
 struct Stream {
-  bool open = false;
+  aggregator::StreamId id = 0;  // As the aggregator names it; 0 until the worker has dialed.
+  bool open = false;            // The aggregator has accepted it.
   Pipe up;
   Pipe down;
 };
@@ -54,8 +55,6 @@ struct Link {
   Pipe up;
   Pipe down;
   std::vector<Stream> streams;
-  std::deque<Item> waiting;  // Frames to the worker, while no stream is open.
-  uint32_t next_stream = 0;  // Where the next frame to the worker goes.
 };
 
 // A connection that a worker tries to open.
@@ -75,18 +74,17 @@ class Network {
 
   Link* FindSession(aggregator::SessionId session);
   Link* FindToken(SessionToken token);
+  Stream* FindStream(aggregator::StreamId id);
   // The session that this worker has open on its side; null when none.
   Link* OpenLinkOf(const WorkerProcess* worker);
 
   void SendUp(Link& link, ToAggregator message);
   void SendDown(Link& link, ToWorker message);
   void SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, ValueFrame> frame);
-  // To an open stream, in turn; waits when none is open.
-  void SendFrameDown(Link& link, std::variant<ResultFrame, ValueFrame> frame);
+  void SendFrameDown(Stream& stream, std::variant<ResultFrame, ValueFrame> frame);
 
-  void OpenStream(Link& link, uint32_t stream);
-  // What the worker had sent on it is lost; frames to the worker go out again on another.
-  void LoseStream(Link& link, uint32_t stream);
+  // The worker dials the stream: it has a name of its own, and nothing has passed on it.
+  Stream& NewStream(Link& link, uint32_t stream);
 
   // One side closes in good order: what it sent before still arrives, then the close.
   void CloseByWorker(Link& link);
@@ -110,6 +108,7 @@ class Network {
 
   uint64_t numbers_ = 0;
   uint64_t sessions_ = 0;
+  aggregator::StreamId streams_ = 0;
   std::list<Link> links_;
   std::list<Dial> dials_;
 };

@@ -63,6 +63,7 @@ void Disconnect(World& world, Arguments& arguments) {
       world.Disconnect(*worker, half_open);
     }
   }
+  world.Settle();
 }
 
 void Partition(World& world, Arguments& arguments) {

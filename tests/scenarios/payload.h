@@ -43,16 +43,6 @@ using PushFrame = shell::PushFrame<Element>;
 using ResultFrame = shell::ResultFrame<Element>;
 using shell::ValueFrame;
 
-// The digests of the chunks of a frame, as a receiver computes them.
-template <typename Frame>
-aggregator::ChunkDigests DigestsOf(const Frame& frame) {
-  aggregator::ChunkDigests digests;
-  shell::ForEachChunk(frame.ranges, [&](TensorIndex tensor, uint32_t chunk) {
-    digests.push_back(Elements::DigestOf(tensor, chunk, frame.At(tensor, chunk)));
-  });
-  return digests;
-}
-
 }  // namespace basin::scenarios
 
 #endif  // BASIN_TESTS_SCENARIOS_PAYLOAD_H_

@@ -59,7 +59,7 @@ void WorkerProcess::OnMessage(const ToWorker& message) {
 void WorkerProcess::OnFrame(const ResultFrame& frame) {
   frame_ = &frame;
   Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.ranges,
-                              DigestsOf(frame)});
+                              shell::DigestsOf(Elements(), frame)});
   frame_ = nullptr;
 }
 

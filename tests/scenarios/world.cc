@@ -108,19 +108,26 @@ void World::KillWorker(WorkerProcess& worker) {
 void World::Disconnect(WorkerProcess& worker, bool half_open) {
   Link* link = network_.OpenLinkOf(&worker);
   if (link == nullptr) return;
-  AggregatorProcess* aggregator = link->aggregator;
-  const bool tell = !half_open && aggregator->alive && link->aggregator_open;
-  const aggregator::SessionId session = link->session;
+  const bool tell = !half_open && link->aggregator->alive && link->aggregator_open;
   network_.Break(*link);
-  if (tell) aggregator->Step(aggregator::SessionLost{session, false});
+  if (tell) CloseSession(*link, false);
   worker.Step(client::SessionDown{"The connection broke."});
 }
 
 void World::LoseStream(WorkerProcess& worker, uint32_t stream) {
   Link* link = network_.OpenLinkOf(&worker);
   if (link == nullptr || stream >= link->streams.size()) return;
-  network_.LoseStream(*link, stream);
+  const Stream lost = std::exchange(link->streams[stream], Stream{});
+  if (link->aggregator_open) link->aggregator->Step(aggregator::StreamLost{lost.id});
   worker.Step(client::StreamDown{stream});
+}
+
+void World::CloseSession(Link& link, bool ended) {
+  AggregatorProcess& aggregator = *link.aggregator;
+  aggregator.Step(aggregator::SessionClosed{link.session});
+  for (const Stream& stream : link.streams) {
+    if (ended && stream.open) aggregator.Step(aggregator::StreamLost{stream.id});
+  }
 }
 
 // ---- delivery
@@ -234,7 +241,7 @@ void World::DeliverUp(Link& link, Item item, int) {
   } else if (link.aggregator_open) {
     say("closes");
     link.aggregator_open = false;
-    aggregator.Step(aggregator::SessionLost{link.session, true});
+    CloseSession(link, true);
   }
 }
 
@@ -261,7 +268,9 @@ void World::DeliverDown(Link& link, Item item, int) {
   }
 }
 
+// It takes longer to connect than to settle.
 void World::DeliverDial(const Dial& dial) {
+  Settle();
   WorkerProcess& worker = *dial.worker;
   AggregatorProcess* aggregator = FindAggregator(worker.target);
   if (aggregator == nullptr) {
@@ -282,13 +291,18 @@ void World::DeliverStreamDial(const Dial& dial) {
     dial.worker->Step(client::StreamDown{dial.stream});
     return;
   }
-  network_.OpenStream(*link, dial.stream);
-  dial.worker->Step(client::StreamUp{dial.stream});
+  const Stream& stream = network_.NewStream(*link, dial.stream);
+  link->aggregator->Step(aggregator::StreamOpened{stream.id, dial.token});
+  if (stream.open) {
+    dial.worker->Step(client::StreamUp{dial.stream});
+  } else {
+    dial.worker->Step(client::StreamDown{dial.stream});
+  }
 }
 
 void World::Stabilize(const Choice& choice) {
   for (int i = 0; i < kMostDeliveries; ++i) {
-    if (!DeliverOne(choice)) return;
+    if (!DeliverOne(choice) && !Settle()) return;
   }
   Violation("the network does not come to rest");
 }
@@ -321,6 +335,19 @@ void World::TickEveryone() {
     const bool runs = worker->alive && !worker->stopped;
     if (runs && worker->core().NextDeadline() <= now_) worker->Step(client::Tick{});
   }
+}
+
+bool World::Settle() {
+  absl::Time last = absl::InfinitePast();
+  for (const auto& aggregator : aggregators_) {
+    const absl::Time settled = aggregator->core().delivery().NextDeadline();
+    const bool runs = aggregator->alive && !aggregator->stopped;
+    if (runs && settled != absl::InfiniteFuture()) last = std::max(last, settled);
+  }
+  if (last == absl::InfinitePast()) return false;
+  now_ = std::max(now_, last);
+  TickEveryone();
+  return true;
 }
 
 void World::Sleep(absl::Duration duration, const Choice& choice) {

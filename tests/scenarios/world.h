@@ -85,6 +85,8 @@ class World {
   void Stabilize(const Choice& choice);
   void Sleep(absl::Duration duration, const Choice& choice);
   void TickEveryone();
+  // Lets pass what closed sessions need to settle. Returns whether any did.
+  bool Settle();
 
   // ---- the disk, and the memory of what was delivered
   std::map<JobName, aggregator::SavedState> disk;
@@ -112,6 +114,9 @@ class World {
   void DeliverDown(Link& link, Item item, int stream);
   void DeliverDial(const Dial& dial);
   void DeliverStreamDial(const Dial& dial);
+  // The aggregator sees that the session stream has ended, and with `ended`, that of a process that
+  // has ended, the data streams too.
+  void CloseSession(Link& link, bool ended);
   void SayTravel(Detail detail, const std::string& from, const std::string& to,
                  const std::string& what);
   std::optional<absl::Time> NextDeadline();

@@ -54,7 +54,7 @@ class AggregatorShell {
   using Chunk = typename Bytes::Chunk;
   using Push = PushFrame<Chunk>;
   using Result = ResultFrame<Chunk>;
-  using KeptFrame = std::variant<Result, ValueFrame>;
+  using Frame = std::variant<Result, ValueFrame>;  // To a worker.
 
   // A reduction under way. Its inputs are held until it ends.
   struct Reduction {
@@ -66,6 +66,10 @@ class AggregatorShell {
   };
 
   explicit AggregatorShell(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
+
+  // ---- what arrives
+  aggregator::FrameReceived EventOf(aggregator::SessionId session, const Push& frame) const;
+  aggregator::ValueReceived EventOf(aggregator::SessionId session, const ValueFrame& frame) const;
 
   // ---- rounds
   absl::Status Do(const aggregator::NameTensors& names);
@@ -92,10 +96,20 @@ class AggregatorShell {
   absl::StatusOr<ValueFrame> ValueOf(const aggregator::SendValue& send) const;
   absl::Status Do(const aggregator::DropValue& drop);
 
-  // ---- frames that may be sent again
-  void Keep(aggregator::FrameId id, KeptFrame frame) { frames_.emplace(id, std::move(frame)); }
-  absl::StatusOr<const KeptFrame*> FrameOf(const aggregator::SendFrame& send) const;
-  void Do(const aggregator::ForgetFrames& forget);
+  // ---- frames, as delivery routes them
+  // Each calls send_on(stream, frame) for every stream that a frame goes on, and keeps the frame
+  // where its route says so.
+  template <typename SendOn>
+  absl::Status Do(const aggregator::Publish& publish, SendOn&& send_on);
+  template <typename SendOn>
+  absl::Status Do(const aggregator::RelayResult& relay, const Push* arrived, SendOn&& send_on);
+  template <typename SendOn>
+  absl::Status Do(const aggregator::RelayValue& relay, const ValueFrame* arrived, SendOn&& send_on);
+  template <typename SendOn>
+  absl::Status Do(const aggregator::SendValue& send, SendOn&& send_on);
+  template <typename SendOn>
+  absl::Status Do(const aggregator::SendFrame& send, SendOn&& send_on) const;
+  absl::Status Do(const aggregator::ForgetFrames& forget);
 
   // ---- what is held
   // The attempt's contributors; null when none was started.
@@ -134,6 +148,8 @@ class AggregatorShell {
   static RoundKey KeyOf(const Action& action) {
     return {action.job, action.lane, action.round};
   }
+  template <typename SendOn>
+  absl::Status Route(const aggregator::Route& route, absl::StatusOr<Frame> frame, SendOn&& send_on);
   static ValueId IdOf(aggregator::JobId job, const ValueKey& key) {
     return {job, key.lane, key.tensor, key.version};
   }
@@ -158,10 +174,25 @@ class AggregatorShell {
   std::map<std::pair<aggregator::JobId, LaneIndex>, uint32_t> tensors_;  // How many there are.
   std::map<RoundKey, Round> rounds_;
   std::map<ValueId, std::map<uint32_t, uint64_t>> values_;  // Content by chunk.
-  std::map<aggregator::FrameId, KeptFrame> frames_;
+  std::map<aggregator::FrameId, Frame> frames_;             // Those that may be sent again.
   uint64_t parked_bytes_ = 0;
   uint64_t result_bytes_ = 0;
 };
+
+// ---- what arrives
+
+template <typename Bytes>
+aggregator::FrameReceived AggregatorShell<Bytes>::EventOf(aggregator::SessionId session,
+                                                          const Push& frame) const {
+  return {session,      frame.kind,   frame.lane,  frame.round,
+          frame.ballot, frame.ranges, frame.bytes, DigestsOf(bytes_, frame)};
+}
+
+template <typename Bytes>
+aggregator::ValueReceived AggregatorShell<Bytes>::EventOf(aggregator::SessionId session,
+                                                          const ValueFrame& frame) const {
+  return {session, frame.key, frame.first, frame.count, frame.bytes};
+}
 
 // ---- rounds
 
@@ -459,19 +490,68 @@ absl::Status AggregatorShell<Bytes>::Do(const aggregator::DropValue& drop) {
   return absl::InternalError("it drops a value that it lacks");
 }
 
-// ---- frames that may be sent again
+// ---- frames, as delivery routes them
 
 template <typename Bytes>
-auto AggregatorShell<Bytes>::FrameOf(const aggregator::SendFrame& send) const
-    -> absl::StatusOr<const KeptFrame*> {
-  const auto kept = frames_.find(send.frame);
-  if (kept != frames_.end()) return &kept->second;
-  return absl::InternalError("it sends a frame that it does not keep");
+template <typename SendOn>
+absl::Status AggregatorShell<Bytes>::Route(const aggregator::Route& route,
+                                           absl::StatusOr<Frame> frame, SendOn&& send_on) {
+  if (!frame.ok()) return frame.status();
+  for (const aggregator::StreamId stream : route.streams) send_on(stream, *frame);
+  if (route.frame != 0 && !frames_.emplace(route.frame, *std::move(frame)).second) {
+    return absl::InternalError("it keeps two frames under one name");
+  }
+  return absl::OkStatus();
 }
 
 template <typename Bytes>
-void AggregatorShell<Bytes>::Do(const aggregator::ForgetFrames& forget) {
-  for (const aggregator::FrameId frame : forget.frames) frames_.erase(frame);
+template <typename SendOn>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::Publish& publish, SendOn&& send_on) {
+  for (const aggregator::Route& route : publish.routes) {
+    const absl::Status status = Route(route, ResultOf(publish, route.ranges), send_on);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+template <typename SendOn>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayResult& relay, const Push* arrived,
+                                        SendOn&& send_on) {
+  return Route(relay.route, ResultOf(relay, arrived), send_on);
+}
+
+template <typename Bytes>
+template <typename SendOn>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayValue& relay,
+                                        const ValueFrame* arrived, SendOn&& send_on) {
+  const absl::Status status = Do(relay, arrived);
+  return status.ok() ? Route(relay.route, Frame(*arrived), send_on) : status;
+}
+
+template <typename Bytes>
+template <typename SendOn>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::SendValue& send, SendOn&& send_on) {
+  return Route(send.route, ValueOf(send), send_on);
+}
+
+template <typename Bytes>
+template <typename SendOn>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::SendFrame& send, SendOn&& send_on) const {
+  const auto kept = frames_.find(send.frame);
+  if (kept == frames_.end()) return absl::InternalError("it sends a frame that it does not keep");
+  send_on(send.stream, kept->second);
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::ForgetFrames& forget) {
+  for (const aggregator::FrameId frame : forget.frames) {
+    if (frames_.erase(frame) == 0) {
+      return absl::InternalError("it forgets a frame that it does not keep");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace basin::shell

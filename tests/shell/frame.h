@@ -42,6 +42,17 @@ void ForEachChunk(const ChunkRanges& ranges, Take&& take) {
   }
 }
 
+// The digests of a frame's chunks, as the receiver computes them. `Bytes`: see AggregatorShell.
+template <typename Bytes, typename Frame>
+aggregator::ChunkDigests DigestsOf(const Bytes& bytes, const Frame& frame) {
+  aggregator::ChunkDigests digests;
+  auto content = frame.chunks.begin();
+  ForEachChunk(frame.ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    digests.push_back(bytes.DigestOf(tensor, chunk, *content++));
+  });
+  return digests;
+}
+
 // Worker to aggregator.
 template <typename C>
 struct PushFrame {

@@ -3,7 +3,6 @@
 #include "tests/simulation/aggregator_process.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -40,7 +39,10 @@ AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::C
     : world_(world),
       index_(index),
       core_(std::move(config), ToAbsl(world.queue.now())),
-      timer_at_(kNever) {
+      timer_at_(kNever),
+      send_on_([this](aggregator::StreamId stream, const Shell::Frame& frame) {
+        SendOn(stream, frame);
+      }) {
   if (core().config().state_file && world.state_file.has_value()) {
     lists_[WorkerId()] = world.state_file->membership;
   }
@@ -148,25 +150,14 @@ void AggregatorProcess::OnPush(ConnectionId id, const PushFrame& frame) {
   Network::Connection& connection = world_.network[id];
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(frame)); });
-  aggregator::FrameReceived event;
-  event.session = connection.session;
-  event.kind = frame.kind;
-  event.lane = frame.lane;
-  event.round = frame.round;
-  event.ballot = frame.ballot;
-  event.ranges = frame.ranges;
-  event.bytes = frame.bytes;
-  for (const Chunk& chunk : frame.chunks) event.digests.push_back(DigestOf(chunk));
   frame_ = &frame;
-  Step(event);
+  Step(shell_.EventOf(connection.session, frame));
   frame_ = nullptr;
 }
 
 void AggregatorProcess::OnValue(ConnectionId id, const ValueFrame& frame) {
-  Network::Connection& connection = world_.network[id];
   value_frame_ = &frame;
-  Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count,
-                                 frame.bytes});
+  Step(shell_.EventOf(world_.network[id].session, frame));
   value_frame_ = nullptr;
 }
 
@@ -465,29 +456,13 @@ void AggregatorProcess::PlantIn(std::vector<aggregator::Action>& actions) {
   }
 }
 
-void AggregatorProcess::Do(aggregator::Publish& publish) {
-  for (const aggregator::Route& route : publish.routes) {
-    Send(route, shell_.ResultOf(publish, route.ranges));
-    if (!alive_) return;
-  }
-}
-
-template <typename Frame>
-void AggregatorProcess::Send(const aggregator::Route& route, const absl::StatusOr<Frame>& frame) {
-  if (!frame.ok()) return Require(frame.status());
-  for (const aggregator::StreamId stream : route.streams) {
-    if (std::is_same_v<Frame, ResultFrame>) {
-      world_.Notice(Trigger::kResult, world_.network[ConnectionOf(stream)].worker, index_);
-    }
-    if (!alive_) return;
-    SendOn(stream, *frame);
-  }
-  if (route.frame != 0) shell_.Keep(route.frame, *frame);
-}
-
-void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::KeptFrame& frame) {
+// A fault that strikes between two frames may end this process.
+void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::Frame& frame) {
+  if (!alive_) return;
   const ConnectionId connection = ConnectionOf(stream);
   if (const auto* result = std::get_if<ResultFrame>(&frame)) {
+    world_.Notice(Trigger::kResult, world_.network[connection].worker, index_);
+    if (!alive_) return;
     world_.Narrate(Detail::kAll, name(), [&] {
       return absl::StrCat("-> p", world_.network[connection].worker, " ", Narrate(*result),
                           " session ", world_.network[connection].session);
@@ -506,31 +481,13 @@ void AggregatorProcess::Do(aggregator::CloseStream& close) {
   world_.network.CloseByAggregator(ConnectionOf(close.stream));
 }
 
-void AggregatorProcess::Do(aggregator::SendFrame& send) {
-  const absl::StatusOr<const Shell::KeptFrame*> kept = shell_.FrameOf(send);
-  if (!kept.ok()) return Require(kept.status());
-  SendOn(send.stream, **kept);
-}
-
 void AggregatorProcess::Do(aggregator::ReleaseResult& release) {
   if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(release));
-}
-
-void AggregatorProcess::Do(aggregator::RelayResult& relay) {
-  Send(relay.route, shell_.ResultOf(relay, frame_));
 }
 
 void AggregatorProcess::Do(aggregator::EndRound& end) {
   if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(end));
 }
-
-void AggregatorProcess::Do(aggregator::RelayValue& relay) {
-  const absl::Status status = shell_.Do(relay, value_frame_);
-  if (!status.ok()) return Require(status);
-  Send(relay.route, absl::StatusOr<ValueFrame>(*value_frame_));
-}
-
-void AggregatorProcess::Do(aggregator::SendValue& send) { Send(send.route, shell_.ValueOf(send)); }
 
 void AggregatorProcess::Do(aggregator::SaveState& save) {
   const uint32_t number = static_cast<uint32_t>(saves_.size());

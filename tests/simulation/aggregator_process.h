@@ -9,6 +9,7 @@
 #define BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "aggregator/core/aggregator.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/delivery_model.h"
@@ -75,18 +76,18 @@ class AggregatorProcess {
   void Do(aggregator::DiscardChunks& discard) { Require(shell_.Do(discard)); }
   void Do(aggregator::StartAttempt& start) { Require(shell_.Do(start)); }
   void Do(aggregator::Reduce& reduce);
-  void Do(aggregator::Publish& publish);
+  void Do(aggregator::Publish& publish) { Require(shell_.Do(publish, send_on_)); }
   void Do(aggregator::ReleaseResult& release);
-  void Do(aggregator::RelayResult& relay);
+  void Do(aggregator::RelayResult& relay) { Require(shell_.Do(relay, frame_, send_on_)); }
   void Do(aggregator::ResultsTaken&) {}
   void Do(aggregator::EndRound& end);
-  void Do(aggregator::RelayValue& relay);
-  void Do(aggregator::SendValue& send);
+  void Do(aggregator::RelayValue& relay) { Require(shell_.Do(relay, value_frame_, send_on_)); }
+  void Do(aggregator::SendValue& send) { Require(shell_.Do(send, send_on_)); }
   void Do(aggregator::DropValue& drop) { Require(shell_.Do(drop)); }
   void Do(aggregator::AcceptStream& accept);
   void Do(aggregator::CloseStream& close);
-  void Do(aggregator::SendFrame& send);
-  void Do(aggregator::ForgetFrames& forget) { shell_.Do(forget); }
+  void Do(aggregator::SendFrame& send) { Require(shell_.Do(send, send_on_)); }
+  void Do(aggregator::ForgetFrames& forget) { Require(shell_.Do(forget)); }
   void Do(aggregator::SaveState& save);
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
@@ -95,10 +96,7 @@ class AggregatorProcess {
   void OnMessage(ConnectionId connection, ToAggregator& message);
   void OnPush(ConnectionId connection, const PushFrame& frame);
   void OnValue(ConnectionId connection, const ValueFrame& frame);
-  // Sends a frame on its route, and keeps it where the route says so.
-  template <typename Frame>
-  void Send(const aggregator::Route& route, const absl::StatusOr<Frame>& frame);
-  void SendOn(aggregator::StreamId stream, const Shell::KeptFrame& frame);
+  void SendOn(aggregator::StreamId stream, const Shell::Frame& frame);
   // What is wrong breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
   void PlantIn(Shell::Reduction& reduction);
@@ -133,6 +131,7 @@ class AggregatorProcess {
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;
+  const std::function<void(aggregator::StreamId, const Shell::Frame&)> send_on_;
   const PushFrame* frame_ = nullptr;  // In the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
 };
