@@ -20,19 +20,17 @@ void AggregatorProcess::Take(aggregator::SessionId session, const Item& item) {
     return;
   }
   const PushFrame& frame = std::get<PushFrame>(item);
-  Step(aggregator::FrameReceived{session,
-                                 frame.kind,
-                                 frame.lane,
-                                 frame.round,
-                                 frame.ballot,
-                                 frame.ranges,
-                                 frame.bytes,
-                                 {DigestOf(frame.chunks[0])}},
-       &frame);
+  Step(shell_.EventOf(session, frame), &frame);
+}
+
+void AggregatorProcess::OpenStream(aggregator::SessionId session) {
+  Step(aggregator::StreamOpened{session, session}, nullptr);
 }
 
 void AggregatorProcess::Lose(aggregator::SessionId session) {
-  Step(aggregator::SessionLost{session, false}, nullptr);
+  Step(aggregator::SessionClosed{session}, nullptr);
+  now_ = core_.delivery().NextDeadline();
+  Step(aggregator::Tick{}, nullptr);
 }
 
 void AggregatorProcess::Evict(const WorkerId& worker) {
@@ -46,28 +44,26 @@ void AggregatorProcess::FinishReduction() {
 }
 
 bool AggregatorProcess::WindowRuns() const {
-  if (job() == nullptr) return now_ < started_ + core_.config().recovery_window;
+  if (job() == nullptr) return now_ < started_ + core().config().recovery_window;
   return job()->state() == aggregator::JobState::kRecovering;
 }
 
 void AggregatorProcess::PassWindow() {
-  now_ += core_.config().recovery_window;
+  now_ += core().config().recovery_window;
   Step(aggregator::Tick{}, nullptr);
 }
 
 bool AggregatorProcess::StartTimeoutRuns() const {
   return job() != nullptr && job()->state() == aggregator::JobState::kForming &&
-         core_.NextDeadline() != absl::InfiniteFuture();
+         core().NextDeadline() != absl::InfiniteFuture();
 }
 
 void AggregatorProcess::PassStartTimeout() {
-  now_ += core_.config().start_timeout;
+  now_ += core().config().start_timeout;
   Step(aggregator::Tick{}, nullptr);
 }
 
 void AggregatorProcess::Step(const aggregator::Event& event, const PushFrame* arrived) {
-  wrong_.clear();
-  outputs_.clear();
   std::vector<aggregator::Action> actions;
   core_.Step(event, now_, actions);
   // When the core next wants to wake depends on what it last looked at; a tick makes it look at
@@ -87,6 +83,9 @@ void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived)
   using Kind = AggregatorOutput::Kind;
   const auto unexpected = [this](const auto&) {
     wrong_ = "it asks for something that no explored world leads to";
+  };
+  const auto send_on = [this](aggregator::StreamId stream, const Shell::Frame& frame) {
+    outputs_.push_back({Kind::kFrame, stream, Item(std::get<ResultFrame>(frame))});
   };
   std::visit(
       Overloaded{
@@ -108,37 +107,23 @@ void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived)
             Check(reduction.status());
             if (reduction.ok()) reductions_.push_back(*std::move(reduction));
           },
-          [&](const aggregator::Publish& publish) {
-            SendResult(publish.sessions, shell_.ResultOf(publish, publish.ranges));
-          },
-          [&](const aggregator::RelayResult& relay) {
-            SendResult(relay.sessions, shell_.ResultOf(relay, arrived));
-          },
+          [&](const aggregator::Publish& publish) { Check(shell_.Do(publish, send_on)); },
+          [&](const aggregator::RelayResult& relay) { Check(shell_.Do(relay, arrived, send_on)); },
+          [&](const aggregator::SendFrame& send) { Check(shell_.Do(send, send_on)); },
           // Nothing that a worker sees.
           [](const aggregator::Note&) {},
           [](const aggregator::ResultsTaken&) {},
+          [](const aggregator::AcceptStream&) {},
+          [](const aggregator::CloseStream&) {},
           [](const aggregator::Drained&) {},
-          // No values are broadcast, nothing is written down, and streams are not lost alone.
+          // No values are broadcast, and nothing is written down.
           [&](const aggregator::RelayValue& relay) { unexpected(relay); },
           [&](const aggregator::SendValue& send) { unexpected(send); },
           [&](const aggregator::DropValue& drop) { unexpected(drop); },
           [&](const aggregator::SaveState& save) { unexpected(save); },
-          [&](const aggregator::AcceptStream& accept) { unexpected(accept); },
-          [&](const aggregator::CloseStream& close) { unexpected(close); },
-          [&](const aggregator::SendFrame& send) { unexpected(send); },
-          [&](const aggregator::ForgetFrames& forget) { unexpected(forget); },
           [&](const auto& other) { Check(shell_.Do(other)); },
       },
       action);
-}
-
-void AggregatorProcess::SendResult(const std::vector<aggregator::SessionId>& sessions,
-                                   const absl::StatusOr<ResultFrame>& frame) {
-  Check(frame.status());
-  if (!frame.ok()) return;
-  for (const aggregator::SessionId session : sessions) {
-    outputs_.push_back({AggregatorOutput::Kind::kFrame, session, Item(*frame)});
-  }
 }
 
 }  // namespace basin::explore

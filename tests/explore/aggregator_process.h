@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator in an explored world: the core, and the shell that holds what stands
-// for bytes. What a real runner would take for a broken core (a reduction of bytes that are not
-// held, say) is reported in `wrong`.
+// One life of the aggregator in an explored world: the core, delivery included, and the shell that
+// holds what stands for bytes. What a real runner would take for a broken core (a reduction of
+// bytes that are not held, say) is reported in `wrong`.
 //
 // Thread contract: a plain value.
 
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "aggregator/core/coordinator.h"
+#include "aggregator/core/aggregator.h"
 #include "tests/explore/item.h"
 
 namespace basin::explore {
@@ -38,7 +38,10 @@ class AggregatorProcess {
       : core_(config, started), started_(started), now_(now) {}
 
   void Open(aggregator::SessionId session);
+  // Its only data stream, which has the number of the session.
+  void OpenStream(aggregator::SessionId session);
   void Take(aggregator::SessionId session, const Item& item);
+  // The session ends and settles.
   void Lose(aggregator::SessionId session);
   void Evict(const WorkerId& worker);
   // The oldest reduction that is under way ends. REQUIRES: Reducing().
@@ -52,26 +55,25 @@ class AggregatorProcess {
   bool StartTimeoutRuns() const;
   void PassStartTimeout();
 
-  const aggregator::Job* job() const { return core_.FindJob(kJob); }
-  Term term() const { return core_.config().term; }
+  const aggregator::Job* job() const { return core().FindJob(kJob); }
+  Term term() const { return core().config().term; }
   absl::Time now() const { return now_; }
 
-  std::vector<AggregatorOutput> TakeOutputs() { return std::move(outputs_); }
+  std::vector<AggregatorOutput> TakeOutputs() { return std::exchange(outputs_, {}); }
   // What is wrong with the last step; empty when nothing is.
   const std::string& wrong() const { return wrong_; }
 
-  auto Fields() const { return std::tie(core_.config().term, core_, now_, shell_, reductions_); }
+  auto Fields() const { return std::tie(core().config().term, core_, now_, shell_, reductions_); }
 
  private:
   using Shell = shell::AggregatorShell<Sums>;
 
+  const aggregator::Coordinator& core() const { return core_.coordinator(); }
   void Step(const aggregator::Event& event, const PushFrame* arrived);
   void Do(aggregator::Action& action, const PushFrame* arrived);
   void Check(const absl::Status& status);
-  void SendResult(const std::vector<aggregator::SessionId>& sessions,
-                  const absl::StatusOr<ResultFrame>& frame);
 
-  aggregator::Coordinator core_;
+  aggregator::Aggregator core_;
   absl::Time started_;
   absl::Time now_;
   Shell shell_;

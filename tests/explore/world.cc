@@ -284,6 +284,9 @@ void World::GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& o
     case Input::kOpen:
       process.Open(origin.who);
       break;
+    case Input::kOpenStream:
+      process.OpenStream(origin.who);
+      break;
     case Input::kTake:
       process.Take(origin.who, items_[origin.item]);
       break;
@@ -433,6 +436,7 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
         break;
       case Kind::kOpenStream:
         link.stream = true;
+        RunAggregator(work, Input::kOpenStream, link.session);
         break;
     }
   }

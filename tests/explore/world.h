@@ -18,6 +18,8 @@
 //     back at once: that it comes back late is the same as that everybody connects late.
 //   - A data stream is open as soon as the worker asks for it: frames of a stream that opens late
 //     cannot be told from frames that arrive late.
+//   - A session that closes settles in the same step: while it settles it is sent nothing, and the
+//     rest of the aggregator takes it for open, as before anybody noticed.
 //   - Messages to a session that the aggregator has ended, or whose process is gone, are dropped.
 //   - The result of a core's step depends on nothing but core and event. Processes, messages and
 //     queues are kept once (interner.h), and a step that was taken before is looked up.
@@ -254,6 +256,7 @@ class World {
   // What a process can be given.
   enum class Input : uint8_t {
     kOpen,
+    kOpenStream,
     kTake,
     kLose,
     kEvict,
