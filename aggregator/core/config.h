@@ -22,8 +22,8 @@ enum class LossPolicy : uint8_t { kShrink = 0, kAbort = 1 };
 enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1 };
 enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
 
-// The rules of the protocol that can be switched off, only to show that the explorer sees what
-// breaks without them. Nothing but tests sets these.
+// The rules of the protocol and of delivery that can be switched off, only to show that explorer
+// and simulator see what breaks without them. Nothing but tests sets these.
 struct Rules {
   bool two_phases = true;             // Send a verdict only after all have STAGED.
   bool second_prepare = true;         // Prepare an adopted value again before its verdict.
@@ -32,6 +32,10 @@ struct Rules {
   bool fence_by_generation = false;   // Drop frames of rounds that opened in an older generation.
   bool hello_promises = false;        // Count a worker that may go back to an older aggregator.
   bool stages_without_state = false;  // Ask a joiner to stage before its trainer has the state.
+  bool forgets_lost_frames = false;   // Take what a lost stream carried for delivered.
+  bool resends_to_anyone = false;     // Send it again to the first session there is.
+  bool settles_at_once = false;       // Take a closed session for lost before it has settled.
+  bool counts_acks_twice = false;     // Count an acknowledgement for the next session, too.
 };
 
 // A generation that was read from the state file.

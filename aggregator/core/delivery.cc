@@ -20,7 +20,8 @@ void Append(std::vector<FrameId> forgotten, std::vector<Action>& actions) {
 
 Delivery::Delivery(const Config& config)
     : frame_chunks_(static_cast<uint32_t>(std::max<uint64_t>(1, config.frame_bytes / kChunkBytes))),
-      max_streams_(config.max_streams) {}
+      max_streams_(config.max_streams),
+      rules_(config.rules) {}
 
 // ---- sessions and their streams
 
@@ -37,7 +38,7 @@ void Delivery::CloseSession(SessionId id, std::string ended, absl::Time now,
   session.closed = true;
   session.ended = std::move(ended);
   by_token_.erase(session.token);
-  settling_.emplace_back(now + kSettle, id);
+  settling_.emplace_back(rules_.settles_at_once ? now : now + kSettle, id);
   std::vector<FrameId> forgotten;
   Drop(session, forgotten, [](const Frame&) { return true; });
   Append(std::move(forgotten), actions);
@@ -95,10 +96,17 @@ void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
                                           [&](const Sent& one) { return one.stream != stream; });
   session.unacknowledged.assign(sent.begin(), lost);
   resent_ += static_cast<uint64_t>(sent.end() - lost);
+  Session& receiver = rules_.resends_to_anyone ? sessions_.begin()->second : session;
+  std::vector<FrameId> forgotten;
   for (auto one = lost; one != sent.end(); ++one) {
-    const StreamId other = Place(session, one->frame, frames_.at(one->frame));
+    if (rules_.forgets_lost_frames) {
+      Release(one->frame, forgotten);
+      continue;
+    }
+    const StreamId other = Place(receiver, one->frame, frames_.at(one->frame));
     if (other != 0) actions.push_back(SendFrame{one->frame, other});
   }
+  Append(std::move(forgotten), actions);
 }
 
 std::vector<SessionLost> Delivery::TakeSettled(absl::Time now, std::vector<Action>& actions) {
@@ -218,18 +226,20 @@ StreamId Delivery::Place(Session& session, FrameId id, const Frame& frame) {
 }
 
 void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten) {
-  const auto found = sessions_.find(taken.session);
+  auto found = sessions_.find(taken.session);
   if (found == sessions_.end()) return;
   // A worker may name them in any order.
   ChunkRanges ranges(taken.ranges.begin(), taken.ranges.end());
   std::sort(ranges.begin(), ranges.end(),
             [](const ChunkRange& a, const ChunkRange& b) { return a.tensor < b.tensor; });
-  Drop(found->second, forgotten, [&](const Frame& frame) {
+  const auto has = [&](const Frame& frame) {
     if (!frame.result.has_value()) return false;
     const ResultId& result = *frame.result;
     return result.job == taken.job && result.lane == taken.lane && result.round == taken.round &&
            result.ballot == taken.ballot && Covers(ranges, result.ranges);
-  });
+  };
+  Drop(found->second, forgotten, has);
+  if (rules_.counts_acks_twice && ++found != sessions_.end()) Drop(found->second, forgotten, has);
 }
 
 void Delivery::ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,

@@ -154,8 +154,11 @@ class Delivery {
   // One receiver less needs the frame.
   void Release(FrameId id, std::vector<FrameId>& forgotten);
 
+  // Constant after construction.
   uint32_t frame_chunks_;  // In the longest frame of results.
   uint32_t max_streams_;   // At most, in a session.
+  Rules rules_;
+
   std::map<SessionId, Session> sessions_;
   std::map<SessionToken, SessionId> by_token_;  // Those that are not closed.
   std::map<StreamId, Stream> streams_;

@@ -22,6 +22,7 @@ LEFT_OUT = {
     "aggregator/core/deadlines.h: by_time_": "derived",
     "aggregator/core/delivery.h: frame_chunks_": "constant",
     "aggregator/core/delivery.h: max_streams_": "constant",
+    "aggregator/core/delivery.h: rules_": "constant",
     "aggregator/core/delivery.h: resent_": "counts, for observers",
     "aggregator/core/layout.h: sizes_": "derived from the tensors",
     "aggregator/core/layout.h: bases_": "derived from the tensors",

@@ -223,11 +223,6 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   const absl::Time now = ToAbsl(world_.queue.now());
   delivery_.Take(event, now, core());
   core_.Step(event, now, actions_);
-  const bool closed = std::holds_alternative<aggregator::SessionClosed>(event);
-  if (closed && world_.PlantedNow(PlantedBug::kSettleEarly)) {
-    core_.Step(aggregator::Tick{}, now + absl::Milliseconds(10), actions_);
-  }
-  PlantIn(actions_);
   if (const std::string wrong = delivery_.Check(actions_, now, core()); !wrong.empty()) {
     return Require(absl::InternalError(wrong));
   }
@@ -434,25 +429,6 @@ void AggregatorProcess::PlantIn(Shell::Reduction& reduction) {
   for (Chunk& chunk : reduction.result) {
     chunk.mask *= times;
     chunk.content = times * chunk.content + other;
-  }
-}
-
-void AggregatorProcess::PlantIn(std::vector<aggregator::Action>& actions) {
-  if (world_.scenario.bug == PlantedBug::kNone) return;
-  for (auto action = actions.begin(); action != actions.end();) {
-    auto* send = std::get_if<aggregator::SendFrame>(&*action);
-    if (send != nullptr && world_.PlantedNow(PlantedBug::kForgetFrame)) {
-      action = actions.erase(action);
-      continue;
-    }
-    const auto other = send == nullptr ? std::nullopt : delivery_.StreamOfAnother(send->stream);
-    if (other.has_value() && world_.PlantedNow(PlantedBug::kSendElsewhere)) send->stream = *other;
-    auto* forget = std::get_if<aggregator::ForgetFrames>(&*action);
-    const auto needed = forget == nullptr ? std::nullopt : delivery_.NeededFrame();
-    if (needed.has_value() && world_.PlantedNow(PlantedBug::kAcknowledgeTwice)) {
-      forget->frames.push_back(*needed);
-    }
-    ++action;
   }
 }
 

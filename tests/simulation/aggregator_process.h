@@ -19,8 +19,8 @@
 
 #include "absl/status/status.h"
 #include "aggregator/core/aggregator.h"
+#include "tests/shell/delivery_model.h"
 #include "tests/simulation/checker.h"
-#include "tests/simulation/delivery_model.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
@@ -100,7 +100,6 @@ class AggregatorProcess {
   // What is wrong breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
   void PlantIn(Shell::Reduction& reduction);
-  void PlantIn(std::vector<aggregator::Action>& actions);
   std::optional<uint32_t> ModelOf(LaneIndex lane) const;
 
   World& world_;
@@ -114,7 +113,7 @@ class AggregatorProcess {
   std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those whose stream is open.
   aggregator::SessionId next_session_ = 0;
   Shell shell_;
-  DeliveryModel delivery_;
+  shell::DeliveryModel delivery_;
   std::map<uint32_t, Shell::Reduction> reductions_;  // Under way, by number.
   uint32_t last_reduction_ = 0;
   std::vector<aggregator::SaveState> saves_;

@@ -100,7 +100,7 @@ struct LaneModel {
   std::vector<TensorSpec> tensors;
 };
 
-// Bugs that are planted in what surrounds the cores, to show that the checkers see.
+// Bugs that are planted in the cores or in what surrounds them, to show that the checkers see.
 enum class PlantedBug : uint8_t {
   kNone = 0,
   kLoseAck,           // A lost Credit: the worker waits forever.
@@ -115,10 +115,10 @@ enum class PlantedBug : uint8_t {
   kCountMemoryless,   // Rules::memoryless_counts.
   kAdoptWithoutPrepare,
   kStageWithoutState,  // Rules::stages_without_state.
-  kForgetFrame,        // A frame that was lost with its stream is not sent again.
-  kSendElsewhere,      // It is sent to another session.
-  kAcknowledgeTwice,   // A frame is dropped though one receiver has not acknowledged it.
-  kSettleEarly,        // A closed session is lost at once.
+  kForgetFrame,        // Rules::forgets_lost_frames.
+  kSendElsewhere,      // Rules::resends_to_anyone.
+  kAcknowledgeTwice,   // Rules::counts_acks_twice.
+  kSettleEarly,        // Rules::settles_at_once.
 };
 inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kSettleEarly) + 1;
 

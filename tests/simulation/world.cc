@@ -26,6 +26,10 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.memoryless_counts = bug == PlantedBug::kCountMemoryless;
   rules.recover_with_first = bug == PlantedBug::kRecoverWithFirst;
   rules.stages_without_state = bug == PlantedBug::kStageWithoutState;
+  rules.forgets_lost_frames = bug == PlantedBug::kForgetFrame;
+  rules.resends_to_anyone = bug == PlantedBug::kSendElsewhere;
+  rules.settles_at_once = bug == PlantedBug::kSettleEarly;
+  rules.counts_acks_twice = bug == PlantedBug::kAcknowledgeTwice;
   return rules;
 }
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "tests/simulation/delivery_model.h"
+#include "tests/shell/delivery_model.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "protocol/overloaded.h"
 
-namespace basin::simulation {
+namespace basin::shell {
 namespace {
 
 using aggregator::FrameId;
@@ -32,16 +32,16 @@ void DeliveryModel::Take(const aggregator::Event& event, absl::Time now,
     session->second.closed_at = now;
     session->second.known = core.JobOf(closed->session).has_value();
   } else if (const auto* lost = std::get_if<aggregator::StreamLost>(&event)) {
-    if (Session* owner = OwnerOf(lost->stream)) owner->streams.erase(lost->stream);
+    const auto owner = OwnerOf(lost->stream);
+    if (owner != sessions_.end()) owner->second.streams.erase(lost->stream);
     stream_lost_ = true;
   }
 }
 
-DeliveryModel::Session* DeliveryModel::OwnerOf(StreamId stream) {
-  for (auto& [id, session] : sessions_) {
-    if (session.streams.count(stream) > 0) return &session;
-  }
-  return nullptr;
+std::map<SessionId, DeliveryModel::Session>::iterator DeliveryModel::OwnerOf(StreamId stream) {
+  return std::find_if(sessions_.begin(), sessions_.end(), [stream](const auto& session) {
+    return session.second.streams.count(stream) > 0;
+  });
 }
 
 template <typename Useless>
@@ -70,8 +70,9 @@ void DeliveryModel::Place(const aggregator::Route& route, const std::vector<Sess
     }
   }
   for (const StreamId stream : route.streams) {
-    Session* owner = OwnerOf(stream);
-    if (owner != nullptr && result.has_value()) owner->streams[stream].insert(route.frame);
+    const auto owner = OwnerOf(stream);
+    if (owner == sessions_.end() || !result.has_value()) continue;
+    owner->second.streams[stream].insert(route.frame);
   }
 }
 
@@ -130,7 +131,8 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
         sessions_[accept.session].streams[accept.stream];
       },
       [&](const aggregator::CloseStream& close) {
-        if (Session* owner = OwnerOf(close.stream)) owner->streams.erase(close.stream);
+        const auto owner = OwnerOf(close.stream);
+        if (owner != sessions_.end()) owner->second.streams.erase(close.stream);
       },
       [&](const aggregator::EndSession& end) {
         const auto session = sessions_.find(end.session);
@@ -139,13 +141,18 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
         sessions_.erase(session);
       },
       [&](const aggregator::SendFrame& send) {
-        Session* owner = OwnerOf(send.stream);
-        if (owner != nullptr && owner->values.erase(send.frame) > 0) return;
-        if (owner == nullptr || owner->results.count(send.frame) == 0) {
-          wrong = absl::StrCat("frame ", send.frame, " is sent to a session that it is not for");
-          return;
+        const auto owner = OwnerOf(send.stream);
+        if (owner == sessions_.end()) {
+          wrong = absl::StrCat("frame ", send.frame, " is sent to no session");
+        } else if (owner->second.results.count(send.frame) > 0) {
+          owner->second.streams[send.stream].insert(send.frame);
+        } else if (owner->second.values.erase(send.frame) == 0) {
+          const auto result = results_.find(send.frame);
+          const bool other_job =
+              result != results_.end() && core.JobOf(owner->first) != result->second.job;
+          wrong = absl::StrCat("frame ", send.frame, other_job ? " of another job" : "",
+                               " is sent to session ", owner->first, ", and is not for it");
         }
-        owner->streams[send.stream].insert(send.frame);
       },
       [&](const aggregator::ForgetFrames& forget) {
         for (const FrameId frame : forget.frames) {
@@ -195,19 +202,4 @@ std::string DeliveryModel::CheckSession(SessionId id, const Session& session, ab
   return "";
 }
 
-std::optional<StreamId> DeliveryModel::StreamOfAnother(StreamId stream) const {
-  for (const auto& [id, session] : sessions_) {
-    if (session.streams.count(stream) > 0 || session.streams.empty()) continue;
-    return session.streams.begin()->first;
-  }
-  return std::nullopt;
-}
-
-std::optional<FrameId> DeliveryModel::NeededFrame() const {
-  for (const auto& [id, session] : sessions_) {
-    if (!session.results.empty()) return *session.results.begin();
-  }
-  return std::nullopt;
-}
-
-}  // namespace basin::simulation
+}  // namespace basin::shell

@@ -2,13 +2,13 @@
 //
 // What the aggregator's delivery owes its sessions, derived from its events and actions alone: each
 // result frame is on a stream of each receiver until that receiver has acknowledged it, and is kept
-// until then. The simulator compares every step with it, because a frame that is forgotten only
-// delays a run: the client asks for it again.
+// until then. Simulator and explorer compare every step with it, because a frame that is forgotten
+// only delays a run: the client asks for it again.
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_TESTS_SIMULATION_DELIVERY_MODEL_H_
-#define BASIN_TESTS_SIMULATION_DELIVERY_MODEL_H_
+#ifndef BASIN_TESTS_SHELL_DELIVERY_MODEL_H_
+#define BASIN_TESTS_SHELL_DELIVERY_MODEL_H_
 
 #include <map>
 #include <optional>
@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "aggregator/core/aggregator.h"
 
-namespace basin::simulation {
+namespace basin::shell {
 
 class DeliveryModel {
  public:
@@ -29,10 +29,6 @@ class DeliveryModel {
   // The actions of that step, before they are carried out. Returns what is wrong; "" for nothing.
   std::string Check(const std::vector<aggregator::Action>& actions, absl::Time now,
                     const aggregator::Coordinator& core);
-
-  // A stream of another session, and a frame that a session still needs; for planted bugs.
-  std::optional<aggregator::StreamId> StreamOfAnother(aggregator::StreamId stream) const;
-  std::optional<aggregator::FrameId> NeededFrame() const;
 
  private:
   struct Result {
@@ -55,7 +51,8 @@ class DeliveryModel {
   // Takes the results that `useless` names from what the session is owed.
   template <typename Useless>
   void Drop(Session& session, Useless&& useless);
-  Session* OwnerOf(aggregator::StreamId stream);
+  // The session that a stream belongs to; the end when there is none.
+  std::map<aggregator::SessionId, Session>::iterator OwnerOf(aggregator::StreamId stream);
   std::string CheckSession(aggregator::SessionId id, const Session& session, absl::Time now,
                            const aggregator::Coordinator& core) const;
 
@@ -65,6 +62,6 @@ class DeliveryModel {
   bool stream_lost_ = false;  // Since the last check.
 };
 
-}  // namespace basin::simulation
+}  // namespace basin::shell
 
-#endif  // BASIN_TESTS_SIMULATION_DELIVERY_MODEL_H_
+#endif  // BASIN_TESTS_SHELL_DELIVERY_MODEL_H_
