@@ -27,14 +27,19 @@ void AggregatorProcess::OpenStream(aggregator::SessionId session) {
   Step(aggregator::StreamOpened{session, session}, nullptr);
 }
 
+void AggregatorProcess::LoseStream(aggregator::SessionId session) {
+  Step(aggregator::StreamLost{session}, nullptr);
+}
+
 void AggregatorProcess::Lose(aggregator::SessionId session) {
   Step(aggregator::SessionClosed{session}, nullptr);
+  if (!wrong_.empty()) return;
   now_ = core_.delivery().NextDeadline();
   Step(aggregator::Tick{}, nullptr);
 }
 
-void AggregatorProcess::Evict(const WorkerId& worker) {
-  Step(aggregator::EvictWorker{kJob, worker, "explored"}, nullptr);
+void AggregatorProcess::Evict(uint32_t job, const WorkerId& worker) {
+  Step(aggregator::EvictWorker{NameOfJob(job), worker, "explored"}, nullptr);
 }
 
 void AggregatorProcess::FinishReduction() {
@@ -44,8 +49,14 @@ void AggregatorProcess::FinishReduction() {
 }
 
 bool AggregatorProcess::WindowRuns() const {
-  if (job() == nullptr) return now_ < started_ + core().config().recovery_window;
-  return job()->state() == aggregator::JobState::kRecovering;
+  for (uint32_t i = 0; i < jobs_; ++i) {
+    const aggregator::Job* job = FindJob(i);
+    if (job == nullptr ? now_ < started_ + core().config().recovery_window
+                       : job->state() == aggregator::JobState::kRecovering) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void AggregatorProcess::PassWindow() {
@@ -54,8 +65,12 @@ void AggregatorProcess::PassWindow() {
 }
 
 bool AggregatorProcess::StartTimeoutRuns() const {
-  return job() != nullptr && job()->state() == aggregator::JobState::kForming &&
-         core().NextDeadline() != absl::InfiniteFuture();
+  for (uint32_t i = 0; i < jobs_; ++i) {
+    const aggregator::Job* job = FindJob(i);
+    const bool forms = job != nullptr && job->state() == aggregator::JobState::kForming;
+    if (forms && core().NextDeadline() != absl::InfiniteFuture()) return true;
+  }
+  return false;
 }
 
 void AggregatorProcess::PassStartTimeout() {
@@ -65,10 +80,12 @@ void AggregatorProcess::PassStartTimeout() {
 
 void AggregatorProcess::Step(const aggregator::Event& event, const PushFrame* arrived) {
   std::vector<aggregator::Action> actions;
+  delivery_.Take(event, now_, core());
   core_.Step(event, now_, actions);
   // When the core next wants to wake depends on what it last looked at; a tick makes it look at
   // all.
   core_.Step(aggregator::Tick{}, now_, actions);
+  wrong_ = delivery_.Check(actions, now_, core());
   for (aggregator::Action& action : actions) Do(action, arrived);
   const auto dead = [this](const Shell::Reduction& one) { return !shell_.IsLive(one); };
   reductions_.erase(std::remove_if(reductions_.begin(), reductions_.end(), dead),
@@ -76,7 +93,7 @@ void AggregatorProcess::Step(const aggregator::Event& event, const PushFrame* ar
 }
 
 void AggregatorProcess::Check(const absl::Status& status) {
-  if (!status.ok()) wrong_ = std::string(status.message());
+  if (!status.ok() && wrong_.empty()) wrong_ = std::string(status.message());
 }
 
 void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived) {

@@ -10,8 +10,6 @@
 #define BASIN_TESTS_EXPLORE_AGGREGATOR_PROCESS_H_
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -20,10 +18,12 @@
 #include "absl/time/time.h"
 #include "aggregator/core/aggregator.h"
 #include "tests/explore/item.h"
+#include "tests/shell/delivery_model.h"
 
 namespace basin::explore {
 
-inline constexpr char kJob[] = "j";
+// Of the jobs, by number.
+inline JobName NameOfJob(uint32_t job) { return absl::StrCat("j", job); }
 
 struct AggregatorOutput {
   enum class Kind : uint8_t { kMessage, kFrame, kEnd };  // kEnd: the message is the session's last.
@@ -34,28 +34,31 @@ struct AggregatorOutput {
 
 class AggregatorProcess {
  public:
-  AggregatorProcess(const aggregator::Config& config, absl::Time started, absl::Time now)
-      : core_(config, started), started_(started), now_(now) {}
+  AggregatorProcess(const aggregator::Config& config, uint32_t jobs, absl::Time started,
+                    absl::Time now)
+      : core_(config, started), jobs_(jobs), started_(started), now_(now) {}
 
   void Open(aggregator::SessionId session);
-  // Its only data stream, which has the number of the session.
+  // Its data stream, which has the number of the session.
   void OpenStream(aggregator::SessionId session);
+  void LoseStream(aggregator::SessionId session);
   void Take(aggregator::SessionId session, const Item& item);
   // The session ends and settles.
   void Lose(aggregator::SessionId session);
-  void Evict(const WorkerId& worker);
+  void Evict(uint32_t job, const WorkerId& worker);
   // The oldest reduction that is under way ends. REQUIRES: Reducing().
   void FinishReduction();
   bool Reducing() const { return !reductions_.empty(); }
 
-  // Whether the recovery window can pass (it is running, or nobody has said hello yet).
+  // Whether the recovery window of a job can pass (it is running, or nobody has said hello yet).
   bool WindowRuns() const;
   void PassWindow();
-  // Whether the job waits for the start timeout.
+  // Whether a job waits for the start timeout.
   bool StartTimeoutRuns() const;
   void PassStartTimeout();
 
-  const aggregator::Job* job() const { return core().FindJob(kJob); }
+  uint32_t jobs() const { return jobs_; }
+  const aggregator::Job* FindJob(uint32_t job) const { return core().FindJob(NameOfJob(job)); }
   Term term() const { return core().config().term; }
   absl::Time now() const { return now_; }
 
@@ -74,10 +77,12 @@ class AggregatorProcess {
   void Check(const absl::Status& status);
 
   aggregator::Aggregator core_;
+  uint32_t jobs_;
   absl::Time started_;
   absl::Time now_;
   Shell shell_;
   std::vector<Shell::Reduction> reductions_;  // Under way, the oldest first.
+  shell::DeliveryModel delivery_;             // Follows from the core.
   std::vector<AggregatorOutput> outputs_;
   std::string wrong_;
 };

@@ -15,13 +15,15 @@ AggregatorSummary Summarize(const AggregatorProcess& process) {
   summary.reducing = process.Reducing();
   summary.window_runs = process.WindowRuns();
   summary.start_timeout_runs = process.StartTimeoutRuns();
-  const aggregator::Job* job = process.job();
-  for (uint32_t w = 0; job != nullptr && w < kMaxWorkers; ++w) {
-    const std::optional<aggregator::Slot> slot = job->workers().Find(absl::StrCat("w", w));
-    if (!slot.has_value()) continue;
-    const aggregator::Worker& worker = job->workers()[*slot];
-    if (worker.state != aggregator::WorkerState::kLost) summary.known[w] = worker.nonce;
-    summary.member[w] = worker.state == aggregator::WorkerState::kMember;
+  for (uint32_t i = 0; i < process.jobs(); ++i) {
+    const aggregator::Job* job = process.FindJob(i);
+    for (uint32_t w = 0; job != nullptr && w < kMaxWorkers; ++w) {
+      const std::optional<aggregator::Slot> slot = job->workers().Find(absl::StrCat("w", w));
+      if (!slot.has_value()) continue;
+      const aggregator::Worker& worker = job->workers()[*slot];
+      if (worker.state != aggregator::WorkerState::kLost) summary.known[w] = worker.nonce;
+      summary.member[w] = worker.state == aggregator::WorkerState::kMember;
+    }
   }
   return summary;
 }

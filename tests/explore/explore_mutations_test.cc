@@ -128,5 +128,44 @@ TEST(ExploreMutations, StagingWithoutStateAppliesARoundTwice) {
   ExpectViolation(bounds, kBeforeState);
 }
 
+// What delivery owes its sessions shows in the step that breaks it. Two frames of one job, or one
+// of each of two jobs, are on data streams that break.
+Bounds OfDelivery(uint32_t jobs, uint32_t workers) {
+  Bounds bounds = Small(workers, 1, 0);
+  bounds.jobs = jobs;
+  bounds.stream_cuts = 2;
+  return bounds;
+}
+
+constexpr char kNeeded[] = "is forgotten, and session";
+
+TEST(ExploreMutations, Fault_N2_ForgettingWhatALostStreamCarriedOwesIt) {
+  Bounds bounds = OfDelivery(2, 1);
+  ExpectSound(bounds);
+  bounds.rules.forgets_lost_frames = true;
+  ExpectViolation(bounds, kNeeded);
+}
+
+TEST(ExploreMutations, Fault_N2_SendingAgainToAnyoneReachesAnotherJob) {
+  Bounds bounds = OfDelivery(2, 1);
+  bounds.rules.resends_to_anyone = true;
+  ExpectViolation(bounds, "of another job is sent to session");
+}
+
+TEST(ExploreMutations, CountingAnAcknowledgementTwiceOwesAFrame) {
+  Bounds bounds = OfDelivery(1, 2);
+  ExpectSound(bounds);
+  bounds.rules.counts_acks_twice = true;
+  ExpectViolation(bounds, kNeeded);
+}
+
+TEST(ExploreMutations, Fault_N2_SettlingAtOnceLosesASessionTooEarly) {
+  Bounds bounds = Small(2, 1, 0);
+  bounds.cuts = 1;
+  ExpectSound(bounds);
+  bounds.rules.settles_at_once = true;
+  ExpectViolation(bounds, "is lost before it has settled");
+}
+
 }  // namespace
 }  // namespace basin::explore

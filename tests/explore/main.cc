@@ -27,7 +27,8 @@ they lie, and for a violation the shortest way there and how to replay it.
   --rounds N        rounds (1)                  --restarts N   of workers, without memory (0)
   --fine-trainer    begin and commit are        --evictions N  of workers that live (0)
                     steps of their own          --cuts N       of a worker's connections (0)
-                                                --faults N     at most so many of these in all (99)
+  --jobs N          with as many workers each   --stream-cuts N  of a worker's data stream (0)
+                    and one aggregator (1)      --faults N     at most so many of these in all (99)
   --delays N        one order with at most so many surprises, instead of all orders
   --max-states N    stop there (100000000)      --seconds N    stop then
   --memory N        stop at so many MiB (6144)  --progress     a line per depth
@@ -42,6 +43,10 @@ they lie, and for a violation the shortest way there and how to replay it.
       majority           recover with whoever says hello first
       live-frames        drop frames of survivors that were on their way when somebody was lost
       state-first        ask who has joined to stage before it has the state
+      resending          forget what a lost data stream had not delivered
+      its-session        send that to whoever comes first
+      settling           take a closed session for lost before it has settled
+      ack-once           count an acknowledgement for the next session, too
 
 Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a violation.
 
@@ -89,6 +94,8 @@ int main(int argc, char** argv) {
       {"--restarts", [&](uint32_t n) { bounds.restarts = n; }},
       {"--evictions", [&](uint32_t n) { bounds.evictions = n; }},
       {"--cuts", [&](uint32_t n) { bounds.cuts = n; }},
+      {"--stream-cuts", [&](uint32_t n) { bounds.stream_cuts = n; }},
+      {"--jobs", [&](uint32_t n) { bounds.jobs = n; }},
       {"--faults", [&](uint32_t n) { bounds.faults = n; }},
       {"--max-states", [&](uint32_t n) { limits.states = n; }},
       {"--seconds", [&](uint32_t n) { limits.seconds = n; }},
@@ -124,8 +131,9 @@ int main(int argc, char** argv) {
       return WrongUsage("unknown option " + option);
     }
   }
-  if (bounds.workers < 1 || bounds.workers > basin::explore::kMaxWorkers) {
-    return WrongUsage("--workers is out of range");
+  if (bounds.workers < 1 || bounds.workers > basin::explore::kMaxWorkers || bounds.jobs < 1 ||
+      bounds.jobs > basin::explore::kMaxWorkers / bounds.workers) {
+    return WrongUsage("--workers or --jobs is out of range");
   }
   if (!replay.empty()) return ReplayAndPrint(bounds, replay);
   const basin::explore::SearchResult result = basin::explore::Search(bounds, limits);

@@ -21,7 +21,7 @@ namespace basin::explore {
 namespace {
 
 // By StepKind.
-constexpr std::string_view kStepLetters = "cuUdDrtnfwszXREKA";
+constexpr std::string_view kStepLetters = "cuUdDrtnfwszXREKSA";
 constexpr char kStuck[] = "Nothing can happen any more, and the job is stuck: ";
 
 // CPU time of this process: a machine that is busy with other things does not cut a search short.
@@ -213,6 +213,8 @@ std::string CommandOf(const Bounds& bounds) {
   add("--restarts", bounds.restarts, 0);
   add("--evictions", bounds.evictions, 0);
   add("--cuts", bounds.cuts, 0);
+  add("--stream-cuts", bounds.stream_cuts, 0);
+  add("--jobs", bounds.jobs, 1);
   add("--faults", bounds.faults, Bounds().faults);
   add("--delays", bounds.delays, kAllOrders);
   if (bounds.kind == LaneKind::kCall) command += " --calls";

@@ -15,9 +15,10 @@ namespace {
 // The client's clock stands still: no timer of it matters here.
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(24);
 
-client::Config MakeConfig(uint32_t worker, uint32_t life, const JobSettings& settings) {
+client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life,
+                          const JobSettings& settings) {
   client::Config config;
-  config.job = kJob;
+  config.job = NameOfJob(job);
   config.worker = absl::StrCat("w", worker);
   config.nonce = 1 + life * kMaxWorkers + worker;
   config.settings = settings;
@@ -38,8 +39,9 @@ RoundSpec TheSpec() {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(uint32_t worker, uint32_t life, const JobSettings& settings)
-    : worker_(worker), life_(life), client_(MakeConfig(worker, life, settings)) {}
+WorkerProcess::WorkerProcess(uint32_t job, uint32_t worker, uint32_t life,
+                             const JobSettings& settings)
+    : worker_(worker), life_(life), client_(MakeConfig(job, worker, life, settings)) {}
 
 void WorkerProcess::Start(LaneKind kind) {
   Call(client::RegisterTensors{kLane, kind, {TheTensor()}});
@@ -49,6 +51,8 @@ void WorkerProcess::Start(LaneKind kind) {
 void WorkerProcess::SessionUp() { Call(client::SessionUp{}); }
 
 void WorkerProcess::SessionDown() { Call(client::SessionDown{"explored"}); }
+
+void WorkerProcess::StreamDown() { Call(client::StreamDown{0}); }
 
 void WorkerProcess::Take(const Item& item) {
   outputs_.clear();

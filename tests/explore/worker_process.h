@@ -56,12 +56,13 @@ enum class TrainerPhase : uint8_t {
 
 class WorkerProcess {
  public:
-  WorkerProcess(uint32_t worker, uint32_t life, const JobSettings& settings);
+  WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const JobSettings& settings);
 
   // The process starts: it opens a session, registers its tensor and is ready.
   void Start(LaneKind kind);
   void SessionUp();
   void SessionDown();
+  void StreamDown();
   void Take(const Item& item);
   // The trainer's next call. With `whole`, it begins, pushes, commits and waits in one.
   bool TrainerCanStep(RoundNumber last_round) const;

@@ -82,7 +82,7 @@ World::World(const Bounds& bounds)
   settings_.start_workers = bounds_.workers;
   State state;
   state.aggregator = FirstAggregator(1, true);
-  state.history = histories_.Add(History());
+  state.history = histories_.Add({std::vector<std::vector<uint64_t>>(bounds_.jobs), false});
   const uint32_t no_link = links_.Add(Link());
   Work work;
   for (uint32_t w = 0; w < kMaxWorkers; ++w) {
@@ -92,11 +92,11 @@ World::World(const Bounds& bounds)
   for (size_t i = 0; i < state.order.size(); ++i) state.order[i] = static_cast<uint8_t>(i);
   work.state = state;
   work.history = histories_[state.history];
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
-    work.state.workers[w] = workers_.Add(WorkerProcess(w, 0, settings_));
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
+    work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, 0, settings_));
     RunWorker(work, w, Input::kStart);
   }
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     work.state.links[w] = links_.Add(std::move(work.links[w]));
   }
   start_ = work.state;
@@ -133,7 +133,7 @@ uint32_t World::FirstAggregator(Term term, bool long_up) {
 
 AggregatorProcess World::BearAggregator(const AggregatorOrigin& origin) const {
   const absl::Time started = origin.who != 0 ? kClockStart - absl::Hours(1) : kClockStart;
-  return AggregatorProcess(AggregatorConfig(origin.item), started, kClockStart);
+  return AggregatorProcess(AggregatorConfig(origin.item), bounds_.jobs, started, kClockStart);
 }
 
 // ---- what can happen
@@ -151,7 +151,7 @@ bool World::ChangesNothing(const Effect& effect, uint32_t process) const {
 }
 
 bool World::Urgent(const State& state, std::vector<WorldStep>& steps) {
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     const Link& link = links_[state.links[w]];
     if (!link.up.empty()) {
       const auto& message = std::get<ToAggregator>(items_[link.up.front()]);
@@ -182,9 +182,10 @@ bool World::Urgent(const State& state, std::vector<WorldStep>& steps) {
   };
   uint32_t faults = 0;
   for (size_t i = 1; i < kFaultKinds; ++i) faults += state.used[i];
-  const bool cuts_over = over(Fault::kCut, bounds_.cuts) || faults >= bounds_.faults;
+  const bool cuts_over = faults >= bounds_.faults || (over(Fault::kCut, bounds_.cuts) &&
+                                                      over(Fault::kStreamCut, bounds_.stream_cuts));
   if (!over(Fault::kCrash, bounds_.crashes) || !cuts_over) return false;
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     if (UrgentOfWorker(state, w, steps)) return true;
   }
   return false;
@@ -236,7 +237,7 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
   const auto add = [&](StepKind kind, uint32_t worker = 0) {
     steps.push_back({kind, static_cast<uint8_t>(worker)});
   };
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     const Link& link = links_[state.links[w]];
     if (link.wanted) add(StepKind::kConnect, w);
     if (!link.up.empty()) add(StepKind::kUp, w);
@@ -263,7 +264,7 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
   };
   uint32_t faults = 0;
   for (size_t i = 1; i < kFaultKinds; ++i) faults += state.used[i];
-  for (uint32_t w = 0; w < bounds_.workers && faults < bounds_.faults; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes() && faults < bounds_.faults; ++w) {
     if (state.workers[w] == kGone) continue;
     if (left(Fault::kDeath, bounds_.deaths)) add(StepKind::kDie, w);
     if (left(Fault::kRestart, bounds_.restarts)) add(StepKind::kRestart, w);
@@ -271,7 +272,11 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
         !ProcessIsGone(state, w)) {
       add(StepKind::kEvict, w);
     }
-    if (left(Fault::kCut, bounds_.cuts) && links_[state.links[w]].open) add(StepKind::kCut, w);
+    const Link& link = links_[state.links[w]];
+    if (left(Fault::kCut, bounds_.cuts) && link.open) add(StepKind::kCut, w);
+    if (left(Fault::kStreamCut, bounds_.stream_cuts) && link.stream && !link.ended) {
+      add(StepKind::kCutStream, w);
+    }
   }
   if (left(Fault::kCrash, bounds_.crashes)) add(StepKind::kCrash);
   return usual;
@@ -287,6 +292,9 @@ void World::GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& o
     case Input::kOpenStream:
       process.OpenStream(origin.who);
       break;
+    case Input::kLoseStream:
+      process.LoseStream(origin.who);
+      break;
     case Input::kTake:
       process.Take(origin.who, items_[origin.item]);
       break;
@@ -294,7 +302,7 @@ void World::GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& o
       process.Lose(origin.who);
       break;
     case Input::kEvict:
-      process.Evict(NameOf(origin.who));
+      process.Evict(JobOf(origin.who), NameOf(origin.who));
       break;
     case Input::kReduce:
       process.FinishReduction();
@@ -350,6 +358,9 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
     case Input::kSessionDown:
       next.SessionDown();
       break;
+    case Input::kStreamDown:
+      next.StreamDown();
+      break;
     case Input::kReceive:
       next.Take(items_[item]);
       break;
@@ -398,7 +409,7 @@ void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
     if (work.trail != nullptr) {
       work.Say(absl::StrCat("    to ", NameOf(worker), ": ", Describe(items_[output.item])));
     }
-    NoteTold(work, items_[output.item]);
+    NoteTold(work, JobOf(worker), items_[output.item]);
     (kind == Kind::kFrame ? link.down_frames : link.down).push_back(output.item);
     if (kind == Kind::kEnd) {
       link.ended = true;
@@ -446,7 +457,7 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
       work.Say(absl::StrCat("    ", NameOf(worker), " applies round ", applied.round, ", history ",
                             absl::Hex(applied.chain)));
     }
-    const std::vector<uint64_t>& told = work.history.told;
+    const std::vector<uint64_t>& told = work.history.told[JobOf(worker)];
     if (applied.round > told.size() || told[applied.round - 1] != applied.chain) {
       work.Fail(absl::StrCat("Worker ", NameOf(worker), " applies a version of round ",
                              applied.round, " that is not the one that was told last."));
@@ -460,21 +471,21 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
 
 // ---- what was told
 
-void World::NoteTold(Work& work, const Item& item) {
+void World::NoteTold(Work& work, uint32_t job, const Item& item) {
   const auto* message = std::get_if<ToWorker>(&item);
   if (message == nullptr) return;
   if (const auto* verdict = std::get_if<Verdict>(message)) {
-    NoteTold(work, verdict->record);
+    NoteTold(work, job, verdict->record);
   } else if (const auto* welcome = std::get_if<Welcome>(message)) {
     for (const LastVerdicts& last : welcome->verdicts) {
-      for (const VerdictRecord& record : last.verdicts) NoteTold(work, record);
+      for (const VerdictRecord& record : last.verdicts) NoteTold(work, job, record);
     }
   }
 }
 
 // A round has one version.
-void World::NoteTold(Work& work, const VerdictRecord& record) {
-  std::vector<uint64_t>& told = work.history.told;
+void World::NoteTold(Work& work, uint32_t job, const VerdictRecord& record) {
+  std::vector<uint64_t>& told = work.history.told[job];
   if (told.size() < record.round) told.resize(record.round);
   uint64_t& known = told[record.round - 1];
   if (known == record.chain) return;
@@ -496,7 +507,7 @@ void World::EndGuarantee(Work& work) const {
 }
 
 bool World::SomebodyRemembers(const State& state, const Applied& version) const {
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     if (state.workers[w] != kGone && workers_[state.workers[w]].Holds(version)) return true;
   }
   return false;
@@ -537,7 +548,7 @@ void World::BreakLink(Work& work, uint32_t worker) {
 void World::Crash(Work& work) {
   work.state.aggregator =
       FirstAggregator(aggregators_.SummaryOf(work.state.aggregator).term + kTermsOfOne, false);
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     const bool open = work.links[w].open;
     const bool wanted = work.links[w].wanted;
     work.links[w] = Link();
@@ -551,7 +562,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
   work.state = state;
   work.history = histories_[state.history];
   work.trail = trail;
-  for (uint32_t w = 0; w < bounds_.workers; ++w) work.links[w] = links_[state.links[w]];
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) work.links[w] = links_[state.links[w]];
   const uint32_t w = step.worker;
   Link& link = work.links[w];
   const auto use = [&](Fault fault) { ++work.state.used[static_cast<size_t>(fault)]; };
@@ -622,7 +633,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       use(Fault::kRestart);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
-      work.state.workers[w] = workers_.Add(WorkerProcess(w, life, settings_));
+      work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, life, settings_));
       RunWorker(work, w, Input::kStart);
       break;
     }
@@ -637,13 +648,22 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       BreakLink(work, w);
       RunWorker(work, w, Input::kSessionDown);
       break;
+    case StepKind::kCutStream:
+      work.Say(absl::StrCat("FAULT: the data stream of ", NameOf(w), " breaks"));
+      use(Fault::kStreamCut);
+      link.stream = false;
+      link.up_frames.clear();
+      link.down_frames.clear();
+      RunAggregator(work, Input::kLoseStream, link.session);
+      RunWorker(work, w, Input::kStreamDown);
+      break;
     case StepKind::kCrash:
       work.Say("FAULT: the aggregator crashes and is back");
       use(Fault::kCrash);
       Crash(work);
       break;
   }
-  for (uint32_t i = 0; i < bounds_.workers; ++i) {
+  for (uint32_t i = 0; i < bounds_.processes(); ++i) {
     work.state.links[i] = links_.Add(std::move(work.links[i]));
   }
   work.state.history = histories_.Add(std::move(work.history));
@@ -653,11 +673,17 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
 // ---- endings
 
 Ending World::EndingOf(const State& state, std::string& why) {
-  const aggregator::Job* job = aggregators_.Get(state.aggregator).job();
+  Ending worst = Ending::kNotYet;
+  for (uint32_t i = 0; i < bounds_.jobs; ++i) worst = std::max(worst, EndingOf(state, i, why));
+  return worst;
+}
+
+Ending World::EndingOf(const State& state, uint32_t number, std::string& why) {
+  const aggregator::Job* job = aggregators_.Get(state.aggregator).FindJob(number);
   uint32_t live = 0;
   bool done = true;
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
-    if (state.workers[w] == kGone) continue;
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
+    if (JobOf(w) != number || state.workers[w] == kGone) continue;
     const WorkerProcess& worker = workers_[state.workers[w]];
     if (worker.trainer() == TrainerPhase::kStopped) continue;
     ++live;

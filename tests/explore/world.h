@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // An explored world: one aggregator, a few workers and their connections, as a state with all the
-// steps that lead out of it. Small bounds make it finite: one job, one lane, one tensor of one
-// chunk, one data stream per worker, a few rounds, and a budget for each kind of fault.
+// steps that lead out of it. Small bounds make it finite: one job or two, one lane, one tensor of
+// one chunk, one data stream per worker, a few rounds, and a budget for each kind of fault.
 //
 // Time does not pass but where it decides something: a lost worker is evicted, a reconnect happens,
 // the recovery window ends, each as a step of its own that may come at any moment. So every order
@@ -78,7 +78,8 @@ namespace basin::explore {
 inline constexpr uint32_t kAllOrders = 255;
 
 struct Bounds {
-  uint32_t workers = 3;
+  uint32_t jobs = 1;
+  uint32_t workers = 3;  // Of each job.
   uint32_t min_workers = 2;
   RoundNumber rounds = 1;
   LaneKind kind = LaneKind::kGradient;
@@ -86,13 +87,15 @@ struct Bounds {
   bool whole_trainer = true;  // Begin, push, commit and wait in one step of the trainer.
   // How often it may happen.
   uint32_t delays = kAllOrders;
-  uint32_t crashes = 1;    // The aggregator ends.
-  uint32_t deaths = 0;     // A worker ends, for good.
-  uint32_t restarts = 0;   // A worker restarts, without memory.
-  uint32_t evictions = 0;  // A worker that lives is evicted.
-  uint32_t cuts = 0;       // A worker's connections break, both ends live on.
-  uint32_t faults = 99;    // All kinds but crashes together.
+  uint32_t crashes = 1;      // The aggregator ends.
+  uint32_t deaths = 0;       // A worker ends, for good.
+  uint32_t restarts = 0;     // A worker restarts, without memory.
+  uint32_t evictions = 0;    // A worker that lives is evicted.
+  uint32_t cuts = 0;         // A worker's connections break, both ends live on.
+  uint32_t stream_cuts = 0;  // Its data stream does, alone.
+  uint32_t faults = 99;      // All kinds but crashes together.
   aggregator::Rules rules;
+  uint32_t processes() const { return jobs * workers; }
 };
 
 // A rule of the aggregator that can be turned off, by the name that the command line has for it.
@@ -110,11 +113,15 @@ inline constexpr RuleSwitch kRuleSwitches[] = {
     {"live-frames", &aggregator::Rules::fence_by_generation, true},
     {"promise", &aggregator::Rules::hello_promises, true},
     {"state-first", &aggregator::Rules::stages_without_state, true},
+    {"resending", &aggregator::Rules::forgets_lost_frames, true},
+    {"its-session", &aggregator::Rules::resends_to_anyone, true},
+    {"settling", &aggregator::Rules::settles_at_once, true},
+    {"ack-once", &aggregator::Rules::counts_acks_twice, true},
 };
 
 // Which fault, of `State::used`.
-enum class Fault : uint8_t { kCrash = 0, kDeath = 1, kRestart = 2, kEviction = 3, kCut = 4 };
-inline constexpr size_t kFaultKinds = 5;
+enum class Fault : uint8_t { kCrash, kDeath, kRestart, kEviction, kCut, kStreamCut };
+inline constexpr size_t kFaultKinds = 6;
 
 enum class StepKind : uint8_t {
   kConnect,  // A worker's session opens and it says hello.
@@ -135,6 +142,7 @@ enum class StepKind : uint8_t {
   kRestart,
   kEvict,
   kCut,
+  kCutStream,
   kCrash,
 };
 
@@ -222,8 +230,9 @@ class World {
   };
   // What was told, for the checks.
   struct History {
-    std::vector<uint64_t> told;  // The chain after round 1, 2, ...; 0 for none.
-    bool ended = false;          // The guarantee has ended: what happens from here on is excused.
+    // By job: the chain after round 1, 2, ...; 0 for none.
+    std::vector<std::vector<uint64_t>> told;
+    bool ended = false;  // The guarantee has ended: what happens from here on is excused.
     auto Fields() const { return std::tie(told, ended); }
   };
 
@@ -257,6 +266,7 @@ class World {
   enum class Input : uint8_t {
     kOpen,
     kOpenStream,
+    kLoseStream,
     kTake,
     kLose,
     kEvict,
@@ -266,6 +276,7 @@ class World {
     kStart,
     kSessionUp,
     kSessionDown,
+    kStreamDown,
     kReceive,
     kTrain,  // A worker.
   };
@@ -278,8 +289,8 @@ class World {
   void Connect(Work& work, uint32_t worker);
   void BreakLink(Work& work, uint32_t worker);
   void Crash(Work& work);
-  void NoteTold(Work& work, const Item& item);
-  void NoteTold(Work& work, const VerdictRecord& record);
+  void NoteTold(Work& work, uint32_t job, const Item& item);
+  void NoteTold(Work& work, uint32_t job, const VerdictRecord& record);
   // One version of a round is guaranteed as long as somebody lives who remembers what was told. No
   // operator is here to go on without.
   void EndGuarantee(Work& work) const;
@@ -295,6 +306,8 @@ class World {
   uint32_t FirstAggregator(Term term, bool long_up);
   AggregatorProcess BearAggregator(const AggregatorOrigin& origin) const;
   void GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& origin) const;
+  Ending EndingOf(const State& state, uint32_t number, std::string& why);
+  uint32_t JobOf(uint32_t worker) const { return worker / bounds_.workers; }
   static uint32_t WorkerOf(aggregator::SessionId session) {
     return static_cast<uint32_t>(session - 1) / 2;
   }
