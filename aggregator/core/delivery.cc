@@ -16,6 +16,16 @@ void Append(std::vector<FrameId> forgotten, std::vector<Action>& actions) {
   if (!forgotten.empty()) actions.push_back(ForgetFrames{std::move(forgotten)});
 }
 
+// Actions that no frame depends on. They are listed, so that a new one has to be decided about.
+template <typename T>
+struct UnroutedOne {
+  void operator()(const T&) const {}
+};
+template <typename... T>
+struct Unrouted : UnroutedOne<T>... {
+  using UnroutedOne<T>::operator()...;
+};
+
 }  // namespace
 
 Delivery::Delivery(const Config& config)
@@ -160,7 +170,9 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       [&](const aggregator::EndSession& end) {
         for (const StreamId stream : EndSession(end.session, forgotten)) closed.push_back(stream);
       },
-      [](const auto&) {},
+      Unrouted<aggregator::Send, SendAll, NameTensors, EndJob, KeepChunks, DiscardChunks, Reduce,
+               ReleaseResult, DropValue, AcceptStream, CloseStream, SendFrame, ForgetFrames,
+               SaveState, Note, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
   for (const StreamId stream : closed) actions.push_back(CloseStream{stream, absl::OkStatus()});
