@@ -76,13 +76,13 @@ bool Contribution::TakeBack(uint32_t flat, uint64_t size, bool parked) {
   return true;
 }
 
-void Contribution::SetState(ContributionState state) {
-  assert(MayFollow(state_, state));
-  state_ = state;
-  if (counts()) return;
+bool Contribution::Apply(ContributionInput input) {
+  if (!machine_.Apply(input)) return false;
+  if (counts()) return true;
   parked_ = 0;
   digest_ = 0;
   have_.ClearAll();
+  return true;
 }
 
 }  // namespace basin::aggregator

@@ -10,13 +10,13 @@
 #ifndef BASIN_AGGREGATOR_CORE_CONTRIBUTION_H_
 #define BASIN_AGGREGATOR_CORE_CONTRIBUTION_H_
 
-#include <cassert>
 #include <cstdint>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "aggregator/core/layout.h"
+#include "aggregator/core/transitions.h"
 #include "protocol/bitmap.h"
 #include "protocol/messages.h"
 
@@ -31,65 +31,78 @@ enum class ContributionState : uint8_t {
   kDropped = 5,    // Not counted: its worker is lost, or no member when the round begins.
 };
 
+enum class ContributionInput : uint8_t {
+  kBegin = 0,     // Its worker begins the round.
+  kCommit = 1,    // Its worker commits it.
+  kComplete = 2,  // All its chunks are here, and their digest is right.
+  kTakeBack = 3,  // The next attempt needs bytes of it again.
+  kWithdraw = 4,  // By its worker, or refused by the round.
+  kDrop = 5,      // Without its worker's doing.
+  kTakePart = 6,  // Its worker takes part in the call after all.
+  kRunAgain = 7,  // The round is run again.
+};
+
 struct ContributionTransition {
   ContributionState from;
+  ContributionInput input;
   ContributionState to;
   const char* when;
 };
 
 inline constexpr ContributionTransition kContributionTransitions[] = {
-    // from                           to
-    {ContributionState::kAwaited, ContributionState::kBegun, "its worker begins the round"},
-    {ContributionState::kBegun, ContributionState::kCommitted, "its worker commits it"},
-    {ContributionState::kCommitted, ContributionState::kEffective,
-     "all its chunks are here, and their digest is right"},
-    {ContributionState::kEffective, ContributionState::kCommitted,
-     "the next attempt needs bytes of it again"},
-    {ContributionState::kAwaited, ContributionState::kWithdrawn,
+    // from                        input                         to
+    {ContributionState::kAwaited, ContributionInput::kBegin, ContributionState::kBegun,
+     "its worker begins the round"},
+    {ContributionState::kAwaited, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "its worker withdraws, finishes, waits for another round or a value, joined when the value "
-     "was "
-     "fixed, or commits without a begin"},
-    {ContributionState::kBegun, ContributionState::kWithdrawn,
+     "was fixed, or commits without a begin"},
+    {ContributionState::kAwaited, ContributionInput::kDrop, ContributionState::kDropped,
+     "its worker is lost, or no member when the round begins"},
+
+    {ContributionState::kBegun, ContributionInput::kCommit, ContributionState::kCommitted,
+     "its worker commits it"},
+    {ContributionState::kBegun, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "its worker withdraws; or it is refused: a spec that the others do not have, a tensor that "
      "cannot be reduced, a wrong commit"},
-    {ContributionState::kCommitted, ContributionState::kWithdrawn,
+    {ContributionState::kBegun, ContributionInput::kDrop, ContributionState::kDropped,
+     "its worker is lost"},
+
+    {ContributionState::kCommitted, ContributionInput::kComplete, ContributionState::kEffective,
+     "all its chunks are here, and their digest is right"},
+    {ContributionState::kCommitted, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "its digest is wrong for the second time, or that of a commit of nothing; or it is refused: a "
      "spec that the others do not have, a tensor that cannot be reduced"},
-    {ContributionState::kEffective, ContributionState::kWithdrawn,
+    {ContributionState::kCommitted, ContributionInput::kDrop, ContributionState::kDropped,
+     "its worker is lost; or was lost before, and the next attempt needs its bytes again"},
+
+    {ContributionState::kEffective, ContributionInput::kTakeBack, ContributionState::kCommitted,
+     "the next attempt needs bytes of it again"},
+    {ContributionState::kEffective, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "the specs are compared again, and another one is chosen; it pushes a tensor that cannot be "
      "reduced"},
-    {ContributionState::kWithdrawn, ContributionState::kAwaited,
-     "its worker takes part in the call after all; or the round is run again with a worker that "
-     "joined "
-     "when the value was fixed"},
-    {ContributionState::kEffective, ContributionState::kAwaited, "the round is run again"},
-    {ContributionState::kAwaited, ContributionState::kDropped,
-     "its worker is lost, or no member when the round begins"},
-    {ContributionState::kBegun, ContributionState::kDropped, "its worker is lost"},
-    {ContributionState::kCommitted, ContributionState::kDropped,
-     "its worker is lost; or was lost before, and the next attempt needs its bytes again"},
-    {ContributionState::kEffective, ContributionState::kDropped,
+    {ContributionState::kEffective, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker was lost, and has come back in a new life"},
-};
+    {ContributionState::kEffective, ContributionInput::kRunAgain, ContributionState::kAwaited,
+     "the round is run again"},
 
-constexpr bool MayFollow(ContributionState from, ContributionState to) {
-  for (const ContributionTransition& row : kContributionTransitions) {
-    if (row.from == from && row.to == to) return true;
-  }
-  return false;
-}
+    {ContributionState::kWithdrawn, ContributionInput::kTakePart, ContributionState::kAwaited,
+     "its worker takes part in the call after all"},
+    {ContributionState::kWithdrawn, ContributionInput::kRunAgain, ContributionState::kAwaited,
+     "the round is run again, and its worker joined when the value was fixed"},
+};
+static_assert(IsUnambiguous(kContributionTransitions));
 
 // What every frame looks at comes first, so that it lies together in memory.
 class Contribution {
  public:
-  ContributionState state() const { return state_; }
+  ContributionState state() const { return machine_.state(); }
   // Whether the round reduces it: it is one of the contributors.
-  bool counts() const { return state_ <= ContributionState::kEffective; }
-  bool begun() const { return counts() && state_ >= ContributionState::kBegun; }
-  bool committed() const { return counts() && state_ >= ContributionState::kCommitted; }
-  bool effective() const { return state_ == ContributionState::kEffective; }
+  bool counts() const { return state() <= ContributionState::kEffective; }
+  bool begun() const { return counts() && state() >= ContributionState::kBegun; }
+  bool committed() const { return counts() && state() >= ContributionState::kCommitted; }
+  bool effective() const { return state() == ContributionState::kEffective; }
   // Counts, and is not complete yet.
-  bool incomplete() const { return state_ < ContributionState::kEffective; }
+  bool incomplete() const { return state() < ContributionState::kEffective; }
 
   // What its worker wants to have computed. Empty before the first begin, and kept when the round
   // is run again.
@@ -133,11 +146,13 @@ class Contribution {
   // Nothing that was sent says any more what belongs to it.
   void ForgetDigests() { known_.ClearAll(); }
   void ForgetParked() { parked_ = 0; }
-  // REQUIRES: MayFollow(state(), state). A contribution that no longer counts keeps no chunks.
-  void SetState(ContributionState state);
+  // The only way to change the state. Returns whether the table has the input in this state; if
+  // not, nothing changes. A contribution that no longer counts keeps no chunks.
+  bool Apply(ContributionInput input);
+  const RowsTaken& taken() const { return machine_.taken(); }
 
   auto Fields() const {
-    return std::tie(state_, have_, known_, digests_, digest_, skipped_, parked_, missing_, begin_,
+    return std::tie(machine_, have_, known_, digests_, digest_, skipped_, parked_, missing_, begin_,
                     commit_);
   }
 
@@ -146,7 +161,7 @@ class Contribution {
     return tensor < commit.layout_version && commit.present.Test(tensor);
   }
 
-  ContributionState state_ = ContributionState::kAwaited;
+  Machine<kContributionTransitions> machine_;
   uint64_t parked_ = 0;
   uint64_t missing_ = 0;
   Digest digest_ = 0;

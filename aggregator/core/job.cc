@@ -90,7 +90,7 @@ RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
-  const bool paused = state_ == JobState::kRunning && Paused();
+  const bool paused = state() == JobState::kRunning && Paused();
   return ValueScope{scope.now, scope.config, scope.memory, scope.actions,
                     id_,       name_,        workers_,     paused ? reason_ : std::string()};
 }
@@ -125,7 +125,7 @@ void Job::Hear(const JobScope& scope, Slot slot) {
 }
 
 bool Job::Unstarted() const {
-  return state_ == JobState::kForming && membership_.generation == Generation{} &&
+  return state() == JobState::kForming && membership_.generation == Generation{} &&
          workers_.Count(WorkerState::kCandidate) == 0;
 }
 
@@ -325,7 +325,7 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
         index, number);
     return nullptr;
   }
-  if (!lane.round.has_value() && open && state_ == JobState::kRunning && IsMember(worker) &&
+  if (!lane.round.has_value() && open && state() == JobState::kRunning && IsMember(worker) &&
       !worker.finishing) {
     lane.round.emplace(number, Ballot{term_, 1}, RoundMembers(lane.kind), lane.layout, scope.now);
     lane.last_used = scope.now;

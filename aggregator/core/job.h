@@ -14,7 +14,6 @@
 #ifndef BASIN_AGGREGATOR_CORE_JOB_H_
 #define BASIN_AGGREGATOR_CORE_JOB_H_
 
-#include <cassert>
 #include <map>
 #include <optional>
 #include <set>
@@ -37,6 +36,7 @@
 #include "aggregator/core/promises.h"
 #include "aggregator/core/recovery.h"
 #include "aggregator/core/state_writes.h"
+#include "aggregator/core/transitions.h"
 #include "aggregator/core/values.h"
 #include "aggregator/core/workers.h"
 #include "protocol/messages.h"
@@ -77,8 +77,19 @@ enum class JobState : uint8_t {
 
 const char* JobStateName(JobState state);
 
+enum class JobInput : uint8_t {
+  kFreshHello = 0,   // The first hello of a run that is new.
+  kRecover = 1,      // Somebody may know more of the run than this aggregator does.
+  kForm = 2,         // Enough workers are ready.
+  kKnow = 3,         // The workers that are back know how far the run is.
+  kKnowNothing = 4,  // Nobody remembers, or nothing has happened.
+  kHalt = 5,         // The window is over, and the workers that are back do not know it.
+  kEndLineage = 6,   // Nobody with state is left.
+};
+
 struct JobTransition {
   JobState from;
+  JobInput input;
   JobState to;
   const char* when;
 };
@@ -86,41 +97,44 @@ struct JobTransition {
 // A job starts as kForming, and its first hello decides. Another run of the same name, when nobody
 // is present any more, starts anew: from wherever the run before was.
 inline constexpr JobTransition kJobTransitions[] = {
-    // from                 to
-    {JobState::kForming, JobState::kForming,
+    // from                input                   to
+    {JobState::kForming, JobInput::kFreshHello, JobState::kForming,
      "first hello: without history, and the recovery window is long over or its launcher declares "
      "the run new"},
-    {JobState::kForming, JobState::kRecovering,
+    {JobState::kForming, JobInput::kRecover, JobState::kRecovering,
      "first hello otherwise; or, before the first verdict, a hello with history; or a message "
-     "names "
-     "a higher term"},
-    {JobState::kForming, JobState::kRunning,
+     "names a higher term"},
+    {JobState::kForming, JobInput::kForm, JobState::kRunning,
      "start_workers are ready, or min_workers at start_timeout"},
-    {JobState::kRecovering, JobState::kRunning,
+
+    {JobState::kRecovering, JobInput::kKnow, JobState::kRunning,
      "the workers that are back know how far the run is"},
-    {JobState::kRecovering, JobState::kForming, "nobody remembers, or nothing has happened"},
-    {JobState::kRecovering, JobState::kHalted,
+    {JobState::kRecovering, JobInput::kKnowNothing, JobState::kForming,
+     "nobody remembers, or nothing has happened"},
+    {JobState::kRecovering, JobInput::kHalt, JobState::kHalted,
      "the window is over, and the workers that are back do not know it"},
-    {JobState::kRecovering, JobState::kRecovering, "another run"},
-    {JobState::kHalted, JobState::kRunning, "the missing workers return, or an operator overrides"},
-    {JobState::kHalted, JobState::kForming, "an operator overrides, and nobody remembers"},
-    {JobState::kHalted, JobState::kHalted, "a worker returned, and more are needed"},
-    {JobState::kHalted, JobState::kRecovering, "another run"},
-    {JobState::kRunning, JobState::kRecovering,
+    {JobState::kRecovering, JobInput::kRecover, JobState::kRecovering, "another run"},
+    {JobState::kRecovering, JobInput::kFreshHello, JobState::kForming, "another run that is new"},
+
+    {JobState::kHalted, JobInput::kKnow, JobState::kRunning,
+     "the missing workers return, or an operator overrides"},
+    {JobState::kHalted, JobInput::kKnowNothing, JobState::kForming,
+     "an operator overrides, and nobody remembers"},
+    {JobState::kHalted, JobInput::kHalt, JobState::kHalted,
+     "a worker returned, and more are needed"},
+    {JobState::kHalted, JobInput::kRecover, JobState::kRecovering, "another run"},
+    {JobState::kHalted, JobInput::kFreshHello, JobState::kForming, "another run that is new"},
+
+    {JobState::kRunning, JobInput::kRecover, JobState::kRecovering,
      "a hello names a higher term, or has the verdict of a value that recovery adopted (another "
      "aggregator ruled); or such a value is lost with all its holders; or, before a recovery "
      "stands, a worker that it counted is lost, or a hello reports more than it knew; or, before "
      "the first verdict, a hello of somebody else with history; or another run"},
-    {JobState::kRunning, JobState::kForming,
-     "nobody with state is left (a new lineage); or another run that is fresh"},
+    {JobState::kRunning, JobInput::kEndLineage, JobState::kForming,
+     "nobody with state is left (a new lineage)"},
+    {JobState::kRunning, JobInput::kFreshHello, JobState::kForming, "another run that is new"},
 };
-
-constexpr bool MayFollow(JobState from, JobState to) {
-  for (const JobTransition& row : kJobTransitions) {
-    if (row.from == from && row.to == to) return true;
-  }
-  return false;
-}
+static_assert(IsUnambiguous(kJobTransitions));
 
 // How many rounds got which verdict.
 struct RoundCounts {
@@ -180,7 +194,7 @@ class Job {
   // What the state file says of it, until it is decided what that means.
   const std::optional<SavedState>& saved() const { return saved_; }
   const RunId& run() const { return run_; }
-  JobState state() const { return state_; }
+  JobState state() const { return machine_.state(); }
   Term term() const { return term_; }
   const JobSettings& settings() const { return settings_; }
   LossPolicy loss_policy(const Config& config) const {
@@ -197,9 +211,11 @@ class Job {
   const std::string& reason() const { return reason_; }  // Why it is in this state, for status.
   // By this aggregator, for observers.
   const RoundCounts& rounds() const { return rounds_; }
+  const RowsTaken& taken() const { return machine_.taken(); }
+  const Pause& pause() const { return pause_; }
   bool suspended() const { return suspended_; }
   // All who trained have finished or left in good order, and nobody has begun anew.
-  bool over() const { return over_ && state_ == JobState::kForming; }
+  bool over() const { return over_ && state() == JobState::kForming; }
   // It never had a member, and nobody is ready to become one.
   bool Unstarted() const;
   bool HasOpenRound() const;
@@ -210,7 +226,7 @@ class Job {
   bool Paused() const;
 
   auto Fields() const {
-    return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, declared_,
+    return std::tie(id_, name_, run_, machine_, term_, formed_, voided_, settings_, declared_,
                     loss_policy_, late_policy_, paced_, reason_, suspended_, over_, changed_,
                     ended_well_, settled_in_, told_verdict_, recovered_, membership_, writes_,
                     pending_, next_incarnation_, next_ready_, still_counting_, workers_, lanes_,
@@ -227,11 +243,9 @@ class Job {
   };
   static const Timer kTimers[];
 
-  // The only way to change the state. REQUIRES: MayFollow.
-  void SetState(JobState state) {
-    assert(MayFollow(state_, state));
-    state_ = state;
-  }
+  // The only way to change the state. Returns whether the table has the input in this state; if
+  // not, nothing changes.
+  bool Apply(JobInput input) { return machine_.Apply(input); }
 
   // job_hello.cc
   bool TookPart(const Hello& hello) const;
@@ -291,7 +305,7 @@ class Job {
   void LimitStillCounting();
 
   // job_pause.cc
-  void NoteHeldUp() { changed_ |= state_ == JobState::kRunning && !pause_.noted() && Paused(); }
+  void NoteHeldUp() { changed_ |= state() == JobState::kRunning && !pause_.noted() && Paused(); }
   void ReviewPause(const JobScope& scope);
   void SendHeldUp(const JobScope& scope, const std::string& text) const;
   void ReportPause(const JobScope& scope);
@@ -396,7 +410,7 @@ class Job {
   JobId id_;
   JobName name_;
   RunId run_;
-  JobState state_ = JobState::kForming;
+  Machine<kJobTransitions> machine_{JobState::kForming};
   Term term_;
   // The first generation that this aggregator formed when nobody remembered the run; and the first
   // of those that were none, because somebody did remember before they had a verdict.

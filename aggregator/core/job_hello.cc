@@ -60,7 +60,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
     const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
     const bool fresh = !remembers && !saved_.has_value() && (hello.fresh || long_up);
     if (fresh) {
-      SetState(JobState::kForming);
+      Apply(JobInput::kFreshHello);
       forming_since_ = scope.now;
     } else {
       EnterRecovery(scope, "the aggregator does not remember this run");
@@ -71,7 +71,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
   const bool same_process = known.has_value() && workers_[*known].nonce == hello.nonce;
   const bool was_superseded =
       known.has_value() && Contains(workers_[*known].superseded, hello.nonce);
-  const bool decided = state_ == JobState::kForming || state_ == JobState::kRunning;
+  const bool decided = state() == JobState::kForming || state() == JobState::kRunning;
   if (decided && remembers && !was_superseded) {
     if (HighestTerm(hello) > term_) {
       if (!CheckTerm(scope, session, hello)) return;
@@ -81,7 +81,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
                            ": another aggregator has served this job."));
       EnterRecovery(scope, "another aggregator has served this job meanwhile");
     } else if (!told_verdict_ && !recovered_ && !same_process) {
-      if (state_ == JobState::kRunning) voided_ = formed_;
+      if (state() == JobState::kRunning) voided_ = formed_;
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
     } else if (KnowsMore(hello)) {
@@ -90,7 +90,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
                               " reports a verdict or a result that this aggregator has not seen"));
     }
   }
-  if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {
+  if (state() == JobState::kRecovering || state() == JobState::kHalted) {
     HoldHello(scope, session, hello);
     return;
   }
@@ -163,7 +163,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
   }
   // A worker that waits for recovery is present; so is one that said hello, within the window.
   const bool waits =
-      !held_.waiting().empty() || (!held_.hellos().empty() && state_ == JobState::kRecovering);
+      !held_.waiting().empty() || (!held_.hellos().empty() && state() == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
   if (present) {
     Refuse(scope, session, hello.worker, ErrorCode::kRunConflict,
@@ -313,7 +313,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   }
   if (!reconnects) {
     BeginAnew();
-    workers_.SetState(slot, WorkerState::kAdmitted);
+    workers_.Apply(slot, WorkerInput::kAdmit);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
     if (worker.still_counts) --still_counting_;
     worker.still_counts = worker.finishing = worker.left = worker.holds_state = worker.out_of_step =
@@ -412,7 +412,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     // It may not have heard that it serves its state, or who serves it.
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
   }
-  if (pause_.named() && state_ == JobState::kRunning) {
+  if (pause_.named() && state() == JobState::kRunning) {
     const std::string before = std::exchange(reason_, WhyPaused());
     if (reason_ == before) {
       SendTo(scope, slot, HeldUp{0, 0, reason_});

@@ -296,7 +296,7 @@ bool Job::NeedsMemory(const JobScope& scope, const Lane& lane) const {
 }
 
 void Job::RetryMemory(const JobScope& scope) {
-  if (state_ == JobState::kHalted) TryRecover(scope);  // It may be memory that it lacked.
+  if (state() == JobState::kHalted) TryRecover(scope);  // It may be memory that it lacked.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (NeedsMemory(scope, lanes_[i])) PlanMemory(scope, lanes_[i], i);
   }

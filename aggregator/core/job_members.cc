@@ -32,7 +32,7 @@ void Job::OnReady(const JobScope& scope, Slot slot, const Ready& ready) {
   const uint32_t taken =
       workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kCandidate);
   const bool room = taken < settings_.max_workers;
-  workers_.SetState(slot, room ? WorkerState::kCandidate : WorkerState::kSpare);
+  workers_.Apply(slot, room ? WorkerInput::kReady : WorkerInput::kFindFull);
   AddNote(scope, room ? NoteKind::kWorkerReady : NoteKind::kWorkerSpare, worker.id,
           room ? "Ready."
                : absl::StrCat("Spare: the job has its ", settings_.max_workers,
@@ -63,7 +63,7 @@ void Job::Reconcile(const JobScope& scope) {
 
 // Changes the members where that need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
-  if (state_ != JobState::kRunning) return;
+  if (state() != JobState::kRunning) return;
   const Membership next = NextMembership(!scope.draining);
   if (next == membership_) return;
   if (!AnyRoundEver() || NobodyGoesOn()) {
@@ -87,13 +87,13 @@ bool Job::NobodyGoesOn() const {
 }
 
 void Job::TryForm(const JobScope& scope) {
-  if (state_ != JobState::kForming || scope.draining) return;
+  if (state() != JobState::kForming || scope.draining) return;
   const uint32_t least = forming_timed_out_ ? settings_.min_workers : settings_.start_workers;
   if (workers_.Count(WorkerState::kCandidate) + workers_.Count(WorkerState::kSpare) < least) return;
   const std::vector<Slot> ready = Candidates(workers_);
   if (ready.size() < least || ready.empty()) return;
   const Membership next{NextGeneration(), FirstMembers(ready, workers_, settings_.max_workers)};
-  SetState(JobState::kRunning);
+  if (!Apply(JobInput::kForm)) return;
   reason_.clear();
   formed_ = next.generation;
   RequestChange(scope, next, ChooseFirstDonor(next.members, workers_));
@@ -152,7 +152,7 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
       if (lane.round->Has(member.slot)) continue;
       const bool fixed = lane.round->phase() == RoundPhase::kPrepared;
       if (member.presence == Presence::kUndecided && fixed) {
-        member.contribution.SetState(ContributionState::kWithdrawn);
+        member.contribution.Apply(ContributionInput::kWithdraw);
       }
       joiners.push_back(std::move(member));
     }
@@ -184,7 +184,7 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     const bool is_member = members.count(id) > 0;
     joined |= is_member && !was_member;
     if (is_member) {
-      workers_.SetState(slot, WorkerState::kMember);
+      if (!workers_.Apply(slot, WorkerInput::kChoose)) continue;
       if (was_member && !tell_members) continue;
       if (!was_member) {
         worker.member_since = next.generation;
@@ -197,7 +197,7 @@ void Job::Activate(const JobScope& scope, const Membership& next,
       continue;
     }
     if (was_member) {
-      workers_.SetState(slot, worker.finishing ? WorkerState::kFinished : WorkerState::kAdmitted);
+      workers_.Apply(slot, worker.finishing ? WorkerInput::kFinish : WorkerInput::kLeaveOut);
     }
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(scope, slot, MembershipChanged{membership_, role, std::nullopt, {}});
@@ -241,7 +241,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   const bool was_member = IsMember(worker);
   const bool took_part = was_member || worker.state == WorkerState::kFinished;
   worker.finishing &= took_part;
-  workers_.SetState(slot, WorkerState::kLost);
+  workers_.Apply(slot, WorkerInput::kLose);
   if (worker.finishing) {
     worker.still_counts = true;
     ++still_counting_;
@@ -268,7 +268,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
 // Members were lost, or a list that was written is not used: somebody must have the job's state,
 // and those who lack it must know who gives it to them.
 void Job::RepairLineage(const JobScope& scope) {
-  if (state_ != JobState::kRunning || IsPending(PendingChange::Kind::kMembers)) return;
+  if (state() != JobState::kRunning || IsPending(PendingChange::Kind::kMembers)) return;
   if (workers_.Count(WorkerState::kMember) == 0) {
     EndLineage(scope);
   } else if (!AnyMemberHoldsState(workers_) && !DonorServes(donor_, workers_)) {
@@ -339,12 +339,12 @@ void Job::EndLineage(const JobScope& scope) {
     workers_[slot].still_counts = false;
     if (workers_[slot].state == WorkerState::kLost) workers_[slot].finishing = false;
     if (workers_[slot].state == WorkerState::kFinished) {
-      workers_.SetState(slot, WorkerState::kAdmitted);
+      workers_.Apply(slot, WorkerInput::kNewLineage);
     }
   }
   // A late worker may still hold it, and is heard until the new lineage has a verdict.
   recovered_ = false;
-  SetState(JobState::kForming);
+  Apply(JobInput::kEndLineage);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
   over_ = over && !others_are_here;

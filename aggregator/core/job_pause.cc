@@ -42,7 +42,7 @@ bool Job::PausedIn(const Lane& lane) const {
 void Job::ReviewPause(const JobScope& scope) {
   // It may end when the members that are being written down are announced.
   if (IsPending(PendingChange::Kind::kMembers)) return;
-  const bool runs = state_ == JobState::kRunning;
+  const bool runs = state() == JobState::kRunning;
   const bool runs_now = runs && why_not_running_.Retract();
   const bool paused = runs && Paused();
   if (runs_now || (!paused && pause_.named())) SendHeldUp(scope, "");
@@ -89,13 +89,13 @@ void Job::SendHeldUp(const JobScope& scope, const std::string& text) const {
 // A worker that waits for a job that does not run gets the reason a moment later, so that workers
 // that start together are not named to each other.
 void Job::NoteWaiting(const JobScope& scope) {
-  if (state_ == JobState::kRunning) return;
+  if (state() == JobState::kRunning) return;
   why_not_running_.Plan(scope.now + 0.3 * scope.config.late_warning);
 }
 
 void Job::ReportWhyNotRunning(const JobScope& scope) {
   SendAll all;
-  if (state_ != JobState::kRunning) {
+  if (state() != JobState::kRunning) {
     all.message = HeldUp{0, 0, WhyNotRunning(scope)};
     for (const auto& [id, session] : held_.waiting()) all.sessions.push_back(session);
     for (Slot slot = 0; slot < workers_.size(); ++slot) {
@@ -110,10 +110,10 @@ void Job::ReportWhyNotRunning(const JobScope& scope) {
 }
 
 std::string Job::WhyNotRunning(const JobScope& scope) const {
-  if (state_ == JobState::kHalted) {
+  if (state() == JobState::kHalted) {
     return absl::StrCat("Job ", name_, " is halted: ", HowToEndHalt());
   }
-  if (state_ == JobState::kRecovering) {
+  if (state() == JobState::kRecovering) {
     const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
     return absl::StrCat(
         "Job ", name_,

@@ -28,9 +28,9 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
       scope, Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_, " recovers: ", reason,
                                                          ". The client reconnects by itself.")});
   // A run that was taken for new has no list if somebody does remember it.
-  if (state_ == JobState::kRunning && (told_verdict_ || recovered_)) led_ = membership_;
+  if (state() == JobState::kRunning && (told_verdict_ || recovered_)) led_ = membership_;
   Forget(scope);
-  SetState(JobState::kRecovering);
+  Apply(JobInput::kRecover);
   recovery_since_ = scope.now;
   reason_ = reason;
   AddNote(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
@@ -63,7 +63,7 @@ void Job::Forget(const JobScope& scope) {
 // counted worker that has not promised may have gone back to an older aggregator, and have staged
 // there what was not known here.
 void Job::RecoverOnceMore(const JobScope& scope) {
-  if (state_ != JobState::kRunning) return;
+  if (state() != JobState::kRunning) return;
   std::string what;
   for (const WorkerId& id : promises_.awaited()) {
     const std::optional<Slot> slot = workers_.Find(id);
@@ -149,11 +149,12 @@ bool Job::MayDecide(const JobScope& scope) const {
 }
 
 bool Job::WindowIsOver(const JobScope& scope) const {
-  return state_ == JobState::kHalted || scope.now >= recovery_since_ + scope.config.recovery_window;
+  return state() == JobState::kHalted ||
+         scope.now >= recovery_since_ + scope.config.recovery_window;
 }
 
 void Job::Recover(const JobScope& scope) {
-  if (state_ != JobState::kHalted && state_ != JobState::kRecovering) return;
+  if (state() != JobState::kHalted && state() != JobState::kRecovering) return;
   forced_ = true;
   TryRecover(scope);
 }
@@ -206,11 +207,11 @@ void Job::TryRecover(const JobScope& scope) {
       NoteWaiting(scope);
       return;
     case RecoveryStep::kHalt:
-      if (state_ != JobState::kHalted || reason_ != decision.reason) {
+      if (state() != JobState::kHalted || reason_ != decision.reason) {
         reason_ = decision.reason;
         AddNote(scope, NoteKind::kHalted, "", absl::StrCat("Halted: ", HowToEndHalt()));
       }
-      SetState(JobState::kHalted);
+      Apply(JobInput::kHalt);
       NoteWaiting(scope);
       return;
     case RecoveryStep::kFresh:
@@ -253,8 +254,8 @@ void Job::TakeUnusedTerm(const JobScope& scope) {
 }
 
 void Job::StartFresh(const JobScope& scope, const std::string& reason) {
+  if (!Apply(JobInput::kKnowNothing)) return;
   TakeUnusedTerm(scope);
-  SetState(JobState::kForming);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
   // Somebody who remembers may still come and void this, and has to explain them then.
@@ -294,7 +295,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     worker.nonce = hello.nonce;
     worker.lost_at = absl::InfiniteFuture();  // Set when everybody is told.
     if (members.count(id) == 0) continue;     // Admitted then, in a new life.
-    workers_.SetState(slot, WorkerState::kMember);
+    workers_.Apply(slot, WorkerInput::kRecover);
     worker.holds_state = !hello.lacks_state;
     // An incarnation keys what is kept of a contribution: no two workers may have the same.
     const bool keeps =
@@ -383,11 +384,11 @@ void Job::FinishRecovery(const JobScope& scope) {
     TryRecover(scope);
     return;
   }
+  if (!Apply(JobInput::kKnow)) return;
   forced_ = false;
   orphans_.clear();
   saved_.reset();
   led_.reset();
-  SetState(JobState::kRunning);
   recovered_ = true;
   AddNote(scope, NoteKind::kRecovered, "",
           absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",
@@ -403,7 +404,7 @@ void Job::FinishRecovery(const JobScope& scope) {
       if (TakesPart(member.id, lane)) {
         member.presence = Presence::kThere;
       } else {
-        member.contribution.SetState(ContributionState::kWithdrawn);
+        member.contribution.Apply(ContributionInput::kWithdraw);
       }
     }
     lane.round.emplace(lane.next, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);

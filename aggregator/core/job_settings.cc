@@ -157,7 +157,7 @@ void Job::CountVerdict(const JobScope& scope) {
 }
 
 absl::Time Job::PaceDue(const Config& config) const {
-  if (config.max_job_rounds == 0 || state_ != JobState::kRunning) return absl::InfiniteFuture();
+  if (config.max_job_rounds == 0 || state() != JobState::kRunning) return absl::InfiniteFuture();
   const bool waits = std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
     return lane.round.has_value() && lane.paced;
   });

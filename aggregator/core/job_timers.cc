@@ -159,7 +159,7 @@ void Job::CheckValues(const JobScope& scope) { values_.CheckDeadlines(ValuesScop
 // ---- the job
 
 absl::Time Job::StartDue(const Config& config) const {
-  const bool runs = state_ == JobState::kForming && !forming_timed_out_;
+  const bool runs = state() == JobState::kForming && !forming_timed_out_;
   return runs ? forming_since_ + config.start_timeout : absl::InfiniteFuture();
 }
 
@@ -167,7 +167,7 @@ absl::Time Job::StartDue(const Config& config) const {
 void Job::LowerStart(const JobScope&) { forming_timed_out_ = changed_ = true; }
 
 absl::Time Job::RecoveryDue(const Config& config) const {
-  const bool runs = state_ == JobState::kRecovering && !IsPending(PendingChange::Kind::kRecovery);
+  const bool runs = state() == JobState::kRecovering && !IsPending(PendingChange::Kind::kRecovery);
   return runs ? recovery_since_ + config.recovery_window : absl::InfiniteFuture();
 }
 

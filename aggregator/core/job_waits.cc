@@ -60,7 +60,7 @@ void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
 // waits as well. No worker will begin these rounds, so they are aborted, and the reason names them
 // all. A trainer may have another thread that would begin one; the timeout allows for that.
 void Job::EndDeadlock(const JobScope& scope) {
-  if (state_ != JobState::kRunning || Paused()) return;
+  if (state() != JobState::kRunning || Paused()) return;
   std::map<LaneIndex, std::vector<WorkerId>> waiting;
   for (const auto& [id, slot] : workers_.by_id()) {
     const Worker& worker = workers_[slot];

@@ -9,12 +9,12 @@
 #define BASIN_AGGREGATOR_CORE_PAUSE_H_
 
 #include <algorithm>
-#include <cassert>
 #include <cstdint>
 #include <tuple>
 
 #include "absl/time/time.h"
 #include "aggregator/core/config.h"
+#include "aggregator/core/transitions.h"
 
 namespace basin::aggregator {
 
@@ -25,66 +25,67 @@ enum class PauseState : uint8_t {
   kReported = 3,  // Sent as a typed error, so that a trainer may give up.
 };
 
+enum class PauseInput : uint8_t {
+  kHoldUp = 0,  // Somebody is held up.
+  kDue = 1,     // The time of the next message has come.
+  kEnd = 2,     // The job goes on, or is lost.
+};
+
 struct PauseTransition {
   PauseState from;
+  PauseInput input;
   PauseState to;
   const char* when;
 };
 
 inline constexpr PauseTransition kPauseTransitions[] = {
-    // from                   to
-    {PauseState::kNone, PauseState::kNoted, "somebody is held up"},
-    {PauseState::kNoted, PauseState::kNamed, "late_warning has passed"},
-    {PauseState::kNamed, PauseState::kReported, "pause_timeout has passed"},
-    {PauseState::kNoted, PauseState::kNone, "the job goes on, or is lost"},
-    {PauseState::kNamed, PauseState::kNone, "the same; those to whom it was named hear so"},
-    {PauseState::kReported, PauseState::kNone, "the same"},
+    // from               input                to
+    {PauseState::kNone, PauseInput::kHoldUp, PauseState::kNoted, "somebody is held up"},
+    {PauseState::kNoted, PauseInput::kDue, PauseState::kNamed, "late_warning has passed"},
+    {PauseState::kNamed, PauseInput::kDue, PauseState::kReported, "pause_timeout has passed"},
+    {PauseState::kNoted, PauseInput::kEnd, PauseState::kNone, "the job goes on, or is lost"},
+    {PauseState::kNamed, PauseInput::kEnd, PauseState::kNone,
+     "the same; those to whom it was named hear so"},
+    {PauseState::kReported, PauseInput::kEnd, PauseState::kNone, "the same"},
 };
-
-constexpr bool MayFollow(PauseState from, PauseState to) {
-  for (const PauseTransition& row : kPauseTransitions) {
-    if (row.from == from && row.to == to) return true;
-  }
-  return false;
-}
+static_assert(IsUnambiguous(kPauseTransitions));
 
 class Pause {
  public:
-  bool noted() const { return state_ != PauseState::kNone; }
-  bool named() const { return state_ >= PauseState::kNamed; }
+  bool noted() const { return machine_.state() != PauseState::kNone; }
+  bool named() const { return machine_.state() >= PauseState::kNamed; }
 
-  void Begin(absl::Time now) {
-    SetState(PauseState::kNoted);
+  // Each returns whether the table has it in this state; if not, nothing changes.
+  bool Begin(absl::Time now) {
+    if (!machine_.Apply(PauseInput::kHoldUp)) return false;
     since_ = now;
+    return true;
   }
-  // REQUIRES: noted().
-  void End() {
-    SetState(PauseState::kNone);
+  bool End() {
+    if (!machine_.Apply(PauseInput::kEnd)) return false;
     since_ = absl::InfiniteFuture();
+    return true;
   }
   // When the next step is due; InfiniteFuture when none is.
   absl::Time Due(const Config& config) const {
-    if (state_ == PauseState::kNoted) {
+    if (machine_.state() == PauseState::kNoted) {
       return since_ + std::min(config.late_warning, config.pause_timeout);
     }
-    return state_ == PauseState::kNamed ? since_ + config.pause_timeout : absl::InfiniteFuture();
+    return machine_.state() == PauseState::kNamed ? since_ + config.pause_timeout
+                                                  : absl::InfiniteFuture();
   }
   // The step that is due. REQUIRES: Due() has come.
   PauseState Tell() {
-    SetState(state_ == PauseState::kNoted ? PauseState::kNamed : PauseState::kReported);
-    return state_;
+    machine_.Apply(PauseInput::kDue);
+    return machine_.state();
   }
 
-  auto Fields() const { return std::tie(state_, since_); }
+  const RowsTaken& taken() const { return machine_.taken(); }
+
+  auto Fields() const { return std::tie(machine_, since_); }
 
  private:
-  // REQUIRES: MayFollow.
-  void SetState(PauseState state) {
-    assert(MayFollow(state_, state));
-    state_ = state;
-  }
-
-  PauseState state_ = PauseState::kNone;
+  Machine<kPauseTransitions> machine_;
   absl::Time since_ = absl::InfiniteFuture();
 };
 

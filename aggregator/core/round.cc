@@ -60,15 +60,17 @@ void Round::CountMembers() {
   }
 }
 
-void Round::SetState(RoundMember& member, ContributionState state) {
+// The only way to change the state of a contribution: keeps the counts right.
+bool Round::ApplyTo(RoundMember& member, ContributionInput input) {
   Contribution& contribution = member.contribution;
   contributors_ -= contribution.counts();
   begun_ -= contribution.begun();
   effective_ -= contribution.effective();
-  contribution.SetState(state);
+  const bool taken = contribution.Apply(input);
   contributors_ += contribution.counts();
   begun_ += contribution.begun();
   effective_ += contribution.effective();
+  return taken;
 }
 
 void Round::SetStaged(RoundMember& member, bool staged) {
@@ -83,7 +85,7 @@ int Round::IndexOf(Slot slot) const {
 }
 
 bool Round::Settled() const {
-  return phase_ == RoundPhase::kPrepared && AnyoneAlive() && (awaited_ == 0 || there_ == 0);
+  return phase() == RoundPhase::kPrepared && AnyoneAlive() && (awaited_ == 0 || there_ == 0);
 }
 
 void Round::GrowLayout(const RoundScope& scope) {
@@ -92,7 +94,7 @@ void Round::GrowLayout(const RoundScope& scope) {
   unacked_.resize(scope.layout.chunks());
   for (RoundMember& member : members_) {
     member.Grow(scope.layout);
-    if (phase_ == RoundPhase::kPrepared) continue;
+    if (phase() == RoundPhase::kPrepared) continue;
     if (member.contribution.committed()) SkipWhatIsNotCommitted(scope, member);
     ReviewRoom(scope, member);
   }
@@ -103,10 +105,10 @@ OpenRound Round::Describe(const RoundScope& scope, Slot slot) const {
   OpenRound open;
   open.lane = scope.lane;
   open.round = number_;
-  open.phase = phase_;
+  open.phase = phase();
   open.ballot = ballot_;
   open.window = WindowOf(scope, member);
-  if (phase_ != RoundPhase::kPrepared && member.contribution.have().count() > 0) {
+  if (phase() != RoundPhase::kPrepared && member.contribution.have().count() > 0) {
     RangeBuilder have(scope.layout);
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
       if (member.contribution.Has(flat)) have.Add(flat);
@@ -136,7 +138,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   }
   PublishMissing(scope, member);
   if (supplier_ == slot) supplier_.reset();  // What it was asked for may not have been heard.
-  if (phase_ == RoundPhase::kPrepared) {
+  if (phase() == RoundPhase::kPrepared) {
     if (member.staged) member.behind_since = scope.now;
     SetStaged(member, false);
     TellPrepared(scope, member);
@@ -154,7 +156,7 @@ Awaited Round::Awaits(const Layout& layout, const RoundMember& member) const {
     return Awaited{what, tensor, AwaitedSince(member)};
   };
   if (!Receives(member)) return {};
-  if (phase_ == RoundPhase::kPrepared) {
+  if (phase() == RoundPhase::kPrepared) {
     if (member.staged) return {};
     if (member.presence == Presence::kUndecided) return awaits(What::kBeginCall);
     return awaits(member.told_prepared ? What::kStage : What::kState);
@@ -199,7 +201,7 @@ std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) con
 
 std::string Round::WaitsFor(const Layout& layout) const {
   for (const RoundMember& member : members_) {
-    if (member.waits && phase_ != RoundPhase::kPrepared && !Owes(member)) continue;
+    if (member.waits && phase() != RoundPhase::kPrepared && !Owes(member)) continue;
     if (std::string what = WaitsFor(layout, member); !what.empty()) return what;
   }
   return "";
@@ -210,7 +212,7 @@ std::string Round::WaitsFor(const Layout& layout) const {
 // round, the workers make their calls in different orders, and wait for each other for ever. That
 // is not certain here: a trainer may begin this round before it waits for the other.
 std::string Round::WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const {
-  if (phase_ == RoundPhase::kPrepared) return "";
+  if (phase() == RoundPhase::kPrepared) return "";
   if (member.contribution.state() != ContributionState::kAwaited) return "";
   for (const Lane& lane : scope.lanes) {
     if (!lane.round.has_value() || &*lane.round == this || !lane.round->Has(member.slot)) continue;
@@ -239,7 +241,7 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
   SendAll all{{}, HeldUp{scope.lane, number_, ""}};
   for (const RoundMember& member : members_) {
     const Worker& worker = scope.workers[member.slot];
-    const bool waits = phase_ == RoundPhase::kPrepared ? member.staged : member.waits;
+    const bool waits = phase() == RoundPhase::kPrepared ? member.staged : member.waits;
     if (waits && !member.named_late && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (all.sessions.empty()) return;
@@ -248,13 +250,13 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
 }
 
 bool Round::Owes(const RoundMember& member) const {
-  if (phase_ == RoundPhase::kPrepared) return !member.staged && member.told_prepared;
+  if (phase() == RoundPhase::kPrepared) return !member.staged && member.told_prepared;
   return full_since_ != absl::InfiniteFuture() && member.owed > 0;
 }
 
 // Whether others wait for what the member still has to send.
 bool Round::AwaitsContribution(const RoundMember& member) const {
-  return phase_ != RoundPhase::kPrepared && member.contribution.counts() && !member.waits;
+  return phase() != RoundPhase::kPrepared && member.contribution.counts() && !member.waits;
 }
 
 // Since when the others wait for the member; InfiniteFuture when they do not. It may take as long
@@ -262,7 +264,7 @@ bool Round::AwaitsContribution(const RoundMember& member) const {
 // prepared; while the round collects, a moment since which the member has not taken everything that
 // was held for it then. Taking a little of it changes nothing: only who keeps up is not late.
 absl::Time Round::AwaitedSince(const RoundMember& member) const {
-  if (phase_ == RoundPhase::kPrepared) {
+  if (phase() == RoundPhase::kPrepared) {
     return member.staged || !Receives(member) ? absl::InfiniteFuture() : member.behind_since;
   }
   const absl::Time sends = AwaitsContribution(member) ? std::max(wait_since_, member.free_since)
@@ -274,7 +276,7 @@ absl::Time Round::AwaitedSince(const RoundMember& member) const {
 
 // When a member that takes nothing is given up. REQUIRES: Owes(member).
 absl::Time Round::LeaseOf(const Config& config, const RoundMember& member) const {
-  const bool prepared = phase_ == RoundPhase::kPrepared;
+  const bool prepared = phase() == RoundPhase::kPrepared;
   return (prepared ? member.progress : std::max(member.progress, full_since_)) + config.lease;
 }
 
@@ -285,7 +287,7 @@ void Round::CheckDeadlines(const RoundScope& scope,
     if (member.gone) continue;
     if (Owes(member) && scope.now >= LeaseOf(scope.config, member)) {
       overdue.emplace_back(member.slot,
-                           phase_ == RoundPhase::kPrepared
+                           phase() == RoundPhase::kPrepared
                                ? "did not stage the result in time"
                                : "did not receive the results that the others wait for");
       continue;

@@ -11,7 +11,6 @@
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_H_
 
-#include <cassert>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -29,6 +28,7 @@
 #include "aggregator/core/event.h"
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/transitions.h"
 #include "aggregator/core/workers.h"
 #include "protocol/bitmap.h"
 #include "protocol/messages.h"
@@ -58,8 +58,19 @@ struct RoundScope {
   LatePolicy late_policy;
 };
 
+enum class RoundInput : uint8_t {
+  kOpen = 0,          // A member begins or withdraws.
+  kAdopt = 1,         // Recovery adopts a value that was staged before.
+  kRestart = 2,       // What was reduced has to be reduced again.
+  kReduced = 3,       // Every contribution is effective and reduced.
+  kAbort = 4,         // There will be no result.
+  kPrepareAgain = 5,  // The members that stage are others.
+  kRunAgain = 6,      // Nobody is left who holds the value.
+};
+
 struct RoundTransition {
   RoundPhase from;
+  RoundInput input;
   RoundPhase to;
   const char* when;
   const char* what;  // Is done.
@@ -69,33 +80,34 @@ struct RoundTransition {
 // parked while it is kIdle. It is over when every live member has STAGED at the current ballot and
 // the job is not paused: then the job tells the verdict.
 inline constexpr RoundTransition kRoundTransitions[] = {
-    // from                  to
-    {RoundPhase::kIdle, RoundPhase::kCollect, "the first begin or withdrawal",
+    // from              input                      to
+    {RoundPhase::kIdle, RoundInput::kOpen, RoundPhase::kCollect, "the first begin or withdrawal",
      "each chunk that is whole is reduced, and its result published"},
-    {RoundPhase::kIdle, RoundPhase::kPrepared, "a value is adopted in recovery", "Prepared"},
-    {RoundPhase::kCollect, RoundPhase::kCollect,
+    {RoundPhase::kIdle, RoundInput::kAdopt, RoundPhase::kPrepared, "a value is adopted in recovery",
+     "Prepared"},
+    {RoundPhase::kIdle, RoundInput::kRestart, RoundPhase::kIdle,
+     "a frame comes from a member that was left out of the call",
+     "next attempt, at a higher ballot: AttemptRestarted"},
+
+    {RoundPhase::kCollect, RoundInput::kRestart, RoundPhase::kCollect,
      "a contributor is lost or withdraws, and a chunk that it was part of has been reduced; a "
      "digest is wrong; members join in a pause, or begin a call that was going on without them",
      "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is done again"},
-    {RoundPhase::kCollect, RoundPhase::kPrepared, "every contribution is effective and reduced",
-     "Prepared(COMMITTED)"},
-    {RoundPhase::kCollect, RoundPhase::kPrepared,
+    {RoundPhase::kCollect, RoundInput::kReduced, RoundPhase::kPrepared,
+     "every contribution is effective and reduced", "Prepared(COMMITTED)"},
+    {RoundPhase::kCollect, RoundInput::kAbort, RoundPhase::kPrepared,
      "nobody is left to contribute; loss under `abort`; a deadlock; a reduction cannot be made",
      "Prepared(ABORTED)"},
-    {RoundPhase::kPrepared, RoundPhase::kPrepared, "members join in a pause",
+
+    {RoundPhase::kPrepared, RoundInput::kPrepareAgain, RoundPhase::kPrepared,
+     "members join in a pause",
      "Prepared again: the same value, at a higher ballot; to those who join, once they have the "
      "state"},
-    {RoundPhase::kPrepared, RoundPhase::kCollect,
+    {RoundPhase::kPrepared, RoundInput::kRunAgain, RoundPhase::kCollect,
      "nobody is left who holds the value (of one that recovery adopted, the job recovers instead)",
      "run again"},
 };
-
-constexpr bool MayFollow(RoundPhase from, RoundPhase to) {
-  for (const RoundTransition& row : kRoundTransitions) {
-    if (row.from == from && row.to == to) return true;
-  }
-  return false;
-}
+static_assert(IsUnambiguous(kRoundTransitions));
 
 // A worker that joins in a pause finds calls open, and its trainer may be elsewhere in its script.
 // A member of the job before that is in every round.
@@ -179,7 +191,7 @@ class Round {
         absl::Time now);
 
   RoundNumber number() const { return number_; }
-  RoundPhase phase() const { return phase_; }
+  RoundPhase phase() const { return machine_.state(); }
   Ballot ballot() const { return ballot_; }
   Ballot value_ballot() const { return value_ballot_; }
   const RoundValue& value() const { return value_; }
@@ -193,7 +205,7 @@ class Round {
   bool Orphaned() const;
   bool pull_mode() const { return pull_; }
   bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
-  bool begun() const { return phase_ != RoundPhase::kIdle; }
+  bool begun() const { return phase() != RoundPhase::kIdle; }
   bool HasBegun(Slot slot) const {
     return members_[static_cast<size_t>(IndexOf(slot))].contribution.begun();
   }
@@ -240,7 +252,7 @@ class Round {
   void LeaveOut(const RoundScope& scope, Slot slot);
 
   // Whether the round collects, and somebody whose contribution it waits for has not begun it.
-  bool AwaitsBegin() const { return phase_ == RoundPhase::kCollect && begun_ < contributors_; }
+  bool AwaitsBegin() const { return phase() == RoundPhase::kCollect && begun_ < contributors_; }
   // Nobody will begin it any more, for this `reason`. REQUIRES: AwaitsBegin().
   void EndDeadlock(const RoundScope& scope, const std::string& reason);
 
@@ -282,12 +294,13 @@ class Round {
   const Straggler& straggler() const { return straggler_; }
   // How often a member had more to send than there was room for, and had to wait.
   uint64_t credit_stalls() const { return credit_stalls_; }
+  const RowsTaken& taken() const { return machine_.taken(); }
 
   uint64_t parked_bytes() const;
   uint64_t result_bytes() const { return results_out_; }
 
   auto Fields() const {
-    return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
+    return std::tie(number_, ballot_, value_ballot_, machine_, value_, members_, spec_, compared_,
                     pull_, contributors_, begun_, effective_, alive_, receivers_, there_, awaited_,
                     unblocked_, waiting_, dropped_, attempt_, unacked_, results_out_, full_since_,
                     wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
@@ -326,7 +339,7 @@ class Round {
   void OnPart(const RoundScope& scope, RoundMember& member);
   bool Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
               const std::string& text);
-  bool RemoveContribution(const RoundScope& scope, RoundMember& member, ContributionState state);
+  bool RemoveContribution(const RoundScope& scope, RoundMember& member, ContributionInput input);
   void AfterRemoval(const RoundScope& scope, bool restart, const std::string& reason);
   void RemoveEarlierLives(const RoundScope& scope, const RoundMember& member);
 
@@ -357,7 +370,7 @@ class Round {
   void TryPrepare(const RoundScope& scope);
   void PrepareCommitted(const RoundScope& scope);
   void PrepareAborted(const RoundScope& scope, const std::string& reason);
-  void SendPrepared(const RoundScope& scope);
+  void SendPrepared(const RoundScope& scope, RoundInput input);
   void TellPrepared(const RoundScope& scope, RoundMember& member);
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;
   void MayStageNow(const RoundScope& scope, RoundMember& member);
@@ -372,7 +385,7 @@ class Round {
   void RunAgain(const RoundScope& scope, const std::string& reason);
   RoundFacts Facts(const RoundScope& scope) const;
 
-  void SetState(RoundMember& member, ContributionState state);
+  bool ApplyTo(RoundMember& member, ContributionInput input);
   void SetStaged(RoundMember& member, bool staged);
   void AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
                const std::string& text) const;
@@ -383,17 +396,19 @@ class Round {
               const std::string& text) const;
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
 
-  // The only way to change the phase. REQUIRES: MayFollow.
-  void SetPhase(const RoundScope& scope, RoundPhase phase) {
-    if (phase_ == RoundPhase::kIdle) opened_ = scope.now;
-    assert(MayFollow(phase_, phase));
-    phase_ = phase;
+  // The only way to change the phase. Returns whether the table has the input in this phase; if
+  // not, nothing changes.
+  bool Apply(const RoundScope& scope, RoundInput input) {
+    const bool opens = phase() == RoundPhase::kIdle;
+    if (!machine_.Apply(input)) return false;
+    if (opens && begun()) opened_ = scope.now;
+    return true;
   }
 
   RoundNumber number_;
   Ballot ballot_;
   Ballot value_ballot_;  // While collecting: the same as ballot_.
-  RoundPhase phase_ = RoundPhase::kIdle;
+  Machine<kRoundTransitions> machine_;
   RoundValue value_;
   std::vector<RoundMember> members_;
   std::vector<int32_t> index_;  // By slot; derived from members_.

@@ -14,7 +14,7 @@ namespace basin::aggregator {
 
 // Agrees on what is computed once every contributor has begun.
 void Round::Compare(const RoundScope& scope) {
-  if (compared_ || scope.paused || phase_ != RoundPhase::kCollect) return;
+  if (compared_ || scope.paused || phase() != RoundPhase::kCollect) return;
   if (contributors_ == 0 || begun_ < contributors_) return;
   std::vector<const RoundSpec*> specs;
   std::vector<const RoundMember*> theirs;
@@ -56,6 +56,7 @@ void Round::StartAttemptNow(const RoundScope& scope) {
 // is done again are gone is dropped.
 void Round::Restart(const RoundScope& scope, const std::string& reason,
                     const RoundMember* refetched) {
+  if (!Apply(scope, RoundInput::kRestart)) return;
   ++ballot_.attempt;
   value_ballot_ = ballot_;
   replan_ = true;
@@ -73,7 +74,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
     dropped_.push_back(member.id);
     AddNote(scope, NoteKind::kContributionDropped, member.id,
             "It was complete, but its worker has left, and the new attempt needs its bytes again.");
-    RemoveContribution(scope, member, ContributionState::kDropped);
+    RemoveContribution(scope, member, ContributionInput::kDrop);
   }
   attempt_.ClearArrived();
   for (const RoundMember& member : members_) {
@@ -127,7 +128,7 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   }
   std::vector<ChunkRange> taken = ranges.Take();
   if (!taken.empty() && member.contribution.effective()) {
-    SetState(member, ContributionState::kCommitted);
+    ApplyTo(member, ContributionInput::kTakeBack);
   }
   return taken;
 }
@@ -190,7 +191,7 @@ std::vector<uint32_t> Round::SkippersOf(TensorIndex tensor) const {
 }
 
 void Round::PumpReduce(const RoundScope& scope) {
-  if (phase_ != RoundPhase::kCollect) return;
+  if (phase() != RoundPhase::kCollect) return;
   // Tensors that everyone, or everyone but the same workers, has pushed have the same divisor.
   const auto alike = [this](TensorIndex a, TensorIndex b) {
     return attempt_.Skips(a) == attempt_.Skips(b) &&
@@ -218,7 +219,7 @@ void Round::PumpReduce(const RoundScope& scope) {
 }
 
 void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
-  if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // An older attempt.
+  if (!(done.ballot == ballot_) || phase() != RoundPhase::kCollect) return;  // An older attempt.
   if (done.failure.has_value()) {
     PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.failed].name,
                                        " cannot be reduced: ", *done.failure,
@@ -253,7 +254,7 @@ void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
 }
 
 void Round::Advance(const RoundScope& scope) {
-  if (phase_ != RoundPhase::kCollect) return;
+  if (phase() != RoundPhase::kCollect) return;
   Compare(scope);
   PumpReduce(scope);
   if (pull_) {

@@ -84,7 +84,7 @@ void Round::ReviewRoom(const RoundScope& scope, RoundMember& member) {
 }
 
 void Round::MemoryGrew(const RoundScope& scope) {
-  if (phase_ == RoundPhase::kPrepared) return;
+  if (phase() == RoundPhase::kPrepared) return;
   replan_ = true;
   for (RoundMember& member : members_) {
     if (member.gone) continue;
@@ -97,8 +97,8 @@ void Round::MemoryGrew(const RoundScope& scope) {
 
 void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   RoundMember& member = At(slot);
-  if (phase_ == RoundPhase::kIdle) {
-    SetPhase(scope, RoundPhase::kCollect);
+  if (phase() == RoundPhase::kIdle) {
+    Apply(scope, RoundInput::kOpen);
     AddNote(
         scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
@@ -106,10 +106,10 @@ void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   OnPart(scope, member);
   // When the value is fixed, all it can do is take it. Otherwise it has withdrawn, or repeats this
   // on a new session.
-  if (phase_ == RoundPhase::kPrepared) return;
+  if (phase() == RoundPhase::kPrepared) return;
   if (member.contribution.state() != ContributionState::kAwaited) return;
   member.contribution.OnBegin(begin);
-  SetState(member, ContributionState::kBegun);
+  ApplyTo(member, ContributionInput::kBegin);
   // What it was told to pull before it had begun meant nothing to it.
   member.asked.ClearAll();
   replan_ = true;
@@ -149,13 +149,13 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
   RoundMember& member = At(slot);
   OnPart(scope, member);
   for (const ChunkRange& range : frame.ranges) {
-    if (phase_ != RoundPhase::kPrepared && RefuseTensor(scope, member, range.tensor)) break;
+    if (phase() != RoundPhase::kPrepared && RefuseTensor(scope, member, range.tensor)) break;
   }
   Intake intake;
   Credit& credit = intake.credit;
   credit.lane = scope.lane;
   credit.round = number_;
-  const bool of_use = phase_ != RoundPhase::kPrepared && member.contribution.counts();
+  const bool of_use = phase() != RoundPhase::kPrepared && member.contribution.counts();
   if (of_use) {
     const Digest* digests = frame.digests.data();
     for (const ChunkRange& range : frame.ranges) {
@@ -237,7 +237,7 @@ void Round::OnRange(const RoundScope& scope, RoundMember& member, const ChunkRan
 void Round::OnSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
   RoundMember& member = At(slot);
   // Repeated on a new session.
-  if (phase_ == RoundPhase::kPrepared || member.contribution.committed()) return;
+  if (phase() == RoundPhase::kPrepared || member.contribution.committed()) return;
   OnPart(scope, member);
   for (const TensorIndex tensor : skip.tensors) {
     if (member.contribution.KnowsAny(scope.layout, tensor)) {
@@ -274,7 +274,7 @@ void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member)
 void Round::OnCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
   RoundMember& member = At(slot);
   // Repeated on a new session, or withdrawn meanwhile.
-  if (phase_ == RoundPhase::kPrepared || member.contribution.committed()) return;
+  if (phase() == RoundPhase::kPrepared || member.contribution.committed()) return;
   if (!member.contribution.counts()) return;
   const std::string wrong = member.contribution.WhatIsWrongWith(scope.layout, commit);
   if (!wrong.empty()) {
@@ -286,7 +286,7 @@ void Round::OnCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
     return;
   }
   member.contribution.OnCommit(commit);
-  SetState(member, ContributionState::kCommitted);
+  ApplyTo(member, ContributionInput::kCommit);
   SkipWhatIsNotCommitted(scope, member);
   ReviewRoom(scope, member);
   CheckEffective(scope, member);
@@ -297,7 +297,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   if (member.contribution.state() != ContributionState::kCommitted) return;
   if (!member.contribution.Complete()) return;
   if (member.contribution.digest() == member.contribution.commit().digest) {
-    SetState(member, ContributionState::kEffective);
+    ApplyTo(member, ContributionInput::kComplete);
     straggler_ = Straggler{member.id, straggler_.until, scope.now};
     UpdateBlocked(scope, member);
     return;
@@ -336,18 +336,18 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
     return;
   }
   // The value is fixed: it joined later, or repeats a withdrawal that an adopted value contains.
-  if (phase_ == RoundPhase::kPrepared) return;
-  if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
+  if (phase() == RoundPhase::kPrepared) return;
+  if (phase() == RoundPhase::kIdle) Apply(scope, RoundInput::kOpen);
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id, reason);
-  const bool restart = RemoveContribution(scope, member, ContributionState::kWithdrawn);
+  const bool restart = RemoveContribution(scope, member, ContributionInput::kWithdraw);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
 }
 
 void Round::OnFinished(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
   if (!member.contribution.counts()) return;
-  if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
-  const bool restart = RemoveContribution(scope, member, ContributionState::kWithdrawn);
+  if (phase() == RoundPhase::kIdle) Apply(scope, RoundInput::kOpen);
+  const bool restart = RemoveContribution(scope, member, ContributionInput::kWithdraw);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " has finished"));
 }
 

@@ -13,19 +13,19 @@ namespace basin::aggregator {
 // The member makes this call: one that was away counts again while nothing is fixed. A frame says
 // so as well as the begin, which it may precede.
 void Round::OnPart(const RoundScope& scope, RoundMember& member) {
-  const bool prepared = phase_ == RoundPhase::kPrepared;
+  const bool prepared = phase() == RoundPhase::kPrepared;
   if (member.presence == Presence::kThere) return;
   if (member.presence == Presence::kUndecided) {
     member.presence = Presence::kThere;
     // When prepared: should the round be run again.
-    if (!member.contribution.counts()) SetState(member, ContributionState::kAwaited);
+    if (!member.contribution.counts()) ApplyTo(member, ContributionInput::kTakePart);
     CountMembers();
     if (prepared) TellPrepared(scope, member);
     return;
   }
   if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
   member.presence = Presence::kThere;
-  SetState(member, ContributionState::kAwaited);
+  ApplyTo(member, ContributionInput::kTakePart);
   RemoveEarlierLives(scope, member);
   CountMembers();
   UpdateBlocked(scope, member);
@@ -42,9 +42,8 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
   member.owed = member.behind = 0;
   member.presence = Presence::kAway;
-  const bool prepared = phase_ == RoundPhase::kPrepared;
-  const bool restart =
-      !prepared && RemoveContribution(scope, member, ContributionState::kWithdrawn);
+  const bool prepared = phase() == RoundPhase::kPrepared;
+  const bool restart = !prepared && RemoveContribution(scope, member, ContributionInput::kWithdraw);
   CountMembers();
   UpdateBlocked(scope, member);
   if (!prepared) {
@@ -58,12 +57,12 @@ bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
                    const std::string& text) {
   Reject(scope, member, code, text);
   member.refusal = Error{code, text};
-  return RemoveContribution(scope, member, ContributionState::kWithdrawn);
+  return RemoveContribution(scope, member, ContributionInput::kWithdraw);
 }
 
 // Takes a contribution out. Returns whether chunks that it is part of have been reduced.
 bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
-                               ContributionState state) {
+                               ContributionInput input) {
   if (!member.contribution.counts()) return false;
   replan_ = true;
   bool reduced = false;
@@ -90,7 +89,7 @@ bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
     scope.actions.push_back(
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(ranges)});
   }
-  SetState(member, state);
+  ApplyTo(member, input);
   UpdateBlocked(scope, member);
   return reduced;
 }
@@ -119,11 +118,11 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
     it->second.by.erase(slot);
     it = it->second.by.empty() ? wanted_.erase(it) : std::next(it);
   }
-  if (phase_ == RoundPhase::kPrepared) {
+  if (phase() == RoundPhase::kPrepared) {
     AskSupply(scope);
     return;
   }
-  if (scope.loss_policy == LossPolicy::kAbort && phase_ == RoundPhase::kCollect) {
+  if (scope.loss_policy == LossPolicy::kAbort && phase() == RoundPhase::kCollect) {
     if (AnyoneAlive()) {
       PrepareAborted(scope, absl::StrCat("worker ", member.id, " was lost (", reason,
                                          ") and the job's loss policy is abort"));
@@ -136,7 +135,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   }
   AddNote(scope, NoteKind::kContributionDropped, member.id,
           "It was lost before its contribution was effective.");
-  const bool restart = RemoveContribution(scope, member, ContributionState::kDropped);
+  const bool restart = RemoveContribution(scope, member, ContributionInput::kDrop);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " was lost: ", reason));
 }
 
@@ -147,7 +146,7 @@ void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& membe
     if (!before.contribution.counts()) continue;
     AddNote(scope, NoteKind::kContributionDropped, before.id,
             "Its worker has returned in a new life, which contributes instead.");
-    RemoveContribution(scope, before, ContributionState::kDropped);
+    RemoveContribution(scope, before, ContributionInput::kDrop);
   }
 }
 
@@ -155,7 +154,7 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   for (RoundMember& joiner : joiners) {
     joiner.progress = joiner.behind_since = joiner.free_since = scope.now;
     joiner.Grow(scope.layout);
-    if (phase_ == RoundPhase::kPrepared) {
+    if (phase() == RoundPhase::kPrepared) {
       // Nothing is held for it: it asks for what it needs.
       for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) joiner.acked.Set(flat);
     } else {
@@ -167,14 +166,14 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
             [](const RoundMember& a, const RoundMember& b) { return a.id < b.id; });
   IndexMembers();
   CountMembers();
-  if (phase_ == RoundPhase::kPrepared) {
+  if (phase() == RoundPhase::kPrepared) {
     // The value is fixed; the joiners get its bytes from those who have them.
     ++ballot_.attempt;
-    SendPrepared(scope);
+    SendPrepared(scope, RoundInput::kPrepareAgain);
     return;
   }
   compared_ = false;
-  if (phase_ == RoundPhase::kCollect) Restart(scope, "workers joined while the job was paused");
+  if (phase() == RoundPhase::kCollect) Restart(scope, "workers joined while the job was paused");
 }
 
 void Round::Reform(const RoundScope& scope, std::vector<RoundMember> members) {
@@ -183,7 +182,7 @@ void Round::Reform(const RoundScope& scope, std::vector<RoundMember> members) {
       return other.incarnation == member.incarnation;
     });
     if (stays || member.gone) continue;
-    RemoveContribution(scope, member, ContributionState::kDropped);
+    RemoveContribution(scope, member, ContributionInput::kDrop);
     member.gone = true;
     UpdateBlocked(scope, member);
   }

@@ -88,7 +88,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
     if (attempt_.IsReduced(flat) && !member.acked.Test(flat)) missing.Add(flat);
   }
   PublishTo(worker, scope, missing.Take());
-  if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
+  if (phase() != RoundPhase::kPrepared || member.told_prepared) return;
   member.progress = scope.now;
   TellPrepared(scope, member);
 }
@@ -100,7 +100,7 @@ void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t f
   if (!member.acked.Set(flat)) return;
   member.progress = scope.now;
   if (member.owed > 0) --member.owed;
-  if (member.behind > 0 && --member.behind == 0 && phase_ == RoundPhase::kCollect) {
+  if (member.behind > 0 && --member.behind == 0 && phase() == RoundPhase::kCollect) {
     member.behind = member.owed;
     member.behind_since = scope.now;
   }
@@ -145,7 +145,7 @@ RoundFacts Round::Facts(const RoundScope& scope) const {
 }
 
 void Round::TryPrepare(const RoundScope& scope) {
-  if (phase_ != RoundPhase::kCollect || !AnyoneAlive()) return;
+  if (phase() != RoundPhase::kCollect || !AnyoneAlive()) return;
   // Those who join in a pause would make a call that the others of the job have behind them.
   if (there_ == 0) {
     PrepareAborted(scope, "no worker that takes part in the call is left");
@@ -198,7 +198,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
     prepared.waited = straggler_.until - straggler_.since;
   }
   scope.actions.push_back(std::move(prepared));
-  SendPrepared(scope);
+  SendPrepared(scope, RoundInput::kReduced);
 }
 
 // Called wherever a round is aborted: no contributor is left (TryPrepare), a loss under the policy
@@ -215,7 +215,7 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   for (RoundMember& member : members_) member.contribution.ForgetParked();
   AddNote(scope, NoteKind::kRoundPrepared, "",
           absl::StrCat("Round ", number_, " will be aborted: ", reason, "."));
-  SendPrepared(scope);
+  SendPrepared(scope, RoundInput::kAbort);
 }
 
 void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
@@ -241,8 +241,8 @@ bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
 }
 
 // At the current ballot, to everyone who may stage. The value's bytes are those of value_ballot_.
-void Round::SendPrepared(const RoundScope& scope) {
-  SetPhase(scope, RoundPhase::kPrepared);
+void Round::SendPrepared(const RoundScope& scope, RoundInput input) {
+  if (!Apply(scope, input)) return;
   full_since_ = absl::InfiniteFuture();
   SendAll all;
   const bool aborted = value_.outcome == Outcome::kAborted;
@@ -271,7 +271,7 @@ void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
 }
 
 void Round::OnRegistered(const RoundScope& scope, Slot slot) {
-  if (phase_ != RoundPhase::kPrepared) return;
+  if (phase() != RoundPhase::kPrepared) return;
   RoundMember& member = At(slot);
   member.progress = member.behind_since = scope.now;
   member.named_late = false;
@@ -288,14 +288,14 @@ void Round::OnStanding(const RoundScope& scope) {
 
 // What kept the member from staging may have ended.
 void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
-  if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
+  if (phase() != RoundPhase::kPrepared || member.told_prepared) return;
   member.progress = member.behind_since = scope.now;
   member.named_late = false;
   TellPrepared(scope, member);
 }
 
 void Round::OnStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
-  if (phase_ != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
+  if (phase() != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
   RoundMember& member = At(slot);
   SetStaged(member, true);
   member.holds = true;
@@ -308,7 +308,7 @@ void Round::OnStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
 }
 
 void Round::OnNeed(const RoundScope& scope, Slot slot, const Need& need) {
-  if (phase_ != RoundPhase::kPrepared || !(need.ballot == value_ballot_)) return;
+  if (phase() != RoundPhase::kPrepared || !(need.ballot == value_ballot_)) return;
   if (!TakesPart(slot)) return;
   const Worker& worker = scope.workers[slot];
   RangeBuilder held(scope.layout);
@@ -348,13 +348,13 @@ bool Round::ValueIsLost() const {
 }
 
 bool Round::Orphaned() const {
-  return adopted_.has_value() && phase_ == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
+  return adopted_.has_value() && phase() == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
 }
 
 // Asks the first member that holds the value for what others want of it; all of it again when that
 // is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
-  if (phase_ != RoundPhase::kPrepared || wanted_.empty()) return;
+  if (phase() != RoundPhase::kPrepared || wanted_.empty()) return;
   if (!adopted_.has_value() && ValueIsLost()) {
     // Not everybody has staged it, so its verdict was not told.
     RunAgain(scope, "no worker with the prepared value is left");
@@ -377,7 +377,7 @@ void Round::AskSupply(const RoundScope& scope) {
 }
 
 void Round::OnSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
-  if (phase_ != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
+  if (phase() != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
   if (!At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
   std::set<Slot> wanting;
   for (const ChunkRange& range : frame.ranges) {
@@ -407,7 +407,7 @@ void Round::OnSupply(const RoundScope& scope, Slot slot, const FrameReceived& fr
 
 void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                   const std::set<Slot>& holders) {
-  SetPhase(scope, RoundPhase::kPrepared);
+  if (!Apply(scope, RoundInput::kAdopt)) return;
   adopted_ = staged.ballot;
   value_ballot_ = staged.value_ballot;
   value_ = staged.value;
@@ -423,7 +423,7 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
 // The value is lost with everyone who held it: what the others own is pushed and reduced anew. They
 // take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
-  SetPhase(scope, RoundPhase::kCollect);
+  if (!Apply(scope, RoundInput::kRunAgain)) return;
   wanted_.clear();
   supplier_.reset();
   value_ = RoundValue{};
@@ -436,13 +436,13 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
       if (member.contribution.effective()) {
         SkipWhatIsNotCommitted(scope, member);
       } else {
-        RemoveContribution(scope, member, ContributionState::kDropped);
+        RemoveContribution(scope, member, ContributionInput::kDrop);
       }
       continue;
     }
     // A worker that was undecided joined when the value was fixed.
     const bool joins = member.presence == Presence::kUndecided && !member.contribution.counts();
-    if (member.contribution.effective() || joins) SetState(member, ContributionState::kAwaited);
+    if (member.contribution.effective() || joins) ApplyTo(member, ContributionInput::kRunAgain);
   }
   for (const RoundMember& member : members_) {
     if (!member.gone && member.contribution.counts()) {

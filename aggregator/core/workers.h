@@ -10,7 +10,6 @@
 #define BASIN_AGGREGATOR_CORE_WORKERS_H_
 
 #include <array>
-#include <cassert>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,6 +19,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
+#include "aggregator/core/transitions.h"
 #include "protocol/ids.h"
 
 namespace basin::aggregator {
@@ -38,35 +38,59 @@ enum class WorkerState : uint8_t {
 
 const char* WorkerStateName(WorkerState state);
 
+enum class WorkerInput : uint8_t {
+  kAdmit = 0,       // Its process has said hello in a new life.
+  kRecover = 1,     // The recovery counts it, and it is current.
+  kReady = 2,       // It has its state, and the job has room.
+  kFindFull = 3,    // The same, but the job has max_workers.
+  kChoose = 4,      // It is in the next generation: genesis, a verdict at a boundary, a pause.
+  kLeaveOut = 5,    // It is not: it drains.
+  kFinish = 6,      // It is not: it has run out of data.
+  kNewLineage = 7,  // Nobody is left who holds the state.
+  kLose = 8,        // Silent, evicted, superseded, left, exited.
+};
+
 struct WorkerTransition {
   WorkerState from;
+  WorkerInput input;
   WorkerState to;
   const char* when;
 };
 
-// In addition, every worker can be lost.
 inline constexpr WorkerTransition kWorkerTransitions[] = {
-    // from                    to
-    {WorkerState::kLost, WorkerState::kAdmitted, "hello, of a new worker or in a new life"},
-    {WorkerState::kLost, WorkerState::kMember, "recovery: it remembers, and is current"},
-    {WorkerState::kAdmitted, WorkerState::kAdmitted, "hello in a new life before it was ready"},
-    {WorkerState::kAdmitted, WorkerState::kCandidate, "ready, and the job has room"},
-    {WorkerState::kAdmitted, WorkerState::kSpare, "ready, and the job has max_workers"},
-    {WorkerState::kCandidate, WorkerState::kMember, "genesis, a verdict at a boundary, a pause"},
-    {WorkerState::kSpare, WorkerState::kMember, "the same, when somebody else has gone"},
-    {WorkerState::kMember, WorkerState::kMember, "the next generation"},
-    {WorkerState::kMember, WorkerState::kAdmitted, "drained: it is not among the next members"},
-    {WorkerState::kMember, WorkerState::kFinished, "out of data, with the next members"},
-    {WorkerState::kFinished, WorkerState::kAdmitted, "a new lineage begins"},
-};
+    // from                   input                   to
+    {WorkerState::kLost, WorkerInput::kAdmit, WorkerState::kAdmitted,
+     "hello, of a new worker or in a new life"},
+    {WorkerState::kLost, WorkerInput::kRecover, WorkerState::kMember,
+     "recovery: it remembers, and is current"},
 
-constexpr bool MayFollow(WorkerState from, WorkerState to) {
-  if (to == WorkerState::kLost) return true;  // Silent, evicted, superseded, left, exited.
-  for (const WorkerTransition& row : kWorkerTransitions) {
-    if (row.from == from && row.to == to) return true;
-  }
-  return false;
-}
+    {WorkerState::kAdmitted, WorkerInput::kAdmit, WorkerState::kAdmitted,
+     "hello in a new life before it was ready"},
+    {WorkerState::kAdmitted, WorkerInput::kReady, WorkerState::kCandidate, "ready"},
+    {WorkerState::kAdmitted, WorkerInput::kFindFull, WorkerState::kSpare,
+     "ready, and the job has max_workers"},
+    {WorkerState::kAdmitted, WorkerInput::kLose, WorkerState::kLost, "lost"},
+
+    {WorkerState::kCandidate, WorkerInput::kChoose, WorkerState::kMember,
+     "genesis, a verdict at a boundary, a pause"},
+    {WorkerState::kCandidate, WorkerInput::kLose, WorkerState::kLost, "lost"},
+
+    {WorkerState::kSpare, WorkerInput::kChoose, WorkerState::kMember,
+     "the same, when somebody else has gone"},
+    {WorkerState::kSpare, WorkerInput::kLose, WorkerState::kLost, "lost"},
+
+    {WorkerState::kMember, WorkerInput::kChoose, WorkerState::kMember, "the next generation"},
+    {WorkerState::kMember, WorkerInput::kLeaveOut, WorkerState::kAdmitted,
+     "drained: it is not among the next members"},
+    {WorkerState::kMember, WorkerInput::kFinish, WorkerState::kFinished,
+     "out of data, with the next members"},
+    {WorkerState::kMember, WorkerInput::kLose, WorkerState::kLost, "lost"},
+
+    {WorkerState::kFinished, WorkerInput::kNewLineage, WorkerState::kAdmitted,
+     "a new lineage begins"},
+    {WorkerState::kFinished, WorkerInput::kLose, WorkerState::kLost, "lost"},
+};
+static_assert(IsUnambiguous(kWorkerTransitions));
 
 struct Worker {
   WorkerId id;
@@ -132,7 +156,7 @@ class Workers {
     return it->second;
   }
 
-  // The new worker is kLost until SetState. REQUIRES: Find(id) has no value.
+  // The new worker is kLost until Apply. REQUIRES: Find(id) has no value.
   Slot Add(const WorkerId& id) {
     const Slot slot = size();
     slots_.emplace_back();
@@ -151,13 +175,17 @@ class Workers {
     by_id_.emplace(id, slot);
   }
 
-  // The only way to change a state: keeps Count right. REQUIRES: MayFollow.
-  void SetState(Slot slot, WorkerState state) {
-    assert(MayFollow(slots_[slot].state, state));
-    --counts_[static_cast<size_t>(slots_[slot].state)];
-    slots_[slot].state = state;
+  // The only way to change a state. Returns whether the table has the input in this state; if not,
+  // nothing changes.
+  bool Apply(Slot slot, WorkerInput input) {
+    WorkerState& state = slots_[slot].state;
+    const WorkerState before = state;
+    if (!ApplyRow(kWorkerTransitions, state, input, taken_)) return false;
+    --counts_[static_cast<size_t>(before)];
     ++counts_[static_cast<size_t>(state)];
+    return true;
   }
+  const RowsTaken& taken() const { return taken_; }
   uint32_t Count(WorkerState state) const { return counts_[static_cast<size_t>(state)]; }
 
   // In byte order of the id: the order in which contributions are reduced.
@@ -175,6 +203,7 @@ class Workers {
   std::vector<Worker> slots_;
   std::array<uint32_t, 6> counts_{};  // By state; derived from slots_.
   std::map<WorkerId, Slot> by_id_;
+  RowsTaken taken_;
 };
 
 }  // namespace basin::aggregator

@@ -223,6 +223,11 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   const absl::Time now = ToAbsl(world_.queue.now());
   delivery_.Take(event, now, core());
   core_.Step(event, now, actions_);
+  if (job() != nullptr) world_.table_rows.See(*job());
+  if (const char* table = world_.table_rows.Refused(); table != nullptr) {
+    return Require(absl::InternalError(
+        absl::StrCat("a machine was given an input that the table of a ", table, " lacks")));
+  }
   if (const std::string wrong = delivery_.Check(actions_, now, core()); !wrong.empty()) {
     return Require(absl::InternalError(wrong));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -20,6 +21,19 @@ void AddAll(std::array<uint64_t, N>& to, const std::array<uint64_t, N>& from) {
 }
 
 using Counter = std::pair<std::string, uint64_t>;
+
+constexpr const char* kTableNames[kTables] = {"job", "worker", "pause", "round", "contribution"};
+
+template <typename Row, size_t N>
+void AddRows(const Row (&table)[N], Table which, const Coverage& coverage,
+             std::vector<Counter>& counters) {
+  const auto index = static_cast<uint32_t>(which);
+  for (size_t row = 0; row < N; ++row) {
+    counters.emplace_back(
+        absl::StrCat("row ", row + 1, " of table ", kTableNames[index], ": ", table[row].when),
+        coverage.rows[index][row]);
+  }
+}
 
 std::vector<Counter> Counters(const Coverage& coverage) {
   std::vector<Counter> counters;
@@ -41,6 +55,11 @@ std::vector<Counter> Counters(const Coverage& coverage) {
   for (size_t i = 0; i < coverage.to_worker.size(); ++i) {
     counters.emplace_back(absl::StrCat("message ", ToWorkerName(i)), coverage.to_worker[i]);
   }
+  AddRows(aggregator::kJobTransitions, Table::kJob, coverage, counters);
+  AddRows(aggregator::kWorkerTransitions, Table::kWorker, coverage, counters);
+  AddRows(aggregator::kPauseTransitions, Table::kPause, coverage, counters);
+  AddRows(aggregator::kRoundTransitions, Table::kRound, coverage, counters);
+  AddRows(aggregator::kContributionTransitions, Table::kContribution, coverage, counters);
   return counters;
 }
 
@@ -95,12 +114,46 @@ const char* ToWorkerName(size_t index) {
   return kNames[index];
 }
 
+void TableRows::See(const aggregator::Job& job) {
+  const auto add = [this](Table table, const aggregator::RowsTaken& rows) {
+    taken[static_cast<uint32_t>(table)].Add(rows);
+  };
+  add(Table::kJob, job.taken());
+  add(Table::kWorker, job.workers().taken());
+  add(Table::kPause, job.pause().taken());
+  for (const aggregator::Lane& lane : job.lanes()) {
+    if (!lane.round.has_value()) continue;
+    add(Table::kRound, lane.round->taken());
+    for (const aggregator::RoundMember& member : lane.round->members()) {
+      add(Table::kContribution, member.contribution.taken());
+    }
+  }
+}
+
+void TableRows::Add(const TableRows& other) {
+  for (uint32_t i = 0; i < kTables; ++i) taken[i].Add(other.taken[i]);
+}
+
+const char* TableRows::Refused() const {
+  for (uint32_t i = 0; i < kTables; ++i) {
+    if (taken[i].refused()) return kTableNames[i];
+  }
+  return nullptr;
+}
+
+void Coverage::Saw(const TableRows& run) {
+  for (uint32_t i = 0; i < kTables; ++i) {
+    for (size_t row = 0; row < rows[i].size(); ++row) rows[i][row] += run.taken[i].Has(row);
+  }
+}
+
 void Coverage::Add(const Coverage& other) {
   AddAll(notes, other.notes);
   AddAll(faults, other.faults);
   AddAll(sights, other.sights);
   AddAll(to_aggregator, other.to_aggregator);
   AddAll(to_worker, other.to_worker);
+  for (uint32_t i = 0; i < kTables; ++i) AddAll(rows[i], other.rows[i]);
   runs += other.runs;
   steps += other.steps;
   verdicts += other.verdicts;
@@ -118,13 +171,22 @@ std::string Missing(const Coverage& coverage) {
   // A job ends after ten idle minutes; a lane that waits for memory would wait for the whole run;
   // members that lost their donor before they had its state are released; a trainer calls at the
   // wrong time once in some ten thousand jobs; no fault changes the settings of a job.
-  static constexpr const char* kOutOfReach[] = {"note job_ended", "note job_set",
-                                                "note lane_waits_for_memory",
-                                                "state lost with its donors", "call refused"};
+  static constexpr const char* kOutOfReach[] = {
+      "note job_ended", "note job_set", "note lane_waits_for_memory", "state lost with its donors",
+      "call refused",
+      // See the tests of these rows in
+      // tests/aggregator/core/tables_test.cc: another run
+      // that ends a halt or a recovery, an operator who
+      // ends one in which nobody remembers, and members
+      // that are left out or lost at rare moments.
+      "row 7 of table job:", "row 8 of table job:", "row 10 of table job:", "row 12 of table job:",
+      "row 13 of table job:", "row 16 of table job:", "row 3 of table round:",
+      "row 13 of table contribution:", "row 15 of table contribution:"};
   std::vector<std::string> missing;
   for (const auto& [name, count] : Counters(coverage)) {
     const bool out_of_reach =
-        std::find(std::begin(kOutOfReach), std::end(kOutOfReach), name) != std::end(kOutOfReach);
+        std::any_of(std::begin(kOutOfReach), std::end(kOutOfReach),
+                    [&name = name](const char* what) { return absl::StartsWith(name, what); });
     if (count == 0 && !out_of_reach) missing.push_back(name);
   }
   return absl::StrJoin(missing, ", ");

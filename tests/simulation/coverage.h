@@ -14,6 +14,8 @@
 #include <string>
 
 #include "aggregator/core/action.h"
+#include "aggregator/core/job.h"
+#include "aggregator/core/transitions.h"
 #include "tests/simulation/scenario.h"
 
 namespace basin::simulation {
@@ -53,17 +55,34 @@ inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kCallPostponed)
 
 const char* SightName(Sight sight);
 
+// The transition tables of the aggregator's core.
+enum class Table : uint8_t { kJob = 0, kWorker, kPause, kRound, kContribution };
+inline constexpr uint32_t kTables = static_cast<uint32_t>(Table::kContribution) + 1;
+
+// The rows of each that were taken in a run.
+struct TableRows {
+  std::array<aggregator::RowsTaken, kTables> taken;
+
+  void See(const aggregator::Job& job);
+  void Add(const TableRows& other);
+  // The name of a table one of whose machines refused an input; null for none.
+  const char* Refused() const;
+};
+
 struct Coverage {
   std::array<uint64_t, kNoteKinds> notes = {};
   std::array<uint64_t, kFaultKinds> faults = {};
   std::array<uint64_t, kSights> sights = {};
   std::array<uint64_t, std::variant_size_v<ToAggregator>> to_aggregator = {};
   std::array<uint64_t, std::variant_size_v<ToWorker>> to_worker = {};
+  // In how many runs each row was taken.
+  std::array<std::array<uint64_t, aggregator::RowsTaken::kMostRows>, kTables> rows = {};
   uint64_t runs = 0;
   uint64_t steps = 0;  // Those of the cores.
   uint64_t verdicts = 0;
 
   void Saw(Sight sight) { ++sights[static_cast<uint32_t>(sight)]; }
+  void Saw(const TableRows& run);
   void Add(const Coverage& other);
 };
 

@@ -70,6 +70,7 @@ void World::Run(SimTime until) {
     CheckLiveness();
   }
   coverage.runs = 1;
+  coverage.Saw(table_rows);
   coverage.verdicts = checker.verdicts();
   coverage.sights[static_cast<uint32_t>(Sight::kExcusedFork)] += checker.excused_forks();
 }

@@ -44,6 +44,7 @@ class World {
   Trace trace;
   Checker checker;
   Coverage coverage;
+  TableRows table_rows;
   Random random;
   std::optional<aggregator::SavedState> state_file;  // Survives every crash.
 

@@ -718,6 +718,20 @@ void Cluster::FinishSaves() {
 
 void Cluster::CheckInvariants() {
   EXPECT_LE(core->reserved_bytes(), config.memory_bytes);
+  // No machine was given an input that its table lacks.
+  for (const auto& [id, current] : core->jobs()) {
+    RowsTaken taken = current.taken();
+    taken.Add(current.workers().taken());
+    taken.Add(current.pause().taken());
+    for (const Lane& lane : current.lanes()) {
+      if (!lane.round.has_value()) continue;
+      taken.Add(lane.round->taken());
+      for (const RoundMember& member : lane.round->members()) {
+        taken.Add(member.contribution.taken());
+      }
+    }
+    EXPECT_FALSE(taken.refused());
+  }
   for (const auto& [id, current] : core->jobs()) {
     for (const Lane& lane : current.lanes()) {
       if (!lane.round.has_value()) continue;

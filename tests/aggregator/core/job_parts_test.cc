@@ -82,17 +82,6 @@ TEST(Promises, AsManySufficeAsAnOlderAggregatorCannotDoWithout) {
 
 // ---- pause
 
-TEST(PauseTable, EveryStateIsReachedOnceFromAnother) {
-  std::set<std::pair<PauseState, PauseState>> seen;
-  std::set<PauseState> reached;
-  for (const PauseTransition& row : kPauseTransitions) {
-    EXPECT_TRUE(seen.emplace(row.from, row.to).second) << row.when;
-    reached.insert(row.to);
-  }
-  EXPECT_EQ(reached.size(), 4u);
-  EXPECT_FALSE(MayFollow(PauseState::kNoted, PauseState::kReported));
-}
-
 TEST(Pause, IsNamedThenReportedThenSilent) {
   Config config;
   config.late_warning = absl::Seconds(5);
@@ -109,8 +98,9 @@ TEST(Pause, IsNamedThenReportedThenSilent) {
   EXPECT_EQ(pause.Due(config), kNow + absl::Seconds(60));
   EXPECT_EQ(pause.Tell(), PauseState::kReported);
   EXPECT_EQ(pause.Due(config), kNever);
-  pause.End();
+  EXPECT_TRUE(pause.End());
   EXPECT_FALSE(pause.noted());
+  EXPECT_FALSE(pause.End()) << "it is over";
 }
 
 TEST(Pause, ATimeoutBelowTheWarningIsKept) {
@@ -158,9 +148,9 @@ TEST(StateWrites, AreAnsweredOnceAndGivenUpInOrder) {
 
 Slot Add(Workers& workers, const WorkerId& id, WorkerState state, uint64_t ready_order = 0) {
   const Slot slot = workers.Add(id);
-  workers.SetState(slot, WorkerState::kAdmitted);
-  if (state != WorkerState::kAdmitted) workers.SetState(slot, WorkerState::kCandidate);
-  if (state == WorkerState::kMember) workers.SetState(slot, WorkerState::kMember);
+  workers.Apply(slot, WorkerInput::kAdmit);
+  if (state != WorkerState::kAdmitted) workers.Apply(slot, WorkerInput::kReady);
+  if (state == WorkerState::kMember) workers.Apply(slot, WorkerInput::kChoose);
   workers[slot].incarnation = {1, slot + 1};
   workers[slot].ready_order = ready_order;
   return slot;
@@ -173,12 +163,12 @@ TEST(PendingChange, IsNotMeantForAnotherLifeOfAWorker) {
   change.next.members = {"a"};
   change.lives = {workers[slot].incarnation};
   EXPECT_TRUE(change.StillMeant(workers));
-  workers.SetState(slot, WorkerState::kLost);
+  workers.Apply(slot, WorkerInput::kLose);
   EXPECT_TRUE(change.StillMeant(workers)) << "it is let go of with the next change";
-  workers.SetState(slot, WorkerState::kAdmitted);
+  workers.Apply(slot, WorkerInput::kAdmit);
   workers[slot].incarnation = {1, 9};
   EXPECT_FALSE(change.StillMeant(workers));
-  workers.SetState(slot, WorkerState::kLost);
+  workers.Apply(slot, WorkerInput::kLose);
   workers.Reuse(slot, "b");
   EXPECT_FALSE(change.StillMeant(workers)) << "its place was given to another worker";
 }

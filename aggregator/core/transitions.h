@@ -1,0 +1,97 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How a machine goes by its table of transitions: the row for its state and an input says which
+// state follows. An input for which the table has no row in this state changes nothing, and the
+// caller learns that.
+//
+// Thread contract: pure functions, and plain values.
+
+#ifndef BASIN_AGGREGATOR_CORE_TRANSITIONS_H_
+#define BASIN_AGGREGATOR_CORE_TRANSITIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+
+namespace basin::aggregator {
+
+// The rows that a machine has taken, and whether it has refused an input. For observers: nothing is
+// decided by it.
+class RowsTaken {
+ public:
+  static constexpr size_t kMostRows = 31;
+
+  void Take(size_t row) { bits_ |= uint32_t{1} << row; }
+  void Refuse() { bits_ |= uint32_t{1} << kMostRows; }
+  void Add(const RowsTaken& other) { bits_ |= other.bits_; }
+  bool Has(size_t row) const { return (bits_ >> row & 1) != 0; }
+  bool refused() const { return Has(kMostRows); }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// Whether no two rows have the same state and input.
+template <typename Row, size_t N>
+constexpr bool IsUnambiguous(const Row (&table)[N]) {
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t j = i + 1; j < N; ++j) {
+      if (table[i].from == table[j].from && table[i].input == table[j].input) return false;
+    }
+  }
+  return true;
+}
+
+// The row for this state and input; null when the table has none.
+template <typename Row, size_t N>
+constexpr const Row* FindRow(const Row (&table)[N], decltype(Row::from) from,
+                             decltype(Row::input) input) {
+  for (const Row& row : table) {
+    if (row.from == from && row.input == input) return &row;
+  }
+  return nullptr;
+}
+
+// Takes one input. Returns whether the table has it in this state; if not, the state stays.
+template <typename Row, size_t N>
+bool ApplyRow(const Row (&table)[N], decltype(Row::to)& state, decltype(Row::input) input,
+              RowsTaken& taken) {
+  static_assert(N <= RowsTaken::kMostRows);
+  const Row* row = FindRow(table, state, input);
+  if (row == nullptr) {
+    taken.Refuse();
+    return false;
+  }
+  taken.Take(static_cast<size_t>(row - table));
+  state = row->to;
+  return true;
+}
+
+// A state that changes by a table alone. It starts in the state that is 0, or in another one that
+// is given.
+template <const auto& kTable>
+class Machine {
+ public:
+  using Row = std::remove_extent_t<std::remove_reference_t<decltype(kTable)>>;
+  using State = decltype(Row::to);
+  using Input = decltype(Row::input);
+
+  Machine() = default;
+  explicit Machine(State first) : state_(first) {}
+
+  State state() const { return state_; }
+  const RowsTaken& taken() const { return taken_; }
+  // Takes one input. Returns whether the table has it in this state; if not, the state stays.
+  bool Apply(Input input) { return ApplyRow(kTable, state_, input, taken_); }
+
+  auto Fields() const { return std::tie(state_); }
+
+ private:
+  State state_ = State{};
+  RowsTaken taken_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_TRANSITIONS_H_
