@@ -47,8 +47,8 @@ const char* WorkerStateName(WorkerState state) {
 }
 
 Job::Job(JobId id, JobName name, Term term, std::optional<SavedState> saved, absl::Time now)
-    : id_(id), name_(std::move(name)), term_(term), saved_(std::move(saved)), idle_since_(now) {
-  if (saved_.has_value()) term_ = std::max(term_, saved_->term + 1);
+    : id_(id), name_(std::move(name)), term_(term), evidence_(std::move(saved)), idle_since_(now) {
+  if (this->saved().has_value()) term_ = std::max(term_, this->saved()->term + 1);
 }
 
 bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
@@ -81,10 +81,10 @@ RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
                     lane.memory,
                     workers_,
                     PausedIn(lane),
-                    promises_.suffice(),
+                    standing_.stands(),
                     lane.last_spec,
-                    membership_,
-                    lanes_,
+                    membership(),
+                    lanes_.all(),
                     loss_policy(scope.config),
                     late_policy(scope.config)};
 }
@@ -125,16 +125,12 @@ void Job::Hear(const JobScope& scope, Slot slot) {
 }
 
 bool Job::Unstarted() const {
-  return state() == JobState::kForming && membership_.generation == Generation{} &&
+  return state() == JobState::kForming && membership().generation == Generation{} &&
          workers_.Count(WorkerState::kCandidate) == 0;
 }
 
-bool Job::HasOpenRound() const {
-  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.Open(); });
-}
-
 bool Job::Idle() const {
-  if (!held_.waiting().empty()) return false;
+  if (!waiting().empty()) return false;
   return workers_.Count(WorkerState::kLost) == workers_.size();
 }
 
@@ -343,7 +339,7 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
 void Job::TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
                            RoundNumber number) {
   for (const VerdictRecord& record : lane.verdicts) {
-    if (record.round >= number) SendTo(scope, slot, Verdict{index, record, donor_});
+    if (record.round >= number) SendTo(scope, slot, Verdict{index, record, generations_.donor()});
   }
   if (lane.verdicts.empty() || number < lane.verdicts.front().round) {
     RejectMessage(scope, slot, ErrorCode::kStale,
@@ -454,7 +450,7 @@ void Job::OnReduceDone(const JobScope& scope, const ReduceDone& done) {
 
 void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
-  if (!lane.round.has_value() || IsSaving(index)) return;
+  if (!lane.round.has_value() || generations_.HoldsVerdict(index)) return;
   if (lane.round->WantsReconnect()) {
     EndAllSessions(scope, Error{ErrorCode::kUnavailable,
                                 absl::StrCat("Job ", name_, " repeats round ", lane.next,
@@ -464,7 +460,7 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   const Rules& rules = scope.config.rules;
   const bool at_once =
       !rules.two_phases || (!rules.second_prepare && lane.round->adopted().has_value());
-  if (at_once || (lane.round->Settled() && promises_.suffice())) Settle(scope, index);
+  if (at_once || (lane.round->Settled() && standing_.stands())) Settle(scope, index);
 }
 
 // Until the first verdict, which may change the members.

@@ -25,17 +25,18 @@
 #include "absl/container/btree_map.h"
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
+#include "aggregator/core/agreed_settings.h"
 #include "aggregator/core/config.h"
 #include "aggregator/core/event.h"
-#include "aggregator/core/held_hellos.h"
-#include "aggregator/core/lane.h"
-#include "aggregator/core/membership.h"
+#include "aggregator/core/evidence.h"
+#include "aggregator/core/forming.h"
+#include "aggregator/core/generations.h"
+#include "aggregator/core/lanes.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/notice.h"
+#include "aggregator/core/pace.h"
 #include "aggregator/core/pause.h"
-#include "aggregator/core/promises.h"
-#include "aggregator/core/recovery.h"
-#include "aggregator/core/state_writes.h"
+#include "aggregator/core/standing.h"
 #include "aggregator/core/transitions.h"
 #include "aggregator/core/values.h"
 #include "aggregator/core/workers.h"
@@ -192,54 +193,46 @@ class Job {
   JobId id() const { return id_; }
   const JobName& name() const { return name_; }
   // What the state file says of it, until it is decided what that means.
-  const std::optional<SavedState>& saved() const { return saved_; }
+  const std::optional<SavedState>& saved() const { return evidence_.saved(); }
   const RunId& run() const { return run_; }
   JobState state() const { return machine_.state(); }
   Term term() const { return term_; }
-  const JobSettings& settings() const { return settings_; }
-  LossPolicy loss_policy(const Config& config) const {
-    return loss_policy_.value_or(config.loss_policy);
-  }
-  LatePolicy late_policy(const Config& config) const {
-    return late_policy_.value_or(config.late_policy);
-  }
-  const Membership& membership() const { return membership_; }
+  const JobSettings& settings() const { return settings_.settings(); }
+  LossPolicy loss_policy(const Config& config) const { return settings_.loss_policy(config); }
+  LatePolicy late_policy(const Config& config) const { return settings_.late_policy(config); }
+  const Membership& membership() const { return generations_.current(); }
   const Workers& workers() const { return workers_; }
   // Workers with a session that wait until the job has recovered, and are not among workers() yet.
-  const std::map<WorkerId, SessionId>& waiting() const { return held_.waiting(); }
-  const std::vector<Lane>& lanes() const { return lanes_; }
+  const std::map<WorkerId, SessionId>& waiting() const { return evidence_.held().waiting(); }
+  const std::vector<Lane>& lanes() const { return lanes_.all(); }
   const std::string& reason() const { return reason_; }  // Why it is in this state, for status.
   // By this aggregator, for observers.
   const RoundCounts& rounds() const { return rounds_; }
   const RowsTaken& taken() const { return machine_.taken(); }
   const Pause& pause() const { return pause_; }
-  bool suspended() const { return suspended_; }
+  bool suspended() const { return pause_.suspended(); }
   // All who trained have finished or left in good order, and nobody has begun anew.
-  bool over() const { return over_ && state() == JobState::kForming; }
+  bool over() const { return forming_.over() && state() == JobState::kForming; }
   // It never had a member, and nobody is ready to become one.
   bool Unstarted() const;
-  bool HasOpenRound() const;
+  bool HasOpenRound() const { return lanes_.AnyOpen(); }
   bool Idle() const;                          // Nobody is connected and nobody is expected back.
   bool Expired(const JobScope& scope) const;  // Idle for so long that it can be forgotten.
   // Members that live, and those who have finished: what min_workers is compared with.
-  uint32_t Present() const;
-  bool Paused() const;
+  uint32_t Present() const { return workers_.Present(); }
+  bool Paused() const { return pause_.Holds(Present(), settings().min_workers); }
 
   auto Fields() const {
-    return std::tie(id_, name_, run_, machine_, term_, formed_, voided_, settings_, declared_,
-                    loss_policy_, late_policy_, paced_, reason_, suspended_, over_, changed_,
-                    ended_well_, settled_in_, told_verdict_, recovered_, membership_, writes_,
-                    pending_, next_incarnation_, next_ready_, still_counting_, workers_, lanes_,
-                    values_, held_, saved_, led_, recovery_since_, forming_since_,
-                    forming_timed_out_, forced_, heard_more_, recovered_lanes_, orphans_, promises_,
-                    donor_, pause_, why_not_running_, deadlock_check_, idle_since_);
+    return std::tie(id_, name_, run_, term_, machine_, reason_, changed_, standing_, evidence_,
+                    settings_, pace_, forming_, generations_, workers_, lanes_, values_, pause_,
+                    why_not_running_, deadlock_check_, idle_since_);
   }
 
  private:
   // Something that happens by itself when its time has come.
   struct Timer {
-    absl::Time (Job::*due)(const Config&) const;  // InfiniteFuture while it does not run.
-    void (Job::*fire)(const JobScope&);
+    absl::Time (*due)(const Job&, const Config&);  // InfiniteFuture while it does not run.
+    void (*fire)(Job&, const JobScope&);           // Null: the coordinator does it.
   };
   static const Timer kTimers[];
 
@@ -248,13 +241,11 @@ class Job {
   bool Apply(JobInput input) { return machine_.Apply(input); }
 
   // job_hello.cc
-  bool TookPart(const Hello& hello) const;
   bool CheckTerm(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckRun(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckBounds(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckLineage(const JobScope& scope, SessionId session, const Hello& hello);
-  bool KnowsMore(const Hello& hello) const;
   void Admit(const JobScope& scope, SessionId session, const Hello& hello);
   std::optional<Slot> SlotFor(const JobScope& scope, const WorkerId& id);
   void WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello);
@@ -265,17 +256,12 @@ class Job {
   void Forget(const JobScope& scope);
   void EnterRecovery(const JobScope& scope, const std::string& reason);
   void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
-  bool MayDecide(const JobScope& scope) const;
-  bool WindowIsOver(const JobScope& scope) const;
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
   void TakeUnusedTerm(const JobScope& scope);
-  void NoteWhoIsOutOfStep();
-  bool TakesPart(const WorkerId& id, const Lane& lane) const;
   void FinishRecovery(const JobScope& scope);
   void OnPromise(const JobScope& scope, const WorkerId& worker);
   void RecoverOnceMore(const JobScope& scope);
-  bool RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const;
   void StartFresh(const JobScope& scope, const std::string& reason);
 
   // job_members.cc
@@ -294,15 +280,10 @@ class Job {
   void Activate(const JobScope& scope, const Membership& next, const std::optional<WorkerId>& donor,
                 bool tell_members);
   std::optional<WorkerId> DonorFor(const Membership& next) const;
-  Generation NextGeneration() const;
-  std::vector<StartRound> StartRounds() const;
-  bool AnyRoundEver() const;
-  bool NobodyGoesOn() const;
   bool PausedIn(const Lane& lane) const;
   void ReleaseStateless(const JobScope& scope);
   void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
-  void LimitStillCounting();
 
   // job_pause.cc
   void NoteHeldUp() { changed_ |= state() == JobState::kRunning && !pause_.noted() && Paused(); }
@@ -314,77 +295,34 @@ class Job {
   std::string WhyNotRunning(const JobScope& scope) const;
   std::string HowToEndHalt() const;
   std::string WhyPaused() const;
-  std::string Missing() const;
 
   // job_timers.cc
-  absl::Time LeaseEnd(const Worker& worker, const Config& config) const;
-  absl::Time WriteDue(const Config& config) const;
-  absl::Time LeaseDue(const Config& config) const;
-  absl::Time RoundDue(const Config& config) const;
-  absl::Time IdleLaneDue(const Config& config) const;
-  absl::Time ValueDue(const Config& config) const;
-  absl::Time StartDue(const Config& config) const;
-  absl::Time RecoveryDue(const Config& config) const;
-  absl::Time WhyNotRunningDue(const Config& config) const;
-  absl::Time PauseDue(const Config& config) const;
   absl::Time IdleDue(const Config& config) const;
   void GiveUpWrites(const JobScope& scope);
   void LoseSilentWorkers(const JobScope& scope);
   void CheckRounds(const JobScope& scope);
-  void ExpireIdleLanes(const JobScope& scope);
-  void CheckValues(const JobScope& scope);
-  void LowerStart(const JobScope& scope);
 
   // job_lanes.cc
-  const Lane* LaneNamed(const std::string& name) const;
   Lane* FindLane(const JobScope& scope, Slot slot, LaneIndex lane);
   void OnRegister(const JobScope& scope, Slot slot, const Register& request);
-  std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
-  std::string WhyHelloTooLarge(const JobScope& scope, const Lane& lane,
-                               const TensorSpec* next) const;
-  std::string WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane = nullptr,
-                               const TensorSpec* next = nullptr) const;
   std::string ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next);
-  void Release(const JobScope& scope, Lane& lane);
-  void DropLanes(const JobScope& scope);
   void NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first) const;
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
-  bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
-
-  // job_settings.cc
-  uint64_t ReservedFor(uint64_t workers) const;
-  void Recharge(const JobScope& scope, Lane& lane, uint64_t workers);
-  uint64_t RoomInQuota(const Config& config) const;
-  uint64_t Room(const JobScope& scope) const;
-  std::string DescribeRoom(const JobScope& scope) const;
-  absl::Time PaceEnd(const Config& config) const;
-  void CountVerdict(const JobScope& scope);
-  absl::Time PaceDue(const Config& config) const;
-  void TellPaced(const JobScope& scope);
 
   // job_verdict.cc
-  bool IsBoundary(const Lane& lane) const;
-  bool MayAdmit(const JobScope& scope, const Lane& settled) const;
-  bool IsPending(PendingChange::Kind kind) const {
-    return pending_.has_value() && pending_->kind == kind;
-  }
-  bool IsSaving(LaneIndex lane) const {
-    return IsPending(PendingChange::Kind::kVerdict) && pending_->lane == lane;
-  }
-  void Save(const JobScope& scope, const Membership& next);
+  void Save(const JobScope& scope, const Membership& next) const;
   void SavePending(const JobScope& scope, PendingChange change);
   void EndWrite(const JobScope& scope, Generation generation, const std::string& failure);
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
-  void WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const;
+  void TellPaced(const JobScope& scope);
 
   // job_waits.cc
   void OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
   void LeaveOutOfStep(const JobScope& scope, Slot slot);
   void LeaveOutOfCalls(const JobScope& scope, Slot slot);
   void EndDeadlock(const JobScope& scope);
-  const Round* RoundOf(const RoundWait& wait) const;
 
   // job.cc
   void OnBegin(const JobScope& scope, Slot slot, const Begin& begin);
@@ -410,53 +348,23 @@ class Job {
   JobId id_;
   JobName name_;
   RunId run_;
-  Machine<kJobTransitions> machine_{JobState::kForming};
   Term term_;
-  // The first generation that this aggregator formed when nobody remembered the run; and the first
-  // of those that were none, because somebody did remember before they had a verdict.
-  Generation formed_;
-  Generation voided_;
-  JobSettings settings_;  // Resolved: as declared by the first hello, or set by an operator.
-  JobSettings declared_;
-  std::optional<LossPolicy> loss_policy_;  // Where an operator has set another one than the
-  std::optional<LatePolicy> late_policy_;  // configuration has.
-  // The verdicts so far take up the time until then, at the most that the job may have per second.
-  absl::Time paced_ = absl::InfinitePast();
+  Machine<kJobTransitions> machine_{JobState::kForming};
   std::string reason_;
-  bool suspended_ = false;
-  bool over_ = false;          // Its workers have finished; the ready ones begin a new lineage.
-  bool changed_ = false;       // Reconcile has something to do; never between two steps.
-  bool ended_well_ = false;    // The last members to go had finished, or left in good order.
-  bool settled_in_ = false;    // The first hello of the run has been taken.
-  bool told_verdict_ = false;  // In this term.
-  bool recovered_ = false;     // In this term.
-  Membership membership_;
-  StateWrites writes_;
-  std::optional<PendingChange> pending_;
-  uint64_t next_incarnation_ = 0;
-  uint64_t next_ready_ = 0;
-  uint32_t still_counting_ = 0;  // Workers that are still_counts.
-  Workers workers_;
-  std::vector<Lane> lanes_;
-  RoundCounts rounds_;
-  Values values_;
+  bool changed_ = false;  // Reconcile has something to do; never between two steps.
 
-  HeldHellos held_;  // While recovering.
-  std::optional<SavedState> saved_;
-  std::optional<Membership> led_;  // As in RecoveryFacts.
-  absl::Time recovery_since_ = absl::InfiniteFuture();
-  absl::Time forming_since_ = absl::InfiniteFuture();
-  bool forming_timed_out_ = false;
-  bool forced_ = false;
-  // While a decided recovery is being written down: its lanes, and whether somebody else who
-  // remembers was heard.
-  std::vector<RecoveredLane> recovered_lanes_;
-  bool heard_more_ = false;
-  std::vector<Orphan> orphans_;    // What the next recovery has to explain.
-  Promises promises_;              // Of the workers that the last recovery counted.
-  std::optional<WorkerId> donor_;  // It gives its state to those who joined last.
+  Standing standing_;
+  Evidence evidence_;  // Of recoveries.
+  AgreedSettings settings_;
+  Pace pace_;
+  Forming forming_;
+  Generations generations_;
+  Workers workers_;
+  Lanes lanes_;
+  Values values_;
   Pause pause_;
-  Notice why_not_running_;                            // To those who wait for the job.
+  Notice why_not_running_;  // To those who wait for the job.
+  RoundCounts rounds_;
   absl::Time deadlock_check_ = absl::InfinitePast();  // When the next one may be.
   absl::Time idle_since_;                             // Meaningful while Idle().
 };

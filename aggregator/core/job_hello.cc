@@ -19,15 +19,30 @@ namespace {
 // comes back would be taken for a new one; it then supersedes the current one, loudly.
 constexpr size_t kRememberedNonces = 16;
 
-JobSettings Resolve(JobSettings settings) {
-  if (settings.max_workers == 0) settings.max_workers = 1;
-  if (settings.min_workers == 0) settings.min_workers = settings.max_workers;
-  if (settings.start_workers == 0) settings.start_workers = settings.max_workers;
-  return settings;
-}
-
 bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
   return std::find(nonces.begin(), nonces.end(), nonce) != nonces.end();
+}
+
+// Whether the process has been a member here, or knows the chain of a lane here, which only those
+// know who took part.
+bool TookPart(const Hello& hello, const Workers& workers, const Membership& membership,
+              const Lanes& lanes) {
+  if (const std::optional<Slot> slot = workers.Find(hello.worker); slot.has_value()) {
+    const Worker& worker = workers[*slot];
+    const std::vector<WorkerId>& members = membership.members;
+    const bool member = !(worker.member_since == Generation{}) ||
+                        std::find(members.begin(), members.end(), worker.id) != members.end();
+    if (member && worker.nonce == hello.nonce) return true;
+  }
+  for (const LaneHistory& history : hello.lanes) {
+    const Lane* lane = lanes.Named(history.name);
+    if (lane == nullptr) continue;
+    if (lane->Remembers(history.last_verdict, history.chain)) return true;
+    for (const VerdictRecord& record : history.verdicts) {
+      if (lane->Remembers(record.round, record.chain)) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -51,17 +66,14 @@ bool Job::Expects(const Hello& hello) const {
 void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) {
   if (!CheckRun(scope, session, hello)) return;
   const bool remembers = HasHistory(hello);
-  if (!settled_in_) {
+  if (!settings_.declared()) {
     if (!CheckBounds(scope, session, hello)) return;
-    settled_in_ = true;
-    settings_ = declared_ = Resolve(hello.settings);
-    loss_policy_.reset();
-    late_policy_.reset();
+    settings_.Declare(hello.settings);
     const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
-    const bool fresh = !remembers && !saved_.has_value() && (hello.fresh || long_up);
+    const bool fresh = !remembers && !saved().has_value() && (hello.fresh || long_up);
     if (fresh) {
       Apply(JobInput::kFreshHello);
-      forming_since_ = scope.now;
+      forming_.Begin(scope.now);
     } else {
       EnterRecovery(scope, "the aggregator does not remember this run");
     }
@@ -80,11 +92,11 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
                            ", this aggregator in term ", term_,
                            ": another aggregator has served this job."));
       EnterRecovery(scope, "another aggregator has served this job meanwhile");
-    } else if (!told_verdict_ && !recovered_ && !same_process) {
-      if (state() == JobState::kRunning) voided_ = formed_;
+    } else if (!standing_.established() && !same_process) {
+      if (state() == JobState::kRunning) standing_.Void();
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
-    } else if (KnowsMore(hello)) {
+    } else if (lanes_.Lack(hello, standing_.stands())) {
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker,
                               " reports a verdict or a result that this aggregator has not seen"));
@@ -98,36 +110,15 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
   Admit(scope, session, hello);
 }
 
-// Whether the process has been a member here, or knows the chain of a lane here, which only those
-// know who took part.
-bool Job::TookPart(const Hello& hello) const {
-  if (const std::optional<Slot> slot = workers_.Find(hello.worker); slot.has_value()) {
-    const Worker& worker = workers_[*slot];
-    const std::vector<WorkerId>& members = membership_.members;
-    const bool member = !(worker.member_since == Generation{}) ||
-                        std::find(members.begin(), members.end(), worker.id) != members.end();
-    if (member && worker.nonce == hello.nonce) return true;
-  }
-  for (const LaneHistory& history : hello.lanes) {
-    const Lane* lane = LaneNamed(history.name);
-    if (lane == nullptr) continue;
-    if (lane->Remembers(history.last_verdict, history.chain)) return true;
-    for (const VerdictRecord& record : history.verdicts) {
-      if (lane->Remembers(record.round, record.chain)) return true;
-    }
-  }
-  return false;
-}
-
 // Whether a hello that names a higher term than the job's may be true. Another aggregator rules
 // the members only after they have left this one. While more than half of them are here, and a
 // process that has no part in what they did names such a term, it is of another run, or lies; what
 // is running goes on.
 bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello) {
-  if (TookPart(hello)) return true;
+  if (TookPart(hello, workers_, membership(), lanes_)) return true;
   size_t connected = 0;
   size_t steady = 0;
-  for (const WorkerId& id : membership_.members) {
+  for (const WorkerId& id : membership().members) {
     const std::optional<Slot> slot = workers_.Find(id);
     if (!slot.has_value() || !workers_[*slot].connected()) continue;
     const Worker& worker = workers_[*slot];
@@ -136,7 +127,7 @@ bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello
     steady += scope.now - worker.last_heard <= scope.config.silence() &&
               scope.now - worker.silent_until >= scope.config.lease;
   }
-  const size_t members = membership_.members.size();
+  const size_t members = membership().members.size();
   if (2 * connected <= members) return true;
   const std::string text =
       absl::StrCat("Job ", name_, ": worker ", hello.worker, " has been in term ",
@@ -156,14 +147,14 @@ bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello
 
 bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello) {
   if (hello.run.empty() || hello.run == run_) return true;
-  if (run_.empty() && (!settled_in_ || !told_verdict_)) {
+  if (run_.empty() && !(settings_.declared() && standing_.sent_verdict())) {
     run_ = hello.run;
-    if (saved_.has_value() && !saved_->run.empty() && saved_->run != run_) saved_.reset();
+    evidence_.NameRun(run_);
     return true;
   }
   // A worker that waits for recovery is present; so is one that said hello, within the window.
-  const bool waits =
-      !held_.waiting().empty() || (!held_.hellos().empty() && state() == JobState::kRecovering);
+  const bool waits = !waiting().empty() ||
+                     (!evidence_.held().hellos().empty() && state() == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
   if (present) {
     Refuse(scope, session, hello.worker, ErrorCode::kRunConflict,
@@ -174,17 +165,15 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
   }
   AddNote(scope, NoteKind::kJobAdmitted, "", absl::StrCat("The new run is ", hello.run, "."));
   Forget(scope);
-  membership_.members = MemberList();
-  orphans_.clear();
-  saved_.reset();
-  led_.reset();
+  generations_.ForgetMembers();
+  evidence_.Close();
+  settings_.Reopen();
   run_ = hello.run;
-  settled_in_ = forced_ = false;
   return true;
 }
 
 bool Job::CheckBounds(const JobScope& scope, SessionId session, const Hello& hello) {
-  const JobSettings asked = Resolve(hello.settings);
+  const JobSettings asked = AgreedSettings::Resolve(hello.settings);
   if (asked.min_workers <= asked.start_workers && asked.start_workers <= asked.max_workers) {
     return true;
   }
@@ -197,56 +186,20 @@ bool Job::CheckBounds(const JobScope& scope, SessionId session, const Hello& hel
 }
 
 bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& hello) {
-  const JobSettings& asked = hello.settings;
-  // An operator's changes are not known to the workers.
-  const auto differs = [&](uint32_t JobSettings::*setting) {
-    const uint32_t value = asked.*setting;
-    return value != 0 && value != declared_.*setting && value != settings_.*setting;
-  };
-  const char* what = nullptr;
-  uint32_t theirs = 0;
-  uint32_t ours = 0;
-  if (differs(&JobSettings::max_workers)) {
-    what = "max_workers", theirs = asked.max_workers, ours = settings_.max_workers;
-  } else if (differs(&JobSettings::min_workers)) {
-    what = "min_workers", theirs = asked.min_workers, ours = settings_.min_workers;
-  } else if (differs(&JobSettings::start_workers)) {
-    what = "start_workers", theirs = asked.start_workers, ours = settings_.start_workers;
-  }
-  if (what == nullptr) return true;
+  const std::optional<AgreedSettings::Difference> differs = settings_.DiffersFrom(hello.settings);
+  if (!differs.has_value()) return true;
   Refuse(scope, session, hello.worker, ErrorCode::kMismatch,
-         absl::StrCat("Job ", name_, ": worker ", hello.worker, " asks for ", what, " = ", theirs,
-                      ", but the job has ", ours,
+         absl::StrCat("Job ", name_, ": worker ", hello.worker, " asks for ", differs->name, " = ",
+                      differs->theirs, ", but the job has ", differs->ours,
                       ". Start all workers of a job with the same settings."));
   return false;
-}
-
-// Whether the worker has what the recovery should have known: another aggregator went on meanwhile.
-// While the recovery does not stand, that is any later verdict or staged value. After that, it is
-// the verdict of a value that the recovery has adopted and that is prepared again: its holders are
-// past that round, and neither its bytes nor the state of before it need be left.
-bool Job::KnowsMore(const Hello& hello) const {
-  return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
-    const Lane* lane = LaneNamed(history.name);
-    if (!promises_.suffice()) {
-      const RoundNumber next = lane == nullptr ? 1 : lane->next;
-      if (history.last_verdict >= next) return true;
-      if (history.staged.has_value() && history.staged->round == next) {
-        const bool open = lane != nullptr && lane->round.has_value();
-        return !open || lane->round->IsNews(history.staged->ballot);
-      }
-    }
-    return lane != nullptr && history.last_verdict == lane->next && lane->round.has_value() &&
-           lane->round->adopted().has_value() && lane->round->phase() == RoundPhase::kPrepared &&
-           ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
-  });
 }
 
 bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& hello) {
   if (!HasHistory(hello)) return true;
   for (const LaneHistory& history : hello.lanes) {
     if (history.last_verdict == 0) continue;
-    const Lane* lane = LaneNamed(history.name);
+    const Lane* lane = lanes_.Named(history.name);
     const bool ahead = lane == nullptr || history.last_verdict >= lane->next;
     if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
@@ -314,10 +267,9 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   if (!reconnects) {
     BeginAnew();
     workers_.Apply(slot, WorkerInput::kAdmit);
-    worker.incarnation = Incarnation{term_, ++next_incarnation_};
-    if (worker.still_counts) --still_counting_;
-    worker.still_counts = worker.finishing = worker.left = worker.holds_state = worker.out_of_step =
-        false;
+    worker.incarnation = workers_.NextIncarnation(term_);
+    workers_.SetStillCounts(slot, false);
+    worker.finishing = worker.left = worker.holds_state = worker.out_of_step = false;
     worker.member_since = Generation{};
     worker.busy.clear();
     worker.misfit.clear();
@@ -339,12 +291,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
 // What is forgotten with it is which processes its id no longer belonged to.
 std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
   if (workers_.size() < scope.config.max_workers) return workers_.Add(id);
-  std::set<WorkerId> named(membership_.members.begin(), membership_.members.end());
-  if (donor_.has_value()) named.insert(*donor_);
-  if (pending_.has_value()) {
-    named.insert(pending_->next.members.begin(), pending_->next.members.end());
-    if (pending_->donor.has_value()) named.insert(*pending_->donor);
-  }
+  std::set<WorkerId> named = generations_.Named();
   for (const Lane& lane : lanes_) {
     if (!lane.round.has_value()) continue;
     for (const RoundMember& member : lane.round->members()) named.insert(member.id);
@@ -370,8 +317,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   welcome.role = IsMember(worker)                      ? Role::kMember
                  : worker.state == WorkerState::kSpare ? Role::kSpare
                                                        : Role::kJoiner;
-  welcome.membership = membership_;
-  welcome.settings = settings_;
+  welcome.membership = membership();
+  welcome.settings = settings();
   welcome.frame_bytes = scope.config.frame_bytes;
   welcome.heartbeat = scope.config.heartbeat;
   if (scope.config.frame_tensors > 1) welcome.features = hello.features & kFeatureRuns;
@@ -407,10 +354,12 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   }
   SendTo(scope, slot, std::move(welcome));
   if (news) {
-    SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, StartRounds()});
+    SendTo(
+        scope, slot,
+        MembershipChanged{membership(), Role::kMember, generations_.donor(), lanes_.StartRounds()});
   } else if (IsMember(worker) && AnyMemberLacksState(workers_)) {
     // It may not have heard that it serves its state, or who serves it.
-    SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
+    SendTo(scope, slot, MembershipChanged{membership(), Role::kMember, generations_.donor(), {}});
   }
   if (pause_.named() && state() == JobState::kRunning) {
     const std::string before = std::exchange(reason_, WhyPaused());

@@ -16,32 +16,49 @@
 
 namespace basin::aggregator {
 
-uint32_t Job::Present() const {
-  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) +
-         still_counting_;
+namespace {
+
+// " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new
+// process is here; nothing when there are none.
+std::string Missing(const Membership& membership, const Workers& workers) {
+  std::vector<WorkerId> gone;
+  std::vector<WorkerId> unready;
+  for (const WorkerId& id : membership.members) {
+    const std::optional<Slot> slot = workers.Find(id);
+    const WorkerState state = slot.has_value() ? workers[*slot].state : WorkerState::kLost;
+    if (slot.has_value() && (IsMember(workers[*slot]) || workers[*slot].finishing)) continue;
+    if (state == WorkerState::kLost) gone.push_back(id);
+    if (state == WorkerState::kAdmitted) unready.push_back(id);
+  }
+  std::vector<std::string> parts;
+  if (!gone.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(gone, kNamedMissing)));
+  if (!unready.empty()) {
+    parts.push_back(absl::StrCat("not ready yet: ", NamesOf(unready, kNamedMissing)));
+  }
+  return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
 }
 
-bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
+}  // namespace
 
 // Whether a round waits for more workers. A worker that was drained is no member of the job any
 // more and takes part in the rounds that are open; it leaves, and another one replaces it, when
 // they end.
 bool Job::PausedIn(const Lane& lane) const {
-  if (!Paused() || suspended_ || !lane.round.has_value()) return Paused();
+  if (!Paused() || suspended() || !lane.round.has_value()) return Paused();
   uint32_t present = Present();
   for (const RoundMember& member : lane.round->members()) {
     const WorkerState state = workers_[member.slot].state;
     const bool counted = state == WorkerState::kMember || state == WorkerState::kFinished;
     present += !member.gone && !counted;
   }
-  return present < settings_.min_workers;
+  return present < settings().min_workers;
 }
 
 // A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
 // the other at the end of a job, with nobody in a round, deserve no warning.
 void Job::ReviewPause(const JobScope& scope) {
   // It may end when the members that are being written down are announced.
-  if (IsPending(PendingChange::Kind::kMembers)) return;
+  if (generations_.IsPending(PendingChange::Kind::kMembers)) return;
   const bool runs = state() == JobState::kRunning;
   const bool runs_now = runs && why_not_running_.Retract();
   const bool paused = runs && Paused();
@@ -58,7 +75,7 @@ void Job::ReviewPause(const JobScope& scope) {
     if (pause_.named() && reason_ != before) SendHeldUp(scope, reason_);
     return;
   }
-  const bool holds_up = suspended_ || HasOpenRound() || values_.AnybodyWaits() ||
+  const bool holds_up = suspended() || HasOpenRound() || values_.AnybodyWaits() ||
                         workers_.Count(WorkerState::kCandidate) > 0;
   if (!holds_up) return;
   pause_.Begin(scope.now);
@@ -97,7 +114,7 @@ void Job::ReportWhyNotRunning(const JobScope& scope) {
   SendAll all;
   if (state() != JobState::kRunning) {
     all.message = HeldUp{0, 0, WhyNotRunning(scope)};
-    for (const auto& [id, session] : held_.waiting()) all.sessions.push_back(session);
+    for (const auto& [id, session] : waiting()) all.sessions.push_back(session);
     for (Slot slot = 0; slot < workers_.size(); ++slot) {
       const Worker& worker = workers_[slot];
       const bool waits =
@@ -114,7 +131,7 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
     return absl::StrCat("Job ", name_, " is halted: ", HowToEndHalt());
   }
   if (state() == JobState::kRecovering) {
-    const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
+    const absl::Duration left = evidence_.Due(scope.config) - scope.now;
     return absl::StrCat(
         "Job ", name_,
         " is recovering because the aggregator may have been restarted; it waits up to ",
@@ -124,40 +141,18 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
   std::vector<WorkerId> ready;
   for (const Slot slot : Candidates(workers_)) ready.push_back(workers_[slot].id);
   std::sort(ready.begin(), ready.end());
-  return absl::StrCat(
-      "Job ", name_, " starts with ",
-      CountOf(forming_timed_out_ ? settings_.min_workers : settings_.start_workers, "worker"),
-      ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
-      " ready: ", NamesOf(ready, kNamedMissing), ".");
+  return absl::StrCat("Job ", name_, " starts with ", CountOf(forming_.Least(settings()), "worker"),
+                      ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
+                      " ready: ", NamesOf(ready, kNamedMissing), ".");
 }
 
 std::string Job::WhyPaused() const {
-  if (suspended_) return absl::StrCat("Job ", name_, " is suspended by an operator.");
+  if (suspended()) return absl::StrCat("Job ", name_, " is suspended by an operator.");
   return absl::StrCat("Job ", name_, " is paused: ", Present(),
                       Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
-                      settings_.min_workers, Missing(),
+                      settings().min_workers, Missing(membership(), workers_),
                       ". It continues when more workers join. To let a run shrink further, "
                       "start it with a lower min_workers (--min-workers, BASIN_MIN_WORKERS).");
-}
-
-// " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new
-// process is here; nothing when there are none.
-std::string Job::Missing() const {
-  std::vector<WorkerId> gone;
-  std::vector<WorkerId> unready;
-  for (const WorkerId& id : membership_.members) {
-    const std::optional<Slot> slot = workers_.Find(id);
-    const WorkerState state = slot.has_value() ? workers_[*slot].state : WorkerState::kLost;
-    if (slot.has_value() && (IsMember(workers_[*slot]) || workers_[*slot].finishing)) continue;
-    if (state == WorkerState::kLost) gone.push_back(id);
-    if (state == WorkerState::kAdmitted) unready.push_back(id);
-  }
-  std::vector<std::string> parts;
-  if (!gone.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(gone, kNamedMissing)));
-  if (!unready.empty()) {
-    parts.push_back(absl::StrCat("not ready yet: ", NamesOf(unready, kNamedMissing)));
-  }
-  return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
 }
 
 }  // namespace basin::aggregator

@@ -15,40 +15,67 @@ namespace basin::aggregator {
 
 // In this order, when several are due at once.
 const Job::Timer Job::kTimers[] = {
-    {&Job::WriteDue, &Job::GiveUpWrites},
-    {&Job::LeaseDue, &Job::LoseSilentWorkers},
-    {&Job::RoundDue, &Job::CheckRounds},
-    {&Job::IdleLaneDue, &Job::ExpireIdleLanes},
-    {&Job::ValueDue, &Job::CheckValues},
-    {&Job::StartDue, &Job::LowerStart},
-    {&Job::RecoveryDue, &Job::TryRecover},
-    {&Job::WhyNotRunningDue, &Job::ReportWhyNotRunning},
-    {&Job::PauseDue, &Job::ReportPause},
-    {&Job::PaceDue, &Job::TellPaced},
-    {&Job::IdleDue, nullptr},  // The coordinator forgets the job; see Expired.
+    {[](const Job& job, const Config&) { return job.generations_.due(); },
+     [](Job& job, const JobScope& scope) { job.GiveUpWrites(scope); }},
+    {[](const Job& job, const Config& config) { return job.workers_.LeaseDue(config.lease); },
+     [](Job& job, const JobScope& scope) { job.LoseSilentWorkers(scope); }},
+    {[](const Job& job, const Config& config) {
+       return job.lanes_.RoundDue(config, job.late_policy(config), job.workers_);
+     },
+     [](Job& job, const JobScope& scope) { job.CheckRounds(scope); }},
+    {[](const Job& job, const Config& config) { return job.lanes_.IdleDue(config); },
+     [](Job& job, const JobScope& scope) {
+       job.lanes_.ExpireIdle(scope.config, scope.now, scope.memory);
+     }},
+    {[](const Job& job, const Config&) { return job.values_.NextDeadline(); },
+     [](Job& job, const JobScope& scope) { job.values_.CheckDeadlines(job.ValuesScope(scope)); }},
+    {[](const Job& job, const Config& config) {
+       const bool forms = job.state() == JobState::kForming;
+       return forms ? job.forming_.Due(config) : absl::InfiniteFuture();
+     },
+     // min_workers are enough from here on.
+     [](Job& job, const JobScope&) {
+       job.forming_.TimeOut();
+       job.changed_ = true;
+     }},
+    {[](const Job& job, const Config& config) {
+       const bool waits = job.state() == JobState::kRecovering &&
+                          !job.generations_.IsPending(PendingChange::Kind::kRecovery);
+       return waits ? job.evidence_.Due(config) : absl::InfiniteFuture();
+     },
+     [](Job& job, const JobScope& scope) { job.TryRecover(scope); }},
+    {[](const Job& job, const Config&) { return job.why_not_running_.due(); },
+     [](Job& job, const JobScope& scope) { job.ReportWhyNotRunning(scope); }},
+    {[](const Job& job, const Config& config) { return job.pause_.Due(config); },
+     [](Job& job, const JobScope& scope) { job.ReportPause(scope); }},
+    {[](const Job& job, const Config& config) {
+       const bool counts = config.max_job_rounds != 0 && job.state() == JobState::kRunning;
+       return counts && job.lanes_.AnyPaced() ? job.pace_.Next(config) : absl::InfiniteFuture();
+     },
+     [](Job& job, const JobScope& scope) { job.TellPaced(scope); }},
+    // The coordinator forgets the job; see Expired.
+    {[](const Job& job, const Config& config) { return job.IdleDue(config); }, nullptr},
 };
 
 void Job::CheckDeadlines(const JobScope& scope) {
   for (const Timer& timer : kTimers) {
-    if (timer.fire != nullptr && scope.now >= (this->*timer.due)(scope.config)) {
-      (this->*timer.fire)(scope);
+    if (timer.fire != nullptr && scope.now >= timer.due(*this, scope.config)) {
+      timer.fire(*this, scope);
     }
   }
 }
 
 absl::Time Job::NextDeadline(const Config& config) const {
   absl::Time next = absl::InfiniteFuture();
-  for (const Timer& timer : kTimers) next = std::min(next, (this->*timer.due)(config));
+  for (const Timer& timer : kTimers) next = std::min(next, timer.due(*this, config));
   return next;
 }
 
 // ---- generations on their way to the disk
 
-absl::Time Job::WriteDue(const Config&) const { return writes_.due(); }
-
 void Job::GiveUpWrites(const JobScope& scope) {
-  while (scope.now >= writes_.due()) {
-    EndWrite(scope, writes_.oldest(),
+  while (scope.now >= generations_.due()) {
+    EndWrite(scope, generations_.oldest(),
              absl::StrCat("has not been written to the state file in ",
                           absl::FormatDuration(scope.config.lease), "; its disk may hang"));
   }
@@ -57,7 +84,7 @@ void Job::GiveUpWrites(const JobScope& scope) {
 // ---- workers
 
 void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost) {
-  held_.LoseSession(lost.session);
+  evidence_.held().LoseSession(lost.session);
   if (Idle()) idle_since_ = scope.now;
   if (!slot.has_value()) return;
   Worker& worker = workers_[*slot];
@@ -78,24 +105,10 @@ void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const Ses
                                 : "Its connection broke.");
 }
 
-// When the worker counts as lost. `lost_at` is set when its session ends, in LoseSession.
-absl::Time Job::LeaseEnd(const Worker& worker, const Config& config) const {
-  if (worker.state == WorkerState::kLost) return absl::InfiniteFuture();
-  return worker.connected() ? worker.last_heard + config.lease : worker.lost_at;
-}
-
-absl::Time Job::LeaseDue(const Config& config) const {
-  absl::Time next = absl::InfiniteFuture();
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    next = std::min(next, LeaseEnd(workers_[slot], config));
-  }
-  return next;
-}
-
 void Job::LoseSilentWorkers(const JobScope& scope) {
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     const Worker& worker = workers_[slot];
-    if (scope.now < LeaseEnd(worker, scope.config)) continue;
+    if (scope.now < worker.LeaseEnd(scope.config.lease)) continue;
     if (!worker.connected()) {
       Lose(scope, slot, NoteKind::kWorkerLost, "did not reconnect in time", Error{});
       continue;
@@ -113,16 +126,7 @@ void Job::NoteStall(absl::Duration gap, const Config& config, absl::Time now) {
   for (Slot slot = 0; slot < workers_.size(); ++slot) workers_[slot].silent_until = now;
 }
 
-// ---- rounds, lanes, values
-
-absl::Time Job::RoundDue(const Config& config) const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const Lane& lane : lanes_) {
-    if (lane.round.has_value())
-      next = std::min(next, lane.round->NextDeadline(config, late_policy(config), workers_));
-  }
-  return next;
-}
+// ---- rounds
 
 void Job::CheckRounds(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
@@ -138,42 +142,7 @@ void Job::CheckRounds(const JobScope& scope) {
   }
 }
 
-absl::Time Job::IdleLaneDue(const Config& config) const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const Lane& lane : lanes_) next = std::min(next, lane.IdleEnd(config));
-  return next;
-}
-
-void Job::ExpireIdleLanes(const JobScope& scope) {
-  for (Lane& lane : lanes_) {
-    if (scope.now < lane.IdleEnd(scope.config)) continue;
-    lane.expired = true;
-    Release(scope, lane);
-  }
-}
-
-absl::Time Job::ValueDue(const Config&) const { return values_.NextDeadline(); }
-
-void Job::CheckValues(const JobScope& scope) { values_.CheckDeadlines(ValuesScope(scope)); }
-
 // ---- the job
-
-absl::Time Job::StartDue(const Config& config) const {
-  const bool runs = state() == JobState::kForming && !forming_timed_out_;
-  return runs ? forming_since_ + config.start_timeout : absl::InfiniteFuture();
-}
-
-// min_workers are enough from here on.
-void Job::LowerStart(const JobScope&) { forming_timed_out_ = changed_ = true; }
-
-absl::Time Job::RecoveryDue(const Config& config) const {
-  const bool runs = state() == JobState::kRecovering && !IsPending(PendingChange::Kind::kRecovery);
-  return runs ? recovery_since_ + config.recovery_window : absl::InfiniteFuture();
-}
-
-absl::Time Job::WhyNotRunningDue(const Config&) const { return why_not_running_.due(); }
-
-absl::Time Job::PauseDue(const Config& config) const { return pause_.Due(config); }
 
 absl::Time Job::IdleDue(const Config& config) const {
   return Idle() ? idle_since_ + config.idle_job_timeout : absl::InfiniteFuture();

@@ -13,53 +13,73 @@
 #include "aggregator/core/job.h"
 
 namespace basin::aggregator {
+namespace {
 
-bool Job::IsBoundary(const Lane& lane) const {
-  if (pending_.has_value()) return false;  // One change of members at a time.
-  bool gradient_lanes = false;
-  bool others_open = false;
-  for (const Lane& other : lanes_) {
-    if (other.kind != LaneKind::kGradient) continue;
-    gradient_lanes = true;
-    others_open |= &other != &lane && other.Open();
+// Names the workers whose contribution to a committed round is far from what is usual in its lane.
+void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
+                const VerdictRecord& record) {
+  if (scope.config.norm_alarm == 0) return;
+  // Infinity is what a minimum or maximum may begin with, and a product has no usual size.
+  const ReduceOp op = record.value.spec.op;
+  const bool sums = op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
+  if (lane.kind == LaneKind::kCall && !sums) return;
+  const double loss_scale = record.value.spec.loss_scale;
+  const bool scaled = loss_scale != 1;
+  for (const UnusualNorm& unusual :
+       lane.norms.Add(record.value.contributors, loss_scale, scope.config.norm_alarm)) {
+    const std::string what =
+        std::isfinite(unusual.norm)
+            ? absl::StrFormat("has norm %.3g%s, %.1f standard deviations from the usual norm, %.3g",
+                              unusual.norm, scaled ? " without its loss scale" : "",
+                              std::abs(unusual.z), unusual.usual)
+            : absl::StrCat("holds a number that is not finite",
+                           scaled ? absl::StrCat("; so does one whose loss scale, ", loss_scale,
+                                                 ", is too high")
+                                  : "");
+    scope.actions.push_back(
+        Note{NoteKind::kContributionUnusual, job, unusual.worker, lane.name, record.round,
+             absl::StrCat("The contribution of worker ", unusual.worker, " to round ", record.round,
+                          " of lane ", lane.name, " ", what,
+                          ". It was counted; check the worker's data and hardware.")});
   }
-  return gradient_lanes ? lane.kind == LaneKind::kGradient && !others_open : true;
 }
+
+}  // namespace
 
 // Everyone has staged. Decides who is a member of what follows, writes it down if that is
 // configured, and tells the verdict.
 void Job::Settle(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
-  if (PausedIn(lane) || IsPending(PendingChange::Kind::kMembers)) return;
-  lane.paced = scope.now < PaceEnd(scope.config);
+  if (PausedIn(lane) || generations_.IsPending(PendingChange::Kind::kMembers)) return;
+  lane.paced = scope.now < pace_.Next(scope.config);
   if (lane.paced) return;
-  const Membership next = IsBoundary(lane) ? NextMembership(MayAdmit(scope, lane)) : membership_;
-  if (next == membership_ || !scope.config.state_file) {
+  // One change of members at a time. A joiner takes part in every round from here on, so none may
+  // be open that it is not in: where calls are, those who join wait for the next verdict.
+  const bool boundary = !generations_.pending().has_value() && lanes_.IsBoundary(lane);
+  const bool may_admit = !scope.draining && !lanes_.AnyOpenBesides(lane);
+  const Membership next = boundary ? NextMembership(may_admit) : membership();
+  if (next == membership() || !scope.config.state_file) {
     TellVerdict(scope, index, next);
     return;
   }
   SavePending(scope, {PendingChange::Kind::kVerdict, next, std::nullopt, index, {}});
 }
 
-// A joiner takes part in every round from here on, so none may be open that it is not in:
-// where calls are, those who join wait for the next verdict.
-bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
-  return !scope.draining && std::none_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-    return &lane != &settled && lane.Open();
-  });
+// Lanes whose verdict waited for the job's pace go on.
+void Job::TellPaced(const JobScope& scope) {
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (!std::exchange(lanes_[i].paced, false) || !lanes_[i].round.has_value()) continue;
+    AdvanceLane(scope, i);
+  }
 }
 
-void Job::Save(const JobScope& scope, const Membership& next) {
-  writes_.Begin(next.generation, scope.now + scope.config.lease);
+void Job::Save(const JobScope& scope, const Membership& next) const {
   scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
 }
 
 void Job::SavePending(const JobScope& scope, PendingChange change) {
-  for (const WorkerId& id : change.next.members) {
-    change.lives.push_back(workers_[*workers_.Find(id)].incarnation);
-  }
-  pending_ = std::move(change);
-  Save(scope, pending_->next);
+  Save(scope, change.next);
+  generations_.Await(std::move(change), workers_, scope.now + scope.config.lease);
 }
 
 void Job::OnStateSaved(const JobScope& scope, const StateSaved& saved) {
@@ -70,14 +90,15 @@ void Job::OnStateSaved(const JobScope& scope, const StateSaved& saved) {
 // What waited for the generation to be on disk goes on. `failure`: why it is not there; "" when it
 // is.
 void Job::EndWrite(const JobScope& scope, Generation generation, const std::string& failure) {
-  if (!writes_.End(generation)) return;  // Given up before.
+  if (!generations_.EndWrite(generation)) return;  // Given up before.
   if (!failure.empty()) {
     AddNote(scope, NoteKind::kStateFileFailed, "",
             absl::StrCat("Generation ", ToString(generation), " ", failure,
                          "; training continues without it."));
   }
-  if (!pending_.has_value() || pending_->next.generation != generation) return;
-  const PendingChange change = *std::exchange(pending_, std::nullopt);
+  const std::optional<PendingChange> waited = generations_.TakePending(generation);
+  if (!waited.has_value()) return;
+  const PendingChange& change = *waited;
   changed_ = true;
   const bool meant = change.StillMeant(workers_);
   switch (change.kind) {
@@ -125,8 +146,8 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   note.contributions = record.value.contributors.size();
   note.credit_stalls = round.credit_stalls();
   scope.actions.push_back(std::move(note));
-  if (committed) WatchNorms(scope, lane, record);
-  const bool changes = next != membership_;
+  if (committed) WatchNorms(scope, name_, lane, record);
+  const bool changes = next != membership();
   const std::optional<WorkerId> donor = changes ? DonorFor(next) : std::nullopt;
   SendAll all;
   for (const RoundMember& member : round.members()) {
@@ -143,39 +164,11 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   lane.round.reset();
   lane.last_used = scope.now;
   scope.actions.push_back(EndRound{id_, index, lane.next - 1});
-  CountVerdict(scope);
-  told_verdict_ = true;
-  orphans_.clear();  // Another lineage has begun.
+  pace_.Count(scope.now, scope.config);
+  standing_.SendVerdict();
+  evidence_.ForgetOrphans();
   if (changes) Activate(scope, next, donor, false);
   changed_ = true;
-}
-
-// Names the workers whose contribution to a committed round is far from what is usual in its lane.
-void Job::WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const {
-  if (scope.config.norm_alarm == 0) return;
-  // Infinity is what a minimum or maximum may begin with, and a product has no usual size.
-  const ReduceOp op = record.value.spec.op;
-  const bool sums = op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
-  if (lane.kind == LaneKind::kCall && !sums) return;
-  const double loss_scale = record.value.spec.loss_scale;
-  const bool scaled = loss_scale != 1;
-  for (const UnusualNorm& unusual :
-       lane.norms.Add(record.value.contributors, loss_scale, scope.config.norm_alarm)) {
-    const std::string what =
-        std::isfinite(unusual.norm)
-            ? absl::StrFormat("has norm %.3g%s, %.1f standard deviations from the usual norm, %.3g",
-                              unusual.norm, scaled ? " without its loss scale" : "",
-                              std::abs(unusual.z), unusual.usual)
-            : absl::StrCat("holds a number that is not finite",
-                           scaled ? absl::StrCat("; so does one whose loss scale, ", loss_scale,
-                                                 ", is too high")
-                                  : "");
-    scope.actions.push_back(
-        Note{NoteKind::kContributionUnusual, name_, unusual.worker, lane.name, record.round,
-             absl::StrCat("The contribution of worker ", unusual.worker, " to round ", record.round,
-                          " of lane ", lane.name, " ", what,
-                          ". It was counted; check the worker's data and hardware.")});
-  }
 }
 
 }  // namespace basin::aggregator

@@ -40,7 +40,7 @@ void Job::OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>
 void Job::LeaveOutOfStep(const JobScope& scope, Slot slot) {
   if (!workers_[slot].out_of_step) return;
   for (const RoundWait& wait : workers_[slot].waits) {
-    const Round* round = RoundOf(wait);
+    const Round* round = lanes_.RoundOf(wait);
     if (round == nullptr || !round->Has(slot)) continue;
     if (round->TakesPart(slot)) return LeaveOutOfCalls(scope, slot);
   }
@@ -68,7 +68,7 @@ void Job::EndDeadlock(const JobScope& scope) {
     const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
     if (!worker.connected() || worker.waits.empty() || !long_ago) return;
     for (const RoundWait& wait : worker.waits) {
-      const Round* round = RoundOf(wait);
+      const Round* round = lanes_.RoundOf(wait);
       if (round == nullptr || !round->Has(slot) || !round->AwaitsBegin()) return;
       waiting[wait.lane].push_back(id);
     }
@@ -90,12 +90,6 @@ void Job::EndDeadlock(const JobScope& scope) {
     lanes_[index].round->EndDeadlock(ScopeOf(scope, index), reason);
     AdvanceLane(scope, index);
   }
-}
-
-const Round* Job::RoundOf(const RoundWait& wait) const {
-  if (wait.lane >= lanes_.size()) return nullptr;
-  const std::optional<Round>& round = lanes_[wait.lane].round;
-  return round.has_value() && round->number() == wait.round ? &*round : nullptr;
 }
 
 }  // namespace basin::aggregator

@@ -106,6 +106,13 @@ bool DonorServes(const std::optional<WorkerId>& donor, const Workers& workers) {
          workers[*slot].holds_state;
 }
 
+bool NobodyGoesOn(const Workers& workers) {
+  for (Slot slot = 0; slot < workers.size(); ++slot) {
+    if (IsMember(workers[slot]) && !workers[slot].finishing) return false;
+  }
+  return workers.Count(WorkerState::kMember) > 0;
+}
+
 bool AnyMemberHoldsState(const Workers& workers) {
   for (Slot slot = 0; slot < workers.size(); ++slot) {
     if (IsMember(workers[slot]) && workers[slot].holds_state) return true;

@@ -57,6 +57,9 @@ std::optional<WorkerId> ChooseDonor(const std::vector<WorkerId>& current,
 // serves it while it is here.
 bool DonorServes(const std::optional<WorkerId>& donor, const Workers& workers);
 
+// Whether there are members, and all of them have finished.
+bool NobodyGoesOn(const Workers& workers);
+
 bool AnyMemberHoldsState(const Workers& workers);
 bool AnyMemberLacksState(const Workers& workers);
 

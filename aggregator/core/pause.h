@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A pause that delays workers, and what they are sent about it while it lasts. The job decides
-// whether it is paused; a pause that delays no worker is not reported.
+// When a job is paused, and what its workers are sent about it while it lasts. A pause that delays
+// no worker is not reported.
 //
 // Thread contract: a plain value.
 
@@ -52,6 +52,14 @@ static_assert(IsUnambiguous(kPauseTransitions));
 
 class Pause {
  public:
+  // By an operator.
+  bool suspended() const { return suspended_; }
+  void Suspend(bool suspended) { suspended_ = suspended; }
+  // Whether a job with so many workers is paused.
+  bool Holds(uint32_t present, uint32_t min_workers) const {
+    return suspended_ || present < min_workers;
+  }
+
   bool noted() const { return machine_.state() != PauseState::kNone; }
   bool named() const { return machine_.state() >= PauseState::kNamed; }
 
@@ -82,9 +90,10 @@ class Pause {
 
   const RowsTaken& taken() const { return machine_.taken(); }
 
-  auto Fields() const { return std::tie(machine_, since_); }
+  auto Fields() const { return std::tie(suspended_, machine_, since_); }
 
  private:
+  bool suspended_ = false;
   Machine<kPauseTransitions> machine_;
   absl::Time since_ = absl::InfiniteFuture();
 };

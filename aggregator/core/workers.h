@@ -9,12 +9,14 @@
 #ifndef BASIN_AGGREGATOR_CORE_WORKERS_H_
 #define BASIN_AGGREGATOR_CORE_WORKERS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -110,7 +112,7 @@ struct Worker {
   // When the last silence of several heartbeats on this session ended, its own or that of this
   // process.
   absl::Time silent_until = absl::InfinitePast();
-  absl::Time lost_at;          // While disconnected: when it counts as lost.
+  absl::Time lost_at;          // While disconnected: when it counts as lost; see LoseSession.
   uint32_t frame_tensors = 1;  // That a frame to it or from it may have, in this session.
   uint64_t ready_order = 0;    // Candidates join in this order.
   uint64_t step_label = 0;
@@ -126,6 +128,11 @@ struct Worker {
   std::vector<bool> registered;   // By lane; its client ignores others. False beyond the end.
 
   bool connected() const { return session.has_value(); }
+  // When it counts as lost.
+  absl::Time LeaseEnd(absl::Duration lease) const {
+    if (state == WorkerState::kLost) return absl::InfiniteFuture();
+    return connected() ? last_heard + lease : lost_at;
+  }
   uint32_t LayoutSeen(LaneIndex lane) const { return lane < layouts.size() ? layouts[lane] : 0; }
   void SeeLayout(LaneIndex lane, uint32_t version) {
     if (layouts.size() <= lane) layouts.resize(lane + 1);
@@ -188,20 +195,57 @@ class Workers {
   const RowsTaken& taken() const { return taken_; }
   uint32_t Count(WorkerState state) const { return counts_[static_cast<size_t>(state)]; }
 
+  // Members that live, and those who have finished: what min_workers is compared with.
+  uint32_t Present() const {
+    return Count(WorkerState::kMember) + Count(WorkerState::kFinished) + still_counting_;
+  }
+  // Workers that have finished, whether they are here or were lost and still count.
+  uint32_t Finished() const { return Count(WorkerState::kFinished) + still_counting_; }
+  // Whether the worker still counts for min_workers, although it was lost.
+  void SetStillCounts(Slot slot, bool counts) {
+    still_counting_ += counts;
+    still_counting_ -= std::exchange(slots_[slot].still_counts, counts);
+  }
+  // At most as many as min_workers lacks still count. A worker that joins may replace one that
+  // finished and left, and if both counted, each such exchange would let the job shrink by one.
+  void LimitStillCounting(uint32_t min_workers) {
+    const uint32_t here = Count(WorkerState::kMember) + Count(WorkerState::kFinished);
+    const uint32_t lacking = min_workers - std::min(min_workers, here);
+    for (Slot slot = 0; slot < size() && still_counting_ > lacking; ++slot) {
+      SetStillCounts(slot, false);
+    }
+  }
+
+  // When the first of them counts as lost.
+  absl::Time LeaseDue(absl::Duration lease) const {
+    absl::Time next = absl::InfiniteFuture();
+    for (const Worker& worker : slots_) next = std::min(next, worker.LeaseEnd(lease));
+    return next;
+  }
+
+  // No two workers of a job have the same incarnation, nor place among those who are ready.
+  Incarnation NextIncarnation(Term term) { return {term, ++last_incarnation_}; }
+  uint64_t NextReadyOrder() { return ++last_ready_order_; }
+
   // In byte order of the id: the order in which contributions are reduced.
   const std::map<WorkerId, Slot>& by_id() const { return by_id_; }
 
+  // What was numbered stays so.
   void Clear() {
     slots_.clear();
     by_id_.clear();
     counts_ = {};
+    still_counting_ = 0;
   }
 
-  auto Fields() const { return std::tie(slots_); }
+  auto Fields() const { return std::tie(slots_, last_incarnation_, last_ready_order_); }
 
  private:
   std::vector<Worker> slots_;
   std::array<uint32_t, 6> counts_{};  // By state; derived from slots_.
+  uint32_t still_counting_ = 0;       // Workers that still count; derived from slots_.
+  uint64_t last_incarnation_ = 0;
+  uint64_t last_ready_order_ = 0;
   std::map<WorkerId, Slot> by_id_;
   RowsTaken taken_;
 };

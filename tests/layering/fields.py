@@ -32,6 +32,7 @@ LEFT_OUT = {
     "aggregator/core/layout.h: spec_bytes_": "derived from the tensors",
     "aggregator/core/layout.h: memory_bytes_": "derived from the tensors",
     "aggregator/core/transitions.h: taken_": "for observers",
+    "aggregator/core/workers.h: still_counting_": "derived from the workers",
     "aggregator/core/workers.h: taken_": "for observers",
     "aggregator/core/round.h: index_": "derived from the members",
     "aggregator/core/job.h: rounds_": "for observers",

@@ -1,0 +1,107 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/agreed_settings.h"
+
+#include "absl/strings/str_cat.h"
+#include "protocol/plural.h"
+
+namespace basin::aggregator {
+namespace {
+
+const char* PolicyName(LossPolicy policy) {
+  return policy == LossPolicy::kAbort ? "abort" : "shrink";
+}
+const char* PolicyName(LatePolicy policy) {
+  return policy == LatePolicy::kEvict ? "evict" : "wait";
+}
+
+}  // namespace
+
+JobSettings AgreedSettings::Resolve(JobSettings asked) {
+  if (asked.max_workers == 0) asked.max_workers = 1;
+  if (asked.min_workers == 0) asked.min_workers = asked.max_workers;
+  if (asked.start_workers == 0) asked.start_workers = asked.max_workers;
+  return asked;
+}
+
+void AgreedSettings::Declare(const JobSettings& asked) {
+  is_declared_ = true;
+  settings_ = declared_ = Resolve(asked);
+  loss_policy_.reset();
+  late_policy_.reset();
+}
+
+std::optional<AgreedSettings::Difference> AgreedSettings::DiffersFrom(
+    const JobSettings& asked) const {
+  struct Setting {
+    const char* name;
+    uint32_t JobSettings::*value;
+  };
+  static constexpr Setting kSettings[] = {{"max_workers", &JobSettings::max_workers},
+                                          {"min_workers", &JobSettings::min_workers},
+                                          {"start_workers", &JobSettings::start_workers}};
+  for (const Setting& setting : kSettings) {
+    const uint32_t theirs = asked.*setting.value;
+    if (theirs == 0 || theirs == declared_.*setting.value || theirs == settings_.*setting.value) {
+      continue;
+    }
+    return Difference{setting.name, theirs, settings_.*setting.value};
+  }
+  return std::nullopt;
+}
+
+JobSettings AgreedSettings::With(const SetJob& set) const {
+  JobSettings next = settings_;
+  next.min_workers = set.min_workers.value_or(next.min_workers);
+  next.max_workers = set.max_workers.value_or(next.max_workers);
+  next.start_workers = std::max(next.min_workers, std::min(next.start_workers, next.max_workers));
+  return next;
+}
+
+std::string AgreedSettings::WhyNotSet(const Config& config, uint32_t taken,
+                                      const SetJob& set) const {
+  const JobSettings next = With(set);
+  if (!is_declared_) return "no worker has sent its settings yet; try again when one has";
+  if (next.min_workers == 0 || next.min_workers > next.max_workers) {
+    return absl::StrCat("min_workers would be ", next.min_workers, " and max_workers ",
+                        next.max_workers, "; choose 1 <= min_workers <= max_workers");
+  }
+  if (next.max_workers > config.max_workers) {
+    return absl::StrCat("max_workers would be ", next.max_workers, ", but this aggregator allows ",
+                        config.max_workers, " (limits.workers)");
+  }
+  if (next.max_workers < settings_.max_workers && next.max_workers < taken) {
+    return absl::StrCat("max_workers would be ", next.max_workers, ", but it has ",
+                        CountOf(taken, "worker"), "; drain some of them first");
+  }
+  if (set.late_policy == LatePolicy::kEvict &&
+      config.evict_late_after == absl::InfiniteDuration()) {
+    return "late_policy evict needs round.evict_late_after, which is none; set it and restart the "
+           "aggregator";
+  }
+  return "";
+}
+
+std::vector<std::string> AgreedSettings::Set(const Config& config, const SetJob& set) {
+  const JobSettings next = With(set);
+  std::vector<std::string> changes;
+  const auto change = [&](const char* name, const auto& before, const auto& after) {
+    if (before != after) changes.push_back(absl::StrCat(name, " = ", after));
+  };
+  change("min_workers", settings_.min_workers, next.min_workers);
+  change("max_workers", settings_.max_workers, next.max_workers);
+  if (set.loss_policy.has_value()) {
+    change("loss_policy", std::string(PolicyName(loss_policy(config))),
+           std::string(PolicyName(*set.loss_policy)));
+    loss_policy_ = set.loss_policy;
+  }
+  if (set.late_policy.has_value()) {
+    change("late_policy", std::string(PolicyName(late_policy(config))),
+           std::string(PolicyName(*set.late_policy)));
+    late_policy_ = set.late_policy;
+  }
+  if (!changes.empty()) settings_ = next;
+  return changes;
+}
+
+}  // namespace basin::aggregator

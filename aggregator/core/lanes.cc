@@ -1,0 +1,255 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/lanes.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/plausibility.h"
+#include "protocol/plural.h"
+
+namespace basin::aggregator {
+
+// ---- which there are
+
+LaneIndex Lanes::IndexOf(const std::string& name) const {
+  LaneIndex index = 0;
+  while (index < size() && lanes_[index].name != name) ++index;
+  return index;
+}
+
+const Lane* Lanes::Named(const std::string& name) const {
+  const LaneIndex index = IndexOf(name);
+  return index == size() ? nullptr : &lanes_[index];
+}
+
+Lane& Lanes::Add(const std::string& name, LaneKind kind) {
+  Lane& lane = lanes_.emplace_back();
+  lane.name = name;
+  lane.kind = kind;
+  lane.norms = NormsFor(kind);
+  return lane;
+}
+
+void Lanes::LeavePlacesBefore(LaneIndex index) {
+  while (lanes_.size() < index) {
+    lanes_.emplace_back();
+    lanes_.back().kind = LaneKind::kCall;
+    lanes_.back().expired = true;
+  }
+}
+
+void Lanes::Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
+  for (LaneIndex i = 0; i < size(); ++i) {
+    Release(memory, lanes_[i]);
+    memory.reserved -= lanes_[i].layout.memory_bytes();
+    actions.push_back(NameTensors{job, i, 0, {}});
+  }
+  lanes_.clear();
+}
+
+// ---- what is open in them
+
+bool Lanes::AnyOpen() const {
+  return std::any_of(begin(), end(), [](const Lane& lane) { return lane.Open(); });
+}
+
+bool Lanes::AnyOpenBesides(const Lane& lane) const {
+  return std::any_of(begin(), end(),
+                     [&](const Lane& other) { return &other != &lane && other.Open(); });
+}
+
+bool Lanes::AnyRoundEver() const {
+  return std::any_of(begin(), end(), [](const Lane& lane) { return lane.next > 1 || lane.Open(); });
+}
+
+bool Lanes::IsBoundary(const Lane& lane) const {
+  bool gradient_lanes = false;
+  bool others_open = false;
+  for (const Lane& other : lanes_) {
+    if (other.kind != LaneKind::kGradient) continue;
+    gradient_lanes = true;
+    others_open |= &other != &lane && other.Open();
+  }
+  return gradient_lanes ? lane.kind == LaneKind::kGradient && !others_open : true;
+}
+
+std::vector<StartRound> Lanes::StartRounds() const {
+  std::vector<StartRound> start;
+  for (LaneIndex i = 0; i < size(); ++i) {
+    if (lanes_[i].name.empty()) continue;
+    start.push_back({lanes_[i].name, i, lanes_[i].next, lanes_[i].chain});
+  }
+  return start;
+}
+
+const Round* Lanes::RoundOf(const RoundWait& wait) const {
+  if (wait.lane >= size()) return nullptr;
+  const std::optional<Round>& round = lanes_[wait.lane].round;
+  return round.has_value() && round->number() == wait.round ? &*round : nullptr;
+}
+
+// ---- what a worker knows of them
+
+bool Lanes::Lack(const Hello& hello, bool recovery_stands) const {
+  return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
+    const Lane* lane = Named(history.name);
+    if (!recovery_stands) {
+      const RoundNumber next = lane == nullptr ? 1 : lane->next;
+      if (history.last_verdict >= next) return true;
+      if (history.staged.has_value() && history.staged->round == next) {
+        const bool open = lane != nullptr && lane->round.has_value();
+        return !open || lane->round->IsNews(history.staged->ballot);
+      }
+    }
+    return lane != nullptr && history.last_verdict == lane->next && lane->round.has_value() &&
+           lane->round->adopted().has_value() && lane->round->phase() == RoundPhase::kPrepared &&
+           ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
+  });
+}
+
+// ---- when something is due
+
+absl::Time Lanes::IdleDue(const Config& config) const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const Lane& lane : lanes_) next = std::min(next, lane.IdleEnd(config));
+  return next;
+}
+
+void Lanes::ExpireIdle(const Config& config, absl::Time now, MemoryBudget& memory) {
+  for (Lane& lane : lanes_) {
+    if (now < lane.IdleEnd(config)) continue;
+    lane.expired = true;
+    Release(memory, lane);
+  }
+}
+
+absl::Time Lanes::RoundDue(const Config& config, LatePolicy late_policy,
+                           const Workers& workers) const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const Lane& lane : lanes_) {
+    if (!lane.round.has_value()) continue;
+    next = std::min(next, lane.round->NextDeadline(config, late_policy, workers));
+  }
+  return next;
+}
+
+bool Lanes::AnyPaced() const {
+  return std::any_of(begin(), end(),
+                     [](const Lane& lane) { return lane.round.has_value() && lane.paced; });
+}
+
+// ---- limits
+
+std::string Lanes::WhyNoMore(const Config& config) const {
+  const auto used = std::count_if(begin(), end(), [](const Lane& lane) { return !lane.expired; });
+  if (static_cast<uint64_t>(used) < config.max_lanes) return "";
+  return absl::StrCat("the job has reached its limit of ",
+                      CountOf(static_cast<uint64_t>(used), "lane"),
+                      ". Reuse the names of calls; lanes that were idle for longer than "
+                      "job.idle_lane_timeout do not count.");
+}
+
+std::string Lanes::WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane,
+                                    const TensorSpec* next) const {
+  uint64_t bytes = HelloBytes(workers);
+  for (const Lane& other : lanes_) {
+    bytes += HistoryBytes(other.layout, &other == lane ? next : nullptr, workers);
+  }
+  if (bytes <= config.max_history_bytes) return "";
+  return absl::StrCat("the hello of a returning worker could reach ", bytes, " bytes for ",
+                      CountOf(lanes_.size(), "lane"), " and ", CountOf(workers, "worker"),
+                      ", but the limit is ", config.max_history_bytes,
+                      ". Use fewer lanes or tensors, shorter names, or a lower max_workers.");
+}
+
+// ---- memory
+
+bool Lanes::NeedsMemory(const Config& config, const Lane& lane) {
+  const uint64_t frame = std::min(config.frame_bytes, std::max<uint64_t>(lane.layout.bytes(), 1));
+  return !lane.expired && lane.memory.frame < frame;
+}
+
+std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& memory, Lane& lane,
+                          const TensorSpec* next, absl::FunctionRef<void()> drop_cached) const {
+  const uint64_t bytes = next == nullptr ? 0 : TensorBytes(*next).value_or(0);
+  const uint32_t chunks = lane.layout.chunks() + ChunkCount(bytes);
+  const uint64_t tracking = TrackingBytes(workers, chunks);
+  const uint64_t entry = next == nullptr ? 0 : EntryBytes(*next);
+  const uint64_t least = tracking + lane.layout.memory_bytes() + entry +
+                         LeastLaneMemory(config, workers, lane.layout.bytes() + bytes).reserved;
+  const uint64_t quota = config.max_job_bytes;
+  if (quota != 0 && least > quota) {
+    return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
+                        ", but a job may have ", quota,
+                        " (limits.job_memory). Lower max_workers, or ask the operator for more.");
+  }
+  if (least > memory.total) {
+    return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
+                        ", ", tracking, " of them to track ", chunks, " chunks and ",
+                        lane.layout.memory_bytes() + entry,
+                        " to describe its tensors, but the aggregator has ", memory.total,
+                        ". Give it more memory, or lower max_workers.");
+  }
+  const uint64_t need = tracking + entry;
+  if (need > lane.tracking + memory.free()) drop_cached();
+  if (need > lane.tracking + Room(config, memory)) {
+    memory.shortage |= memory.cached > 0;
+    return absl::StrCat("needs ", need - lane.tracking, " more bytes to track its ", chunks,
+                        " chunks and describe its tensors, but only ", DescribeRoom(config, memory),
+                        ". Register it again when a call or a job has ended.");
+  }
+  memory.reserved += need - lane.tracking;
+  lane.tracking = tracking;
+  return "";
+}
+
+void Lanes::Recharge(uint64_t before, uint64_t after, MemoryBudget& memory) {
+  for (Lane& lane : lanes_) {
+    if (lane.expired) continue;
+    const uint64_t held = lane.tracking + lane.memory.reserved;
+    lane.tracking = TrackingBytes(after, lane.layout.chunks());
+    lane.memory.reserved += (after - before) * lane.memory.window;  // Modulo 2^64, as below.
+    memory.reserved += lane.tracking + lane.memory.reserved - held;
+  }
+}
+
+void Lanes::Release(MemoryBudget& memory, Lane& lane) {
+  memory.reserved -= lane.memory.reserved + lane.tracking;
+  lane.memory = LaneMemory{};
+  lane.tracking = 0;
+}
+
+uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
+  uint64_t bytes = 0;
+  for (const Lane& lane : lanes_) {
+    bytes += lane.layout.memory_bytes();
+    if (lane.expired) continue;
+    bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
+    bytes += (workers - now) * lane.memory.window;  // Modulo 2^64, which is right for fewer too.
+  }
+  return bytes;
+}
+
+uint64_t Lanes::RoomInQuota(const Config& config) const {
+  if (config.max_job_bytes == 0) return config.memory_bytes;
+  uint64_t held = 0;
+  for (const Lane& lane : lanes_) {
+    held += lane.layout.memory_bytes() + lane.tracking + lane.memory.reserved;
+  }
+  return config.max_job_bytes - std::min(config.max_job_bytes, held);
+}
+
+uint64_t Lanes::Room(const Config& config, const MemoryBudget& memory) const {
+  return std::min(memory.free(), RoomInQuota(config));
+}
+
+std::string Lanes::DescribeRoom(const Config& config, const MemoryBudget& memory) const {
+  const uint64_t quota = RoomInQuota(config);
+  const bool by_quota = quota < memory.free();
+  return absl::StrCat(std::min(quota, memory.free()), " of ",
+                      by_quota ? config.max_job_bytes : memory.total,
+                      by_quota ? " bytes (limits.job_memory) are free" : " bytes are free");
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,82 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the leadership of this aggregator over a job rests on: a first generation that it formed
+// because nobody remembered the run, a recovery, or a verdict that it has sent.
+//
+// A run that was taken for new can turn out to be older, when a worker with a history comes late.
+// As long as this aggregator has neither recovered the run nor sent a verdict of it, that worker is
+// right: the generations since the first one are void, and a later hello that remembers one of them
+// remembers nothing.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CORE_STANDING_H_
+#define BASIN_AGGREGATOR_CORE_STANDING_H_
+
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "aggregator/core/promises.h"
+#include "protocol/ids.h"
+#include "protocol/messages.h"
+
+namespace basin::aggregator {
+
+class Standing {
+ public:
+  // Whether the run has a history that this aggregator knows or made.
+  bool established() const { return recovered_ || sent_verdict_; }
+  bool sent_verdict() const { return sent_verdict_; }
+  // Whether the last recovery stands; see Promises.
+  bool stands() const { return promises_.suffice(); }
+  // The counted workers of the last recovery that have not promised yet.
+  const std::set<WorkerId>& awaited() const { return promises_.awaited(); }
+
+  // ---- genesis
+  // The job begins with this generation.
+  void Form(const Generation& first) { formed_ = first; }
+  // Somebody remembers the run: what was formed here is no part of it.
+  void Void() { voided_ = formed_; }
+  // Whether the generation is one of those that are void.
+  bool IsVoid(const Generation& generation) const {
+    return generation.term == voided_.term && !(generation < voided_);
+  }
+
+  // ---- recovery
+  // It counts these workers.
+  void Await(std::set<WorkerId> counted) { promises_.Await(std::move(counted)); }
+  void Recover() { recovered_ = true; }
+  // The worker has said something after its welcome. Returns whether the recovery stands with it,
+  // and did not before.
+  bool Promise(const WorkerId& worker, const JobSettings& settings) {
+    return promises_.Give(worker, settings);
+  }
+
+  void SendVerdict() { sent_verdict_ = true; }
+
+  // Nobody with state is left. A late worker may still hold it, and is heard until the new lineage
+  // has a verdict.
+  void EndLineage() { recovered_ = false; }
+
+  // The job recovers. What is void stays so.
+  void Forget() {
+    promises_.Clear();
+    recovered_ = sent_verdict_ = false;
+  }
+
+  auto Fields() const { return std::tie(formed_, voided_, recovered_, sent_verdict_, promises_); }
+
+ private:
+  // The first generation that this aggregator formed when nobody remembered the run.
+  Generation formed_;
+  // The first of the void ones.
+  Generation voided_;
+  bool recovered_ = false;     // In this term.
+  bool sent_verdict_ = false;  // In this term.
+  Promises promises_;          // Of the workers that the last recovery counted.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_STANDING_H_
