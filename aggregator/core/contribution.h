@@ -161,7 +161,7 @@ class Contribution {
     return tensor < commit.layout_version && commit.present.Test(tensor);
   }
 
-  Machine<kContributionTransitions> machine_;
+  StateMachine<kContributionTransitions> machine_;
   uint64_t parked_ = 0;
   uint64_t missing_ = 0;
   Digest digest_ = 0;

@@ -349,7 +349,7 @@ class Job {
   JobName name_;
   RunId run_;
   Term term_;
-  Machine<kJobTransitions> machine_{JobState::kForming};
+  StateMachine<kJobTransitions> machine_{JobState::kForming};
   std::string reason_;
   bool changed_ = false;  // Reconcile has something to do; never between two steps.
 

@@ -94,7 +94,7 @@ class Pause {
 
  private:
   bool suspended_ = false;
-  Machine<kPauseTransitions> machine_;
+  StateMachine<kPauseTransitions> machine_;
   absl::Time since_ = absl::InfiniteFuture();
 };
 

@@ -408,7 +408,7 @@ class Round {
   RoundNumber number_;
   Ballot ballot_;
   Ballot value_ballot_;  // While collecting: the same as ballot_.
-  Machine<kRoundTransitions> machine_;
+  StateMachine<kRoundTransitions> machine_;
   RoundValue value_;
   std::vector<RoundMember> members_;
   std::vector<int32_t> index_;  // By slot; derived from members_.

@@ -71,14 +71,14 @@ bool ApplyRow(const Row (&table)[N], decltype(Row::to)& state, decltype(Row::inp
 // A state that changes by a table alone. It starts in the state that is 0, or in another one that
 // is given.
 template <const auto& kTable>
-class Machine {
+class StateMachine {
  public:
   using Row = std::remove_extent_t<std::remove_reference_t<decltype(kTable)>>;
   using State = decltype(Row::to);
   using Input = decltype(Row::input);
 
-  Machine() = default;
-  explicit Machine(State first) : state_(first) {}
+  StateMachine() = default;
+  explicit StateMachine(State first) : state_(first) {}
 
   State state() const { return state_; }
   const RowsTaken& taken() const { return taken_; }
