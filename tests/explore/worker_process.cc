@@ -62,10 +62,7 @@ void WorkerProcess::Take(const Item& item) {
     Step(client::MessageReceived{*message}, nullptr);
   } else {
     const ResultFrame& frame = std::get<ResultFrame>(item);
-    Step(
-        client::ResultReceived{
-            frame.lane, frame.round, frame.ballot, frame.ranges, {DigestOf(frame.chunks[0])}},
-        &frame);
+    Step(shell::EventOf(Sums(), frame), &frame);
   }
 }
 
@@ -141,6 +138,7 @@ void WorkerProcess::Wrong(std::string what) {
 
 void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived) {
   using Kind = WorkerOutput::Kind;
+  const auto spec_of = [](uint32_t) { return TheTensor(); };
   std::visit(
       [&](const auto& what) {
         using T = std::decay_t<decltype(what)>;
@@ -153,18 +151,12 @@ void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived)
         } else if constexpr (std::is_same_v<T, client::OpenStream>) {
           outputs_.push_back({Kind::kOpenStream, {}});
         } else if constexpr (std::is_same_v<T, client::SendContribution>) {
-          outputs_.push_back(
-              {Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kContribution,
-                                            what.lane_index,
-                                            what.round,
-                                            Ballot{},
-                                            what.ranges,
-                                            kChunkBytes,
-                                            {ContributionOf(worker_, life_, what.round)},
-                                            {}})});
+          const auto chunk_of = [&](const TensorSpec&, uint32_t) {
+            return ContributionOf(worker_, life_, what.round);
+          };
+          outputs_.push_back({Kind::kFrame, Item(shell_.FrameOf(what, spec_of, chunk_of))});
         } else if constexpr (std::is_same_v<T, client::SendSupply>) {
-          absl::StatusOr<PushFrame> frame =
-              shell_.FrameOf(what, [](TensorIndex) { return TheTensor(); });
+          absl::StatusOr<PushFrame> frame = shell_.FrameOf(what, spec_of);
           if (!frame.ok()) return Wrong(std::string(frame.status().message()));
           outputs_.push_back({Kind::kFrame, Item(*std::move(frame))});
         } else if constexpr (std::is_same_v<T, client::KeepResult>) {

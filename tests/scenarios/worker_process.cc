@@ -58,8 +58,7 @@ void WorkerProcess::OnMessage(const ToWorker& message) {
 
 void WorkerProcess::OnFrame(const ResultFrame& frame) {
   frame_ = &frame;
-  Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.ranges,
-                              shell::DigestsOf(Elements(), frame)});
+  Step(shell::EventOf(Elements(), frame));
   frame_ = nullptr;
 }
 
@@ -196,16 +195,14 @@ void WorkerProcess::Require(const absl::Status& status) {
 void WorkerProcess::SendContribution(const client::SendContribution& send) {
   Link* link = world_.network().OpenLinkOf(this);
   if (link == nullptr) return;
-  PushFrame frame;
-  frame.lane = send.lane_index;
-  frame.round = send.round;
-  for (size_t i = 0; i < send.ranges.size(); ++i) {
-    const TensorSpec& spec = lanes_[send.lane].tensors[send.tensors[i]];
-    shell::AddRange(frame, spec, send.ranges[i], send.ranges.size() > 1);
-    frame.chunks.insert(frame.chunks.end(), send.ranges[i].count,
-                        Element{spec.name, GradientOf(number_)});
-  }
-  world_.network().SendFrameUp(*link, send.stream, std::move(frame));
+  const std::vector<TensorSpec>& tensors = lanes_[send.lane].tensors;
+  const auto spec_of = [&](client::TensorHandle tensor) -> const TensorSpec& {
+    return tensors[tensor];
+  };
+  const auto chunk_of = [&](const TensorSpec& spec, uint32_t) {
+    return Element{spec.name, GradientOf(number_)};
+  };
+  world_.network().SendFrameUp(*link, send.stream, shell_.FrameOf(send, spec_of, chunk_of));
 }
 
 void WorkerProcess::SendSupply(const client::SendSupply& send) {

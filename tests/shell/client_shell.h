@@ -61,11 +61,23 @@ void AddRange(PushFrame<C>& frame, const TensorSpec& spec, const ChunkRange& ran
   }
 }
 
+// What a client is given when a result arrives. `Bytes`: see AggregatorShell.
+template <typename Bytes>
+client::ResultReceived EventOf(const Bytes& bytes,
+                               const ResultFrame<typename Bytes::Chunk>& frame) {
+  return {frame.lane, frame.round, frame.ballot, frame.ranges, DigestsOf(bytes, frame)};
+}
+
 template <typename C>
 class ClientShell {
  public:
   // `arrived`: the frame that the Step was given; null when there was none.
   absl::Status Do(const client::KeepResult& keep, const ResultFrame<C>* arrived);
+  // `spec_of(handle)`: the tensor as the trainer knows it. `chunk_of(spec, chunk)`: what stands for
+  // the bytes that it contributes.
+  template <typename SpecOf, typename ChunkOf>
+  static PushFrame<C> FrameOf(const client::SendContribution& send, SpecOf&& spec_of,
+                              ChunkOf&& chunk_of);
   // `spec_of(index)`: the tensor as the job knows it.
   template <typename SpecOf>
   absl::StatusOr<PushFrame<C>> FrameOf(const client::SendSupply& send, SpecOf&& spec_of) const;
@@ -105,6 +117,24 @@ absl::Status ClientShell<C>::Do(const client::KeepResult& keep, const ResultFram
     staged.chunks[{keep.range.tensor, chunk}] = arrived->At(keep.range.tensor, chunk);
   }
   return absl::OkStatus();
+}
+
+template <typename C>
+template <typename SpecOf, typename ChunkOf>
+PushFrame<C> ClientShell<C>::FrameOf(const client::SendContribution& send, SpecOf&& spec_of,
+                                     ChunkOf&& chunk_of) {
+  PushFrame<C> frame;
+  frame.lane = send.lane_index;
+  frame.round = send.round;
+  for (size_t at = 0; at < send.ranges.size(); ++at) {
+    const ChunkRange& range = send.ranges[at];
+    const TensorSpec& spec = spec_of(send.tensors[at]);
+    for (uint32_t i = 0; i < range.count; ++i) {
+      frame.chunks.push_back(chunk_of(spec, range.first + i));
+    }
+    AddRange(frame, spec, range, send.ranges.size() > 1);
+  }
+  return frame;
 }
 
 template <typename C>

@@ -70,11 +70,7 @@ class AggregatorProcess {
   void Do(aggregator::Send& send);
   void Do(aggregator::SendAll& send);
   void Do(aggregator::EndSession& end);
-  void Do(aggregator::NameTensors& names) { Require(shell_.Do(names)); }
-  void Do(aggregator::EndJob& end) { Require(shell_.Do(end)); }
   void Do(aggregator::KeepChunks& keep) { Require(shell_.Do(keep, frame_)); }
-  void Do(aggregator::DiscardChunks& discard) { Require(shell_.Do(discard)); }
-  void Do(aggregator::StartAttempt& start) { Require(shell_.Do(start)); }
   void Do(aggregator::Reduce& reduce);
   void Do(aggregator::Publish& publish) { Require(shell_.Do(publish, send_on_)); }
   void Do(aggregator::ReleaseResult& release);
@@ -83,14 +79,16 @@ class AggregatorProcess {
   void Do(aggregator::EndRound& end);
   void Do(aggregator::RelayValue& relay) { Require(shell_.Do(relay, value_frame_, send_on_)); }
   void Do(aggregator::SendValue& send) { Require(shell_.Do(send, send_on_)); }
-  void Do(aggregator::DropValue& drop) { Require(shell_.Do(drop)); }
   void Do(aggregator::AcceptStream& accept);
   void Do(aggregator::CloseStream& close);
   void Do(aggregator::SendFrame& send) { Require(shell_.Do(send, send_on_)); }
-  void Do(aggregator::ForgetFrames& forget) { Require(shell_.Do(forget)); }
   void Do(aggregator::SaveState& save);
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
+  template <typename Other>
+  void Do(Other& other) {
+    Require(shell_.Do(other));
+  }
 
   void OnOpen(ConnectionId connection, const OpenRequest& request);
   void OnMessage(ConnectionId connection, ToAggregator& message);

@@ -95,10 +95,8 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
     return Step(client::MessageReceived{std::move(*message)});
   }
   if (auto* frame = std::get_if<ResultFrame>(&item)) {
-    client::ResultReceived event{frame->lane, frame->round, frame->ballot, frame->ranges, {}};
-    for (const Chunk& chunk : frame->chunks) event.digests.push_back(DigestOf(chunk));
     frame_ = frame;
-    Step(event);
+    Step(shell::EventOf(Sums(), *frame));
     frame_ = nullptr;
     return;
   }
@@ -307,21 +305,15 @@ void WorkerProcess::Do(client::SendContribution& send) {
   }
   lane.round = send.round;
   Record(lane);
-  PushFrame frame;
-  frame.lane = send.lane_index;
-  frame.round = send.round;
+  const std::vector<TensorSpec>& tensors = world_.scenario.lanes[lane.model].tensors;
+  PushFrame frame = shell_.FrameOf(
+      send,
+      [&](client::TensorHandle tensor) -> const TensorSpec& { return tensors[lane.known[tensor]]; },
+      [&](const TensorSpec& spec, uint32_t chunk) {
+        return ContributionChunk(worker_, lane.key, HashName(spec.name), chunk);
+      });
   uint64_t places = 0;
-  for (size_t at = 0; at < send.ranges.size(); ++at) {
-    const ChunkRange& range = send.ranges[at];
-    const TensorSpec& spec =
-        world_.scenario.lanes[lane.model].tensors[lane.known[send.tensors[at]]];
-    const uint64_t tensor_hash = HashName(spec.name);
-    shell::AddRange(frame, spec, range, send.ranges.size() > 1);
-    for (uint32_t i = 0; i < range.count; ++i) {
-      frame.chunks.push_back(ContributionChunk(worker_, lane.key, tensor_hash, range.first + i));
-    }
-    places |= PlacesOf(range);
-  }
+  for (const ChunkRange& range : send.ranges) places |= PlacesOf(range);
   if (send.ranges.size() > 1) world_.coverage.Saw(Sight::kManyTensors);
   if ((lane.pushed_places & places) != 0) world_.coverage.Saw(Sight::kPushResent);
   lane.pushed_places |= places;
