@@ -22,7 +22,7 @@
 
 namespace basin::explore {
 
-// Of the jobs, by number.
+// A job is named by its number.
 inline JobName NameOfJob(uint32_t job) { return absl::StrCat("j", job); }
 
 struct AggregatorOutput {

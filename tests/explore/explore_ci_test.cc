@@ -88,6 +88,14 @@ TEST(ExploreCi, Fault_W2_TwoCallsOfTwoWorkersWithOneLoss) {
   ExpectComplete(Explore(bounds, 60));
 }
 
+TEST(ExploreCi, Fault_N2_TwoJobsOfTwoWorkersWithOneBrokenStream) {
+  Bounds bounds = OneFault(2, 1, 0);
+  bounds.deaths = bounds.restarts = bounds.evictions = 0;
+  bounds.stream_cuts = 1;
+  bounds.jobs = 2;
+  ExpectComplete(Explore(bounds, 60));
+}
+
 TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(3, 1, 1), 40));
 }
@@ -100,7 +108,9 @@ TEST(ExploreCi, TheReductionLosesNoEnding) {
   crash.faults = 0;
   Bounds crash_and_death = OneFault(2, 1, 1);
   crash_and_death.restarts = crash_and_death.evictions = 0;
-  for (Bounds bounds : {loss, crash, crash_and_death}) {
+  Bounds broken_stream = OneFault(2, 1, 0);
+  broken_stream.stream_cuts = 1;
+  for (Bounds bounds : {loss, crash, crash_and_death, broken_stream}) {
     const SearchResult reduced = Explore(bounds, 60);
     bounds.reduce = false;
     const SearchResult whole = Explore(bounds, 60);

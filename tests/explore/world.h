@@ -79,7 +79,7 @@ inline constexpr uint32_t kAllOrders = 255;
 
 struct Bounds {
   uint32_t jobs = 1;
-  uint32_t workers = 3;  // Of each job.
+  uint32_t workers = 3;  // In each job.
   uint32_t min_workers = 2;
   RoundNumber rounds = 1;
   LaneKind kind = LaneKind::kGradient;
