@@ -117,7 +117,7 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     for (RoundMember& member : RoundMembers(lane.kind)) {
       if (lane.round->Has(member.slot)) continue;
       const bool fixed = lane.round->phase() == RoundPhase::kPrepared;
-      if (member.presence == Presence::kUndecided && fixed) {
+      if (member.presence.state() == Presence::kUndecided && fixed) {
         member.contribution.Apply(ContributionInput::kWithdraw);
       }
       joiners.push_back(std::move(member));

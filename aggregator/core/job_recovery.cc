@@ -298,9 +298,9 @@ void Job::FinishRecovery(const JobScope& scope) {
     Lane& lane = lanes_[index];
     std::vector<RoundMember> members = RoundMembers(lane.kind);
     for (RoundMember& member : members) {
-      if (member.presence != Presence::kUndecided) continue;
+      if (member.presence.state() != Presence::kUndecided) continue;
       if (evidence_.TakesPart(member.id, lane.name, lane.next)) {
-        member.presence = Presence::kThere;
+        member.presence.Apply(PresenceInput::kTakePart);
       } else {
         member.contribution.Apply(ContributionInput::kWithdraw);
       }

@@ -152,7 +152,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   SendAll all;
   for (const RoundMember& member : round.members()) {
     Worker& worker = workers_[member.slot];
-    worker.out_of_step &= member.gone || member.presence != Presence::kThere;
+    worker.out_of_step &= member.gone || member.presence.state() != Presence::kThere;
     if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (!all.sessions.empty()) {

@@ -53,8 +53,8 @@ void Round::CountMembers() {
     effective_ += member.contribution.effective();
     alive_ += !member.gone;
     receivers_ += Receives(member);
-    there_ += !member.gone && member.presence == Presence::kThere;
-    awaited_ += Receives(member) && !member.staged;
+    there_ += !member.gone && member.presence.state() == Presence::kThere;
+    awaited_ += Receives(member) && !member.staged();
     unblocked_ += !member.blocked;
     waiting_ += member.waits;
   }
@@ -73,10 +73,11 @@ bool Round::ApplyTo(RoundMember& member, ContributionInput input) {
   return taken;
 }
 
-void Round::SetStaged(RoundMember& member, bool staged) {
-  if (member.staged == staged) return;
-  member.staged = staged;
-  if (Receives(member)) staged ? --awaited_ : ++awaited_;
+bool Round::ApplyTo(RoundMember& member, StagingInput input) {
+  awaited_ -= Receives(member) && !member.staged();
+  const bool taken = member.staging.Apply(input);
+  awaited_ += Receives(member) && !member.staged();
+  return taken;
 }
 
 int Round::IndexOf(Slot slot) const {
@@ -139,8 +140,8 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   PublishMissing(scope, member);
   if (supplier_ == slot) supplier_.reset();  // What it was asked for may not have been heard.
   if (phase() == RoundPhase::kPrepared) {
-    if (member.staged) member.behind_since = scope.now;
-    SetStaged(member, false);
+    if (member.staged()) member.behind_since = scope.now;
+    ApplyTo(member, StagingInput::kPrepare);
     TellPrepared(scope, member);
   }
   if (pull_) {
@@ -157,9 +158,9 @@ Awaited Round::Awaits(const Layout& layout, const RoundMember& member) const {
   };
   if (!Receives(member)) return {};
   if (phase() == RoundPhase::kPrepared) {
-    if (member.staged) return {};
-    if (member.presence == Presence::kUndecided) return awaits(What::kBeginCall);
-    return awaits(member.told_prepared ? What::kStage : What::kState);
+    if (member.staged()) return {};
+    if (member.presence.state() == Presence::kUndecided) return awaits(What::kBeginCall);
+    return awaits(member.sent_prepared() ? What::kStage : What::kState);
   }
   if (Owes(member) && !AwaitsContribution(member)) return awaits(What::kResults);
   if (!member.contribution.incomplete()) return {};
@@ -241,7 +242,7 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
   SendAll all{{}, HeldUp{scope.lane, number_, ""}};
   for (const RoundMember& member : members_) {
     const Worker& worker = scope.workers[member.slot];
-    const bool waits = phase() == RoundPhase::kPrepared ? member.staged : member.waits;
+    const bool waits = phase() == RoundPhase::kPrepared ? member.staged() : member.waits;
     if (waits && !member.named_late && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (all.sessions.empty()) return;
@@ -250,7 +251,7 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
 }
 
 bool Round::Owes(const RoundMember& member) const {
-  if (phase() == RoundPhase::kPrepared) return !member.staged && member.told_prepared;
+  if (phase() == RoundPhase::kPrepared) return !member.staged() && member.sent_prepared();
   return full_since_ != absl::InfiniteFuture() && member.owed > 0;
 }
 
@@ -265,7 +266,7 @@ bool Round::AwaitsContribution(const RoundMember& member) const {
 // was held for it then. Taking a little of it changes nothing: only who keeps up is not late.
 absl::Time Round::AwaitedSince(const RoundMember& member) const {
   if (phase() == RoundPhase::kPrepared) {
-    return member.staged || !Receives(member) ? absl::InfiniteFuture() : member.behind_since;
+    return member.staged() || !Receives(member) ? absl::InfiniteFuture() : member.behind_since;
   }
   const absl::Time sends = AwaitsContribution(member) ? std::max(wait_since_, member.free_since)
                                                       : absl::InfiniteFuture();

@@ -24,13 +24,12 @@
 #include "aggregator/core/action.h"
 #include "aggregator/core/attempt.h"
 #include "aggregator/core/config.h"
-#include "aggregator/core/contribution.h"
 #include "aggregator/core/event.h"
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/round_member.h"
 #include "aggregator/core/transitions.h"
 #include "aggregator/core/workers.h"
-#include "protocol/bitmap.h"
 #include "protocol/messages.h"
 
 namespace basin::aggregator {
@@ -109,55 +108,6 @@ inline constexpr RoundTransition kRoundTransitions[] = {
 };
 static_assert(IsUnambiguous(kRoundTransitions));
 
-// A worker that joins in a pause finds calls open, and its trainer may be elsewhere in its script.
-// A member of the job before that is in every round.
-enum class Presence : uint8_t {
-  kThere = 0,      // Contributes unless it has withdrawn, and stages.
-  kUndecided = 1,  // Joined while the call was open, and has not begun it: the call waits for it.
-  kAway = 2,       // Waits for something else: neither contributes nor stages, hears the verdict.
-};
-
-// What every frame looks at comes first, so that it lies together in memory.
-struct RoundMember {
-  Slot slot = 0;
-  Presence presence = Presence::kThere;
-  bool gone = false;     // Lost: stages nothing, gets nothing.
-  bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
-  bool waits = false;    // Blocked and alive: all it can do is wait for the others.
-  uint32_t owed = 0;     // Result chunks that are held for it.
-  uint32_t behind = 0;   // How many of them were held for it at `behind_since` already.
-  uint64_t told_window = 0;
-  Contribution contribution;
-  absl::Time progress;      // When it last took a result that it did not have, or staged.
-  absl::Time behind_since;  // See AwaitedSince.
-  absl::Time free_since;    // When it last began to have room for what it sends next.
-  Bitmap acked;             // Result chunks it has.
-  Bitmap asked;             // Pull mode: chunks it was told to push.
-  Incarnation incarnation;
-
-  WorkerId id;
-  std::optional<Error> refusal;  // Why its contribution is not counted, if for its own doing.
-  bool refetched = false;        // Its digest did not match once.
-  bool staged = false;           // At the current ballot.
-  bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
-  uint32_t fetched = 0;          // Chunks that it asked for (Need) and took, at this ballot.
-  bool named_late = false;
-  bool told_prepared = false;  // At the current ballot; see TellPrepared.
-
-  // The layout has grown, or the member is new.
-  void Grow(const Layout& layout) {
-    contribution.Grow(layout);
-    acked.Resize(layout.chunks());
-    asked.Resize(layout.chunks());
-  }
-
-  auto Fields() const {
-    return std::tie(slot, id, incarnation, presence, gone, contribution, refusal, refetched,
-                    told_window, blocked, waits, asked, acked, owed, behind, staged, holds,
-                    progress, behind_since, free_since, fetched, named_late, told_prepared);
-  }
-};
-
 // What a round waits for from a member.
 struct Awaited {
   enum class What : uint8_t {
@@ -211,7 +161,7 @@ class Round {
   }
   // Whether it neither may begin elsewhere nor has done so.
   bool TakesPart(Slot slot) const {
-    return members_[static_cast<size_t>(IndexOf(slot))].presence == Presence::kThere;
+    return members_[static_cast<size_t>(IndexOf(slot))].presence.state() == Presence::kThere;
   }
 
   // Prepared, and every live member that gets the value has staged it. A call that nobody who is
@@ -308,7 +258,7 @@ class Round {
 
  private:
   static bool Receives(const RoundMember& member) {
-    return !member.gone && member.presence != Presence::kAway;
+    return !member.gone && member.presence.state() != Presence::kAway;
   }
   bool AwaitsContribution(const RoundMember& member) const;
   absl::Time AwaitedSince(const RoundMember& member) const;
@@ -386,7 +336,7 @@ class Round {
   RoundFacts Facts(const RoundScope& scope) const;
 
   bool ApplyTo(RoundMember& member, ContributionInput input);
-  void SetStaged(RoundMember& member, bool staged);
+  bool ApplyTo(RoundMember& member, StagingInput input);
   void AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
                const std::string& text) const;
   std::string DescribeLate(const RoundScope& scope, const RoundMember& member) const;

@@ -327,7 +327,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
 void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = At(slot);
   // It makes the call, and stages what the others reduce.
-  if (member.presence == Presence::kUndecided) OnPart(scope, member);
+  if (member.presence.state() == Presence::kUndecided) OnPart(scope, member);
   if (!member.contribution.counts()) return;
   if (member.contribution.committed()) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,

@@ -14,9 +14,9 @@ namespace basin::aggregator {
 // so as well as the begin, which it may precede.
 void Round::OnPart(const RoundScope& scope, RoundMember& member) {
   const bool prepared = phase() == RoundPhase::kPrepared;
-  if (member.presence == Presence::kThere) return;
-  if (member.presence == Presence::kUndecided) {
-    member.presence = Presence::kThere;
+  if (member.presence.state() == Presence::kThere) return;
+  if (member.presence.state() == Presence::kUndecided) {
+    member.presence.Apply(PresenceInput::kTakePart);
     // When prepared: should the round be run again.
     if (!member.contribution.counts()) ApplyTo(member, ContributionInput::kTakePart);
     CountMembers();
@@ -24,7 +24,7 @@ void Round::OnPart(const RoundScope& scope, RoundMember& member) {
     return;
   }
   if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
-  member.presence = Presence::kThere;
+  member.presence.Apply(PresenceInput::kTakePart);
   ApplyTo(member, ContributionInput::kTakePart);
   RemoveEarlierLives(scope, member);
   CountMembers();
@@ -35,13 +35,13 @@ void Round::OnPart(const RoundScope& scope, RoundMember& member) {
 
 void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
-  if (member.presence != Presence::kUndecided) return;
+  if (member.presence.state() != Presence::kUndecided) return;
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id,
           "It joined while the call was open, but waits for another call or value.");
   // Before it is away: no result is held for it any more.
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
   member.owed = member.behind = 0;
-  member.presence = Presence::kAway;
+  member.presence.Apply(PresenceInput::kLeaveOut);
   const bool prepared = phase() == RoundPhase::kPrepared;
   const bool restart = !prepared && RemoveContribution(scope, member, ContributionInput::kWithdraw);
   CountMembers();

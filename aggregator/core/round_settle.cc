@@ -88,7 +88,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
     if (attempt_.IsReduced(flat) && !member.acked.Test(flat)) missing.Add(flat);
   }
   PublishTo(worker, scope, missing.Take());
-  if (phase() != RoundPhase::kPrepared || member.told_prepared) return;
+  if (phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
   member.progress = scope.now;
   TellPrepared(scope, member);
 }
@@ -223,7 +223,8 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
     // It waits elsewhere, and may never name this lane.
     const bool knows =
         member.contribution.begun() || scope.workers[member.slot].HasRegistered(scope.lane);
-    if (!knows) member.presence = Presence::kAway;
+    if (knows || member.presence.state() == Presence::kAway) continue;
+    member.presence.Apply(PresenceInput::kLeaveOut);
   }
   PrepareAborted(scope, reason);
 }
@@ -232,7 +233,7 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
 // holds it as it was before this round, because nobody has the verdict. Once everyone has
 // staged, the others would go on, and the joiner would load a state that has this round already.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
-  if (member.presence != Presence::kThere || !scope.stands) return false;
+  if (member.presence.state() != Presence::kThere || !scope.stands) return false;
   const Worker& worker = scope.workers[member.slot];
   // Its client makes nothing of a lane that its trainer has not named.
   if (!worker.HasRegistered(scope.lane)) return false;
@@ -248,14 +249,17 @@ void Round::SendPrepared(const RoundScope& scope, RoundInput input) {
   const bool aborted = value_.outcome == Outcome::kAborted;
   for (RoundMember& member : members_) {
     // There is nothing that it could still take part in.
-    if (aborted && member.presence == Presence::kUndecided) member.presence = Presence::kAway;
-    member.staged = false;
+    if (aborted && member.presence.state() == Presence::kUndecided) {
+      member.presence.Apply(PresenceInput::kLeaveOut);
+    }
+    member.staging.Apply(StagingInput::kPrepare);
     member.progress = member.behind_since = member.free_since = scope.now;
     member.fetched = 0;
     member.named_late = false;
-    member.told_prepared = MayStage(scope, member);
+    if (!MayStage(scope, member)) continue;
+    member.staging.Apply(StagingInput::kAsk);
     const Worker& worker = scope.workers[member.slot];
-    if (member.gone || !member.told_prepared || !worker.connected()) continue;
+    if (member.gone || !worker.connected()) continue;
     all.sessions.push_back(*worker.session);
   }
   CountMembers();
@@ -265,8 +269,8 @@ void Round::SendPrepared(const RoundScope& scope, RoundInput input) {
 }
 
 void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
-  member.told_prepared = MayStage(scope, member);
-  if (!member.told_prepared) return;
+  if (!MayStage(scope, member)) return;
+  ApplyTo(member, StagingInput::kAsk);
   SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
 }
 
@@ -288,7 +292,7 @@ void Round::OnStanding(const RoundScope& scope) {
 
 // What kept the member from staging may have ended.
 void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
-  if (phase() != RoundPhase::kPrepared || member.told_prepared) return;
+  if (phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
   member.progress = member.behind_since = scope.now;
   member.named_late = false;
   TellPrepared(scope, member);
@@ -297,7 +301,7 @@ void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
 void Round::OnStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
   if (phase() != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
   RoundMember& member = At(slot);
-  SetStaged(member, true);
+  ApplyTo(member, StagingInput::kStage);
   member.holds = true;
   member.fetched = 0;
   member.progress = member.behind_since = member.free_since = scope.now;
@@ -342,7 +346,8 @@ bool Round::ValueIsLost() const {
   return std::any_of(wanted_.begin(), wanted_.end(), [this](const auto& entry) {
     const std::set<Slot>& by = entry.second.by;
     return std::all_of(members_.begin(), members_.end(), [&by](const RoundMember& member) {
-      return member.gone || member.presence != Presence::kThere || by.count(member.slot) > 0;
+      return member.gone || member.presence.state() != Presence::kThere ||
+             by.count(member.slot) > 0;
     });
   });
 }
@@ -413,7 +418,8 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
   value_ = staged.value;
   for (RoundMember& member : members_) {
     member.holds = holders.count(member.slot) > 0;
-    member.told_prepared = MayStage(scope, member);  // On its next session; see Resume.
+    // On its next session; see Resume.
+    if (MayStage(scope, member)) member.staging.Apply(StagingInput::kAsk);
   }
   AddNote(scope, NoteKind::kRoundPrepared, "",
           absl::StrCat("Round ", number_, " was staged at ballot ", ToString(staged.ballot),
@@ -429,7 +435,8 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   value_ = RoundValue{};
   compared_ = false;
   for (RoundMember& member : members_) {
-    member.staged = member.holds = false;
+    member.staging.Apply(StagingInput::kPrepare);
+    member.holds = false;
     if (member.gone) {
       // Restart drops an effective one whose bytes are gone. One without bytes stays, and skips the
       // tensors that were registered since the value was prepared.
@@ -441,7 +448,8 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
       continue;
     }
     // A worker that was undecided joined when the value was fixed.
-    const bool joins = member.presence == Presence::kUndecided && !member.contribution.counts();
+    const bool joins =
+        member.presence.state() == Presence::kUndecided && !member.contribution.counts();
     if (member.contribution.effective() || joins) ApplyTo(member, ContributionInput::kRunAgain);
   }
   for (const RoundMember& member : members_) {

@@ -22,7 +22,8 @@ void AddAll(std::array<uint64_t, N>& to, const std::array<uint64_t, N>& from) {
 
 using Counter = std::pair<std::string, uint64_t>;
 
-constexpr const char* kTableNames[kTables] = {"job", "worker", "pause", "round", "contribution"};
+constexpr const char* kTableNames[kTables] = {"job",          "worker",   "pause",  "round",
+                                              "contribution", "presence", "staging"};
 
 template <typename Row, size_t N>
 void AddRows(const Row (&table)[N], Table which, const Coverage& coverage,
@@ -60,6 +61,8 @@ std::vector<Counter> Counters(const Coverage& coverage) {
   AddRows(aggregator::kPauseTransitions, Table::kPause, coverage, counters);
   AddRows(aggregator::kRoundTransitions, Table::kRound, coverage, counters);
   AddRows(aggregator::kContributionTransitions, Table::kContribution, coverage, counters);
+  AddRows(aggregator::kPresenceTransitions, Table::kPresence, coverage, counters);
+  AddRows(aggregator::kStagingTransitions, Table::kStaging, coverage, counters);
   return counters;
 }
 
@@ -126,6 +129,8 @@ void TableRows::See(const aggregator::Job& job) {
     add(Table::kRound, lane.round->taken());
     for (const aggregator::RoundMember& member : lane.round->members()) {
       add(Table::kContribution, member.contribution.taken());
+      add(Table::kPresence, member.presence.taken());
+      add(Table::kStaging, member.staging.taken());
     }
   }
 }
@@ -174,14 +179,13 @@ std::string Missing(const Coverage& coverage) {
   static constexpr const char* kOutOfReach[] = {
       "note job_ended", "note job_set", "note lane_waits_for_memory", "state lost with its donors",
       "call refused",
-      // See the tests of these rows in
-      // tests/aggregator/core/tables_test.cc: another run
-      // that ends a halt or a recovery, an operator who
-      // ends one in which nobody remembers, and members
-      // that are left out or lost at rare moments.
+      // See the tests of these rows in tests/aggregator/core/tables_test.cc: another run that ends
+      // a halt or a recovery, an operator who ends one in which nobody remembers, members that are
+      // left out or lost at rare moments, and messages that no client of ours sends.
       "row 7 of table job:", "row 8 of table job:", "row 10 of table job:", "row 12 of table job:",
       "row 13 of table job:", "row 16 of table job:", "row 3 of table round:",
-      "row 13 of table contribution:", "row 15 of table contribution:"};
+      "row 13 of table contribution:", "row 15 of table contribution:", "row 4 of table presence:",
+      "row 3 of table staging:", "row 7 of table staging:"};
   std::vector<std::string> missing;
   for (const auto& [name, count] : Counters(coverage)) {
     const bool out_of_reach =

@@ -56,8 +56,16 @@ inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kCallPostponed)
 const char* SightName(Sight sight);
 
 // The transition tables of the aggregator's core.
-enum class Table : uint8_t { kJob = 0, kWorker, kPause, kRound, kContribution };
-inline constexpr uint32_t kTables = static_cast<uint32_t>(Table::kContribution) + 1;
+enum class Table : uint8_t {
+  kJob = 0,
+  kWorker,
+  kPause,
+  kRound,
+  kContribution,
+  kPresence,
+  kStaging,
+};
+inline constexpr uint32_t kTables = static_cast<uint32_t>(Table::kStaging) + 1;
 
 // The rows of each that were taken in a run.
 struct TableRows {

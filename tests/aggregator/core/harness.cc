@@ -728,6 +728,8 @@ void Cluster::CheckInvariants() {
       taken.Add(lane.round->taken());
       for (const RoundMember& member : lane.round->members()) {
         taken.Add(member.contribution.taken());
+        taken.Add(member.presence.taken());
+        taken.Add(member.staging.taken());
       }
     }
     EXPECT_FALSE(taken.refused());

@@ -47,6 +47,8 @@ TEST(TablesTest, EveryStateIsReachedAndEveryInputUsed) {
   CheckTable(kPauseTransitions, PauseState::kNone, 4, 3);
   CheckTable(kRoundTransitions, RoundPhase::kIdle, 3, 7);
   CheckTable(kContributionTransitions, ContributionState::kAwaited, 6, 8);
+  CheckTable(kPresenceTransitions, Presence::kUndecided, 3, 2);
+  CheckTable(kStagingTransitions, StagingState::kNotAsked, 3, 3);
 }
 
 // Every state with every input: what the table does not list changes nothing, and is refused.
@@ -74,6 +76,8 @@ TEST(TablesTest, AnInputGoesByTheTable) {
   CheckExecution(kPauseTransitions, 4, 3);
   CheckExecution(kRoundTransitions, 3, 7);
   CheckExecution(kContributionTransitions, 6, 8);
+  CheckExecution(kPresenceTransitions, 3, 2);
+  CheckExecution(kStagingTransitions, 3, 3);
 }
 
 TEST(TablesTest, AContributionGoesByItsTable) {
@@ -274,6 +278,59 @@ TEST(RoundRows, AFrameOfAMemberThatWasLeftOutBeginsTheNextAttempt) {
   EXPECT_EQ(t.round(1)->ballot().attempt, 2u);
   EXPECT_TRUE(
       t.round(1)->taken().Has(RowOf(kRoundTransitions, RoundPhase::kIdle, RoundInput::kRestart)));
+}
+
+bool AnyHasTaken(const Round& round, Presence from, PresenceInput input) {
+  RowsTaken taken;
+  for (const RoundMember& member : round.members()) taken.Add(member.presence.taken());
+  return taken.Has(RowOf(kPresenceTransitions, from, input));
+}
+
+bool AnyHasTaken(const Round& round, StagingState from, StagingInput input) {
+  RowsTaken taken;
+  for (const RoundMember& member : round.members()) taken.Add(member.staging.taken());
+  return taken.Has(RowOf(kStagingTransitions, from, input));
+}
+
+// Each of two waits in a call that the other does not know.
+TEST(PresenceRows, AMemberThatDoesNotKnowTheCallIsLeftOutWhenADeadlockEnds) {
+  Config config;
+  config.deadlock_timeout = absl::Minutes(1);
+  Cluster t(Settings(2, 3, 2), config);
+  for (const char* id : {"a", "b"}) t.Join(id);
+  for (const char* id : {"a", "b"}) {
+    const std::string call = std::string("call/") + id;
+    t[id].Register({Tensor("x")}, call, LaneKind::kCall);
+    t[id].Contribute(Spec(ReduceOp::kSum), call);
+    t[id].waits.push_back({t[id].lane(call).index, 1});
+    t[id].stages = false;
+  }
+  t.Sleep(absl::Minutes(1) + absl::Seconds(1));
+  ASSERT_NE(t.round(1), nullptr);
+  EXPECT_EQ(t.round(1)->phase(), RoundPhase::kPrepared);
+  EXPECT_TRUE(AnyHasTaken(*t.round(1), Presence::kThere, PresenceInput::kLeaveOut));
+}
+
+// A member withdraws from a call that its client has not registered, so it is sent no Prepared.
+TEST(StagingRows, WhatAMemberStagesUnaskedOrTwiceCountsOnce) {
+  Three t;
+  const std::string call = "call/eval";
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Register({Tensor("x")}, call, LaneKind::kCall);
+    worker->stages = false;
+  }
+  t.c.Say(Withdraw{1, 1, "it has nothing to add"});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute(Spec(ReduceOp::kSum), call);
+  ASSERT_EQ(t.round(1)->phase(), RoundPhase::kPrepared);
+  const Staged staged{1, 1, t.round(1)->ballot()};
+  t.c.Say(staged);
+  EXPECT_TRUE(AnyHasTaken(*t.round(1), StagingState::kNotAsked, StagingInput::kStage));
+  t.a.Stage(call);
+  t.a.Say(staged);
+  EXPECT_TRUE(AnyHasTaken(*t.round(1), StagingState::kStaged, StagingInput::kStage));
+  EXPECT_EQ(t.a.lane(call).last, 0u) << "b has not staged it";
+  t.b.Stage(call);
+  EXPECT_EQ(t.a.lane(call).last, 1u);
 }
 
 // A member that had the value asks for it again, after all others that had it were lost; another
