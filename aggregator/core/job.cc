@@ -296,7 +296,8 @@ std::vector<RoundMember> Job::RoundMembers(LaneKind kind) const {
     member.incarnation = worker.incarnation;
     // A call is awaited of everybody, like any round; but see Round::LeaveOut.
     const bool may_be_elsewhere = kind == LaneKind::kCall && worker.out_of_step;
-    if (may_be_elsewhere) member.presence = Machine<kPresenceTransitions>(Presence::kUndecided);
+    if (may_be_elsewhere)
+      member.presence = StateMachine<kPresenceTransitions>(Presence::kUndecided);
     members.push_back(std::move(member));
   }
   return members;

@@ -94,7 +94,7 @@ static_assert(IsUnambiguous(kStagingTransitions));
 // What every frame looks at comes first, so that it lies together in memory.
 struct RoundMember {
   Slot slot = 0;
-  Machine<kPresenceTransitions> presence;
+  StateMachine<kPresenceTransitions> presence;
   bool gone = false;     // Lost: stages nothing, gets nothing.
   bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
   bool waits = false;    // Blocked and alive: all it can do is wait for the others.
@@ -112,7 +112,7 @@ struct RoundMember {
   WorkerId id;
   std::optional<Error> refusal;  // Why its contribution is not counted, if for its own doing.
   bool refetched = false;        // Its digest did not match once.
-  Machine<kStagingTransitions> staging;  // At the current ballot.
+  StateMachine<kStagingTransitions> staging;  // At the current ballot.
   bool holds = false;    // Has staged this value, at whatever ballot: can supply it.
   uint32_t fetched = 0;  // Chunks that it asked for (Need) and took, at this ballot.
   bool named_late = false;
