@@ -240,6 +240,7 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
     read.workers_address_given = true;
   }
   std::vector<std::string> known;
+  known.reserve(flags.size());
   for (const Flag& flag : flags) known.push_back(flag.name);
   FlagReader given(arguments);
   while (given.Next()) {
