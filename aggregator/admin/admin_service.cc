@@ -133,21 +133,22 @@ absl::Status AdminService::LookAtJob(const std::string& job, Response* response,
                                                          Response* found) {
     const Job* state = runner.core().FindJob(job);
     if (state == nullptr) return NoSuchJob(job);
-    return look(*state, runner.core().Lived(now), found);
+    return look(*state, runner, runner.core().Lived(now), found);
   });
 }
 
 absl::Status AdminService::FindWorker(const std::string& job, const std::string& worker) {
   v1::ChangeResponse unused;
-  return LookAtJob(job, &unused, [worker](const Job& state, absl::Time, v1::ChangeResponse*) {
-    const std::optional<Slot> slot = state.workers().Find(worker);
-    if (slot.has_value() && state.workers()[*slot].state != WorkerState::kLost) {
-      return absl::OkStatus();
-    }
-    return absl::NotFoundError(absl::StrCat("Job ", state.name(), " has no worker ", worker,
-                                            ". `basinctl members ", state.name(),
-                                            "` lists its workers."));
-  });
+  return LookAtJob(
+      job, &unused, [worker](const Job& state, const Runner&, absl::Time, v1::ChangeResponse*) {
+        const std::optional<Slot> slot = state.workers().Find(worker);
+        if (slot.has_value() && state.workers()[*slot].state != WorkerState::kLost) {
+          return absl::OkStatus();
+        }
+        return absl::NotFoundError(absl::StrCat("Job ", state.name(), " has no worker ", worker,
+                                                ". `basinctl members ", state.name(),
+                                                "` lists its workers."));
+      });
 }
 
 absl::Status AdminService::Do(Event command, const std::string& text,
@@ -209,13 +210,13 @@ grpc::Status AdminService::ListMembers(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kListMembers, *request, request->job());
       !good.ok())
     return ToGrpc(good);
-  return ToGrpc(LookFor(response, [name = request->job()](const Runner& runner, absl::Time now,
-                                                          v1::ListMembersResponse* members) {
-    const Job* job = runner.core().FindJob(name);
-    if (job == nullptr) return NoSuchJob(name);
-    *members = MembersOf(*job, runner, runner.core().Lived(now));
-    return absl::OkStatus();
-  }));
+  return ToGrpc(LookAtJob(
+      request->job(), response,
+      [](const Job& job, const Runner& runner, absl::Time lived, v1::ListMembersResponse* members) {
+        *members = MembersOf(job, lived);
+        AddPeers(job, runner, *members);
+        return absl::OkStatus();
+      }));
 }
 
 grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
@@ -224,16 +225,17 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kListRounds, *request, request->job());
       !good.ok())
     return ToGrpc(good);
-  return ToGrpc(LookAtJob(request->job(), response,
-                          [lane = request->lane(), last = request->last()](
-                              const Job& job, absl::Time lived, v1::ListRoundsResponse* rounds) {
-                            *rounds = RoundsOf(job, lane, last, lived);
-                            if (!lane.empty() && rounds->lanes_size() == 0) {
-                              return absl::NotFoundError(absl::StrCat(
-                                  "Job ", job.name(), " has no lane ", QuoteForError(lane), "."));
-                            }
-                            return absl::OkStatus();
-                          }));
+  return ToGrpc(LookAtJob(
+      request->job(), response,
+      [lane = request->lane(), last = request->last()](
+          const Job& job, const Runner&, absl::Time lived, v1::ListRoundsResponse* rounds) {
+        *rounds = RoundsOf(job, lane, last, lived);
+        if (!lane.empty() && rounds->lanes_size() == 0) {
+          return absl::NotFoundError(
+              absl::StrCat("Job ", job.name(), " has no lane ", QuoteForError(lane), "."));
+        }
+        return absl::OkStatus();
+      }));
 }
 
 grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
@@ -386,7 +388,9 @@ grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRe
 grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
                                  v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kPause, *request, request->job());
-  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
+  const auto exists = [](const Job&, const Runner&, absl::Time, v1::ChangeResponse*) {
+    return absl::OkStatus();
+  };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(SuspendJob{request->job()},
@@ -397,7 +401,9 @@ grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRe
 grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
                                   v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kResume, *request, request->job());
-  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
+  const auto exists = [](const Job&, const Runner&, absl::Time, v1::ChangeResponse*) {
+    return absl::OkStatus();
+  };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(
@@ -437,7 +443,7 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
                                    v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kRecover, *request, request->job());
-  const auto recovers = [](const Job& job, absl::Time, v1::ChangeResponse*) {
+  const auto recovers = [](const Job& job, const Runner&, absl::Time, v1::ChangeResponse*) {
     if (job.state() == JobState::kHalted || job.state() == JobState::kRecovering) {
       return absl::OkStatus();
     }
@@ -459,7 +465,7 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
   absl::Status good = Begin(context, Rpc::kReportExit, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   const auto is_that_process = [worker = request->worker(), nonce = request->nonce()](
-                                   const Job& job, absl::Time, v1::ChangeResponse*) {
+                                   const Job& job, const Runner&, absl::Time, v1::ChangeResponse*) {
     const std::optional<Slot> slot = job.workers().Find(worker);
     if (nonce == 0 || (slot.has_value() && job.workers()[*slot].nonce == nonce)) {
       return absl::OkStatus();

@@ -53,12 +53,6 @@ v1::Role RoleOf(WorkerState state) {
   }
 }
 
-void AddPeer(const Runner& runner, SessionId session, v1::MemberStatus& status) {
-  const Peer peer = runner.PeerOf(session);
-  status.set_address(peer.address);
-  status.set_shares_memory(peer.shares_memory);
-}
-
 v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, absl::Time lived) {
   v1::MemberStatus status;
   status.set_worker(worker.id);
@@ -238,7 +232,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
   return status;
 }
 
-v1::ListMembersResponse MembersOf(const Job& job, const Runner& runner, absl::Time lived) {
+v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
   v1::ListMembersResponse response;
   wire::Encode(job.membership().generation, response.mutable_generation());
   std::map<WorkerId, uint32_t> ranks;
@@ -258,8 +252,7 @@ v1::ListMembersResponse MembersOf(const Job& job, const Runner& runner, absl::Ti
   for (const Worker* worker : workers) {
     std::optional<uint32_t> rank;
     if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
-    v1::MemberStatus& status = *response.add_members() = MemberOf(*worker, rank, lived);
-    if (worker->connected()) AddPeer(runner, *worker->session, status);
+    *response.add_members() = MemberOf(*worker, rank, lived);
   }
   for (const auto& [id, session] : job.waiting()) {
     v1::MemberStatus& status = *response.add_members();
@@ -267,9 +260,23 @@ v1::ListMembersResponse MembersOf(const Job& job, const Runner& runner, absl::Ti
     status.set_role(v1::ROLE_JOINER);
     status.set_connected(true);
     status.set_recovering(true);
-    AddPeer(runner, session, status);
   }
   return response;
+}
+
+void AddPeers(const Job& job, const Runner& runner, v1::ListMembersResponse& members) {
+  for (v1::MemberStatus& status : *members.mutable_members()) {
+    std::optional<SessionId> session;
+    if (const auto waits = job.waiting().find(status.worker()); waits != job.waiting().end()) {
+      session = waits->second;
+    } else if (const auto slot = job.workers().Find(status.worker()); slot.has_value()) {
+      session = job.workers()[*slot].session;
+    }
+    if (!session.has_value()) continue;
+    const Peer peer = runner.PeerOf(*session);
+    status.set_address(peer.address);
+    status.set_shares_memory(peer.shares_memory);
+  }
 }
 
 v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, uint32_t last,

@@ -25,7 +25,9 @@ v1::ListJobsResponse JobsOf(const Coordinator& core);
 v1::JobStatus ViewOf(const Job& job, const Coordinator& core);
 
 // `lived` is the clock of jobs and workers (Coordinator::Lived).
-v1::ListMembersResponse MembersOf(const Job& job, const Runner& runner, absl::Time lived);
+v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived);
+// Adds where the workers are, which the transport knows.
+void AddPeers(const Job& job, const Runner& runner, v1::ListMembersResponse& members);
 
 // All lanes when `lane` is empty; of each at most `last` past rounds.
 v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane, uint32_t last,

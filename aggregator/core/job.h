@@ -354,7 +354,7 @@ class Job {
   bool changed_ = false;  // Reconcile has something to do; never between two steps.
 
   Standing standing_;
-  Evidence evidence_;  // Of recoveries.
+  Evidence evidence_;  // What recoveries decide from.
   AgreedSettings settings_;
   Pace pace_;
   Forming forming_;

@@ -74,7 +74,7 @@ class Standing {
   Generation voided_;
   bool recovered_ = false;     // In this term.
   bool sent_verdict_ = false;  // In this term.
-  Promises promises_;          // Of the workers that the last recovery counted.
+  Promises promises_;          // The workers that the last recovery counted give them.
 };
 
 }  // namespace basin::aggregator

@@ -66,7 +66,7 @@ std::optional<StatusView> LookForStatus(Engine& engine, const EventHistory& even
           if (job == nullptr) return found;  // It has ended meanwhile.
           const absl::Time lived = runner.core().Lived(now);
           found.job = ViewOf(*job, runner.core());
-          found.members = MembersOf(*job, runner, lived);
+          found.members = MembersOf(*job, lived);
           found.rounds = RoundsOf(*job, "", kRememberedRounds, lived);
           return found;
         });

@@ -38,7 +38,7 @@ struct LogLine {
   std::string lane;
   RoundNumber round = 0;
   std::string reason;
-  std::optional<uint64_t> members = std::nullopt;  // Of a new generation.
+  std::optional<uint64_t> members = std::nullopt;  // How many a new generation has.
   uint64_t suppressed = 0;  // Lines of this event that were left out before this one.
 };
 

@@ -9,13 +9,13 @@
 #include <basin/basin.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
-#include <thread>
+
+#include "tests/python/call_loop.h"
 
 namespace {
 
@@ -83,45 +83,25 @@ uint32_t Meet(basin_worker* worker) {
   return place.world_size;
 }
 
-void Say(const char* what, uint32_t number) {
-  std::printf("%s %u\n", what, number);
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string loop = argc > 1 ? argv[1] : "a";
-  std::atomic<bool> stop{false};
-  std::thread([&stop] {
-    while (std::getchar() != '\n') {
-      if (std::feof(stdin) != 0) return;
-    }
-    stop = true;
-  }).detach();
   basin_error* error = nullptr;
   basin_worker* worker = nullptr;
-  basin_options* options = basin_options_new(BASIN_READ_ENVIRONMENT);
-  Check(basin_connect(options, &worker, &error), &error);
-  basin_options_free(options);
-  Check(basin_ready(worker, 0, 0, &error), &error);
-  Check(basin_await_member(worker, BASIN_FOREVER, &error), &error);
-  std::puts("member");
-  std::fflush(stdout);
+  const auto join = [&] {
+    basin_options* options = basin_options_new(BASIN_READ_ENVIRONMENT);
+    Check(basin_connect(options, &worker, &error), &error);
+    basin_options_free(options);
+    Check(basin_ready(worker, 0, 0, &error), &error);
+    Check(basin_await_member(worker, BASIN_FOREVER, &error), &error);
+  };
   std::map<char, Call> calls;
-  for (bool goes_on = true; goes_on;) {
-    for (const char letter : loop) {
-      if (letter == '|') {
-        Say("call", Meet(worker));
-        continue;
-      }
-      const bool ends = stop && letter == loop[0];
-      const auto sum = Sum(worker, Named(worker, letter, calls), {1, ends ? 1.F : 0.F});
-      Say("call", static_cast<uint32_t>(sum[0]));
-      goes_on = sum[1] == 0;
-      if (!goes_on) break;
-    }
-  }
+  basin::testing::RepeatCalls(
+      argc > 1 ? argv[1] : "a", join,
+      [&](char letter, std::array<float, 2> value) {
+        return Sum(worker, Named(worker, letter, calls), value);
+      },
+      [&] { return Meet(worker); });
   basin_close(worker);
-  std::quick_exit(0);  // The thread that listens may still do so.
+  std::quick_exit(0);
 }

@@ -8,7 +8,6 @@
 #include <basin/client.h>
 
 #include <array>
-#include <atomic>
 #include <cctype>
 #include <chrono>
 #include <cstdint>
@@ -16,8 +15,9 @@
 #include <cstdlib>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
+
+#include "tests/python/call_loop.h"
 
 namespace {
 
@@ -77,42 +77,20 @@ class Calls {
   std::map<char, basin::Lane> lanes_;
 };
 
-void Say(const char* what, uint32_t number) {
-  std::printf("%s %u\n", what, number);
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string loop = argc > 1 ? argv[1] : "a";
-  std::atomic<bool> stop{false};
-  std::thread([&stop] {
-    while (std::getchar() != '\n') {
-      if (std::feof(stdin) != 0) return;
-    }
-    stop = true;
-  }).detach();
   basin::Result<basin::Worker> worker = basin::Worker::Connect(basin::Options());
   if (!worker.ok()) Fail(worker.status());
-  Check(worker->Ready());
-  Check(worker->AwaitMember(kForever));
-  std::puts("member");
-  std::fflush(stdout);
+  const auto join = [&] {
+    Check(worker->Ready());
+    Check(worker->AwaitMember(kForever));
+  };
   Calls calls(*worker);
-  for (bool goes_on = true; goes_on;) {
-    for (const char letter : loop) {
-      if (letter == '|') {
-        Say("call", calls.Meet());
-        continue;
-      }
-      const bool ends = stop && letter == loop[0];
-      const auto sum = calls.Sum(letter, {1, ends ? 1.F : 0.F});
-      Say("call", static_cast<uint32_t>(sum[0]));
-      goes_on = sum[1] == 0;
-      if (!goes_on) break;
-    }
-  }
+  basin::testing::RepeatCalls(
+      argc > 1 ? argv[1] : "a", join,
+      [&](char letter, std::array<float, 2> value) { return calls.Sum(letter, value); },
+      [&] { return calls.Meet(); });
   Check(worker->Leave());
-  std::quick_exit(0);  // The thread that listens may still do so.
+  std::quick_exit(0);
 }
