@@ -114,10 +114,10 @@ void AddRound(Lines& lines, const Lane& lane, absl::Time lived) {
     const Contribution& part = member.contribution;
     const std::string waits = round.WaitsFor(lane.layout, member);
     lines.Add(4, "member ", member.id, " incarnation=", ToString(member.incarnation),
-              " presence=", static_cast<int>(member.presence.state()), " gone=", member.gone,
+              " presence=", static_cast<int>(member.presence.state()),
               " contribution=", StateName(part.state()), " chunks=", part.have().count(),
-              " parked=", part.parked(), " missing=", part.missing(), " blocked=", member.blocked,
-              " acked=", member.acked.count(), " owed=", member.owed, " staged=", member.staged(),
+              " parked=", part.parked(), " missing=", part.missing(), " blocked=", member.room.blocked,
+              " acked=", member.reception.count(), " owed=", member.reception.owed(), " staged=", member.staged(),
               " holds=", member.holds, " refused=", member.refusal.has_value(),
               " waits_for=", Quoted(waits));
     if (lines.cut()) return;

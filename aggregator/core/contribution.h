@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "aggregator/core/layout.h"
-#include "aggregator/core/transitions.h"
 #include "protocol/bitmap.h"
 #include "protocol/messages.h"
+#include "protocol/transitions.h"
 
 namespace basin::aggregator {
 
@@ -120,6 +120,8 @@ class Contribution {
   uint64_t parked() const { return parked_; }    // Bytes that wait for their reduction.
   uint64_t missing() const { return missing_; }  // Bytes neither sent nor skipped.
 
+  bool refetched() const { return refetched_; }
+
   // The layout has grown, or the round begins with it.
   void Grow(const Layout& layout);
 
@@ -143,8 +145,12 @@ class Contribution {
   }
   // The chunk must be pushed again. `parked`: its bytes are here. Returns whether it was there.
   bool TakeBack(uint32_t flat, uint64_t size, bool parked);
-  // Nothing that was sent says any more what belongs to it.
-  void ForgetDigests() { known_.ClearAll(); }
+  // Its digest is not that of its commit, so all of it is pushed again: nothing that was sent says
+  // any more what belongs to it.
+  void Refetch() {
+    refetched_ = true;
+    known_.ClearAll();
+  }
   void ForgetParked() { parked_ = 0; }
   // The only way to change the state. Returns whether the table has the input in this state; if
   // not, nothing changes. A contribution that no longer counts keeps no chunks.
@@ -153,7 +159,7 @@ class Contribution {
 
   auto Fields() const {
     return std::tie(machine_, have_, known_, digests_, digest_, skipped_, parked_, missing_, begin_,
-                    commit_);
+                    commit_, refetched_);
   }
 
  private:
@@ -171,6 +177,7 @@ class Contribution {
   Bitmap skipped_;               // Tensors.
   Begin begin_;
   Commit commit_;
+  bool refetched_ = false;
 };
 
 }  // namespace basin::aggregator

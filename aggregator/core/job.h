@@ -37,10 +37,10 @@
 #include "aggregator/core/pace.h"
 #include "aggregator/core/pause.h"
 #include "aggregator/core/standing.h"
-#include "aggregator/core/transitions.h"
 #include "aggregator/core/values.h"
 #include "aggregator/core/workers.h"
 #include "protocol/messages.h"
+#include "protocol/transitions.h"
 
 namespace basin::aggregator {
 

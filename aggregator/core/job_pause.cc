@@ -49,7 +49,7 @@ bool Job::PausedIn(const Lane& lane) const {
   for (const RoundMember& member : lane.round->members()) {
     const WorkerState state = workers_[member.slot].state;
     const bool counted = state == WorkerState::kMember || state == WorkerState::kFinished;
-    present += !member.gone && !counted;
+    present += member.alive() && !counted;
   }
   return present < settings().min_workers;
 }

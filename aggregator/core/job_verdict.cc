@@ -152,8 +152,8 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   SendAll all;
   for (const RoundMember& member : round.members()) {
     Worker& worker = workers_[member.slot];
-    worker.out_of_step &= member.gone || member.presence.state() != Presence::kThere;
-    if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
+    worker.out_of_step &= !member.there();
+    if (member.alive() && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (!all.sessions.empty()) {
     all.message = Verdict{index, record, donor};

@@ -14,7 +14,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/config.h"
-#include "aggregator/core/transitions.h"
+#include "protocol/transitions.h"
 
 namespace basin::aggregator {
 

@@ -3,8 +3,10 @@
 // One round of one lane: who contributes, which chunks are there, what is reduced, and how the
 // value is settled. The job decides who is a member; a round receives that decision.
 //
-// Its phases and how they follow each other are in the table below; those of a member's
-// contribution are in contribution.h.
+// Its phases and how they follow each other are in the table below. What it decides is here; what
+// it knows is in parts that do not know each other: its members (Roster), what they agree on
+// (Agreement), what they may send (FlowControl), what is reduced (Attempt), what of it is held for
+// whom (HeldResults), and who lacks what of a prepared value (Supplies).
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -22,15 +24,20 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
+#include "aggregator/core/agreement.h"
 #include "aggregator/core/attempt.h"
 #include "aggregator/core/config.h"
 #include "aggregator/core/event.h"
+#include "aggregator/core/flow_control.h"
+#include "aggregator/core/held_results.h"
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/roster.h"
 #include "aggregator/core/round_member.h"
-#include "aggregator/core/transitions.h"
+#include "aggregator/core/supplies.h"
 #include "aggregator/core/workers.h"
 #include "protocol/messages.h"
+#include "protocol/transitions.h"
 
 namespace basin::aggregator {
 
@@ -145,7 +152,7 @@ class Round {
   Ballot ballot() const { return ballot_; }
   Ballot value_ballot() const { return value_ballot_; }
   const RoundValue& value() const { return value_; }
-  const std::vector<RoundMember>& members() const { return members_; }
+  const std::vector<RoundMember>& members() const { return roster_.members(); }
   // The ballot at which recovery found the value staged; nothing if the round was reduced here.
   const std::optional<Ballot>& adopted() const { return adopted_; }
   // Whether a value that was staged for this round at `ballot` is newer than what recovery knew.
@@ -153,21 +160,18 @@ class Round {
   // A value that recovery adopted, so that its verdict may have been told, and that none of the
   // members who are left holds.
   bool Orphaned() const;
-  bool pull_mode() const { return pull_; }
-  bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
+  bool pull_mode() const { return pull_ != PullMode::kOff; }
+  // Whether a live member has the slot.
+  bool Has(Slot slot) const { return roster_.Has(slot); }
   bool begun() const { return phase() != RoundPhase::kIdle; }
-  bool HasBegun(Slot slot) const {
-    return members_[static_cast<size_t>(IndexOf(slot))].contribution.begun();
-  }
+  bool HasBegun(Slot slot) const { return roster_.At(slot).contribution.begun(); }
   // Whether it neither may begin elsewhere nor has done so.
-  bool TakesPart(Slot slot) const {
-    return members_[static_cast<size_t>(IndexOf(slot))].presence.state() == Presence::kThere;
-  }
+  bool TakesPart(Slot slot) const { return roster_.At(slot).there(); }
 
   // Prepared, and every live member that gets the value has staged it. A call that nobody who is
   // alive takes part in waits for nobody. False when nobody is alive.
   bool Settled() const;
-  bool AnyoneAlive() const { return alive_ > 0; }
+  bool AnyoneAlive() const { return roster_.alive() > 0; }
 
   // The members must say what they have in this round once more, on new sessions. True once.
   bool WantsReconnect() { return std::exchange(reconnect_, false); }
@@ -202,7 +206,9 @@ class Round {
   void LeaveOut(const RoundScope& scope, Slot slot);
 
   // Whether the round collects, and somebody whose contribution it waits for has not begun it.
-  bool AwaitsBegin() const { return phase() == RoundPhase::kCollect && begun_ < contributors_; }
+  bool AwaitsBegin() const {
+    return phase() == RoundPhase::kCollect && roster_.begun() < roster_.contributors();
+  }
   // Nobody will begin it any more, for this `reason`. REQUIRES: AwaitsBegin().
   void EndDeadlock(const RoundScope& scope, const std::string& reason);
 
@@ -243,39 +249,35 @@ class Round {
   absl::Time opened() const { return opened_; }
   const Straggler& straggler() const { return straggler_; }
   // How often a member had more to send than there was room for, and had to wait.
-  uint64_t credit_stalls() const { return credit_stalls_; }
+  uint64_t credit_stalls() const { return flow_.stalls(); }
   const RowsTaken& taken() const { return machine_.taken(); }
 
   uint64_t parked_bytes() const;
-  uint64_t result_bytes() const { return results_out_; }
+  uint64_t result_bytes() const { return held_.bytes(); }
 
   auto Fields() const {
-    return std::tie(number_, ballot_, value_ballot_, machine_, value_, members_, spec_, compared_,
-                    pull_, contributors_, begun_, effective_, alive_, receivers_, there_, awaited_,
-                    unblocked_, waiting_, dropped_, attempt_, unacked_, results_out_, full_since_,
-                    wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
+    return std::tie(number_, ballot_, value_ballot_, machine_, value_, roster_, agreement_, flow_,
+                    pull_, attempt_, held_, supplies_, dropped_, reconnect_, adopted_);
   }
 
  private:
-  static bool Receives(const RoundMember& member) {
-    return !member.gone && member.presence.state() != Presence::kAway;
-  }
+  // Whether chunks are pulled in layout order, and the plan of that is to be made anew.
+  enum class PullMode : uint8_t { kOff = 0, kPlanned = 1, kPlanAgain = 2 };
+
+  // round_waits.cc
   bool AwaitsContribution(const RoundMember& member) const;
   absl::Time AwaitedSince(const RoundMember& member) const;
   absl::Time LeaseOf(const Config& config, const RoundMember& member) const;
   absl::Time EvictionOf(const Config& config, const Workers& workers,
                         const RoundMember& member) const;
-  int IndexOf(Slot slot) const;
-  RoundMember& At(Slot slot) { return members_[static_cast<size_t>(IndexOf(slot))]; }
-  void IndexMembers();
-  void CountMembers();
+  std::string DescribeLate(const RoundScope& scope, const RoundMember& member) const;
+  std::string WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const;
+  void TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const;
 
   // round_intake.cc
-  uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
-  static bool LacksRoom(const RoundMember& member);
-  static uint64_t NextBytes(const RoundScope& scope, const RoundMember& member);
-  void UpdateBlocked(const RoundScope& scope, RoundMember& member);
-  void TellWindow(const RoundScope& scope, RoundMember& member);
+  void UpdateBlocked(const RoundScope& scope, RoundMember& member) {
+    flow_.Review(scope.memory, scope.now, roster_, member);
+  }
   void ReviewRoom(const RoundScope& scope, RoundMember& member);
   bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
   struct Intake;
@@ -303,15 +305,13 @@ class Round {
   bool IsWhole(TensorIndex tensor, uint32_t flat) const;
   void CheckReady(TensorIndex tensor, uint32_t flat);
   void Rescan(const RoundScope& scope);
-  // By which the sums of tensors that nobody skips are divided.
-  uint64_t RoundDivisor() const;
-  // That of one tensor; 0 if nobody pushed it.
-  uint64_t DivisorOf(TensorIndex tensor, uint64_t round_divisor) const;
-  // The positions of the contributors that skip the tensor.
-  std::vector<uint32_t> SkippersOf(TensorIndex tensor) const;
   void PumpReduce(const RoundScope& scope);
 
   // round_pull.cc
+  // What somebody has to push may have changed.
+  void PlanAgain() {
+    if (pull_ == PullMode::kPlanned) pull_ = PullMode::kPlanAgain;
+  }
   bool Stuck() const;
   void EnterPull(const RoundScope& scope);
   void PlanPull(const RoundScope& scope);
@@ -330,18 +330,14 @@ class Round {
                  const std::vector<ChunkRange>& ranges) const;
   void PublishMissing(const RoundScope& scope, RoundMember& member);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
+  void AcknowledgeAll(const RoundScope& scope, RoundMember& member);
   bool ValueIsLost() const;
   void AskSupply(const RoundScope& scope);
   void RunAgain(const RoundScope& scope, const std::string& reason);
   RoundFacts Facts(const RoundScope& scope) const;
 
-  bool ApplyTo(RoundMember& member, ContributionInput input);
-  bool ApplyTo(RoundMember& member, StagingInput input);
   void AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
                const std::string& text) const;
-  std::string DescribeLate(const RoundScope& scope, const RoundMember& member) const;
-  std::string WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const;
-  void TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const;
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
               const std::string& text) const;
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
@@ -360,46 +356,19 @@ class Round {
   Ballot value_ballot_;  // While collecting: the same as ballot_.
   StateMachine<kRoundTransitions> machine_;
   RoundValue value_;
-  std::vector<RoundMember> members_;
-  std::vector<int32_t> index_;  // By slot; derived from members_.
-
-  RoundSpec spec_;
-  bool compared_ = false;  // Everyone has begun, and spec_ is what they agree on.
-  bool pull_ = false;
-  bool replan_ = false;  // In pull mode: what somebody has to push may have changed.
-  uint32_t contributors_ = 0;
-  uint32_t begun_ = 0;      // Contributors that have begun.
-  uint32_t effective_ = 0;  // Contributors that are effective.
-  uint32_t alive_ = 0;      // Members that are not gone.
-  uint32_t receivers_ = 0;  // Members that get the results: alive, and not away.
-  uint32_t there_ = 0;      // Live members that take part, see Presence.
-  uint32_t awaited_ = 0;    // Receivers that have not staged.
+  Roster roster_;
+  Agreement agreement_;
+  FlowControl flow_;
+  PullMode pull_ = PullMode::kOff;
+  Attempt attempt_;
+  HeldResults held_;
+  Supplies supplies_;
+  std::vector<WorkerId> dropped_;  // Whose contributions were complete, and are not in the value.
+  bool reconnect_ = false;         // See WantsReconnect.
+  std::optional<Ballot> adopted_;  // See adopted(). The aggregator never had its bytes.
   // Nothing is decided by these, so they are none of the fields that are compared.
   absl::Time opened_;
   Straggler straggler_;
-  uint64_t credit_stalls_ = 0;
-  uint32_t unblocked_ = 0;  // Members that can still add something.
-  uint32_t waiting_ = 0;    // Members that can do no more than wait.
-  std::vector<WorkerId> dropped_;
-
-  Attempt attempt_;
-  std::vector<uint32_t> unacked_;  // By flat chunk: receivers that do not have its result yet.
-  uint64_t results_out_ = 0;       // Bytes reducing, or published and not acknowledged by all.
-  // Since when chunks are whole and have no room among the results.
-  absl::Time full_since_ = absl::InfiniteFuture();
-
-  // A result chunk that the aggregator does not hold and somebody needs.
-  struct Wanted {
-    std::set<Slot> by;
-    bool asked = false;    // Whether the supplier was.
-    bool relayed = false;  // To those who needed it then.
-    auto Fields() const { return std::tie(by, asked, relayed); }
-  };
-  std::map<uint32_t, Wanted> wanted_;  // By flat chunk.
-  std::optional<Slot> supplier_;       // The worker that is asked for them.
-  bool reconnect_ = false;             // See WantsReconnect.
-  std::optional<Ballot> adopted_;      // See adopted(). The aggregator never had its bytes.
-  absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.
 };
 
 }  // namespace basin::aggregator

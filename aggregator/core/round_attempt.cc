@@ -14,25 +14,16 @@ namespace basin::aggregator {
 
 // Agrees on what is computed once every contributor has begun.
 void Round::Compare(const RoundScope& scope) {
-  if (compared_ || scope.paused || phase() != RoundPhase::kCollect) return;
-  if (contributors_ == 0 || begun_ < contributors_) return;
-  std::vector<const RoundSpec*> specs;
-  std::vector<const RoundMember*> theirs;
-  for (const RoundMember& member : members_) {
-    if (!member.contribution.counts()) continue;
-    specs.push_back(&member.contribution.begin().spec);
-    theirs.push_back(&member);
-  }
-  const size_t chosen = ChooseSpec(specs, scope.last_spec);
-  const WorkerId& reference = theirs[chosen]->id;
-  spec_ = *specs[chosen];
-  compared_ = true;
-  for (RoundMember& member : members_) {
-    if (!member.contribution.counts() || member.contribution.begin().spec == spec_) continue;
+  if (agreement_.made() || scope.paused || phase() != RoundPhase::kCollect) return;
+  if (roster_.contributors() == 0 || roster_.begun() < roster_.contributors()) return;
+  const WorkerId& reference = agreement_.Make(roster_, scope.last_spec).id;
+  const RoundSpec& spec = agreement_.spec();
+  for (RoundMember& member : roster_) {
+    if (!member.contribution.counts() || member.contribution.begin().spec == spec) continue;
     Refuse(scope, member, ErrorCode::kMismatch,
            absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
                         ": worker ", member.id, " began with ",
-                        DescribeDifference(member.contribution.begin().spec, spec_), " of worker ",
+                        DescribeDifference(member.contribution.begin().spec, spec), " of worker ",
                         reference,
                         ". It is not counted in this round; make the workers agree and continue, a "
                         "restart is not needed."));
@@ -42,11 +33,12 @@ void Round::Compare(const RoundScope& scope) {
 }
 
 void Round::StartAttemptNow(const RoundScope& scope) {
-  StartAttempt start{scope.job, scope.lane, number_, ballot_, Resolve(spec_, contributors_), {}};
-  for (const RoundMember& member : members_) {
+  StartAttempt start{
+      scope.job, scope.lane, number_, ballot_, Resolve(agreement_.spec(), roster_.contributors()),
+      {}};
+  for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
-    start.contributors.push_back(
-        {member.id, member.incarnation, WeightOf(spec_, member.contribution.begin().counts)});
+    start.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member)});
   }
   scope.actions.push_back(std::move(start));
 }
@@ -59,25 +51,24 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   if (!Apply(scope, RoundInput::kRestart)) return;
   ++ballot_.attempt;
   value_ballot_ = ballot_;
-  replan_ = true;
+  PlanAgain();
   const std::vector<uint32_t> redo = attempt_.Started();
-  std::vector<std::vector<ChunkRange>> again(members_.size());
-  for (size_t i = 0; i < members_.size(); ++i) {
-    again[i] = TakeBack(scope, members_[i], redo, &members_[i] == refetched);
+  std::vector<std::vector<ChunkRange>> again;
+  for (RoundMember& member : roster_) {
+    again.push_back(TakeBack(scope, member, redo, &member == refetched));
   }
   attempt_.StartAgain();
-  for (const uint32_t flat : redo) unacked_[flat] = 0;
-  results_out_ = 0;
-  full_since_ = absl::InfiniteFuture();
-  for (RoundMember& member : members_) {
-    if (!member.gone || !member.contribution.incomplete()) continue;
+  held_.Clear();
+  held_.NoteRoom();
+  for (RoundMember& member : roster_) {
+    if (member.alive() || !member.contribution.incomplete()) continue;
     dropped_.push_back(member.id);
     AddNote(scope, NoteKind::kContributionDropped, member.id,
             "It was complete, but its worker has left, and the new attempt needs its bytes again.");
     RemoveContribution(scope, member, ContributionInput::kDrop);
   }
   attempt_.ClearArrived();
-  for (const RoundMember& member : members_) {
+  for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
       if (member.contribution.Has(flat)) attempt_.Arrived(flat);
@@ -86,16 +77,17 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   AddNote(scope, NoteKind::kAttemptRestarted, "",
           absl::StrCat("Round ", number_, " is reduced again in attempt ", ToString(ballot_), ": ",
                        reason, "."));
-  for (size_t i = 0; i < members_.size(); ++i) {
-    RoundMember& member = members_[i];
+  auto pushed_again = again.begin();
+  for (RoundMember& member : roster_) {
+    std::vector<ChunkRange>& ranges = *pushed_again++;
     member.asked.ClearAll();  // In pull mode the front is chosen anew.
     member.named_late = false;
     UpdateBlocked(scope, member);
-    if (member.gone) continue;
-    member.told_window = WindowOf(scope, member);
+    if (!member.alive()) continue;
+    member.room.told = FlowControl::Window(scope.memory, member);
     SendTo(scope, member,
-           AttemptRestarted{scope.lane, number_, ballot_, reason, std::move(again[i]),
-                            member.told_window});
+           AttemptRestarted{scope.lane, number_, ballot_, reason, std::move(ranges),
+                            member.room.told});
   }
   StartAttemptNow(scope);  // Also before all have begun: it voids what the old ballot reduced.
   Rescan(scope);
@@ -116,26 +108,25 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   };
   if (all) {
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) take(flat);
-    member.contribution.ForgetDigests();
+    member.contribution.Refetch();
   } else {
     for (const uint32_t flat : redo) take(flat);
   }
-  member.acked.ClearAll();
-  member.owed = member.behind = 0;
+  member.reception.ForgetAll();
   if (std::vector<ChunkRange> discarded = parked.Take(); !discarded.empty()) {
     scope.actions.push_back(
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(discarded)});
   }
   std::vector<ChunkRange> taken = ranges.Take();
   if (!taken.empty() && member.contribution.effective()) {
-    ApplyTo(member, ContributionInput::kTakeBack);
+    roster_.Apply(member, ContributionInput::kTakeBack);
   }
   return taken;
 }
 
 // Whether the chunk can be reduced.
 bool Round::IsWhole(TensorIndex tensor, uint32_t flat) const {
-  return compared_ && attempt_.IsWhole(tensor, flat, contributors_);
+  return agreement_.made() && attempt_.IsWhole(tensor, flat, roster_.contributors());
 }
 
 void Round::CheckReady(TensorIndex tensor, uint32_t flat) {
@@ -144,7 +135,7 @@ void Round::CheckReady(TensorIndex tensor, uint32_t flat) {
 
 void Round::Rescan(const RoundScope& scope) {
   attempt_.ClearQueue();
-  if (!compared_) return;
+  if (!agreement_.made()) return;
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
          flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
@@ -153,69 +144,34 @@ void Round::Rescan(const RoundScope& scope) {
   }
 }
 
-uint64_t Round::RoundDivisor() const {
-  if (spec_.op == ReduceOp::kAverage) return contributors_;
-  if (spec_.op != ReduceOp::kWeightedAverage) return 1;
-  uint64_t weight = 0;
-  for (const RoundMember& member : members_) {
-    if (!member.contribution.counts()) continue;
-    weight += WeightOf(spec_, member.contribution.begin().counts);
-  }
-  return weight;
-}
-
-uint64_t Round::DivisorOf(TensorIndex tensor, uint64_t round_divisor) const {
-  const uint32_t skips = attempt_.Skips(tensor);
-  if (skips == contributors_) return 0;
-  if (skips == 0 || spec_.denominator == Denominator::kAll) return round_divisor;
-  if (spec_.op == ReduceOp::kAverage) return round_divisor - skips;
-  if (spec_.op != ReduceOp::kWeightedAverage) return round_divisor;
-  uint64_t weight = round_divisor;
-  for (const RoundMember& member : members_) {
-    if (!member.contribution.counts() || !member.contribution.Skips(tensor)) continue;
-    weight -= WeightOf(spec_, member.contribution.begin().counts);
-  }
-  return weight;
-}
-
-std::vector<uint32_t> Round::SkippersOf(TensorIndex tensor) const {
-  std::vector<uint32_t> skippers;
-  if (attempt_.Skips(tensor) == 0) return skippers;
-  uint32_t position = 0;
-  for (const RoundMember& member : members_) {
-    if (!member.contribution.counts()) continue;
-    if (member.contribution.Skips(tensor)) skippers.push_back(position);
-    ++position;
-  }
-  return skippers;
-}
-
 void Round::PumpReduce(const RoundScope& scope) {
   if (phase() != RoundPhase::kCollect) return;
   // Tensors that everyone, or everyone but the same workers, has pushed have the same divisor.
   const auto alike = [this](TensorIndex a, TensorIndex b) {
     return attempt_.Skips(a) == attempt_.Skips(b) &&
-           (attempt_.Skips(a) == 0 || SkippersOf(a) == SkippersOf(b));
+           (attempt_.Skips(a) == 0 || roster_.SkippersOf(a) == roster_.SkippersOf(b));
   };
   while (attempt_.AnyReady()) {
-    const uint64_t room =
-        scope.memory.result_window > results_out_ ? scope.memory.result_window - results_out_ : 0;
+    const uint64_t room = held_.Room(scope.memory.result_window);
     ChunkRanges ranges = attempt_.Next(scope.layout, std::min(scope.config.frame_bytes, room),
                                        scope.config.frame_tensors, alike);
     const uint64_t bytes = scope.layout.RangeBytes(ranges);
-    if (bytes > room && results_out_ > 0) {
-      full_since_ = std::min(full_since_, scope.now);
+    if (bytes > room && held_.bytes() > 0) {
+      held_.NoteFull(scope.now);
       return;
     }
     const TensorIndex tensor = ranges.front().tensor;
     attempt_.Start(CountChunks(ranges));
-    results_out_ += bytes;
+    held_.Start(bytes);
     // Weights that sum to zero: the value says EMPTY.
-    const uint64_t divisor = std::max<uint64_t>(1, DivisorOf(tensor, RoundDivisor()));
-    scope.actions.push_back(Reduce{scope.job, scope.lane, number_, ballot_, std::move(ranges),
-                                   divisor, SkippersOf(tensor)});
+    const uint32_t skips = attempt_.Skips(tensor);
+    const uint64_t divisor =
+        agreement_.DivisorOf(roster_, tensor, skips, agreement_.Divisor(roster_));
+    scope.actions.push_back(Reduce{
+        scope.job, scope.lane, number_, ballot_, std::move(ranges), std::max<uint64_t>(1, divisor),
+        skips == 0 ? std::vector<uint32_t>{} : roster_.SkippersOf(tensor)});
   }
-  full_since_ = absl::InfiniteFuture();
+  held_.NoteRoom();
 }
 
 void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
@@ -232,17 +188,12 @@ void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
     for (uint32_t i = 0; i < range.count; ++i) reduced.push_back(base + i);
   }
-  for (const uint32_t flat : reduced) unacked_[flat] = receivers_;
-  replan_ = true;
+  for (const uint32_t flat : reduced) held_.Hold(flat, roster_.receivers());
+  PlanAgain();
   Publish(scope, done.ranges);
-  for (RoundMember& member : members_) {
-    if (Receives(member)) {
-      const auto count = static_cast<uint32_t>(reduced.size());
-      if (member.owed == 0) {
-        member.progress = member.behind_since = scope.now;
-        member.behind = count;
-      }
-      member.owed += count;
+  for (RoundMember& member : roster_) {
+    if (member.receives()) {
+      member.reception.Owe(static_cast<uint32_t>(reduced.size()), scope.now);
     }
     if (member.contribution.parked() == 0) continue;
     for (const uint32_t flat : reduced) {
@@ -257,8 +208,8 @@ void Round::Advance(const RoundScope& scope) {
   if (phase() != RoundPhase::kCollect) return;
   Compare(scope);
   PumpReduce(scope);
-  if (pull_) {
-    if (replan_) PlanPull(scope);
+  if (pull_mode()) {
+    if (pull_ == PullMode::kPlanAgain) PlanPull(scope);
   } else if (Stuck()) {
     EnterPull(scope);
   }

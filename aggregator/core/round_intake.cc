@@ -28,80 +28,40 @@ void AppendChunk(Ranges& ranges, TensorIndex tensor, uint32_t chunk) {
 
 }  // namespace
 
-uint64_t Round::WindowOf(const RoundScope& scope, const RoundMember& member) const {
-  return scope.memory.window > member.contribution.parked()
-             ? scope.memory.window - member.contribution.parked()
-             : 0;
-}
-
-// Room for this many bytes is enough for whatever it sends next: a frame is never longer than what
-// is missing.
-uint64_t Round::NextBytes(const RoundScope& scope, const RoundMember& member) {
-  return std::min(scope.memory.frame, member.contribution.missing());
-}
-
-void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
-  const bool blocked = member.gone || !member.contribution.incomplete() ||
-                       WindowOf(scope, member) < NextBytes(scope, member);
-  if (blocked != member.blocked) {
-    member.blocked = blocked;
-    blocked ? --unblocked_ : ++unblocked_;
-    if (!blocked) member.free_since = scope.now;
-    credit_stalls_ += LacksRoom(member);
-  }
-  const bool waits = blocked && Receives(member);
-  if (waits == member.waits) return;
-  member.waits = waits;
-  waits ? ++waiting_ : --waiting_;
-  wait_since_ = waiting_ == 0 ? absl::InfiniteFuture() : std::min(wait_since_, scope.now);
-}
-
-// Whether it has more to send than there is room for.
-bool Round::LacksRoom(const RoundMember& member) {
-  return member.blocked && !member.gone && member.contribution.incomplete() &&
-         member.contribution.missing() > 0;
-}
-
 uint32_t Round::WithoutCredit() const {
-  return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(), LacksRoom));
-}
-
-void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
-  const uint64_t window = WindowOf(scope, member);
-  const uint64_t next = NextBytes(scope, member);
-  if (member.told_window >= next) return;
-  // What is pulled may be shorter than a frame, so in pull mode any growth counts.
-  if (pull_ ? window <= member.told_window : window < next) return;
-  member.told_window = window;
-  SendTo(scope, member, Credit{scope.lane, number_, window, {}, {}});
+  return static_cast<uint32_t>(
+      std::count_if(roster_.begin(), roster_.end(), FlowControl::LacksRoom));
 }
 
 // It has more or less to send than before, so the room that it has may be too small, or enough. A
 // member that counts as unblocked must know of room for its next frame.
 void Round::ReviewRoom(const RoundScope& scope, RoundMember& member) {
   UpdateBlocked(scope, member);
-  TellWindow(scope, member);
+  const std::optional<uint64_t> window = FlowControl::News(scope.memory, member, pull_mode());
+  if (!window.has_value()) return;
+  member.room.told = *window;
+  SendTo(scope, member, Credit{scope.lane, number_, *window, {}, {}});
 }
 
 void Round::MemoryGrew(const RoundScope& scope) {
   if (phase() == RoundPhase::kPrepared) return;
-  replan_ = true;
-  for (RoundMember& member : members_) {
-    if (member.gone) continue;
+  PlanAgain();
+  for (RoundMember& member : roster_) {
+    if (!member.alive()) continue;
     UpdateBlocked(scope, member);
-    member.told_window = WindowOf(scope, member);
-    SendTo(scope, member, Credit{scope.lane, number_, member.told_window, {}, {}});
+    member.room.told = FlowControl::Window(scope.memory, member);
+    SendTo(scope, member, Credit{scope.lane, number_, member.room.told, {}, {}});
   }
   Advance(scope);
 }
 
 void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   if (phase() == RoundPhase::kIdle) {
     Apply(scope, RoundInput::kOpen);
     AddNote(
         scope, NoteKind::kRoundOpened, member.id,
-        absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
+        absl::StrCat("Round ", number_, " opened with ", CountOf(roster_.size(), "member"), "."));
   }
   OnPart(scope, member);
   // When the value is fixed, all it can do is take it. Otherwise it has withdrawn, or repeats this
@@ -109,10 +69,10 @@ void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   if (phase() == RoundPhase::kPrepared) return;
   if (member.contribution.state() != ContributionState::kAwaited) return;
   member.contribution.OnBegin(begin);
-  ApplyTo(member, ContributionInput::kBegin);
+  roster_.Apply(member, ContributionInput::kBegin);
   // What it was told to pull before it had begun meant nothing to it.
   member.asked.ClearAll();
-  replan_ = true;
+  PlanAgain();
   for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
     if (!member.contribution.Knows(flat)) continue;
     if (RefuseTensor(scope, member, scope.layout.TensorOf(flat))) return;
@@ -146,7 +106,7 @@ struct Round::Intake {
 };
 
 void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   OnPart(scope, member);
   for (const ChunkRange& range : frame.ranges) {
     if (phase() != RoundPhase::kPrepared && RefuseTensor(scope, member, range.tensor)) break;
@@ -173,7 +133,7 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
     scope.actions.push_back(
         KeepChunks{scope.job, scope.lane, number_, member.incarnation, std::move(intake.kept)});
   }
-  credit.window = member.told_window = WindowOf(scope, member);
+  credit.window = member.room.told = FlowControl::Window(scope.memory, member);
   if (intake.duplicates > 0) {
     AddNote(scope, NoteKind::kFrameDuplicate, member.id,
             absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));
@@ -222,7 +182,7 @@ void Round::OnRange(const RoundScope& scope, RoundMember& member, const ChunkRan
       AppendChunk(intake.credit.acked, range.tensor, chunk);
     } else if (const uint64_t size = ChunkSize(scope.layout.TensorSize(range.tensor), chunk);
                contribution.parked() + size > scope.memory.window ||
-               (pull_ && !member.asked.Test(flat))) {
+               (pull_mode() && !member.asked.Test(flat))) {
       AppendChunk(intake.credit.refused, range.tensor, chunk);
     } else {
       contribution.OnChunk(flat, size, digests[i]);
@@ -235,7 +195,7 @@ void Round::OnRange(const RoundScope& scope, RoundMember& member, const ChunkRan
 }
 
 void Round::OnSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   // Repeated on a new session.
   if (phase() == RoundPhase::kPrepared || member.contribution.committed()) return;
   OnPart(scope, member);
@@ -255,7 +215,7 @@ void Round::OnSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
 
 void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor) {
   if (!member.contribution.OnSkip(scope.layout, tensor)) return;
-  replan_ = true;
+  PlanAgain();
   if (!member.contribution.counts()) return;
   attempt_.Skipped(tensor);
   for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);
@@ -272,7 +232,7 @@ void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member)
 }
 
 void Round::OnCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   // Repeated on a new session, or withdrawn meanwhile.
   if (phase() == RoundPhase::kPrepared || member.contribution.committed()) return;
   if (!member.contribution.counts()) return;
@@ -286,7 +246,7 @@ void Round::OnCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
     return;
   }
   member.contribution.OnCommit(commit);
-  ApplyTo(member, ContributionInput::kCommit);
+  roster_.Apply(member, ContributionInput::kCommit);
   SkipWhatIsNotCommitted(scope, member);
   ReviewRoom(scope, member);
   CheckEffective(scope, member);
@@ -297,7 +257,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   if (member.contribution.state() != ContributionState::kCommitted) return;
   if (!member.contribution.Complete()) return;
   if (member.contribution.digest() == member.contribution.commit().digest) {
-    ApplyTo(member, ContributionInput::kComplete);
+    roster_.Apply(member, ContributionInput::kComplete);
     straggler_ = Straggler{member.id, straggler_.until, scope.now};
     UpdateBlocked(scope, member);
     return;
@@ -307,25 +267,24 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
                    member.id, " has digest ", member.contribution.digest(), ", but its commit has ",
                    member.contribution.commit().digest);
   // A commit of nothing leaves nothing to fetch again.
-  if (member.refetched || member.contribution.commit().chunks == 0) {
+  if (member.contribution.refetched() || member.contribution.commit().chunks == 0) {
     const bool restart = Refuse(
         scope, member, ErrorCode::kDataCorrupt,
         absl::StrCat(
-            text, member.refetched ? ", for the second time" : "",
+            text, member.contribution.refetched() ? ", for the second time" : "",
             ". It is not counted in this round; check the memory and network of that worker."));
     AfterRemoval(scope, restart,
                  absl::StrCat("the contribution of worker ", member.id, " is corrupt"));
     return;
   }
   // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
-  member.refetched = true;
   AddNote(scope, NoteKind::kContributionRejected, member.id,
           absl::StrCat(text, "; it is fetched again."));
   Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
 }
 
 void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   // It makes the call, and stages what the others reduce.
   if (member.presence.state() == Presence::kUndecided) OnPart(scope, member);
   if (!member.contribution.counts()) return;
@@ -344,7 +303,7 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
 }
 
 void Round::OnFinished(const RoundScope& scope, Slot slot) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   if (!member.contribution.counts()) return;
   if (phase() == RoundPhase::kIdle) Apply(scope, RoundInput::kOpen);
   const bool restart = RemoveContribution(scope, member, ContributionInput::kWithdraw);

@@ -1,13 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A member of a round: whether it takes part, what it contributes, which results it has, and how
-// far it is with the value that is prepared.
+// A member of a round: whether it takes part, what it contributes and how much of it there is room
+// for, which results it has, and how far it is with the value that is prepared.
 //
-// Thread contract: a plain value.
+// Thread contract: plain values.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_MEMBER_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_MEMBER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -15,10 +16,10 @@
 #include "absl/time/time.h"
 #include "aggregator/core/contribution.h"
 #include "aggregator/core/layout.h"
-#include "aggregator/core/transitions.h"
 #include "aggregator/core/workers.h"
 #include "protocol/bitmap.h"
 #include "protocol/messages.h"
+#include "protocol/transitions.h"
 
 namespace basin::aggregator {
 
@@ -28,11 +29,13 @@ enum class Presence : uint8_t {
   kThere = 0,      // Contributes unless it has withdrawn, and stages.
   kUndecided = 1,  // Joined while the call was open, and has not begun it: the call waits for it.
   kAway = 2,       // Waits for something else: neither contributes nor stages, hears the verdict.
+  kGone = 3,       // Lost: its contribution may count, but it gets nothing and stages nothing.
 };
 
 enum class PresenceInput : uint8_t {
   kTakePart = 0,  // It begins the call, or sends something of it.
   kLeaveOut = 1,  // The call goes on without it.
+  kLose = 2,      // Its worker is lost, or no longer a member before the round begins.
 };
 
 struct PresenceTransition {
@@ -52,6 +55,9 @@ inline constexpr PresenceTransition kPresenceTransitions[] = {
      "it begins the call after all, while nothing is fixed"},
     {Presence::kThere, PresenceInput::kLeaveOut, Presence::kAway,
      "a deadlock is ended, and its trainer has never named the lane"},
+    {Presence::kThere, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
+    {Presence::kUndecided, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
+    {Presence::kAway, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
 };
 static_assert(IsUnambiguous(kPresenceTransitions));
 
@@ -91,32 +97,88 @@ inline constexpr StagingTransition kStagingTransitions[] = {
 };
 static_assert(IsUnambiguous(kStagingTransitions));
 
-// What every frame looks at comes first, so that it lies together in memory.
+// How much more the member may send. See FlowControl.
+struct Room {
+  uint64_t told = 0;      // The window that it was sent last.
+  bool blocked = false;   // It can add nothing: effective, or no room for what it would send next.
+  absl::Time free_since;  // When it last began to have room.
+
+  auto Fields() const { return std::tie(told, blocked, free_since); }
+};
+
+// Which results the member has, and whether it keeps up with what is held for it.
+class Reception {
+ public:
+  bool Has(uint32_t flat) const { return acked_.Test(flat); }
+  bool HasAll() const { return acked_.all(); }
+  size_t count() const { return acked_.count(); }
+  // Result chunks that are held for it.
+  uint32_t owed() const { return owed_; }
+  // When it last took a result that it did not have, or staged.
+  absl::Time progress() const { return progress_; }
+  // A moment since which it has not taken everything that was held for it then; once the value is
+  // prepared, when that was.
+  absl::Time behind_since() const { return behind_since_; }
+
+  void Grow(uint32_t chunks) { acked_.Resize(chunks); }
+  void NoteProgress(absl::Time now) { progress_ = now; }
+  // Its time starts now.
+  void StartClock(absl::Time now) { progress_ = behind_since_ = now; }
+  void Owe(uint32_t chunks, absl::Time now);
+  // It has this chunk, or will never need it. `collects`: more results may follow. Returns whether
+  // that is news.
+  bool Take(uint32_t flat, absl::Time now, bool collects);
+  // A chunk that it had requested has come. `most`: as many requests count as progress.
+  void Fetched(uint32_t most, absl::Time now);
+  void ForgetFetched() { fetched_ = 0; }
+  void OweNothing() { owed_ = behind_ = 0; }
+  // The chunks are reduced again.
+  void ForgetAll() {
+    acked_.ClearAll();
+    OweNothing();
+  }
+  // It requests what it needs.
+  void HoldNothing() {
+    for (uint32_t flat = 0; flat < acked_.size(); ++flat) acked_.Set(flat);
+  }
+
+  auto Fields() const {
+    return std::tie(acked_, owed_, behind_, fetched_, progress_, behind_since_);
+  }
+
+ private:
+  uint32_t owed_ = 0;
+  uint32_t behind_ = 0;  // How many of the owed were held for it at `behind_since_` already.
+  absl::Time progress_;
+  absl::Time behind_since_;
+  Bitmap acked_;
+  uint32_t fetched_ = 0;  // Chunks that it requested (Need) and took, at this ballot.
+};
+
+// What every frame looks at comes first, so that it lies together in memory. Its states, and
+// whether it is blocked, are changed by the Roster alone once it is in one.
 struct RoundMember {
   Slot slot = 0;
   StateMachine<kPresenceTransitions> presence;
-  bool gone = false;     // Lost: stages nothing, gets nothing.
-  bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
-  bool waits = false;    // Blocked and alive: all it can do is wait for the others.
-  uint32_t owed = 0;     // Result chunks that are held for it.
-  uint32_t behind = 0;   // How many of them were held for it at `behind_since` already.
-  uint64_t told_window = 0;
+  Room room;
   Contribution contribution;
-  absl::Time progress;      // When it last took a result that it did not have, or staged.
-  absl::Time behind_since;  // See AwaitedSince.
-  absl::Time free_since;    // When it last began to have room for what it sends next.
-  Bitmap acked;             // Result chunks it has.
-  Bitmap asked;             // Pull mode: chunks it was told to push.
+  Reception reception;
+  Bitmap asked;  // Pull mode: chunks that it was told to push.
   Incarnation incarnation;
 
   WorkerId id;
   std::optional<Error> refusal;  // Why its contribution is not counted, if for its own doing.
-  bool refetched = false;        // Its digest did not match once.
   StateMachine<kStagingTransitions> staging;  // At the current ballot.
-  bool holds = false;    // Has staged this value, at whatever ballot: can supply it.
-  uint32_t fetched = 0;  // Chunks that it asked for (Need) and took, at this ballot.
+  bool holds = false;  // Has staged this value, at whatever ballot: can supply it.
   bool named_late = false;
 
+  bool alive() const { return presence.state() != Presence::kGone; }
+  // Whether it takes part in the round.
+  bool there() const { return presence.state() == Presence::kThere; }
+  // Whether it gets the results.
+  bool receives() const { return presence.state() <= Presence::kUndecided; }
+  // Whether all it can do is wait for the others.
+  bool waits() const { return room.blocked && receives(); }
   bool staged() const { return staging.state() == StagingState::kStaged; }
   // Whether it was sent Prepared at the current ballot, and may stage.
   bool sent_prepared() const { return staging.state() != StagingState::kNotAsked; }
@@ -124,14 +186,18 @@ struct RoundMember {
   // The layout has grown, or the member is new.
   void Grow(const Layout& layout) {
     contribution.Grow(layout);
-    acked.Resize(layout.chunks());
+    reception.Grow(layout.chunks());
     asked.Resize(layout.chunks());
+  }
+  // Nobody has waited for it yet.
+  void StartClock(absl::Time now) {
+    reception.StartClock(now);
+    room.free_since = now;
   }
 
   auto Fields() const {
-    return std::tie(slot, id, incarnation, presence, gone, contribution, refusal, refetched,
-                    told_window, blocked, waits, asked, acked, owed, behind, staging, holds,
-                    progress, behind_since, free_since, fetched, named_late);
+    return std::tie(slot, id, incarnation, presence, contribution, refusal, room, asked, reception,
+                    staging, holds, named_late);
   }
 };
 

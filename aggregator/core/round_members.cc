@@ -14,37 +14,34 @@ namespace basin::aggregator {
 // so as well as the begin, which it may precede.
 void Round::OnPart(const RoundScope& scope, RoundMember& member) {
   const bool prepared = phase() == RoundPhase::kPrepared;
-  if (member.presence.state() == Presence::kThere) return;
+  if (member.there()) return;
   if (member.presence.state() == Presence::kUndecided) {
-    member.presence.Apply(PresenceInput::kTakePart);
+    roster_.Apply(member, PresenceInput::kTakePart);
     // When prepared: should the round be run again.
-    if (!member.contribution.counts()) ApplyTo(member, ContributionInput::kTakePart);
-    CountMembers();
+    if (!member.contribution.counts()) roster_.Apply(member, ContributionInput::kTakePart);
     if (prepared) TellPrepared(scope, member);
     return;
   }
   if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
-  member.presence.Apply(PresenceInput::kTakePart);
-  ApplyTo(member, ContributionInput::kTakePart);
+  roster_.Apply(member, PresenceInput::kTakePart);
+  roster_.Apply(member, ContributionInput::kTakePart);
   RemoveEarlierLives(scope, member);
-  CountMembers();
   UpdateBlocked(scope, member);
-  compared_ = false;
+  agreement_.Reopen();
   Restart(scope, absl::StrCat("worker ", member.id, " joined and has begun the call"));
 }
 
 void Round::LeaveOut(const RoundScope& scope, Slot slot) {
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   if (member.presence.state() != Presence::kUndecided) return;
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id,
           "It joined while the call was open, but waits for another call or value.");
   // Before it is away: no result is held for it any more.
-  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
-  member.owed = member.behind = 0;
-  member.presence.Apply(PresenceInput::kLeaveOut);
+  AcknowledgeAll(scope, member);
+  member.reception.OweNothing();
+  roster_.Apply(member, PresenceInput::kLeaveOut);
   const bool prepared = phase() == RoundPhase::kPrepared;
   const bool restart = !prepared && RemoveContribution(scope, member, ContributionInput::kWithdraw);
-  CountMembers();
   UpdateBlocked(scope, member);
   if (!prepared) {
     AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " does not make this call"));
@@ -64,7 +61,7 @@ bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
 bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
                                ContributionInput input) {
   if (!member.contribution.counts()) return false;
-  replan_ = true;
+  PlanAgain();
   bool reduced = false;
   RangeBuilder parked(scope.layout);
   for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
@@ -89,7 +86,7 @@ bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
     scope.actions.push_back(
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(ranges)});
   }
-  ApplyTo(member, input);
+  roster_.Apply(member, input);
   UpdateBlocked(scope, member);
   return reduced;
 }
@@ -99,25 +96,21 @@ void Round::AfterRemoval(const RoundScope& scope, bool restart, const std::strin
     Restart(scope, reason);
     return;
   }
-  if (compared_) StartAttemptNow(scope);
+  if (agreement_.made()) StartAttemptNow(scope);
   Rescan(scope);
   Advance(scope);
 }
 
 void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) {
-  RoundMember& member = At(slot);
-  // Before `gone` is set: nothing is owed to it any more.
-  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
-  member.gone = true;
-  CountMembers();
+  RoundMember& member = roster_.At(slot);
+  // Before it is gone: nothing is held for it any more.
+  AcknowledgeAll(scope, member);
+  roster_.Apply(member, PresenceInput::kLose);
   UpdateBlocked(scope, member);
   // Nothing is waited for from it any more, so it is of no account how far it came.
-  member.fetched = 0;
-  member.progress = member.behind_since = member.free_since = absl::Time();
-  for (auto it = wanted_.begin(); it != wanted_.end();) {
-    it->second.by.erase(slot);
-    it = it->second.by.empty() ? wanted_.erase(it) : std::next(it);
-  }
+  member.reception.ForgetFetched();
+  member.StartClock(absl::Time());
+  supplies_.Forget(slot);
   if (phase() == RoundPhase::kPrepared) {
     AskSupply(scope);
     return;
@@ -141,7 +134,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
 
 // A worker counts once in a round, also when it was lost and has come back.
 void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& member) {
-  for (RoundMember& before : members_) {
+  for (RoundMember& before : roster_) {
     if (before.id != member.id || before.incarnation == member.incarnation) continue;
     if (!before.contribution.counts()) continue;
     AddNote(scope, NoteKind::kContributionDropped, before.id,
@@ -152,42 +145,35 @@ void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& membe
 
 void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   for (RoundMember& joiner : joiners) {
-    joiner.progress = joiner.behind_since = joiner.free_since = scope.now;
+    joiner.StartClock(scope.now);
     joiner.Grow(scope.layout);
     if (phase() == RoundPhase::kPrepared) {
-      // Nothing is held for it: it asks for what it needs.
-      for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) joiner.acked.Set(flat);
+      joiner.reception.HoldNothing();
     } else {
       if (joiner.contribution.counts()) RemoveEarlierLives(scope, joiner);
     }
-    members_.push_back(std::move(joiner));
   }
-  std::sort(members_.begin(), members_.end(),
-            [](const RoundMember& a, const RoundMember& b) { return a.id < b.id; });
-  IndexMembers();
-  CountMembers();
+  roster_.Add(std::move(joiners));
   if (phase() == RoundPhase::kPrepared) {
     // The value is fixed; the joiners get its bytes from those who have them.
     ++ballot_.attempt;
     SendPrepared(scope, RoundInput::kPrepareAgain);
     return;
   }
-  compared_ = false;
+  agreement_.Reopen();
   if (phase() == RoundPhase::kCollect) Restart(scope, "workers joined while the job was paused");
 }
 
 void Round::Reform(const RoundScope& scope, std::vector<RoundMember> members) {
-  for (RoundMember& member : members_) {
+  for (RoundMember& member : roster_) {
     const bool stays = std::any_of(members.begin(), members.end(), [&](const RoundMember& other) {
       return other.incarnation == member.incarnation;
     });
-    if (stays || member.gone) continue;
+    if (stays || !member.alive()) continue;
     RemoveContribution(scope, member, ContributionInput::kDrop);
-    member.gone = true;
+    roster_.Apply(member, PresenceInput::kLose);
     UpdateBlocked(scope, member);
   }
-  IndexMembers();
-  CountMembers();
   std::vector<RoundMember> joiners;
   for (RoundMember& member : members) {
     if (!Has(member.slot)) joiners.push_back(std::move(member));

@@ -16,24 +16,24 @@
 namespace basin::aggregator {
 
 bool Round::Stuck() const {
-  return compared_ && unblocked_ == 0 && effective_ < contributors_ && attempt_.idle();
+  return agreement_.made() && roster_.free() == 0 && roster_.effective() < roster_.contributors() &&
+         attempt_.idle();
 }
 
 void Round::EnterPull(const RoundScope& scope) {
-  pull_ = true;
   AddNote(scope, NoteKind::kPullMode, "",
           "No window has room and no chunk is complete, so chunks are pulled in layout order.");
   PlanPull(scope);
 }
 
 void Round::PlanPull(const RoundScope& scope) {
-  replan_ = false;
+  pull_ = PullMode::kPlanned;
   // The front: chunks in layout order that somebody still has to push, one window of them.
   std::vector<uint32_t> front;
   uint64_t bytes = 0;
   for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
     if (attempt_.IsReduced(flat)) continue;
-    if (attempt_.Skips(scope.layout.TensorOf(flat)) == contributors_) continue;
+    if (attempt_.Skips(scope.layout.TensorOf(flat)) == roster_.contributors()) continue;
     bytes += scope.layout.SizeOf(flat);
     if (bytes > scope.memory.window) break;
     front.push_back(flat);
@@ -41,8 +41,8 @@ void Round::PlanPull(const RoundScope& scope) {
   Bitmap in_front(attempt_.chunks());
   for (const uint32_t flat : front) in_front.Set(flat);
 
-  for (RoundMember& member : members_) {
-    if (member.gone || !member.contribution.incomplete()) continue;
+  for (RoundMember& member : roster_) {
+    if (!member.alive() || !member.contribution.incomplete()) continue;
     RangeBuilder discarded(scope.layout);
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
       if (!member.contribution.Has(flat) || in_front.Test(flat)) continue;
@@ -58,10 +58,11 @@ void Round::PlanPull(const RoundScope& scope) {
         continue;
       if (member.asked.Set(flat)) wanted.Add(flat);
     }
-    Pull pull{scope.lane, number_, wanted.Take(), discarded.Take(), WindowOf(scope, member)};
+    Pull pull{scope.lane, number_, wanted.Take(), discarded.Take(),
+              FlowControl::Window(scope.memory, member)};
     UpdateBlocked(scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
-    member.told_window = pull.window;
+    member.room.told = pull.window;
     if (!pull.discarded.empty()) {
       scope.actions.push_back(
           DiscardChunks{scope.job, scope.lane, number_, member.incarnation, pull.discarded});

@@ -29,10 +29,10 @@ void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
 void Round::Publish(const RoundScope& scope, const ChunkRanges& ranges) {
   aggregator::Publish publish{
       scope.job, scope.lane, number_, ballot_, ranges, scope.layout.RangeBytes(ranges), {}};
-  publish.sessions.reserve(receivers_);
+  publish.sessions.reserve(roster_.receivers());
   std::vector<const Worker*> others;
-  for (const RoundMember& member : members_) {
-    if (!Receives(member)) continue;
+  for (const RoundMember& member : roster_) {
+    if (!member.receives()) continue;
     const Worker& worker = scope.workers[member.slot];
     if (!worker.connected()) continue;
     if (ranges.size() <= worker.frame_tensors &&
@@ -68,65 +68,60 @@ void Round::PublishTo(const Worker& worker, const RoundScope& scope,
 // Sends a member the result chunks that are held for it and that it may not have been sent.
 void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   const Worker& worker = scope.workers[member.slot];
-  if (!worker.connected() || !Receives(member)) return;
+  if (!worker.connected() || !member.receives()) return;
   RangeBuilder missing(scope.layout);
   const uint32_t seen = worker.LayoutSeen(scope.lane);
   for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
-    if (!attempt_.IsReduced(flat) || member.acked.Test(flat)) continue;
+    if (!attempt_.IsReduced(flat) || member.reception.Has(flat)) continue;
     if (scope.layout.TensorOf(flat) < seen) missing.Add(flat);
   }
   PublishTo(worker, scope, missing.Take());
 }
 
 void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
-  RoundMember& member = At(slot);
-  if (!Receives(member)) return;
+  RoundMember& member = roster_.At(slot);
+  if (!member.receives()) return;
   const Worker& worker = scope.workers[slot];
   RangeBuilder missing(scope.layout);
   for (uint32_t flat = scope.layout.FirstChunk(before);
        flat < scope.layout.FirstChunk(worker.LayoutSeen(scope.lane)); ++flat) {
-    if (attempt_.IsReduced(flat) && !member.acked.Test(flat)) missing.Add(flat);
+    if (attempt_.IsReduced(flat) && !member.reception.Has(flat)) missing.Add(flat);
   }
   PublishTo(worker, scope, missing.Take());
   if (phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
-  member.progress = scope.now;
+  member.reception.NoteProgress(scope.now);
   TellPrepared(scope, member);
 }
 
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
   // An acknowledgement of a chunk that has not been reduced would count once it is.
-  if (!attempt_.IsReduced(flat) || !Receives(member)) return;
-  if (!member.acked.Set(flat)) return;
-  member.progress = scope.now;
-  if (member.owed > 0) --member.owed;
-  if (member.behind > 0 && --member.behind == 0 && phase() == RoundPhase::kCollect) {
-    member.behind = member.owed;
-    member.behind_since = scope.now;
-  }
-  if (unacked_[flat] == 0) return;
-  if (--unacked_[flat] > 0) return;
+  if (!attempt_.IsReduced(flat) || !member.receives()) return;
+  const bool collects = phase() == RoundPhase::kCollect;
+  if (!member.reception.Take(flat, scope.now, collects)) return;
+  if (!held_.Take(flat)) return;
+  held_.Release(scope.layout.SizeOf(flat));
   const TensorIndex tensor = scope.layout.TensorOf(flat);
   const ChunkRange range{tensor, flat - scope.layout.FirstChunk(tensor), 1};
-  results_out_ -= scope.layout.SizeOf(flat);
   scope.actions.push_back(ReleaseResult{scope.job, scope.lane, number_, value_ballot_, range});
+}
+
+// The member has all results, or will never need them.
+void Round::AcknowledgeAll(const RoundScope& scope, RoundMember& member) {
+  for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) Acknowledge(scope, member, flat);
 }
 
 void Round::OnResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack) {
   if (!(ack.ballot == value_ballot_)) return;  // An older attempt.
-  RoundMember& member = At(slot);
+  RoundMember& member = roster_.At(slot);
   for (const ChunkRange& range : ack.ranges) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
     for (uint32_t i = 0; i < range.count; ++i) {
       Acknowledge(scope, member, base + i);
-      const auto wanted = wanted_.find(base + i);
-      if (wanted == wanted_.end()) continue;
       // A client fetches a chunk once, and once more when the digest was wrong.
-      if (wanted->second.by.erase(slot) > 0 && member.fetched < 2 * attempt_.chunks()) {
-        ++member.fetched;
-        member.progress = scope.now;
+      if (supplies_.Got(base + i, slot)) {
+        member.reception.Fetched(2 * attempt_.chunks(), scope.now);
       }
-      if (wanted->second.by.empty()) wanted_.erase(wanted);
     }
   }
   Advance(scope);
@@ -135,7 +130,7 @@ void Round::OnResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack
 RoundFacts Round::Facts(const RoundScope& scope) const {
   RoundFacts facts = attempt_.Facts(scope.layout);
   facts.totals = Counts{0, 0, 0};
-  for (const RoundMember& member : members_) {
+  for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
     Add(facts.totals.samples, member.contribution.begin().counts.samples);
     Add(facts.totals.tokens, member.contribution.begin().counts.tokens);
@@ -147,37 +142,38 @@ RoundFacts Round::Facts(const RoundScope& scope) const {
 void Round::TryPrepare(const RoundScope& scope) {
   if (phase() != RoundPhase::kCollect || !AnyoneAlive()) return;
   // Those who join in a pause would make a call that the others of the job have behind them.
-  if (there_ == 0) {
+  if (roster_.there() == 0) {
     PrepareAborted(scope, "no worker that takes part in the call is left");
     return;
   }
   if (scope.paused) return;
-  if (contributors_ == 0) {
+  if (roster_.contributors() == 0) {
     PrepareAborted(scope, "no contributor is left");
     return;
   }
-  if (!compared_ || effective_ < contributors_ || !attempt_.idle()) return;
+  if (!agreement_.made() || roster_.effective() < roster_.contributors() || !attempt_.idle())
+    return;
   PrepareCommitted(scope);
 }
 
 void Round::PrepareCommitted(const RoundScope& scope) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kCommitted;
-  value_.spec = Resolve(spec_, contributors_);
+  value_.spec = Resolve(agreement_.spec(), roster_.contributors());
   value_.dropped = dropped_;
   value_.layout_version = scope.layout.version();
   value_.generation = scope.membership.generation;
   value_.world_size = static_cast<uint32_t>(scope.membership.members.size());
   value_.contract_version = kContractVersion;
-  for (const RoundMember& member : members_) {
+  for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
-    value_.contributors.push_back({member.id, member.incarnation,
-                                   WeightOf(spec_, member.contribution.begin().counts),
+    value_.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member),
                                    member.contribution.commit().squared_norm});
   }
-  value_.divisor = RoundDivisor();
+  value_.divisor = agreement_.Divisor(roster_);
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    const uint64_t divisor = DivisorOf(tensor, value_.divisor);
+    const uint64_t divisor =
+        agreement_.DivisorOf(roster_, tensor, attempt_.Skips(tensor), value_.divisor);
     if (divisor != value_.divisor) value_.tensor_divisors.push_back({tensor, divisor});
     if (divisor == 0) continue;
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
@@ -210,21 +206,20 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   value_.reason = reason;
   value_.layout_version = scope.layout.version();
   attempt_.Stop();
-  results_out_ = 0;
-  std::fill(unacked_.begin(), unacked_.end(), 0);
-  for (RoundMember& member : members_) member.contribution.ForgetParked();
+  held_.Clear();
+  for (RoundMember& member : roster_) member.contribution.ForgetParked();
   AddNote(scope, NoteKind::kRoundPrepared, "",
           absl::StrCat("Round ", number_, " will be aborted: ", reason, "."));
   SendPrepared(scope, RoundInput::kAbort);
 }
 
 void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
-  for (RoundMember& member : members_) {
+  for (RoundMember& member : roster_) {
     // It waits elsewhere, and may never name this lane.
     const bool knows =
         member.contribution.begun() || scope.workers[member.slot].HasRegistered(scope.lane);
     if (knows || member.presence.state() == Presence::kAway) continue;
-    member.presence.Apply(PresenceInput::kLeaveOut);
+    roster_.Apply(member, PresenceInput::kLeaveOut);
   }
   PrepareAborted(scope, reason);
 }
@@ -233,7 +228,7 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
 // holds it as it was before this round, because nobody has the verdict. Once everyone has
 // staged, the others would go on, and the joiner would load a state that has this round already.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
-  if (member.presence.state() != Presence::kThere || !scope.stands) return false;
+  if (!member.there() || !scope.stands) return false;
   const Worker& worker = scope.workers[member.slot];
   // Its client makes nothing of a lane that its trainer has not named.
   if (!worker.HasRegistered(scope.lane)) return false;
@@ -244,25 +239,24 @@ bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
 // At the current ballot, to everyone who may stage. The value's bytes are those of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope, RoundInput input) {
   if (!Apply(scope, input)) return;
-  full_since_ = absl::InfiniteFuture();
+  held_.NoteRoom();
   SendAll all;
   const bool aborted = value_.outcome == Outcome::kAborted;
-  for (RoundMember& member : members_) {
+  for (RoundMember& member : roster_) {
     // There is nothing that it could still take part in.
     if (aborted && member.presence.state() == Presence::kUndecided) {
-      member.presence.Apply(PresenceInput::kLeaveOut);
+      roster_.Apply(member, PresenceInput::kLeaveOut);
     }
-    member.staging.Apply(StagingInput::kPrepare);
-    member.progress = member.behind_since = member.free_since = scope.now;
-    member.fetched = 0;
+    roster_.Apply(member, StagingInput::kPrepare);
+    member.StartClock(scope.now);
+    member.reception.ForgetFetched();
     member.named_late = false;
     if (!MayStage(scope, member)) continue;
-    member.staging.Apply(StagingInput::kAsk);
+    roster_.Apply(member, StagingInput::kAsk);
     const Worker& worker = scope.workers[member.slot];
-    if (member.gone || !worker.connected()) continue;
+    if (!member.alive() || !worker.connected()) continue;
     all.sessions.push_back(*worker.session);
   }
-  CountMembers();
   if (all.sessions.empty()) return;
   all.message = Prepared{scope.lane, number_, ballot_, value_ballot_, value_};
   scope.actions.push_back(std::move(all));
@@ -270,44 +264,42 @@ void Round::SendPrepared(const RoundScope& scope, RoundInput input) {
 
 void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
   if (!MayStage(scope, member)) return;
-  ApplyTo(member, StagingInput::kAsk);
+  roster_.Apply(member, StagingInput::kAsk);
   SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
 }
 
 void Round::OnRegistered(const RoundScope& scope, Slot slot) {
   if (phase() != RoundPhase::kPrepared) return;
-  RoundMember& member = At(slot);
-  member.progress = member.behind_since = scope.now;
+  RoundMember& member = roster_.At(slot);
+  member.reception.StartClock(scope.now);
   member.named_late = false;
   TellPrepared(scope, member);
 }
 
-void Round::OnState(const RoundScope& scope, Slot slot) { MayStageNow(scope, At(slot)); }
+void Round::OnState(const RoundScope& scope, Slot slot) { MayStageNow(scope, roster_.At(slot)); }
 
 void Round::OnStanding(const RoundScope& scope) {
-  for (RoundMember& member : members_) {
-    if (!member.gone) MayStageNow(scope, member);
+  for (RoundMember& member : roster_) {
+    if (member.alive()) MayStageNow(scope, member);
   }
 }
 
 // What kept the member from staging may have ended.
 void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
   if (phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
-  member.progress = member.behind_since = scope.now;
+  member.reception.StartClock(scope.now);
   member.named_late = false;
   TellPrepared(scope, member);
 }
 
 void Round::OnStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
   if (phase() != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
-  RoundMember& member = At(slot);
-  ApplyTo(member, StagingInput::kStage);
+  RoundMember& member = roster_.At(slot);
+  roster_.Apply(member, StagingInput::kStage);
   member.holds = true;
-  member.fetched = 0;
-  member.progress = member.behind_since = member.free_since = scope.now;
-  if (!member.acked.all()) {
-    for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
-  }
+  member.reception.ForgetFetched();
+  member.StartClock(scope.now);
+  if (!member.reception.HasAll()) AcknowledgeAll(scope, member);
   AskSupply(scope);
 }
 
@@ -322,12 +314,10 @@ void Round::OnNeed(const RoundScope& scope, Slot slot, const Need& need) {
     for (uint32_t i = 0; i < range.count; ++i) flats.insert(base + i);
   }
   for (const uint32_t flat : flats) {
-    if (attempt_.IsReduced(flat) && unacked_[flat] > 0) {
+    if (attempt_.IsReduced(flat) && held_.Holds(flat)) {
       held.Add(flat);
     } else {
-      Wanted& wanted = wanted_[flat];
-      wanted.by.insert(slot);
-      if (wanted.relayed) wanted.asked = wanted.relayed = false;
+      supplies_.Want(flat, slot);
     }
   }
   PublishTo(worker, scope, held.Take());
@@ -340,41 +330,30 @@ void Round::OnNeed(const RoundScope& scope, Slot slot, const Need& need) {
 bool Round::ValueIsLost() const {
   if (value_.outcome != Outcome::kCommitted) return false;
   if (adopted_.has_value()) {
-    return std::none_of(members_.begin(), members_.end(),
-                        [](const RoundMember& member) { return !member.gone && member.holds; });
+    return std::none_of(roster_.begin(), roster_.end(),
+                        [](const RoundMember& member) { return member.alive() && member.holds; });
   }
-  return std::any_of(wanted_.begin(), wanted_.end(), [this](const auto& entry) {
-    const std::set<Slot>& by = entry.second.by;
-    return std::all_of(members_.begin(), members_.end(), [&by](const RoundMember& member) {
-      return member.gone || member.presence.state() != Presence::kThere ||
-             by.count(member.slot) > 0;
-    });
-  });
+  return supplies_.SomethingIsLost(roster_);
 }
 
 bool Round::Orphaned() const {
-  return adopted_.has_value() && phase() == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
+  return adopted_.has_value() && phase() == RoundPhase::kPrepared && roster_.there() > 0 &&
+         ValueIsLost();
 }
 
 // Asks the first member that holds the value for what others want of it; all of it again when that
 // is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
-  if (phase() != RoundPhase::kPrepared || wanted_.empty()) return;
+  if (phase() != RoundPhase::kPrepared || supplies_.empty()) return;
   if (!adopted_.has_value() && ValueIsLost()) {
     // Not everybody has staged it, so its verdict was not told.
     RunAgain(scope, "no worker with the prepared value is left");
     return;
   }
-  for (const RoundMember& member : members_) {
-    if (member.gone || !member.holds || !scope.workers[member.slot].connected()) continue;
-    const bool another = supplier_ != member.slot;
-    supplier_ = member.slot;
+  for (const RoundMember& member : roster_) {
+    if (!member.alive() || !member.holds || !scope.workers[member.slot].connected()) continue;
     RangeBuilder ranges(scope.layout);
-    for (auto& [flat, wanted] : wanted_) {
-      if (wanted.asked && !another) continue;
-      wanted.asked = true;
-      ranges.Add(flat);
-    }
+    for (const uint32_t flat : supplies_.Ask(member.slot)) ranges.Add(flat);
     Supply supply{scope.lane, number_, value_ballot_, ranges.Take()};
     if (!supply.ranges.empty()) SendTo(scope, member, std::move(supply));
     return;
@@ -383,15 +362,12 @@ void Round::AskSupply(const RoundScope& scope) {
 
 void Round::OnSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   if (phase() != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
-  if (!At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
+  if (!roster_.At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
   std::set<Slot> wanting;
   for (const ChunkRange& range : frame.ranges) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
     for (uint32_t i = 0; i < range.count; ++i) {
-      const auto wanted = wanted_.find(base + i);
-      if (wanted == wanted_.end()) continue;
-      wanted->second.relayed = true;
-      wanting.insert(wanted->second.by.begin(), wanted->second.by.end());
+      supplies_.Relay(base + i, wanting);
     }
   }
   const auto relay = [&](const ChunkRanges& ranges, uint64_t bytes, bool lists) {
@@ -416,10 +392,10 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
   adopted_ = staged.ballot;
   value_ballot_ = staged.value_ballot;
   value_ = staged.value;
-  for (RoundMember& member : members_) {
+  for (RoundMember& member : roster_) {
     member.holds = holders.count(member.slot) > 0;
     // On its next session; see Resume.
-    if (MayStage(scope, member)) member.staging.Apply(StagingInput::kAsk);
+    if (MayStage(scope, member)) roster_.Apply(member, StagingInput::kAsk);
   }
   AddNote(scope, NoteKind::kRoundPrepared, "",
           absl::StrCat("Round ", number_, " was staged at ballot ", ToString(staged.ballot),
@@ -430,14 +406,13 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
 // take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   if (!Apply(scope, RoundInput::kRunAgain)) return;
-  wanted_.clear();
-  supplier_.reset();
+  supplies_.Clear();
   value_ = RoundValue{};
-  compared_ = false;
-  for (RoundMember& member : members_) {
-    member.staging.Apply(StagingInput::kPrepare);
+  agreement_.Reopen();
+  for (RoundMember& member : roster_) {
+    roster_.Apply(member, StagingInput::kPrepare);
     member.holds = false;
-    if (member.gone) {
+    if (!member.alive()) {
       // Restart drops an effective one whose bytes are gone. One without bytes stays, and skips the
       // tensors that were registered since the value was prepared.
       if (member.contribution.effective()) {
@@ -450,14 +425,14 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
     // A worker that was undecided joined when the value was fixed.
     const bool joins =
         member.presence.state() == Presence::kUndecided && !member.contribution.counts();
-    if (member.contribution.effective() || joins) ApplyTo(member, ContributionInput::kRunAgain);
+    if (member.contribution.effective() || joins)
+      roster_.Apply(member, ContributionInput::kRunAgain);
   }
-  for (const RoundMember& member : members_) {
-    if (!member.gone && member.contribution.counts()) {
+  for (const RoundMember& member : roster_) {
+    if (member.alive() && member.contribution.counts()) {
       RemoveEarlierLives(scope, member);
     }
   }
-  CountMembers();
   reconnect_ = true;
   Restart(scope, reason);
 }

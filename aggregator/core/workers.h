@@ -21,8 +21,8 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
-#include "aggregator/core/transitions.h"
 #include "protocol/ids.h"
+#include "protocol/transitions.h"
 
 namespace basin::aggregator {
 

@@ -4,15 +4,15 @@
 
 #include <vector>
 
+#include "protocol/transitions.h"
+
 namespace basin::client {
 
 bool Round::Apply(RoundInput input) {
-  for (const RoundTransition& row : kRoundTransitions) {
-    if (row.from != state_ || row.input != input) continue;
-    state_ = row.to;
-    return true;
-  }
-  return false;
+  const RoundTransition* row = FindRow(kRoundTransitions, state_, input);
+  if (row == nullptr) return false;
+  state_ = row->to;
+  return true;
 }
 
 void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor,

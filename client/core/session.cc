@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "protocol/transitions.h"
+
 namespace basin::client {
 namespace {
 
@@ -13,13 +15,6 @@ constexpr absl::Duration kShortestHeartbeat = absl::Milliseconds(10);
 constexpr absl::Duration kLongestHeartbeat = absl::Seconds(30);
 // A frame with its header stays within 4 MiB.
 constexpr uint64_t kMostFrameChunks = 15;
-
-const SessionTransition* Find(SessionPhase from, SessionInput input) {
-  for (const SessionTransition& row : kSessionTransitions) {
-    if (row.from == from && row.input == input) return &row;
-  }
-  return nullptr;
-}
 
 absl::Duration LongestBackoff(const Config& config, uint32_t failures) {
   if (failures == 0) return absl::ZeroDuration();
@@ -44,7 +39,7 @@ absl::Duration Session::Backoff(const Config& config, uint32_t failures) {
 
 bool Session::Apply(const Config& config, SessionInput input, Error trouble,
                     std::vector<Action>& actions) {
-  const SessionTransition* row = Find(phase_, input);
+  const SessionTransition* row = FindRow(kSessionTransitions, phase_, input);
   if (row == nullptr) return false;
   phase_ = row->to;
   switch (input) {

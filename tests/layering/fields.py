@@ -31,13 +31,13 @@ LEFT_OUT = {
     "aggregator/core/layout.h: bytes_": "derived from the tensors",
     "aggregator/core/layout.h: spec_bytes_": "derived from the tensors",
     "aggregator/core/layout.h: memory_bytes_": "derived from the tensors",
-    "aggregator/core/transitions.h: taken_": "for observers",
     "aggregator/core/workers.h: still_counting_": "derived from the workers",
     "aggregator/core/workers.h: taken_": "for observers",
-    "aggregator/core/round.h: index_": "derived from the members",
+    "aggregator/core/roster.h: index_": "derived from the members",
+    "aggregator/core/roster.h: tally_": "derived from the members",
     "aggregator/core/job.h: rounds_": "for observers",
     "aggregator/core/lane.h: past": "for observers",
-    "aggregator/core/round.h: credit_stalls_": "for observers",
+    "aggregator/core/flow_control.h: stalls_": "for observers",
     "aggregator/core/round.h: opened_": "for observers",
     "aggregator/core/round.h: straggler_": "for observers",
     "aggregator/core/workers.h: by_id_": "derived from the workers",
@@ -48,6 +48,7 @@ LEFT_OUT = {
     "client/core/layout.h: by_name_": "derived from the tensors",
     "protocol/bitmap.h: count_": "derived from the bits",
     "protocol/member_list.h: ids_": "ids() gives what it points to",
+    "protocol/transitions.h: taken_": "for observers",
 }
 
 _HEAD = re.compile(r"\b(?:class|struct)\s+(\w+)(?:\s+final)?\s*(?::[^{;]*)?\{")

@@ -15,7 +15,7 @@
 
 #include "aggregator/core/action.h"
 #include "aggregator/core/job.h"
-#include "aggregator/core/transitions.h"
+#include "protocol/transitions.h"
 #include "tests/simulation/scenario.h"
 
 namespace basin::simulation {

@@ -13,9 +13,9 @@
 #include "aggregator/core/job.h"
 #include "aggregator/core/pause.h"
 #include "aggregator/core/round.h"
-#include "aggregator/core/transitions.h"
 #include "aggregator/core/workers.h"
 #include "gtest/gtest.h"
+#include "protocol/transitions.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -47,7 +47,7 @@ TEST(TablesTest, EveryStateIsReachedAndEveryInputUsed) {
   CheckTable(kPauseTransitions, PauseState::kNone, 4, 3);
   CheckTable(kRoundTransitions, RoundPhase::kIdle, 3, 7);
   CheckTable(kContributionTransitions, ContributionState::kAwaited, 6, 8);
-  CheckTable(kPresenceTransitions, Presence::kUndecided, 3, 2);
+  CheckTable(kPresenceTransitions, Presence::kUndecided, 4, 3);
   CheckTable(kStagingTransitions, StagingState::kNotAsked, 3, 3);
 }
 
@@ -76,7 +76,7 @@ TEST(TablesTest, AnInputGoesByTheTable) {
   CheckExecution(kPauseTransitions, 4, 3);
   CheckExecution(kRoundTransitions, 3, 7);
   CheckExecution(kContributionTransitions, 6, 8);
-  CheckExecution(kPresenceTransitions, 3, 2);
+  CheckExecution(kPresenceTransitions, 4, 3);
   CheckExecution(kStagingTransitions, 3, 3);
 }
 

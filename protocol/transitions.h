@@ -6,15 +6,15 @@
 //
 // Thread contract: pure functions, and plain values.
 
-#ifndef BASIN_AGGREGATOR_CORE_TRANSITIONS_H_
-#define BASIN_AGGREGATOR_CORE_TRANSITIONS_H_
+#ifndef BASIN_PROTOCOL_TRANSITIONS_H_
+#define BASIN_PROTOCOL_TRANSITIONS_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
 
-namespace basin::aggregator {
+namespace basin {
 
 // The rows that a machine has taken, and whether it has refused an input. For observers: nothing is
 // decided by it.
@@ -92,6 +92,6 @@ class StateMachine {
   RowsTaken taken_;
 };
 
-}  // namespace basin::aggregator
+}  // namespace basin
 
-#endif  // BASIN_AGGREGATOR_CORE_TRANSITIONS_H_
+#endif  // BASIN_PROTOCOL_TRANSITIONS_H_

@@ -1,0 +1,51 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/agreement.h"
+
+#include "aggregator/core/spec.h"
+
+namespace basin::aggregator {
+
+const RoundMember& Agreement::Make(const Roster& roster, const std::optional<RoundSpec>& last) {
+  std::vector<const RoundSpec*> specs;
+  std::vector<const RoundMember*> theirs;
+  for (const RoundMember& member : roster) {
+    if (!member.contribution.counts()) continue;
+    specs.push_back(&member.contribution.begin().spec);
+    theirs.push_back(&member);
+  }
+  const size_t chosen = ChooseSpec(specs, last);
+  spec_ = *specs[chosen];
+  made_ = true;
+  return *theirs[chosen];
+}
+
+uint64_t Agreement::WeightOf(const RoundMember& member) const {
+  return aggregator::WeightOf(spec_, member.contribution.begin().counts);
+}
+
+uint64_t Agreement::Divisor(const Roster& roster) const {
+  if (spec_.op == ReduceOp::kAverage) return roster.contributors();
+  if (spec_.op != ReduceOp::kWeightedAverage) return 1;
+  uint64_t weight = 0;
+  for (const RoundMember& member : roster) {
+    if (member.contribution.counts()) weight += WeightOf(member);
+  }
+  return weight;
+}
+
+uint64_t Agreement::DivisorOf(const Roster& roster, TensorIndex tensor, uint32_t skips,
+                              uint64_t divisor) const {
+  if (skips == roster.contributors()) return 0;
+  if (skips == 0 || spec_.denominator == Denominator::kAll) return divisor;
+  if (spec_.op == ReduceOp::kAverage) return divisor - skips;
+  if (spec_.op != ReduceOp::kWeightedAverage) return divisor;
+  uint64_t weight = divisor;
+  for (const RoundMember& member : roster) {
+    const Contribution& contribution = member.contribution;
+    if (contribution.counts() && contribution.Skips(tensor)) weight -= WeightOf(member);
+  }
+  return weight;
+}
+
+}  // namespace basin::aggregator
