@@ -13,7 +13,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Whether the message can start a wait shorter than the usual ones.
+// Whether the message can start a wait that is shorter than shortest_wait_.
 bool MayHurryDeadlines(const ToAggregator& message) {
   return std::holds_alternative<Hello>(message) || std::holds_alternative<Ready>(message) ||
          std::holds_alternative<Leave>(message) || std::holds_alternative<Abandon>(message) ||
@@ -76,15 +76,15 @@ absl::Time Coordinator::NextDeadline() const {
   return std::min(deadlines_.Next(), drained_ ? absl::InfiniteFuture() : drain_until_) + stalled_;
 }
 
-// A deadline that has passed already is due now: only the time after this moment can be slept
-// through, so nothing before it counts as a stall of this process.
+// A deadline that has passed is due now. This process can sleep only from now on, so time before
+// now must not count as a stall.
 void Coordinator::SetDeadline(const Job& job, absl::Time now) {
   deadlines_.Set(job.id(), std::max(job.NextDeadline(config_), now));
 }
 
 void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
-  // This process itself was stopped, or starved: no worker is to blame for the silence, and what
-  // has arrived meanwhile is read before any worker is judged.
+  // This process was stopped or starved, so the workers are not to blame for the silence. It must
+  // read what arrived meanwhile before it judges any worker.
   const absl::Time wake = NextDeadline();
   const bool stalled = wake != absl::InfiniteFuture() && now > wake + config_.stall_threshold;
   if (stalled) {
@@ -92,7 +92,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
     actions.push_back(Note{NoteKind::kStalled, "", "", "", 0,
                            absl::StrCat("This process woke ", absl::FormatDuration(gap),
                                         " late; every deadline is extended by this time.")});
-    // A little more than the gap, which is the time to read what has arrived meanwhile.
+    // The extra time lets this process read what arrived during the gap.
     stalled_ += gap + config_.stall_threshold;
   }
   lived_ = Lived(now);
@@ -124,9 +124,9 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   }
 }
 
-// Looking at every deadline of a job for every event would cost more than all the rest; what a
-// frame or an ordinary message starts to wait for takes at least shortest_wait_, and looking early
-// is harmless.
+// Reading every deadline of a job for every event would cost more than everything else. A frame or
+// an ordinary message starts only waits of at least shortest_wait_, and an early look at the
+// deadlines is harmless.
 Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope) {
   return std::visit(
       Overloaded{
@@ -201,7 +201,7 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
           [&](const SetJob& set) {
             return About{WithJob(scope, set.job, [&](Job& job) { job.Set(scope, set); })};
           },
-          // Delivery makes SessionLost of these.
+          // Delivery turns these into SessionLost.
           [](const SessionClosed&) { return About{}; },
           [](const StreamOpened&) { return About{}; },
           [](const StreamLost&) { return About{}; },
@@ -230,7 +230,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
                                           const JobScope& scope) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return std::nullopt;
-  if (it->second.job.has_value()) {  // A second hello: the job reports the mistake.
+  if (it->second.job.has_value()) {  // The job rejects a second hello.
     return WithWorker(scope, session,
                       [&](Job& job, Slot slot) { job.OnMessage(scope, slot, hello); });
   }
@@ -250,7 +250,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
                         "; update its client library."));
     return std::nullopt;
   }
-  // Workers that an open round needs to end may come back.
+  // An open round may need workers that return.
   const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
   if (draining_ && !expected) {
     Refuse(scope, session, hello, ErrorCode::kUnavailable,
@@ -287,7 +287,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     scope.actions.push_back(Note{NoteKind::kJobAdmitted, hello.job, hello.worker, "", 0,
                                  "The job is new to this aggregator."});
   }
-  sessions_[session].job = known->second;  // Making room has ended and moved others.
+  sessions_[session].job = known->second;  // sessions_ may have changed since `it`.
   return WithJob(scope, known->second, [&](Job& job) { job.OnHello(scope, session, hello); });
 }
 
@@ -311,16 +311,16 @@ void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator e
   scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0, why});
   job.ReleaseMemory(scope);
   scope.actions.push_back(EndJob{entry->first});
-  // The saved list was not used, so the next job of this name gets it.
+  // The job has not used the saved list, so the next job of this name gets it.
   if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
   by_name_.erase(job.name());
   deadlines_.Remove(entry->first);
   jobs_.erase(entry);
 }
 
-// Makes room for another job: forgets one that never had a member and that no worker is ready to
-// begin, because its workers then only send another hello. A job without connected workers goes
-// first, then the oldest. Returns whether there was one.
+// Makes room for another job. Forgets a job that never had a member and has no ready worker,
+// because its workers only send another hello. Prefers a job without connected workers, then the
+// oldest. Returns whether there was one.
 bool Coordinator::ForgetUnstarted(const JobScope& scope) {
   auto chosen = jobs_.end();
   for (auto it = jobs_.begin(); it != jobs_.end(); ++it) {

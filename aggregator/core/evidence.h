@@ -1,11 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job goes by when it recovers, and what it has decided from that: the hellos that it holds,
-// the state file, the members that this process led, and the values that were lost with all their
-// holders. The decision itself is the pure function in recovery.h; this is what it is asked about,
-// and when.
+// What a job knows when it recovers, and what it has decided: the hellos that it holds, the state
+// file, the members that this process led, and the values that were lost with all their holders.
+// The pure function in recovery.h makes the decision; Evidence says when to ask it, and with what.
 //
-// Evidence outlives a recovery that failed: values stay lost until a recovery explains them, an
+// Evidence outlives a recovery that failed. Values stay lost until a recovery explains them, an
 // operator decides to go on without them, or another lineage begins.
 //
 // Thread contract: a plain value.
@@ -33,12 +32,12 @@ class Evidence {
  public:
   explicit Evidence(std::optional<SavedState> saved) : saved_(std::move(saved)) {}
 
-  // What the state file says of the job, until it is decided what that means.
+  // What the state file recorded about the job, until the job has decided what that means.
   const std::optional<SavedState>& saved() const { return saved_; }
   const HeldHellos& held() const { return held_; }
   HeldHellos& held() { return held_; }
 
-  // ---- before and after
+  // ---- begin and end
   // The job recovers from now on. `led`: its members, if it led a run with a history.
   void Begin(absl::Time now, const std::optional<Membership>& led) {
     since_ = now;
@@ -46,32 +45,32 @@ class Evidence {
   }
   // A value that a recovery adopted was lost with all its holders.
   void Lose(Orphan orphan) { orphans_.push_back(std::move(orphan)); }
-  // The hellos and what was decided from them are forgotten; what else is known stays.
+  // Forgets the held sessions and what was decided; what else is known stays.
   void Forget() {
     held_.TakeSessions();
     lanes_.clear();
     heard_more_ = false;
   }
-  // The run is named. What the state file says of another one is of no account.
+  // The run has a name, so what the state file recorded about another run does not count.
   void NameRun(const RunId& run) {
     if (saved_.has_value() && !saved_->run.empty() && saved_->run != run) saved_.reset();
   }
-  // Another run begins, or the recovery has ended: what came before is of no account.
+  // Another run begins, or the recovery has ended, so earlier evidence does not count any more.
   void Close() {
     orphans_.clear();
     saved_.reset();
     led_.reset();
     forced_ = false;
   }
-  // The run is new. Somebody who remembers may still come, and has to explain the lost values then,
-  // unless an operator has decided to go on.
+  // The run is new. A worker that remembers it may still come and must then explain the lost
+  // values, unless an operator has decided to go on.
   void CloseAsNew() {
     if (forced_) orphans_.clear();
     saved_.reset();
     led_.reset();
     forced_ = false;
   }
-  // A verdict was sent: another lineage has begun.
+  // A verdict was sent, so lost values do not matter any more.
   void ForgetOrphans() { orphans_.clear(); }
 
   // ---- the decision
@@ -79,12 +78,12 @@ class Evidence {
   void Force() { forced_ = true; }
   // When the recovery window is over.
   absl::Time Due(const Config& config) const { return since_ + config.recovery_window; }
-  // Whether the hellos are worth a decision, which reads all of them. Before the window is over, it
-  // needs everybody of the newest list; a large job, in which many are missing, is looked at now
-  // and then, so that what it waits for is up to date.
+  // Whether to make a decision, which reads all hellos. Before the window is over, a decision needs
+  // every worker of the newest list. A large job that lacks many is looked at after every few
+  // hellos, only to update the reason for its wait.
   bool MayDecide(const Config& config, absl::Time now, bool halted) const;
-  // What follows from the hellos now. A decision that needs more memory than there is halts, and
-  // its reason says so.
+  // Decides from the current hellos. A decision that needs more memory than is free halts, and its
+  // reason says so.
   RecoveryDecision Decide(const Config& config, uint32_t max_workers, absl::Time now, bool halted,
                           MemoryBudget& memory) const;
   // The highest term that a hello mentions, or `least` if that is higher.
@@ -92,13 +91,13 @@ class Evidence {
 
   // ---- a decision that is being written down
   void Decided(std::vector<RecoveredLane> lanes) { lanes_ = std::move(lanes); }
-  // Somebody else who remembers was heard meanwhile.
+  // Another worker that remembers the run has sent a hello meanwhile.
   void HearMore() { heard_more_ = true; }
-  // Whether somebody was, so that the decision is void.
+  // Returns whether one has, which makes the decision void.
   bool TakeHeardMore() { return std::exchange(heard_more_, false); }
   const std::vector<RecoveredLane>& lanes() const { return lanes_; }
   void ForgetLanes() { lanes_.clear(); }
-  // Whether the hello of the worker says that its trainer takes part in this round.
+  // Whether the worker's hello reports that its trainer takes part in this round.
   bool TakesPart(const WorkerId& worker, const std::string& lane, RoundNumber round) const;
 
   auto Fields() const {
@@ -106,17 +105,17 @@ class Evidence {
   }
 
  private:
-  // Also for a job that is halted: it has waited.
+  // The window counts as over for a job that is halted, because the job has waited for it.
   bool WindowIsOver(const Config& config, absl::Time now, bool halted) const {
     return halted || now >= Due(config);
   }
-  // Whether there is memory to keep track of the lanes; if not, the decision's reason says so.
+  // Whether there is memory to track the lanes; if not, the decision's reason says so.
   bool Fits(uint32_t max_workers, MemoryBudget& memory, RecoveryDecision& decision) const;
 
   HeldHellos held_;
   std::optional<SavedState> saved_;
-  std::optional<Membership> led_;  // As in RecoveryFacts.
-  std::vector<Orphan> orphans_;    // What the next recovery has to explain.
+  std::optional<Membership> led_;  // See RecoveryFacts.
+  std::vector<Orphan> orphans_;    // The next recovery must explain them.
   absl::Time since_ = absl::InfiniteFuture();
   bool forced_ = false;
   std::vector<RecoveredLane> lanes_;

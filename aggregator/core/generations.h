@@ -1,12 +1,11 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The generations of a job: its members and the one that gives its state to those who joined last;
-// which number the next generation has; and, with a state file, the one change of members that
-// waits until it is on disk.
+// The generations of a job: its members, the donor of its state, the number of the next generation,
+// and, with a state file, the one change of members that waits until it is on disk.
 //
-// A number is given once, also to a generation that was written and came to nothing. When members
-// change, and who is a member then, is decided by the job (job_members.cc, job_verdict.cc) and by
-// the functions in membership.h.
+// A number is given once, even if its generation was written and never took effect. The job
+// (job_members.cc, job_verdict.cc) and the functions in membership.h decide when members change and
+// which workers are members then.
 //
 // Thread contract: a plain value.
 
@@ -30,18 +29,18 @@ namespace basin::aggregator {
 class Generations {
  public:
   const Membership& current() const { return current_; }
-  // It gives its state to those who joined last.
+  // The worker that sends the state to the members that lack it.
   const std::optional<WorkerId>& donor() const { return donor_; }
 
-  // ---- what follows
-  // The newest generation that was ever in force or handed to the disk.
+  // ---- the next generation
+  // The newest generation that was ever in force or on its way to the disk.
   Generation Newest() const { return std::max(current_.generation, writes_.newest()); }
-  // The next one in this term.
+  // The next generation in this term.
   Generation Next(Term term) const {
     const Generation newest = Newest();
     return {term, newest.term == term ? newest.counter + 1 : 1};
   }
-  // The current generation, or the next one if its members are others.
+  // The current generation, or the next one if the members change.
   Membership Choose(const Workers& workers, const NextMembers& which, Term term) const {
     Membership next = current_;
     next.members = ChooseMembers(current_.members, workers, which);
@@ -50,42 +49,43 @@ class Generations {
     }
     return next;
   }
-  // Which worker gives its state to those in `next` who lack it. `trained`: there was a round.
+  // The worker that sends its state to members of `next` that lack it. `trained`: there was a
+  // round.
   std::optional<WorkerId> DonorFor(const Membership& next, const Workers& workers,
                                    bool trained) const {
-    // All members may still load the state of a worker that has left them and serves it.
+    // All members may still be loading the state from a donor that has left the list but is here.
     if (!AnyMemberHoldsState(workers) && DonorServes(donor_, workers)) return donor_;
     return ChooseDonor(current_.members, next.members, workers, trained);
   }
 
-  // ---- what is in force
+  // ---- the current generation
   void Activate(const Membership& next, std::optional<WorkerId> donor) {
     current_ = next;
     donor_ = std::move(donor);
   }
   void NameDonor(std::optional<WorkerId> donor) { donor_ = std::move(donor); }
-  // The members of a recovery.
+  // The job goes on with the members that a recovery chose.
   void Recover(Term term, MemberList members) {
     current_ = Membership{Next(term), std::move(members)};
   }
-  // Another run begins. Its number stays, so that it never goes back.
+  // Another run begins. The number of the generation stays, because it never goes back.
   void ForgetMembers() { current_.members = MemberList(); }
-  // The job recovers, or its lineage ends: no change waits any more.
+  // The job recovers, or its lineage ends, so no change waits any more.
   void DropPending() { pending_.reset(); }
   void ForgetDonor() { donor_.reset(); }
 
-  // ---- what is on its way to the disk
+  // ---- generations on their way to the disk
   const std::optional<PendingChange>& pending() const { return pending_; }
   bool IsPending(PendingChange::Kind kind) const {
     return pending_.has_value() && pending_->kind == kind;
   }
-  // Whether the verdict of this lane waits.
+  // Whether the verdict of this lane waits for the disk.
   bool HoldsVerdict(LaneIndex lane) const {
     return IsPending(PendingChange::Kind::kVerdict) && pending_->lane == lane;
   }
-  // The generation is handed to the disk, and given up when that has not ended at `due`.
+  // The disk is to write the generation. The write is given up if it has not ended at `due`.
   void Write(const Generation& generation, absl::Time due) { writes_.Begin(generation, due); }
-  // The change waits until its generation is on disk, or is given up. REQUIRES: no other one waits.
+  // The change waits until its generation is on disk or given up. REQUIRES: no other change waits.
   void Await(PendingChange change, const Workers& workers, absl::Time due) {
     for (const WorkerId& id : change.next.members) {
       change.lives.push_back(workers[*workers.Find(id)].incarnation);
@@ -93,18 +93,18 @@ class Generations {
     pending_ = std::move(change);
     Write(pending_->next.generation, due);
   }
-  // When the oldest write is given up, and which one that is.
+  // When the oldest write is given up, and which one it is.
   absl::Time due() const { return writes_.due(); }
   const Generation& oldest() const { return writes_.oldest(); }
-  // The write has ended, well or not. Returns false if it was given up before.
+  // The write has ended, well or not. Returns false if it was given up earlier.
   bool EndWrite(const Generation& generation) { return writes_.End(generation); }
-  // The change that waited for this generation; nothing if none did.
+  // Returns the change that waited for this generation, if any.
   std::optional<PendingChange> TakePending(const Generation& generation) {
     if (!pending_.has_value() || pending_->next.generation != generation) return std::nullopt;
     return std::exchange(pending_, std::nullopt);
   }
 
-  // All workers that are named here, and may not be forgotten.
+  // All workers that this object names; the job must not forget them.
   std::set<WorkerId> Named() const {
     std::set<WorkerId> named(current_.members.begin(), current_.members.end());
     if (donor_.has_value()) named.insert(*donor_);

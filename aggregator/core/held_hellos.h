@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The hellos that a job holds until it has recovered: the latest of each worker, with all the
-// history that it carries, and the sessions that wait for an answer. A hello outlives its session:
-// its content stays true.
+// The hellos that a job holds until it has recovered: the latest one of each worker, with all its
+// history, and the sessions that wait for an answer. A hello outlives its session, because its
+// content stays true.
 //
 // Thread contract: a plain value.
 
@@ -31,7 +31,7 @@ class HeldHellos {
     const auto it = hellos_.find(worker);
     return it == hellos_.end() ? nullptr : &it->second;
   }
-  // Sessions that are open.
+  // The open sessions.
   const std::map<WorkerId, SessionId>& waiting() const { return waiting_; }
   std::optional<SessionId> SessionOf(const WorkerId& worker) const {
     const auto it = waiting_.find(worker);
@@ -40,12 +40,12 @@ class HeldHellos {
   }
   // The list of the newest generation that any worker remembers.
   const Membership& newest() const { return newest_; }
-  uint64_t bytes() const { return bytes_; }           // Charged to the memory budget.
+  uint64_t bytes() const { return bytes_; }           // The bytes charged to the memory budget.
   size_t refused() const { return refused_.size(); }  // Workers whose hello found no memory.
 
-  // Whether the process whose hello is held keeps its place: it remembers and is here, and `hello`
-  // comes from another process of the same worker, without memory. The job takes that process in
-  // once it has recovered.
+  // Whether the process whose hello is held keeps its place: it remembers and is connected, and
+  // `hello` comes from another process of the same worker, without memory. The job can admit that
+  // process once it has recovered.
   bool KeepsOut(const Hello& hello) const {
     const Hello* held = Find(hello.worker);
     return held != nullptr && held->nonce != hello.nonce && HasHistory(*held) &&
@@ -89,7 +89,7 @@ class HeldHellos {
   void LoseSessionOf(const WorkerId& worker) { waiting_.erase(worker); }
   std::map<WorkerId, SessionId> TakeSessions() { return std::exchange(waiting_, {}); }
 
-  // The hellos are gone, but the sessions still wait.
+  // Returns the hellos and stops holding them; the sessions still wait.
   std::map<WorkerId, Hello> TakeHellos(MemoryBudget& memory) {
     Charge(memory, 0, bytes_);
     refused_.clear();
@@ -104,7 +104,7 @@ class HeldHellos {
     if (newest_.generation < membership.generation) newest_ = membership;
   }
 
-  // Most workers remember the same list, which is then held once.
+  // Most workers remember the same list, so they share one copy.
   void Share(Membership& membership) const {
     if (membership == newest_) membership = newest_;
   }

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a job routes what its workers send to lanes and rounds. Hellos are in job_hello.cc, recovery
+// How a job passes what its workers send to lanes and rounds. Hellos are in job_hello.cc, recovery
 // in job_recovery.cc, membership in job_members.cc, pauses in job_pause.cc, lanes in job_lanes.cc,
-// timers in job_timers.cc, and how a round's verdict is told in job_verdict.cc.
+// timers in job_timers.cc, and verdicts in job_verdict.cc.
 
 #include "aggregator/core/job.h"
 
@@ -116,7 +116,7 @@ void Job::Reject(const JobScope& scope, Slot slot, Rejected rejected) {
   SendTo(scope, slot, std::move(rejected));
 }
 
-// Something of the worker has arrived.
+// Notes that a message or frame of the worker has arrived.
 void Job::Hear(const JobScope& scope, Slot slot) {
   Worker& worker = workers_[slot];
   if (scope.now - worker.last_heard > scope.config.silence()) worker.silent_until = scope.now;
@@ -142,8 +142,8 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
   Worker& worker = workers_[slot];
   Hear(scope, slot);
 
-  // Runs `take` on the open round of a lane if the worker belongs to it; tells the verdict again
-  // to a worker that has missed it.
+  // Runs `take` on the open round of a lane if the worker belongs to it. A worker that is behind
+  // receives the verdicts that it missed instead.
   const auto in_round = [&](LaneIndex index, RoundNumber number, bool open, auto&& take) {
     Lane* lane = FindLane(scope, slot, index);
     if (lane == nullptr) return;
@@ -152,8 +152,8 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
     take(*round, ScopeOf(scope, index));
     AdvanceLane(scope, index);
   };
-  // No list names a chunk twice, so none has more chunks than the lane: what it takes to go through
-  // a message is bounded by what the lane is charged for.
+  // A list may not name more chunks than the lane has. The lane's memory charge then also bounds
+  // the work that one message can cause.
   const auto valid = [&](LaneIndex index, const std::vector<ChunkRange>& ranges) {
     uint64_t chunks = 0;
     for (const ChunkRange& range : ranges) {
@@ -226,7 +226,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
             Lane& lane = lanes_[ack.lane];
             if (!lane.round.has_value() || lane.round->number() != ack.round ||
                 !lane.round->Has(slot)) {
-              return;  // The round has its verdict.
+              return;  // The round already has its verdict.
             }
             scope.actions.push_back(
                 ResultsTaken{*worker.session, id_, ack.lane, ack.round, ack.ballot, ack.ranges});
@@ -255,7 +255,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
             worker.finishing = true;
             AddNote(scope, NoteKind::kWorkerFinished, worker.id, "It has run out of data.");
             LeaveOutOfCalls(scope, slot);
-            // It takes part in no further round; in one that is open, only if it has begun it.
+            // It takes part in no later round, and in an open round only if it has begun it.
             for (LaneIndex i = 0; i < lanes_.size(); ++i) {
               Lane& lane = lanes_[i];
               if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
@@ -274,7 +274,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
           },
           [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
           [&](const Get& get) {
-            LeaveOutOfCalls(scope, slot);  // It waits for a state to load, say.
+            LeaveOutOfCalls(scope, slot);  // It may be waiting for a state to load.
             values_.Get(ValuesScope(scope), slot, get);
             NoteHeldUp();
           },
@@ -284,7 +284,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
 
 // ---- rounds
 
-// Those who belong to a round that opens now, in byte order of the id.
+// The members of a round that opens now, in byte order of the id.
 std::vector<RoundMember> Job::RoundMembers(LaneKind kind) const {
   std::vector<RoundMember> members;
   for (const auto& [id, slot] : workers_.by_id()) {
@@ -294,7 +294,8 @@ std::vector<RoundMember> Job::RoundMembers(LaneKind kind) const {
     member.slot = slot;
     member.id = id;
     member.incarnation = worker.incarnation;
-    // A call is awaited of everybody, like any round; but see Round::LeaveOut.
+    // A round waits for every member. A call may go on without one that is out of step; see
+    // LeaveOut.
     const bool may_be_elsewhere = kind == LaneKind::kCall && worker.out_of_step;
     if (may_be_elsewhere)
       member.presence = StateMachine<kPresenceTransitions>(Presence::kUndecided);
@@ -303,15 +304,15 @@ std::vector<RoundMember> Job::RoundMembers(LaneKind kind) const {
   return members;
 }
 
-// The round `number` of a lane if this worker may act in it. With `open`, the first who acts makes
-// it. A worker that is behind is told the verdict that it has missed.
+// Returns the round `number` of a lane if this worker may act in it. With `open`, the first member
+// that acts opens the round. A worker that is behind receives the verdicts that it missed.
 Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index,
                      RoundNumber number, bool open) {
   if (number < lane.next) {
     TellVerdictAgain(scope, slot, lane, index, number);
     return nullptr;
   }
-  // What opens a round while the service drains is answered by the next aggregator.
+  // A draining service opens no round; the next aggregator answers this worker.
   if (open && scope.draining && !lane.Open()) return nullptr;
   const Worker& worker = workers_[slot];
   if (number > lane.next) {
@@ -359,7 +360,7 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
                   absl::StrCat("Job ", name_, ", lane ", lane->name, ", round ", begin.round,
                                ": the begin of worker ", workers_[slot].id, " ", why, "."),
                   begin.lane, begin.round);
-    // It has said that it is there; a contribution that cannot be computed is not counted.
+    // The begin shows that the worker is present, but the round cannot count its contribution.
     if (Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true)) {
       HoldsState(scope, slot);
       round->OnWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
@@ -370,7 +371,7 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
   if (round == nullptr) return;
-  HoldsState(scope, slot);  // It computed a gradient with it.
+  HoldsState(scope, slot);  // It computed a gradient with the state.
   round->OnBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
   NoteHeldUp();
@@ -419,7 +420,7 @@ void Job::OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) 
   const bool old_generation = scope.config.rules.fence_by_generation && lane->round.has_value() &&
                               lane->round->ballot().attempt > 1;
   if (frame.round < lane->next || old_generation) {
-    // The round has its verdict: the bytes are of no further use, and the client may let go.
+    // The round has its verdict and cannot use the bytes, so the client may release them.
     scope.actions.push_back(Note{NoteKind::kFrameStale, name_, workers_[slot].id, lane->name,
                                  frame.round, "A frame arrived for a round that has a verdict."});
     SendTo(scope, slot,
@@ -464,7 +465,7 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   if (at_once || (lane.round->Settled() && standing_.stands())) Settle(scope, index);
 }
 
-// Until the first verdict, which may change the members.
+// Stops at the first verdict, because it may change the members.
 void Job::AdvanceAll(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size() && !changed_; ++i) {
     if (lanes_[i].round.has_value()) lanes_[i].round->Advance(ScopeOf(scope, i));

@@ -1,13 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One training job: its workers, its lanes and their rounds, and when its membership changes.
+// One training job: its workers, its lanes, their rounds and its membership.
 //
-// Its states and how they follow each other are in the table below.
+// The table below has the states of a job and the transitions between them.
 //
-// While kRunning the job is paused when fewer than min_workers members are left, or an operator
-// suspended it: no round gets a verdict then. Members change at once before the first round, in a
-// pause, and when every member has finished; otherwise at a verdict of a gradient lane that leaves
-// no other gradient lane open, or at any verdict if the job has no gradient lane.
+// A running job is paused while fewer than min_workers members are left, or while an operator
+// suspends it. A pause holds verdicts back; PausedIn says for which rounds. Members change at once
+// before the first round, in a pause, and after every member has finished. Otherwise they change
+// with a verdict: of a gradient lane while no other gradient lane is open, or of any lane if the
+// job has no gradient lane.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -44,18 +45,18 @@
 
 namespace basin::aggregator {
 
-// A session that is open, and whose it is.
+// An open session, and the job and worker that it belongs to.
 struct Session {
   SessionToken token = 0;
-  std::optional<JobId> job;  // Once it has said hello.
-  std::optional<Slot> slot;  // Once the job has welcomed it.
-  // By lane, false beyond the end: the answer to a registration had the whole layout. Since then
-  // the session is sent whatever is added, so no later answer repeats it.
+  std::optional<JobId> job;  // Known once the hello has arrived.
+  std::optional<Slot> slot;  // Known once the job has welcomed it.
+  // By lane; false beyond the end. True once the session has received the whole layout in answer to
+  // a registration. From then on it receives every addition, so no later answer repeats the layout.
   std::vector<bool> laid_out;
   auto Fields() const { return std::tie(token, job, slot, laid_out); }
 };
 
-// Looked up for every frame, so a tree of few and wide nodes; its order is that of the ids.
+// Every frame looks its session up, and a B-tree has few, wide nodes. The order is that of the ids.
 using Sessions = absl::btree_map<SessionId, Session>;
 
 // What a job may see of its surroundings during one Step.
@@ -64,28 +65,28 @@ struct JobScope {
   const Config& config;
   MemoryBudget& memory;
   std::vector<Action>& actions;
-  Sessions& sessions;  // Those that are open.
+  Sessions& sessions;  // The open sessions.
   absl::Time started;  // When this aggregator began to listen.
-  bool draining;       // The whole service: open no round, admit nobody.
+  bool draining;       // The service drains: it opens no round and admits nobody.
 };
 
 enum class JobState : uint8_t {
-  kRecovering = 0,  // The aggregator does not know how far the run is; hellos are held.
-  kHalted = 1,      // The workers that are back do not know it; an operator decides.
-  kForming = 2,     // There are no members: waits for start_workers.
+  kRecovering = 0,  // The aggregator does not know the last verdict of the run; it holds hellos.
+  kHalted = 1,      // The workers that are back do not know it either; an operator decides.
+  kForming = 2,     // The job has no members and waits for start_workers.
   kRunning = 3,
 };
 
 const char* JobStateName(JobState state);
 
 enum class JobInput : uint8_t {
-  kFreshHello = 0,   // The first hello of a run that is new.
-  kRecover = 1,      // Somebody may know more of the run than this aggregator does.
+  kFreshHello = 0,   // The first hello of a new run arrived.
+  kRecover = 1,      // Some worker may know more about the run than this aggregator does.
   kForm = 2,         // Enough workers are ready.
-  kKnow = 3,         // The workers that are back know how far the run is.
-  kKnowNothing = 4,  // Nobody remembers, or nothing has happened.
-  kHalt = 5,         // The window is over, and the workers that are back do not know it.
-  kEndLineage = 6,   // Nobody with state is left.
+  kKnow = 3,         // The workers that are back know the last verdict of the run.
+  kKnowNothing = 4,  // No worker remembers the run, or nothing has happened in it.
+  kHalt = 5,  // The window is over, and the workers that are back do not know the last verdict.
+  kEndLineage = 6,  // No worker that holds the state is left.
 };
 
 struct JobTransition {
@@ -95,8 +96,8 @@ struct JobTransition {
   const char* when;
 };
 
-// A job starts as kForming, and its first hello decides. Another run of the same name, when nobody
-// is present any more, starts anew: from wherever the run before was.
+// A job starts as kForming, and its first hello decides what follows. When no worker is present, a
+// hello of another run under the same name starts the job anew from any state.
 inline constexpr JobTransition kJobTransitions[] = {
     // from                input                   to
     {JobState::kForming, JobInput::kFreshHello, JobState::kForming,
@@ -147,19 +148,20 @@ class Job {
  public:
   Job(JobId id, JobName name, Term term, std::optional<SavedState> saved, absl::Time now);
 
-  // Says whether a job with these settings fits the memory; if not, `why` has the numbers.
+  // Returns whether a job with these settings fits the memory; if not, `why` has the numbers.
   static bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
 
-  // Takes a hello on a session that belongs to no worker yet. Welcomes it, holds it (recovery), or
-  // ends the session.
+  // Takes a hello on a session that belongs to no worker yet. The job welcomes the worker, holds
+  // the hello while it recovers, or ends the session.
   void OnHello(const JobScope& scope, SessionId session, const Hello& hello);
-  // Whether this is the process of a worker without which an open round cannot end.
+  // Whether a round is open and the hello comes from the process of a worker that is not lost. The
+  // round may need this worker to end.
   bool Expects(const Hello& hello) const;
-  // What the worker in `slot` sends on its current session.
+  // Takes what the worker in `slot` sent on its current session.
   void OnMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
   void OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
   void OnValue(const JobScope& scope, Slot slot, const ValueReceived& received);
-  // `slot` is absent when the session's hello still waits.
+  // `slot` is absent while the job holds the session's hello.
   void LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost);
   void OnReduceDone(const JobScope& scope, const ReduceDone& done);
   void OnStateSaved(const JobScope& scope, const StateSaved& saved);
@@ -169,30 +171,30 @@ class Job {
   void Recover(const JobScope& scope);
   void Suspend(bool suspended);
   // Why an operator cannot change these settings now, as the end of a sentence about the job; empty
-  // when that is possible or has been done. `free`: of the memory budget.
+  // if the operator can. `free` is what is left of the memory budget.
   std::string WhyNotSet(const Config& config, uint64_t free, const SetJob& set) const;
   void Set(const JobScope& scope, const SetJob& set);
   void TellDraining(const JobScope& scope);
   void EndAllSessions(const JobScope& scope, const Error& error);
 
-  // Draws the consequences of what a method above has changed, in one order: a recovery that has
-  // lost what it relied on, a lineage that has ended or lacks a donor, the members, the pause, and
-  // rounds that can go on. Called after each of them, by the coordinator.
+  // Draws the consequences of what a method above has changed, always in one order: a recovery that
+  // has lost what it relied on, a lineage that has ended or lacks a donor, the members, the pause,
+  // and rounds that can go on. The coordinator calls it after each of them.
   void Reconcile(const JobScope& scope);
 
   void CheckDeadlines(const JobScope& scope);
   absl::Time NextDeadline(const Config& config) const;
-  // This process slept through `gap`, until `now`.
+  // This process did not run for `gap`, until `now`.
   void NoteStall(absl::Duration gap, const Config& config, absl::Time now);
-  // Memory became free: lanes that wait for it try again.
+  // Lanes that wait for memory try again, because some became free.
   void RetryMemory(const JobScope& scope);
   void ReleaseMemory(const JobScope& scope);
-  // Broadcast values that are kept are dropped: somebody needs their memory.
+  // Drops the broadcast values that the job keeps, because something else needs their memory.
   void DropCached(const JobScope& scope);
 
   JobId id() const { return id_; }
   const JobName& name() const { return name_; }
-  // What the state file says of it, until it is decided what that means.
+  // What the state file recorded about the job, until the job has decided what that means.
   const std::optional<SavedState>& saved() const { return evidence_.saved(); }
   const RunId& run() const { return run_; }
   JobState state() const { return machine_.state(); }
@@ -202,23 +204,25 @@ class Job {
   LatePolicy late_policy(const Config& config) const { return settings_.late_policy(config); }
   const Membership& membership() const { return generations_.current(); }
   const Workers& workers() const { return workers_; }
-  // Workers with a session that wait until the job has recovered, and are not among workers() yet.
+  // Workers with a session that wait until the job has recovered. They are not among workers() yet.
   const std::map<WorkerId, SessionId>& waiting() const { return evidence_.held().waiting(); }
   const std::vector<Lane>& lanes() const { return lanes_.all(); }
-  const std::string& reason() const { return reason_; }  // Why it is in this state, for status.
-  // By this aggregator, for observers.
+  const std::string& reason() const {
+    return reason_;
+  }  // Why the job is in this state; status shows it.
+  // The rounds that this aggregator ended, for observers.
   const RoundCounts& rounds() const { return rounds_; }
   const RowsTaken& taken() const { return machine_.taken(); }
   const Pause& pause() const { return pause_; }
   bool suspended() const { return pause_.suspended(); }
-  // All who trained have finished or left in good order, and nobody has begun anew.
+  // All members have finished or left in good order, and no worker has begun anew.
   bool over() const { return forming_.over() && state() == JobState::kForming; }
-  // It never had a member, and nobody is ready to become one.
+  // The job never had a member, and no worker is ready to become one.
   bool Unstarted() const;
   bool HasOpenRound() const { return lanes_.AnyOpen(); }
-  bool Idle() const;                          // Nobody is connected and nobody is expected back.
-  bool Expired(const JobScope& scope) const;  // Idle for so long that it can be forgotten.
-  // Members that live, and those who have finished: what min_workers is compared with.
+  bool Idle() const;                          // Nobody is connected, and nobody is expected back.
+  bool Expired(const JobScope& scope) const;  // It was idle for so long that it can be forgotten.
+  // The number that min_workers is compared with: living members, and workers that have finished.
   uint32_t Present() const { return workers_.Present(); }
   bool Paused() const { return pause_.Holds(Present(), settings().min_workers); }
 
@@ -229,15 +233,15 @@ class Job {
   }
 
  private:
-  // Something that happens by itself when its time has come.
+  // What the job does by itself at a certain time.
   struct Timer {
-    absl::Time (*due)(const Job&, const Config&);  // InfiniteFuture while it does not run.
-    void (*fire)(Job&, const JobScope&);           // Null: the coordinator does it.
+    absl::Time (*due)(const Job&, const Config&);  // InfiniteFuture while the timer does not run.
+    void (*fire)(Job&, const JobScope&);  // Null if the coordinator acts instead of the job.
   };
   static const Timer kTimers[];
 
-  // The only way to change the state. Returns whether the table has the input in this state; if
-  // not, nothing changes.
+  // All changes of the state go through here. Returns whether the table has the input in this
+  // state; if not, nothing changes.
   bool Apply(JobInput input) { return machine_.Apply(input); }
 
   // job_hello.cc
@@ -339,7 +343,7 @@ class Job {
   void AdvanceAll(const JobScope& scope);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
   ValueScope ValuesScope(const JobScope& scope) const;
-  // The note may be completed, before the next action.
+  // The caller may complete the note before it adds another action.
   Note& AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
                 const std::string& text) const;
   void SendTo(const JobScope& scope, Slot slot, ToWorker message) const;
@@ -351,7 +355,7 @@ class Job {
   Term term_;
   StateMachine<kJobTransitions> machine_{JobState::kForming};
   std::string reason_;
-  bool changed_ = false;  // Reconcile has something to do; never between two steps.
+  bool changed_ = false;  // Reconcile has something to do; always false between two steps.
 
   Standing standing_;
   Evidence evidence_;  // What recoveries decide from.
@@ -363,9 +367,9 @@ class Job {
   Lanes lanes_;
   Values values_;
   Pause pause_;
-  Notice why_not_running_;  // To those who wait for the job.
+  Notice why_not_running_;  // Sent to the workers that wait for the job.
   RoundCounts rounds_;
-  absl::Time deadlock_check_ = absl::InfinitePast();  // When the next one may be.
+  absl::Time deadlock_check_ = absl::InfinitePast();  // The earliest time of the next check.
   absl::Time idle_since_;                             // Meaningful while Idle().
 };
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a worker is admitted: which run it belongs to, which life of it this is, whether its history
-// fits, and its welcome.
+// How a job admits a worker: it checks the run, the process and the history of its hello, and sends
+// the welcome.
 
 #include <algorithm>
 #include <optional>
@@ -15,16 +15,16 @@
 namespace basin::aggregator {
 namespace {
 
-// Processes of one worker id that are remembered as superseded. A process older than these that
-// comes back would be taken for a new one; it then supersedes the current one, loudly.
+// A job remembers this many superseded processes of one worker id. If a process older than these
+// came back, the job would take it for a new one, and it would supersede the current one.
 constexpr size_t kRememberedNonces = 16;
 
 bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
   return std::find(nonces.begin(), nonces.end(), nonce) != nonces.end();
 }
 
-// Whether the process has been a member here, or knows the chain of a lane here, which only those
-// know who took part.
+// Whether the process has been a member of this job, or knows the chain of one of its lanes, which
+// only a worker that took part can know.
 bool TookPart(const Hello& hello, const Workers& workers, const Membership& membership,
               const Lanes& lanes) {
   if (const std::optional<Slot> slot = workers.Find(hello.worker); slot.has_value()) {
@@ -49,7 +49,7 @@ bool TookPart(const Hello& hello, const Workers& workers, const Membership& memb
 
 void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
                  const std::string& text) {
-  // Two groups of workers may have trained apart from each other, which somebody has to know.
+  // Two groups of workers may have trained apart from each other, so somebody must find out why.
   const NoteKind kind =
       code == ErrorCode::kLineageConflict ? NoteKind::kLineageConflict : NoteKind::kWorkerRefused;
   AddNote(scope, kind, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
@@ -110,10 +110,10 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
   Admit(scope, session, hello);
 }
 
-// Whether a hello that names a higher term than the job's may be true. Another aggregator rules
-// the members only after they have left this one. While more than half of them are here, and a
-// process that has no part in what they did names such a term, it is of another run, or lies; what
-// is running goes on.
+// Whether to believe a hello that names a higher term than the job's. Another aggregator can lead
+// the members only after they have left this one. While more than half of them are connected here,
+// a stranger that names such a term belongs to another run or lies, so the job refuses it and goes
+// on. The stranger may retry while some of these connections may be stale.
 bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello) {
   if (TookPart(hello, workers_, membership(), lanes_)) return true;
   size_t connected = 0;
@@ -123,7 +123,7 @@ bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello
     if (!slot.has_value() || !workers_[*slot].connected()) continue;
     const Worker& worker = workers_[*slot];
     ++connected;
-    // After a silence the session may be one that the worker has left.
+    // After a silence, the worker may have left this session without the aggregator noticing yet.
     steady += scope.now - worker.last_heard <= scope.config.silence() &&
               scope.now - worker.silent_until >= scope.config.lease;
   }
@@ -152,7 +152,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     evidence_.NameRun(run_);
     return true;
   }
-  // A worker that waits for recovery is present; so is one that said hello, within the window.
+  // Workers count as present while the job holds their hellos, even if their sessions have ended.
   const bool waits = !waiting().empty() ||
                      (!evidence_.held().hellos().empty() && state() == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
@@ -246,11 +246,12 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
       }
     }
     worker.nonce = hello.nonce;
-    worker.draining = false;  // The process before was meant.
+    worker.draining = false;  // An operator drained the earlier process, not this one.
   } else if (worker.state != WorkerState::kLost && worker.state != WorkerState::kAdmitted &&
              hello.incarnation != worker.incarnation) {
-    // The process lives another life, or is about to: it gave this one up, or another aggregator
-    // evicted it meanwhile. What it does from here on is not what this incarnation did.
+    // The process has begun or will begin another incarnation: it gave this one up, or another
+    // aggregator evicted it meanwhile. The job must not credit what it does next to this
+    // incarnation.
     Lose(scope, slot, NoteKind::kWorkerLost, "gave up its incarnation",
          Error{ErrorCode::kStale, "A newer session of this process has taken over."});
   }
@@ -286,9 +287,9 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   WelcomeWorker(scope, slot, hello);
 }
 
-// A slot for a worker that is not known. When the table is full, that of the worker that was lost
-// longest ago among those to which nothing refers: no list of members, round or state transfer.
-// What is forgotten with it is which processes its id no longer belonged to.
+// Finds a slot for a new worker. When the table is full, the slot comes from the worker that was
+// lost longest ago among those that no list of members, round or state transfer names. The job then
+// forgets which processes of that worker's id were superseded.
 std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
   if (workers_.size() < scope.config.max_workers) return workers_.Add(id);
   std::set<WorkerId> named = generations_.Named();
@@ -324,8 +325,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   if (scope.config.frame_tensors > 1) welcome.features = hello.features & kFeatureRuns;
   worker.frame_tensors = welcome.features != 0 ? scope.config.frame_tensors : 1;
 
-  // A worker that became a member while it was disconnected does not know this: it starts where the
-  // lanes are.
+  // A worker that became a member while it was disconnected does not know this, so it starts where
+  // the lanes are.
   const auto& heard = hello.membership.members;
   const bool knows = hello.incarnation == worker.incarnation &&
                      !(hello.membership.generation < worker.member_since) &&
@@ -338,7 +339,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     if (lane.name.empty()) continue;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.tensors(),
                                          lane.next, lane.memory.window});
-    // A former member receives the verdicts of the rounds that it took part in, too.
+    // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;
     const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
                                       [&](const LaneHistory& h) { return h.name == lane.name; });
@@ -358,7 +359,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
         scope, slot,
         MembershipChanged{membership(), Role::kMember, generations_.donor(), lanes_.StartRounds()});
   } else if (IsMember(worker) && AnyMemberLacksState(workers_)) {
-    // It may not have heard that it serves its state, or who serves it.
+    // The worker may not know that it serves its state, or which worker serves it.
     SendTo(scope, slot, MembershipChanged{membership(), Role::kMember, generations_.donor(), {}});
   }
   if (pause_.named() && state() == JobState::kRunning) {
@@ -369,7 +370,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
       SendHeldUp(scope, reason_);
     }
   }
-  // It may have been told on a session that was cut.
+  // The session on which an earlier notice was sent may have ended before it arrived.
   if (worker.draining || scope.draining) SendTo(scope, slot, Drain{!worker.draining});
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The lanes of a job: what tensors they are made of, and the memory that they have.
+// The lanes of a job: which tensors they have, and how much memory.
 
 #include <algorithm>
 #include <utility>
@@ -27,7 +27,8 @@ Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
   return nullptr;
 }
 
-// Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
+// Takes an idle call lane into use again. Returns why that is impossible; empty if the lane is in
+// use.
 std::string Job::Revive(const JobScope& scope, Lane& lane) {
   if (!lane.expired) return "";
   std::string why = lanes_.WhyNoMore(scope.config);
@@ -50,7 +51,7 @@ void Job::NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first)
 void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) {
   Worker& worker = workers_[slot];
   const LaneIndex index = lanes_.IndexOf(request.lane);
-  // Without a tensor: of all that have no index.
+  // A refusal without a tensor answers for all tensors of the request that have no index.
   const auto refuse = [&](ErrorCode code, const std::string& why, const std::string& tensor = "") {
     const std::string text = absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why);
     Reject(scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
@@ -155,7 +156,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
     }
   }
   if (!grew) return;
-  SendAll others;  // Serialised once: a layout can be megabytes.
+  SendAll others;  // The message is serialized once, because a layout can take megabytes.
   for (Slot other = 0; other < workers_.size(); ++other) {
     const Worker& receiver = workers_[other];
     if (other == slot || receiver.state == WorkerState::kLost || !receiver.connected()) continue;
@@ -169,8 +170,8 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
   AdvanceLane(scope, index);
 }
 
-// Reserves what the lane needs now. Where that is not free, the lane waits: nobody is given a
-// window, and the wait is named.
+// Reserves what the lane needs now. If that much is not free, the lane waits: its workers get no
+// window, and a note names the reason.
 void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
   const std::optional<LaneMemory> plan =
@@ -178,7 +179,7 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
                      lanes_.Room(scope.config, scope.memory), lane.memory);
   if (!plan.has_value()) {
     if (Lanes::NeedsMemory(scope.config, lane) && scope.memory.cached > 0) {
-      scope.memory.shortage = true;  // It is planned again when that has been dropped.
+      scope.memory.shortage = true;  // The coordinator drops cached values, then plans again.
     } else if (Lanes::NeedsMemory(scope.config, lane)) {
       scope.actions.push_back(
           Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
@@ -202,7 +203,8 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
 }
 
 void Job::RetryMemory(const JobScope& scope) {
-  if (state() == JobState::kHalted) TryRecover(scope);  // It may be memory that it lacked.
+  if (state() == JobState::kHalted)
+    TryRecover(scope);  // The recovery may have halted for lack of memory.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (Lanes::NeedsMemory(scope.config, lanes_[i])) PlanMemory(scope, lanes_[i], i);
   }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The members of a job, and when they change: genesis, join, loss, pause, a new lineage.
+// When the members of a job change: genesis, joins, losses, pauses and new lineages.
 
 #include <algorithm>
 #include <utility>
@@ -12,14 +12,14 @@
 namespace basin::aggregator {
 namespace {
 
-// The note of a generation names no more workers than this: thousands of notes are kept.
+// The note of a generation names at most this many workers, because thousands of notes are kept.
 constexpr size_t kNamedMembers = 64;
 
 }  // namespace
 
 void Job::OnReady(const JobScope& scope, Slot slot, const Ready& ready) {
   Worker& worker = workers_[slot];
-  if (worker.state != WorkerState::kAdmitted) return;  // Repeated on a new session.
+  if (worker.state != WorkerState::kAdmitted) return;  // It was repeated on a new session.
   worker.step_label = ready.step_label;
   worker.state_hash = ready.state_hash;
   worker.ready_order = workers_.NextReadyOrder();
@@ -36,7 +36,7 @@ void Job::OnReady(const JobScope& scope, Slot slot, const Ready& ready) {
   changed_ = true;
 }
 
-// Somebody has come to a job that was over.
+// A worker has come to a job that may be over.
 void Job::BeginAnew() {
   const bool was_over = over();
   forming_.BeginAnew();
@@ -47,7 +47,7 @@ void Job::Reconcile(const JobScope& scope) {
   while (std::exchange(changed_, false)) {
     RecoverOnceMore(scope);
     RepairLineage(scope);
-    if (changed_) continue;  // What follows is for those who are left.
+    if (changed_) continue;  // The steps below are for the workers that are left.
     TryForm(scope);
     ReconsiderMembers(scope);
     if (changed_) continue;
@@ -57,16 +57,17 @@ void Job::Reconcile(const JobScope& scope) {
   }
 }
 
-// Changes the members where that need not wait for a verdict.
+// Changes the members if the change need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
   if (state() != JobState::kRunning) return;
   const Membership next = NextMembership(!scope.draining);
   if (next == membership()) return;
-  // No verdict may ever come, or none will come any more.
+  // A change cannot wait: before the first round a verdict may never come, and none will come after
+  // every member has finished.
   if (!lanes_.AnyRoundEver() || (!HasOpenRound() && NobodyGoesOn(workers_))) {
     RequestChange(scope, next, DonorFor(next));
   } else if (Present() < settings().min_workers) {
-    // No member leaves in a pause: drained and finished workers leave at the next verdict.
+    // No member leaves in a pause; drained and finished workers leave at the next verdict.
     const Membership all = NextMembership(!scope.draining, true);
     const bool enough = all.members.size() + workers_.Finished() >= settings().min_workers;
     if (enough && all != membership()) RequestChange(scope, all, DonorFor(all));
@@ -95,10 +96,10 @@ std::optional<WorkerId> Job::DonorFor(const Membership& next) const {
   return generations_.DonorFor(next, workers_, lanes_.AnyRoundEver());
 }
 
-// Changes the members outside a verdict. With a state file, once they are written down.
+// Changes the members outside a verdict. With a state file, the list is written down first.
 void Job::RequestChange(const JobScope& scope, const Membership& next,
                         std::optional<WorkerId> donor) {
-  if (generations_.pending().has_value()) return;  // Reconsidered when that is done.
+  if (generations_.pending().has_value()) return;  // Reconcile looks again after that change.
   if (!scope.config.state_file) {
     ApplyChange(scope, next, donor);
     return;
@@ -109,7 +110,7 @@ void Job::RequestChange(const JobScope& scope, const Membership& next,
 void Job::ApplyChange(const JobScope& scope, const Membership& next,
                       const std::optional<WorkerId>& donor) {
   Activate(scope, next, donor, true);
-  // Rounds that were held up by the pause go on with everyone.
+  // The new members join the rounds that the pause held up.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!lane.round.has_value()) continue;
@@ -127,11 +128,11 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
   changed_ = true;
 }
 
-// Makes `next` the membership and sends it to those who do not receive it with a verdict.
+// Makes `next` the membership and sends it to the workers that do not receive it with a verdict.
 void Job::Activate(const JobScope& scope, const Membership& next,
                    const std::optional<WorkerId>& donor, bool tell_members) {
   generations_.Activate(next, donor);
-  forming_.NoteGone(next.members.empty());  // The last ones have finished, or drain.
+  forming_.NoteGone(next.members.empty());  // The last members have finished, or they drain.
   std::set<WorkerId> members(next.members.begin(), next.members.end());
   const bool others_go_on = std::any_of(members.begin(), members.end(), [&](const WorkerId& id) {
     const std::optional<Slot> slot = workers_.Find(id);
@@ -171,8 +172,8 @@ void Job::Activate(const JobScope& scope, const Membership& next,
   ReformIdleRounds(scope);
 }
 
-// A round of which only frames have come, and no begin, is not open: its members are those of the
-// generation.
+// A round that has received only frames and no begin is not open, so the members of the new
+// generation replace its members.
 void Job::ReformIdleRounds(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
@@ -184,12 +185,12 @@ void Job::ReformIdleRounds(const JobScope& scope) {
   }
 }
 
-// A worker is gone: from every open round in one step, and from the members.
+// Removes a lost worker from every open round and from the members in one step.
 void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
                const Error& error) {
   Worker& worker = workers_[slot];
   if (worker.state == WorkerState::kLost) return;
-  // A worker that has run out of data is not missed when it exits.
+  // A worker that has run out of data still counts for min_workers when it exits.
   const bool was_member = IsMember(worker);
   const bool took_part = was_member || worker.state == WorkerState::kFinished;
   worker.finishing &= took_part;
@@ -216,8 +217,8 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   if (Idle()) idle_since_ = scope.now;
 }
 
-// Members were lost, or a list that was written is not used: somebody must have the job's state,
-// and those who lack it must know who gives it to them.
+// Members were lost, or a list that was written is not used. A member must have the job's state,
+// and those that lack it must know which worker sends it.
 void Job::RepairLineage(const JobScope& scope) {
   if (state() != JobState::kRunning || generations_.IsPending(PendingChange::Kind::kMembers)) {
     return;
@@ -231,8 +232,8 @@ void Job::RepairLineage(const JobScope& scope) {
   }
 }
 
-// While somebody has not got the state yet, nothing is COMMITTED, and no verdict may come that
-// could name a donor in place of one that was lost. So it is named at once; the members stay.
+// While a member lacks the state, no round can commit, so no verdict may come that names a new
+// donor in place of a lost one. The job therefore names it at once, without a change of members.
 void Job::ReplaceDonor(const JobScope& scope) {
   if (DonorServes(generations_.donor(), workers_) || !AnyMemberLacksState(workers_)) return;
   generations_.NameDonor(DonorFor(membership()));
@@ -242,8 +243,8 @@ void Job::ReplaceDonor(const JobScope& scope) {
   }
 }
 
-// The members that are left joined, and lost their donor before they had its state: they would
-// wait for it for ever. They come in again with a state of their own.
+// The remaining members joined and lost their donor before they had its state, so they would wait
+// for it for ever. They must rejoin with a state of their own.
 void Job::ReleaseStateless(const JobScope& scope) {
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (!IsMember(workers_[slot])) continue;
@@ -256,8 +257,8 @@ void Job::ReleaseStateless(const JobScope& scope) {
   }
 }
 
-// Nobody is left who holds the state. What was open is aborted, with nobody there to hear it, and
-// whoever comes starts from a state of its own.
+// No worker that holds the state is left. Open rounds are aborted, although nobody receives the
+// verdict, and the next workers start from their own state.
 void Job::EndLineage(const JobScope& scope) {
   if (!Apply(JobInput::kEndLineage)) return;
   const bool others_are_here = workers_.Count(WorkerState::kAdmitted) > 0 ||
@@ -287,7 +288,7 @@ void Job::EndLineage(const JobScope& scope) {
     lane.StartLineage(membership().generation.counter);
   }
   DropCached(scope);  // Versions count on, and may now name other content.
-  // Workers that finished have no part in what begins now.
+  // Workers that finished take no part in the new lineage.
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     workers_.SetStillCounts(slot, false);
     if (workers_[slot].state == WorkerState::kLost) workers_[slot].finishing = false;
@@ -307,7 +308,7 @@ void Job::EndLineage(const JobScope& scope) {
                               : "No worker with the state of the past rounds is left.",
                    " The next workers start from their own states; if these differ, all load the "
                    "one with the highest step."));
-  // The next aggregator need not wait for finished workers.
+  // Writes an empty list, so that the next aggregator does not wait for finished workers.
   if (ended_well && scope.config.state_file && !membership().members.empty()) {
     const Membership nobody{generations_.Next(term_), {}};
     generations_.Write(nobody.generation, scope.now + scope.config.lease);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// When a job is paused, and what its workers are sent about it: why it is paused or does not run
-// yet, and that it continues.
+// When a job is paused, and what it sends to its workers: why it is paused or does not run yet, and
+// that it goes on.
 
 #include <algorithm>
 #include <string>
@@ -18,8 +18,8 @@ namespace basin::aggregator {
 
 namespace {
 
-// " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new
-// process is here; nothing when there are none.
+// Lists the members that are gone and those whose new process is not ready, as in " (missing: w-3,
+// w-7; not ready yet: w-5)"; empty if there are none.
 std::string Missing(const Membership& membership, const Workers& workers) {
   std::vector<WorkerId> gone;
   std::vector<WorkerId> unready;
@@ -40,9 +40,9 @@ std::string Missing(const Membership& membership, const Workers& workers) {
 
 }  // namespace
 
-// Whether a round waits for more workers. A worker that was drained is no member of the job any
-// more and takes part in the rounds that are open; it leaves, and another one replaces it, when
-// they end.
+// Whether the pause holds back the round of this lane. A drained worker is no longer a member of
+// the job but still takes part in its open rounds, so they count it. It leaves after them, and
+// another worker replaces it.
 bool Job::PausedIn(const Lane& lane) const {
   if (!Paused() || suspended() || !lane.round.has_value()) return Paused();
   uint32_t present = Present();
@@ -54,10 +54,10 @@ bool Job::PausedIn(const Lane& lane) const {
   return present < settings().min_workers;
 }
 
-// A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
-// the other at the end of a job, with nobody in a round, deserve no warning.
+// A pause is noted, and its time starts, when it delays a worker. Workers that leave one by one at
+// the end of a job, with no round open, deserve no warning.
 void Job::ReviewPause(const JobScope& scope) {
-  // It may end when the members that are being written down are announced.
+  // The pause may end when the members that are being written down take effect.
   if (generations_.IsPending(PendingChange::Kind::kMembers)) return;
   const bool runs = state() == JobState::kRunning;
   const bool runs_now = runs && why_not_running_.Retract();
@@ -90,8 +90,8 @@ void Job::ReportPause(const JobScope& scope) {
   }
 }
 
-// To every worker that is here: the reason of the pause, for the log of a trainer that waits and
-// for the text of a deadline that passes. Empty: the job goes on.
+// Sends the reason of the pause to every connected worker. A waiting trainer logs it, and adds it
+// to the error text if its deadline passes. An empty text says that the job goes on.
 void Job::SendHeldUp(const JobScope& scope, const std::string& text) const {
   SendAll all{{}, HeldUp{0, 0, text}};
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
@@ -103,8 +103,8 @@ void Job::SendHeldUp(const JobScope& scope, const std::string& text) const {
   if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
 }
 
-// A worker that waits for a job that does not run gets the reason a moment later, so that workers
-// that start together are not named to each other.
+// Plans to send the reason to workers that wait for a job that does not run. The delay keeps
+// workers that start together from being reported as missing to each other.
 void Job::NoteWaiting(const JobScope& scope) {
   if (state() == JobState::kRunning) return;
   why_not_running_.Plan(scope.now + 0.3 * scope.config.late_warning);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a job recovers: hellos are held until they decide (recovery.h), then everything is built
-// from what they remember.
+// How a job recovers: it holds hellos until they allow a decision (recovery.h), and then rebuilds
+// everything from what the workers remember.
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Members that were counted in no verdict they remember, where there was one.
+// Marks the members that were counted in no verdict that they remember, if there was a verdict.
 void NoteWhoIsOutOfStep(const std::map<WorkerId, Hello>& hellos, const Lanes& lanes,
                         Workers& workers) {
   const bool told = std::any_of(lanes.begin(), lanes.end(),
@@ -43,13 +43,14 @@ std::string Job::HowToEndHalt() const {
                       "` to continue without them.");
 }
 
-// Forgets what this aggregator believed and waits for those who remember. Sessions are ended, so
-// that everyone says hello again with its history.
+// Forgets what this aggregator believed and waits for the workers that remember. It ends the
+// sessions, so that every worker sends a hello with its history.
 void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
   EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_, " recovers: ", reason,
                                                          ". The client reconnects by itself.")});
-  // A run that was taken for new has no list if somebody does remember it.
+  // If a worker remembers a run that this aggregator took for new, the list formed here does not
+  // count.
   const bool led = state() == JobState::kRunning && standing_.established();
   evidence_.Begin(scope.now, led ? std::optional(membership()) : std::nullopt);
   Forget(scope);
@@ -58,7 +59,8 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
   AddNote(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
 }
 
-// Everything but the name, the run, its settings and the generation, which never goes back.
+// Forgets everything except the name, the run, its settings and the generation, which never goes
+// back.
 void Job::Forget(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i].round.has_value()) {
@@ -76,12 +78,12 @@ void Job::Forget(const JobScope& scope) {
   if (pause_.noted()) pause_.End();
 }
 
-// Workers may have been lost with something that the last recovery relied on.
+// Recovers again if lost workers take with them what the last recovery relied on.
 //
 // Only a worker that has staged an adopted value, or received its verdict, knows how the round
-// ended. Without one of them the job does not go on, unless an operator or the policy decides so. A
-// counted worker that has not promised may have gone back to an older aggregator, and have staged
-// there what was not known here.
+// ended. After the last of them is lost, the job goes on only if an operator or the policy decides
+// so. A counted worker that has not promised may have gone back to an older aggregator and have
+// staged a value there that this one does not know.
 void Job::RecoverOnceMore(const JobScope& scope) {
   if (state() != JobState::kRunning) return;
   std::string what;
@@ -107,8 +109,8 @@ void Job::RecoverOnceMore(const JobScope& scope) {
   if (!what.empty()) EnterRecovery(scope, what);
 }
 
-// The worker knows the term. When the recovery stands with it, the values that it has adopted are
-// prepared.
+// The worker knows the term of this aggregator. Once enough workers do, the recovery stands, and
+// the rounds prepare the values that it adopted.
 void Job::OnPromise(const JobScope& scope, const WorkerId& worker) {
   if (!standing_.Promise(worker, settings())) return;
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
@@ -138,8 +140,9 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
                         hello.worker, ". The client retries."));
   }
   if (keeps_out) return;
-  // A process that restarted has lost its memory; that the one before it remembered is still true,
-  // but nobody can supply what it held.
+  // The hello of a restarted process replaces that of the process before it, because nobody can
+  // supply what the earlier process held. More history makes a decision that is being written down
+  // void.
   const bool more = HasHistory(hello) && (before == nullptr || hello.lanes != before->lanes);
   if (held.Hold(scope.memory, session, hello)) {
     if (more && generations_.IsPending(PendingChange::Kind::kRecovery)) evidence_.HearMore();
@@ -186,9 +189,9 @@ void Job::TryRecover(const JobScope& scope) {
   }
 }
 
-// A term above all that anybody remembers. It is not the one of an earlier recovery by this process
-// either: lanes and rounds begin anew, so what is still on its way from before, such as a staged
-// value or a reduction that is about to end, must not have their ballots.
+// Takes a term above every term that a worker remembers, and above that of an earlier recovery by
+// this process. Lanes and rounds begin anew, so a staged value or a reduction that is still on its
+// way must not carry one of their ballots.
 void Job::TakeUnusedTerm(const JobScope& scope) {
   const Term used = evidence_.HighestTermAbove(generations_.Newest().term);
   if (used >= term_) term_ = TermAbove(used, scope.config.term_random);
@@ -231,11 +234,11 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     const Slot slot = workers_.Add(id);
     Worker& worker = workers_[slot];
     worker.nonce = hello.nonce;
-    worker.lost_at = absl::InfiniteFuture();  // Set when everybody is told.
-    if (members.count(id) == 0) continue;     // Admitted then, in a new life.
+    worker.lost_at = absl::InfiniteFuture();  // Set when the recovery finishes.
+    if (members.count(id) == 0) continue;     // It is admitted then, in a new life.
     workers_.Apply(slot, WorkerInput::kRecover);
     worker.holds_state = !hello.lacks_state;
-    // An incarnation keys what is kept of a contribution: no two workers may have the same.
+    // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
         !(hello.incarnation == Incarnation{}) && incarnations.insert(hello.incarnation).second;
     worker.incarnation = keeps ? hello.incarnation : workers_.NextIncarnation(term_);
@@ -276,9 +279,9 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   FinishRecovery(scope);
 }
 
-// The new generation is on disk, or need not be: everyone is told.
+// The new generation is on disk, or need not be, so the job welcomes the workers.
 void Job::FinishRecovery(const JobScope& scope) {
-  if (evidence_.TakeHeardMore()) {  // Somebody may know more than what was decided on.
+  if (evidence_.TakeHeardMore()) {  // The decision lacks what that worker remembers.
     workers_.Clear();
     lanes_.Drop(id_, scope.memory, scope.actions);
     evidence_.ForgetLanes();
@@ -320,7 +323,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     worker.last_heard = scope.now;
     worker.lost_at = scope.now + scope.config.lease;
   }
-  // Also those who came while the decision was written down.
+  // These include workers that came while the decision was written down.
   for (const auto& [id, session] : evidence_.held().TakeSessions()) {
     if (CheckLineage(scope, session, hellos.at(id))) Admit(scope, session, hellos.at(id));
   }

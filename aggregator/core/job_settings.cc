@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What an operator changes of a job that runs.
+// The settings that an operator can change while a job runs.
 
 #include <algorithm>
 #include <string>
@@ -30,7 +30,8 @@ std::string Job::WhyNotSet(const Config& config, uint64_t free, const SetJob& se
 }
 
 void Job::Set(const JobScope& scope, const SetJob& set) {
-  if (!WhyNotSet(scope.config, scope.memory.free(), set).empty()) return;  // The caller looks too.
+  if (!WhyNotSet(scope.config, scope.memory.free(), set).empty())
+    return;  // The caller has checked this too.
   const uint64_t before = settings_.most_workers();
   const std::vector<std::string> changes = settings_.Set(scope.config, set);
   if (changes.empty()) return;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job does by itself when its time has come: among others, when a silent worker is lost.
-// Each timer is one row: when it is due, and what happens then.
+// What a job does by itself at a certain time, such as losing a silent worker. Each timer is one
+// row: when it is due, and what it does.
 
 #include <algorithm>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace basin::aggregator {
 
-// In this order, when several are due at once.
+// Timers that are due at once fire in this order.
 const Job::Timer Job::kTimers[] = {
     {[](const Job& job, const Config&) { return job.generations_.due(); },
      [](Job& job, const JobScope& scope) { job.GiveUpWrites(scope); }},
@@ -33,7 +33,7 @@ const Job::Timer Job::kTimers[] = {
        const bool forms = job.state() == JobState::kForming;
        return forms ? job.forming_.Due(config) : absl::InfiniteFuture();
      },
-     // min_workers are enough from here on.
+     // From now on, min_workers are enough.
      [](Job& job, const JobScope&) {
        job.forming_.TimeOut();
        job.changed_ = true;
@@ -90,9 +90,9 @@ void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const Ses
   Worker& worker = workers_[*slot];
   worker.session.reset();
   values_.ForgetRequests(ValuesScope(scope), *slot);
-  // A live client is back at once; a kernel closes every connection only when the process is gone.
-  // But an interrupted network delivers the delayed messages together with the end of the worker's
-  // connections: such a worker lives, and is on its way back.
+  // A kernel closes all connections of a process only when it exits, and a live client reconnects
+  // at once, so a short lease is enough. But after a network outage, delayed messages can arrive
+  // together with the end of the connections; such a worker lives, so it keeps the full lease.
   const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
                             scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;

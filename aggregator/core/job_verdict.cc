@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a round ends: who is a member of what follows, which is written down first, and the verdict
-// that is told.
+// How a round ends: the job chooses the next members, writes them down first, and sends the
+// verdict.
 
 #include <algorithm>
 #include <cmath>
@@ -15,11 +15,11 @@
 namespace basin::aggregator {
 namespace {
 
-// Names the workers whose contribution to a committed round is far from what is usual in its lane.
+// Notes the workers whose contribution to a committed round is far from the usual size in its lane.
 void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
                 const VerdictRecord& record) {
   if (scope.config.norm_alarm == 0) return;
-  // Infinity is what a minimum or maximum may begin with, and a product has no usual size.
+  // A minimum or maximum may start from infinity, and a product has no usual size.
   const ReduceOp op = record.value.spec.op;
   const bool sums = op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
   if (lane.kind == LaneKind::kCall && !sums) return;
@@ -46,15 +46,16 @@ void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
 
 }  // namespace
 
-// Everyone has staged. Decides who is a member of what follows, writes it down if that is
-// configured, and tells the verdict.
+// Every member has staged the value. Chooses the next members, writes them down if there is a state
+// file, and sends the verdict.
 void Job::Settle(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
   if (PausedIn(lane) || generations_.IsPending(PendingChange::Kind::kMembers)) return;
   lane.paced = scope.now < pace_.Next(scope.config);
   if (lane.paced) return;
-  // One change of members at a time. A joiner takes part in every round from here on, so none may
-  // be open that it is not in: where calls are, those who join wait for the next verdict.
+  // Only one change of members is under way at a time. A joiner takes part in every round from now
+  // on, so no round may be open without it. Joiners therefore wait for the next verdict while a
+  // call is open.
   const bool boundary = !generations_.pending().has_value() && lanes_.IsBoundary(lane);
   const bool may_admit = !scope.draining && !lanes_.AnyOpenBesides(lane);
   const Membership next = boundary ? NextMembership(may_admit) : membership();
@@ -65,7 +66,7 @@ void Job::Settle(const JobScope& scope, LaneIndex index) {
   SavePending(scope, {PendingChange::Kind::kVerdict, next, std::nullopt, index, {}});
 }
 
-// Lanes whose verdict waited for the job's pace go on.
+// Lanes that held their verdict for the job's pace go on.
 void Job::TellPaced(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (!std::exchange(lanes_[i].paced, false) || !lanes_[i].round.has_value()) continue;
@@ -87,10 +88,10 @@ void Job::OnStateSaved(const JobScope& scope, const StateSaved& saved) {
   EndWrite(scope, saved.generation, "could not be written to the state file");
 }
 
-// What waited for the generation to be on disk goes on. `failure`: why it is not there; "" when it
-// is.
+// Continues what waited until the generation was on disk. `failure` says why it is not there; "" if
+// it is.
 void Job::EndWrite(const JobScope& scope, Generation generation, const std::string& failure) {
-  if (!generations_.EndWrite(generation)) return;  // Given up before.
+  if (!generations_.EndWrite(generation)) return;  // The write was given up earlier.
   if (!failure.empty()) {
     AddNote(scope, NoteKind::kStateFileFailed, "",
             absl::StrCat("Generation ", ToString(generation), " ", failure,
@@ -110,15 +111,17 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
       const bool donor_lost = change.donor.has_value() &&
                               (!donor.has_value() || workers_[*donor].state == WorkerState::kLost);
       if (meant && !donor_lost) ApplyChange(scope, change.next, change.donor);
-      return;  // Else the members are chosen again, among those who are there now.
+      return;  // Reconcile chooses again among the workers that are present, if the change no
+               // longer fits.
     }
     case PendingChange::Kind::kVerdict:
       if (!lanes_[change.lane].round.has_value()) return;
-      // Not if a worker that joined has begun the call meanwhile: it has to get the value first.
+      // A worker that joined may have begun the call meanwhile; it must get the value before the
+      // verdict.
       if (meant && lanes_[change.lane].round->Settled()) {
         return TellVerdict(scope, change.lane, change.next);
       }
-      // No worker has received the verdict, so the next members are chosen again.
+      // No worker has received the verdict, so the members are chosen again.
       return AdvanceLane(scope, change.lane);
   }
 }

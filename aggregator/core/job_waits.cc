@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the trainers wait for, as their heartbeats report: calls go on without a joiner that waits
-// elsewhere, and rounds of workers that wait for each other are aborted.
+// What heartbeats report about the rounds that trainers wait in. Calls go on without a joiner that
+// waits elsewhere, and rounds of workers that wait for each other are aborted.
 
 #include <map>
 #include <string>
@@ -15,7 +15,7 @@
 namespace basin::aggregator {
 namespace {
 
-// The text of a deadlock names no more workers of a round than this.
+// The text of a deadlock names at most this many workers of a round.
 constexpr size_t kNamedWaiting = 3;
 
 }  // namespace
@@ -23,20 +23,20 @@ constexpr size_t kNamedWaiting = 3;
 void Job::OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
   Worker& worker = workers_[slot];
   if (waits != worker.waits) {
-    // A trainer waits for a lane once, so a longer list is that of a broken client.
+    // A trainer waits in a lane at most once, so only a broken client sends a longer list.
     worker.waits = waits.size() <= lanes_.size() ? waits : std::vector<RoundWait>{};
     worker.waits_since = scope.now;
   }
   const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
   LeaveOutOfStep(scope, slot);
-  // Looking at all workers for each heartbeat of each would be too much for a large job.
+  // A large job cannot afford to look at all workers for every heartbeat of each.
   if (!long_ago || scope.now < deadlock_check_) return;
   deadlock_check_ = scope.now + scope.config.heartbeat;
   EndDeadlock(scope);
 }
 
-// While the worker is out of step, calls that it has not begun go on without it once it waits in
-// another round.
+// While the worker is out of step and waits in another round, calls that it has not begun go on
+// without it.
 void Job::LeaveOutOfStep(const JobScope& scope, Slot slot) {
   if (!workers_[slot].out_of_step) return;
   for (const RoundWait& wait : workers_[slot].waits) {
@@ -56,9 +56,9 @@ void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
   }
 }
 
-// Every member has waited for long in rounds that another one has not begun, and that one only
-// waits as well. No worker will begin these rounds, so they are aborted, and the reason names them
-// all. A trainer may have another thread that would begin one; the timeout allows for that.
+// Aborts rounds that nobody will begin: every member has waited for long in a round that another
+// member has not begun. The reason names all of them. Another thread of a trainer might still begin
+// such a round; the timeout allows for that.
 void Job::EndDeadlock(const JobScope& scope) {
   if (state() != JobState::kRunning || Paused()) return;
   std::map<LaneIndex, std::vector<WorkerId>> waiting;
@@ -84,7 +84,7 @@ void Job::EndDeadlock(const JobScope& scope) {
                    ". A retry alone fails in the same way: make the same calls in the same order "
                    "on every worker, and call finished() on a worker that has run out of data");
   for (const auto& [index, ids] : waiting) {
-    // The end of one may have changed the others.
+    // The end of one round may have ended others.
     if (index >= lanes_.size() || !lanes_[index].round.has_value()) continue;
     if (!lanes_[index].round->AwaitsBegin()) continue;
     lanes_[index].round->EndDeadlock(ScopeOf(scope, index), reason);

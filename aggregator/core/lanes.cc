@@ -10,7 +10,7 @@
 
 namespace basin::aggregator {
 
-// ---- which there are
+// ---- existing lanes
 
 LaneIndex Lanes::IndexOf(const std::string& name) const {
   LaneIndex index = 0;
@@ -48,7 +48,7 @@ void Lanes::Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions) 
   lanes_.clear();
 }
 
-// ---- what is open in them
+// ---- open rounds
 
 bool Lanes::AnyOpen() const {
   return std::any_of(begin(), end(), [](const Lane& lane) { return lane.Open(); });
@@ -89,7 +89,7 @@ const Round* Lanes::RoundOf(const RoundWait& wait) const {
   return round.has_value() && round->number() == wait.round ? &*round : nullptr;
 }
 
-// ---- what a worker knows of them
+// ---- what workers remember of lanes
 
 bool Lanes::Lack(const Hello& hello, bool recovery_stands) const {
   return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
@@ -108,7 +108,7 @@ bool Lanes::Lack(const Hello& hello, bool recovery_stands) const {
   });
 }
 
-// ---- when something is due
+// ---- due times
 
 absl::Time Lanes::IdleDue(const Config& config) const {
   absl::Time next = absl::InfiniteFuture();
@@ -226,7 +226,8 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
     bytes += lane.layout.memory_bytes();
     if (lane.expired) continue;
     bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
-    bytes += (workers - now) * lane.memory.window;  // Modulo 2^64, which is right for fewer too.
+    bytes +=
+        (workers - now) * lane.memory.window;  // Modulo 2^64, so it also works for fewer workers.
   }
   return bytes;
 }

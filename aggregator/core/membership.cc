@@ -81,8 +81,8 @@ std::optional<WorkerId> ChooseDonor(const std::vector<WorkerId>& current,
     if (!slot.has_value()) continue;
     const Worker& worker = workers[*slot];
     if (!IsMember(worker) || !worker.holds_state) continue;
-    // One that still takes part, before one that has finished and may lack the last rounds; one
-    // that is here, before one that is away; one that stays, before one that is on its way out.
+    // A member that still takes part comes first, because one that has finished may lack the last
+    // rounds. Then comes a connected one, then one that stays.
     const bool stays = std::find(next.begin(), next.end(), id) != next.end();
     const int rank = 4 * !worker.finishing + 2 * worker.connected() + stays;
     if (rank <= best_rank) continue;

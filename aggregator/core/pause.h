@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// When a job is paused, and what its workers are sent about it while it lasts. A pause that delays
-// no worker is not reported.
+// When a job is paused, and which messages its workers receive meanwhile. A pause that delays no
+// worker is not reported.
 //
 // Thread contract: a plain value.
 
@@ -20,15 +20,15 @@ namespace basin::aggregator {
 
 enum class PauseState : uint8_t {
   kNone = 0,      // The job is not paused, or no worker waits for it.
-  kNoted = 1,     // In the log and the status.
-  kNamed = 2,     // Sent to all workers that are here, as late workers are.
-  kReported = 3,  // Sent as a typed error, so that a trainer may give up.
+  kNoted = 1,     // The log and the status show it.
+  kNamed = 2,     // Every connected worker has received the reason.
+  kReported = 3,  // Workers have received a typed error, so that a trainer may give up.
 };
 
 enum class PauseInput : uint8_t {
-  kHoldUp = 0,  // Somebody is held up.
+  kHoldUp = 0,  // The pause delays a worker.
   kDue = 1,     // The time of the next message has come.
-  kEnd = 2,     // The job goes on, or is lost.
+  kEnd = 2,     // The job goes on, recovers, or begins anew.
 };
 
 struct PauseTransition {
@@ -52,10 +52,10 @@ static_assert(IsUnambiguous(kPauseTransitions));
 
 class Pause {
  public:
-  // By an operator.
+  // Whether an operator has suspended the job.
   bool suspended() const { return suspended_; }
   void Suspend(bool suspended) { suspended_ = suspended; }
-  // Whether a job with so many workers is paused.
+  // Whether a job with this many workers is paused.
   bool Holds(uint32_t present, uint32_t min_workers) const {
     return suspended_ || present < min_workers;
   }
@@ -63,7 +63,7 @@ class Pause {
   bool noted() const { return machine_.state() != PauseState::kNone; }
   bool named() const { return machine_.state() >= PauseState::kNamed; }
 
-  // Each returns whether the table has it in this state; if not, nothing changes.
+  // Each returns whether the table has the input in this state; if not, nothing changes.
   bool Begin(absl::Time now) {
     if (!machine_.Apply(PauseInput::kHoldUp)) return false;
     since_ = now;
@@ -74,7 +74,7 @@ class Pause {
     since_ = absl::InfiniteFuture();
     return true;
   }
-  // When the next step is due; InfiniteFuture when none is.
+  // When the next message is due; InfiniteFuture if none is.
   absl::Time Due(const Config& config) const {
     if (machine_.state() == PauseState::kNoted) {
       return since_ + std::min(config.late_warning, config.pause_timeout);
@@ -82,7 +82,7 @@ class Pause {
     return machine_.state() == PauseState::kNamed ? since_ + config.pause_timeout
                                                   : absl::InfiniteFuture();
   }
-  // The step that is due. REQUIRES: Due() has come.
+  // Moves on to the message that is due. REQUIRES: Due() has come.
   PauseState Tell() {
     machine_.Apply(PauseInput::kDue);
     return machine_.state();

@@ -2,24 +2,24 @@
 //
 // Decides what to do with the hellos that arrive after the aggregator lost its memory.
 //
-// The job resumes after the newest verdict that any worker with memory reports. A value staged for
-// the next round may already have a verdict at a worker that is missing, so the one with the
-// highest ballot is adopted. If no worker staged one, no verdict was sent, and the round runs
-// again. A process without memory knows nothing about verdicts, so it never counts towards the
-// majority that has to be back.
+// The job resumes after the newest verdict that any worker with memory reports. A worker that is
+// missing may already have a verdict of a value staged for the next round, so the recovery adopts
+// the staged value with the highest ballot. If no worker staged one, no verdict was sent, and the
+// round runs again. A process without memory knows nothing about verdicts, so it never counts
+// towards the majority that has to be back.
 //
-// The decision, by which workers are back:
+// The decision depends on which workers are back:
 //
-//   - every member of the newest list, with memory: recover;
-//   - every member of the list in the state file, with memory or not: recover, or fresh if none has
-//     memory;
-//   - the window is over, and more than half of the newest list is back with memory, at least one
-//     of them with the state: recover;
-//   - every member of the newest list, none of which has received a verdict or staged a value, and
-//     those without memory never received the list: fresh, because nothing has happened;
-//   - no worker with memory, no state file, and the window is over: fresh;
-//   - the window is over otherwise: halted, until the missing workers come, or an operator (or
-//     policy `any`) decides to go on with those that are back.
+//  - every member of the newest list, with memory: recover;
+//  - every member of the list in the state file, with memory or not: recover, or fresh if none has
+//    memory;
+//  - the window is over, more than half of the newest list is back with memory, and a worker with
+//    the state is back: recover;
+//  - every member of the newest list, where no worker has received a verdict or staged a value, and
+//    those without memory never received the list: fresh, because nothing has happened;
+//  - no worker with memory, no members in the state file, and the window is over: fresh;
+//  - the window is over otherwise: halted, until the missing workers come, or an operator (or
+//    policy `any`) decides to go on with those that are back.
 //
 // Thread contract: pure functions over plain values.
 
@@ -58,20 +58,20 @@ struct RecoveredLane {
 struct RecoveryDecision {
   RecoveryStep step = RecoveryStep::kWait;
   std::string reason;
-  std::vector<WorkerId> members;    // With current state, in rank order.
-  std::vector<WorkerId> conflicts;  // Their history is not the job's.
+  std::vector<WorkerId> members;    // The workers with current state, in rank order.
+  std::vector<WorkerId> conflicts;  // Workers whose history is not the job's.
   // The workers of the newest list whose history makes the decision valid; none if it was forced.
   std::set<WorkerId> counted;
   std::vector<RecoveredLane> lanes;
 };
 
-// A value that a recovery adopted, and that was lost with all its holders before the others had its
-// bytes. Its verdict may have been sent before, so no other value may take its place.
+// A value that a recovery adopted and that was lost with all its holders before other workers had
+// its bytes. Its verdict may have been sent, so no other value may take its place.
 struct Orphan {
   std::string lane;
   RoundNumber round = 0;
-  Ballot ballot;       // The highest at which it may have been staged.
-  uint64_t chain = 0;  // After its verdict.
+  Ballot ballot;       // The highest ballot at which it may have been staged.
+  uint64_t chain = 0;  // The chain after its verdict.
   std::set<WorkerId> holders;
   auto Fields() const { return std::tie(lane, round, ballot, chain, holders); }
 };
@@ -82,21 +82,21 @@ std::string Describe(const Orphan& orphan);
 // Whether this decision goes on from the orphan's verdict, or adopts it or a later value again.
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan);
 
-// What a recovery decides by, besides the hellos.
+// What a recovery decides from, besides the hellos.
 struct RecoveryFacts {
   std::optional<SavedState> saved;
-  // The list with which this process led the job when the recovery began. Members that it names,
-  // and no other worker remembers, may have gone on from what the others remember.
+  // The list with which this process led the job when the recovery began. Members on this list that
+  // no other worker remembers may have gone on past what the others remember.
   std::optional<Membership> led;
-  // A worker that can explain one of these is a member again, also when a later generation no
-  // longer lists it: no other worker can report the outcome of the round.
+  // A worker that can explain one of these becomes a member again, even if a later generation does
+  // not list it, because no other worker can report the outcome of the round.
   std::vector<Orphan> orphans;
   uint32_t max_workers = 1;
   bool window_over = false;  // The recovery window has passed.
   bool forced = false;  // An operator, or policy `any`, goes on with the workers that are back.
 };
 
-// `hellos`: the latest of each worker.
+// `hellos` has the latest hello of each worker.
 RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const RecoveryFacts& facts,
                                 const Rules& rules);
 

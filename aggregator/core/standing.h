@@ -1,12 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // What the leadership of this aggregator over a job rests on: a first generation that it formed
-// because nobody remembered the run, a recovery, or a verdict that it has sent.
+// because no worker remembered the run, a recovery, or a verdict that it sent.
 //
-// A run that was taken for new can turn out to be older, when a worker with a history comes late.
-// As long as this aggregator has neither recovered the run nor sent a verdict of it, that worker is
-// right: the generations since the first one are void, and a later hello that remembers one of them
-// remembers nothing.
+// A run that this aggregator took for new can turn out to be older when a worker with a history
+// comes late. If this aggregator has neither recovered the run nor sent a verdict, the worker is
+// right: the generations formed here are void, and a later hello that remembers one of them counts
+// as a hello without history.
 //
 // Thread contract: a plain value.
 
@@ -36,30 +36,30 @@ class Standing {
   // ---- genesis
   // The job begins with this generation.
   void Form(const Generation& first) { formed_ = first; }
-  // Somebody remembers the run: what was formed here is no part of it.
+  // A worker remembers the run, so what was formed here is no part of it.
   void Void() { voided_ = formed_; }
-  // Whether the generation is one of those that are void.
+  // Whether this is a void generation.
   bool IsVoid(const Generation& generation) const {
     return generation.term == voided_.term && !(generation < voided_);
   }
 
   // ---- recovery
-  // It counts these workers.
+  // The recovery counts these workers.
   void Await(std::set<WorkerId> counted) { promises_.Await(std::move(counted)); }
   void Recover() { recovered_ = true; }
-  // The worker has said something after its welcome. Returns whether the recovery stands with it,
-  // and did not before.
+  // A message of the worker arrived after its welcome. Returns whether the recovery stands from now
+  // on, and did not yet.
   bool Promise(const WorkerId& worker, const JobSettings& settings) {
     return promises_.Give(worker, settings);
   }
 
   void SendVerdict() { sent_verdict_ = true; }
 
-  // Nobody with state is left. A late worker may still hold it, and is heard until the new lineage
-  // has a verdict.
+  // No worker that holds the state is left. A late worker may still hold it, and the job accepts
+  // its history until the new lineage has a verdict.
   void EndLineage() { recovered_ = false; }
 
-  // The job recovers. What is void stays so.
+  // The job recovers. Void generations stay void.
   void Forget() {
     promises_.Clear();
     recovered_ = sent_verdict_ = false;
@@ -68,9 +68,9 @@ class Standing {
   auto Fields() const { return std::tie(formed_, voided_, recovered_, sent_verdict_, promises_); }
 
  private:
-  // The first generation that this aggregator formed when nobody remembered the run.
+  // The first generation that this aggregator formed when no worker remembered the run.
   Generation formed_;
-  // The first of the void ones.
+  // The first void generation.
   Generation voided_;
   bool recovered_ = false;     // In this term.
   bool sent_verdict_ = false;  // In this term.

@@ -14,10 +14,10 @@ ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
   return {std::get<0>(key), std::get<1>(key), std::get<2>(key)};
 }
 
-// Requests of one worker for one value that wait at once; a client keeps a window of a few.
+// One worker may have this many requests for one value; a client keeps a window of a few.
 constexpr size_t kMaxRequests = 64;
 
-// The part of the memory budget that kept values of all jobs may use: rounds come first.
+// The kept values of all jobs may use one part in kCacheShare of the budget: rounds come first.
 constexpr uint64_t kCacheShare = 4;
 
 std::string Describe(const ValueKey& key) {
@@ -85,7 +85,7 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
                   absl::StrCat("the job has ", entries_.size(),
                                " announced values, which is its limit; announce fewer."));
   }
-  // Older versions of the tensor are no longer served by this worker.
+  // This worker no longer serves older versions of the tensor.
   for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
        it != entries_.end() && same_tensor(it->first) && it->first < key;) {
     it->second.holders.erase(worker.id);
@@ -162,7 +162,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
     ServeCached(scope, key, entry, request);
     if (request.count == 0) return true;
   }
-  // A worker that did not answer is asked last: it may no longer serve the value.
+  // A holder that did not answer is asked last, because it may no longer serve the value.
   auto next = request.silent.has_value() ? entry.holders.upper_bound(*request.silent)
                                          : entry.holders.begin();
   for (size_t i = 0; i < entry.holders.size(); ++i) {
@@ -205,7 +205,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
 }
 
 // Fails a request that only one worker may serve if that worker has left; returns whether it did. A
-// lost worker may come back and announce the value again.
+// worker that was merely lost may return and announce the value again.
 bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request) {
   if (!request.source.has_value()) return false;
   const std::optional<Slot> source = scope.workers.Find(*request.source);
@@ -222,8 +222,8 @@ void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
   ForgetIf(entry, [&](Request& request) { return Serve(scope, key, entry, request); });
 }
 
-// Requests from another holder of the same value what `slot` was asked for. If there is none,
-// connected or not, the receiver cannot get the rest of the value, and is sent the reason.
+// Asks another holder of the same value for what `slot` was asked for. If there is none, connected
+// or not, the receiver cannot get the rest of the value, and the error says why.
 void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
                        const std::string& why) {
   std::vector<Request> again;
@@ -261,8 +261,8 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   if (it == entries_.end()) return;
   Entry& entry = it->second;
   RelayValue relay{scope.job, received.key, received.first, received.count, {}, false};
-  // A request is done when its last chunk has passed: the frames of one request come in order, and
-  // after a lost stream the receiver requests again.
+  // A request has ended when its last chunk has passed: its frames arrive in order, and after a
+  // lost stream the receiver sends the request again.
   const uint64_t end = uint64_t{received.first} + received.count;
   const auto end_of = [](const Request& request) {
     return uint64_t{request.first} + request.count;
@@ -281,7 +281,7 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   const auto holder = entry.holders.find(scope.workers[slot].id);
   if (holder != entry.holders.end()) {
     const Holding& value = holder->second.second;
-    // Kept chunks are charged by the announced size, so they must have that size.
+    // Kept chunks are charged by the announced size, so they must match it.
     const uint64_t total = *TensorBytes(value.spec);
     const bool exists =
         received.count > 0 && end <= ChunkCount(total) &&
@@ -327,7 +327,7 @@ bool Values::MayCache(const ValueScope& scope, Entry& entry, const Holding& valu
     return bytes <= scope.memory.free() && scope.memory.cached + bytes <= share;
   };
   if (bytes > share) return false;
-  // Room is made only where it helps: memory of lanes and other jobs cannot be taken.
+  // Only kept values of this job make room; memory of lanes and other jobs cannot be taken.
   while (!fits() && !uses_.empty()) {
     const Key oldest = uses_.begin()->second;
     const auto it = entries_.find(oldest);
@@ -357,8 +357,8 @@ void Values::Drop(const ValueScope& scope, const Key& key, Entry& entry) {
   scope.actions.push_back(DropValue{scope.job, ToValueKey(key)});
 }
 
-// Drops a kept value that no holder announces and whose digest no receiver knows: it may belong to
-// a lineage that has ended, so later requests must not get it.
+// Drops a kept value that no holder announces and whose digest no receiver has. It may come from a
+// lineage that has ended, so later requests must not get it.
 void Values::DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry) {
   if (!entry.cached.has_value()) return;
   const Holding& value = entry.cached->value;

@@ -1,17 +1,19 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The broadcast mailbox of a job: which workers can serve which value, and which wait for it.
+// The broadcast mailbox of a job: which workers can serve which value, and which workers wait for
+// it.
 //
-// A broadcast is a copy of bits from one holder, never a sum. A worker waits only for the holder of
-// the value that it asked for. A value is (lane, tensor, version); a holder that announces a newer
-// version no longer serves the older one. Two holders can stand in for each other when the digests
-// they announced are equal, so a receiver never mixes two values.
+// A broadcast copies the bits of one holder and never sums. A worker waits only for a holder of the
+// value that it requested. The key of a value is (lane, tensor, version); a holder that announces a
+// newer version no longer serves the older one. Holders that announced equal digests can replace
+// each other, so a receiver never mixes two values.
 //
-// Chunks that pass by are kept while the memory budget has room for the whole value, and later
-// requests are served from here: a holder sends a value once, however many ask for it. What is kept
-// may be dropped at any time. It is dropped when a lane needs the memory, when a receiver asks
-// again for chunks that it was sent from here (they were lost or are wrong), and when no worker
-// holds the value and none that knows of it wants it. Then a holder is asked again.
+// The aggregator keeps the chunks that pass through it while the memory budget has room for the
+// whole value, and serves later requests from them. A holder then sends a value once, however many
+// workers request it. Kept chunks are dropped when a lane or another value needs the memory, when a
+// receiver requests chunks again that it was sent from here (they were lost or are wrong), and when
+// no worker holds the value and no receiver has its digest. After that, the aggregator asks a
+// holder again.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -54,11 +56,11 @@ class Values {
   void Get(const ValueScope& scope, Slot slot, const basin::Get& get);
   void Received(const ValueScope& scope, Slot slot, const ValueReceived& received);
 
-  // The worker is lost (or has a new session): requests that were passed to it go to another
-  // holder, and its own requests are forgotten.
+  // Lose: the worker is lost, so requests that were passed to it go to another holder. Both methods
+  // forget the worker's own requests; ForgetRequests alone is for a session that has ended.
   void Lose(const ValueScope& scope, Slot slot);
   void ForgetRequests(const ValueScope& scope, Slot slot);
-  // The worker is back on a new session; requests for its values are passed to it again.
+  // The worker is back on a new session, so requests for its values are passed to it again.
   void Resume(const ValueScope& scope, Slot slot);
 
   // Whether a worker waits for a value, or for chunks of one.
@@ -68,7 +70,7 @@ class Values {
     return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first.first;
   }
 
-  // Gives the memory of kept chunks back.
+  // Releases the memory of the kept chunks.
   void DropCached(const ValueScope& scope);
   void Clear(const ValueScope& scope);
 
@@ -84,31 +86,30 @@ class Values {
     Digest digest = 0;
     auto Fields() const { return std::tie(spec, digest); }
   };
-  // A worker that waits: for the value to be announced (count 0), or for chunks of it.
+  // A worker waits for an announcement of the value (count 0) or for chunks of it.
   struct Request {
-    uint64_t number = 0;  // Among those that wait.
+    uint64_t number = 0;  // Unique among the waiting requests.
     Slot slot = 0;
     std::optional<TensorSpec> expected;
     std::optional<WorkerId> source;
     uint32_t first = 0;
     uint32_t count = 0;
     std::optional<Slot> asked;       // The holder that was asked for the chunks.
-    std::optional<WorkerId> silent;  // Was asked, and did not send them.
-    std::optional<Digest> digest;    // The value's, as sent to the requester.
+    std::optional<WorkerId> silent;  // The holder that was asked earlier and did not send them.
+    std::optional<Digest> digest;    // The digest of the value that was sent to the requester.
     absl::Time deadline = absl::InfiniteFuture();
     auto Fields() const {
       return std::tie(number, slot, expected, source, first, count, asked, silent, digest,
                       deadline);
     }
   };
-  // The digest that a receiver was sent for the value, and how much of the value it was sent from
-  // here.
+  // The digest that a receiver was sent, and how far it was sent the value from the kept chunks.
   struct Told {
     Digest digest = 0;
-    uint64_t sent = 0;  // Chunks below this one.
+    uint64_t sent = 0;  // The end of the last range that was sent.
     auto Fields() const { return std::tie(digest, sent); }
   };
-  // Chunks of a value that the runner keeps. The whole value is charged to the budget.
+  // The chunks of a value that the runner keeps. The budget is charged for the whole value.
   struct Cached {
     Holding value;
     Bitmap chunks;
@@ -125,14 +126,14 @@ class Values {
     auto Fields() const { return std::tie(holders, requests, told, cached); }
   };
 
-  // Adds a request to the entry and to the indexes of waiting requests; removes one from the
-  // indexes.
+  // Keep adds a request to the entry and to the indexes of waiting requests. Forget removes it from
+  // the indexes only.
   void Keep(const Key& key, Entry& entry, Request request);
   void Forget(const Request& request);
   template <typename F>
   void ForgetIf(Entry& entry, F&& done);
 
-  // Tries to move a request on. Returns whether it is done.
+  // Tries to serve a request. Returns whether the request has ended.
   bool Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
   bool FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request);
   void ServeAll(const ValueScope& scope, const Key& key, Entry& entry);
@@ -141,19 +142,19 @@ class Values {
   void Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
             const std::string& text);
 
-  // Sends what is kept of the front of a request, and takes it off the request.
+  // Sends the kept chunks at the front of a request, and shortens the request by them.
   void ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
-  // Whether to keep chunks of this value that pass by.
+  // Whether to keep the chunks of this value that pass through.
   bool MayCache(const ValueScope& scope, Entry& entry, const Holding& value);
   void Use(const Key& key, Cached& cached);
   void Drop(const ValueScope& scope, const Key& key, Entry& entry);
   void DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry);
 
   std::map<Key, Entry> entries_;
-  std::map<uint64_t, Key> uses_;  // What is kept; the one that was used longest ago comes first.
+  std::map<uint64_t, Key> uses_;  // The kept values, the least recently used first.
   uint64_t next_use_ = 0;
 
-  // The requests that wait, by deadline and number, and how many each worker has.
+  // The waiting requests by deadline and number, and how many each worker has.
   std::map<std::pair<absl::Time, uint64_t>, Key> deadlines_;
   std::map<Slot, uint32_t> waiting_;
   uint64_t next_request_ = 0;

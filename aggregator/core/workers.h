@@ -2,7 +2,7 @@
 //
 // The workers of one job: their ids, their connections, and their states in the job.
 //
-// The table below has the states and how they follow each other; the decisions are Job's.
+// The table below has the states and the transitions between them; Job makes the decisions.
 //
 // Thread contract: plain values.
 
@@ -26,30 +26,30 @@
 
 namespace basin::aggregator {
 
-// Position of a worker in its job's table; stable while anything refers to it.
+// The position of a worker in its job's table; it does not change while anything refers to it.
 using Slot = uint32_t;
 
 enum class WorkerState : uint8_t {
-  kAdmitted = 0,   // Its hello was accepted.
-  kCandidate = 1,  // Ready; becomes a member at the next boundary.
-  kSpare = 2,      // Ready, but the job is full.
-  kMember = 3,     // In the current generation.
-  kFinished = 4,   // Has run out of data; counts for min_workers.
+  kAdmitted = 0,   // The job has accepted its hello.
+  kCandidate = 1,  // It is ready and becomes a member at the next boundary.
+  kSpare = 2,      // It is ready, but the job is full.
+  kMember = 3,     // It is in the current generation.
+  kFinished = 4,   // It has run out of data; it counts for min_workers.
   kLost = 5,
 };
 
 const char* WorkerStateName(WorkerState state);
 
 enum class WorkerInput : uint8_t {
-  kAdmit = 0,       // Its process has said hello in a new life.
-  kRecover = 1,     // The recovery counts it, and it is current.
-  kReady = 2,       // It has its state, and the job has room.
-  kFindFull = 3,    // The same, but the job has max_workers.
-  kChoose = 4,      // It is in the next generation: genesis, a verdict at a boundary, a pause.
-  kLeaveOut = 5,    // It is not: it drains.
-  kFinish = 6,      // It is not: it has run out of data.
-  kNewLineage = 7,  // Nobody is left who holds the state.
-  kLose = 8,        // Silent, evicted, superseded, left, exited.
+  kAdmit = 0,       // Its process sent a hello in a new life.
+  kRecover = 1,     // The recovery found that it remembers the run and is current.
+  kReady = 2,       // It is ready, and the job has room.
+  kFindFull = 3,    // It is ready, but the job has max_workers.
+  kChoose = 4,      // The next generation (genesis, a boundary, a pause) includes it.
+  kLeaveOut = 5,    // The next generation leaves it out because it drains.
+  kFinish = 6,      // The next generation leaves it out because it has run out of data.
+  kNewLineage = 7,  // No worker that holds the state is left.
+  kLose = 8,        // It was silent, evicted or superseded, or it left or exited.
 };
 
 struct WorkerTransition {
@@ -99,36 +99,36 @@ struct Worker {
   Nonce nonce = 0;
   Incarnation incarnation;
   WorkerState state = WorkerState::kLost;
-  bool draining = false;     // Its process is a member of no later generation.
-  bool holds_state = false;  // A member that can give the job's state to another.
-  // Joined others that go on, and has completed no round since: its script may be elsewhere.
+  bool draining = false;     // No later generation includes this process.
+  bool holds_state = false;  // It is a member that can send the job's state to another.
+  // It joined members that go on, and has completed no round since, so its script may be elsewhere.
   bool out_of_step = false;
-  bool finishing = false;     // Has reported Finished; takes part in no later round.
-  bool still_counts = false;  // Lost after it had finished; still counts for min_workers.
-  bool left = false;          // In good order, so it is not awaited.
-  Generation member_since;    // In which this incarnation became a member; zero before.
+  bool finishing = false;     // It reported Finished; it takes part in no later round.
+  bool still_counts = false;  // It was lost after it had finished; it still counts for min_workers.
+  bool left = false;          // It left in good order, so nobody waits for it.
+  Generation member_since;    // The generation in which this incarnation became a member, or zero.
   std::optional<SessionId> session;
   absl::Time last_heard;  // While connected: when its last message arrived.
-  // When the last silence of several heartbeats on this session ended, its own or that of this
-  // process.
+  // When the last long silence on this session ended. The silence was the worker's own, longer than
+  // Config::silence, or came from a stall of this process.
   absl::Time silent_until = absl::InfinitePast();
-  absl::Time lost_at;          // While disconnected: when it counts as lost; see LoseSession.
-  uint32_t frame_tensors = 1;  // That a frame to it or from it may have, in this session.
+  absl::Time lost_at;          // When it counts as lost, while it is disconnected.
+  uint32_t frame_tensors = 1;  // The tensors that a frame from or to it may have.
   uint64_t ready_order = 0;    // Candidates join in this order.
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
   uint64_t progress = 0;
-  std::vector<RoundWait> waits;  // What its trainer waits for, by the last heartbeat.
+  std::vector<RoundWait> waits;  // The rounds its trainer waits in, from the last heartbeat.
   absl::Time waits_since;        // When `waits` last changed.
-  std::string busy;              // Why the trainer does something else; empty when it does not.
+  std::string busy;              // Why the trainer does something else; empty if it does not.
   absl::Time busy_until;
-  std::string misfit;  // How a tensor that it registered differs from the job's; empty for none.
+  std::string misfit;  // How a registered tensor differs from the job's; empty if none does.
   std::vector<Nonce> superseded;  // Earlier processes with this id.
   std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
-  std::vector<bool> registered;   // By lane; its client ignores others. False beyond the end.
+  std::vector<bool> registered;   // By lane; false beyond the end. Its client ignores other lanes.
 
   bool connected() const { return session.has_value(); }
-  // When it counts as lost.
+  // When the worker counts as lost.
   absl::Time LeaseEnd(absl::Duration lease) const {
     if (state == WorkerState::kLost) return absl::InfiniteFuture();
     return connected() ? last_heard + lease : lost_at;
@@ -182,8 +182,8 @@ class Workers {
     by_id_.emplace(id, slot);
   }
 
-  // The only way to change a state. Returns whether the table has the input in this state; if not,
-  // nothing changes.
+  // All changes of a state go through here. Returns whether the table has the input in this state;
+  // if not, nothing changes.
   bool Apply(Slot slot, WorkerInput input) {
     WorkerState& state = slots_[slot].state;
     const WorkerState before = state;
@@ -195,19 +195,19 @@ class Workers {
   const RowsTaken& taken() const { return taken_; }
   uint32_t Count(WorkerState state) const { return counts_[static_cast<size_t>(state)]; }
 
-  // Members that live, and those who have finished: what min_workers is compared with.
+  // The number that min_workers is compared with: living members, and workers that have finished.
   uint32_t Present() const {
     return Count(WorkerState::kMember) + Count(WorkerState::kFinished) + still_counting_;
   }
-  // Workers that have finished, whether they are here or were lost and still count.
+  // Workers that have finished, including lost ones that still count.
   uint32_t Finished() const { return Count(WorkerState::kFinished) + still_counting_; }
   // Whether the worker still counts for min_workers, although it was lost.
   void SetStillCounts(Slot slot, bool counts) {
     still_counting_ += counts;
     still_counting_ -= std::exchange(slots_[slot].still_counts, counts);
   }
-  // At most as many as min_workers lacks still count. A worker that joins may replace one that
-  // finished and left, and if both counted, each such exchange would let the job shrink by one.
+  // Lost workers count only as far as min_workers needs them. A joiner may replace a worker that
+  // finished and left; if both counted, each such exchange would let the job shrink by one.
   void LimitStillCounting(uint32_t min_workers) {
     const uint32_t here = Count(WorkerState::kMember) + Count(WorkerState::kFinished);
     const uint32_t lacking = min_workers - std::min(min_workers, here);
@@ -216,21 +216,21 @@ class Workers {
     }
   }
 
-  // When the first of them counts as lost.
+  // When the next worker counts as lost.
   absl::Time LeaseDue(absl::Duration lease) const {
     absl::Time next = absl::InfiniteFuture();
     for (const Worker& worker : slots_) next = std::min(next, worker.LeaseEnd(lease));
     return next;
   }
 
-  // No two workers of a job have the same incarnation, nor place among those who are ready.
+  // No two workers of a job get the same incarnation or the same place in the ready order.
   Incarnation NextIncarnation(Term term) { return {term, ++last_incarnation_}; }
   uint64_t NextReadyOrder() { return ++last_ready_order_; }
 
-  // In byte order of the id: the order in which contributions are reduced.
+  // In byte order of the id, which is the order of reduction.
   const std::map<WorkerId, Slot>& by_id() const { return by_id_; }
 
-  // What was numbered stays so.
+  // Keeps the counters, so that no number is given twice.
   void Clear() {
     slots_.clear();
     by_id_.clear();
