@@ -22,9 +22,9 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
 
 enum class Agreement { kCurrent, kBehind, kConflict };
 
-// The value of the newest verdict if this worker, one verdict behind, has staged it. The chain
-// shows whether it is that value, also where the newest holder, a joiner, received no more than the
-// chain.
+// Returns the value of the newest verdict if this worker, one verdict behind, has staged it. The
+// chain identifies the value even if the worker with the newest history, a joiner, received only
+// the chain.
 const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newest) {
   if (mine.last_verdict + 1 != newest.last_verdict || !mine.staged.has_value()) return nullptr;
   const StagedValue& staged = *mine.staged;
@@ -32,8 +32,8 @@ const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newe
   return ExtendChain(mine.chain, staged.round, staged.value) == newest.chain ? &staged : nullptr;
 }
 
-// Where a worker stands against the newest history of a lane. A worker that is one verdict behind
-// is current when it has staged that very value: the verdict is sent to it again.
+// Compares a worker with the newest history of a lane. A worker one verdict behind is current if it
+// has staged the value of that verdict, because it then only needs the verdict again.
 Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
   if (mine == nullptr) return newest.last_verdict == 0 ? Agreement::kCurrent : Agreement::kBehind;
   if (mine->last_verdict == newest.last_verdict) {
@@ -51,8 +51,8 @@ Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
   return StagedNewest(*mine, newest) != nullptr ? Agreement::kCurrent : Agreement::kBehind;
 }
 
-// The history that the job goes on with: the longest; among equals, the one that most workers hold,
-// then the one with most verdict records, then that of the lowest worker id.
+// The history with which the job goes on: the longest, then the one that most workers hold, then
+// the one with the most verdict records, then that of the lowest worker id.
 const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
   std::map<std::pair<RoundNumber, uint64_t>, size_t> votes;  // By last verdict and chain.
   for (const auto& [id, hello] : hellos) {
@@ -70,8 +70,8 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
   return newest;
 }
 
-// In index order. Aggregators that did not know of each other may have given one index to two
-// lanes: the later lane then gets an index beyond all; workers find their lanes by name.
+// Sorts the lanes by index. Aggregators that did not know of each other may have given one index to
+// two lanes. One of these then gets an index beyond all others; workers find their lanes by name.
 void SortByIndex(std::vector<RecoveredLane>& lanes) {
   const auto by_index = [](const RecoveredLane& a, const RecoveredLane& b) {
     return a.lane < b.lane;
@@ -96,9 +96,10 @@ Ballot StagedLast(const Hello& hello, const std::map<std::string, RecoveredLane>
   return last;
 }
 
-// The hello with the highest rank determines how a lane is laid out: that of the worker which
-// staged its `round` last, else of the one which staged last in any lane (`staged_last`), because a
-// worker with another layout joins anew and what it staged is not adopted; else the longer layout.
+// The layout of a lane comes from the hello with the highest rank: from the worker that staged the
+// lane's `round` last, then from the one that staged last in any lane (`staged_last`), then from
+// the one with the longest layout. Staging comes first, because a worker with another layout joins
+// anew, and what it staged is not adopted.
 using LayoutRank = std::tuple<Ballot, Ballot, size_t>;
 
 LayoutRank RankOf(const LaneHistory& history, RoundNumber round, const Ballot& staged_last) {
@@ -122,7 +123,7 @@ bool CanExplain(const Hello& hello, const Orphan& orphan) {
          ExtendChain(lane->chain, orphan.round, lane->staged->value) == orphan.chain;
 }
 
-// Fills in lanes, members and conflicts from all workers that remember.
+// Fills in lanes, members and conflicts from all workers that remember the run.
 void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newest_members,
                  const RecoveryFacts& facts, RecoveryDecision& decision) {
   const Generation& generation = newest_members.generation;
@@ -183,9 +184,9 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
   for (const WorkerId& id : list) {
     if (current(id)) staged_last[id] = StagedLast(hellos.at(id), lanes);
   }
-  // Aggregators that did not know of each other may have laid a lane out differently. The value
-  // that will be adopted names tensors by index, so the job goes on with its layout; a worker that
-  // remembers another one joins anew.
+  // Aggregators that did not know of each other may have laid a lane out differently. The adopted
+  // value names tensors by index, so the job goes on with its layout; a worker that remembers
+  // another layout joins anew.
   for (auto& [name, lane] : lanes) {
     const LaneHistory* base = nullptr;
     LayoutRank highest;
@@ -248,7 +249,8 @@ std::string Describe(const Orphan& orphan) {
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan) {
   for (const RecoveredLane& lane : decision.lanes) {
     if (lane.name != orphan.lane) continue;
-    if (lane.last_verdict > orphan.round) return true;  // A later one rests on its verdict.
+    if (lane.last_verdict > orphan.round)
+      return true;  // A later verdict rests on that of the orphan.
     if (lane.last_verdict == orphan.round) {
       const bool later = !lane.verdicts.empty() && orphan.ballot < lane.verdicts.back().ballot;
       return later || lane.chain == orphan.chain;
@@ -275,8 +277,8 @@ namespace {
 
 // Whether it is certain that nothing has happened in the run. No worker that sent a hello has
 // received a verdict or staged a value, and every worker of the newest list sent one: as a member
-// that remembers, or as the very process that was listed, which never received the list and has
-// begun nothing.
+// that remembers, or as the listed process itself, which never received the list and has begun
+// nothing.
 bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& newest) {
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
@@ -310,8 +312,9 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     from_file = false;
   }
   uint32_t remembering = 0;
-  bool state = false;                       // A worker has it.
-  const Membership* newest_told = nullptr;  // Among those that a worker with the state has.
+  bool state = false;  // Whether a worker with memory has it.
+  const Membership* newest_told =
+      nullptr;  // The newest list that a worker with the state remembers.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
     ++remembering;
@@ -340,7 +343,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
   }
   const bool everyone =
       !newest.members.empty() && (counted == newest.members.size() || (from_file && all_answered));
-  // Members that only load the state cannot go on without those that have it.
+  // Members that only load the state cannot go on without a worker that has it.
   const bool majority = window_over && 2 * counted > newest.members.size() && state;
   const bool go = everyone || majority || forced || (rules.recover_with_first && remembering > 0);
 
@@ -360,8 +363,8 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     for (const WorkerId& id : decision.conflicts) promising.erase(id);
     decision.counted = std::move(promising);
     if (!decision.members.empty() || newest_told == nullptr) return decision;
-    // Every worker of the list has lost its memory. Others still hold a state, of an earlier list:
-    // the job goes on from there rather than from nothing.
+    // Every worker of the list has lost its memory, but others still hold the state of an earlier
+    // list. The job goes on from there rather than from nothing.
     RecoveryDecision earlier;
     earlier.step = decision.step;
     earlier.reason =

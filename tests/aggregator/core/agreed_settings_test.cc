@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The settings of a job, as the workers declare them and an operator changes them; and its pace.
+// The settings of a job, as workers declare them and an operator changes them, and its pace.
 
 #include "aggregator/core/agreed_settings.h"
 
@@ -23,7 +23,7 @@ JobSettings Make(uint32_t min, uint32_t max, uint32_t start) {
   return settings;
 }
 
-// One worker to four, which begin with two.
+// A job of one to four workers that starts with two.
 struct Declared : testing::Test {
   Declared() { agreed.Declare(Make(1, 4, 2)); }
   Config config;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Workers that wait for each other in different rounds: these are aborted with an error that names
-// everybody, and nothing else is.
+// Workers that wait for each other in different rounds: the job aborts these rounds, with an error
+// that names all of the workers, and no others.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Config WithTimeout(absl::Duration timeout) {
   return config;
 }
 
-// Worker a is through its batches and asks for a metric; b has one more batch.
+// Worker a has finished its batches and computes a metric; b has one more batch.
 struct UnevenBatches : Cluster {
   explicit UnevenBatches(absl::Duration timeout = kTimeout)
       : Cluster(Settings(2, 3, 2), WithTimeout(timeout)), a(Join("a")), b(Join("b")) {
@@ -34,7 +34,7 @@ struct UnevenBatches : Cluster {
     Contribute(a, kMetric);
     Contribute(b, kLane);
   }
-  // Its trainer waits for the outcome.
+  // The trainer contributes and waits for the outcome.
   static void Contribute(TestWorker& worker, const std::string& lane) {
     const bool call = worker.lane(lane).kind == LaneKind::kCall;
     worker.Contribute(Spec(call ? ReduceOp::kSum : ReduceOp::kAverage), lane);
@@ -61,7 +61,7 @@ TEST(Deadlock, Fault_W5_RoundsOfWorkersThatWaitForEachOtherAreAbortedWithBothNam
   }
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u);
 
-  // The job goes on as if neither round had been.
+  // The job goes on as if neither round had existed.
   for (TestWorker* worker : {&c.a, &c.b}) {
     worker->waits.clear();
     worker->Contribute();
@@ -71,8 +71,8 @@ TEST(Deadlock, Fault_W5_RoundsOfWorkersThatWaitForEachOtherAreAbortedWithBothNam
   EXPECT_EQ(c.b.lane(kMetric).delivered[2].at({0, 0}), (Reduced{3, 1}));
 }
 
-// The client of a worker makes nothing of a lane that its trainer has not named, so it could not
-// stage anything there.
+// A client ignores a lane that its trainer has not registered, so it could not stage anything
+// there.
 TEST(Deadlock, CallsThatOnlyOneSideKnowsEndToo) {
   UnevenBatches c;
   c.a.Register({Tensor("x")}, "call/left", LaneKind::kCall);
@@ -87,7 +87,7 @@ TEST(Deadlock, CallsThatOnlyOneSideKnowsEndToo) {
 TEST(Deadlock, NothingEndsWhileATrainerDoesSomethingElse) {
   UnevenBatches c;
   c.Diverge();
-  c.b.waits.clear();  // It evaluates, say, while its round is open.
+  c.b.waits.clear();  // It may be evaluating while its round is open.
   c.Sleep(10 * kTimeout);
   EXPECT_FALSE(c.Ended());
 }
@@ -107,7 +107,7 @@ TEST(Deadlock, NothingEndsWhileAThirdWorkerComputes) {
               HasSubstr("workers a, j wait in round 1 of lane call/metric"));
 }
 
-// Only the time in which nothing moves counts.
+// Only the time in which no wait changes counts.
 TEST(Deadlock, ANewWaitBeginsAnew) {
   UnevenBatches c;
   UnevenBatches::Contribute(c.a, kMetric);
@@ -119,7 +119,7 @@ TEST(Deadlock, ANewWaitBeginsAnew) {
   EXPECT_TRUE(c.Ended());
 }
 
-// A wait that the worker's own process does not hold up: the results are on their way.
+// All workers have begun this round, and its results are on their way.
 TEST(Deadlock, NothingEndsWhileSomebodyWaitsInARoundThatAllHaveBegun) {
   UnevenBatches c;
   c.reduces = false;
@@ -154,7 +154,7 @@ TEST(Deadlock, NothingEndsWithoutATimeout) {
   EXPECT_FALSE(c.Ended());
 }
 
-// Not stored, and not waited for: there are two lanes.
+// There are two lanes, so the core ignores such a list.
 TEST(Deadlock, AHeartbeatThatNamesMoreWaitsThanThereAreLanesIsNone) {
   UnevenBatches c;
   c.Diverge();

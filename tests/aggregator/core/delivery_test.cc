@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Delivery on its own: which stream carries a frame, what is sent again, and when a session has
+// Delivery on its own: which stream carries a frame, what it sends again, and when a session has
 // settled.
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ class DeliveryTest : public testing::Test {
     actions_.clear();
     delivery_.LoseStream(stream, actions_);
   }
-  // What becomes of one action of the coordinator.
+  // Passes one action of the coordinator through and returns what becomes of it.
   template <typename T>
   T Pass(T action) {
     actions_.clear();
@@ -65,7 +65,7 @@ class DeliveryTest : public testing::Test {
     delivery_.Route(actions_, 0);
     return std::get<T>(actions_[0]);
   }
-  // The routes of a result in tensor 0 of round 1.
+  // Publishes a result in tensor 0 of round 1, and returns its routes.
   std::vector<Route> Publish(std::vector<SessionId> sessions, uint32_t first = 0,
                              uint32_t count = 1, Ballot ballot = {1, 1}, JobId job = kThisJob) {
     return Pass(aggregator::Publish{job,
@@ -81,7 +81,7 @@ class DeliveryTest : public testing::Test {
                    JobId job = kThisJob) {
     Pass(ResultsTaken{session, job, 0, 1, ballot, {range}});
   }
-  // The frames that are sent on a stream when it opens or when another one is lost.
+  // The frames that delivery sends on a stream after it opened or after another one was lost.
   std::vector<std::pair<FrameId, StreamId>> Again() {
     std::vector<std::pair<FrameId, StreamId>> sent;
     for (const SendFrame& send : Take<SendFrame>()) sent.emplace_back(send.frame, send.stream);

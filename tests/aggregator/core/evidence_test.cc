@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job goes by when it recovers, and what follows from it.
+// What a job knows when it recovers, and what it decides from that.
 
 #include "aggregator/core/evidence.h"
 
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 const absl::Time kRecoversSince = absl::FromUnixSeconds(1000);
 
-// A job of workers a, b and c that has begun to recover.
+// A job of workers a, b and c has begun to recover.
 struct Recovering : testing::Test {
   explicit Recovering(std::optional<SavedState> saved = std::nullopt) : evidence(std::move(saved)) {
     memory.total = 1 << 20;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a job without members begins, and how the one before ended.
+// How a job without members starts, and how its earlier members ended.
 
 #include "aggregator/core/forming.h"
 

@@ -15,7 +15,7 @@ using Kind = PendingChange::Kind;
 
 const absl::Time kWriteDue = absl::FromUnixSeconds(1000);
 
-// Members a and b of generation 7.1, and c, which is ready.
+// Workers a and b are members of generation 7.1, and c is ready.
 struct Members : testing::Test {
   Members() {
     for (const char* id : {"a", "b", "c"}) {
@@ -53,7 +53,7 @@ TEST_F(GenerationsTest, TheNextOneIsTheCurrentOneUnlessItsMembersAreOthers) {
   const Membership next = generations.Choose(workers, {true, false, 4}, 7);
   EXPECT_THAT(next.members, ElementsAre("a", "b", "c"));
   EXPECT_EQ(next.generation, (Generation{7, 2}));
-  // The same place, another life.
+  // Worker b keeps its place in another life.
   const Slot b = *workers.Find("b");
   workers.Apply(b, WorkerInput::kLose);
   workers.Apply(b, WorkerInput::kAdmit);

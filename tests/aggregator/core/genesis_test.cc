@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a run starts: who becomes a member when, with which rank, and from whose state.
+// How a run starts: which workers become members and when, with which ranks, and from whose state.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(Genesis, FormsWhenStartWorkersAreReady) {
   EXPECT_EQ(b.role, Role::kJoiner);
   TestWorker& a = c.Join("a");
   EXPECT_EQ(c.job().state(), JobState::kRunning);
-  // Ranks follow the ids, whoever came first.
+  // Ranks follow the ids, not the order of arrival.
   EXPECT_THAT(a.membership.members, ElementsAre("a", "b"));
   EXPECT_EQ(a.rank(), 0);
   EXPECT_EQ(b.rank(), 1);
@@ -68,7 +68,8 @@ TEST(Genesis, TheTimeoutFormsWithWhoIsThere) {
   EXPECT_EQ(c.job().state(), JobState::kRunning);
 }
 
-// A moment later, so that those who start together say nothing, and once for all changes meanwhile.
+// The message comes after a delay, so that workers that start together receive none, and one
+// message reports all changes of that time.
 TEST(Genesis, WhoWaitsForTheOthersIsToldHowManyAreReady) {
   Cluster c(Settings(2, 4, 3));
   TestWorker& a = c.Join("a");
@@ -125,7 +126,7 @@ TEST(Genesis, MembersChangeAtOnceBeforeTheFirstRound) {
   TestWorker& b = c.Join("b");
   EXPECT_THAT(b.membership.members, ElementsAre("b"));
   TestWorker& a = c.Join("a");
-  // Later workers are appended: survivors keep their relative order.
+  // Later workers are appended, so earlier members keep their relative order.
   EXPECT_THAT(b.membership.members, ElementsAre("b", "a"));
   EXPECT_EQ(a.rank(), 1);
   EXPECT_EQ(b.membership.generation.counter, 2u);
@@ -162,7 +163,7 @@ TEST(Genesis, ALateStarterBeforeTheFirstRoundGetsTheStateOfTheFurthest) {
   EXPECT_EQ(c["a"].donor, "a");
 }
 
-// The members may have begun to compute with their state; nobody takes it from them.
+// The members may already compute with their state, so they must keep it.
 TEST(Genesis, ALateStarterThatIsFurtherTakesTheStateOfTheMembers) {
   Cluster c(Settings(1, 3, 1));
   c.Worker("a").Connect();
@@ -171,7 +172,7 @@ TEST(Genesis, ALateStarterThatIsFurtherTakesTheStateOfTheMembers) {
   c["b"].Ready(200, 8);
   EXPECT_EQ(c["b"].donor, "a");
   EXPECT_EQ(c["a"].donor, "a");
-  // As long as somebody lacks the state, everybody hears who serves it.
+  // While a member lacks the state, every member learns which worker serves it.
   c.Worker("c").Connect();
   c["c"].Ready(100, 7);
   EXPECT_EQ(c["c"].donor, "a");
@@ -188,7 +189,8 @@ TEST(Genesis, ALateStarterWithTheSameStateNeedsNoDonor) {
   EXPECT_EQ(c["b"].donor, std::nullopt);
 }
 
-// One may have loaded the donor's state already and another not: they say anew what they have.
+// One worker may have loaded the donor's state already, and another one not, so they must report
+// again what they have.
 TEST(Genesis, WhoLostTheDonorBeforeTheFirstRoundComesInAnew) {
   Cluster c(Settings(1, 3, 3));
   for (const char* id : {"a", "b", "c"}) c.Worker(id).Connect();
@@ -205,7 +207,7 @@ TEST(Genesis, WhoLostTheDonorBeforeTheFirstRoundComesInAnew) {
     c[id].Forget();
     c[id].Connect();
   }
-  c["a"].Ready(200, 9);  // It had loaded it.
+  c["a"].Ready(200, 9);  // It had loaded the state of c.
   c["b"].Ready(150, 8);
   c.Sleep(c.config.start_timeout);
   EXPECT_EQ(c.job().state(), JobState::kRunning);
@@ -213,7 +215,7 @@ TEST(Genesis, WhoLostTheDonorBeforeTheFirstRoundComesInAnew) {
   EXPECT_EQ(c["b"].donor, "a");
 }
 
-// The same, while the change that it left with is being written down.
+// The same happens while the change that followed is being written down.
 TEST(Genesis, WhoLostTheDonorWhileAChangeWasWrittenDownComesInAnew) {
   Config config;
   config.state_file = true;
@@ -271,7 +273,7 @@ TEST(Genesis, SettingsThatCannotBeMetAreRefused) {
   }
 }
 
-// Thousands of notes are kept, of jobs of any size.
+// The service keeps thousands of notes, of jobs of any size.
 TEST(Genesis, TheNoteOfAGenerationNamesAtMost64Members) {
   Cluster t(Settings(70, 70, 70));
   for (int i = 10; i < 80; ++i) t.Join(absl::StrCat("w", i));

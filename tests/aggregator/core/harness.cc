@@ -101,7 +101,7 @@ Hello TestWorker::MakeHello() const {
   hello.features = features;
   hello.incarnation = incarnation;
   hello.from_start = from_start;
-  if (role != Role::kMember) return hello;  // It has no history before it is one.
+  if (role != Role::kMember) return hello;  // It has no history until it is one.
   hello.membership = membership;
   hello.lacks_state = lacks_state;
   for (const auto& [name, view] : lanes) {
@@ -340,7 +340,7 @@ void TestWorker::OnVerdict(LaneView& view, const VerdictRecord& record) {
   EXPECT_EQ(record.round, view.next()) << id << " missed a verdict";
   EXPECT_EQ(record.chain, ExtendChain(view.chain, record.round, record.value))
       << id << ", round " << record.round;
-  // A call that was made without it, see Presence::kAway.
+  // The call may have gone on without it; see Presence::kAway.
   const bool without = view.kind == LaneKind::kCall && !IsCounted(record.value, id, incarnation);
   EXPECT_TRUE(without || (view.staged.has_value() && view.staged->round == record.round))
       << id << " was told a verdict of round " << record.round << ", which it has not staged";
@@ -362,7 +362,7 @@ void TestWorker::OnVerdict(LaneView& view, const VerdictRecord& record) {
   membership = record.next;
 }
 
-// As a client does: one frame for each run of chunks, at most frame_bytes long.
+// Sends one frame for each run of chunks, at most frame_bytes long, as a client does.
 void TestWorker::PushRanges(LaneView& view, RoundNumber round,
                             const std::vector<ChunkRange>& ranges) {
   const LaneIndex index = view.index;
@@ -408,7 +408,7 @@ void TestWorker::Take(const ToWorker& message) {
       view.window = layout.window;
       if (!sees_layouts) continue;
       Say(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
-      Register({}, layout.name, layout.kind);  // It has the model that the others have.
+      Register({}, layout.name, layout.kind);  // It has the same model as the others.
     }
     for (const LastVerdicts& missed : told->verdicts) {
       for (const VerdictRecord& record : missed.verdicts) {
@@ -434,7 +434,7 @@ void TestWorker::Take(const ToWorker& message) {
       }
       if (ByIndex(index)->committed.has_value()) Say(*ByIndex(index)->committed);
     }
-    // A round that this aggregator does not know yet is begun again.
+    // Begins a round again that this aggregator does not know yet.
     for (auto& [name, view] : lanes) {
       const bool open = std::any_of(
           told->open.begin(), told->open.end(),
@@ -555,7 +555,7 @@ void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
   if (const auto* frame = std::get_if<FrameReceived>(&event); frame != nullptr && !chunks.empty()) {
     push = Shell::Push{frame->kind,   frame->lane,  frame->round,      frame->ballot,
                        frame->ranges, frame->bytes, std::move(chunks), {}};
-    // The sizes that the sender of this frame knows.
+    // The sender knows the sizes of its chunks.
     const TestWorker* sender = BySession(frame->session);
     if (sender != nullptr && frame->ranges.size() > 1) {
       push->sizes = sender->SizesOf(frame->lane, frame->ranges);
@@ -588,7 +588,7 @@ void Cluster::Sleep(absl::Duration duration) {
     }
     if (core->NextDeadline() <= now) {
       Step(Tick{});
-      // A deadline that a tick does not clear would make the owner of the core spin.
+      // If a tick did not clear a deadline, the owner of the core would spin.
       ASSERT_GT(core->NextDeadline(), now) << "a deadline is not cleared when it is checked";
     }
   }
@@ -634,7 +634,7 @@ TestWorker* Cluster::BySession(SessionId session) {
   return nullptr;
 }
 
-// This shell runs the coordinator alone, in terms of sessions: Delivery has a test of its own.
+// This shell runs the coordinator alone, on sessions; Delivery has its own test.
 void Cluster::Do(const Action& action, const Shell::Push* push, const shell::ValueFrame* value) {
   const auto check = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
   std::visit(Overloaded{
@@ -718,7 +718,7 @@ void Cluster::FinishSaves() {
 
 void Cluster::CheckInvariants() {
   EXPECT_LE(core->reserved_bytes(), config.memory_bytes);
-  // No machine was given an input that its table lacks.
+  // A state machine may only receive inputs that its table has.
   for (const auto& [id, current] : core->jobs()) {
     RowsTaken taken = current.taken();
     taken.Add(current.workers().taken());

@@ -1,14 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A Coordinator driven by hand: workers that say what a test tells them to, a shell that keeps
-// chunk values instead of bytes, and a clock that only tests move.
+// A Coordinator driven by hand: workers that send what a test asks for, a shell that keeps a number
+// instead of the bytes of a chunk, and a clock that only tests move.
 //
-// A worker contributes one number per chunk; the shell adds the numbers of those whom a Reduce
-// names. With powers of two the result says who was counted, and a chunk counted twice shows. The
-// shell fails the test when an action asks for what is not there.
+// A worker contributes one number per chunk, and the shell adds the numbers of the workers that a
+// Reduce names. Because the numbers are powers of two, the result shows which workers were counted,
+// and whether a chunk was counted twice. The shell fails the test if an action needs something that
+// it does not have.
 //
-// The workers do by themselves what every client does at once and a test can turn off: answer
-// layouts, acknowledge results, stage what is prepared, push again what is to be pushed again.
+// By default, the workers do what every client does at once: they answer layouts, acknowledge
+// results, stage prepared values and push again. A test can turn each of these off.
 
 #ifndef BASIN_TESTS_AGGREGATOR_CORE_HARNESS_H_
 #define BASIN_TESTS_AGGREGATOR_CORE_HARNESS_H_
@@ -47,7 +48,7 @@ JobSettings Settings(uint32_t min, uint32_t max, uint32_t start);
 
 RoundSpec Spec(ReduceOp op, Denominator denominator = Denominator::kAll);
 
-// What a chunk came to: the sum of what its contributors sent, and the divisor that was asked for.
+// The result of a chunk: the sum of what its contributors sent, and the divisor of the Reduce.
 struct Reduced {
   uint64_t sum = 0;
   uint64_t divisor = 0;
@@ -64,7 +65,7 @@ using Results = std::map<Chunk, Reduced>;
 // Stands for the hash of a chunk's bytes.
 Digest DigestOf(Chunk chunk, uint64_t value);
 
-// What stands for bytes, see shell::AggregatorShell.
+// What the shell keeps instead of bytes; see shell::AggregatorShell.
 struct Numbers {
   using Chunk = Reduced;
   static Digest DigestOf(TensorIndex tensor, uint32_t chunk, const Reduced& bytes) {
@@ -80,20 +81,20 @@ class TestWorker {
  public:
   TestWorker(Cluster* cluster, WorkerId id, uint64_t value);
 
-  // What a client does by itself.
+  // What a client does without a call from its trainer.
   bool heartbeats = true;
-  std::vector<RoundWait> waits;  // That its heartbeats say.
+  std::vector<RoundWait> waits;  // Its heartbeats report these.
   bool sees_layouts = true;
   bool acks = true;
   bool stages = true;
   bool repushes = true;
   bool supplies = true;
-  bool obeys_windows = false;  // Pushes again what was refused, once there is room.
+  bool obeys_windows = false;  // Pushes refused chunks again once there is room.
 
   WorkerId id;
   Nonce nonce;
-  uint64_t value;                      // In every chunk that it pushes.
-  std::optional<double> squared_norm;  // That it says with a commit.
+  uint64_t value;                      // Every chunk that it pushes has it.
+  std::optional<double> squared_norm;  // Its commits report it.
   RunId run;
   JobName job = kJob;
   bool fresh = true;
@@ -106,7 +107,7 @@ class TestWorker {
     LaneKind kind = LaneKind::kGradient;
     std::vector<TensorSpec> tensors;
     uint64_t window = 0;
-    RoundNumber last = 0;  // Verdict.
+    RoundNumber last = 0;  // The round of the last verdict.
     uint64_t chain = 0;
     std::vector<VerdictRecord> verdicts;
     std::optional<StagedValue> staged;
@@ -132,13 +133,13 @@ class TestWorker {
   Membership membership;
   Role role = Role::kJoiner;
   std::optional<WorkerId> donor;
-  bool lacks_state = false;  // It joined with a donor, and has begun nothing since.
+  bool lacks_state = false;  // It joined with a donor, and has begun no round since.
   std::map<std::string, LaneView> lanes;
   std::vector<ToWorker> inbox;
 
   LaneView& lane(const std::string& name = kLane) { return lanes[name]; }
-  const VerdictRecord& verdict(const std::string& name = kLane);  // The last.
-  // Its place in the membership it was told; -1 when it is not in it.
+  const VerdictRecord& verdict(const std::string& name = kLane);  // The last one.
+  // Its rank in the membership that it knows; -1 if it is not a member there.
   int rank() const;
 
   template <typename T>
@@ -153,7 +154,7 @@ class TestWorker {
   size_t Count() const {
     return All<T>().size();
   }
-  // The last message of a type; fails the test when there is none.
+  // The last message of a type; fails the test if there is none.
   template <typename T>
   T Last() const {
     const std::vector<T> found = All<T>();
@@ -161,30 +162,30 @@ class TestWorker {
     ADD_FAILURE() << id << " was not sent that message";
     return T{};
   }
-  // The code of the last Rejected, kOk when there is none.
+  // The code of the last Rejected; kOk if there is none.
   ErrorCode rejected() const;
 
-  // ---- what it says
+  // ---- what it sends
   void Say(ToAggregator message);
-  Hello MakeHello() const;  // With its history.
+  Hello MakeHello() const;  // Includes its history.
   void Connect();
   void Connect(const Hello& hello);
   void Ready(uint64_t step_label = 0, uint64_t state_hash = 0);
   void Register(const std::vector<TensorSpec>& tensors, const std::string& lane = kLane,
                 LaneKind kind = LaneKind::kGradient);
-  // The session is gone: closed by its own side, or cut.
+  // The session ends: the worker closes it, or the network cuts it.
   void Close();
   void Cut();
-  // The process is replaced: another nonce, no memory.
+  // Another process replaces this one: it has another nonce and no memory.
   void Restart();
-  // Its client learns that it was evicted: nothing of its history counts any more.
+  // The client learns that its worker was evicted, so its history does not count any more.
   void Forget();
 
   void Begin(const RoundSpec& spec = Spec(ReduceOp::kAverage), const std::string& lane = kLane,
              const Counts& counts = {});
   void Push(TensorIndex tensor, uint32_t first, uint32_t count, const std::string& lane = kLane);
   void PushTensor(TensorIndex tensor, const std::string& lane = kLane);
-  // One frame with the first chunks of several tensors.
+  // Sends one frame with the first chunks of several tensors.
   void SendTensors(RoundNumber round, const ChunkRanges& ranges, const std::string& name = kLane);
   // The sizes of the chunks of a frame.
   std::vector<uint64_t> SizesOf(LaneIndex lane, const ChunkRanges& ranges) const;
@@ -192,12 +193,12 @@ class TestWorker {
   void Commit(const std::string& lane = kLane);
   void Withdraw(const std::string& reason = "backward raised", const std::string& lane = kLane);
   void Stage(const std::string& lane = kLane);
-  // Begin, push every tensor but `absent`, commit.
+  // Begins, pushes every tensor except `absent`, and commits.
   void Contribute(const RoundSpec& spec = Spec(ReduceOp::kAverage), const std::string& lane = kLane,
                   const std::set<TensorIndex>& absent = {}, const Counts& counts = {});
-  // The commit it would send for what it has pushed.
+  // The commit that fits what it has pushed.
   basin::Commit MakeCommit(const std::string& lane = kLane);
-  // Sends one frame for a round, every chunk holding `value`.
+  // Sends one frame for a round; every chunk holds `value`.
   void SendFrame(RoundNumber round, ChunkRange range, const std::string& lane = kLane);
 
   // ---- from the shell
@@ -224,39 +225,39 @@ class Cluster {
   Config config;
   std::unique_ptr<Coordinator> core;
 
-  bool reduces = true;  // Carries out Reduce at once.
-  bool saves = true;    // Carries out SaveState at once.
+  bool reduces = true;  // Carries out each Reduce at once.
+  bool saves = true;    // Carries out each SaveState at once.
   bool save_ok = true;
   std::vector<Note> notes;
   std::vector<SaveState> saves_asked;
-  std::vector<Reduce> reduces_asked;  // Not yet carried out.
+  std::vector<Reduce> reduces_asked;  // Those not yet carried out.
   std::vector<Action> log;            // All actions since the last ClearLog.
   bool drained = false;
-  std::vector<Shell::Reduction> reductions;  // The same, and what they came to.
+  std::vector<Shell::Reduction> reductions;  // The same, with their results.
 
-  // A worker; the n-th contributes 2^n, up to the 64th, whose successors begin anew.
+  // Returns a worker. The n-th contributes 2^n, for n modulo 64.
   TestWorker& Worker(const WorkerId& id);
-  // A worker that has said hello and ready, and registered two tensors of one chunk.
+  // Returns a worker that has sent hello and ready, and has registered two tensors of one chunk.
   TestWorker& Join(const WorkerId& id);
   TestWorker& operator[](const WorkerId& id) { return *workers_.at(id); }
 
-  // Takes one event and everything that follows from it at the same moment. `chunks`: those of a
+  // Takes one event and everything that follows from it at the same moment. `chunks` are those of a
   // frame.
   void Step(Event event, shell::Chunks<Reduced> chunks = {});
-  // Lets time pass: heartbeats, and ticks when the core asks for them.
+  // Moves the clock, and sends heartbeats and ticks when they are due.
   void Sleep(absl::Duration duration);
-  // This process is stopped, and woken with whatever event comes first.
+  // Moves the clock as if this process were stopped; the next event wakes it.
   void Stall(absl::Duration duration) { now += duration; }
   void FinishReduces();
   void Finish(const Shell::Reduction& reduction) { Step(shell_.Finish(reduction)); }
   void FinishSaves();
-  // kill -9 and restart of the aggregator, `down` later. Every session is cut.
+  // Kills the aggregator, which cuts every session, and restarts it `down` later.
   void Crash(Term term, absl::Duration down = absl::Seconds(1));
 
   const Job& job(const JobName& name = kJob) const { return *core->FindJob(name); }
   const Round* round(LaneIndex lane = 0) const;
   size_t Notes(NoteKind kind) const;
-  std::string NoteText(NoteKind kind) const;  // The last; empty when there is none.
+  std::string NoteText(NoteKind kind) const;  // The last one; empty if there is none.
   template <typename T>
   std::vector<T> Actions() const {
     std::vector<T> found;
@@ -267,7 +268,7 @@ class Cluster {
   }
   void ClearLog();
   SessionId NewSession() { return ++last_session_; }
-  // Bytes of contributions that the shell keeps.
+  // What the shell keeps.
   size_t kept_chunks() const { return shell_.parked_chunks(); }
   size_t held_results() const { return shell_.result_chunks(); }
   size_t held_values() const { return shell_.values(); }
@@ -292,7 +293,7 @@ class Cluster {
   Shell shell_;
 };
 
-// Workers a and b, members, with one round behind them; the job may shrink to one and grow to four.
+// A job that has members a and b and one verdict; it may shrink to one worker and grow to four.
 struct Running : Cluster {
   explicit Running(JobSettings settings = Settings(1, 4, 2), Config config = {})
       : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")) {
@@ -305,7 +306,7 @@ struct Running : Cluster {
   TestWorker& b;
 };
 
-// A job that three have begun; a fourth may join.
+// A job that three workers form; a fourth may join.
 struct Three : Cluster {
   explicit Three(JobSettings settings = Settings(1, 4, 3), Config config = {})
       : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}

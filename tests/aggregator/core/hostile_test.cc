@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Peers that say anything: random messages with random fields, out of order, on sessions that come
-// and go. Whatever they do, the core must neither crash, nor exceed its bounds, nor ask to be woken
-// for a deadline that has passed and stays.
+// Peers that send anything: random messages with random fields, out of order, on sessions that open
+// and close. Whatever they send, the core must not crash, exceed its bounds, or ask for a tick that
+// does not clear its deadline.
 
 #include <algorithm>
 #include <map>
@@ -49,7 +49,7 @@ class Peers {
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
   bool Coin() { return Below(2) == 0; }
   bool Seldom() { return Below(12) == 0; }
-  // Mostly small, sometimes far out of range.
+  // Mostly small values, and sometimes values far out of range.
   uint32_t Index() { return Seldom() ? ~Below(3) : Below(3); }
   WorkerId Id() { return std::string(1, static_cast<char>('a' + Below(4))); }
   SetJob Setting() {

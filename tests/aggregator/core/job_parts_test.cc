@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job is made of: its terms, the pause, notices, writes of the state file, hellos that are
-// held, and who can be a member.
+// The parts of a job: its terms, the pause, notices, writes of the state file, held hellos, and who
+// can be a member.
 
 #include <set>
 #include <string>
@@ -32,7 +32,7 @@ TEST(Terms, GoUpByTheClockAndByWhatWasWrittenDown) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   const Term first = FirstTerm(now, 0, 5);
   EXPECT_GT(FirstTerm(now + absl::Seconds(2), 0, 0), first);
-  // A clock that was set back.
+  // The clock was set back.
   EXPECT_GT(FirstTerm(now - absl::Hours(9000), first, 0), first);
   EXPECT_GT(FirstTerm(absl::InfinitePast(), first, 0), first);
 }
@@ -47,7 +47,7 @@ TEST(Terms, OfTwoThatStartInTheSameSecondOrAboveTheSameTermAreDifferent) {
   }
 }
 
-// One worker goes from the first to the second, another from the second to the first.
+// One worker moves from the first to the second, another one from the second to the first.
 TEST(Terms, Fault_A5_OfTwoThatStepAboveEachOtherAreDifferent) {
   constexpr Term kTold = 1000;
   EXPECT_NE(TermAbove(TermAbove(kTold, 1), 2), TermAbove(TermAbove(kTold, 2), 1));

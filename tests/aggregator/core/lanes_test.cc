@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The lanes of a job: their places, what is open in them, and what they hold of the memory.
+// The lanes of a job: their indexes, which are open, and how much memory they hold.
 
 #include "aggregator/core/lanes.h"
 
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 const absl::Time kLastUsed = absl::FromUnixSeconds(1000);
 
-// A round that one worker has begun.
+// Opens a round that one worker has begun.
 void Open(Lane& lane, const Config& config, std::vector<Action>& actions) {
   static const JobName* const name = new JobName("job");
   static const std::optional<RoundSpec>* const no_spec = new std::optional<RoundSpec>();

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The layout of a lane: how it grows, what each session is sent of it, and what is refused.
+// The layout of a lane: how it grows, which part of it each session receives, and what is refused.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,12 +23,12 @@ TEST(LayoutTest, GrowsInTheMiddleOfARound) {
   for (TensorIndex tensor : {0u, 1u, 2u}) t.b.PushTensor(tensor);
   t.b.Commit();
   t.c.Contribute();
-  // A worker that had committed did not know it: skipped.
+  // Worker a had committed without it, so its contribution skips it.
   EXPECT_EQ(t.a.lane().delivered[1].at({2, 1}), (Reduced{6, 3}));
   EXPECT_EQ(t.a.verdict().value.layout_version, 3u);
 }
 
-// A runner finds the tensor of a frame without asking the core.
+// A runner must find the tensor of a frame without asking the core.
 TEST(LayoutTest, TheRunnerIsGivenTheTensors) {
   Three t;
   t.b.Begin();
@@ -44,9 +44,9 @@ TEST(LayoutTest, TheRunnerIsGivenTheTensors) {
   EXPECT_TRUE(t.Actions<NameTensors>().empty()) << "nothing is new";
 }
 
-// A layout can be megabytes, and a client registers it in pieces.
+// A layout can take megabytes, and a client registers it in pieces.
 TEST(LayoutTest, ASessionIsSentTheWholeLayoutOnce) {
-  Three t;  // Each has registered w and b, and got both in answer.
+  Three t;  // Each has registered w and b, and received both in answer.
   t.a.Register({Tensor("w"), Tensor("b")});
   LaneLayout answer = t.a.Last<LaneLayout>();
   EXPECT_EQ(answer.first, 2u) << "nothing has come since";
@@ -54,7 +54,7 @@ TEST(LayoutTest, ASessionIsSentTheWholeLayoutOnce) {
   EXPECT_EQ(answer.round, 1u);
   EXPECT_GT(answer.window, 0u);
 
-  // What others add is sent to every session, so an answer has what its own registration added.
+  // Every session receives what others add, so an answer has only what its own request added.
   t.b.Register({Tensor("late")});
   EXPECT_EQ(t.a.Last<LaneLayout>().first, 2u);
   t.a.Register({Tensor("late"), Tensor("later")});
@@ -63,14 +63,14 @@ TEST(LayoutTest, ASessionIsSentTheWholeLayoutOnce) {
   EXPECT_EQ(answer.tensors, (std::vector<TensorSpec>{Tensor("later")}));
   EXPECT_EQ(t.a.lane().tensors.size(), 4u);
 
-  // Another lane, and a new session, get theirs.
+  // Another lane and a new session need the whole layout.
   t.a.Register({Tensor("x")}, "other");
   t.b.Register({Tensor("x")}, "other");
   EXPECT_EQ(t.b.Last<LaneLayout>().first, 0u);
   EXPECT_EQ(t.b.Last<LaneLayout>().tensors.size(), 1u);
   t.a.Cut();
   const size_t before = t.a.Count<LaneLayout>();
-  t.a.Connect();  // And names its lanes again.
+  t.a.Connect();  // It also registers its lanes again.
   EXPECT_EQ(t.a.Count<LaneLayout>(), before + 2);
   EXPECT_EQ(t.a.Last<LaneLayout>().first, 0u);
   t.a.Register({Tensor("w")});
@@ -91,8 +91,8 @@ TEST(LayoutTest, ResultsWaitUntilTheTensorIsKnown) {
   t.c.Say(LayoutSeen{0, 3});
   EXPECT_EQ(t.c.lane().last, 1u);
   EXPECT_EQ(t.c.lane().delivered[1].at({2, 0}), (Reduced{3, 3}));
-  t.c.Say(LayoutSeen{0, 2});   // Older than known.
-  t.c.Say(LayoutSeen{0, 99});  // Does not exist.
+  t.c.Say(LayoutSeen{0, 2});   // An older version than the known one.
+  t.c.Say(LayoutSeen{0, 99});  // A version that does not exist.
   t.c.Say(LayoutSeen{9, 1});
   EXPECT_EQ(t.c.rejected(), ErrorCode::kNotFound);
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A worker joins a job that was paused when its round was already prepared: it loads the state
-// of before that round, so the round has no verdict until its trainer has begun.
+// A worker joins a paused job whose round is already prepared. It loads the state from before that
+// round, so the round gets no verdict until its trainer has begun.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr char kOther[] = "other";
 
-// c was lost when round 1 was prepared and before it had staged it; its replacement is a member.
+// Worker c was lost after round 1 was prepared and before c staged it; its replacement is a member.
 struct Loading : Three {
   explicit Loading(Config config = {}) : Three(Settings(3, 3, 3), std::move(config)) {
     for (TestWorker* worker : {&a, &b}) {
@@ -37,7 +37,7 @@ struct Loading : Three {
     worker.Connect();
     worker.Ready();
   }
-  // What the replacement's client asks for when it hears that the round is prepared.
+  // The replacement's client requests this when it learns that the round is prepared.
   void Fetch() { c.Say(Need{0, 1, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}}); }
   void ExpectHeld() {
     EXPECT_EQ(c.Count<Prepared>(), 0u);
@@ -160,7 +160,7 @@ TEST(Loading, TheNextReplacementIsWaitedForInstead) {
   EXPECT_EQ(t.c.lane().last, 1u);
 }
 
-// What is aborted leaves the state as it was.
+// An aborted round leaves the state unchanged.
 TEST(Loading, ARoundThatIsAbortedDoesNotWait) {
   Config config;
   config.loss_policy = LossPolicy::kAbort;
@@ -181,7 +181,7 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   ASSERT_EQ(t.job().state(), JobState::kRunning);
   ASSERT_TRUE(t.round()->adopted().has_value());
   t.ExpectHeld();
-  // It does not serve what it does not have.
+  // A worker does not serve a state that it does not have.
   t.Lose("b");
   Loading::Replace(t.b);
   EXPECT_EQ(t.b.donor, "a");
@@ -193,7 +193,8 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   EXPECT_EQ(t.c.lane().last, 1u);
 }
 
-// Another aggregator has sent the holder the verdict of the round before which c is to load.
+// Another aggregator has sent the holder the verdict of the round that c must not have in its
+// state.
 TEST(Loading, Fault_A5_AHolderThatIsPastTheRoundEndsTheLoading) {
   Loading t;
   t.Crash(5000);
@@ -238,7 +239,7 @@ TEST(Loading, Fault_A1_AMajorityWithoutTheStateDoesNotGoOn) {
   EXPECT_EQ(t["b"].role, Role::kMember);
 }
 
-// The others are in the call, and do not serve their state from there.
+// The other workers are in the call and do not serve their state from there.
 TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWaitForAWorkerThatLoadsState) {
   Three t(Settings(3, 3, 3));
   constexpr char kCall[] = "call/x";
@@ -261,10 +262,9 @@ TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWaitForAWorkerThatLoadsState) {
   EXPECT_EQ(t.a.verdict(kCall).round, 1u);
 }
 
-// With the last of those without state the lineage ends, and spares are members of the next one.
-// The last that had the state is lost, others load it, and more workers wait. Those that load it
-// are released one by one; nobody who waits may become a member in between, with a state of its
-// own.
+// The last worker with the state is lost while others load it and more workers wait. Those that
+// load are released one by one. No waiting worker may become a member in between with its own
+// state.
 TEST(Loading, WhoWaitsBeginsAnewWhenThoseThatLoadAreReleased) {
   Cluster t(Settings(3, 4, 3));
   for (const char* id : {"a", "b", "c"}) t.Join(id);
@@ -285,7 +285,7 @@ TEST(Loading, WhoWaitsBeginsAnewWhenThoseThatLoadAreReleased) {
   EXPECT_NE(t["f"].lane().chain, t["d"].lane().chain);
 }
 
-// All members have been replaced by one worker, which is given the state of one of them.
+// One worker has replaced all members, and one of them sends it the state.
 struct Replaced : Running {
   Replaced() : Running(Settings(2, 3, 2)), c(Joined()) {
     for (TestWorker* worker : {&a, &b}) {
@@ -313,7 +313,7 @@ TEST(Loading, WhoJoinsWhenAMemberHasLoadedHasItAsDonor) {
   EXPECT_EQ(d.donor, "c") << "that has begun, so it has loaded the state";
 }
 
-// Both get the state from the worker that is no member any more.
+// Both get the state from the worker that is no longer a member.
 TEST(Loading, WhoJoinsWhileAllMembersLoadHasTheirDonor) {
   Replaced t;
   TestWorker& d = t.Join("d");
@@ -322,6 +322,8 @@ TEST(Loading, WhoJoinsWhileAllMembersLoadHasTheirDonor) {
   EXPECT_EQ(t.c.donor, "a");
 }
 
+// The lineage ends when its last member without the state is released; the spares begin the next
+// one.
 TEST(Loading, SparesOfTheNextLineageAreNotReleased) {
   Cluster t(Settings(1, 2, 2));
   TestWorker& a = t.Join("a");

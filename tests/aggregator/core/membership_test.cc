@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How members come and go while a job runs: join at a verdict, leave, finish, loss with its two
-// graces, eviction, replacement, drain.
+// How members come and go while a job runs: joins at a verdict, leaving, finishing, loss with its
+// two graces, eviction, replacement and draining.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(Join, FramesOfARoundThatNobodyHasBegunDoNotFixItsMembers) {
   TestWorker& j = c.Worker("j");
   j.Connect();
   j.Ready();
-  // A frame of the other lane is there before its begin.
+  // A frame of the other lane arrives before its begin.
   a.SendFrame(1, {0, 0, 1}, "discriminator");
   a.Contribute(Spec(ReduceOp::kSum), "generator");
   ASSERT_EQ(j.role, Role::kMember);
@@ -108,7 +108,7 @@ TEST(Join, WaitsWhileACallIsOpen) {
   EXPECT_EQ(j.lane("call/eval").next(), 2u);
 }
 
-// A call that is open when its job is paused, with one member lost and another joined.
+// A job is paused while a call is open, after it has lost one member and another worker has joined.
 struct PausedCall : Cluster {
   explicit PausedCall(bool committed = true)
       : Cluster(Settings(2, 3, 2)), a(Join("a")), b(Join("b")) {
@@ -127,8 +127,8 @@ struct PausedCall : Cluster {
   TestWorker& b;
 };
 
-// One whose value was fixed before `k` joined: over a, which has not staged it, and one that is
-// lost.
+// The call's value was fixed before `k` joined, over a, which has not staged it, and over a lost
+// worker.
 struct PreparedCall : PausedCall {
   PreparedCall() : k(JoinPrepared()) {}
   TestWorker& JoinPrepared() {
@@ -188,8 +188,8 @@ TEST(Join, ACallThatAJoinerWithdrawsFromDoesNotWaitForItsBegin) {
   EXPECT_EQ(prepared.k.Count<Prepared>(), before + 1) << "it is asked to stage what is fixed";
 }
 
-// The survivors are in a call whose value is fixed, and the joiner's script begins elsewhere: it
-// knows nothing of the lane, so nothing that it could do about it is waited for.
+// The survivors are in a call whose value is fixed, and the joiner's script begins elsewhere. The
+// joiner knows nothing of the lane, so the call must not wait for it.
 TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
   PreparedCall c;
   TestWorker& k = c.k;
@@ -204,7 +204,7 @@ TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse
   EXPECT_EQ(k.lane("call/eval").last, 1u);
 }
 
-// The workers that took part in it are gone, and the others will make the next one together.
+// The workers that took part in the call are gone, and the others make the next call together.
 TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
   PausedCall c;
   c.a.stages = false;
@@ -219,8 +219,8 @@ TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
   EXPECT_EQ(k.lane("call/eval").last, 1u);
 }
 
-// As above, before anything was prepared. Otherwise the next joiner would make the call alone,
-// while the other one makes the call after it.
+// The same happens before anything is prepared. Otherwise the next joiner would make this call
+// alone, while the other one makes the call after it.
 TEST(Join, Fault_W19_ACallThatNobodyIsInEnds) {
   PausedCall c(false);
   TestWorker& j = c.Join("j");
@@ -252,7 +252,7 @@ TEST(Join, AJoinerThatAsksForAValueDoesNotHoldUpACall) {
   EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "the donor may serve it after the call";
 }
 
-// The trainer has several calls on their way: it may begin this one after another one.
+// The trainer has several calls in flight, so it may begin this one after another one.
 TEST(Join, AJoinerThatWasLeftOutIsCountedWhenItBeginsAfterAll) {
   PausedCall c(false);
   TestWorker& j = c.Join("j");
@@ -265,7 +265,8 @@ TEST(Join, AJoinerThatWasLeftOutIsCountedWhenItBeginsAfterAll) {
   EXPECT_EQ(j.verdict("call/eval").value.contributors.size(), 2u);
 }
 
-// The value was fixed before it joined: it takes the result, and its contribution is not counted.
+// The value was fixed before it joined, so it takes the result, and its contribution is not
+// counted.
 TEST(Join, ACallThatIsPreparedGivesItsValueToTheJoiner) {
   PreparedCall c;
   TestWorker& k = c.k;
@@ -301,7 +302,7 @@ TEST(Join, Fault_W18_WhenTheDonorIsLostAnotherIsNamed) {
   EXPECT_EQ(c.b.donor, "b") << "it is told that it serves";
   EXPECT_EQ(j.membership.generation, generation) << "the state is that of the same boundary";
   EXPECT_EQ(c.b.Count<MembershipChanged>(), told + 1);
-  // Nobody is left to name, and then nobody is left to be told.
+  // No worker is left that could be the donor, and none that could use it.
   c.Step(WorkerExited{kJob, "b"});
   EXPECT_EQ(j.ended->code, ErrorCode::kEvicted);
 }
@@ -368,7 +369,7 @@ TEST(Join, AnEvictedWorkerIsToldAgainAlsoWhenItsOldMembershipNamedIt) {
   c.b.Cut();
   c.a.Contribute();
   EXPECT_THAT(c.a.membership.members, ElementsAre("a", "b"));
-  // It reconnects with the membership of its welcome, which names it.
+  // It reconnects with the membership from its welcome, which lists it.
   Hello hello = c.b.MakeHello();
   hello.membership = stale;
   c.b.Connect(hello);
@@ -423,7 +424,7 @@ TEST(Finish, StillCountsWhenItsProcessIsGone) {
   EXPECT_FALSE(c.job().Paused());
   c.a.Contribute();
   EXPECT_EQ(c.a.lane().last, 3u);
-  // Back as a worker that has not finished, it is counted as what it is.
+  // A worker that returns without having finished counts only once it is a member again.
   c.b.Restart();
   c.b.Connect();
   EXPECT_TRUE(c.job().Paused());
@@ -440,7 +441,7 @@ TEST(Finish, AJobWhoseWorkersFinishOneAfterTheOtherIsOverAndWasNeverPaused) {
   EXPECT_TRUE(c.job().over());
   EXPECT_EQ(c.job().reason(), "its workers have finished");
   EXPECT_EQ(c.Notes(NoteKind::kPaused), 0u);
-  // Until somebody comes.
+  // The job is over until a worker comes.
   c.a.Restart();
   c.a.Connect();
   EXPECT_FALSE(c.job().over());
@@ -509,7 +510,7 @@ TEST(Finish, WhenAllHaveFinishedALateWorkerGetsTheState) {
   EXPECT_EQ(j.verdict().value.divisor, 1u);
 }
 
-// The donor has finished and serves its state; that another worker leaves changes nothing.
+// The donor has finished and serves its state, so it does not matter that another worker leaves.
 TEST(Finish, ALateWorkerKeepsItsDonorWhenAnotherOneLeaves) {
   Running c;
   c.a.Say(Finished{});
@@ -530,8 +531,8 @@ TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
   EXPECT_EQ(c.job().Present(), 0u);
 }
 
-// Pods that leave in order and are replaced, one after the other, would otherwise let the job
-// shrink by one worker each time.
+// Otherwise, pods that leave in order and are replaced one by one would let the job shrink by one
+// worker each time.
 TEST(Finish, AWorkerThatWasReplacedNoLongerCounts) {
   Three t(Settings(3, 4, 3));
   t.c.Say(Finished{});
@@ -591,8 +592,8 @@ TEST(Finish, AWorkerStillCountsWhereTheJobWouldLackOne) {
   EXPECT_FALSE(t.job().Paused()) << "a, b, and c, which has finished";
 }
 
-// A worker that has finished and goes last does not make a job whose last member was lost one that
-// has ended in good order.
+// A job whose last member was lost has not ended in good order, even if a worker that had finished
+// goes last.
 TEST(Finish, AJobWhoseLastMemberIsLostIsNotOver) {
   Three t(Settings(1, 3, 3));
   t.c.Say(Finished{});
@@ -641,7 +642,7 @@ TEST(Loss, AConnectionThatClosesAfterSilenceHasTheRestOfTheLease) {
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
 }
 
-// After an interruption TCP delivers what was said meanwhile and then the closing, all at once.
+// After an interruption, TCP delivers the delayed messages and then the close, all at once.
 TEST(Loss, Fault_N3_WhoClosesRightAfterASilenceHasTheWholeLease) {
   Running c;
   c.b.heartbeats = false;
@@ -678,11 +679,11 @@ TEST(Loss, ANewSessionHasNoSilenceBehindIt) {
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
 }
 
-// A worker gives up a server that does not answer, and is on its way back.
+// The worker gives up a server that does not answer, and is about to reconnect.
 TEST(Loss, Fault_A4_WhoClosesWhileTheAggregatorIsStoppedHasTheWholeLease) {
   Running c;
   c.Stall(absl::Seconds(10));
-  c.b.Say(Heartbeat{});  // Had waited to be read, as the closing.
+  c.b.Say(Heartbeat{});  // It waited to be read, like the close.
   c.b.Close();
   c.Sleep(absl::Seconds(2));
   EXPECT_EQ(c.Notes(NoteKind::kStalled), 1u);
@@ -793,7 +794,7 @@ TEST(Loss, AHelloOfAnotherIncarnationOfTheProcessIsANewLife) {
   c.b.Begin();
   c.b.PushTensor(0);
   const Incarnation before = c.b.incarnation;
-  // Another aggregator evicted it meanwhile, and welcomed it as somebody new.
+  // Another aggregator evicted it meanwhile and welcomed it as a new worker.
   c.b.Cut();
   c.b.Forget();
   c.b.incarnation = {before.term, before.counter + 70};
@@ -827,7 +828,7 @@ TEST(Replacement, Fault_W15_TheNewestProcessWinsAndTheZombieIsFenced) {
   EXPECT_EQ(c.Notes(NoteKind::kWorkerSuperseded), 1u);
   EXPECT_EQ(c.b.role, Role::kJoiner);
   EXPECT_NE(c.b.nonce, old);
-  // The old process comes back, with its memory.
+  // The old process returns with its memory.
   Hello hello = zombie.MakeHello();
   const SessionId session = c.NewSession();
   c.Step(SessionOpened{session, 1});
@@ -924,7 +925,7 @@ TEST(Run, ANewRunStartsAfreshWhenNobodyIsPresent) {
   c.Worker("a").run = "one";
   c.Join("a");
   c["a"].Contribute();
-  c["a"].Begin();  // Left open.
+  c["a"].Begin();  // This round stays open.
   c["a"].Push(0, 0, 1);
   const Generation before = c["a"].membership.generation;
   c["a"].Say(Leave{});
@@ -992,7 +993,7 @@ TEST(DrainWorker, EndsTheOpenRoundAndIsNotAmongTheNextMembers) {
   EXPECT_EQ(c.b.role, Role::kJoiner);
 }
 
-// It leaves when the call has ended, and its replacement comes when it has left.
+// It leaves when the call has ended, and then its replacement joins.
 TEST(DrainWorker, ACallThatItIsInEndsThoughTheJobIsPausedWithoutIt) {
   Cluster t(Settings(2, 3, 2));
   constexpr char kCall[] = "call/x";
@@ -1058,12 +1059,12 @@ TEST(DrainWorker, IsToldAgainOnTheNextSession) {
   TestWorker& j = c.Join("j");
   c.Step(DrainWorker{kJob, "j"});
   EXPECT_EQ(j.Count<Drain>(), 1u);
-  j.Cut();  // It may not have heard of it.
+  j.Cut();  // The message may not have arrived.
   j.Connect();
   EXPECT_EQ(j.Count<Drain>(), 2u);
   EXPECT_FALSE(j.Last<Drain>().service);
   j.Cut();
-  j.Forget();  // Nor of its welcome.
+  j.Forget();  // The welcome may not have arrived either.
   j.Connect();
   EXPECT_EQ(j.Count<Drain>(), 3u);
   j.Restart();

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Whose contribution is unusual.
+// Which contributions are unusual.
 
 #include "aggregator/core/norm_history.h"
 
@@ -29,14 +29,14 @@ Contributor Of(const std::string& worker, std::optional<double> norm) {
   return contributor;
 }
 
-// Rounds of workers a, b and c whose norms vary by some percent and fall as a loss does.
+// Rounds of workers a, b and c, whose norms vary by some percent and fall like a loss.
 class Trained {
  public:
   explicit Trained(int rounds) {
     for (int i = 0; i < rounds; ++i) EXPECT_THAT(Add(), IsEmpty()) << "round " << i;
   }
 
-  // The next round. `factor`: of what worker b sends against what it should.
+  // Adds the next round. `factor` scales what worker b sends.
   std::vector<UnusualNorm> Add(double factor = 1) {
     const double level = 10 * std::exp(-0.01 * ++round_);
     std::normal_distribution<> noise(0, 0.2);
@@ -85,7 +85,7 @@ TEST(NormHistory, Criterion_3_8_ANumberThatIsNotFiniteNeedsNoHistory) {
 }
 
 TEST(NormHistory, Criterion_3_8_WhatAllWorkersShareIsNoFaultOfAny) {
-  // A batch of 3 instead of 256: gradients are noise, and sqrt(256 / 3) times as large.
+  // With a batch of 3 instead of 256, gradients are noise and sqrt(256 / 3) times as large.
   const double shorter = 9;
   for (const size_t workers : {2, 3, 4}) {
     NormHistory history;

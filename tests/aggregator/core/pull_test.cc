@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Credit, pull mode, and how memory is shared out.
+// Credit, pull mode, and how lanes share memory.
 
 #include <algorithm>
 #include <deque>
@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Room for `chunks` chunks per worker and lane, frames of one chunk.
+// Each worker and lane has room for `chunks` chunks; a frame has one chunk.
 Config Narrow(uint64_t chunks) {
   Config config;
   config.frame_bytes = kChunkBytes;
@@ -30,7 +30,7 @@ Config Narrow(uint64_t chunks) {
   return config;
 }
 
-// Two workers and a lane of `chunks` tensors of one chunk.
+// Two workers and a lane of `chunks` tensors with one chunk each.
 struct NarrowPair : Cluster {
   NarrowPair(Config config, uint32_t chunks)
       : Cluster(Settings(1, 2, 2), std::move(config)), a(Worker("a")), b(Worker("b")) {
@@ -52,7 +52,7 @@ TEST(Pull, OppositeOrdersWithSmallWindowsEnd) {
     worker->Begin();
     for (TensorIndex i = 0; i < 8; ++i) worker->lane().pushed.insert({i, 0});
   }
-  // Each fills its window from its own end; no chunk is whole.
+  // Each fills its window from its own end, so no chunk is complete.
   for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
   EXPECT_EQ(t.Notes(NoteKind::kPullMode), 0u);
   for (TensorIndex i : {7u, 6u}) t.b.SendFrame(1, {i, 0, 1});
@@ -62,20 +62,20 @@ TEST(Pull, OppositeOrdersWithSmallWindowsEnd) {
   ASSERT_FALSE(pulls.empty());
   EXPECT_THAT(pulls[0].discarded, ElementsAre(ChunkRange{6, 0, 1}, ChunkRange{7, 0, 1}));
   EXPECT_THAT(pulls[0].wanted, ElementsAre(ChunkRange{0, 0, 1}, ChunkRange{1, 0, 1}));
-  // The workers push what is pulled, by themselves; then they commit.
+  // The workers push what is pulled without a call from the test; then they commit.
   t.a.Commit();
   t.b.Commit();
   ASSERT_EQ(t.a.lane().last, 1u);
   for (TensorIndex i = 0; i < 8; ++i) {
     EXPECT_EQ(t.a.lane().delivered[1].at({i, 0}), (Reduced{3, 2})) << i;
   }
-  // The next round starts eager again.
+  // The next round starts in eager mode.
   t.a.Begin();
   EXPECT_FALSE(t.round()->pull_mode());
 }
 
-// What is left of a window was enough for all that a worker still had to send, until the layout
-// grew: then it is not, and a worker that only waits must not count as one that may send.
+// The window had enough room for all that a worker still had to send, until the layout grew. A
+// worker that only waits for room must not count as one that may send.
 TEST(Pull, ALayoutThatGrowsFillsAWindow) {
   Config config;
   config.frame_bytes = config.window_bytes = config.result_window_bytes = 3 * kChunkBytes;
@@ -103,7 +103,7 @@ TEST(Pull, ALayoutThatGrowsFillsAWindow) {
   EXPECT_EQ(t.Notes(NoteKind::kPullMode), 1u) << "each has what the other one lacks, and no room";
 }
 
-// A window that was enough for all that was left is too small when the layout has grown.
+// A window that had enough room for the rest is too small once the layout has grown.
 TEST(Pull, AWorkerHearsOfItsRoomWhenTheLayoutGrows) {
   Config config;
   config.frame_bytes = config.window_bytes = config.result_window_bytes = 3 * kChunkBytes;
@@ -126,8 +126,7 @@ TEST(Pull, AWorkerHearsOfItsRoomWhenTheLayoutGrows) {
   EXPECT_EQ(a.Last<Credit>().window, 3 * kChunkBytes);
 }
 
-// Room that was too small for the next frame, and so was not worth a message, is enough once the
-// worker has less to send.
+// Room for less than the next frame is not worth a message. It is once the worker has less to send.
 TEST(Pull, AWorkerThatSkipsHearsOfTheRoomItHas) {
   Config config;
   config.frame_bytes = config.window_bytes = config.result_window_bytes = 3 * kChunkBytes;
@@ -157,7 +156,7 @@ TEST(Pull, AFrameThatWasNotAskedForIsRefused) {
   for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
   for (TensorIndex i : {7u, 6u}) t.b.SendFrame(1, {i, 0, 1});
   ASSERT_TRUE(t.round()->pull_mode());
-  t.b.SendFrame(1, {5, 0, 1});  // Was under way.
+  t.b.SendFrame(1, {5, 0, 1});  // It was on its way already.
   EXPECT_THAT(t.b.Last<Credit>().refused, ElementsAre(ChunkRange{5, 0, 1}));
   t.b.SendFrame(1, {0, 0, 1});
   EXPECT_THAT(t.b.Last<Credit>().acked, ElementsAre(ChunkRange{0, 0, 1}));
@@ -175,7 +174,7 @@ TEST(Pull, GoesOnAfterALossAndOnANewSession) {
   for (TensorIndex i : {5u, 4u}) t.b.SendFrame(1, {i, 0, 1});
   ASSERT_TRUE(t.round()->pull_mode());
   t.b.SendFrame(1, {0, 0, 1});
-  // On a new session what was pulled is pulled again.
+  // A new session receives the outstanding pulls again.
   t.b.Cut();
   t.b.inbox.clear();
   t.b.Connect();
@@ -189,7 +188,7 @@ TEST(Pull, GoesOnAfterALossAndOnANewSession) {
   EXPECT_EQ(t.a.lane().delivered[1].at({5, 0}), (Reduced{1, 1}));
 }
 
-// After a restart a chunk that nobody has to push again may fill the window that the front needs.
+// After a restart, a chunk that no worker must push again may fill the window that the front needs.
 TEST(Pull, RoomForLessThanAFrameIsToldToo) {
   Config config = Narrow(2);
   config.frame_bytes = 2 * kChunkBytes;
@@ -264,8 +263,9 @@ TEST(Pull, ALayoutThatGrowsGrowsTheFront) {
   EXPECT_EQ(t.a.lane().delivered[1].at({4, 0}), (Reduced{3, 2}));
 }
 
-// The least that a job is admitted with is enough, whatever order its workers push in, and nothing
-// beyond it is ever held: one frame parked for each worker, one of results.
+// A job needs no more than the memory that it is admitted with: whatever order its workers push in,
+// the round ends, and the shell never holds more than one parked frame for each worker and one
+// frame of results.
 class LeastMemory {
  public:
   LeastMemory(uint32_t workers, uint32_t frame_chunks, uint32_t seed)
@@ -299,7 +299,7 @@ class LeastMemory {
       } else if (!orders_[who].empty()) {
         Push(*workers_[who], orders_[who]);
       } else if (!committed[who]) {
-        committed[who] = true;  // What was discarded is pulled later.
+        committed[who] = true;  // The core pulls the discarded chunks later.
         workers_[who]->Commit();
       }
       ASSERT_LE(t_.kept_chunks(), workers_.size() * frame_chunks_) << "parked, turn " << turn;
@@ -327,7 +327,7 @@ class LeastMemory {
     return config;
   }
 
-  // The next chunk in this worker's own order, unless it is told which to push.
+  // Pushes the next chunk in this worker's own order, unless pull mode decides what to push.
   void Push(TestWorker& worker, std::vector<TensorIndex>& order) {
     if (t_.round() == nullptr || t_.round()->pull_mode()) {
       order.clear();
@@ -338,7 +338,7 @@ class LeastMemory {
     worker.SendFrame(1, range);
     for (const Credit& credit : worker.All<Credit>()) {
       for (const ChunkRange& refused : credit.refused) {
-        if (refused == range) return;  // Again later.
+        if (refused == range) return;  // It is pushed again later.
       }
     }
     order.pop_back();
@@ -348,7 +348,7 @@ class LeastMemory {
   std::mt19937 random_;
   Cluster t_;
   std::vector<TestWorker*> workers_;
-  std::vector<std::vector<TensorIndex>> orders_;  // Last first; what is still to be pushed.
+  std::vector<std::vector<TensorIndex>> orders_;  // The chunks still to push, the last one first.
   size_t pulled_ = 0;
 };
 
@@ -412,7 +412,7 @@ TEST(Memory, Fault_A7_AJobThatCannotFitIsRefusedWithTheNumbers) {
   t.Join("a");
   ASSERT_TRUE(t["a"].ended.has_value());
   EXPECT_EQ(t["a"].ended->code, ErrorCode::kResourceExhausted);
-  // N frames parked, one widened eightfold, one of results: (8 + 8 + 1) MiB.
+  // N parked frames, one frame widened eightfold, and one of results: (8 + 8 + 1) MiB.
   EXPECT_THAT(t["a"].ended->text, HasSubstr("needs at least 17825792 bytes for 8 workers"));
   EXPECT_THAT(t["a"].ended->text, HasSubstr("16777216 of 16777216 are free"));
   EXPECT_EQ(t.core->FindJob(kJob), nullptr);
@@ -429,7 +429,7 @@ TEST(Memory, ALaneThatDoesNotFitWaitsForAnother) {
   EXPECT_EQ(t["a"].lane("first").window, kChunkBytes);
   EXPECT_EQ(t["a"].lane("call/second").window, 0u);
   EXPECT_GE(t.Notes(NoteKind::kLaneWaitsForMemory), 1u);
-  // Its round waits, nothing is lost.
+  // The round waits, and nothing is lost.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/second");
   t["a"].Push(0, 0, 1, "call/second");
   EXPECT_THAT(t["a"].Last<Credit>().refused, ElementsAre(ChunkRange{0, 0, 1}));
@@ -459,7 +459,7 @@ TEST(Memory, WhatIsKnownOfChunksIsCharged) {
               HasSubstr("needs 28200192 more bytes to track its 30000 chunks"));
 }
 
-// Empty tensors have no chunks, and still have names and shapes.
+// Empty tensors have no chunks, but they have names and shapes.
 TEST(Memory, Fault_S6_WhatTensorsAreCalledIsCharged) {
   Config config;
   config.frame_bytes = config.window_bytes = config.result_window_bytes = kChunkBytes;
@@ -476,19 +476,19 @@ TEST(Memory, Fault_S6_WhatTensorsAreCalledIsCharged) {
   }
   a.Register(tensors, "call/names", LaneKind::kCall);
   ASSERT_EQ(t.job().lanes()[0].layout.version(), 1000u);
-  // The name twice, sixteen sizes.
+  // Each tensor holds its name twice, and sixteen sizes.
   EXPECT_GE(t.core->reserved_bytes(), before + 1000 * (2 * 256 + 16 * 8));
   // An idle lane keeps its names.
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   EXPECT_GE(t.core->reserved_bytes(), before + 1000 * (2 * 256 + 16 * 8));
-  // What does not fit is refused.
+  // A lane that does not fit is refused.
   for (int lane = 0; a.Count<Rejected>() == 0; ++lane) {
     ASSERT_LT(lane, 60);
     a.Register(tensors, absl::StrCat("call/", lane), LaneKind::kCall);
   }
   EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
   EXPECT_LE(t.core->reserved_bytes(), config.memory_bytes);
-  // A job that is forgotten gives all of it back.
+  // A forgotten job returns all memory.
   a.Cut();
   t.Sleep(config.idle_job_timeout + absl::Minutes(1));
   EXPECT_EQ(t.core->FindJob(kJob), nullptr);
@@ -534,7 +534,7 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
   t["a"].PushTensor(0, "second");
   t["a"].Commit("second");
   EXPECT_EQ(t["a"].lane("second").last, 1u);
-  // Used again, the call lane goes on where it was, when there is memory.
+  // The call lane is used again and goes on where it was, because there is memory.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/first");
   EXPECT_EQ(t.round(0)->number(), 2u);
 }

@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of a job when the aggregator loses its memory, or meets another one's traces.
+// What becomes of a job when the aggregator loses its memory, or finds traces of another
+// aggregator.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ using testing::Gt;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Committed members with one round behind them. None of them vouches for a fresh run any more.
+// Three members with one verdict. Their hellos no longer declare the run new.
 struct Committed : Cluster {
   explicit Committed(JobSettings settings = Settings(2, 4, 3), Config config = {})
       : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {
@@ -30,7 +31,7 @@ struct Committed : Cluster {
   void ConnectAll() {
     for (TestWorker* worker : {&a, &b, &c}) worker->Connect();
   }
-  // Lets round 2 be staged by all; its verdict is told to `told` alone.
+  // All workers stage round 2, and only `told` receives its verdict.
   void TellVerdictOnlyTo(TestWorker& told) {
     told.stages = false;
     Round();
@@ -226,7 +227,7 @@ TEST(Recovery, OnlyAHolderMaySupply) {
   EXPECT_THAT(t.Actions<RelayResult>(), IsEmpty());
 }
 
-// Round 2 was staged by a alone, which supplies nothing, and is adopted.
+// Only a has staged round 2, which is adopted, and a supplies nothing.
 struct OneHolder : Committed {
   explicit OneHolder(Config config = {}) : Committed(Settings(1, 4, 3), std::move(config)) {
     b.stages = c.stages = false;
@@ -295,12 +296,12 @@ TEST(Recovery, AHolderThatIsNoLongerListedEndsTheWaitToo) {
   EXPECT_THAT(decision.members, ElementsAre("b", "c", "a"));
   EXPECT_THAT(decision.lanes[0].holders, ElementsAre("a"));
   EXPECT_TRUE(Explains(decision, orphan));
-  // There is a place for it only within max_workers.
+  // It becomes a member only within max_workers.
   facts.max_workers = 2;
   EXPECT_FALSE(Explains(DecideRecovery(hellos, facts, Rules{}), orphan));
 }
 
-// The window passes before anybody is back, so the run is taken for new until somebody remembers.
+// The window passes before any worker returns, so the run counts as new for the time being.
 TEST(Recovery, AnEmptyWindowDoesNotForgetWhatWasLostWithItsHolders) {
   OneHolder t;
   t.Step(WorkerExited{kJob, "a"});
@@ -308,7 +309,7 @@ TEST(Recovery, AnEmptyWindowDoesNotForgetWhatWasLostWithItsHolders) {
   EXPECT_EQ(t.job().state(), JobState::kForming);
   t.b.Connect();
   t.c.Connect();
-  t.b.Connect();  // The first was told to come again.
+  t.b.Connect();  // The job ended its first session when it began to recover again.
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
   EXPECT_EQ(t.job().state(), JobState::kHalted);
   EXPECT_THAT(t.job().reason(), HasSubstr("round 2 of lane model may have a verdict"));
@@ -332,7 +333,7 @@ TEST(Recovery, WhatWasLostDoesNotHoldUpANewLineage) {
   EXPECT_EQ(t.job().state(), JobState::kRunning);
   const RoundNumber first = t.a.lane().last;
   EXPECT_GT(first, 0u);
-  // It recovers once more, and has nothing of the old one to explain.
+  // The job recovers once more, and has nothing from the old lineage to explain.
   Hello hello = t.c.MakeHello();
   hello.membership.generation = {t.job().term() + 1, 1};
   t.c.Connect(hello);
@@ -364,7 +365,7 @@ TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
   std::swap(b.layout[0], b.layout[1]);
   RecoveryDecision decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
   EXPECT_THAT(decision.members, ElementsAre("a", "c"));
-  // What b staged names tensors by its indexes, and its ballot is the highest.
+  // The value that b staged names tensors by b's indexes, and its ballot is the highest.
   StagedValue staged{2, {1, 2}, {1, 2}, {}};
   staged.value.outcome = Outcome::kCommitted;
   b.staged = staged;
@@ -374,7 +375,7 @@ TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
   EXPECT_THAT(decision.lanes[0].holders, ElementsAre("b"));
 }
 
-// The lane in which nobody staged anything does not decide against the only holder in another one.
+// A lane in which no worker staged anything must not exclude the only holder in another lane.
 TEST(Recovery, WhoStagedSaysHowTheOtherLanesAreLaidOut) {
   Committed t;
   std::map<WorkerId, Hello> hellos;
@@ -543,9 +544,9 @@ TEST(Recovery, AnEvictedWorkerIsNotAMemberAfterwards) {
 
 TEST(Recovery, AJoinerThatOnlyKnowsTheChainProvesTheVerdict) {
   Committed t;
-  TestWorker& j = t.Join("A");  // The lowest id: its history would be found first.
+  TestWorker& j = t.Join("A");  // Its id is the lowest, so its history would be found first.
   j.fresh = false;
-  // The verdict that makes it a member is told to it alone: the others stage, and hear no more.
+  // Only j receives the verdict that makes it a member; the others stage and receive nothing more.
   std::map<WorkerId, TestWorker::LaneView> before;
   t.a.stages = false;
   t.Round();
@@ -581,7 +582,7 @@ TEST(Recovery, AForkedHistoryIsFatal) {
   EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
   EXPECT_EQ(t.Notes(NoteKind::kLineageConflict), 1u);
   EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
-  // Also once it is over.
+  // The same happens after the recovery.
   t.c.Connect();
   EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
 }
@@ -614,7 +615,7 @@ TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
   EXPECT_EQ(t.job().lanes()[0].next, 2u);
 }
 
-// A process that was never a member here, and names a higher term.
+// A process that was never a member here names a higher term.
 struct Stranger : Committed {
   Stranger() : x(Worker("x")) {
     hello = x.MakeHello();
@@ -645,7 +646,8 @@ TEST(Stranger, Fault_A6_ATermThatNobodyCanHaveIsRefusedAndItsAnswerIsNot) {
   t.x.Connect(t.hello);
   EXPECT_EQ(t.x.ended->code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(t.x.ended->text, HasSubstr("an impossible term"));
-  // The highest that is believed: what the members are told after it is believed as well.
+  // This is the highest plausible term; the term that the members then receive is plausible as
+  // well.
   t.a.Cut();
   t.b.Cut();
   t.hello.membership.generation.term = t.job().term() + (Term{1} << 40);
@@ -681,7 +683,7 @@ TEST(Stranger, Fault_A5_IsBelievedWhenMostMembersAreNotHere) {
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
 }
 
-// A worker that joined under another aggregator, and was told the verdicts of these members.
+// A worker joined under another aggregator and received the verdicts of these members there.
 TEST(Stranger, Fault_A5_IsBelievedWhenItKnowsTheChain) {
   Stranger t;
   t.hello.lanes = t.a.MakeHello().lanes;
@@ -716,7 +718,7 @@ TEST(Recovery, AReplacementDoesNotPushOutAProcessThatRemembers) {
   ASSERT_EQ(t.Actions<EndSession>().size(), 1u);
   EXPECT_EQ(t.Actions<EndSession>()[0].session, session);
   EXPECT_EQ(t.Actions<EndSession>()[0].error.code, ErrorCode::kUnavailable);
-  // A newer session of the same process takes the place of the older one.
+  // A newer session of the same process replaces the older one.
   const SessionId first = t.a.session;
   t.a.Connect();
   bool ended = false;
@@ -754,7 +756,7 @@ TEST(Recovery, WhoDoesNotComeBackIsLostAfterItsLease) {
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
 }
 
-// ---- a hello is not a promise
+// ---- hellos that promise nothing
 
 TEST(Promise, WhoIsLostWithoutOneMakesTheJobRecoverOnceMore) {
   Committed t;
@@ -774,8 +776,8 @@ TEST(Promise, WhoIsLostWithoutOneMakesTheJobRecoverOnceMore) {
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u) << "a majority is back";
 }
 
-// The loss lets the other two's chunks be reduced, and the job recovers at once. The round begins
-// anew with another worker, and the sum of before must not become a part of it.
+// The loss lets the chunks of the other two be reduced, and the job recovers at once. The round
+// begins anew with another worker, and the earlier sum must not become a part of it.
 TEST(Promise, AReductionThatEndsAfterTheJobHasRecoveredOnceMoreIsOfNoUse) {
   Committed t;
   t.Crash(5000);
@@ -802,8 +804,8 @@ TEST(Promise, AReductionThatEndsAfterTheJobHasRecoveredOnceMoreIsOfNoUse) {
   EXPECT_EQ(t.a.lane().delivered[2].at({0, 0}), (Reduced{3, 2}));
 }
 
-// A second aggregator recovers with the hellos that all have sent it. Before they read its welcome,
-// a and b are back at the first one, where they have a verdict without c.
+// A second aggregator recovers with the hellos that all workers have sent it. Before they read its
+// welcome, a and b return to the first aggregator, where they have a verdict without c.
 struct GoneBack : Committed {
   explicit GoneBack(bool c_has_staged = false, Config config = {})
       : Committed(Settings(2, 4, 3), std::move(config)) {
@@ -847,7 +849,7 @@ struct GoneBack : Committed {
   Hello early_b;
   Hello late_a;
   Hello late_b;
-  size_t prepared = 0;  // How often c was asked to stage by the first aggregator.
+  size_t prepared = 0;  // How often the first aggregator asked c to stage.
 };
 
 Config AbortsOnLoss() {
@@ -903,8 +905,8 @@ TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueThatIsLostWithoutOneIsWaitedFor)
   t.ExpectVerdictIsKept();
 }
 
-// Only a knows that it is the only member. When it is lost before it has promised, the others,
-// which remember an older list, must not go on below the verdict that a has.
+// Only a knows that it is the only member. When it is lost before it has promised, the others
+// remember an older list and must not go on below the verdict that a has.
 TEST(Promise, Fault_A5_TheListOfARecoveryThatDidNotStandIsKept) {
   Committed t(Settings(1, 4, 3));
   const Hello early_b = t.b.MakeHello();
@@ -1017,7 +1019,7 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
   }
 }
 
-// Genesis, of which only `a` was told before the aggregator was lost.
+// Only `a` received the first generation before the aggregator was lost.
 struct ToldToOne : Cluster {
   ToldToOne() : Cluster(Settings(2, 3, 3)) {
     for (const char* id : {"a", "b", "c"}) {
@@ -1053,9 +1055,9 @@ TEST(Recovery, Fault_A1_AGenesisOfWhichOnlySomeWereToldIsDoneAgain) {
 
 TEST(Recovery, Fault_A1_AProcessThatRestartedAfterGenesisMayHaveForgotten) {
   ToldToOne t;
-  t["a"].Cut();  // It hears of no list without c.
+  t["a"].Cut();  // It receives no list without c.
   t["c"].Restart();
-  t["c"].Connect();  // Welcomed when there was a generation already.
+  t["c"].Connect();  // Its welcome comes after the first generation.
   t.Crash(2);
   for (const char* id : {"a", "b", "c"}) t[id].Connect();
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
@@ -1089,7 +1091,7 @@ TEST(Recovery, TheNumberOfHellosIsBounded) {
   EXPECT_EQ(t["c"].ended->code, ErrorCode::kResourceExhausted);
 }
 
-// What the workers tell is held until it decides, so it is charged like everything else.
+// The job holds the histories of its workers until it decides, so they are charged like all memory.
 TEST(Recovery, HeldHellosAreChargedToTheMemory) {
   Committed t;
   const uint64_t before = t.core->reserved_bytes();
@@ -1112,14 +1114,14 @@ TEST(Recovery, HeldHellosAreChargedToTheMemory) {
 
 TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
   Committed t;
-  // Room for what two of them tell: not for the third, nor for the lanes.
+  // The memory has room for one history like that below, but not for two.
   t.Crash(5000);
   t.a.Connect();
   const uint64_t one = t.core->reserved_bytes();
   t.config.memory_bytes = LeastLaneMemory(t.config, 4, t.config.frame_bytes).reserved;
   const auto hello_of = [&](TestWorker& worker) {
     Hello hello = worker.MakeHello();
-    // A history as large as what is left.
+    // The whole hello takes more than half of the memory.
     hello.run = "";
     hello.lanes[0].held.assign(t.config.memory_bytes / sizeof(ChunkRange) / 2, ChunkRange{0, 0, 1});
     return hello;
@@ -1134,13 +1136,13 @@ TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
   EXPECT_THAT(t.job().reason(), HasSubstr("no memory for the history of 1 worker"));
   EXPECT_GT(t.core->reserved_bytes(), t.config.memory_bytes / 2);
   EXPECT_LT(one, t.core->reserved_bytes());
-  // With histories that fit it goes on as always.
+  // With histories that fit, the job goes on.
   t.a.Cut();
   t.ConnectAll();
   EXPECT_EQ(t.job().state(), JobState::kRunning);
 }
 
-// The hellos are still held while the lanes are built.
+// The job still holds the hellos while it builds the lanes.
 TEST(Recovery, TheLanesMustFitBesideTheHeldHellos) {
   Committed t;
   t.Crash(5000);
@@ -1194,7 +1196,7 @@ TEST(Recovery, AHaltedJobThatEverybodyLeftIsForgotten) {
   EXPECT_EQ(t.core->FindJob(kJob), nullptr);
 }
 
-// ---- the rules that only tests switch off
+// ---- rules that only tests switch off
 
 TEST(Rules, WithoutTwoPhasesAVerdictIsToldBeforeEveryoneStaged) {
   Config config;

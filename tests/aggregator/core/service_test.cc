@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The coordinator as a whole: admission and limits, the state file, the drain, its own stalls.
+// The coordinator as a whole: admission and limits, the state file, the drain, and its own stalls.
 
 #include <set>
 
@@ -82,7 +82,7 @@ TEST(Admission, ThePlaceOfAWorkerThatIsGoneIsUsedAgain) {
   EXPECT_EQ(t.job().workers().Find("x9"), 2u);
   t.Round();
   EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
-  // A worker whose place was given away is not known any more when it returns, as if it was new.
+  // The job has forgotten a worker whose slot was given away, so it takes the worker for a new one.
   t["x3"].Connect();
   EXPECT_EQ(t["x3"].role, Role::kJoiner);
   EXPECT_FALSE(t.job().workers().Find("x9").has_value());
@@ -119,7 +119,7 @@ TEST(Admission, ACallThatIsIdleForLongMakesRoomForAnother) {
   a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
   a.Contribute(Spec(ReduceOp::kSum), "call/2");
   EXPECT_EQ(a.lane("call/2").last, 1u);
-  // The first has to wait for its turn, and has kept its number.
+  // The first lane must wait for its turn, and keeps its number.
   a.Begin(Spec(ReduceOp::kSum), "call/1");
   EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("reached its limit of 2 lanes"));
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
@@ -154,7 +154,7 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
   Config config;
   config.max_history_bytes = 100000;
   Cluster t(Settings(1, 10, 1), config);
-  TestWorker& a = t.Join("a");  // Its lane has one tensor.
+  TestWorker& a = t.Join("a");  // Its lane has two tensors.
   std::vector<TensorSpec> many;
   for (int i = 0; i < 2000; ++i) many.push_back(Tensor("tensor" + std::to_string(i)));
   a.Register(many);
@@ -169,7 +169,7 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
   a.Register({Tensor("x")}, "second");
   EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("lane second: with this lane the hello"));
-  // What is there goes on.
+  // The existing tensors still work.
   a.Contribute();
   EXPECT_EQ(a.lane().last, 1u);
 }
@@ -295,7 +295,7 @@ TEST(StateFile, AVerdictThatChangesTheMembersWaitsForIt) {
   EXPECT_EQ(j.role, Role::kMember);
 }
 
-// Nobody who is left takes part in a call whose value is fixed, until a worker that has joined
+// No remaining worker takes part in a call whose value is fixed, until a worker that has joined
 // does.
 TEST(StateFile, WhoBeginsACallMeanwhileGetsItsValueBeforeTheVerdict) {
   constexpr char kCall[] = "call/x";
@@ -322,7 +322,7 @@ TEST(StateFile, WhoBeginsACallMeanwhileGetsItsValueBeforeTheVerdict) {
   t.FinishSaves();
   EXPECT_EQ(t["k"].lane(kCall).last, 1u);
   t["k"].Say(Need{0, 2, t["k"].Last<Prepared>().value_ballot, {{0, 0, 1}}});
-  t["k"].Connect();  // Nobody is left who has the value, so the call is made again.
+  t["k"].Connect();  // No worker is left that holds the value, so the call runs again.
   ASSERT_EQ(t["k"].lane(kCall).last, 2u);
   EXPECT_EQ(t["k"].lane(kCall).delivered[2].at({0, 0}).sum, t["k"].value);
 }
@@ -386,7 +386,7 @@ TEST(StateFile, Fault_A8_ADiskThatHangsIsToldAndSurvived) {
   EXPECT_EQ(j.role, Role::kMember);
   EXPECT_THAT(t.NoteText(NoteKind::kStateFileFailed),
               HasSubstr("has not been written to the state file in 5s"));
-  t.FinishSaves();  // Its answer comes all the same.
+  t.FinishSaves();  // The answer arrives nevertheless.
   EXPECT_EQ(t.Notes(NoteKind::kStateFileFailed), 1u);
   j.Contribute();
   t.Round();
@@ -416,7 +416,7 @@ TEST(StateFile, AGenerationIsNeverWrittenTwice) {
   t.Join("a");
   t.Join("b");
   const Generation first = t.saves_asked.back().membership.generation;
-  // Both are lost before it is written: what follows has another number.
+  // Both are lost before it is written, so the next generation has another number.
   t.Step(WorkerExited{kJob, "a"});
   t.Step(WorkerExited{kJob, "b"});
   t.FinishSaves();
@@ -539,7 +539,7 @@ TEST(StateFile, WhoComesWhileARecoveryIsWrittenDownIsWelcomedAfterwards) {
   t.b.Connect();
   ASSERT_EQ(t.saves_asked.size(), 1u);
   const size_t welcomes = t.a.Count<Welcome>();
-  // One reconnects, one is new; and the deadline of the recovery does not spin.
+  // One worker reconnects and one is new, and the deadline of the recovery does not spin.
   t.a.Cut();
   t.a.Connect();
   TestWorker& n = t.Worker("n");
@@ -565,7 +565,7 @@ TEST(StateFile, WhoRemembersMoreWhileARecoveryIsWrittenDownIsHeard) {
   t.a.Connect();
   t.b.Connect();
   ASSERT_EQ(t.saves_asked.size(), 1u);
-  // It was elsewhere meanwhile, and has staged the next round there.
+  // It was at another aggregator meanwhile, and has staged the next round there.
   t.a.Cut();
   Hello hello = t.a.MakeHello();
   StagedValue staged{2, {5000, 1}, {5000, 1}, {}};
@@ -605,7 +605,7 @@ TEST(DrainService, Fault_A3_OpenRoundsEndAndNothingNewBegins) {
 TEST(DrainService, ABeginThatComesMeanwhileWaitsForTheNextAggregator) {
   Pair t;
   for (TestWorker* worker : {&t.a, &t.b}) worker->Register({Tensor("x")}, "second");
-  t.a.Contribute();  // Lane "model" is open.
+  t.a.Contribute();  // This opens lane "model".
   t.Step(DrainService{});
   t.a.Begin(Spec(ReduceOp::kSum), "second");
   t.a.PushTensor(0, "second");
@@ -687,7 +687,7 @@ Config TwoJobs() {
   return config;
 }
 
-// A worker that comes with `job`, and only says hello.
+// A worker of `job` that only sends a hello.
 TestWorker& Knock(Cluster& t, const std::string& id, const std::string& job) {
   TestWorker& worker = t.Worker(id);
   worker.job = job;
@@ -766,7 +766,7 @@ TEST(Stall, Fault_A4_NobodyIsEvictedForOurOwnSilence) {
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
-// A deadline can have passed when it is set. That is no pause of this process.
+// A deadline can have passed already when it is set; this process did not pause then.
 TEST(Stall, ADeadlineThatHasPassedWhenItIsSetIsNone) {
   Config config;
   config.late_policy = LatePolicy::kEvict;

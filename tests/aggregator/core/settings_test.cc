@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What an operator sets of a running job, what a job may take of the service, and what observers
-// see of its past rounds.
+// What an operator can set on a running job, how much of the service a job may use, and what
+// observers see of past rounds.
 
 #include <utility>
 #include <vector>
@@ -92,7 +92,7 @@ TEST(SetJobTest, WorkersComeBackWithWhatTheyAskedForFirst) {
   t.b.Connect();
   EXPECT_FALSE(t.b.ended.has_value()) << t.b.ended->text;
   TestWorker& c = t.Worker("c");
-  c.settings = Settings(1, 4, 2);  // Started anew with the operator's settings.
+  c.settings = Settings(1, 4, 2);  // It was started with the operator's settings.
   c.Connect();
   EXPECT_FALSE(c.ended.has_value()) << c.ended->text;
   TestWorker& d = t.Worker("d");
@@ -245,7 +245,7 @@ TEST(JobMemory, ALaneThatNeedsMoreThanTheShareIsRefused) {
 TEST(Pace, AfterABurstAVerdictWaitsForItsTime) {
   Config config;
   config.max_job_rounds = 10;
-  Running t(Settings(1, 4, 2), config);  // One round.
+  Running t(Settings(1, 4, 2), config);  // This runs one round.
   for (int i = 0; i < 10; ++i) t.Round();
   EXPECT_EQ(t.a.lane().last, 11u) << "a second's worth at once";
   t.Round();

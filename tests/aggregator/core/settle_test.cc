@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a round is settled: who has to stage, who hears the verdict, and what it reports.
+// How a round is settled: who must stage, who receives the verdict, and what it reports.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

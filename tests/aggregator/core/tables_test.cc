@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The transition tables: every state can be reached, every input is used, and the machines go by
-// them. The fixed seeds of the simulator take the rows (Missing in tests/simulation/coverage.cc);
-// those that they do not take are taken here.
+// The transition tables: every state can be reached, every input is used, and the machines follow
+// them. The fixed seeds of the simulator take most rows (see Missing in
+// tests/simulation/coverage.cc); the tests here take the others.
 
 #include <set>
 #include <string>
@@ -21,13 +21,13 @@
 namespace basin::aggregator {
 namespace {
 
-// `first`: the state in which a machine begins.
+// `first` is the state in which a machine begins.
 template <typename Row, size_t N, typename State>
 void CheckTable(const Row (&table)[N], State first, size_t states, size_t inputs) {
   EXPECT_TRUE(IsUnambiguous(table));
   std::set<State> reached = {first};
   std::set<int> used;
-  // A row for each state at most makes one more of them reachable.
+  // Each pass makes at least one more state reachable, as long as there is one.
   for (size_t i = 0; i < states; ++i) {
     for (const Row& row : table) {
       if (reached.count(row.from) > 0) reached.insert(row.to);
@@ -51,7 +51,8 @@ TEST(TablesTest, EveryStateIsReachedAndEveryInputUsed) {
   CheckTable(kStagingTransitions, StagingState::kNotAsked, 3, 3);
 }
 
-// Every state with every input: what the table does not list changes nothing, and is refused.
+// Tries every input in every state: an input that the table does not list changes nothing and is
+// refused.
 template <typename Row, size_t N>
 void CheckExecution(const Row (&table)[N], size_t states, size_t inputs) {
   using State = decltype(Row::from);
@@ -143,7 +144,7 @@ TEST(TablesTest, APauseGoesByItsTable) {
   }
 }
 
-// ---- rows that are rare
+// ---- rare rows
 
 template <typename Row, size_t N>
 size_t RowOf(const Row (&table)[N], decltype(Row::from) from, decltype(Row::input) input) {
@@ -154,8 +155,8 @@ bool HasTaken(const Cluster& cluster, JobState from, JobInput input) {
   return cluster.job().taken().Has(RowOf(kJobTransitions, from, input));
 }
 
-// Three members of run one, with a round behind them, and a worker of run two. That one has been in
-// a round of its run, or its launcher declares it new.
+// Three members of run one with one verdict, and a worker of run two. That worker has been in a
+// round of its run, or its launcher declares the run new.
 struct TwoRuns : Cluster {
   explicit TwoRuns(Config config = {})
       : Cluster(Settings(2, 4, 3), std::move(config)), other(Worker("other")) {
@@ -172,7 +173,7 @@ struct TwoRuns : Cluster {
     if (remembers) hello.membership = {{1, 1}, {"other"}};
     return hello;
   }
-  // The aggregator is replaced, `back` is back alone, and the window passes.
+  // The aggregator is replaced, only `back` returns, and the window passes.
   void Halt(const char* back) {
     for (const char* id : {"a", "b", "c"}) (*this)[id].fresh = false;
     Crash(5000);
@@ -180,7 +181,7 @@ struct TwoRuns : Cluster {
     Sleep(config.recovery_window + absl::Seconds(1));
     ASSERT_EQ(job().state(), JobState::kHalted);
   }
-  // The job recovers once more, and nobody has come back.
+  // The job recovers once more, and no worker has returned yet.
   void RecoverOnceMore() {
     for (const char* id : {"a", "b", "c"}) (*this)[id].fresh = false;
     Crash(5000);
@@ -242,7 +243,7 @@ TEST(JobRows, AnOperatorEndsAHaltInWhichNobodyRemembers) {
   EXPECT_TRUE(HasTaken(t, JobState::kHalted, JobInput::kKnowNothing));
 }
 
-// Its first generation is being written, so that its lineage has not ended.
+// The first generation is still being written, so the lineage has not ended.
 TEST(JobRows, ANewRunReplacesOneWhoseMembersAreLostBeforeTheyWereTold) {
   Config config;
   config.state_file = true;
@@ -259,8 +260,8 @@ TEST(JobRows, ANewRunReplacesOneWhoseMembersAreLostBeforeTheyWereTold) {
   EXPECT_TRUE(HasTaken(t, JobState::kRunning, JobInput::kFreshHello));
 }
 
-// Frames of a call open no round. While it is idle, a joiner that waits elsewhere is left out of
-// it, and comes back with a frame.
+// Frames of a call open no round. While the call is idle, a joiner that waits elsewhere is left out
+// of it, and a frame brings the joiner back.
 TEST(RoundRows, AFrameOfAMemberThatWasLeftOutBeginsTheNextAttempt) {
   Running t;
   TestWorker& j = t.Join("j");
@@ -292,7 +293,7 @@ bool AnyHasTaken(const Round& round, StagingState from, StagingInput input) {
   return taken.Has(RowOf(kStagingTransitions, from, input));
 }
 
-// Each of two waits in a call that the other does not know.
+// Two workers wait, each in a call that the other does not know.
 TEST(PresenceRows, AMemberThatDoesNotKnowTheCallIsLeftOutWhenADeadlockEnds) {
   Config config;
   config.deadlock_timeout = absl::Minutes(1);
@@ -311,7 +312,7 @@ TEST(PresenceRows, AMemberThatDoesNotKnowTheCallIsLeftOutWhenADeadlockEnds) {
   EXPECT_TRUE(AnyHasTaken(*t.round(1), Presence::kThere, PresenceInput::kLeaveOut));
 }
 
-// A member withdraws from a call that its client has not registered, so it is sent no Prepared.
+// A member withdraws from a call that its client has not registered, so it receives no Prepared.
 TEST(StagingRows, WhatAMemberStagesUnaskedOrTwiceCountsOnce) {
   Three t;
   const std::string call = "call/eval";
@@ -333,8 +334,8 @@ TEST(StagingRows, WhatAMemberStagesUnaskedOrTwiceCountsOnce) {
   EXPECT_EQ(t.a.lane(call).last, 1u);
 }
 
-// A member that had the value asks for it again, after all others that had it were lost; another
-// worker joined when the value was fixed.
+// A member that had the value requests it again after all other holders were lost. Another worker
+// had joined after the value was fixed.
 TEST(ContributionRows, ARoundThatIsRunAgainAwaitsThoseWhoHadTheValueAndThoseWhoJoined) {
   Three t(Settings(3, 3, 3));
   const std::string call = "call/eval";

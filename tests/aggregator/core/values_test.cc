@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Broadcast: values that one worker holds and others ask for.
+// Broadcast: values that one worker holds and others request.
 
 #include <tuple>
 
@@ -21,13 +21,13 @@ const ValueKey kKey{kLane, "w", 3};
 struct Three : Cluster {
   explicit Three(Config config = {})
       : Cluster(Settings(1, 3, 3), std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
-  // Whole chunks, unless `bytes` says otherwise.
+  // Sends whole chunks unless `bytes` has another size.
   void Send(const TestWorker& from, uint32_t first, uint32_t count, const ValueKey& key = kKey,
             std::optional<uint64_t> bytes = std::nullopt) {
     log.clear();
     Step(ValueReceived{from.session, key, first, count, bytes.value_or(count * kChunkBytes)});
   }
-  // To whom the last frame was relayed.
+  // The sessions that received the last frame.
   std::vector<SessionId> Relayed() const {
     const auto relays = Actions<RelayValue>();
     return relays.empty() ? std::vector<SessionId>{} : relays.back().sessions;
@@ -76,7 +76,7 @@ TEST(Broadcast, Criterion_2_1_WhoAsksFirstWaitsAloneUntilItIsThere) {
   EXPECT_EQ(t.b.Count<ValueKnown>(), 1u);
 }
 
-// Its trainer may have stopped serving, which nobody is told.
+// Its trainer may have stopped serving, and nothing reports that.
 TEST(Broadcast, WhoDoesNotAnswerIsPassedOver) {
   Cluster t(Settings(1, 4, 4), {});
   for (const char* worker : {"a", "b", "c", "d"}) t.Join(worker);
@@ -171,7 +171,7 @@ TEST(Broadcast, OnlyTheRootWhenOneIsNamed) {
   EXPECT_EQ(t.b.Last<ValueKnown>().source, "c");
 }
 
-// Only the root may serve it, so nothing is left to wait for.
+// Only the root may serve the value, so the request cannot succeed any more.
 TEST(Broadcast, Fault_W18_WhoAsksARootThatHasLeftIsToldAtOnce) {
   Three t;
   t.b.Say(Know(std::nullopt, "a"));
@@ -210,7 +210,7 @@ TEST(Broadcast, Fault_W18_AnotherHolderOfTheSameValueTakesOver) {
 TEST(Broadcast, Fault_W18_AReceiverNeverMixesTwoValues) {
   Three t;
   t.a.Say(Offer(9));
-  t.c.Say(Offer(10));  // Another content.
+  t.c.Say(Offer(10));  // It has other content.
   t.b.Say(Know());
   t.b.Say(Ask4());
   t.Step(WorkerExited{kJob, "a"});
@@ -235,7 +235,7 @@ TEST(Broadcast, ALossDoesNotFailWhatIsAskedOfOthers) {
   Three t;
   t.a.Say(Offer());
   t.b.Say(Know());
-  t.a.Cut();  // Away; b's request waits for it.
+  t.a.Cut();  // It is away, and b's request waits for it.
   t.b.Say(Ask4());
   t.Step(WorkerExited{kJob, "c"});
   EXPECT_EQ(t.b.Count<GetFailed>(), 0u);
@@ -332,9 +332,9 @@ TEST(Broadcast, WhatNobodyHoldsOrWantsTakesNoRoom) {
   }
 }
 
-// ---- what is kept
+// ---- kept values
 
-// To whom and which chunks were sent from what is kept, as {session, first, count}.
+// The frames that were sent from the kept value, as {session, first, count}.
 std::vector<std::tuple<SessionId, uint32_t, uint32_t>> Kept(const Cluster& cluster) {
   std::vector<std::tuple<SessionId, uint32_t, uint32_t>> sent;
   for (const SendValue& send : cluster.Actions<SendValue>()) {
@@ -343,7 +343,7 @@ std::vector<std::tuple<SessionId, uint32_t, uint32_t>> Kept(const Cluster& clust
   return sent;
 }
 
-// The value has gone by whole, from a to b.
+// The whole value has passed from a to b.
 struct Kept4 : Three {
   explicit Kept4(Config config = {}) : Three(std::move(config)) {
     a.Say(Offer());
@@ -401,7 +401,7 @@ TEST(ValueCache, NobodyElseIsToldOfAValueThatNobodyHolds) {
   t.Step(WorkerExited{kJob, "a"});
   t.c.Say(Know());
   EXPECT_EQ(t.c.Count<ValueKnown>(), 0u);
-  t.b.Cut();  // The last one that was told of it.
+  t.b.Cut();  // It is the last worker that knows the value.
   EXPECT_EQ(t.held_values(), 0u);
 }
 
@@ -422,7 +422,7 @@ TEST(ValueCache, WhoAsksAgainForWhatItWasSentGetsItFromTheHolder) {
   t.c.Say(Know());
   t.c.Say(Ask4());
   t.log.clear();
-  t.c.Say(Ask4());  // It did not arrive, or its digest was wrong.
+  t.c.Say(Ask4());  // The chunks did not arrive, or their digest was wrong.
   EXPECT_EQ(t.a.Last<basin::Ask>().count, 4u);
   EXPECT_THAT(Kept(t), IsEmpty());
   EXPECT_EQ(t.held_values(), 0u);
@@ -462,7 +462,7 @@ TEST(ValueCache, StaysWithinItsShareOfTheBudget) {
   EXPECT_EQ(t.held_values(), 4u) << "one that can never fit pushes nothing out";
 }
 
-// It is charged for what was announced.
+// The budget is charged for the announced size.
 TEST(ValueCache, Fault_N11_KeepsNothingOfAnotherSizeThanWasAnnounced) {
   Three t;
   t.a.Say(Offer());
@@ -477,12 +477,12 @@ TEST(ValueCache, Fault_N11_KeepsNothingOfAnotherSizeThanWasAnnounced) {
 
 TEST(ValueCache, GivesWayToRounds) {
   Config config;
-  config.memory_bytes = 7 * 12 * kChunkBytes + 4096;  // Seven lanes, and nothing else.
+  config.memory_bytes = 7 * 12 * kChunkBytes + 4096;  // It holds seven lanes and nothing else.
   config.frame_bytes = kChunkBytes;
   config.window_bytes = config.result_window_bytes = kChunkBytes;
   Kept4 t(config);
   ASSERT_EQ(t.held_values(), 1u);
-  // Lanes take what is left, until one more needs what the value has.
+  // Lanes take what is free, until one more needs the memory of the value.
   for (int lane = 0; t.held_values() == 1 && lane < 20; ++lane) {
     t.a.Say(Register{"more" + std::to_string(lane), LaneKind::kGradient, {Tensor("x")}});
   }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The workers of a job: who counts for min_workers, when one counts as lost, and their numbers.
-// That their states go by the table is in tables_test.cc.
+// The workers of a job: who counts for min_workers, when a worker counts as lost, and how workers
+// are numbered. The test of their transition table is in tables_test.cc.
 
 #include "aggregator/core/workers.h"
 
