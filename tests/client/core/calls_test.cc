@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's calls: registration, the mapping of handles to indexes, and wrong calls, each of
-// which is refused with a sentence and changes nothing.
+// The trainer's calls: registration, the mapping of handles to indexes, and wrong calls. The client
+// refuses each wrong call with a sentence and changes nothing.
 
 #include <functional>
 
@@ -55,10 +55,10 @@ TEST(RegisterTest, HandlesAreMappedByName) {
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
   EXPECT_EQ(worker.lane().tensors()[0].index, TensorIndex{2});
   EXPECT_EQ(worker.lane().tensors()[1].index, TensorIndex{1});
-  // A tensor that is in the layout before it is registered here.
+  // Another worker has put the tensor into the layout before this one registers it.
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("theirs", 1)}});
   EXPECT_EQ(worker.lane().tensors()[2].index, TensorIndex{0});
-  // A layout that grows is acknowledged with its new version.
+  // The client acknowledges a layout that grows with its new version.
   layout.first = 3;
   layout.tensors = {F32("more", 1)};
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 4}));
@@ -70,7 +70,8 @@ TEST(RegisterTest, LayoutsOfLanesThatAreNotRegisteredHereAreIgnored) {
   EXPECT_TRUE(worker.Hear(worker.MakeLayout()).all.empty());
 }
 
-// Two other workers have named tensors of the lane, the first one before this worker has named it.
+// Two other workers have registered tensors of the lane, one of them before this worker registers
+// it.
 TEST(RegisterTest, WhatOthersAddBeforeTheAnswerIsNoContradiction) {
   Harness worker;
   worker.Connect();
@@ -87,7 +88,7 @@ TEST(RegisterTest, WhatOthersAddBeforeTheAnswerIsNoContradiction) {
 }
 
 // The aggregator was replaced before the run had members, and the new one does not know the last
-// tensors yet. Messages to it use its own indexes, once it has given them.
+// tensors yet. The client uses the new indexes once it has received them.
 TEST(RegisterTest, AnotherAggregatorMayHaveFewerTensors) {
   Harness worker;
   worker.Connect();
@@ -120,7 +121,7 @@ TEST(RegisterTest, RegistrationsThatTheAggregatorRefusesAreTold) {
   EXPECT_EQ(worker.Hear(Rejected{error, std::nullopt, 0}).One<Refused>().error, error);
 }
 
-// A worker that was only informed of a refusal would wait for a verdict for ever.
+// A worker that only received the error would wait for a verdict for ever.
 TEST(RegisterTest, ALaneThatTheAggregatorHasNoRoomForFailsItsRounds) {
   Harness worker;
   worker.BecomeMember();
@@ -132,8 +133,7 @@ TEST(RegisterTest, ALaneThatTheAggregatorHasNoRoomForFailsItsRounds) {
   const Rejected none{{ErrorCode::kResourceExhausted, "no memory"}, std::nullopt, 0, "late", ""};
   EXPECT_EQ(worker.Hear(none).One<FailRound>().error, none.error);
   EXPECT_EQ(worker.Do(begin).One<Refused>().error.code, ErrorCode::kResourceExhausted);
-  // The registration is sent again when the trainer registers the tensor again, and in the next
-  // session.
+  // The client sends the registration again when the trainer repeats it, and in the next session.
   const auto again = worker.Do(RegisterTensors{"late", LaneKind::kGradient, {F32("d", 4)}});
   EXPECT_EQ(again.OneSent<Register>().lane, "late");
   worker.Hear(none);
@@ -152,7 +152,7 @@ TEST(RegisterTest, ATensorThatTheAggregatorHasNoRoomForWithdrawsTheRound) {
   const Actions actions = worker.Hear(none);
   EXPECT_EQ(actions.One<RoundRejected>().error, none.error);
   EXPECT_EQ(actions.OneSent<Withdraw>().reason, "no memory");
-  // Another round is refused where the tensor is pushed.
+  // In a round that begins later, the client refuses the push of the tensor.
   Harness other;
   other.BecomeMember();
   other.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
@@ -161,8 +161,7 @@ TEST(RegisterTest, ATensorThatTheAggregatorHasNoRoomForWithdrawsTheRound) {
   EXPECT_EQ(other.Do(PushTensor{0, 3, 0}).One<Refused>().error.code, ErrorCode::kResourceExhausted);
 }
 
-// W10: the error of the offender names the tensor and both sides; the worker is not counted, the
-// others go on.
+// The error names the tensor and both sides. The worker is not counted, and the others go on.
 TEST(RegisterTest, Fault_W10_AMismatchedTensorIsRefused) {
   Harness worker;
   worker.BecomeMember();
@@ -264,7 +263,7 @@ TEST(RegisterTest, BoundsAndNonsenseAreRefused) {
             ErrorCode::kResourceExhausted);
 }
 
-// Each wrong call in each situation. `prepare` leads to the situation.
+// Tries each wrong call in each situation; `prepare` leads to the situation.
 TEST(CallsTest, WrongCallsAreRefusedAndChangeNothing) {
   const auto member = [](Harness& worker) { worker.BecomeMember(); };
   const auto begun = [](Harness& worker) {
@@ -408,7 +407,7 @@ TEST(CallsTest, TheDeadlineNamesWhyTheJobIsPaused) {
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("paused")));
-  // Reports of a session that is over may have become wrong.
+  // When a session ends, its reports may be outdated.
   worker.Hear(pause);
   EXPECT_EQ(worker.Do(SessionDown{""}).One<JobPaused>().text, "");
 }
@@ -430,7 +429,7 @@ TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("worker b")));
-  // A worker that has joined meanwhile is late to load the state.
+  // A worker has joined meanwhile and takes long to load the state.
   worker.Hear(HeldUp{kLane, 1, "worker j: to load the state and begin"});
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
@@ -464,8 +463,8 @@ TEST(CallsTest, AbandonEndsTheIncarnation) {
   EXPECT_EQ(hello.nonce, 99u);
   EXPECT_EQ(hello.incarnation, (Incarnation{kTerm, 1})) << "which one is given up";
 
-  // The message is sent again in case the aggregator did not receive it; another incarnation is
-  // fine.
+  // The client sends the message again, because it may not have arrived, until the welcome has
+  // another incarnation.
   const Actions same = worker.Hear(worker.MakeWelcome(Role::kMember));
   EXPECT_TRUE(same.HasSent<Abandon>());
   EXPECT_TRUE(same.Has<CloseSession>());
@@ -560,7 +559,7 @@ TEST(CallsTest, AnExpiredCallLaneIsNamedAgainOnce) {
   EXPECT_EQ(worker.Hear(gone).OneSent<Register>(),
             (Register{"call/x", LaneKind::kCall, {F32("x", 5)}}));
   EXPECT_TRUE(worker.Hear(gone).all.empty());
-  // The lane is laid out anew; what was begun is sent again, with the new indexes.
+  // The lane gets a new layout; the client sends what it had begun again, with the new indexes.
   layout.tensors = {F32("z", 5), F32("x", 5)};
   const Actions again = worker.Hear(layout);
   EXPECT_EQ(again.MessageNames(), "LayoutSeen Begin");

@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One client, driven by hand: the test plays the runner, the trainer and the aggregator.
+// One client driven by hand: the test plays the runner, the trainer and the aggregator.
 //
-// The job has the workers w-0 (the client), w-1 and w-2. Unless a test sets it otherwise, the
-// aggregator runs in term 5, the lane is "g" with index 3, and its tensors are "a" (3 chunks, the
-// last short), "b" (1 chunk) and "c" (empty).
+// The job has the workers w-0 (the client), w-1 and w-2. Unless a test changes it, the aggregator
+// is in term 5, and the lane is "g" with index 3 and has the tensors "a" (3 chunks, the last one
+// short), "b" (1 chunk) and "c" (empty).
 
 #ifndef BASIN_TESTS_CLIENT_CORE_HARNESS_H_
 #define BASIN_TESTS_CLIENT_CORE_HARNESS_H_
@@ -29,14 +29,14 @@ inline constexpr TensorHandle kA = 0;
 inline constexpr TensorHandle kB = 1;
 inline constexpr TensorHandle kC = 2;
 
-// The digests of a chunk of a tensor in what the aggregator computed, and of what w-0 pushes.
+// The digest of a chunk that the aggregator computed, and that of a tensor that w-0 pushes.
 inline Digest ResultDigest(TensorIndex tensor, uint32_t chunk) {
   return 1000 * (tensor + 1) + chunk;
 }
 inline Digest PushDigest(TensorHandle tensor) { return 70 + tensor; }
 
 TensorSpec F32(std::string name, uint64_t elements);
-std::vector<TensorSpec> Model();  // a, b, c.
+std::vector<TensorSpec> Model();  // Has the tensors a, b and c.
 Config TestConfig();
 
 // The actions of one Step.
@@ -52,7 +52,7 @@ class Actions {
     }
     return found;
   }
-  // Messages of one type, in order.
+  // The messages of one type, in order.
   template <typename T>
   std::vector<T> Sent() const {
     std::vector<T> found;
@@ -69,7 +69,7 @@ class Actions {
   bool HasSent() const {
     return !Sent<T>().empty();
   }
-  // The only action, or message, of a type; fails the test and returns a default otherwise.
+  // The only action or message of a type; the test fails if there is none or more than one.
   template <typename T>
   T One() const {
     return Only(Of<T>());
@@ -78,7 +78,7 @@ class Actions {
   T OneSent() const {
     return Only(Sent<T>());
   }
-  // The names of all messages in order, for example "Begin Skip Commit".
+  // The names of all messages, in order, such as "Begin Skip Commit".
   std::string MessageNames() const;
 
  private:
@@ -86,7 +86,7 @@ class Actions {
   static T Only(std::vector<T> found);
 };
 
-// What is sent of contributions, in order.
+// The ranges of the contribution frames, in order.
 std::vector<ChunkRange> Ranges(const Actions& actions);
 
 void ReportCount(size_t count, const char* type);
@@ -101,22 +101,22 @@ class Harness {
  public:
   explicit Harness(Config config = TestConfig()) : client(std::move(config)) {}
 
-  // One event at the current time.
+  // Passes one event at the current time.
   Actions Do(const Event& event);
   Actions Hear(ToWorker message) { return Do(MessageReceived{std::move(message)}); }
-  // The clock goes on, and ticks.
+  // Moves the clock, and ticks.
   Actions Pass(absl::Duration duration);
 
-  // ---- the way to a member with a lane
+  // ---- steps to a member with a lane
   Welcome MakeWelcome(Role role = Role::kJoiner) const;
-  // Opens the session; returns the actions of the welcome. The streams come up.
+  // Opens the session and its streams; returns the actions of the welcome.
   Actions Connect(const Welcome& welcome);
   Actions Connect() { return Connect(MakeWelcome()); }
   void StreamsUp();
   LaneLayout MakeLayout(uint32_t first = 0, RoundNumber round = 1) const;
-  Membership Members(uint64_t counter = 1) const;  // w-0, w-1, w-2.
+  Membership Members(uint64_t counter = 1) const;  // Has the members w-0, w-1 and w-2.
   void RegisterModel();
-  // Connected, registered, a member from round 1.
+  // Connects, registers the model, and becomes a member from round 1.
   void BecomeMember();
 
   // ---- rounds
@@ -125,7 +125,7 @@ class Harness {
   Actions PushOne(TensorHandle tensor) {
     return Do(PushTensor{0, tensor, PushDigest(tensor), 1.0});
   }
-  // Begins, pushes all tensors and commits; nothing is acknowledged.
+  // Begins, pushes all tensors and commits; the aggregator acknowledges nothing.
   void Contribute();
   Credit Acked(std::vector<ChunkRange> ranges, RoundNumber round = 1) const {
     return Credit{kLane, round, kWindow, std::move(ranges), {}};
@@ -136,12 +136,12 @@ class Harness {
   RoundValue AbortedValue() const;
   Prepared MakePrepared(uint64_t attempt = 1, RoundNumber round = 1) const;
   ResultReceived Result(ChunkRange range, uint64_t attempt = 1, RoundNumber round = 1) const;
-  // The verdict that follows from the messages to the client so far.
+  // The verdict that follows from the messages that the client has received so far.
   Verdict MakeVerdict(const RoundValue& value, uint64_t attempt = 1) const;
   void HearAllResults(uint64_t attempt = 1, RoundNumber round = 1);
-  // Takes all results and the value; returns the actions of the value.
+  // Receives all results and the value; returns the actions of the value.
   Actions Stage(RoundNumber round = 1);
-  // Contributes, and takes the round up to its verdict; returns the actions of the verdict.
+  // Contributes and receives everything up to the verdict; returns the actions of the verdict.
   Actions FinishRound();
 
   const Lane& lane() const { return client.lanes()[0]; }

@@ -18,7 +18,7 @@ std::set<uint64_t> Expand(const std::vector<Interval>& runs) {
   return numbers;
 }
 
-// Each operation against a plain set of numbers, and the runs in their one canonical form.
+// Compares each operation with a plain set of numbers, and checks that the runs are canonical.
 TEST(IntervalSetTest, BehavesAsASetOfNumbers) {
   std::mt19937_64 random(7);
   for (int trial = 0; trial < 200; ++trial) {

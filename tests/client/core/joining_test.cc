@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Becoming a member: at genesis, as a joiner with a start round, after an eviction; and ceasing to
-// be one.
+// How a worker becomes a member: at genesis, as a joiner with a start round, or after an eviction;
+// and how its membership ends.
 
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
@@ -71,7 +71,7 @@ TEST(JoiningTest, Fault_W18_AnotherDonorIsNews) {
 }
 
 // An aggregator that has lost its memory must not wait for a worker that has the state already, and
-// must not let a worker serve the state that lacks it.
+// must not let a worker serve a state that it lacks.
 TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
   const auto says = [](Harness& worker) {
     worker.Do(SessionDown{});
@@ -203,7 +203,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   EXPECT_EQ(worker.lane().last_verdict(), 8u);
 }
 
-// A call lane's round may be open beyond the boundary at which the worker is drained.
+// The round of a call lane may be open past the boundary at which the worker is drained.
 TEST(JoiningTest, ARoundOfAnEarlierMembershipFailsWhenTheWorkerJoinsAnew) {
   Harness worker;
   worker.BecomeMember();
@@ -346,7 +346,7 @@ TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u) << "it hears what is meant for it";
 }
 
-// Before the first generation is announced, the layout is the one that the first aggregator made.
+// Until the first generation is announced, only the first aggregator knows the layout.
 TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   Harness worker;
   worker.Connect();
@@ -363,7 +363,8 @@ TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   EXPECT_EQ(worker.lane().tensors()[kA].index, std::nullopt);
 }
 
-// A worker that joined a job whose others make the call x: the aggregator lets it start at round 3.
+// A worker joined a job whose other workers make the call x; the aggregator lets it start at round
+// 3.
 struct JoinedCall : Harness {
   JoinedCall() {
     Connect();
@@ -378,7 +379,7 @@ struct JoinedCall : Harness {
     Do(RegisterTensors{"x", LaneKind::kCall, {F32("a", 5)}});
     Hear(Layout(round));
   }
-  // The value of round 3 of the others.
+  // The verdict of the other workers for round 3.
   Verdict VerdictWithout() const {
     RoundValue value = Value();
     value.layout_version = 1;
@@ -466,7 +467,7 @@ TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
       << "this aggregator has not been told of the lane";
 }
 
-// From one turn to the next the trainer does nothing else.
+// A trainer does nothing else between two such waits.
 TEST(JoiningTest, ATrainerThatWaitsInTurnsWaits) {
   JoinedCall worker;
   worker.Register(3);

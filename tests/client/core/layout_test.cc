@@ -71,7 +71,7 @@ TEST(LayoutTest, KnowsWhichRangesExist) {
 }
 
 TEST(LayoutTest, CutsIntervalsAtTensorsAndFrames) {
-  Layout layout;  // Chunks: a 0 1 2, b 3, c none, d 4 5.
+  Layout layout;  // The chunks are a 0 1 2, b 3, none of c, d 4 5.
   ASSERT_TRUE(layout.Extend(0, Model(), kLimit));
   ASSERT_TRUE(layout.Extend(3, {F32("d", kChunkBytes / 2)}, kLimit));
   EXPECT_EQ(layout.Ranges({0, 6}), (std::vector<ChunkRange>{{0, 0, 3}, {1, 0, 1}, {3, 0, 2}}));

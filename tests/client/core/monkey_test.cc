@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Whatever the trainer calls and the aggregator sends, in any order, with indexes and ranges that
-// may not exist, the client does not crash, keeps its books, and does the same when it is run
-// again.
+// The trainer and the aggregator may call and send anything, in any order, with indexes and ranges
+// that may not exist. The client must not crash, must keep its books, and must repeat its actions
+// when it runs again.
 
 #include <random>
 
@@ -21,7 +21,7 @@ class Monkey {
   uint32_t Pick(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
 
  private:
-  // An event that brings the worker forward from its state.
+  // Returns an event that moves the worker on from its state.
   Event Helpful(const Harness& worker) {
     const Client& client = worker.client;
     switch (client.session().phase()) {
@@ -69,7 +69,7 @@ class Monkey {
   }
 
   Event Any(const Harness& worker) {
-    const bool sane = Pick(4) > 0;  // Mostly plausible events.
+    const bool sane = Pick(4) > 0;  // Most events are plausible.
     switch (Pick(34)) {
       case 0:
         return Tick{};
@@ -226,7 +226,7 @@ class Monkey {
   std::mt19937_64 random_;
 };
 
-// What is charged to the streams is what the round in flight has unacknowledged.
+// The bytes charged to the streams are the unacknowledged bytes of the rounds in flight.
 void CheckBooks(const Harness& worker) {
   uint64_t charged = 0;
   for (uint32_t i = 0; i < worker.client.session().streams().size(); ++i) {
@@ -239,7 +239,7 @@ void CheckBooks(const Harness& worker) {
   ASSERT_EQ(charged, unacked);
 }
 
-// Messages only in a session, and none after it was closed; frames only to streams that are up.
+// The client sends messages only in an open session, and frames only on streams that are up.
 void CheckActions(const Client& before, const Harness& worker, const Actions& actions) {
   bool open = before.session().phase() == SessionPhase::kGreeting || before.connected();
   for (const Action& action : actions.all) {

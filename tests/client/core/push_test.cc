@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// When chunks are pushed: order, frames, the window, streams, refusals, pull mode and restarts.
+// When the client pushes chunks: order, frames, the window, streams, refusals, pull mode, restarts.
 
 #include <optional>
 #include <vector>
@@ -12,9 +12,9 @@
 namespace basin::client {
 namespace {
 
-constexpr uint64_t kShort = 40;  // Bytes of the last chunk of tensor a.
+constexpr uint64_t kShort = 40;  // The bytes of the last chunk of tensor a.
 
-// A member that has begun round 1 with a window of so many bytes, or chunks.
+// A member that has begun round 1 with a window of this many bytes.
 Harness Begun(uint64_t window) {
   Harness worker;
   worker.BecomeMember();
@@ -70,7 +70,7 @@ TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), all);
   worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}, {}});
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 40 + kChunkBytes + 20);
-  // The chunks of a lost stream are sent again, together.
+  // The client sends the chunks of a lost stream again, together.
   const Actions lost = worker.Do(StreamDown{frames[1].stream});
   EXPECT_EQ(Ranges(lost), (Chunks{{0, 0, 1}, {1, 1, 2}}));
   EXPECT_EQ(lost.Of<SendContribution>().size(), 1u);
@@ -105,7 +105,7 @@ TEST(PushTest, TheWindowBoundsWhatIsUnacknowledged) {
   EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, 2 * kChunkBytes, {{0, 0, 1}}, {}})),
             (Chunks{{0, 2, 1}, {1, 0, 1}}));
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kChunkBytes + kShort + 400);
-  // An acknowledgement that comes again changes nothing.
+  // A repeated acknowledgement changes nothing.
   const uint64_t before = worker.lane().round()->push().unacked_bytes();
   worker.Hear(Credit{kLane, 1, 0, {{0, 0, 1}, {9, 0, 1}, {0, 0, 99}}, {}});
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), before);
@@ -134,17 +134,17 @@ TEST(PushTest, NothingIsSentWithoutAStream) {
 
 TEST(PushTest, WhatALostStreamHadNotDeliveredIsSentAgain) {
   Harness worker = Begun(kWindow);
-  worker.PushOne(kA);  // Chunks 0 and 1 on stream 0, chunk 2 on stream 1.
-  worker.PushOne(kB);  // On stream 1.
+  worker.PushOne(kA);  // Chunks 0 and 1 use stream 0, chunk 2 uses stream 1.
+  worker.PushOne(kB);  // It uses stream 1.
   worker.Hear(worker.Acked({{0, 0, 1}}));
   const Actions lost = worker.Do(StreamDown{0});
   EXPECT_EQ(Ranges(lost), (Chunks{{0, 1, 1}}));
   EXPECT_EQ(lost.Of<SendContribution>()[0].stream, 1u);
   EXPECT_EQ(worker.client.session().streams().unacked(0), 0u);
-  // A run of several tensors on one stream.
+  // The lost chunks of two tensors wait for a stream.
   EXPECT_TRUE(Ranges(worker.Do(StreamDown{1})).empty());
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u);
-  // The frame had arrived all the same: it is not sent again.
+  // The frame had arrived nevertheless, so it is not sent again.
   worker.Hear(worker.Acked({{0, 1, 1}}));
   EXPECT_EQ(Ranges(worker.Do(StreamUp{0})), (Chunks{{0, 2, 1}, {1, 0, 1}}));
 }
@@ -272,10 +272,10 @@ TEST(PullTest, DiscardedChunksWaitUntilTheyAreWantedAgain) {
   worker.Hear(worker.Acked({{0, 0, 3}}));
   EXPECT_TRUE(Ranges(worker.Hear(Pull{kLane, 1, {}, {{0, 1, 2}}, kWindow})).empty());
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
-  // Discarded once more, although it had been wanted.
+  // A wanted chunk is discarded once more.
   worker.Hear(worker.Acked({{0, 1, 1}}));
   EXPECT_TRUE(Ranges(worker.Hear(Pull{kLane, 1, {}, {{0, 1, 1}}, kWindow})).empty());
-  // Discarded and wanted by one message.
+  // One message discards and wants chunks.
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 2, 1}}, {{0, 1, 1}}, kWindow})),
             (Chunks{{0, 2, 1}}));
 }
@@ -285,7 +285,7 @@ TEST(PullTest, RefusedAndLostChunksStayWanted) {
   worker.PushOne(kA);
   worker.Hear(Pull{kLane, 1, {{0, 0, 2}}, {}, kWindow});
   EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {{0, 0, 1}}})), (Chunks{{0, 0, 1}}));
-  // Sent eagerly before pull mode, lost in it: not wanted.
+  // A chunk that was sent before pull mode and lost in it is not wanted.
   Harness other = Begun(kWindow);
   other.PushOne(kA);
   other.Hear(Pull{kLane, 1, {{0, 0, 1}}, {}, kWindow});
@@ -322,7 +322,7 @@ TEST(RestartTest, InPullModeRedoneChunksWaitUntilTheyAreWanted) {
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
 }
 
-// The value was adopted and then lost with all its holders: the aggregator may know nothing.
+// The adopted value was lost with all its holders, so the aggregator may know nothing of the round.
 TEST(RestartTest, AfterPreparedEverythingIsSaidAgain) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);
@@ -343,8 +343,8 @@ TEST(RestartTest, NothingIsPushedWhilePrepared) {
   EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})).empty());
 }
 
-// A model of 1 GiB: events cost what they name, so a round of 4096 chunks is done in no time. The
-// bound is loose; what it catches is work for all chunks in every step.
+// The model has 1 GiB. An event costs only what it names, so a round of 4096 chunks takes no time.
+// The loose bound catches work for all chunks in every step.
 TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   Config config = TestConfig();
   Harness worker(config);
@@ -371,7 +371,7 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(worker.client.session().streams().unacked(i), 0u);
 }
 
-// The norm of the commit that is sent after these pushes.
+// The norm of the commit after these pushes.
 std::optional<double> CommittedNorm(const std::vector<std::optional<double>>& pushed) {
   Harness worker = Begun(kWindow);
   for (TensorHandle tensor = 0; tensor < pushed.size(); ++tensor) {

@@ -160,10 +160,11 @@ TEST(StagingTest, AbortedIsStagedWithoutBytes) {
 TEST(StagingTest, TensorsWithoutAResultAreNotWaitedFor) {
   Harness worker = Contributed();
   Prepared prepared = worker.MakePrepared();
-  prepared.value.tensor_divisors = {{0, 0}, {9, 1}};  // a was skipped; 9 is beyond the layout.
+  prepared.value.tensor_divisors = {{0, 0},
+                                    {9, 1}};  // Tensor a was skipped; 9 is beyond the layout.
   prepared.value.digest = ResultDigest(1, 0);
   worker.Hear(prepared);
-  // EMPTY: reduced and published all the same, and not part of the digest.
+  // The aggregator reduces and publishes an EMPTY tensor, but the digest leaves it out.
   EXPECT_FALSE(worker.Do(worker.Result({0, 0, 1})).HasSent<Staged>());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
 }
@@ -211,7 +212,7 @@ TEST(StagingTest, APreparedValueMayBeAheadOfTheLayout) {
   EXPECT_EQ(worker.Hear(layout).MessageNames(), "LayoutSeen Staged");
 }
 
-// An adopted value is prepared again: a worker that lacks bytes requests exactly them.
+// A worker that lacks bytes of an adopted value requests exactly these.
 TEST(NeedTest, AnAdoptedValueIsAskedFor) {
   Harness worker = Contributed();
   worker.Do(worker.Result({0, 1, 1}));
@@ -300,7 +301,7 @@ TEST(RestartResultsTest, APreparedValueIsDroppedByARestart) {
   EXPECT_EQ(worker.lane().settlement().staged(), std::nullopt);
   worker.HearAllResults(2);
   EXPECT_TRUE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>());
-  // A notice that is older than the value that was prepared since.
+  // The notice is older than the value that was prepared after it.
   worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 1}, "", {}, kWindow});
   EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kStaged);
 }
@@ -327,7 +328,7 @@ TEST(SupplyTest, AHolderSendsWhatItStaged) {
     EXPECT_EQ(frame.round, 1u);
     EXPECT_EQ(frame.ballot, (Ballot{kTerm, 1}));
   }
-  // The chunks that a lost stream took with it are sent again.
+  // The client sends the chunks that were lost with a stream again.
   const uint32_t first = frames[0].stream;
   EXPECT_EQ(worker.Do(StreamDown{first}).Of<SendSupply>().size(), 3u);
   EXPECT_TRUE(worker.Do(StreamDown{1 - first}).Of<SendSupply>().empty());

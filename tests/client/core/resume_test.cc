@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A new session in the middle of a round, in each of its phases, with an aggregator that remembers
-// and with one that does not.
+// A new session in each phase of a round, with an aggregator that remembers the round and with one
+// that does not.
 
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
@@ -9,7 +9,7 @@
 namespace basin::client {
 namespace {
 
-// The answer of an aggregator that remembers the lane, with its round 1 in `phase`.
+// The welcome of an aggregator that remembers the lane, with its round 1 in `phase`.
 Welcome Back(const Harness& worker, RoundPhase phase, std::vector<ChunkRange> have = {},
              Ballot ballot = {kTerm, 1}) {
   Welcome welcome = worker.MakeWelcome(Role::kMember);
@@ -19,7 +19,7 @@ Welcome Back(const Harness& worker, RoundPhase phase, std::vector<ChunkRange> ha
   return welcome;
 }
 
-// Reconnects; returns the actions of the welcome and of the streams that come up.
+// Reconnects; returns the actions of the welcome and of the streams.
 Actions Reconnect(Harness& worker, const Welcome& welcome) {
   worker.Do(SessionDown{"reset"});
   worker.Do(SessionUp{});
@@ -118,7 +118,7 @@ TEST(ResumeTest, WhenTheAggregatorHasEverythingTheCommitIsRepeated) {
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register Begin Commit");
 }
 
-// The aggregator came back without memory: the round is run again from the clients' own buffers.
+// The aggregator has lost its memory, so the round runs again from the clients' own buffers.
 TEST(ResumeTest, Fault_A1_AnAggregatorThatForgotTheRoundGetsAllOfIt) {
   Harness worker;
   worker.BecomeMember();
@@ -133,7 +133,7 @@ TEST(ResumeTest, Fault_A1_AnAggregatorThatForgotTheRoundGetsAllOfIt) {
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 2}, {0, 2, 1}, {1, 0, 1}}));
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register Begin Commit");
   EXPECT_EQ(actions.One<MembershipNow>().membership.generation, (Generation{kTerm + 1, 1}));
-  // Results of the new term replace those of the old.
+  // Results of the new term replace those of the old one.
   ResultReceived result = worker.Result({1, 0, 1});
   result.ballot = {kTerm + 1, 1};
   EXPECT_TRUE(worker.Do(result).Has<KeepResult>());
@@ -193,7 +193,7 @@ TEST(ResumeTest, WhileStaged) {
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
-// Some workers received the verdict before the aggregator died; the others staged it.
+// Some workers received the verdict before the aggregator died; the others staged the value.
 TEST(ResumeTest, Fault_A2_AMissedVerdictComesWithTheWelcome) {
   Harness worker;
   worker.BecomeMember();

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Connecting, greeting, backoff, heartbeat, data streams, and how a session ends.
+// Connecting, greeting, backoff, heartbeats, data streams, and how a session ends.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -251,7 +251,7 @@ TEST(SessionTest, RepeatedEvictionsDoNotSpin) {
             absl::Milliseconds(50));
 }
 
-// Two aggregators, one job: the older one is refused.
+// There are two aggregators for one job, and the client refuses the older one.
 TEST(SessionTest, Fault_A5_AnOlderAggregatorIsNotFollowed) {
   Harness worker;
   worker.BecomeMember();

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The transition tables: each pair of state and input at most once, every state can be reached and
-// left, and the code follows them.
+// The transition tables: each pair of state and input occurs at most once, every state can be
+// reached, every state but the last can be left, and the code follows the tables.
 
 #include <set>
 #include <utility>
@@ -38,7 +38,7 @@ TEST(TablesTest, SessionTableIsComplete) { CheckTable(kSessionTransitions, 5, 7)
 
 TEST(TablesTest, RoundTableIsComplete) { CheckTable(kRoundTransitions, 7, 7); }
 
-// Every state with every input: what the table does not list changes nothing.
+// Tries every input in every state: an input that the table does not list changes nothing.
 TEST(TablesTest, SessionGoesByItsTable) {
   const Config config = TestConfig();
   // The inputs that lead to each phase.

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Values: announcing, serving, getting, and the failures of each.
+// Values: announcing, serving and getting them, and how each of these fails.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,7 +11,7 @@ namespace {
 
 const ValueKey kKey{"g", "a", 7};
 
-// Digest of chunk i of every value is 10 + i.
+// The digest of chunk i of every value is 10 + i.
 Digest DigestOf(uint32_t chunks) {
   Digest digest = 0;
   for (uint32_t i = 0; i < chunks; ++i) digest += 10 + i;
@@ -160,7 +160,7 @@ TEST(GetTest, OnlySoManyAreFetchedAtOnce) {
   EXPECT_FALSE(worker.Hear(Known(0, third)).HasSent<Get>());
   EXPECT_FALSE(worker.Hear(Known(1, fourth)).HasSent<Get>());
   EXPECT_TRUE(worker.Do(Frame(0, 1, second)).all.empty()) << "not asked for";
-  // One that waits for its turn may fail.
+  // A value that waits for its turn may fail.
   EXPECT_EQ(worker.Hear(GetFailed{second, {ErrorCode::kUnavailable, "gone"}})
                 .One<ValueFailed>()
                 .error.text,
@@ -310,7 +310,7 @@ TEST(GetTest, NobodyGetsAValueFromItself) {
   EXPECT_THAT(refused.text, testing::HasSubstr(config.worker));
 }
 
-// The state of an incarnation that has ended is of no use; the trainer would wait for it forever.
+// The state of an ended incarnation is of no use, so the trainer would wait for it for ever.
 TEST(GetTest, Fault_W18_EndsWithTheIncarnation) {
   Harness worker;
   worker.BecomeMember();

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Verdicts: delivery, abortion, the chain, repetition, gaps, and verdicts that come out of order
-// with the trainer or the results.
+// Verdicts: delivery, aborts, the chain, repetition, gaps, and verdicts that arrive before the
+// trainer or the results are ready.
 
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
@@ -143,7 +143,7 @@ TEST(VerdictTest, AVerdictThatComesBeforeTheResultsWaitsForThem) {
   EXPECT_EQ(worker.lane().last_verdict(), 1u);
 }
 
-// A member whose contribution was rejected or that is slow: the others go on without it.
+// The others go on without a member that is slow or whose contribution was rejected.
 TEST(VerdictTest, DeliveryWaitsForTheTrainer) {
   for (const Event& call : {Event(CommitRound{0}), Event(WithdrawRound{0, ""})}) {
     Harness worker;
@@ -164,7 +164,7 @@ TEST(VerdictTest, DeliveryWaitsForTheTrainer) {
   }
 }
 
-// A joiner that was admitted in a pause stages a round it has not begun.
+// A joiner that was admitted in a pause stages a round that it has not begun.
 TEST(VerdictTest, ARoundThatWasNotBegunIsDeliveredToItsBegin) {
   Harness worker;
   worker.BecomeMember();
