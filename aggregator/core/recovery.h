@@ -10,16 +10,16 @@
 //
 // The decision depends on which workers are back:
 //
-//  - every member of the newest list, with memory: recover;
-//  - every member of the list in the state file, with memory or not: recover, or fresh if none has
-//    memory;
-//  - the window is over, more than half of the newest list is back with memory, and a worker with
-//    the state is back: recover;
-//  - every member of the newest list, where no worker has received a verdict or staged a value, and
-//    those without memory never received the list: fresh, because nothing has happened;
-//  - no worker with memory, no members in the state file, and the window is over: fresh;
-//  - the window is over otherwise: halted, until the missing workers come, or an operator (or
-//    policy `any`) decides to go on with those that are back.
+//   - every member of the newest list, with memory: recover;
+//   - every member of the list in the state file, with memory or not: recover, or fresh if none has
+//     memory;
+//   - the window is over, more than half of the newest list is back with memory, and a worker with
+//     the state is back: recover;
+//   - every member of the newest list, where no worker has received a verdict or staged a value,
+//     and those without memory never received the list: fresh, because nothing has happened;
+//   - no worker with memory, no members in the state file, and the window is over: fresh;
+//   - the window is over otherwise: halted, until the missing workers come, or an operator (or
+//     policy `any`) decides to go on with those that are back.
 //
 // Thread contract: pure functions over plain values.
 

@@ -82,8 +82,8 @@ void AggregatorProcess::Step(const aggregator::Event& event, const PushFrame* ar
   std::vector<aggregator::Action> actions;
   delivery_.Take(event, now_, core());
   core_.Step(event, now_, actions);
-  // When the core next wants to wake depends on what it last looked at; a tick makes it look at
-  // all.
+  // When the core wants to wake depends on which deadlines it last looked at. A tick makes it look
+  // at all of them, so equal states have equal deadlines.
   core_.Step(aggregator::Tick{}, now_, actions);
   wrong_ = delivery_.Check(actions, now_, core());
   for (aggregator::Action& action : actions) Do(action, arrived);
@@ -127,13 +127,13 @@ void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived)
           [&](const aggregator::Publish& publish) { Check(shell_.Do(publish, send_on)); },
           [&](const aggregator::RelayResult& relay) { Check(shell_.Do(relay, arrived, send_on)); },
           [&](const aggregator::SendFrame& send) { Check(shell_.Do(send, send_on)); },
-          // Nothing that a worker sees.
+          // A worker sees nothing of these.
           [](const aggregator::Note&) {},
           [](const aggregator::ResultsTaken&) {},
           [](const aggregator::AcceptStream&) {},
           [](const aggregator::CloseStream&) {},
           [](const aggregator::Drained&) {},
-          // No values are broadcast, and nothing is written down.
+          // No explored world broadcasts values or writes a state file.
           [&](const aggregator::RelayValue& relay) { unexpected(relay); },
           [&](const aggregator::SendValue& send) { unexpected(send); },
           [&](const aggregator::DropValue& drop) { unexpected(drop); },

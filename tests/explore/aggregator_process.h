@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator in an explored world: the core, delivery included, and the shell that
-// holds what stands for bytes. What a real runner would take for a broken core (a reduction of
-// bytes that are not held, say) is reported in `wrong`.
+// One life of the aggregator in an explored world: the core with delivery, and the shell that holds
+// sums instead of bytes. `wrong` reports what a real runner would take for a broken core, such as a
+// reduction of bytes that it does not hold.
 //
 // Thread contract: a plain value.
 
@@ -22,11 +22,11 @@
 
 namespace basin::explore {
 
-// A job is named by its number.
+// The name of a job contains its number.
 inline JobName NameOfJob(uint32_t job) { return absl::StrCat("j", job); }
 
 struct AggregatorOutput {
-  enum class Kind : uint8_t { kMessage, kFrame, kEnd };  // kEnd: the message is the session's last.
+  enum class Kind : uint8_t { kMessage, kFrame, kEnd };  // kEnd: the session's last message.
   Kind kind = Kind::kMessage;
   aggregator::SessionId session = 0;
   Item item;
@@ -39,18 +39,19 @@ class AggregatorProcess {
       : core_(config, started), jobs_(jobs), started_(started), now_(now) {}
 
   void Open(aggregator::SessionId session);
-  // Its data stream, which has the number of the session.
+  // Opens its data stream, which has the number of the session.
   void OpenStream(aggregator::SessionId session);
   void LoseStream(aggregator::SessionId session);
   void Take(aggregator::SessionId session, const Item& item);
   // The session ends and settles.
   void Lose(aggregator::SessionId session);
   void Evict(uint32_t job, const WorkerId& worker);
-  // The oldest reduction that is under way ends. REQUIRES: Reducing().
+  // Ends the oldest reduction in progress. REQUIRES: Reducing().
   void FinishReduction();
   bool Reducing() const { return !reductions_.empty(); }
 
-  // Whether the recovery window of a job can pass (it is running, or nobody has said hello yet).
+  // Whether the recovery window of a job can pass: the job recovers, or it has received no hello
+  // yet.
   bool WindowRuns() const;
   void PassWindow();
   // Whether a job waits for the start timeout.
@@ -63,7 +64,7 @@ class AggregatorProcess {
   absl::Time now() const { return now_; }
 
   std::vector<AggregatorOutput> TakeOutputs() { return std::exchange(outputs_, {}); }
-  // What is wrong with the last step; empty when nothing is.
+  // What is wrong with the last step; empty if nothing is.
   const std::string& wrong() const { return wrong_; }
 
   auto Fields() const { return std::tie(core().config().term, core_, now_, shell_, reductions_); }
@@ -81,7 +82,7 @@ class AggregatorProcess {
   absl::Time started_;
   absl::Time now_;
   Shell shell_;
-  std::vector<Shell::Reduction> reductions_;  // Under way, the oldest first.
+  std::vector<Shell::Reduction> reductions_;  // In progress, the oldest first.
   shell::DeliveryModel delivery_;             // Follows from the core.
   std::vector<AggregatorOutput> outputs_;
   std::string wrong_;

@@ -45,7 +45,7 @@ uint32_t AggregatorStore::Add(AggregatorProcess process, const AggregatorOrigin&
 
 const AggregatorProcess& AggregatorStore::Get(uint32_t id) {
   if (Has(id)) return PlaceOf(id)->second;
-  std::vector<uint32_t> steps;  // From the last to the first.
+  std::vector<uint32_t> steps;  // The last step comes first.
   uint32_t from = id;
   while (from != AggregatorOrigin::kBorn && !Has(from)) {
     steps.push_back(from);

@@ -1,12 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The states of the aggregator that were seen, each named by a number in order of first sight. Two
-// are the same when their fingerprints are.
+// The states of the aggregator that the search has seen, each named by a number in order of first
+// sight. States with equal fingerprints count as the same.
 //
-// A state is several thousand bytes, and there are millions. What is kept of each is how it came
-// about and what the search asks most often; the state itself is in a cache of a fixed size, and is
-// made again from the nearest ancestor that is there when it is asked for. That is cheap, because a
-// step takes microseconds, and right, because it depends on nothing but state and input.
+// A state takes several thousand bytes, and there are millions. The store keeps only how each came
+// about and what the search needs most often. The state itself is in a cache of fixed size. If it
+// is not there, the store makes it again from the nearest cached ancestor. That is cheap, because a
+// step takes microseconds, and exact, because a step depends only on state and input.
 //
 // Thread contract: one thread.
 
@@ -26,7 +26,8 @@
 
 namespace basin::explore {
 
-// How a state came about: a step from another state, or (parent kBorn) the start of a process.
+// How a state came about: by a step from another state, or (parent kBorn) by the start of a
+// process.
 struct AggregatorOrigin {
   static constexpr uint32_t kBorn = ~uint32_t{0};
   uint32_t parent = kBorn;
@@ -35,9 +36,9 @@ struct AggregatorOrigin {
   uint8_t who = 0;  // kBorn: whether it has been up for long.
 };
 
-// What the search asks of every state.
+// What the search needs to know about every state.
 struct AggregatorSummary {
-  // The process of each worker that the aggregator counts on; 0 when it is lost or unknown.
+  // The process of each worker that the aggregator counts on; 0 if the worker is lost or unknown.
   std::array<Nonce, kMaxWorkers> known{};
   std::array<bool, kMaxWorkers> member{};
   Term term = 0;
@@ -48,7 +49,7 @@ struct AggregatorSummary {
 
 class AggregatorStore {
  public:
-  // Both make what an origin describes: the process that is born, and the step that is taken.
+  // These make what an origin describes: a new process, or a step.
   using Birth = std::function<AggregatorProcess(const AggregatorOrigin&)>;
   using Step = std::function<void(AggregatorProcess&, const AggregatorOrigin&)>;
 
@@ -56,7 +57,7 @@ class AggregatorStore {
 
   uint32_t Add(AggregatorProcess process, const AggregatorOrigin& origin);
   const AggregatorSummary& SummaryOf(uint32_t id) const { return entries_[id].summary; }
-  // Until the next Get or Add.
+  // The reference is valid until the next Get or Add.
   const AggregatorProcess& Get(uint32_t id);
 
   uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
@@ -69,7 +70,7 @@ class AggregatorStore {
   };
   using Cached = std::optional<std::pair<uint32_t, AggregatorProcess>>;
 
-  // Where the state is if it is cached: those that were seen last have places of their own.
+  // The place of a state, if it is cached. The latest cache_.size() states have different places.
   Cached& PlaceOf(uint32_t id) { return cache_[id % cache_.size()]; }
   bool Has(uint32_t id) { return PlaceOf(id).has_value() && PlaceOf(id)->first == id; }
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The worlds that every change is explored with. What is printed is part of the result: how many
-// states there are, how deep they lie, and whether the search was cut.
+// The worlds that CI explores for every change. The output is part of the result: how many states
+// there are, how deep they lie, and whether the search was cut.
 
 #include "gtest/gtest.h"
 #include "tests/explore/search.h"
@@ -28,14 +28,14 @@ Bounds OneFault(uint32_t workers, RoundNumber rounds, uint32_t crashes) {
   return bounds;
 }
 
-// All of it must have been seen.
+// The search must have seen all states.
 void ExpectComplete(const SearchResult& result) {
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.cut, "");
   EXPECT_GT(result.endings[static_cast<size_t>(Ending::kDone)], 0u);
 }
 
-// What was seen is right; how much was not is printed.
+// The states that were seen must be right; the output says how many were not.
 void ExpectRight(const SearchResult& result) {
   EXPECT_EQ(result.violation, "");
   EXPECT_GT(result.states, 1'000'000u);
@@ -65,16 +65,16 @@ TEST(ExploreCi, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(2, 2, 1), 40));
 }
 
-// A worker that is lost once the round is prepared, and its replacement, which has to load the
-// state of before that round, whatever the aggregator forgets meanwhile.
+// A worker is lost once the round is prepared. Its replacement must load the state from before that
+// round, whatever the aggregator forgets meanwhile.
 TEST(ExploreCi, Fault_W19_TwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
   Bounds bounds = OneFault(2, 1, 1);
   bounds.deaths = bounds.evictions = 0;
   ExpectComplete(Explore(bounds, 60));
 }
 
-// The same of a call. It does not hold the others up when its trainer never makes the call, so what
-// it stages may come before it has begun.
+// The same with a call. A worker whose trainer never makes the call does not hold the others up, so
+// it may stage before it has begun.
 TEST(ExploreCi, Fault_W19_ACallOfTwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
   Bounds bounds = OneFault(2, 1, 1);
   bounds.deaths = bounds.evictions = 0;
@@ -100,8 +100,8 @@ TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(3, 1, 1), 40));
 }
 
-// The reduction leaves out orders, never an ending: with and without it, a job ends in the same
-// number of ways.
+// The reduction leaves out orders but no ending: with and without it, each kind of ending occurs
+// equally often.
 TEST(ExploreCi, TheReductionLosesNoEnding) {
   Bounds loss = OneFault(2, 1, 0);
   Bounds crash = OneFault(2, 1, 1);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The explorer can see: with a rule turned off, the smallest world that needs the rule has a
-// violation; with the rule on, the same world has none.
+// The explorer can find violations: with a rule turned off, the smallest world that needs the rule
+// has a violation; with the rule on, the same world has none.
 
 #include <cstdio>
 #include <string>
@@ -30,7 +30,7 @@ void ExpectViolation(const Bounds& bounds, const std::string& what) {
   const SearchResult result = Explore(bounds);
   std::printf("%s\n  %s\n", CommandOf(bounds).c_str(), result.Summary().c_str());
   EXPECT_NE(result.violation.find(what), std::string::npos) << result.violation;
-  // The way there leads there again.
+  // The trail leads to the violation again.
   std::vector<std::string> trail;
   EXPECT_NE(Replay(bounds, Spell(result.steps_there), trail).find(what), std::string::npos);
 }
@@ -48,16 +48,16 @@ constexpr char kTwoVersions[] = "Two versions of round 1 are told";
 constexpr char kBeforeState[] = "before it has the state of before that round";
 constexpr char kStuck[] = "the job is stuck";
 
-// A verdict told without STAGED: whoever applies it and is late to the recovery holds a version
-// that nobody else has heard of.
+// A verdict is sent before all have staged. A worker that applies it and is late for the recovery
+// holds a version that no other worker knows.
 TEST(ExploreMutations, OnePhaseForks) {
   Bounds bounds = Small(3, 2, 1);
   bounds.rules.two_phases = false;
   ExpectViolation(bounds, kFork);
 }
 
-// An adopted value told at once: whoever lacks its bytes cannot apply it and gives up its memory.
-// The next crash then finds half of the members without.
+// The verdict of an adopted value is sent at once. A worker that lacks its bytes cannot apply it
+// and gives up its memory, and the next crash then finds half of the members without memory.
 TEST(ExploreMutations, AdoptingWithoutASecondPrepareHalts) {
   Bounds bounds = Small(2, 2, 2);
   ExpectSound(bounds);
@@ -65,8 +65,8 @@ TEST(ExploreMutations, AdoptingWithoutASecondPrepareHalts) {
   ExpectViolation(bounds, kStuck);
 }
 
-// The first worker that says hello decides alone: one that was evicted while it lives, and has not
-// heard of it, knows nothing of what the other has been told.
+// The first worker that sends a hello decides alone. It may have been evicted without knowing that,
+// and then it does not know which verdicts the other worker has received.
 TEST(ExploreMutations, RecoveryWithWhoeverComesFirstForks) {
   Bounds bounds = Small(2, 1, 1);
   bounds.evictions = 1;
@@ -75,8 +75,8 @@ TEST(ExploreMutations, RecoveryWithWhoeverComesFirstForks) {
   ExpectViolation(bounds, kFork);
 }
 
-// A process without memory counts for its member: with a worker that was evicted while it lives it
-// makes a majority that knows nothing of what the third has applied.
+// A process without memory counts as its member. Together with a worker that was evicted while it
+// lives, it makes a majority that does not know what the third worker has applied.
 TEST(ExploreMutations, CountingProcessesWithoutMemoryForks) {
   Bounds bounds = Small(3, 2, 1);
   bounds.evictions = bounds.restarts = 1;
@@ -86,9 +86,9 @@ TEST(ExploreMutations, CountingProcessesWithoutMemoryForks) {
   ExpectViolation(bounds, kTwoVersions);
 }
 
-// A hello counts as a promise: one worker reads its welcome, is told a verdict alone, and at the
-// next recovery the two others, which have not read theirs, are a majority of the list before. That
-// min_workers is not above half lets one go on alone; it is not what is missing.
+// A hello counts as a promise. One worker reads its welcome and receives a verdict alone. At the
+// next recovery, the two others, which have not read theirs, are a majority of the earlier list.
+// That min_workers is not above half only lets one worker go on alone.
 TEST(ExploreMutations, CountingAHelloAsAPromiseForks) {
   Bounds bounds = Small(3, 1, 2);
   bounds.evictions = 1;
@@ -98,8 +98,8 @@ TEST(ExploreMutations, CountingAHelloAsAPromiseForks) {
   ExpectViolation(bounds, kTwoVersions);
 }
 
-// min_workers not above half: one worker is told a verdict alone, and the two others, which were
-// evicted and have not heard of it, are a majority at the next recovery.
+// With min_workers not above half, one worker receives a verdict alone. The two others were evicted
+// and do not know it, and they are a majority at the next recovery.
 TEST(ExploreMutations, MinWorkersAtHalfForks) {
   Bounds bounds = Small(3, 1, 1);
   bounds.evictions = 2;
@@ -107,8 +107,8 @@ TEST(ExploreMutations, MinWorkersAtHalfForks) {
   ExpectViolation(bounds, kFork);
 }
 
-// A survivor's frame that was on its way when another worker was lost is dropped, and the survivor,
-// to whom it was acknowledged, never sends it again.
+// The aggregator drops a survivor's frame that was on its way when another worker was lost. It
+// acknowledges the frame, so the survivor never sends it again.
 TEST(ExploreMutations, DroppingFramesOfSurvivorsStops) {
   Bounds bounds = Small(2, 1, 0);
   bounds.deaths = 1;
@@ -117,9 +117,9 @@ TEST(ExploreMutations, DroppingFramesOfSurvivorsStops) {
   ExpectViolation(bounds, kStuck);
 }
 
-// A worker that is lost once the round is prepared leaves the job paused. Its replacement is asked
-// to stage before it has the state, so the others hear the verdict, and the state that they serve
-// has the round that the replacement is given as its first.
+// A worker that is lost once the round is prepared leaves the job paused. Its replacement stages
+// before it has the state, so the others receive the verdict. The state that they serve then
+// contains the round that is the replacement's first.
 TEST(ExploreMutations, StagingWithoutStateAppliesARoundTwice) {
   Bounds bounds = Small(2, 2, 0);
   bounds.restarts = 1;
@@ -128,8 +128,8 @@ TEST(ExploreMutations, StagingWithoutStateAppliesARoundTwice) {
   ExpectViolation(bounds, kBeforeState);
 }
 
-// What delivery owes its sessions shows in the step that breaks it. Two frames of one job, or one
-// of each of two jobs, are on data streams that break.
+// A step that breaks a promise of delivery to its sessions shows it at once. Two frames of one job,
+// or one of each of two jobs, are on data streams that break.
 Bounds OfDelivery(uint32_t jobs, uint32_t workers) {
   Bounds bounds = Small(workers, 1, 0);
   bounds.jobs = jobs;

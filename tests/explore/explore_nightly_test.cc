@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Larger worlds, cut where time or memory ends. What was seen is right; how much was not is
-// printed.
+// Larger worlds, which time or memory may cut. The states that were seen must be right; the output
+// says how many were not.
 
 #include "gtest/gtest.h"
 #include "tests/explore/search.h"

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Values that are kept once and named by a number, in order of first sight. Two values are the same
-// when their fingerprints are.
+// Keeps each value once and names it by a number, in order of first sight. Values with equal
+// fingerprints count as the same.
 //
 // Thread contract: one thread.
 
@@ -26,7 +26,7 @@ class Interner {
     if (added) values_.push_back(std::move(value));
     return it->second;
   }
-  // Stays where it is.
+  // The reference stays valid.
   const T& operator[](uint32_t id) const { return values_[id]; }
   uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
 

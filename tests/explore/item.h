@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on the connections of an explored world, and what stands for tensor bytes in it.
+// What travels on the connections of an explored world, and what replaces tensor bytes there.
 //
 // Thread contract: plain values and pure functions.
 
@@ -41,7 +41,7 @@ using Item = std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame>;
 // One short line for a trail.
 std::string Describe(const Item& item);
 
-// "w0+w2": who is in a mask, and how often if not once.
+// Names the workers in a mask, such as "w0+w2", with a count for each that is not there once.
 std::string DescribeMask(uint64_t mask);
 
 }  // namespace basin::explore

@@ -20,11 +20,11 @@
 namespace basin::explore {
 namespace {
 
-// By StepKind.
+// The letter of each StepKind.
 constexpr std::string_view kStepLetters = "cuUdDrtnfwszXREKSA";
 constexpr char kStuck[] = "Nothing can happen any more, and the job is stuck: ";
 
-// CPU time of this process: a machine that is busy with other things does not cut a search short.
+// Returns the CPU time of this process, because other load on the machine must not cut a search.
 double CpuSeconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -141,7 +141,7 @@ class Searcher {
     return !result_.cut.empty();
   }
 
-  // The steps from the start to the state, and `last`.
+  // Returns the steps from the start to the state, and `last`.
   std::vector<WorldStep> WayTo(uint32_t index, const WorldStep* last) {
     std::vector<WorldStep> steps;
     if (last != nullptr) steps.push_back(*last);
@@ -160,7 +160,7 @@ class Searcher {
   Seen seen_;
   Spool<Parent> parents_;  // By state, in order of first sight.
   std::unique_ptr<Spool<State>> next_ = std::make_unique<Spool<State>>();
-  uint32_t first_ = 0;  // Index of the current level's first state.
+  uint32_t first_ = 0;  // The index of the current level's first state.
   std::vector<WorldStep> steps_;
   SearchResult result_;
 };

@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which states were seen, by 64 bits of their fingerprints: about 12 bytes for each. So a state may
-// be taken for another that was seen before, and what lies beyond it be missed; ChanceOfAMiss says
-// how likely it is that this has happened at all. A violation that is found is never an error of
-// this kind, because it is found by taking steps.
+// The states that a search has seen, by 64 bits of their fingerprints, in about 12 bytes each. The
+// search may thus take a new state for a known one and miss the states beyond it; ChanceOfAMiss
+// says how likely it is that this happened at all. A violation is always real, because the search
+// finds it by taking steps.
 //
 // Thread contract: one thread.
 
@@ -21,7 +21,7 @@ namespace basin::explore {
 
 class Seen {
  public:
-  // Returns whether it was not there.
+  // Returns whether it was new.
   bool Insert(const Fingerprint& print) {
     const uint64_t key = print.low() == 0 ? 1 : print.low();
     Part& part = parts_[key % kParts];
@@ -34,22 +34,22 @@ class Seen {
 
   uint64_t size() const { return size_; }
 
-  // The expected number of pairs with one key, which is at least the chance of one.
+  // The expected number of pairs with equal keys, which is at least the chance that there is one.
   double ChanceOfAMiss() const {
     const double n = static_cast<double>(size_);
     return n * n / 2 / 18446744073709551616.0;
   }
 
  private:
-  // Each grows by itself, so that never more than one is there twice.
+  // Each part grows on its own, so that at most one of them is copied at a time.
   static constexpr uint64_t kParts = 1021;
   struct Part {
-    std::vector<uint64_t> keys;  // Open addressing; 0 is free.
+    std::vector<uint64_t> keys;  // Open addressing; 0 means free.
     uint64_t size = 0;
   };
 
   static bool Put(std::vector<uint64_t>& keys, uint64_t key) {
-    // The multiplication spreads what the number of the part has taken out of the key.
+    // The part's index has used some of the key's bits; the multiplication mixes in the others.
     uint64_t at = ((key * 0x9e3779b97f4a7c15) >> 32) * keys.size() >> 32;
     while (keys[at] != 0) {
       if (keys[at] == key) return false;

@@ -1,11 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A list of equal records in a file without a name, which is gone with the process: written in
-// order, read in order or by index. What a search must keep and seldom looks at is there rather
-// than in memory.
+// A list of records of equal size, in a temporary file without a name: written in order, read in
+// order or by index. It saves memory for what a search must keep and rarely reads.
 //
-// Thread contract: one thread. Failure: a full disk makes ok() false, and what is read then is not
-// to be used.
+// Thread contract: one thread. Failures: a full disk makes ok() false, and later reads are invalid.
 
 #ifndef BASIN_TESTS_EXPLORE_SPOOL_H_
 #define BASIN_TESTS_EXPLORE_SPOOL_H_
@@ -29,7 +27,7 @@ class Spool {
     ok_ = ok_ && std::fwrite(&record, sizeof(T), 1, file_.get()) == 1;
     ++size_;
   }
-  // From here on Next reads, from the first record on, and Add is over.
+  // From now on, Next reads from the first record on, and Add may not be called.
   void Rewind() { ok_ = ok_ && std::fseek(file_.get(), 0, SEEK_SET) == 0; }
   bool Next(T& record) {
     if (!ok_ || read_ == size_) return false;
@@ -37,7 +35,7 @@ class Spool {
     ++read_;
     return ok_;
   }
-  // Add goes on afterwards.
+  // Add may follow.
   T At(uint64_t index) {
     T record{};
     ok_ = ok_ && std::fseek(file_.get(), static_cast<long>(index * sizeof(T)), SEEK_SET) == 0 &&

@@ -12,7 +12,7 @@
 namespace basin::explore {
 namespace {
 
-// The client's clock stands still: no timer of it matters here.
+// The client's clock stands still, because none of its timers matters here.
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(24);
 
 client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life,
@@ -24,11 +24,11 @@ client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life,
   config.settings = settings;
   config.streams = 1;
   config.answer_warning = absl::InfiniteDuration();
-  config.backoff_limit = absl::ZeroDuration();  // When it reconnects is a step of its own.
+  config.backoff_limit = absl::ZeroDuration();  // A step of the world decides when it reconnects.
   return config;
 }
 
-// One tensor of one whole chunk.
+// A tensor of one whole chunk.
 TensorSpec TheTensor() { return {"t", DType::kF32, {kChunkBytes / 4}}; }
 
 RoundSpec TheSpec() {
@@ -87,7 +87,7 @@ void WorkerProcess::StepTrainer(bool whole) {
   const RoundNumber round = last_verdict() + 1;
   Step(client::PushTensor{0, 0, DigestOf(ContributionOf(worker_, life_, round))}, nullptr);
   Step(client::CommitRound{0}, nullptr);
-  // A verdict that came early ends the round with the commit; a wait then has nothing to wait for.
+  // An early verdict ends the round with the commit; the wait then ends at once.
   Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
 }
 
@@ -104,7 +104,7 @@ bool WorkerProcess::Holds(const Applied& version) const {
          ExtendChain(*lane.chain(), staged->round, staged->value) == version.chain;
 }
 
-// A call whose outputs are the only ones of this step.
+// Makes a call that begins a step, so earlier outputs are cleared.
 void WorkerProcess::Call(const client::Event& event) {
   outputs_.clear();
   applied_.clear();
@@ -123,8 +123,8 @@ void WorkerProcess::Step(const client::Event& event, const ResultFrame* arrived)
   if (loads_ && client_.lanes()[0].undelivered().has_value()) {
     Wrong("its first round has a verdict before it has the state of before that round");
   }
-  // A data stream is up as soon as it is asked for: that it comes up later cannot be told from its
-  // frames arriving later.
+  // A data stream opens as soon as the client asks for it: a late opening would look the same as
+  // late frames.
   if (opens) Step(client::StreamUp{0}, nullptr);
   if (declare_ready_) {
     declare_ready_ = false;
@@ -220,7 +220,7 @@ void WorkerProcess::Fail(const client::FailRound& fail) {
 }
 
 void WorkerProcess::TakePlace(const client::MembershipNow& place) {
-  // Generation zero: its incarnation is over, and what it will belong to is not known yet.
+  // With generation zero, its incarnation has ended, and it does not know its next membership yet.
   if (place.membership.generation.term > 0) {
     if (place.membership.generation < generation_) {
       Wrong(absl::StrCat("its generation goes back from ", ToString(generation_), " to ",
@@ -231,7 +231,7 @@ void WorkerProcess::TakePlace(const client::MembershipNow& place) {
   if (place.role == Role::kMember) {
     if (trainer_ == TrainerPhase::kWaiting) {
       trainer_ = TrainerPhase::kIdle;
-      // A script that makes calls loads nothing: it stages a call that was prepared before it
+      // A script that makes calls loads no state: it stages a call that was prepared before it
       // joined.
       loads_ = place.donor.has_value() && client_.lanes()[0].kind() == LaneKind::kGradient;
     }

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of one worker in an explored world: the client's core, the shell that holds what stands
-// for result bytes, and a tiny trainer with one tensor in one lane that runs a given number of
-// rounds. What a real trainer would take for a broken core is reported in `wrong`.
+// One life of one worker in an explored world: the client's core, the shell that holds sums instead
+// of result bytes, and a tiny trainer with one tensor in one lane that runs a given number of
+// rounds. `wrong` reports what a real trainer would take for a broken core.
 //
 // Thread contract: a plain value.
 
@@ -36,7 +36,7 @@ struct WorkerOutput {
   Item item;
 };
 
-// A round as a worker applied it: its chain stands for the whole history up to it.
+// A round that a worker applied; the chain stands for the whole history up to it.
 struct Applied {
   RoundNumber round = 0;
   uint64_t chain = 0;
@@ -47,11 +47,11 @@ struct Applied {
 };
 
 enum class TrainerPhase : uint8_t {
-  kWaiting = 0,  // Ready, and not a member.
-  kIdle = 1,     // A member between rounds.
-  kBegun = 2,    // Has begun its round and pushes nothing yet.
-  kInRound = 3,  // Has committed and waits.
-  kStopped = 4,  // Was told that it cannot go on.
+  kWaiting = 0,  // It is ready, but not a member.
+  kIdle = 1,     // It is a member between rounds.
+  kBegun = 2,    // It has begun its round and pushed nothing yet.
+  kInRound = 3,  // It has committed and waits.
+  kStopped = 4,  // An error made it stop for good.
 };
 
 class WorkerProcess {
@@ -64,7 +64,7 @@ class WorkerProcess {
   void SessionDown();
   void StreamDown();
   void Take(const Item& item);
-  // The trainer's next call. With `whole`, it begins, pushes, commits and waits in one.
+  // The trainer's next call. With `whole`, it begins, pushes, commits and waits in one step.
   bool TrainerCanStep(RoundNumber last_round) const;
   void StepTrainer(bool whole);
 
@@ -73,15 +73,15 @@ class WorkerProcess {
   const client::Client& client() const { return client_; }
   TrainerPhase trainer() const { return trainer_; }
   RoundNumber last_verdict() const;
-  // Whether it remembers this version of the round: applied, or staged.
+  // Whether it has applied or staged this version of the round and remembers it.
   bool Holds(const Applied& version) const;
 
   std::vector<WorkerOutput> TakeOutputs() { return std::move(outputs_); }
-  // Verdicts that the last step applied.
+  // The verdicts that the last step applied.
   const std::vector<Applied>& applied() const { return applied_; }
-  // What is wrong with the last step; empty when nothing is.
+  // What is wrong with the last step; empty if nothing is.
   const std::string& wrong() const { return wrong_; }
-  // It was told that its history is not the job's.
+  // It received the error that its history is not the job's.
   bool conflict() const { return conflict_; }
 
   auto Fields() const {
@@ -101,11 +101,11 @@ class WorkerProcess {
   uint32_t life_;
   client::Client client_;
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
-  bool loads_ = false;  // The state of a donor, until it begins.
+  bool loads_ = false;  // It must load a donor's state before it begins.
   Generation generation_;
   shell::ClientShell<Chunk> shell_;
   bool conflict_ = false;
-  // In the last step.
+  // Outputs of the last step.
   bool declare_ready_ = false;
   std::vector<WorkerOutput> outputs_;
   std::vector<Applied> applied_;

@@ -13,32 +13,32 @@ namespace {
 
 using aggregator::JobState;
 
-// How far apart the terms of two processes begin. Each raises its term whenever it recovers once
+// The distance between the terms of two processes. Each raises its term whenever it recovers once
 // more, and stays below the next one, as in a cluster, where a term begins with the time.
 constexpr Term kTermsOfOne = Term{16} << aggregator::kRandomTermBits;
 
-// Some 5 KB each.
+// Each takes about 5 KB.
 constexpr size_t kCachedAggregators = 1 << 16;
 
-// Each life of the aggregator has a clock of its own.
+// Each life of the aggregator has its own clock.
 const absl::Time kClockStart = absl::UnixEpoch() + absl::Hours(24);
 
 std::string NameOf(uint32_t worker) { return absl::StrCat("w", worker); }
 
-// Whose step it is, as the scheduler sees it.
+// The process that takes the step, as the scheduler sees it.
 uint8_t ProcessOf(const WorldStep& step) {
   if (step.kind == StepKind::kReduce) return kReducer;
   if (step.kind == StepKind::kWindow || step.kind == StepKind::kStartTimeout) return kClock;
   return step.worker;
 }
 
-// The scheduler lets this process go first only when no other can do anything.
+// The scheduler lets this process act only if no other one can.
 void ComesLast(State& state, uint8_t process) {
   const auto at = std::find(state.order.begin(), state.order.end(), process);
   std::rotate(at, at + 1, state.order.end());
 }
 
-// Whether the worker is told to come again later.
+// Whether the worker must retry later.
 bool BacksOff(const Item& item) {
   const auto* message = std::get_if<ToWorker>(&item);
   const auto* ended = message == nullptr ? nullptr : std::get_if<Ended>(message);
@@ -74,7 +74,7 @@ World::World(const Bounds& bounds)
       aggregators_([this](const AggregatorOrigin& origin) { return BearAggregator(origin); },
                    [this](AggregatorProcess& process, const AggregatorOrigin& origin) {
                      GiveAggregator(process, origin);
-                     process.TakeOutputs();  // They were sent when the step was taken first.
+                     process.TakeOutputs();  // They were sent when the step was first taken.
                    },
                    kCachedAggregators) {
   settings_.min_workers = bounds_.min_workers;
@@ -100,7 +100,7 @@ World::World(const Bounds& bounds)
     work.state.links[w] = links_.Add(std::move(work.links[w]));
   }
   start_ = work.state;
-  // Genesis, in one order: whatever can happen without a trainer or a fault does.
+  // Runs genesis in one order, without trainers and faults.
   bounds_.delays = kAllOrders;
   std::vector<WorldStep> steps;
   while (true) {
@@ -118,7 +118,7 @@ World::World(const Bounds& bounds)
 aggregator::Config World::AggregatorConfig(Term term) const {
   aggregator::Config config;
   config.term = term;
-  // Leases and other waits end by steps of their own.
+  // Steps of the world end leases and other waits.
   config.lease = config.closed_lease = config.late_warning = config.idle_job_timeout =
       config.idle_lane_timeout = config.stall_threshold = absl::InfiniteDuration();
   config.frame_bytes = kChunkBytes;
@@ -136,9 +136,9 @@ AggregatorProcess World::BearAggregator(const AggregatorOrigin& origin) const {
   return AggregatorProcess(AggregatorConfig(origin.item), bounds_.jobs, started, kClockStart);
 }
 
-// ---- what can happen
+// ---- possible steps
 
-// The aggregator counts on a process of this worker that does not exist any more.
+// Whether the aggregator counts on a process of this worker that does not exist any more.
 bool World::ProcessIsGone(const State& state, uint32_t worker) const {
   const Nonce known = aggregators_.SummaryOf(state.aggregator).known[worker];
   if (known == 0) return false;
@@ -169,7 +169,7 @@ bool World::Urgent(const State& state, std::vector<WorldStep>& steps) {
       const bool credit = std::holds_alternative<Credit>(message);
       if (credit || std::holds_alternative<LaneLayout>(message)) {
         const Effect effect = StepWorker(state.workers[w], Input::kReceive, link.down.front());
-        // A layout is answered by LayoutSeen.
+        // The client answers a layout with LayoutSeen.
         if (ChangesNothing(effect, state.workers[w]) && effect.outputs <= (credit ? 0u : 1u)) {
           steps.push_back({StepKind::kDown, static_cast<uint8_t>(w)});
           return true;
@@ -469,7 +469,7 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
   }
 }
 
-// ---- what was told
+// ---- sent verdicts
 
 void World::NoteTold(Work& work, uint32_t job, const Item& item) {
   const auto* message = std::get_if<ToWorker>(&item);
@@ -483,7 +483,7 @@ void World::NoteTold(Work& work, uint32_t job, const Item& item) {
   }
 }
 
-// A round has one version.
+// Checks that a round has only one version.
 void World::NoteTold(Work& work, uint32_t job, const VerdictRecord& record) {
   std::vector<uint64_t>& told = work.history.told[job];
   if (told.size() < record.round) told.resize(record.round);
@@ -527,8 +527,8 @@ void World::Connect(Work& work, uint32_t worker) {
   RunWorker(work, worker, Input::kSessionUp);
 }
 
-// The worker's session is gone for the worker. The aggregator does not know it yet, unless it was
-// the one to end it.
+// The worker's session has ended for the worker. The aggregator does not know that yet, unless it
+// ended the session.
 void World::BreakLink(Work& work, uint32_t worker) {
   Link& link = work.links[worker];
   link.wanted = false;
@@ -541,7 +541,7 @@ void World::BreakLink(Work& work, uint32_t worker) {
   link.up_frames.clear();
   link.down.clear();
   link.down_frames.clear();
-  // At most one is forgotten at a time.
+  // The aggregator has only one unnoticed session of a worker at a time.
   if (before != 0 && before != link.ghost) RunAggregator(work, Input::kLose, before);
 }
 
@@ -609,7 +609,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kWindow:
       work.Say("the recovery window is over");
       RunAggregator(work, Input::kWindow, 0);
-      // A worker that is late for a recovery is not late forever.
+      // A worker that is late for a recovery must not be late for ever.
       if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
       break;
     case StepKind::kStartTimeout:

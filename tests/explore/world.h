@@ -1,56 +1,57 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// An explored world: one aggregator, a few workers and their connections, as a state with all the
+// An explored world: one aggregator, a few workers and their connections, as a state and all the
 // steps that lead out of it. Small bounds make it finite: one job or two, one lane, one tensor of
 // one chunk, one data stream per worker, a few rounds, and a budget for each kind of fault.
 //
-// Time does not pass but where it decides something: a lost worker is evicted, a reconnect happens,
-// the recovery window ends, each as a step of its own that may come at any moment. So every order
-// of timers is explored, also those that are unlikely.
+// Time passes only where it decides something. The eviction of a lost worker, a reconnect and the
+// end of the recovery window are each a step of their own that may come at any moment. The search
+// thus explores every order of timers, including unlikely ones.
 //
-// What a step is, and why no behaviour is lost by it:
+// The steps, and why they lose no behaviour:
 //
-//   - A connection is a FIFO queue; delivering the head of any queue is a step. A frame and the
-//     messages of its session are on different connections and so in any order.
-//   - A connection that breaks loses what is in its queues. That some of it still arrives is the
-//     same as that it arrived before the break, because nobody sees a break but the two ends.
-//   - The death of a process breaks its connections. So does a crash of the aggregator, which is
-//     back at once: that it comes back late is the same as that everybody connects late.
+//   - A connection is a FIFO queue; the delivery of the head of any queue is a step. A frame and
+//     the messages of its session travel on different connections, and therefore in any order.
+//   - A connection that breaks loses its queues. A message that still arrives could as well have
+//     arrived before the break, because only the two ends see the break.
+//   - The death of a process breaks its connections. A crash of the aggregator does too, and it
+//     returns at once: if it returned late, that would look the same as if every worker connected
+//     late.
 //   - A data stream is open as soon as the worker asks for it: frames of a stream that opens late
-//     cannot be told from frames that arrive late.
-//   - A session that closes settles in the same step: while it settles it is sent nothing, and the
-//     rest of the aggregator takes it for open, as before anybody noticed.
-//   - Messages to a session that the aggregator has ended, or whose process is gone, are dropped.
-//   - The result of a core's step depends on nothing but core and event. Processes, messages and
-//     queues are kept once (interner.h), and a step that was taken before is looked up.
+//     look the same as frames that arrive late.
+//   - A session that closes settles in the same step: until it has settled it receives nothing, and
+//     the rest of the aggregator takes it for open, as if it had not noticed.
+//   - The world drops messages to a session that the aggregator has ended or whose process is gone.
+//   - The result of a core's step depends only on the core and the event. The world keeps each
+//     process, message and queue once (interner.h), and looks up the result of a repeated step.
 //
-// Reduction (partial orders). A step that commutes with everything that can happen before it is
-// taken, or whose effect is lost with whatever does not commute, may be taken at once and alone:
-// every state that the others could check is still reached. World::Urgent takes these:
+// Reduction (partial orders). A step may be taken at once and alone if it commutes with everything
+// that can happen before it, or if what does not commute also undoes its effect: the search still
+// reaches every state that the other orders could check. World::Urgent takes these steps:
 //
-//   1. What changes nothing at its receiver and never will: LayoutSeen of a layout that the
-//      aggregator knows to be seen; LaneLayout and Credit that leave the client as it is. A fault
-//      that would lose the message leads to the same state.
-//   The others only once no crash of the aggregator and no broken connection can happen any more.
-//   A worker's own steps then touch nothing but its process, the heads of its two inbound queues
-//   and the tails of its two outbound ones; others touch the opposite ends. Death and restart of
-//   the worker lose what such a step did; its eviction commutes with it (what the worker sends is
-//   dropped, before or after). What is left is the order among the worker's own steps:
-//   2. A worker's session opens as soon as it wants one; when its hello arrives is still open.
-//   3. What is on the session while the data stream is not open: no frame can come before it.
+//   1. A message that changes nothing at its receiver and never will: LayoutSeen of a layout that
+//      the aggregator knows to be seen; LaneLayout and Credit that leave the client unchanged. A
+//      fault that loses the message leads to the same state.
+//   The others need that no crash of the aggregator and no broken connection can happen any more. A
+//   worker's own steps then touch only its process, the heads of its two inbound queues and the
+//   tails of its two outbound ones; other steps touch the opposite ends. Death and restart of the
+//   worker undo such a step; its eviction commutes with it (the aggregator drops what the worker
+//   sends, before or after). Only the order among the worker's own steps remains:
+//   2. A worker opens a session as soon as it wants one; its hello may still arrive at any time.
+//   3. Messages on the session while the data stream is not open: no frame can come before them.
 //   4. Both queues have a head, or the aggregator has ended the session and adds to neither: all of
-//      the worker's own steps, in any order, before those of others.
+//      the worker's own steps, in any order, go before those of others.
 //   5. A verdict with no frame on its way: the aggregator sends no more frames of that round, and
-//      none of the next before this worker has pushed.
-//   6. A Credit that makes the client send nothing: results do not wait for pushing, nor pushing
-//      for results.
+//      none of the next round until this worker has pushed.
+//   6. A Credit that makes the client send nothing: results do not wait for pushes, or pushes for
+//      results.
 //
-// Delays (Emmi, Qadeer and Rakamaric, "Delay-bounded scheduling", 2011). Where all orders are too
-// many, one scheduler decides what happens next: the first process in a list that can do something
-// does the first thing it can. A delay moves that process to the end of the list; a world allows a
-// few. So that nobody is put off for ever, the clock comes last when it has acted, and a worker
-// when it is told to come again later. Faults still come at any moment. Long trails, which need few
-// surprises, are found this way.
+// Delays (Emmi, Qadeer and Rakamaric, "Delay-bounded scheduling", 2011). Where there are too many
+// orders, one scheduler decides what happens next: the first process in a list that can do
+// something takes its first step. A delay moves that process to the end of the list; a world allows
+// a few delays. To keep the others from waiting for ever, the clock moves to the end after it has
+// acted, and so does a worker that is sent away to retry. Faults still come at any moment. Long
+// trails that need few surprises are found this way.
 //
 // Thread contract: one thread.
 
@@ -79,30 +80,30 @@ inline constexpr uint32_t kAllOrders = 255;
 
 struct Bounds {
   uint32_t jobs = 1;
-  uint32_t workers = 3;  // In each job.
+  uint32_t workers = 3;  // The workers of each job.
   uint32_t min_workers = 2;
   RoundNumber rounds = 1;
   LaneKind kind = LaneKind::kGradient;
   bool reduce = true;         // Take steps at once that commute with all others.
-  bool whole_trainer = true;  // Begin, push, commit and wait in one step of the trainer.
-  // How often it may happen.
+  bool whole_trainer = true;  // The trainer begins, pushes, commits and waits in one step.
+  // How often each may happen.
   uint32_t delays = kAllOrders;
-  uint32_t crashes = 1;      // The aggregator ends.
-  uint32_t deaths = 0;       // A worker ends, for good.
-  uint32_t restarts = 0;     // A worker restarts, without memory.
-  uint32_t evictions = 0;    // A worker that lives is evicted.
-  uint32_t cuts = 0;         // A worker's connections break, both ends live on.
-  uint32_t stream_cuts = 0;  // Its data stream does, alone.
-  uint32_t faults = 99;      // All kinds but crashes together.
+  uint32_t crashes = 1;      // The aggregator ends and starts again.
+  uint32_t deaths = 0;       // A worker ends for good.
+  uint32_t restarts = 0;     // A worker restarts without memory.
+  uint32_t evictions = 0;    // A living worker is evicted.
+  uint32_t cuts = 0;         // A worker's connections break, but both ends live on.
+  uint32_t stream_cuts = 0;  // Only its data stream breaks.
+  uint32_t faults = 99;      // All kinds except crashes, together.
   aggregator::Rules rules;
   uint32_t processes() const { return jobs * workers; }
 };
 
-// A rule of the aggregator that can be turned off, by the name that the command line has for it.
+// A rule of the aggregator that can be turned off, by its name on the command line.
 struct RuleSwitch {
   const char* name;
   bool aggregator::Rules::*rule;
-  bool off;  // What the rule is set to.
+  bool off;  // The value that turns the rule off.
   bool IsOff(const aggregator::Rules& rules) const { return rules.*rule == off; }
 };
 inline constexpr RuleSwitch kRuleSwitches[] = {
@@ -119,12 +120,12 @@ inline constexpr RuleSwitch kRuleSwitches[] = {
     {"ack-once", &aggregator::Rules::counts_acks_twice, true},
 };
 
-// Which fault, of `State::used`.
+// The index of a fault in `State::used`.
 enum class Fault : uint8_t { kCrash, kDeath, kRestart, kEviction, kCut, kStreamCut };
 inline constexpr size_t kFaultKinds = 6;
 
 enum class StepKind : uint8_t {
-  kConnect,  // A worker's session opens and it says hello.
+  kConnect,  // A worker's session opens, and it sends its hello.
   kUp,       // A message arrives at the aggregator.
   kUpFrame,
   kDown,  // A message arrives at the worker.
@@ -132,11 +133,11 @@ enum class StepKind : uint8_t {
   kReduce,  // A reduction ends.
   kTrain,   // The trainer's next call.
   kNotice,  // The aggregator sees that a connection is gone.
-  kForget,  // The aggregator gives up a process that is gone.
+  kForget,  // The aggregator gives up a worker whose process is gone.
   kWindow,  // The recovery window ends.
-  // Only when nothing of the above can happen.
+  // Happens only if nothing above can happen.
   kStartTimeout,
-  kDelay,  // Nothing happens, but the process that would be next comes last.
+  kDelay,  // The process that would be next moves to the end of the list.
   // Faults.
   kDie,
   kRestart,
@@ -154,16 +155,16 @@ struct WorldStep {
 inline constexpr uint8_t kReducer = kMaxWorkers;
 inline constexpr uint8_t kClock = kMaxWorkers + 1;
 
-inline constexpr uint32_t kGone = ~uint32_t{0};  // In place of a worker process.
+inline constexpr uint32_t kGone = ~uint32_t{0};  // Replaces the number of a worker process.
 
-// Everything by number, see World.
+// All members are numbers; see World.
 struct State {
   uint32_t aggregator = 0;
   std::array<uint32_t, kMaxWorkers> workers{};
   std::array<uint32_t, kMaxWorkers> links{};
   uint32_t history = 0;
   std::array<uint8_t, kFaultKinds> used{};
-  // With a bound on delays: who may go first, the workers by number, then kReducer and kClock.
+  // With a bound on delays: the order of workers, kReducer and kClock in the scheduler.
   std::array<uint8_t, kMaxWorkers + 2> order{};
   uint8_t delays = 0;
   Fingerprint Print() const {
@@ -183,16 +184,16 @@ struct State {
 enum class Ending : uint8_t {
   kNotYet,  // Something other than a fault can happen.
   kDone,    // Every live member has ended its rounds.
-  kPaused,  // Too few workers live, and the job says so.
-  kHalted,  // Too few remember, and the job says so.
-  kStuck,   // None of these: a violation.
+  kPaused,  // Too few workers live, and the job reports it.
+  kHalted,  // Too few workers remember, and the job reports it.
+  kStuck,   // None of these, which is a violation.
 };
 inline constexpr size_t kEndings = 5;
 
-// What one step led to.
+// The result of one step.
 struct Outcome {
   State state;
-  std::string violation;  // Empty when nothing is wrong.
+  std::string violation;  // Empty if nothing is wrong.
   bool excused = false;   // The guarantee has ended here; see World::EndGuarantee.
 };
 
@@ -200,14 +201,14 @@ class World {
  public:
   explicit World(const Bounds& bounds);
 
-  // After genesis: every worker is a member and nobody has begun.
+  // The state after genesis: every worker is a member, and none has begun.
   const State& start() const { return start_; }
 
-  // Appends the steps that lead out of the state; faults last. Returns how many are not faults.
+  // Appends the steps that lead out of the state, faults last. Returns how many are not faults.
   size_t Steps(const State& state, std::vector<WorldStep>& steps);
-  // Takes a step. With `trail`, appends lines that say what happens.
+  // Takes a step. With `trail`, appends lines that describe what happens.
   Outcome Take(const State& state, WorldStep step, std::vector<std::string>* trail = nullptr);
-  // REQUIRES: `steps` of the state that are not faults are none.
+  // REQUIRES: only faults can happen in the state.
   Ending EndingOf(const State& state, std::string& why);
 
   std::string Sizes() const;
@@ -216,27 +217,27 @@ class World {
   // The connections of one worker.
   struct Link {
     bool wanted = false;  // The worker wants a session.
-    bool open = false;    // It has one, as far as it knows.
-    bool stream = false;  // Its data stream is open, too: nothing arrives on it before.
-    bool ended = false;   // The aggregator has ended it: what the worker sends is dropped.
-    uint8_t session = 0;  // Its number, if open: the worker's two take turns.
+    bool open = false;    // The worker has one, as far as it knows.
+    bool stream = false;  // Its data stream is open; nothing arrives on it earlier.
+    bool ended = false;   // The aggregator has ended it and drops what the worker sends.
+    uint8_t session = 0;  // Its number, if open; a worker's two numbers alternate.
     bool turn = false;
-    uint8_t ghost = 0;  // An older session that the aggregator still takes for open; 0 for none.
+    uint8_t ghost = 0;  // An older session that the aggregator takes for open; or 0.
     std::vector<uint32_t> up, up_frames, down, down_frames;  // Items.
     auto Fields() const {
       return std::tie(wanted, open, stream, ended, session, turn, ghost, up, up_frames, down,
                       down_frames);
     }
   };
-  // What was told, for the checks.
+  // The verdicts that were sent, for the checks.
   struct History {
-    // By job: the chain after round 1, 2, ...; 0 for none.
+    // By job, the chains after rounds 1, 2, ...; 0 for none.
     std::vector<std::vector<uint64_t>> told;
-    bool ended = false;  // The guarantee has ended: what happens from here on is excused.
+    bool ended = false;  // The guarantee has ended, so later violations are excused.
     auto Fields() const { return std::tie(told, ended); }
   };
 
-  // What a process does in one step, as it is remembered.
+  // One output of a process's step, as the world remembers it.
   struct Output {
     uint8_t kind = 0;
     uint8_t session = 0;
@@ -248,7 +249,7 @@ class World {
     uint32_t outputs = 0;
     uint32_t first_applied = 0;
     uint32_t applied = 0;
-    uint32_t wrong = 0;  // 0: nothing.
+    uint32_t wrong = 0;  // 0 if nothing is wrong.
   };
   struct StepKey {
     uint32_t process = 0;
@@ -262,7 +263,7 @@ class World {
       return H::combine(std::move(hash), key.process, key.kind, key.argument);
     }
   };
-  // What a process can be given.
+  // The inputs of a process.
   enum class Input : uint8_t {
     kOpen,
     kOpenStream,
@@ -272,13 +273,13 @@ class World {
     kEvict,
     kReduce,
     kWindow,
-    kStartTimeout,  // The aggregator.
+    kStartTimeout,  // The aggregator's last.
     kStart,
     kSessionUp,
     kSessionDown,
     kStreamDown,
     kReceive,
-    kTrain,  // A worker.
+    kTrain,  // A worker's last.
   };
   struct Work;  // A step in progress.
 
@@ -291,14 +292,14 @@ class World {
   void Crash(Work& work);
   void NoteTold(Work& work, uint32_t job, const Item& item);
   void NoteTold(Work& work, uint32_t job, const VerdictRecord& record);
-  // One version of a round is guaranteed as long as somebody lives who remembers what was told. No
-  // operator is here to go on without.
+  // The world guarantees one version of a round as long as a worker that remembers it lives. No
+  // operator could decide to go on without that worker.
   void EndGuarantee(Work& work) const;
   bool SomebodyRemembers(const State& state, const Applied& version) const;
-  // Appends steps that may be taken before all others; see above. Returns whether there are any.
+  // Appends steps that may go before all others; see above. Returns whether there are any.
   bool Urgent(const State& state, std::vector<WorldStep>& steps);
   bool ChangesNothing(const Effect& effect, uint32_t process) const;
-  // Keeps of `steps` only what the scheduler would take, and the choice to delay it.
+  // Reduces `steps` to the one that the scheduler would take, and the choice to delay it.
   void Schedule(const State& state, std::vector<WorldStep>& steps) const;
   bool UrgentOfWorker(const State& state, uint32_t worker, std::vector<WorldStep>& steps);
   bool ProcessIsGone(const State& state, uint32_t worker) const;
