@@ -18,14 +18,14 @@ using aggregator::NoteKind;
 
 constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
 
-// The notes of which one has to say why a session ends.
+// A session may end only with one of these notes.
 constexpr uint64_t kEndsSession =
     BitOf(NoteKind::kWorkerRefused) | BitOf(NoteKind::kLineageConflict) |
     BitOf(NoteKind::kWorkerLost) | BitOf(NoteKind::kWorkerSuperseded) |
     BitOf(NoteKind::kWorkerLeft) | BitOf(NoteKind::kWorkerReconnected) |
     BitOf(NoteKind::kJobRefused) | BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown);
 
-// Data streams have the numbers of their connections, and none is 0.
+// A data stream has the number of its connection + 1, because none may be 0.
 aggregator::StreamId StreamOf(ConnectionId connection) {
   return aggregator::StreamId{connection} + 1;
 }
@@ -52,7 +52,7 @@ std::string AggregatorProcess::name() const { return absl::StrCat("agg", index_)
 
 const aggregator::Job* AggregatorProcess::job() const { return core().FindJob(kJobName); }
 
-// ---- what happens to it
+// ---- events
 
 void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
   if (auto* open = std::get_if<OpenRequest>(&item)) return OnOpen(connection, *open);
@@ -112,7 +112,7 @@ void AggregatorProcess::OnMessage(ConnectionId id, ToAggregator& message) {
   } else if (!before) {
     return;
   }
-  // The last hello of a worker counts: who comes without memory speaks for it from then on.
+  // The last hello of a worker counts: a process without memory replaces what the earlier one knew.
   Knowledge& knowledge = heard_[worker];
   knowledge = Knowledge();
   if (remembers) world_.checker.AddKnowledge(connection.worker, knowledge);
@@ -124,10 +124,10 @@ Knowledge AggregatorProcess::Recovered() const {
   return all;
 }
 
-// Two kinds of workers cannot decide a recovery with what they have staged. One that the newest
-// list of members lacks: another aggregator, which knew what that worker had staged, made the list
-// without it. And one that staged another value for a round whose verdict somebody has received: it
-// belongs to a lineage that has lost, and joins anew.
+// Removes the staged values that cannot decide a recovery. A worker that is not in the newest list
+// of members does not count: another aggregator knew what it had staged and made the list without
+// it. Neither do the staged values of a worker that staged another value for a round whose verdict
+// was received: it belongs to a lineage that has lost, and joins anew.
 void AggregatorProcess::ForgetOutvoted() {
   Membership newest;
   for (const auto& [id, membership] : lists_) {
@@ -235,7 +235,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     ScheduleTimer();
     return;
   }
-  // Taken out, because a fault that strikes between two actions may end this process.
+  // The list is local, because a fault between two actions may end this process.
   std::vector<aggregator::Action> actions = std::move(actions_);
   Check(actions);
   for (aggregator::Action& action : actions) {
@@ -271,7 +271,7 @@ void AggregatorProcess::ScheduleTimer() {
   world_.queue.At(timer_at_, Happening::kAggregatorTimer, index_);
 }
 
-// I7: whoever is refused or thrown out, and every abort, leaves a note with a reason.
+// I7: every refusal, every removal and every abort has a note with a reason.
 void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
   uint64_t noted = 0;
   for (const aggregator::Action& action : actions) {
@@ -293,7 +293,7 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
   };
   for (const aggregator::Action& action : actions) {
     if (const auto* end = std::get_if<aggregator::EndSession>(&action)) {
-      if (end->error.code != ErrorCode::kUnavailable) {  // That refuses nobody: it comes back.
+      if (end->error.code != ErrorCode::kUnavailable) {  // It refuses nobody: the client returns.
         require(kEndsSession, absl::StrCat("ended a session (", ErrorCodeName(end->error.code),
                                            ": ", end->error.text, ")"));
       }
@@ -306,8 +306,8 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
     if (send == nullptr && send_all == nullptr) continue;
     const ToWorker& message = send != nullptr ? send->message : send_all->message;
     if (const auto* rejected = std::get_if<Rejected>(&message)) {
-      if (rejected->error.code != ErrorCode::kPaused) {  // That only ends a wait.
-        // On a new session it repeats what was noted before.
+      if (rejected->error.code != ErrorCode::kPaused) {  // It only ends a wait.
+        // On a new session it repeats what was noted earlier.
         require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused) |
                     BitOf(NoteKind::kLineageConflict) | BitOf(NoteKind::kWorkerReconnected),
                 absl::StrCat("rejected a request (", rejected->error.text, ")"));
@@ -375,7 +375,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
 
 void AggregatorProcess::Do(aggregator::SendAll& send) {
   for (const aggregator::SessionId session : send.sessions) {
-    if (!alive_) return;  // Some were told, others were not.
+    if (!alive_) return;  // The verdict was sent to only some.
     aggregator::Send one{session, send.message};
     Do(one);
   }
@@ -437,7 +437,7 @@ void AggregatorProcess::PlantIn(Shell::Reduction& reduction) {
   }
 }
 
-// A fault that strikes between two frames may end this process.
+// A fault between two frames may end this process.
 void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::Frame& frame) {
   if (!alive_) return;
   const ConnectionId connection = ConnectionOf(stream);
@@ -486,12 +486,12 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
   refused_ |= note.kind == NoteKind::kWorkerRefused || note.kind == NoteKind::kLineageConflict;
   if (note.kind == NoteKind::kRecovered) ForgetOutvoted();
-  if (note.kind == NoteKind::kRecovering) {  // What it knew before has to be explained.
+  if (note.kind == NoteKind::kRecovering) {  // The recovery must explain what it knew.
     ++recoveries_;
     orphaned_ = Recovered();
     heard_.clear();
   }
-  // An operator or the policy said to go on without, or nobody was left who remembers.
+  // An operator or the policy went on without the missing workers, or no worker remembered the run.
   const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
   if (note.kind == NoteKind::kRecovered &&
       (says("without the missing workers") || says("The run is new"))) {
@@ -503,8 +503,8 @@ void AggregatorProcess::Do(aggregator::Note& note) {
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
 
-// The core names lanes by index; the checker by their place in the model. As the workers were told.
-// The core may have given the number to another lane in the same step.
+// The core names lanes by index, the checker by their place in the model. The names come from what
+// was sent to workers, because the core may give the index to another lane in the same step.
 std::optional<uint32_t> AggregatorProcess::ModelOf(LaneIndex lane) const {
   const auto name = models_.find(lane);
   if (name == models_.end()) return std::nullopt;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator: the real core, delivery included, the shell that holds what stands
-// for bytes, and the connections. What is held is counted.
+// One life of the aggregator: the real core with delivery, the shell that holds sums instead of
+// bytes and counts what it holds, and the connections.
 //
 // Thread contract: one run, one thread.
 
@@ -33,7 +33,7 @@ class AggregatorProcess {
  public:
   AggregatorProcess(World& world, uint32_t index, aggregator::Config config);
 
-  // ---- what happens to it
+  // ---- events
   void Arrive(ConnectionId connection, Item item);
   void SeesClose(ConnectionId connection);
   void Timer();
@@ -41,7 +41,7 @@ class AggregatorProcess {
   void Saved(uint32_t save);
   void Command(const aggregator::Event& event);
 
-  // The process ends. What it had sent arrives, unless `reset`.
+  // The process ends. What it has sent still arrives, unless `reset`.
   void Crash(bool reset);
 
   bool alive() const { return alive_; }
@@ -54,10 +54,10 @@ class AggregatorProcess {
   std::string Explain() const;
 
   bool stopped = false;
-  std::vector<Scheduled> deferred;  // What happened while it was stopped.
+  std::vector<Scheduled> deferred;  // Events that came while it was stopped.
 
  private:
-  // What it was told in its recovery.
+  // What the workers of its recovery knew.
   Knowledge Recovered() const;
   void ForgetOutvoted();
   using Shell = shell::AggregatorShell<Sums>;
@@ -95,7 +95,7 @@ class AggregatorProcess {
   void OnPush(ConnectionId connection, const PushFrame& frame);
   void OnValue(ConnectionId connection, const ValueFrame& frame);
   void SendOn(aggregator::StreamId stream, const Shell::Frame& frame);
-  // What is wrong breaks the contract between a core and its runner.
+  // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
   void PlantIn(Shell::Reduction& reduction);
   std::optional<uint32_t> ModelOf(LaneIndex lane) const;
@@ -106,30 +106,30 @@ class AggregatorProcess {
   bool alive_ = true;
   SimTime timer_at_;
   SimTime last_tick_ = -1;
-  uint32_t ticks_ = 0;  // In a row at one time.
+  uint32_t ticks_ = 0;  // Ticks in a row at one time.
 
-  std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those whose stream is open.
+  std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those that are open.
   aggregator::SessionId next_session_ = 0;
   Shell shell_;
   shell::DeliveryModel delivery_;
-  std::map<uint32_t, Shell::Reduction> reductions_;  // Under way, by number.
+  std::map<uint32_t, Shell::Reduction> reductions_;  // In progress, by number.
   uint32_t last_reduction_ = 0;
   std::vector<aggregator::SaveState> saves_;
-  // What those know who took part in its last recovery, by worker; and what it knew before, if it
-  // recovered because that was lost.
+  // By worker, what the workers of its last recovery know; and what the aggregator knew earlier, if
+  // it recovered because that was lost.
   std::map<WorkerId, Knowledge> heard_;
   Knowledge orphaned_;
-  // From their last hellos before a recovery; that of no worker is from the state file.
+  // From the last hello of each worker before a recovery; the empty id has that of the state file.
   std::map<WorkerId, Membership> lists_;
-  uint32_t recoveries_ = 0;                  // Begun so far.
-  bool recovering_ = false;                  // In this step it began to recover, or has recovered.
-  bool refused_ = false;                     // In this step it refused a worker.
+  uint32_t recoveries_ = 0;                  // How many have begun.
+  bool recovering_ = false;                  // It began or ended a recovery in this step.
+  bool refused_ = false;                     // It refused a worker in this step.
   std::map<LaneIndex, std::string> models_;  // The names of the lanes.
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;
   const std::function<void(aggregator::StreamId, const Shell::Frame&)> send_on_;
-  const PushFrame* frame_ = nullptr;  // In the Step in progress.
+  const PushFrame* frame_ = nullptr;  // The frame of the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
 };
 

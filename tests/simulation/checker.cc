@@ -22,7 +22,7 @@ std::string DescribeRecord(const VerdictRecord& record) {
 }
 
 // Whether two values do the same to the parameters. Two aggregators that reduce the same
-// contributions come to the same bytes, and may report another generation and other totals.
+// contributions compute the same bytes, but may report another generation and other totals.
 bool SameEffect(const RoundValue& a, const RoundValue& b) {
   const auto effect = [](const RoundValue& value) {
     return std::tie(value.outcome, value.spec, value.divisor, value.tensor_divisors,
@@ -67,11 +67,11 @@ void Checker::Fail(Invariant invariant, std::string text) {
 
 void Checker::GenerationSeen(uint32_t process, const Membership& membership, bool member) {
   Generation& seen = generation_seen_[process];
-  // Evicted, so of no generation, and of a new life: that a generation never goes back is promised
-  // to those who are in one. What the process remembered of the aggregator that evicted it binds
-  // nobody any more, and the one that takes it in next may be of a lower term (two may rule at
-  // once, and its hello tells of no generation by which the lower could know). It joins with the
-  // state of that one's members. But one aggregator never goes back, whoever listens.
+  // An evicted process is in no generation, and lives a new life. Only members are promised that a
+  // generation never goes back. What the process remembered of the aggregator that evicted it binds
+  // no other one, and the next one that admits it may have a lower term: two may lead at once, and
+  // its hello names no generation by which the lower one could know. It joins with the state of the
+  // members there. But the generations of one aggregator never go back for any process.
   if (membership.generation.term == 0) {
     seen = Generation{};
     return;
@@ -88,7 +88,7 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
          absl::StrCat("Process ", process, " was told generation ", ToString(membership.generation),
                       " after generation ", ToString(seen), "."));
   }
-  // A process that is no member only looks on, perhaps at one aggregator after another.
+  // A process that is no member only observes, perhaps one aggregator after another.
   if (member) seen = membership.generation;
   const auto [it, fresh] = generations_.emplace(membership.generation, membership.members);
   if (!fresh && it->second != membership.members) {
@@ -131,14 +131,14 @@ void Checker::PreparedFor(uint32_t process, uint32_t lane, const Prepared& prepa
 
 void Checker::StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared) {
   ProcessLane& known = LaneOf(process, lane);
-  // Overtaken by a verdict that was told meanwhile.
+  // A verdict that arrived meanwhile overtook it.
   if (prepared.round != known.last + 1) return;
   known.staged = ExtendChain(known.chain, prepared.round, prepared.value);
   known.staged_round = prepared.round;
   known.staged_ballot = prepared.ballot;
 }
 
-// The chain that this verdict extends, if it is that of a verdict of the round before.
+// Returns the chain that this verdict extends, if it is that of a verdict of the round before.
 std::optional<uint64_t> Checker::ChainBefore(uint32_t lane, const VerdictRecord& record) const {
   const auto before = told_.find({lane, record.round - 1});
   if (before == told_.end()) return std::nullopt;
@@ -155,7 +155,7 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
   for (const ToldVerdict& other : told) {
     if (other.record.chain != record.chain) continue;
     if (other.record.value == record.value) return;
-    // Where two aggregators may come to two verdicts at all is asked below.
+    // The next loop checks whether two aggregators may give two verdicts at all.
     if (SameEffect(other.record.value, record.value)) continue;
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
@@ -165,11 +165,11 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
   }
   ++verdicts_;
   for (const ToldVerdict& other : told) {
-    // Two reasons why one round was aborted: nobody's history parts from another's.
+    // Two reasons for the abort of one round do not make the histories differ.
     if (other.record.chain == record.chain) continue;
-    // Their histories parted in an earlier round, which was looked at then.
+    // The histories parted in an earlier round, which was checked then.
     if (ChainBefore(lane, record) != ChainBefore(lane, other.record)) continue;
-    // A second verdict of one round: only where nobody who knew the first took part.
+    // A second verdict of one round is excused only if no worker that knew the first one took part.
     const bool known = recovered.Has(lane, record.round, other.record.chain);
     const bool excluded = 2 * scenario_.settings.min_workers > scenario_.settings.max_workers &&
                           !memory_lost_ && !crowded_ && !finished_;
@@ -263,8 +263,8 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
   const uint64_t before = LaneOf(process, lane).chain;
   if (!state.has_value()) state = StateAfter(lane, before);
   if (!Follows(process, worker, lane, record)) return state;
-  // Two lineages that began without knowing of each other have one chain until something is
-  // committed, and each its own parameters.
+  // Two lineages that began without knowing of each other share a chain until something is
+  // committed, but each has its own parameters.
   const bool bare = before == 0 || bare_.count({lane, before}) > 0;
   if (record.value.outcome == Outcome::kAborted && bare) {
     bare_.emplace(lane, record.chain);
@@ -281,7 +281,7 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
       if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
       const uint32_t chunks =
           ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
-      // A sum, because tensors may have other indexes in another lineage.
+      // A sum does not depend on indexes, and tensors may have other indexes in another lineage.
       for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
         const Chunk* got = staged.Find(tensor, chunk);
         if (got == nullptr) return state;  // CheckBytes has failed.

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What has to be true of a run, whatever fails. The checker knows the truth that no process knows:
-// what every trainer gave, what every process was told, and what is held where.
+// What must be true of a run, whatever fails. The checker knows what no process knows: what every
+// trainer contributed, what every process received, and which bytes are held where.
 //
 //   I1  each contribution is counted at most once, as the bytes that its trainer gave, and a
 //       committed contribution of a survivor is counted
@@ -13,12 +13,12 @@
 //   I7  every refusal, eviction and abort has a note with a reason
 //   L   once faults stop, every round that was begun gets a verdict
 //
-// A fork of a lineage (two verdicts of one round) is excused only where the guarantee ends. No
-// worker that took part in the recovery before the second verdict had received the first one, or
-// had staged its value (unless a verdict of another round contradicts what that worker staged). And
-// one of four conditions does not hold: min_workers is more than half of max_workers, there are no
-// more than max_workers processes, none has lost its memory or its place, none has finished.
-// Excuses are counted.
+// The checker excuses a fork of a lineage (two verdicts of one round) only where the guarantee
+// ends. This needs three conditions. Different recoveries led to the two verdicts. No worker of the
+// recovery before the second verdict had received the first one, or had staged its value (unless a
+// verdict of another round contradicts what that worker staged). And one of the following is false:
+// min_workers is more than half of max_workers, there are no more than max_workers processes, none
+// has lost its memory or its place, none has finished. The checker counts excuses.
 //
 // Thread contract: one run, one checker, one thread.
 
@@ -63,10 +63,10 @@ struct Violation {
   std::string text;
 };
 
-// What one life of one worker gave to one round.
+// What one life of one worker contributed to one round.
 struct Contribution {
   uint32_t worker = 0;
-  uint64_t key = 0;     // Names its bytes, see payload.h.
+  uint64_t key = 0;     // Determines its bytes; see payload.h.
   uint32_t pushed = 0;  // Tensors of the lane's model, as bits.
   bool committed = false;
   bool withdrawn = false;
@@ -74,21 +74,21 @@ struct Contribution {
 
 using StagedChunks = shell::StagedChunks<Chunk>;
 
-// What one process remembers of one lane, as the checker saw it being told.
+// What one process remembers of one lane, as the checker saw it arrive.
 struct ProcessLane {
-  RoundNumber last = 0;  // Verdict.
+  RoundNumber last = 0;  // The round of the last verdict.
   uint64_t chain = 0;
-  uint64_t staged = 0;  // What the chain becomes if what it staged is told; 0 for nothing.
+  uint64_t staged = 0;  // The chain after a verdict of what it staged; 0 for nothing.
   RoundNumber staged_round = 0;
   Ballot staged_ballot;
-  std::set<uint64_t> told;  // Chains after each verdict.
+  std::set<uint64_t> told;  // The chains after each verdict that it received.
 };
 
-// Verdicts that somebody was told, and values that somebody has staged.
+// Verdicts that some worker received, and values that some worker staged.
 struct Knowledge {
   std::set<std::pair<uint32_t, uint64_t>> told;  // Lane and chain.
-  // By lane and round: the highest ballot, and the chain after its verdict. Where two aggregators
-  // ruled at once, a value of a lower ballot may have been staged as well.
+  // By lane and round, the highest ballot and the chain after its verdict. Where two aggregators
+  // led at once, a value of a lower ballot may have been staged as well.
   std::map<std::pair<uint32_t, RoundNumber>, std::pair<Ballot, uint64_t>> staged;
 
   void Stage(uint32_t lane, RoundNumber round, Ballot ballot, uint64_t chain);
@@ -104,11 +104,11 @@ class Checker {
   const Violation& violation() const { return violation_; }
   void Fail(Invariant invariant, std::string text);
 
-  // ---- what trainers gave
+  // ---- what trainers contributed
   Contribution& ContributionOf(uint32_t lane, RoundNumber round, const Incarnation& incarnation) {
     return contributions_[{lane, round, incarnation}];
   }
-  // The aggregator noted that it does not count what this worker gave to the round.
+  // The aggregator noted that it does not count this worker's contribution to the round.
   void Rejected(uint32_t lane, RoundNumber round, const std::string& worker) {
     rejected_.insert({lane, round, worker});
   }
@@ -116,7 +116,7 @@ class Checker {
     return rejected_.count({lane, round, worker}) > 0;
   }
 
-  // An aggregator of this term lost the worker, and its contribution to the round with it.
+  // An aggregator of this term lost the worker, and with it the worker's contribution to the round.
   void Dropped(uint32_t lane, RoundNumber round, const std::string& worker, Term term) {
     dropped_.insert({lane, round, worker, term});
   }
@@ -124,37 +124,36 @@ class Checker {
     return dropped_.count({lane, round, worker, term}) > 0;
   }
 
-  // ---- what processes are told
+  // ---- what processes receive
   ProcessLane& LaneOf(uint32_t process, uint32_t lane) { return processes_[process][lane]; }
-  // `member`: whether the process is one in it. From then on, until it is evicted, what it is told
-  // never goes back.
+  // `member`: whether the process is a member of it. From then on, until it is evicted, the
+  // generations that it receives never go back.
   void GenerationSeen(uint32_t process, const Membership& membership, bool member);
-  // Whether a generation has this member; true where nobody has seen it.
+  // Whether a generation has this member; true if the checker has not seen the generation.
   bool Lists(const Generation& generation, const WorkerId& worker) const;
-  // The aggregator of this term has lost the worker, or taken it in again.
+  // The aggregator of this term has lost the worker, or has admitted it again.
   void Lost(const WorkerId& worker, Term term) { lost_.emplace(worker, term); }
   void Admitted(const WorkerId& worker, Term term) { lost_.erase({worker, term}); }
   bool IsLost(const WorkerId& worker, Term term) const { return lost_.count({worker, term}) > 0; }
   void ForgetProcess(uint32_t process) { processes_.erase(process); }
 
-  // A worker's session brought a verdict that follows what it knew (the client acts on it later).
-  // Another value at a higher ballot: what the process staged before it is forgotten.
+  // PreparedFor: another value at a higher ballot makes the checker forget what the process staged.
   void PreparedFor(uint32_t process, uint32_t lane, const Prepared& prepared);
   void StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared);
 
-  // A trainer applies a verdict. `names`: the lane's layout at that worker, in index order.
-  // `state`: of the trainer's lane before, nullopt when it passed a call. Returns the state after;
-  // nullopt when nobody has told it.
+  // A trainer applies a verdict. `tensors` is the lane's layout at that worker, by index. `state`
+  // is the trainer's state of the lane, nullopt after it has passed a call. Returns the state
+  // afterwards; nullopt if the checker does not know it.
   std::optional<uint64_t> Applied(uint32_t process, const std::string& worker, uint32_t lane,
                                   const VerdictRecord& record, const std::vector<uint32_t>& tensors,
                                   const StagedChunks& staged, std::optional<uint64_t> state);
-  // A call was made without this worker. Returns the state after it, if somebody has applied it.
+  // A call went on without this worker. Returns the state afterwards, if another worker applied it.
   std::optional<uint64_t> Passed(uint32_t process, const std::string& worker, uint32_t lane,
                                  const VerdictRecord& record);
 
-  // ---- what aggregators tell
-  // `life`: how often that aggregator has begun to recover. `recovered`: what the workers knew that
-  // took part in the recovery of this life.
+  // ---- what aggregators send
+  // `life` is how often that aggregator has begun to recover. `recovered` is what the workers of
+  // the recovery of this life knew.
   void VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
                    const Knowledge& recovered);
   // Whether `all` has a verdict that `one` has not received, of a round for which `one` has staged
@@ -162,13 +161,13 @@ class Checker {
   bool Contradicts(const Knowledge& all, const Knowledge& one) const;
   // Adds what a process knows now.
   void AddKnowledge(uint32_t process, Knowledge& knowledge) const;
-  // A process lost its memory or its place, or somebody decided to go on without the others: from
-  // here on a split brain is only detected, not excluded.
+  // A process lost its memory or its place, or an operator or policy went on without the others.
+  // From now on a split brain is only detected, not excluded.
   void MemoryLost() { memory_lost_ = true; }
-  // More processes live than max_workers: two groups that know nothing of each other may each have
+  // More processes live than max_workers. Two groups that do not know of each other may each have
   // min_workers, so a split brain is only detected, not excluded.
   void Crowded() { crowded_ = true; }
-  // A worker that has finished counts for min_workers at every aggregator that has heard of it.
+  // A worker that has finished counts for min_workers at every aggregator that knows of it.
   void WorkerFinished() { finished_ = true; }
 
   uint64_t excused_forks() const { return excused_forks_; }

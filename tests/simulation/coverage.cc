@@ -173,15 +173,17 @@ std::string Describe(const Coverage& coverage) {
 }
 
 std::string Missing(const Coverage& coverage) {
-  // A job ends after ten idle minutes; a lane that waits for memory would wait for the whole run;
-  // members that lost their donor before they had its state are released; a trainer calls at the
-  // wrong time once in some ten thousand jobs; no fault changes the settings of a job.
+  // These are out of reach. A job ends after ten idle minutes. A lane that waits for memory would
+  // wait for the whole run. Members that lost their donor before they had its state are released. A
+  // trainer calls at the wrong time once in some ten thousand jobs. No fault changes the settings
+  // of a job.
   static constexpr const char* kOutOfReach[] = {
       "note job_ended", "note job_set", "note lane_waits_for_memory", "state lost with its donors",
       "call refused",
-      // See the tests of these rows in tests/aggregator/core/tables_test.cc: another run that ends
-      // a halt or a recovery, an operator who ends one in which nobody remembers, members that are
-      // left out or lost at rare moments, and messages that no client of ours sends.
+      // The tests of these rows are in tests/aggregator/core/tables_test.cc: another run that ends
+      // a halt or a recovery, an operator who ends one in which no worker remembers the run,
+      // members that are left out or lost at rare moments, and messages that our clients never
+      // send.
       "row 7 of table job:", "row 8 of table job:", "row 10 of table job:", "row 12 of table job:",
       "row 13 of table job:", "row 16 of table job:", "row 3 of table round:",
       "row 13 of table contribution:", "row 15 of table contribution:", "row 4 of table presence:",

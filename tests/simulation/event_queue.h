@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Virtual time, and what happens when. Events of the same time happen in the order in which they
+// Virtual time, and the events in it. Events of the same time happen in the order in which they
 // were added, so a run is a function of its seed alone.
 //
 // Thread contract: a plain value.
@@ -24,12 +24,13 @@ inline constexpr SimTime kSecond = 1000 * kMillisecond;
 // Later than every event.
 inline constexpr SimTime kNever = int64_t{1} << 60;
 
-// What the cores see. An arbitrary second of unix time, because terms are unix seconds.
+// The time that the cores see. It starts at an arbitrary unix second, because terms are unix
+// seconds.
 inline absl::Time ToAbsl(SimTime time) {
   return absl::FromUnixSeconds(1'000'000'000) + absl::Microseconds(time);
 }
 
-// Rounded up, so that a deadline has passed when its event comes. Infinity stays far away.
+// Rounds up, so that a deadline has passed when its event comes. Infinity stays far away.
 inline SimTime FromAbsl(absl::Time time) {
   if (time == absl::InfiniteFuture()) return kNever;
   const absl::Duration since = time - absl::FromUnixSeconds(1'000'000'000);
@@ -37,11 +38,11 @@ inline SimTime FromAbsl(absl::Time time) {
 }
 
 enum class Happening : uint8_t {
-  kArriveUp,             // a: connection. The next item reaches the aggregator.
-  kArriveDown,           // a: connection. The next item reaches the worker.
+  kArriveUp,             // a: connection. Its next item reaches the aggregator.
+  kArriveDown,           // a: connection. Its next item reaches the worker.
   kWorkerSeesClose,      // a: connection.
   kAggregatorSeesClose,  // a: connection.
-  kConnect,              // a: worker process, b: stream + 1, 0 for the session.
+  kConnect,              // a: worker process, b: stream + 1, or 0 for the session.
   kWorkerTimer,          // a: worker process.
   kTrainer,              // a: worker process.
   kAggregatorTimer,      // a: aggregator process.
@@ -54,7 +55,7 @@ enum class Happening : uint8_t {
   kFault,               // a: fault.
   kFlip,                // a: aggregator process. Workers of two aggregators change sides.
   kCommand,             // a: command. Reaches the aggregator that serves.
-  kOperator,            // Somebody looks at the job.
+  kOperator,            // An operator looks at the job.
   kHeal,                // Faults stop.
 };
 

@@ -43,7 +43,7 @@ void Network::SendDown(ConnectionId id, Item item) {
   }
 }
 
-// Arrivals are interchangeable: whichever comes takes the front, so a stalled pipe keeps its order.
+// Each arrival takes the front item, so a stalled pipe keeps its order.
 std::optional<Item> Network::Arrive(Pipe& pipe, bool open, Happening arrival, ConnectionId id) {
   if (pipe.dead || pipe.items.empty()) return std::nullopt;
   if (queue_.now() < pipe.stalled_until) {

@@ -1,14 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Connections between worker processes and aggregator processes. Each is a pair of FIFO pipes with
-// a delay of its own; nothing orders two connections. A connection can be
+// its own delay; nothing orders two connections. A connection can be
 //
-//   closed   by one side (its process exits or decides so): what it sent before still arrives,
-//            then the other side sees the close
-//   reset    by the network: what is on its way is lost; each side sees a close, at its own time
+//   closed   by one side (its process exits or decides so): what it had sent still arrives, then
+//            the other side sees the close
+//   reset    by the network: what is on its way is lost, and each side sees a close at its own time
 //   silent   half open: what is on its way and all that follows is lost; each side notices later
-//   stalled  nothing arrives before some time, then all of it does, in order (a partition that
-//            TCP outlives), in one direction or both
+//   stalled  nothing arrives until some time, and then everything does, in order (a partition that
+//            TCP survives), in one direction or both
 //
 // Thread contract: one run, one network, one thread.
 
@@ -25,7 +25,7 @@
 
 namespace basin::simulation {
 
-// A connection, by its number in the run. Never used twice.
+// The number of a connection in the run, which is never reused.
 using ConnectionId = uint32_t;
 
 inline constexpr int32_t kSessionStream = -1;
@@ -42,7 +42,7 @@ class Network {
     uint32_t worker = 0;      // Process.
     uint32_t aggregator = 0;  // Process.
     int32_t stream = kSessionStream;
-    uint64_t session = 0;  // As the aggregator names it, once accepted.
+    uint64_t session = 0;  // The aggregator's number for it, once accepted.
     bool worker_open = true;
     bool aggregator_open = false;
     Pipe up;
@@ -52,7 +52,7 @@ class Network {
   Network(EventQueue& queue, uint64_t seed, SimTime latency, SimTime jitter)
       : queue_(queue), random_(seed), latency_(latency), jitter_(jitter) {}
 
-  // Starts with an OpenRequest on its way up.
+  // Opens a connection; an OpenRequest is on its way up.
   ConnectionId Open(uint32_t worker, uint32_t aggregator, int32_t stream, SessionToken token);
 
   Connection& operator[](ConnectionId id) { return connections_[id]; }
@@ -61,20 +61,20 @@ class Network {
   void SendUp(ConnectionId id, Item item);
   void SendDown(ConnectionId id, Item item);
 
-  // The next item that arrives, unless it was lost, the receiver has closed, or the pipe is
+  // Returns the next item that arrives, unless it was lost, the receiver has closed, or the pipe is
   // stalled.
   std::optional<Item> ArriveUp(ConnectionId id);
   std::optional<Item> ArriveDown(ConnectionId id);
 
-  // The side stops reading and writing; the other one sees it after what was sent before.
+  // The side stops reading and writing; the other side sees that after what was sent earlier.
   void CloseByWorker(ConnectionId id);
   void CloseByAggregator(ConnectionId id);
 
-  // Nobody listens there: the worker sees it close.
+  // No process listens there, so the worker sees the connection close.
   void Refuse(ConnectionId id);
 
   void Reset(ConnectionId id);
-  // Each side notices after a time of its own, at most `notice`.
+  // Each side notices after its own time, at most `notice`.
   void GoSilent(ConnectionId id, SimTime notice);
   void Stall(ConnectionId id, SimTime until, bool up, bool down);
 

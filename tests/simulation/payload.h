@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on the connections of a simulated run, and where its chunks are kept.
+// What travels on the connections of a simulated run, and the places of its chunks.
 //
 // Thread contract: plain values and pure functions.
 
@@ -22,7 +22,7 @@ inline constexpr uint32_t kMaxTensors = 8;  // Per lane.
 inline constexpr uint32_t kMaxChunksPerTensor = 8;
 inline constexpr uint32_t kMaxChunks = kMaxTensors * kMaxChunksPerTensor;
 
-// Where a chunk is kept in arrays of kMaxChunks.
+// The place of a chunk among kMaxChunks places.
 constexpr uint32_t PlaceOf(TensorIndex tensor, uint32_t chunk) {
   return tensor * kMaxChunksPerTensor + chunk;
 }
@@ -47,7 +47,7 @@ constexpr uint64_t HashName(std::string_view name) {
   return hash;
 }
 
-// A chunk of the contribution with this key (one key per process, life, lane and round).
+// A chunk of the contribution with this key; each process, life, lane and round has its own key.
 constexpr Chunk ContributionChunk(uint32_t worker, uint64_t key, uint64_t tensor_hash,
                                   uint32_t chunk) {
   return {MaskOf(worker), Mix(Mix(key, tensor_hash), chunk)};
@@ -58,10 +58,10 @@ inline constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
 constexpr Digest ValueChunkDigest(uint64_t content, uint32_t chunk) { return Mix(content, chunk); }
 
 struct OpenRequest {
-  SessionToken token = 0;  // Data streams.
+  SessionToken token = 0;  // For data streams.
 };
 struct OpenAccepted {};
-struct Closing {};  // The sender closed this connection after what it had sent.
+struct Closing {};  // The sender closed this connection after everything that it had sent.
 
 using Item = std::variant<OpenRequest, OpenAccepted, Closing, ToAggregator, ToWorker, PushFrame,
                           ResultFrame, ValueFrame>;

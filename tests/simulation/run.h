@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One run of a scenario, and the shrinking of one that fails.
+// Runs a scenario, and shrinks one that fails.
 //
 // Thread contract: pure functions; runs share nothing.
 
@@ -19,11 +19,11 @@
 
 namespace basin::simulation {
 
-// How a scenario differs from what its seed draws.
+// The differences between a scenario and what its seed draws.
 struct Options {
   uint64_t seed = 0;
-  std::optional<std::vector<uint32_t>> faults;  // Only these, by position; absent: all.
-  std::optional<uint32_t> rounds;               // At most so many per lane.
+  std::optional<std::vector<uint32_t>> faults;  // Only these, by position; all if absent.
+  std::optional<uint32_t> rounds;               // At most this many per lane.
   PlantedBug bug = PlantedBug::kNone;
 };
 
@@ -32,7 +32,7 @@ struct Result {
   uint64_t trace_hash = 0;
   Coverage coverage;
   SimTime ended = 0;
-  std::vector<std::string> lines;  // As much as was asked for.
+  std::vector<std::string> lines;  // As many as `detail` asks for.
   bool failed() const { return violation.invariant != Invariant::kNone; }
 };
 
@@ -40,10 +40,10 @@ Scenario MakeScenario(const Options& options);
 
 Result Simulate(const Options& options, Detail detail);
 
-// The fewest faults and rounds with which the same invariant still fails, as far as `max_runs`
-// runs can tell: faults are left out in halves, quarters and so on down to single ones (delta
-// debugging: Zeller and Hildebrandt, 2002), then rounds. A run that never ends well is the longest
-// there is, so no further one begins after half a minute.
+// Returns the fewest faults and rounds with which the same invariant still fails, as far as
+// `max_runs` runs show. It leaves faults out in halves, quarters and so on down to single ones
+// (delta debugging: Zeller and Hildebrandt, 2002), and then rounds. Runs that never end take
+// longest, so no run begins after half a minute.
 // REQUIRES: Simulate(options) fails with `invariant`.
 Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs);
 

@@ -44,8 +44,8 @@ RoundSpec DrawSpec(Random& random) {
   return spec;
 }
 
-// Gradient lanes in most jobs; in others calls as well, or calls alone, as in a NumPy script.
-// Drawn apart from everything else.
+// Most jobs have only gradient lanes; others have calls as well, or only calls, like a NumPy
+// script. These draws do not change any other draw.
 void DrawKinds(Random random, std::vector<LaneModel>& lanes) {
   if (!random.Chance(25)) return;
   const bool all = lanes.size() == 1 || random.Chance(50);
@@ -63,7 +63,7 @@ void DrawLimits(Random& random, Scenario& scenario) {
       random.Chance(40)
           ? config.frame_bytes
           : config.frame_bytes + static_cast<uint64_t>(random.Between(1, 8)) * kChunkBytes;
-  // A lane takes at most half of what is free beyond its least, so this lets every lane begin.
+  // A lane takes at most half of what is free beyond its least, so every lane can begin.
   const uint64_t least = (scenario.settings.max_workers + 9) * config.frame_bytes *
                          (uint64_t{1} << scenario.lanes.size());
   uint64_t tracking = 0;
@@ -95,8 +95,9 @@ bool AreCalls(const std::vector<LaneModel>& lanes) {
                      [](const LaneModel& lane) { return lane.kind == LaneKind::kCall; });
 }
 
-// What a loop of calls without memory survives: its processes and its connections may be lost, and
-// it runs with all of its workers or not at all. A call that fails would be for the script to mend.
+// A loop of calls without memory survives lost processes and lost connections, and runs only with
+// all of its workers. A script could not continue after other faults, because it would have to
+// handle failed calls.
 void MakeScripts(Scenario& scenario) {
   scenario.scripts = scenario.lanes_in_turn = true;
   scenario.checkpoints = scenario.broadcast = false;
@@ -114,7 +115,7 @@ void MakeScripts(Scenario& scenario) {
                faults.end());
 }
 
-// Kinds that strike a process or a connection, and those that a trainer causes.
+// Faults that a trainer causes; the others strike a process or a connection.
 bool IsTrainers(FaultKind kind) { return kind >= FaultKind::kWithdraw; }
 bool IsTimed(FaultKind kind) {
   return kind == FaultKind::kJoin || kind == FaultKind::kTwin ||
@@ -123,7 +124,8 @@ bool IsTimed(FaultKind kind) {
 }
 
 SimTime DrawDuration(Random& random, FaultKind kind) {
-  // Three regimes: below every timeout, around the grace of a closed connection, beyond a lease.
+  // There are three ranges: below every timeout, around the grace of a closed connection, and
+  // beyond a lease.
   const uint64_t regime = random.Below(10);
   if (kind == FaultKind::kWorkerRestart) return random.Between(10, 500) * kMillisecond;
   if (kind == FaultKind::kBusy) return random.Between(100, 7000) * kMillisecond;
@@ -160,11 +162,11 @@ Fault DrawFault(Random& random, const Scenario& scenario, FaultKind kind, SimTim
 }
 
 void DrawFaults(Random& random, Scenario& scenario) {
-  // How long the run takes without faults, roughly.
+  // The approximate length of the run without faults.
   const SimTime span =
       scenario.rounds * (2 * scenario.step + 20 * scenario.latency) + 200 * kMillisecond;
   scenario.heal_at = 2 * span;
-  if (random.Chance(6)) return;  // Also a run in which nothing fails.
+  if (random.Chance(6)) return;  // Some runs have no faults.
   std::vector<FaultKind> kinds;
   for (uint32_t k = 0; k < kFaultKinds; ++k) kinds.push_back(static_cast<FaultKind>(k));
   random.Shuffle(kinds);

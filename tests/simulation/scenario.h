@@ -2,10 +2,10 @@
 //
 // What a seed decides before the run begins: the job, its model, its limits, the network, and a
 // list of faults. Each seed switches a random subset of fault kinds on ("swarm testing", Groce et
-// al., 2012), so that a kind is also seen without the noise of all others.
+// al., 2012), so that each kind also occurs without the noise of all others.
 //
-// A fault is an entry of a list and independent of the others, so that a failing run can be shrunk
-// by leaving entries out.
+// The faults in the list are independent of each other, so a failing run can be shrunk by leaving
+// some of them out.
 //
 // Thread contract: plain values and pure functions.
 
@@ -28,34 +28,34 @@ enum class FaultKind : uint8_t {
   kCutSession,      // The session's connection is reset.
   kCutAll,          // All connections of a worker are reset.
   kHalfOpen,        // All connections of a worker die silently; each side notices later.
-  kHalfOpenStream,  // One data connection does.
-  kPartition,       // Nothing of a worker passes for a while, then everything does.
+  kHalfOpenStream,  // The same for one data connection.
+  kPartition,       // Nothing from or to a worker passes for a while, then everything does.
   kOneWay,          // The same in one direction.
   // Worker processes.
-  kWorkerCrash,    // Comes back late, without memory.
-  kWorkerRestart,  // Comes back at once, without memory.
-  kWorkerStop,     // SIGSTOP, and SIGCONT later.
+  kWorkerCrash,    // It starts again late, without memory.
+  kWorkerRestart,  // It starts again soon, without memory.
+  kWorkerStop,     // SIGSTOP, and later SIGCONT.
   kTwin,           // A second process with the same worker id.
   kJoin,           // One more worker.
   kExitReported,   // A crash that the launcher reports.
   // The aggregator.
   kAggregatorCrash,
   kAggregatorStop,
-  kTwoAggregators,  // A second one starts; some workers go to it, the first lives on.
+  kTwoAggregators,  // A second one starts; some workers move to it, and the first one lives on.
   kStateFileFails,
   // Commands.
-  kEvict,  // Of a worker that is well.
+  kEvict,  // A healthy worker is evicted.
   kDrainWorker,
   kDrainService,
   kSuspend,
   kForceRecovery,
   // Trainers.
   kWithdraw,
-  kMismatch,  // Begins with another op.
-  kCorrupt,   // Its commit names another digest than its bytes have.
+  kMismatch,  // It begins with another op.
+  kCorrupt,   // Its commit has another digest than its bytes.
   kBusy,      // A long evaluation between steps.
-  kDeadline,  // Waits with a deadline that passes.
-  kAbandon,   // The same, and gives up.
+  kDeadline,  // It waits with a deadline that passes.
+  kAbandon,   // The same, and it gives up.
   kLeave,
   kFinish,
 };
@@ -65,8 +65,8 @@ const char* FaultKindName(FaultKind kind);
 
 // When a fault strikes.
 enum class Trigger : uint8_t {
-  kTime = 0,  // At `at`.
-  kHello,     // Else: when this has happened for the `at`-th time in the run.
+  kTime = 0,  // At time `at`.
+  kHello,     // From here on: when this happens for the `at`-th time in the run.
   kWelcome,
   kBegin,
   kPush,
@@ -76,7 +76,7 @@ enum class Trigger : uint8_t {
   kPrepared,
   kStaged,
   kVerdict,
-  kStep,  // When the worker begins a step, not before its `at`-th.
+  kStep,  // When the worker begins a step, the `at`-th or a later one.
 };
 inline constexpr uint32_t kTriggers = static_cast<uint32_t>(Trigger::kStep) + 1;
 
@@ -85,13 +85,13 @@ const char* TriggerName(Trigger trigger);
 struct Fault {
   FaultKind kind = FaultKind::kCutStream;
   Trigger trigger = Trigger::kTime;
-  SimTime at = 0;        // A time, or a count.
-  uint32_t worker = 0;   // The worker that it strikes, if it strikes one.
+  SimTime at = 0;        // A time or a count.
+  uint32_t worker = 0;   // The worker that it strikes, if any.
   SimTime duration = 0;  // How long a stop, a partition or a death lasts.
-  uint64_t salt = 0;     // Which stream, which direction, which way to die.
+  uint64_t salt = 0;     // Selects the stream, the direction, or the way to die.
 };
 
-// "WorkerCrash of w2 at the 3rd Prepared, for 1.2 s"
+// For example: "WorkerCrash of w2 at the 3rd Prepared, for 1.2 s"
 std::string Describe(const Fault& fault);
 
 struct LaneModel {
@@ -100,17 +100,17 @@ struct LaneModel {
   std::vector<TensorSpec> tensors;
 };
 
-// Bugs that are planted in the cores or in what surrounds them, to show that the checkers see.
+// Bugs planted in the cores or around them, to show that the checkers find them.
 enum class PlantedBug : uint8_t {
   kNone = 0,
-  kLoseAck,           // A lost Credit: the worker waits forever.
-  kWrongResult,       // One worker gets other bytes, with a matching digest.
+  kLoseAck,           // A lost Credit, so that the worker waits forever.
+  kWrongResult,       // One worker gets other bytes with a matching digest.
   kCountTwice,        // A contribution is added twice.
   kLeaveOut,          // A contribution is left out of one chunk.
-  kStaleBytes,        // A chunk of another round passes for this one's.
+  kStaleBytes,        // A chunk of another round replaces that of this round.
   kForgetToFree,      // Result buffers are not freed.
-  kSilentEviction,    // The note of an eviction gets lost.
-  kTellEarly,         // A verdict is told before everyone has staged (Rules::two_phases).
+  kSilentEviction,    // The note of an eviction is lost.
+  kTellEarly,         // A verdict is sent before all have staged (Rules::two_phases).
   kRecoverWithFirst,  // Rules::recover_with_first.
   kCountMemoryless,   // Rules::memoryless_counts.
   kAdoptWithoutPrepare,
@@ -131,32 +131,32 @@ struct Scenario {
   JobSettings settings;
   uint32_t rounds = 0;  // Per lane.
   std::vector<LaneModel> lanes;
-  bool lanes_in_turn = false;  // One lane after the other, not all at once.
-  // The trainers are scripts: a process that is started again begins with the first lane, wherever
-  // the others are.
+  bool lanes_in_turn = false;  // One lane follows the other, instead of all at once.
+  // The trainers are scripts: a process that starts again begins with the first lane, wherever the
+  // other workers are.
   bool scripts = false;
   RoundSpec spec;
   uint32_t skip_percent = 0;
-  bool partial_models = false;  // Each worker may lack a tensor, or register it late.
-  bool broadcast = false;       // Trainers announce values and joiners get them.
-  bool checkpoints = false;     // A restarted trainer loads the state that it had last.
+  bool partial_models = false;  // A worker may lack a tensor or register it late.
+  bool broadcast = false;       // Trainers announce values, and joiners get them.
+  bool checkpoints = false;     // A restarted trainer loads the last state of its predecessor.
 
   uint32_t streams = 1;
-  SimTime latency = 0;  // The least of a connection.
+  SimTime latency = 0;  // The least latency of a connection.
   SimTime jitter = 0;
-  SimTime step = 0;  // What a trainer computes between rounds.
+  SimTime step = 0;  // The time that a trainer computes between rounds.
   bool slow_reducer = false;
 
   aggregator::Config config;
 
   std::vector<Fault> faults;
-  SimTime heal_at = 0;  // Faults have stopped.
+  SimTime heal_at = 0;  // When faults stop.
   PlantedBug bug = PlantedBug::kNone;
 };
 
 Scenario DrawScenario(uint64_t seed);
 
-// The run in some lines: its size, its limits and its faults.
+// Describes the run in a few lines: its size, its limits and its faults.
 std::string Describe(const Scenario& scenario);
 
 }  // namespace basin::simulation

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Many seeds: all invariants hold in every run, and the runs together show everything that can
-// happen to a job. The first seeds are the same in every run; fresh ones are drawn, and printed.
+// Runs many seeds: all invariants must hold in every run, and the runs together must show
+// everything that can happen to a job. The first seeds are always the same; fresh ones are drawn
+// and printed.
 
 #include <algorithm>
 #include <atomic>
@@ -23,7 +24,7 @@ namespace basin::simulation {
 namespace {
 
 constexpr uint32_t kMostFailuresTold = 5;
-// What the fixed seeds show together; a thousand of them are too few for what is rare.
+// The fixed seeds must show everything together; a thousand of them are too few for rare events.
 constexpr uint64_t kAllShown = 20000;
 
 void Tell(const Options& options, const Result& result) {
@@ -37,7 +38,7 @@ void Tell(const Options& options, const Result& result) {
   std::fflush(stdout);
 }
 
-// The kind of fault that has this name.
+// Returns the kind of fault with this name.
 std::optional<FaultKind> FaultKindNamed(const std::string& name) {
   for (uint32_t k = 0; k < kFaultKinds; ++k) {
     const auto kind = static_cast<FaultKind>(k);
@@ -52,8 +53,8 @@ bool Draws(uint64_t seed, FaultKind kind) {
                      [&](const Fault& fault) { return fault.kind == kind; });
 }
 
-// Runs the seeds from `first` on, or those of them that draw the fault `only`, with as many threads
-// as the machine has processors, or one.
+// Runs the seeds from `first` on, or only those that draw the fault `only`. Many seeds use one
+// thread per processor, few use one thread.
 int Main(uint64_t first, uint64_t seeds, bool fresh, std::optional<FaultKind> only) {
   if (fresh) {
     std::printf("fresh seeds %llu to %llu\n", static_cast<unsigned long long>(first),
@@ -103,7 +104,7 @@ int Main(uint64_t first, uint64_t seeds, bool fresh, std::optional<FaultKind> on
   return failures == 0 && (!must_show_all || missing.empty()) ? 0 : 1;
 }
 
-// From the environment, where a commit chooses it, else drawn.
+// Takes the seed from the environment, where the commit determines it, or draws one.
 uint64_t FirstFresh() {
   const char* given = std::getenv("FRESH_SEEDS_FROM");
   uint64_t first = 0;

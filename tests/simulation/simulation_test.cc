@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The simulator itself: that a seed is a run, that checkers see what is broken, and that a failing
-// run shrinks. What the seeds find is the business of seeds_main.cc.
+// The simulator itself: a seed determines a run, the checkers find planted bugs, and a failing run
+// shrinks. seeds_main.cc runs the seeds.
 
 #include <chrono>
 #include <string>
@@ -62,16 +62,16 @@ TEST(SimulationTest, FaultsCanBeLeftOut) {
   }
 }
 
-// What the checkers must call a planted bug when some seed of a range shows it.
+// What the checkers must report for a planted bug, with one of a range of seeds.
 struct Planted {
   PlantedBug bug;
   std::vector<Invariant> seen_as;  // One of these.
-  uint64_t seeds;                  // Up to this one is enough.
+  uint64_t seeds;                  // A seed up to this one must show it.
 };
 
 class PlantedBugTest : public testing::TestWithParam<Planted> {};
 
-// The first seed that shows the bug, and how it shows.
+// Tries seeds until one shows the bug, and checks how it shows.
 TEST_P(PlantedBugTest, IsSeen) {
   const Planted& planted = GetParam();
   Options options;
@@ -81,7 +81,7 @@ TEST_P(PlantedBugTest, IsSeen) {
     if (!result.failed()) continue;
     Options clean = options;
     clean.bug = PlantedBug::kNone;
-    if (Simulate(clean, Detail::kNone).failed()) continue;  // Not the planted one's doing.
+    if (Simulate(clean, Detail::kNone).failed()) continue;  // The planted bug did not cause it.
     EXPECT_THAT(planted.seen_as, testing::Contains(result.violation.invariant))
         << InvariantName(result.violation.invariant) << ": " << result.violation.text << "\n"
         << ReplayCommand(options);
@@ -91,8 +91,8 @@ TEST_P(PlantedBugTest, IsSeen) {
   FAIL() << "no seed up to " << planted.seeds << " shows " << PlantedBugName(planted.bug);
 }
 
-// Not here: kRecoverWithFirst, which none of 700,000 seeds shows, and kCountMemoryless, which none
-// of 200,000 shows. The explorer shows both, see RecoveryWithWhoeverComesFirstForks and
+// Two bugs are missing here: no seed of 700,000 shows kRecoverWithFirst, and none of 200,000 shows
+// kCountMemoryless. The explorer finds both; see RecoveryWithWhoeverComesFirstForks and
 // CountingProcessesWithoutMemoryForks in tests/explore.
 INSTANTIATE_TEST_SUITE_P(
     All, PlantedBugTest,
@@ -127,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ShrinkTest, FindsTheFewestFaults) {
-  // Needs an eviction, so it shrinks to a run that has one, and to nothing else.
+  // The bug needs an eviction, so a failing run shrinks to one that has an eviction and little
+  // else.
   Options options;
   options.bug = PlantedBug::kSilentEviction;
   uint32_t shrunk = 0;
@@ -141,7 +142,7 @@ TEST(ShrinkTest, FindsTheFewestFaults) {
     EXPECT_LE(small.faults->size(), faults);
     fewer += small.faults->size() < faults;
     EXPECT_EQ(Simulate(small, Detail::kNone).violation.invariant, Invariant::kNoted);
-    // None of the rest can be left out.
+    // No other fault can be left out.
     for (size_t i = 0; i < small.faults->size(); ++i) {
       Options smaller = small;
       smaller.rounds.reset();
@@ -154,10 +155,10 @@ TEST(ShrinkTest, FindsTheFewestFaults) {
     ++shrunk;
   }
   EXPECT_EQ(shrunk, 5u);
-  EXPECT_GE(fewer, 3u);  // A run in which every fault was needed is possible, but rare.
+  EXPECT_GE(fewer, 3u);  // A run may need every fault, but that is rare.
 }
 
-// A job that never ends runs to the end of the simulated time, each time that it is tried.
+// A job that never ends runs to the end of the simulated time on every attempt.
 TEST(ShrinkTest, EndsForAJobThatDoesNot) {
   Options options;
   options.bug = PlantedBug::kLoseAck;

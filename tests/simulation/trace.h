@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a run did: always a hash of it, by which two runs are compared, and on demand its lines.
+// What a run did: always as a hash, to compare two runs, and on demand as lines.
 //
 // Thread contract: one run, one trace, one thread.
 
@@ -20,8 +20,8 @@ namespace basin::simulation {
 
 enum class Detail : uint8_t {
   kNone = 0,     // Only the hash.
-  kNotable = 1,  // Decisions, faults, verdicts.
-  kAll = 2,      // Every message and frame too.
+  kNotable = 1,  // Also decisions, faults and verdicts.
+  kAll = 2,      // Also every message and frame.
 };
 
 class Trace {
@@ -34,7 +34,7 @@ class Trace {
 
   void Fold(uint64_t word) { hash_ = Mix(hash_, word); }
 
-  // "  1.204533  w2        STAGED lane dense round 3, ballot 1000000000.1"
+  // For example: "  1.204533  w2        STAGED lane dense round 3, ballot 1000000000.1"
   void Line(SimTime time, const std::string& actor, const std::string& text) {
     lines_.push_back(
         absl::StrFormat("%4d.%06d  %-10s  %s", time / kSecond, time % kSecond, actor, text));

@@ -32,14 +32,14 @@ void WorkerProcess::Start() {
   TurnAfter(random_.Between(0, 50) * kMillisecond);
 }
 
-// Each process registers its lanes and tensors in an order of its own; some lack a tensor, for good
-// or until later.
+// Each process registers its lanes and tensors in its own order; some lack a tensor, for good or
+// for a while.
 void WorkerProcess::Register() {
   const Scenario& scenario = world_.scenario;
   std::vector<uint32_t> models(scenario.lanes.size());
   std::iota(models.begin(), models.end(), 0);
   random_.Shuffle(models);
-  // Filled first, because the core's first answers may name any lane.
+  // The lanes are complete first, because the core's first answers may name any lane.
   for (const uint32_t model : models) {
     Lane& lane = lanes_.emplace_back();
     lane.model = model;
@@ -75,11 +75,11 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
   if (wait == kAskedToLeave) return Leave();
   if (wait == kCallIsPostponed) return Step(client::AbandonRounds{});
   if (wait != 0) {
-    // I4: a second after the deadline of a wait.
+    // I4: a second has passed since the deadline of a wait.
     for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
       Lane& lane = lanes_[handle];
       if (lane.deadline == 0 || lane.wait != wait) continue;
-      if (now < continued_at + kSecond) {  // Just continued: what waits is not its own fault.
+      if (now < continued_at + kSecond) {  // It just continued, so it is not to blame.
         world_.queue.After(kSecond, Happening::kTrainer, index_, wait);
         continue;
       }
@@ -114,7 +114,7 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
   }
 }
 
-// One thing at a time: a push, or the begin of the next step.
+// Does one thing at a time: a push, or the begin of the next step.
 void WorkerProcess::Train() {
   std::vector<uint32_t> pushing;
   bool waiting = false;
@@ -152,13 +152,14 @@ void WorkerProcess::Train() {
   }
   std::vector<uint32_t> handles(lanes_.size());
   std::iota(handles.begin(), handles.end(), 0);
-  // In turn means the same turn everywhere: in the order of the model.
+  // The turn is the same on every worker: the order of the model.
   std::sort(handles.begin(), handles.end(),
             [&](uint32_t a, uint32_t b) { return lanes_[a].model < lanes_[b].model; });
   if (!world_.scenario.lanes_in_turn) random_.Shuffle(handles);
   if (world_.scenario.scripts) {
     std::rotate(handles.begin(), handles.begin() + position_, handles.end());
-    while (lanes_[handles[0]].last >= world_.scenario.rounds) {  // All end after as many rounds.
+    while (lanes_[handles[0]].last >=
+           world_.scenario.rounds) {  // All lanes end after the same number of rounds.
       std::rotate(handles.begin(), handles.begin() + 1, handles.end());
     }
     position_ = (lanes_[handles[0]].model + 1) % static_cast<uint32_t>(lanes_.size());
@@ -178,7 +179,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   const LaneModel& model = scenario.lanes[lane.model];
   const RoundNumber step = lane.last + 1;
   if (!lane.absent.empty() && random_.Chance(30)) {
-    // A frozen layer wakes up: the layout grows in the middle of the job.
+    // A frozen layer wakes up, so the layout grows in the middle of the job.
     client::RegisterTensors request{model.name, model.kind, {}};
     for (const uint32_t tensor : lane.absent) {
       request.tensors.push_back(model.tensors[tensor]);
@@ -237,7 +238,7 @@ void WorkerProcess::PushNext(uint32_t handle) {
   do {
     const client::TensorHandle tensor = lane.order[lane.next++];
     if (push.tensors.empty() && random_.Chance(world_.scenario.skip_percent)) {
-      // Said, or left to the commit.
+      // It reports the skip, or leaves it to the commit.
       if (random_.Chance(50)) Step(client::SkipTensor{handle, tensor});
       return;
     }
@@ -259,14 +260,14 @@ client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle t
   for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
     digest += DigestOf(ContributionChunk(worker_, lane.key, tensor_hash, chunk));
   }
-  // Now and then one that is not finite, which is told.
+  // A few norms are not finite, which the aggregator must note.
   const double squared_norm = digest % 4096 == 0 ? std::numeric_limits<double>::infinity() : 1.0;
   return {handle, tensor, digest, squared_norm};
 }
 
 void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
   Lane& lane = lanes_[handle];
-  if (lane.phase != LanePhase::kWaiting) return;  // It ended in the meantime.
+  if (lane.phase != LanePhase::kWaiting) return;  // It ended meanwhile.
   client::WaitRound wait{handle, absl::InfiniteFuture()};
   lane.deadline = 0;
   if (patience > 0) {
@@ -280,8 +281,8 @@ void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
 
 void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, deliver.record); }
 
-// A round that was aborted before this trainer began it ends without a word to the trainer, and so
-// does a call that was made without it.
+// Passes rounds that end without a message to this trainer: those that were aborted before it began
+// them, and calls that went on without it.
 void WorkerProcess::CatchUp(Lane& lane) {
   while (lane.phase == LanePhase::kIdle) {
     const auto next = lane.told.find(lane.last + 1);
@@ -313,27 +314,26 @@ void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
 // Whether a value may leave out a contribution that the worker has committed.
 bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const {
   if (world_.checker.WasRejected(lane.model, record.round, id())) return true;
-  // A worker that joined in a pause when the value was fixed already only stages it. The verdict
-  // may also be that of an earlier aggregator, which knew nothing of this life of the worker.
+  // A worker that joined in a pause when the value was already fixed only stages it. The verdict
+  // may also come from an earlier aggregator, which did not know this life of the worker.
   if (lane.joined == record.round &&
       (record.ballot != record.value_ballot || record.value_ballot.term < incarnation_.term)) {
     return true;
   }
-  // All other reasons lie between two aggregators: one prepared the value, and another one adopted
-  // it, or learned its verdict from a hello, and told the verdict. A value that somebody staged may
-  // have been told, so it cannot be changed to count one more. Within one term there is no such
-  // excuse: a worker that is lost there is evicted.
+  // All other reasons involve two aggregators: one prepared the value, and another one adopted it,
+  // or learned its verdict from a hello, and sent the verdict. The verdict of a staged value may
+  // have been sent, so the value cannot change to count one more. Within one term there is no such
+  // excuse, because a worker that is lost there is evicted.
   const Term made_by = record.value_ballot.term;
   if (record.ballot.term == made_by && term_ == made_by) return false;
-  // The first one lost this worker (its lease ran out) before its contribution was effective. The
-  // worker, which never heard of that, is a member for the other one.
+  // The first aggregator lost this worker (its lease ended) while its contribution was not
+  // effective yet. The worker does not know that and is a member at the other aggregator.
   if (world_.checker.WasDropped(lane.model, record.round, id(), made_by)) return true;
-  // The same, and the round opened after the loss, or the first one recovered without the worker,
-  // so it was not in the round at all.
+  // The first aggregator lost it before the round opened, or recovered without it, so it was not in
+  // the round at all.
   if (world_.checker.IsLost(id(), made_by)) return true;
   if (!world_.checker.Lists(record.value.generation, id())) return true;
-  // Another process with its id was counted in its place by the first one, before this one was told
-  // that it is superseded.
+  // The first aggregator counted another process with its id, before this process was superseded.
   const auto& contributors = record.value.contributors;
   return std::any_of(contributors.begin(), contributors.end(),
                      [&](const Contributor& other) { return other.worker == id(); });
@@ -345,7 +345,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   const bool mine = lane.phase != LanePhase::kIdle && lane.round == record.round;
   lane.phase = LanePhase::kIdle;
   CatchUp(lane);
-  if (lane.last >= record.round) return TurnAfter(0);  // Caught up with just now.
+  if (lane.last >= record.round) return TurnAfter(0);  // CatchUp has passed it.
   const bool counted = IsCounted(record.value, id(), incarnation_);
   const bool call = world_.scenario.lanes[lane.model].kind == LaneKind::kCall;
   if (call && counted && lane.joined == record.round && record.value_ballot.attempt > 1) {
@@ -420,7 +420,7 @@ void WorkerProcess::Do(client::FailRound& fail) {
       return Wait(fail.lane, 0);
     }
     case ErrorCode::kFailedPrecondition:
-      // The round began without this worker: it is counted from a later one.
+      // The round began without this worker, which takes part in a later one.
       lane.phase = LanePhase::kIdle;
       lane.round = 0;
       return TurnAfter(20 * kMillisecond);
@@ -436,7 +436,8 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
   });
 }
 
-// The incarnation is over: back to the state of a donor; a script begins at its top.
+// The incarnation has ended: the trainer needs the state of a donor, and a script begins at its
+// top.
 void WorkerProcess::Evicted() {
   position_ = 0;
   world_.checker.MemoryLost();
@@ -466,7 +467,7 @@ void WorkerProcess::Do(client::Refused& refused) {
     world_.checker.Fail(Invariant::kNoted,
                         absl::StrCat("A call of ", name(), " was refused without a reason."));
   }
-  // A begin that came too early: later again. Whatever else is refused, the round is in flight.
+  // A begin that came too early is repeated later. After other refusals the round is in flight.
   for (Lane& lane : lanes_) {
     if (lane.phase == LanePhase::kPushing && lane.next == 0 && lane.round == 0) {
       lane.phase = LanePhase::kIdle;
@@ -482,10 +483,11 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   if (now.role != Role::kMember) {
     if (drained_) return Leave();
     if (phase_ == Phase::kJoining && now.membership.generation.term == 0) {
-      return TurnAfter(random_.Between(1, 30) * kMillisecond);  // Evicted before it was a member.
+      return TurnAfter(random_.Between(1, 30) *
+                       kMillisecond);  // It was evicted before it was a member.
     }
-    if (finished_) return Leave();  // Nothing is left to rejoin for.
-    // A round that had opened with it goes on; the trainer looks up when that has ended.
+    if (finished_) return Leave();  // It has no reason to rejoin.
+    // A round that it is in goes on; the trainer continues when that has ended.
     const auto& lanes = core_.lanes();
     dropped_ = phase_ == Phase::kTraining &&
                std::any_of(lanes.begin(), lanes.end(),
@@ -506,7 +508,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     known = ProcessLane{};
     known.last = lane.last;
     known.chain = lane.chain;
-    // What it keeps, or is about to load.
+    // The state that it keeps, or is about to load.
     const bool keeps = !now.donor.has_value() || *now.donor == id();
     if (keeps && lane.state.has_value()) lane.states[lane.chain] = *lane.state;
   }
@@ -542,7 +544,7 @@ void WorkerProcess::Announce(const Lane& lane) {
       {name, kValueName, lane.last}, {kValueName, DType::kU8, {kValueBytes}}, digest});
 }
 
-// The parameters follow from gradients. What calls have returned is nobody's to load.
+// Only the parameters of gradient lanes are a state; nobody loads what calls have returned.
 bool WorkerProcess::HasState(const Lane& lane) const {
   return world_.scenario.lanes[lane.model].kind == LaneKind::kGradient;
 }
@@ -562,12 +564,12 @@ void WorkerProcess::TryLoad() {
                             donor_,
                             ToAbsl(world_.queue.now() + 2 * kSecond)});
     }
-    return;  // ValueReady or ValueFailed goes on.
+    return;  // ValueReady or ValueFailed continues.
   }
-  // Straight from the donor's memory, or from that of anybody who has the same state.
+  // Loads from the donor's memory, or from that of any worker with the same state.
   const WorkerProcess* named = nullptr;
   for (const WorkerProcess* other : world_.AliveWorkers()) {
-    // A twin has the id of the donor, and is no member.
+    // A twin has the id of the donor, but is no member.
     const bool member = other->core_.role() == Role::kMember;
     if (other->id() == *donor_ && (named == nullptr || member)) named = other;
   }
@@ -577,7 +579,7 @@ void WorkerProcess::TryLoad() {
     });
   };
   if (named != nullptr && has_all(*named)) return LoadFrom(*named);
-  // Every lineage begins with the same chain, so until a round has ended the chain does not say
+  // Every lineage begins with the same chain, so until a round has ended the chain does not show
   // which state another worker has.
   const bool begun = std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
     return !HasState(lane) || lane.chain != 0;
@@ -632,7 +634,7 @@ void WorkerProcess::Do(client::ValueFailed& failed) {
     world_.checker.Fail(Invariant::kNoted, "A value failed without a reason.");
   }
   if (phase_ != Phase::kLoading) return;
-  fetching_["-"] = 0;  // Not through the mailbox, then.
+  fetching_["-"] = 0;  // It then loads without the mailbox.
   TurnAfter(20 * kMillisecond);
 }
 

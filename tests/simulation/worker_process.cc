@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The transport around the client core. What the trainer does is in trainer.cc.
+// The transport around the client core; the trainer is in trainer.cc.
 
 #include "tests/simulation/worker_process.h"
 
@@ -78,7 +78,7 @@ std::optional<uint64_t> WorkerProcess::StateAfter(uint32_t lane, uint64_t chain)
   return std::nullopt;
 }
 
-// ---- what happens to it
+// ---- events
 
 void WorkerProcess::Arrive(ConnectionId id, Item item) {
   if (std::holds_alternative<Closing>(item)) return SeesClose(id);
@@ -132,14 +132,14 @@ void WorkerProcess::SeesClose(ConnectionId id) {
 }
 
 void WorkerProcess::ConnectTimesOut(ConnectionId id) {
-  if (world_.network[id].aggregator_open) return;  // Accepted in time.
+  if (world_.network[id].aggregator_open) return;  // It was accepted in time.
   world_.network.SendUp(id, Closing{});
   SeesClose(id);
 }
 
 void WorkerProcess::Connect(uint32_t what, SimTime scheduled) {
   SimTime& at = what == 0 ? connect_at_ : connect_stream_at_[what - 1];
-  if (at != scheduled) return;  // Superseded by a close, or by another connect.
+  if (at != scheduled) return;  // A close or another connect came meanwhile.
   at = -1;
   if (what == 0) {
     resolved_ = world_.Resolve(worker_);
@@ -197,7 +197,7 @@ void WorkerProcess::ScheduleTimer() {
 // ---- the core and its actions
 
 void WorkerProcess::Step(const client::Event& event) {
-  // What the trainer does in answer to an action waits until the other actions are carried out.
+  // What the trainer does in answer to an action waits until the other actions are done.
   if (stepping_) {
     pending_.push_back(event);
     return;
@@ -245,7 +245,7 @@ WorkerProcess::Lane* WorkerProcess::LaneAt(LaneIndex index) {
   return nullptr;
 }
 
-// Tells the checker what this life of the worker gave to the round in flight.
+// Reports to the checker what this life of the worker has contributed to the round in flight.
 void WorkerProcess::Record(Lane& lane) {
   if (lane.round == 0) return;
   world_.checker.ContributionOf(lane.model, lane.round, incarnation_) = lane.given;
@@ -266,14 +266,14 @@ void WorkerProcess::Do(client::Send& send) {
                                        " begins a round that its trainer did not begin."));
       return;
     }
-    // The call that it was begun for was made without this worker: it is the next one. With the
-    // session down the client may never have said so of the first.
+    // The call that the trainer began went on without this worker, so this begin is for the next
+    // one. If the session was down, the client may never have sent a begin for the first.
     if (const auto before = lane->told.find(lane->last + 1);
         before != lane->told.end() && begin->round > before->first) {
       const VerdictRecord record = before->second;
       Pass(*lane, record);
       world_.coverage.Saw(Sight::kCallPostponed);
-      // It makes one call more than the others, who may not be there for it: it starts over.
+      // The trainer makes one call more than the others, which may not join it, so it starts over.
       world_.queue.After(kMillisecond, Happening::kTrainer, index_, kCallIsPostponed);
     }
     lane->round = begin->round;
@@ -367,7 +367,7 @@ void WorkerProcess::Do(client::KeepResult& keep) {
   Require(shell_.Do(keep, &damaged));
 }
 
-// ---- what the transport notes of messages
+// ---- what the transport learns from messages
 
 void WorkerProcess::Observe(const ToWorker& message) {
   world_.Narrate(Detail::kAll, name(), [&] { return absl::StrCat("<- ", Narrate(message)); });
@@ -420,7 +420,7 @@ void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
 void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record) {
   Lane* lane = LaneAt(index);
   if (lane == nullptr || record.round <= lane->last) return;
-  // A call that was open when it joined does not wait for it; see Job::LeaveOutOfCalls.
+  // A call that was open when the worker joined does not wait for it; see Job::LeaveOutOfCalls.
   const bool call = world_.scenario.lanes[lane->model].kind == LaneKind::kCall;
   if (phase_ == Phase::kLoading && !call && record.value.outcome == Outcome::kCommitted) {
     world_.checker.Fail(

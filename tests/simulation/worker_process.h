@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One trainer process: the real client core, around it what its transport does, and a scripted
-// trainer. The trainer imports, registers its tensors, declares itself ready, loads the state of a
-// donor where it joins late, and then trains: begin, push in an order of its own, skip, commit,
-// wait, apply. Its state is a hash of all results it applied.
+// One trainer process: the real client core, a model of its transport, and a scripted trainer. The
+// trainer imports, registers its tensors, declares itself ready, loads the state of a donor if it
+// joins late, and then trains: it begins, pushes in its own order, skips, commits, waits and
+// applies. Its state is a hash of all results that it applied.
 //
 // Thread contract: one run, one thread.
 
@@ -26,14 +26,14 @@ namespace basin::simulation {
 
 class World;
 
-// In place of the number of a wait: the trainer is asked to leave.
+// Special numbers of waits: the trainer is asked to leave, or starts over after a postponed call.
 inline constexpr uint32_t kAskedToLeave = ~uint32_t{0};
 inline constexpr uint32_t kCallIsPostponed = kAskedToLeave - 1;
 
-// What a trainer has that outlives its process: the checkpoint.
+// The checkpoint of a trainer, which outlives its process.
 struct Checkpoint {
   uint64_t step = 0;
-  std::vector<uint64_t> lanes;  // State by lane of the model.
+  std::vector<uint64_t> lanes;  // The state by lane of the model.
 };
 
 class WorkerProcess {
@@ -41,17 +41,19 @@ class WorkerProcess {
   WorkerProcess(World& world, uint32_t index, uint32_t worker, client::Config config,
                 Checkpoint checkpoint);
 
-  // ---- what happens to it
+  // ---- events
   void Start();
   void Arrive(ConnectionId connection, Item item);
   void SeesClose(ConnectionId connection);
-  // What was to happen at `scheduled` happens now, later if the process was stopped meanwhile.
-  void Connect(uint32_t what, SimTime scheduled);  // 0: the session, else a data stream + 1.
+  // An event planned for `scheduled` happens now, which is later if the process was stopped
+  // meanwhile.
+  void Connect(uint32_t what, SimTime scheduled);  // 0: the session; otherwise a data stream + 1.
   void ConnectTimesOut(ConnectionId connection);
   void Timer();
-  void Turn(uint32_t wait, SimTime scheduled);  // 0: the next thing; else a wait is over time.
+  void Turn(uint32_t wait,
+            SimTime scheduled);  // 0: the next thing; otherwise a wait whose time is over.
 
-  // The process ends without a word. What it had sent arrives, unless `reset`.
+  // The process ends without a message. What it had sent arrives, unless `reset`.
   void Crash(bool reset);
 
   bool alive() const { return alive_; }
@@ -62,7 +64,7 @@ class WorkerProcess {
   const client::Client& core() const { return core_; }
   std::vector<ConnectionId> connections() const;
   std::optional<ConnectionId> session() const { return session_; }
-  // The nth data connection that is there.
+  // An open data connection, chosen by `salt`.
   std::optional<ConnectionId> stream(uint64_t salt) const;
   std::optional<uint32_t> aggregator() const;
 
@@ -83,8 +85,8 @@ class WorkerProcess {
  private:
   enum class Phase : uint8_t {
     kImporting,
-    kJoining,  // Ready, not a member.
-    kLoading,  // A member that still lacks the donor's state.
+    kJoining,  // It is ready, but not a member.
+    kLoading,  // It is a member that still lacks the donor's state.
     kTraining,
     kDone,  // All rounds have ended.
     kLeaving,
@@ -93,17 +95,17 @@ class WorkerProcess {
   enum class LanePhase : uint8_t { kIdle, kPushing, kWaiting };
 
   struct Lane {
-    uint32_t model = 0;            // Position in the scenario.
+    uint32_t model = 0;            // The position in the scenario.
     std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
     std::vector<uint32_t> absent;  // Tensors of the model that this trainer does not have (yet).
     LanePhase phase = LanePhase::kIdle;
-    RoundNumber round = 0;   // In flight, 0 until the core has said its number.
-    RoundNumber last = 0;    // Ended.
+    RoundNumber round = 0;   // In flight; 0 until the core has given its number.
+    RoundNumber last = 0;    // The last one that ended.
     RoundNumber joined = 0;  // The first round of this life.
     uint64_t chain = 0;
-    // Unknown after a call that was made without this worker, until somebody has applied it.
+    // Unknown after a call that went on without this worker, until another worker has applied it.
     std::optional<uint64_t> state = 0;
-    std::map<uint64_t, uint64_t> states;  // By chain: what a joiner may ask for.
+    std::map<uint64_t, uint64_t> states;  // By chain, the states that a joiner may load.
     Contribution given;
     uint64_t key = 0;
     std::vector<client::TensorHandle> order;
@@ -111,15 +113,15 @@ class WorkerProcess {
     bool withdraw = false;
     bool corrupt = false;
     bool abandon = false;
-    SimTime deadline = 0;  // When the wait ends; 0 when there is none.
-    uint32_t wait = 0;     // Which wait the deadline belongs to.
-    SimTime patience = 0;  // How long a wait is whose deadline is to pass.
+    SimTime deadline = 0;  // When the wait ends; 0 if there is no deadline.
+    uint32_t wait = 0;     // The wait that the deadline belongs to.
+    SimTime patience = 0;  // The length of a wait whose deadline is to pass.
     std::map<RoundNumber, VerdictRecord> told;
     std::optional<Prepared> prepared;
-    std::optional<LaneIndex> index;  // At the aggregator.
+    std::optional<LaneIndex> index;  // Its index at the aggregator.
     std::vector<uint32_t> layout;    // Tensors of the model by TensorIndex.
-    uint64_t pushed_places = 0;      // Sent at least once in this round, by place.
-    std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner is to begin.
+    uint64_t pushed_places = 0;      // The places sent at least once in this round.
+    std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner begins.
   };
 
   void Step(const client::Event& event);
@@ -148,10 +150,10 @@ class WorkerProcess {
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
 
-  // What is wrong breaks the contract between a core and its runner.
+  // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
 
-  // What the transport notes of a message before the core takes it.
+  // Notes what the transport learns from a message, ahead of the core.
   void Observe(const ToWorker& message);
   void ObserveLayout(const LaneLayout& layout);
   void ObserveVerdict(LaneIndex lane, const VerdictRecord& record);
@@ -189,9 +191,9 @@ class WorkerProcess {
   client::Client core_;
   Random random_;
   bool alive_ = true;
-  bool fenced_ = false;    // Told that it may never come back.
-  bool drained_ = false;   // It is to leave at the next boundary.
-  bool dropped_ = false;   // It is no member any more, and is still in a round.
+  bool fenced_ = false;    // An error told it to stop for good.
+  bool drained_ = false;   // It must leave at the next boundary.
+  bool dropped_ = false;   // It is no longer a member, but is still in a round.
   uint32_t position_ = 0;  // Where a script is: the model whose lane is next.
   bool finished_ = false;
   Phase phase_ = Phase::kImporting;
@@ -205,18 +207,18 @@ class WorkerProcess {
   std::vector<SessionToken> tokens_;  // By stream, for a connect that the core delayed.
   SimTime connect_at_ = -1;
   std::vector<SimTime> connect_stream_at_;
-  std::optional<uint32_t> resolved_;  // The aggregator it talks to.
+  std::optional<uint32_t> resolved_;  // The aggregator it is connected to.
 
   Incarnation incarnation_;
-  Term term_ = 0;            // That of the aggregator it talks to.
+  Term term_ = 0;            // The term of that aggregator.
   std::vector<Lane> lanes_;  // By LaneHandle.
   std::optional<WorkerId> donor_;
   SimTime loading_since_ = 0;
-  std::map<std::string, uint64_t> fetching_;  // Lane: version asked for.
+  std::map<std::string, uint64_t> fetching_;  // The version requested of each lane.
   Checkpoint checkpoint_;
-  std::map<std::pair<std::string, uint64_t>, uint64_t> announced_;  // Lane, version: content.
+  std::map<std::pair<std::string, uint64_t>, uint64_t> announced_;  // Lane and version: content.
   shell::ClientShell<Chunk> shell_;
-  const ResultFrame* frame_ = nullptr;  // In the Step in progress.
+  const ResultFrame* frame_ = nullptr;  // The frame of the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
   std::vector<client::Action> actions_;
   std::vector<client::Event> pending_;

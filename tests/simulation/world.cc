@@ -9,11 +9,12 @@
 namespace basin::simulation {
 namespace {
 
-// What gRPC keepalive needs to notice a peer that does not answer.
+// gRPC keepalive needs this long to notice a peer that does not answer.
 constexpr SimTime kKeepalive = 3500 * kMillisecond;
 constexpr SimTime kConnectTimeout = 5 * kSecond;
 
-// After the heal: recovery window, an operator's decision, a start timeout, leases, the rounds.
+// After the heal come the recovery window, an operator's decision, a start timeout, leases and
+// rounds.
 constexpr SimTime kPatience = 180 * kSecond;
 constexpr SimTime kOperatorFirst = 12 * kSecond;
 constexpr SimTime kOperatorEvery = 5 * kSecond;
@@ -94,7 +95,7 @@ void World::Dispatch(const Scheduled& event) {
     case Happening::kArriveUp: {
       const uint32_t index = network[event.a].aggregator;
       if (!aggregators_[index]->alive()) {
-        // Nobody listens there.
+        // No process listens there.
         if (!network[event.a].aggregator_open) network.Refuse(event.a);
         return;
       }
@@ -126,7 +127,7 @@ void World::Dispatch(const Scheduled& event) {
     case Happening::kConnect:
       if (WorkerProcess* process = to_worker(event.a)) {
         process->Connect(event.b, event.time);
-        // A stopped aggregator's kernel accepts, and nothing follows.
+        // The kernel of a stopped aggregator accepts, but nothing follows.
         for (const ConnectionId connection : process->connections()) {
           if (network[connection].aggregator_open) continue;
           if (!aggregators_[network[connection].aggregator]->stopped) continue;
@@ -194,7 +195,7 @@ void World::Dispatch(const Scheduled& event) {
   }
 }
 
-// ---- who is there
+// ---- processes
 
 WorkerProcess* World::Current(uint32_t worker) {
   if (worker >= slots_.size() || slots_[worker].process == kNobody) return nullptr;
@@ -238,13 +239,13 @@ void World::StartWorker(uint32_t worker) {
   config.job = kJobName;
   config.worker = absl::StrCat("w", worker);
   config.nonce = Mix(Mix(scenario.seed, 0x10c), index) | 1;
-  // The launcher vouches for a new run; a supervisor that restarts one process does not.
+  // The launcher declares a run new; a supervisor that restarts one process does not.
   config.fresh = slot.process == kNobody && worker < scenario.workers && scenario.seed % 10 < 7;
   config.settings = scenario.settings;
   config.streams = scenario.streams;
   config.jitter_seed = config.nonce;
   config.frame_tensors = scenario.config.frame_tensors;  // Both have the limit of the protocol.
-  // Also older clients, beside newer ones.
+  // Some workers have older clients.
   if (scenario.seed % 8 != 7 || worker % 2 == 0) config.features = kFeatureRuns;
   workers_.push_back(std::make_unique<WorkerProcess>(
       *this, index, worker, config, scenario.checkpoints ? slot.checkpoint : Checkpoint{}));
@@ -262,7 +263,7 @@ void World::StartAggregator() {
     config.saved[kJobName] = *state_file;
     config.term = std::max(config.term, state_file->term + 1);
   }
-  // Unix seconds tell lives apart; two are not started in one second.
+  // Terms start at unix seconds; a later life gets a higher term even within the same second.
   for (const auto& other : aggregators_) {
     const bool later = other->alive() || other->core().config().term == config.term;
     if (later) config.term = std::max(config.term, other->core().config().term + 1);
@@ -276,7 +277,7 @@ void World::StartAggregator() {
           [&] { return absl::StrCat("starts, term ", aggregators_.back()->core().config().term); });
 }
 
-// A trainer that exits by itself closes its connections like one that is killed.
+// A trainer that exits closes its connections like one that is killed.
 void World::TrainerExits(WorkerProcess& process) {
   Slot& slot = slots_[process.worker()];
   slot.checkpoint = process.checkpoint();
@@ -284,7 +285,7 @@ void World::TrainerExits(WorkerProcess& process) {
   const bool current = slot.process == process.index();
   if (process.left() || process.fenced()) {
     process.Crash(false);
-    return;  // Not started again before faults stop.
+    return;  // The world starts it again only after the faults.
   }
   process.Crash(false);
   if (!current || slot.start_pending) return;
@@ -321,7 +322,7 @@ std::optional<Fault> World::TakeTrainerFault(FaultKind kind, uint32_t worker, Ro
 
 bool World::PlantedNow(PlantedBug bug) {
   if (scenario.bug != bug) return false;
-  // Not the first chance, so that the run is under way; then now and again.
+  // The bug skips the first chances, so that the run is under way, and then strikes now and again.
   return ++planted_ % 7 == 3;
 }
 
@@ -346,7 +347,7 @@ void World::Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_a
     if (process != nullptr && process->alive()) StrikeAggregator(fault, *process);
     return;
   }
-  // Half of the time whoever was there when it happened, else the one that was drawn.
+  // Half of the faults strike the worker that caused the event, the others the one that was drawn.
   const bool acting = acting_worker != kNobody && fault.salt % 2 == 0;
   WorkerProcess* process = acting ? workers_[acting_worker].get() : Current(fault.worker);
   if (process != nullptr && process->alive()) StrikeWorker(fault, *process);
@@ -397,7 +398,7 @@ void World::StrikeWorker(const Fault& fault, WorkerProcess& process) {
       if (process.stopped) return;
       process.stopped = true;
       queue.After(fault.duration, Happening::kContinueWorker, process.index());
-      // The aggregator's keepalive notices, or only the lease does.
+      // Either the aggregator's keepalive notices, or only the lease does.
       if (fault.duration > kKeepalive && flag) {
         for (const ConnectionId connection : connections) {
           network.GoSilent(connection, kKeepalive);
@@ -451,7 +452,7 @@ void World::StrikeAggregator(const Fault& fault, AggregatorProcess& process) {
       }
       return;
     case FaultKind::kTwoAggregators: {
-      // A stale one lives on, and only some of the workers are moved to the new one.
+      // The old aggregator lives on, and only some of the workers move to the new one.
       const uint32_t before = serving_;
       if (before == kNobody || aggregator_pending_) return;
       StartAggregator();
@@ -468,7 +469,7 @@ void World::StrikeAggregator(const Fault& fault, AggregatorProcess& process) {
   }
 }
 
-// From now on the worker finds another aggregator, and its connections to the one it had are gone.
+// From now on the worker finds another aggregator, and its old connections are gone.
 void World::Move(uint32_t worker, uint32_t to, bool reset) {
   slots_[worker].resolves_to = to;
   WorkerProcess* current = Current(worker);
@@ -504,7 +505,7 @@ void World::StrikeCommand(const Fault& fault) {
 void World::Noted(const aggregator::Note& note, Term term) {
   using aggregator::NoteKind;
   if (note.kind == NoteKind::kContributionRejected) {
-    // A worker may lose its connection before it hears of it; the note stays.
+    // The worker may lose its connection before the message arrives, but the note stays.
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
   }
   if (note.kind == NoteKind::kContributionWithdrawn &&
@@ -533,7 +534,7 @@ void World::Noted(const aggregator::Note& note, Term term) {
   if (says("no worker remembers")) coverage.Saw(Sight::kRecoveredFresh);
 }
 
-// The process of an aggregator that has drained exits, and its replacement starts.
+// The process of a drained aggregator exits, and its replacement starts.
 void World::ServiceDrained(AggregatorProcess& process) {
   CrashAggregator(process, false, random.Between(10, 1000) * kMillisecond);
 }
@@ -577,11 +578,11 @@ void World::Heal() {
   queue.After(kOperatorFirst, Happening::kOperator);
 }
 
-// A halted job waits for somebody to say that nobody else will come back. And supervisors restart
-// what has died since.
+// An operator lets a halted job go on without the missing workers, and supervisors restart what has
+// died since.
 void World::Operate() {
   queue.After(kOperatorEvery, Happening::kOperator);
-  LeaveWhenDone();  // The last one that was still at it may have died.
+  LeaveWhenDone();  // The last worker that was training may have died.
   if (leaving_) return;
   const AggregatorProcess* process = Serving();
   if (process != nullptr && process->job() != nullptr &&
@@ -598,8 +599,8 @@ void World::Operate() {
   }
 }
 
-// When somebody has done all rounds and nobody is still at it, all leave; when all have left, the
-// run is over.
+// When at least one worker has done all rounds and none trains any more, all leave. When all have
+// left, the run is over.
 void World::LeaveWhenDone() {
   if (leaving_) return;
   bool done = false;
@@ -642,7 +643,7 @@ void World::CheckLiveness() {
   if (leaving_) {
     const bool alive = std::any_of(workers_.begin(), workers_.end(),
                                    [](const auto& process) { return process->alive(); });
-    // An aggregator holds what it was sent until the lease of a connection that broke is over.
+    // An aggregator holds what it received until the lease of a broken connection ends.
     if (!alive && over_at_ == 0) {
       over_at_ = queue.now() + absl::ToInt64Microseconds(scenario.config.lease) + kSecond;
     }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One run: processes, network, clock, faults, and whoever in the real world restarts what has died
-// (a supervisor) and decides what a machine must not (an operator).
+// One run: processes, network, clock and faults; and the supervisor that restarts dead processes
+// and the operator that decides what a machine must not.
 //
 // Thread contract: one run, one thread.
 
@@ -34,7 +34,7 @@ class World {
  public:
   World(const Scenario& the_scenario, Detail detail);
 
-  // Runs to the end, or to the first violation, or until `until`.
+  // Runs to the end, to the first violation, or until `until`.
   void Run(SimTime until);
 
   // ---- for the processes
@@ -46,23 +46,23 @@ class World {
   Coverage coverage;
   TableRows table_rows;
   Random random;
-  std::optional<aggregator::SavedState> state_file;  // Survives every crash.
+  std::optional<aggregator::SavedState> state_file;  // It survives every crash.
 
   template <typename F>
   void Narrate(Detail detail, const std::string& actor, F&& text) {
     if (trace.shows(detail)) trace.Line(queue.now(), actor, text());
   }
 
-  // Something happened that a fault may wait for. The process named may be gone afterwards.
+  // Reports an event that a fault may wait for. The process that it names may be gone afterwards.
   void Notice(Trigger trigger, uint32_t worker, uint32_t aggregator);
   void Noted(const aggregator::Note& note, Term term);
   void ServiceDrained(AggregatorProcess& aggregator);
   std::optional<Fault> TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step);
   bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
-  // Whether the planted bug strikes now; it strikes a few times.
+  // Whether the planted bug strikes now; it takes every seventh chance.
   bool PlantedNow(PlantedBug bug);
 
-  // Where a worker finds the aggregator.
+  // The aggregator that a worker finds.
   std::optional<uint32_t> Resolve(uint32_t worker) const;
   std::vector<const WorkerProcess*> AliveWorkers() const;
   void TrainerExits(WorkerProcess& process);
@@ -70,7 +70,7 @@ class World {
   uint32_t NextWait() { return ++waits_; }
 
  private:
-  // What the supervisor knows of a worker id.
+  // What the supervisor knows about a worker id.
   struct Slot {
     uint32_t process = kNobody;  // The current one.
     uint32_t resolves_to = kNobody;
@@ -99,16 +99,16 @@ class World {
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<Slot> slots_;
-  std::vector<bool> fired_;        // Faults, by position.
+  std::vector<bool> fired_;        // By position; whether the fault has struck.
   std::vector<uint64_t> noticed_;  // By trigger.
   uint32_t waits_ = 0;
   uint32_t planted_ = 0;
   bool state_file_fails_ = false;
   bool healed_ = false;
-  bool leaving_ = false;  // Everyone is done and was told to leave.
+  bool leaving_ = false;  // All workers are done and were asked to leave.
   SimTime leaving_since_ = 0;
   bool over_ = false;
-  SimTime over_at_ = 0;  // A lease after the last one has left.
+  SimTime over_at_ = 0;  // One lease after the last worker has left.
   std::vector<aggregator::Event> commands_;
   uint32_t serving_ = kNobody;
   bool aggregator_pending_ = false;
