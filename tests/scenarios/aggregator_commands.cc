@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Verbs about the aggregator's process, its settings and its disk.
+// Verbs for the aggregator's process, its settings and its disk.
 
 #include "absl/strings/str_cat.h"
 #include "tests/scenarios/commands.h"
@@ -64,8 +64,7 @@ void StopAggregator(World& world, Arguments& arguments) {
   if (AggregatorProcess* process = AggregatorNamed(world, arguments)) process->stopped = true;
 }
 
-// What has arrived meanwhile is read before the timers are looked at only if the process chooses
-// so; the first thing it sees may as well be a timer.
+// A continued process may look at its timers before it reads what has arrived meanwhile.
 void ContAggregator(World& world, Arguments& arguments) {
   AggregatorProcess* process = AggregatorNamed(world, arguments);
   if (process == nullptr) return;

@@ -63,7 +63,7 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
           [&](const aggregator::EndSession& end) {
             Link* link = network.FindSession(end.session);
             if (link == nullptr || !link->aggregator_open) return;
-            // What was said before is still heard.
+            // Messages that were sent earlier still arrive.
             network.SendDown(*link, Ended{end.error});
             network.CloseByAggregator(*link);
           },
@@ -86,7 +86,7 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
           [&](const aggregator::AcceptStream& accept) {
             network.FindStream(accept.stream)->open = true;
           },
-          // What the worker has sent on it may still be on its way.
+          // Frames that the worker has sent may still be on their way.
           [&](const aggregator::CloseStream& close) {
             if (Stream* stream = network.FindStream(close.stream)) stream->down.clear();
           },

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of an aggregator: the core, delivery included, and the shell that holds what stands for
-// bytes. Reductions and writes of the state file are done as soon as they are asked for.
+// One life of an aggregator: the core with delivery, and the shell that holds numbers instead of
+// bytes. It does reductions and writes of the state file as soon as the core asks for them.
 //
 // Thread contract: one world, one thread.
 
@@ -47,7 +47,7 @@ class AggregatorProcess {
   const std::string name_;
   aggregator::Aggregator core_;
   Shell shell_;
-  const PushFrame* frame_ = nullptr;  // That the Step in progress was given.
+  const PushFrame* frame_ = nullptr;  // The frame of the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
   std::deque<aggregator::Event> follow_ups_;
 };

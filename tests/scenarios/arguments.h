@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The words of one command: "begin w1 w2 op=SUM" has the verb, two words and one option. A handler
-// takes what it knows; whatever is left over, or does not parse, is an error of the script.
+// takes what it knows; a word that is left over or does not parse is an error of the script.
 //
 // Thread contract: a plain value.
 
@@ -23,10 +23,10 @@ class Arguments {
  public:
   explicit Arguments(std::string_view line);
 
-  // The next word that is not an option; empty when there is none.
+  // Returns the next word that is not an option; empty if there is none.
   std::string NextWord();
   std::vector<std::string> RestOfWords();
-  // Whether this word is among the rest; takes it.
+  // Returns whether this word is among the rest, and takes it.
   bool Flag(std::string_view word);
 
   std::optional<std::string> Option(const std::string& key);
@@ -35,12 +35,12 @@ class Arguments {
   std::optional<uint64_t> MaybeNumber(const std::string& key);
   double Real(const std::string& key, double otherwise);
   absl::Duration Duration(const std::string& key, absl::Duration otherwise);
-  // "768KiB", "2MiB" or plain bytes.
+  // Parses "768KiB", "2MiB" or plain bytes.
   uint64_t Bytes(const std::string& key, uint64_t otherwise);
   std::vector<std::string> List(const std::string& key);
 
   void Fail(const std::string& why);
-  // Everything must have been taken. Empty when the command was right.
+  // Checks that everything was taken. Returns an empty text if the command was right.
   std::string Finish();
   bool failed() const { return !error_.empty(); }
 

@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The verbs of the scripts. Each is one small function; what it prints is what happens in the
-// world.
+// The verbs of the scripts. Each is one small function, and it prints what happens in the world.
 //
 // Thread contract: pure tables; the handlers act on the world they are given.
 
@@ -17,7 +16,7 @@
 namespace basin::scenarios {
 
 struct Command {
-  const char* verb;  // One word, or two: "worker start".
+  const char* verb;  // One word, or two, such as "worker start".
   const char* usage;
   const char* help;
   void (*run)(World& world, Arguments& arguments);
@@ -34,19 +33,20 @@ std::vector<Command> StatusCommands();
 // Every command, in the order in which help lists them.
 std::vector<Command> AllCommands();
 
-// Runs one line. Returns what it printed; `error` says why the line itself is wrong.
+// Runs one line and returns its output; `error` says why the line itself is wrong.
 std::string RunCommand(World& world, const std::string& line, std::string& error);
 
 // ---- for the handlers
 
-// The live worker of that name; null, and an error of the script, when there is none.
+// Returns the live worker with that name. Without one, returns null and reports an error of the
+// script.
 WorkerProcess* WorkerNamed(World& world, Arguments& arguments, const std::string& name);
-// Everyone that the rest of the words names.
+// Returns all workers that the rest of the words names.
 std::vector<WorkerProcess*> WorkersNamed(World& world, Arguments& arguments);
-// The live aggregator named by option "name", by default "aggregator".
+// Returns the live aggregator named by option "name", by default "aggregator".
 AggregatorProcess* AggregatorNamed(World& world, Arguments& arguments);
 
-// "a" is one chunk of f32, "b:3" is three, "c:f32[10,3]" is what it says.
+// Parses a tensor: "a" is one chunk of f32, "b:3" is three, "c:f32[10,3]" has this type and shape.
 TensorSpec ParseTensor(Arguments& arguments, const std::string& text);
 
 inline constexpr const char* kJob = "train";

@@ -35,7 +35,7 @@ const char* PhaseName(RoundPhase phase) {
   return "UNKNOWN";
 }
 
-// "a:f32[65536]" only where the shape is not the usual one chunk would say too much: the name.
+// Lists only the names, because shapes would make the lines too long.
 std::string TensorList(const std::vector<TensorSpec>& tensors) {
   return absl::StrCat(
       "{",
@@ -67,7 +67,7 @@ std::string Chunks(const Names& names, const Frame& frame) {
   return text;
 }
 
-// "COMMITTED over {w1,w2}" or "ABORTED (reason)".
+// Describes a value: "COMMITTED over {w1,w2}" or "ABORTED (reason)".
 std::string DescribeValue(const RoundValue& value) {
   std::string text = OutcomeName(value.outcome);
   if (value.outcome != Outcome::kCommitted) return absl::StrCat(text, " (", value.reason, ")");

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One readable line for everything that travels.
+// Describes everything that travels in one readable line each.
 //
 // Thread contract: plain values.
 
@@ -17,7 +17,7 @@
 
 namespace basin::scenarios {
 
-// Lanes and tensors by name, as far as any layout has told. Indexes are stable for a run.
+// Lanes and tensors by name, as far as layouts have named them. Indexes are stable for a run.
 class Names {
  public:
   void Learn(const LaneLayout& layout);
@@ -33,12 +33,12 @@ class Names {
   std::map<LaneIndex, LaneNames> lanes_;
 };
 
-// "Commit", "Verdict": the name of a message's type.
+// Returns the name of a message's type, such as "Commit" or "Verdict".
 std::string TypeOf(const ToAggregator& message);
 std::string TypeOf(const ToWorker& message);
 std::string TypeOf(const PushFrame& frame);
 
-// "Commit lane=g round=1 tensors={a,b} chunks=3".
+// Describes a message: "Commit lane=g round=1 tensors={a,b} chunks=3".
 std::string Describe(const Names& names, const ToAggregator& message);
 std::string Describe(const Names& names, const ToWorker& message);
 std::string Describe(const Names& names, const PushFrame& frame);

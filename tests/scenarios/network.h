@@ -2,10 +2,9 @@
 //
 // What is on its way between workers and aggregators. A session is one control connection and k
 // data streams; each is a pair of FIFO pipes, and nothing orders two connections. Nothing moves by
-// itself: the script says what is delivered.
+// itself: the script decides what is delivered.
 //
-// Everything carries the number under which it was sent, so that "deliver all" has one order, that
-// of sending.
+// Every item has a number in order of sending, so "deliver all" has one order.
 //
 // Thread contract: one world, one network, one thread.
 
@@ -28,7 +27,7 @@ namespace basin::scenarios {
 class AggregatorProcess;
 class WorkerProcess;
 
-// The other side has closed the session and with it every stream.
+// The other side has closed the session and every stream of it.
 struct Closed {};
 
 struct Item {
@@ -39,7 +38,7 @@ struct Item {
 using Pipe = std::deque<Item>;
 
 struct Stream {
-  aggregator::StreamId id = 0;  // As the aggregator names it; 0 until the worker has dialed.
+  aggregator::StreamId id = 0;  // The aggregator's id for it; 0 until the worker has dialed.
   bool open = false;            // The aggregator has accepted it.
   Pipe up;
   Pipe down;
@@ -75,7 +74,7 @@ class Network {
   Link* FindSession(aggregator::SessionId session);
   Link* FindToken(SessionToken token);
   Stream* FindStream(aggregator::StreamId id);
-  // The session that this worker has open on its side; null when none.
+  // Returns the session that this worker has open on its side; null if there is none.
   Link* OpenLinkOf(const WorkerProcess* worker);
 
   void SendUp(Link& link, ToAggregator message);
@@ -83,16 +82,16 @@ class Network {
   void SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, ValueFrame> frame);
   void SendFrameDown(Stream& stream, std::variant<ResultFrame, ValueFrame> frame);
 
-  // The worker dials the stream: it has a name of its own, and nothing has passed on it.
+  // The worker dials the stream, which gets a new id and is empty.
   Stream& NewStream(Link& link, uint32_t stream);
 
-  // One side closes in good order: what it sent before still arrives, then the close.
+  // One side closes in good order: what it sent earlier still arrives, and then the close.
   void CloseByWorker(Link& link);
   void CloseByAggregator(Link& link);
-  // The process of one side dies: what it had not delivered dies with it, then the close.
+  // The process of one side dies: what it had not delivered is lost, and then the close arrives.
   void KillWorkerSide(Link& link);
   void KillAggregatorSide(Link& link);
-  // Both directions are gone at once and nobody is told.
+  // Both directions break at once, and neither side is informed.
   void Break(Link& link);
 
   std::list<Link>& links() { return links_; }

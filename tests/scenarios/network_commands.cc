@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Verbs about what is on its way, and about time.
+// Verbs for what is on its way, and for time.
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on data streams: chunk ranges, with one number in place of each chunk's bytes
+// What travels on data streams: chunk ranges, with one number instead of each chunk's bytes
 // (oracle.h).
 //
 // Thread contract: plain values.
@@ -20,8 +20,7 @@
 
 namespace basin::scenarios {
 
-// A chunk: the name of its tensor, by which digests are keyed, and the number in place of its
-// bytes.
+// A chunk: the name of its tensor, which its digest includes, and the number instead of its bytes.
 struct Element {
   std::string tensor;
   double value = 0;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Verbs about rounds: what a trainer does between two optimizer steps.
+// Verbs for rounds: what a trainer does between two optimizer steps.
 
 #include "absl/strings/str_cat.h"
 #include "tests/scenarios/commands.h"
@@ -41,7 +41,8 @@ void Begin(World& world, Arguments& arguments) {
   }
 }
 
-// Calls `act` for each worker and each tensor that the words name; all tensors when none is.
+// Calls `act` for each worker and each tensor that the words name; for all tensors if they name
+// none.
 template <typename Act>
 void ForTensors(World& world, Arguments& arguments, const std::string& lane, const Act& act) {
   std::vector<WorkerProcess*> workers;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Runs every scenario of the folder and compares what it prints with what its file says. There is
-// one test per file; a file's header "# fault: W2" becomes part of its name.
+// Runs every scenario of the folder and compares its output with that in its file. There is one
+// test per file; a file's header "# fault: W2" becomes part of its name.
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,7 +38,7 @@ std::string ReadFile(const fs::path& path) {
   return text.str();
 }
 
-// One scenario, and the world it happens in.
+// One scenario, and its world.
 class ScenarioTest : public ::testing::Test {
  public:
   ScenarioTest(fs::path path, bool rewrite) : path_(std::move(path)), rewrite_(rewrite) {}
@@ -67,7 +67,7 @@ class ScenarioTest : public ::testing::Test {
   const bool rewrite_;
 };
 
-// "loss_after_effective.txt" with the header "# fault: W2": Fault_W2_loss_after_effective.
+// "loss_after_effective.txt" with the header "# fault: W2" becomes Fault_W2_loss_after_effective.
 std::string TestName(const fs::path& path) {
   std::string name = path.stem().string();
   const std::vector<std::string> faults = ParseScript(ReadFile(path)).faults;
@@ -75,7 +75,7 @@ std::string TestName(const fs::path& path) {
   return absl::StrCat("Fault_", absl::StrJoin(faults, "_Fault_"), "_", name);
 }
 
-// A file that is no scenario would be a scenario that is never run.
+// A file with a wrong name would be a scenario that never runs.
 class FolderTest : public ::testing::Test {
  public:
   explicit FolderTest(std::vector<std::string> strangers) : strangers_(std::move(strangers)) {}

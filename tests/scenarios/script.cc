@@ -55,7 +55,7 @@ Script ParseScript(std::string_view text) {
 std::string FormatScript(const Script& script) {
   std::string text;
   for (const ScriptCommand& command : script.commands) {
-    // Outputs need an empty line behind them, also where the command is new.
+    // An output ends with an empty line, also if the command is new.
     const bool gap = text.empty() || absl::StartsWith(command.before, "\n");
     absl::StrAppend(&text, gap ? "" : "\n", command.before, command.text, "\n", kSeparator, "\n",
                     command.output);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Verbs about broadcast: one worker announces a value, others get it.
+// Verbs for broadcast: one worker announces a value, and others get it.
 
 #include "tests/scenarios/commands.h"
 

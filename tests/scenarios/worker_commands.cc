@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Verbs about worker processes: how they start, join, stop, break and leave.
+// Verbs for worker processes: how they start, join, stop, break and leave.
 
 #include "absl/strings/str_cat.h"
 #include "protocol/round.h"
@@ -22,7 +22,7 @@ client::Config ParseConfig(Arguments& arguments) {
   return config;
 }
 
-// Every process has one of its own.
+// Gives each process its own nonce.
 void GiveNonce(World& world, client::Config& config) {
   config.nonce = MixChain(0x2026, world.NextNonce());
   config.jitter_seed = config.nonce;

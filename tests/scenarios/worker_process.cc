@@ -116,7 +116,7 @@ void WorkerProcess::Announce(const ValueKey& key, const TensorSpec& spec, uint64
   Step(client::AnnounceValue{key, spec, digest});
 }
 
-// ---- what the core asks for
+// ---- actions of the core
 
 void WorkerProcess::CarryOut(const client::Action& action) {
   Network& network = world_.network();
@@ -215,8 +215,8 @@ void WorkerProcess::SendSupply(const client::SendSupply& send) {
   world_.network().SendFrameUp(*link, send.stream, *std::move(frame));
 }
 
-// "sum of {w1,w2} divisor 2" when all tensors have that; else tensor by tensor. Empty when bytes
-// are missing or torn, which is said as a violation.
+// Describes the results, as in "sum of {w1,w2} divisor 2" if it holds for all tensors, or tensor by
+// tensor. Empty if bytes are missing or torn, which the caller reports as a violation.
 std::string WorkerProcess::DescribeResults(const client::Deliver& deliver) const {
   const RoundValue& value = deliver.record.value;
   const shell::StagedChunks<Element>& staged = shell_.staged(deliver.lane);
@@ -224,7 +224,7 @@ std::string WorkerProcess::DescribeResults(const client::Deliver& deliver) const
   for (const auto& [index, tensors] : layouts_) {
     if (world_.names().Lane(index) == lanes_[deliver.lane].name) layout = &tensors;
   }
-  std::vector<std::pair<std::string, std::string>> results;  // Tensor, what it is.
+  std::vector<std::pair<std::string, std::string>> results;  // Tensor, and its result.
   for (TensorIndex tensor = 0; tensor < value.layout_version; ++tensor) {
     if (layout == nullptr || tensor >= layout->size()) return "";
     const TensorSpec& spec = (*layout)[tensor];

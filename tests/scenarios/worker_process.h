@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One trainer process: a Client, its gradients, and the results it has staged.
+// One trainer process: a Client, its gradients, and the results that it has staged.
 //
 // Thread contract: one world, one thread.
 
@@ -23,7 +23,7 @@ class World;
 
 class WorkerProcess {
  public:
-  // `number`: which digit of a sum is this worker's (oracle.h).
+  // `number` selects this worker's digit of a sum (oracle.h).
   WorkerProcess(World& world, std::string name, uint32_t number, client::Config config);
 
   void Step(const client::Event& event);
@@ -31,14 +31,14 @@ class WorkerProcess {
   void OnFrame(const ResultFrame& frame);
   void OnValue(const ValueFrame& frame);
 
-  // What the trainer calls. Lanes and tensors by name; unknown names are an error of the script.
+  // The trainer's calls. They name lanes and tensors; an unknown name is an error of the script.
   void Register(const std::string& lane, LaneKind kind, const std::vector<TensorSpec>& tensors);
   bool HasLane(const std::string& lane) const { return lanes_by_name_.count(lane) > 0; }
   bool HasTensor(const std::string& lane, const std::string& tensor) const;
   std::vector<std::string> TensorsOf(const std::string& lane) const;
   client::LaneHandle Handle(const std::string& lane) const { return lanes_by_name_.at(lane); }
   client::TensorHandle Handle(const std::string& lane, const std::string& tensor) const;
-  // With `lie`, the digest is not that of the bytes, as with broken memory.
+  // With `lie`, the digest does not fit the bytes, as with broken memory.
   void Push(const std::string& lane, const std::string& tensor, bool lie);
   void Announce(const ValueKey& key, const TensorSpec& spec, uint64_t content);
 
@@ -48,9 +48,9 @@ class WorkerProcess {
 
   bool alive = true;
   bool stopped = false;               // By SIGSTOP.
-  bool cut_up = false;                // Nothing it sends arrives.
+  bool cut_up = false;                // Nothing that it sends arrives.
   bool cut_down = false;              // Nothing arrives at it.
-  std::string target = "aggregator";  // What it connects to.
+  std::string target = "aggregator";  // The aggregator that it connects to.
 
  private:
   struct TrainerLane {
@@ -73,11 +73,11 @@ class WorkerProcess {
   client::Client core_;
   std::vector<TrainerLane> lanes_;
   std::map<std::string, client::LaneHandle> lanes_by_name_;
-  std::map<LaneIndex, std::vector<TensorSpec>> layouts_;  // As told.
+  std::map<LaneIndex, std::vector<TensorSpec>> layouts_;  // As received.
   shell::ClientShell<Element> shell_;
   std::map<std::tuple<std::string, std::string, uint64_t>, std::pair<uint64_t, uint64_t>>
-      values_;                          // Announced: the content, and its bytes.
-  const ResultFrame* frame_ = nullptr;  // That the Step in progress was given.
+      values_;                          // Announced content, and its bytes.
+  const ResultFrame* frame_ = nullptr;  // The frame of the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
 };
 

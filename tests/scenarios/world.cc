@@ -12,8 +12,8 @@
 namespace basin::scenarios {
 namespace {
 
-constexpr int kMostDeliveries = 100000;  // In one command; more is a loop without end.
-constexpr int kMostTicksAtOnce = 1000;   // Without time passing, likewise.
+constexpr int kMostDeliveries = 100000;  // In one command; more would be an endless loop.
+constexpr int kMostTicksAtOnce = 1000;   // While no time passes; more would be an endless loop.
 
 absl::Time Beginning() { return absl::FromUnixSeconds(1000); }
 
@@ -29,7 +29,7 @@ std::string TypeOfItem(const Item& item) {
   return std::holds_alternative<ValueFrame>(item.what) ? "Value" : "Closed";
 }
 
-// What only keeps the flow going.
+// Whether the item only serves flow control.
 bool IsQuiet(const Item& item) {
   static const std::set<std::string> kQuiet = {"Heartbeat", "LayoutSeen", "Credit", "ResultAck"};
   if (kQuiet.count(TypeOfItem(item)) == 0) return false;
@@ -268,7 +268,7 @@ void World::DeliverDown(Link& link, Item item, int) {
   }
 }
 
-// It takes longer to connect than to settle.
+// Connecting takes longer than settling.
 void World::DeliverDial(const Dial& dial) {
   Settle();
   WorkerProcess& worker = *dial.worker;
