@@ -13,7 +13,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Whether the message can start a wait that is shorter than shortest_wait_.
+// Returns whether the message can start a wait that is shorter than shortest_wait_.
 bool MayHurryDeadlines(const ToAggregator& message) {
   return std::holds_alternative<Hello>(message) || std::holds_alternative<Ready>(message) ||
          std::holds_alternative<Leave>(message) || std::holds_alternative<Abandon>(message) ||

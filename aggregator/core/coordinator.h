@@ -39,7 +39,7 @@ class Coordinator {
   // REQUIRES: `now` does not go back.
   void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
 
-  // When Step(Tick) must be called at the latest; InfiniteFuture if nothing waits.
+  // Returns when Step(Tick) must be called at the latest; InfiniteFuture if nothing waits.
   absl::Time NextDeadline() const;
 
   // The time as jobs, workers and rounds count it, without the gaps in which this process did not
@@ -63,8 +63,8 @@ class Coordinator {
   }
 
  private:
-  // What Apply reports about an event: its job, and whether the event may start a wait that is
-  // shorter than shortest_wait_.
+  // Apply reports the job of an event, and whether the event may start a wait that is shorter than
+  // shortest_wait_.
   struct About {
     std::optional<JobId> job;
     bool hurries = true;

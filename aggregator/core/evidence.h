@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job knows when it recovers, and what it has decided: the hellos that it holds, the state
-// file, the members that this process led, and the values that were lost with all their holders.
-// The pure function in recovery.h makes the decision; Evidence says when to ask it, and with what.
+// The evidence from which a job recovers, and its decision. The evidence is the hellos that it
+// holds, the state file, the members that this process led, and the values that were lost with all
+// their holders. The pure function in recovery.h makes the decision; this class calls it.
 //
 // Evidence outlives a recovery that failed. Values stay lost until a recovery explains them, an
 // operator decides to go on without them, or another lineage begins.
@@ -32,7 +32,7 @@ class Evidence {
  public:
   explicit Evidence(std::optional<SavedState> saved) : saved_(std::move(saved)) {}
 
-  // What the state file recorded about the job, until the job has decided what that means.
+  // The state file recorded this about the job. It is empty once the job has decided what it means.
   const std::optional<SavedState>& saved() const { return saved_; }
   const HeldHellos& held() const { return held_; }
   HeldHellos& held() { return held_; }
@@ -76,14 +76,14 @@ class Evidence {
   // ---- the decision
   // An operator decides to go on with the workers that are back.
   void Force() { forced_ = true; }
-  // When the recovery window is over.
+  // Returns when the recovery window is over.
   absl::Time Due(const Config& config) const { return since_ + config.recovery_window; }
-  // Whether to make a decision, which reads all hellos. Before the window is over, a decision needs
-  // every worker of the newest list. A large job that lacks many is looked at after every few
-  // hellos, only to update the reason for its wait.
+  // Returns whether to make a decision, which reads all hellos. Before the window is over, a
+  // decision needs every worker of the newest list. A large job that lacks many is looked at after
+  // every few hellos, only to update the reason for its wait.
   bool MayDecide(const Config& config, absl::Time now, bool halted) const;
-  // Decides from the current hellos. A decision that needs more memory than is free halts, and its
-  // reason says so.
+  // Decides from the current hellos. A decision that needs more memory than is free halts, and
+  // gives that as its reason.
   RecoveryDecision Decide(const Config& config, uint32_t max_workers, absl::Time now, bool halted,
                           MemoryBudget& memory) const;
   // The highest term that a hello mentions, or `least` if that is higher.
@@ -97,7 +97,7 @@ class Evidence {
   bool TakeHeardMore() { return std::exchange(heard_more_, false); }
   const std::vector<RecoveredLane>& lanes() const { return lanes_; }
   void ForgetLanes() { lanes_.clear(); }
-  // Whether the worker's hello reports that its trainer takes part in this round.
+  // Returns whether the worker's hello reports that its trainer takes part in this round.
   bool TakesPart(const WorkerId& worker, const std::string& lane, RoundNumber round) const;
 
   auto Fields() const {
@@ -109,7 +109,8 @@ class Evidence {
   bool WindowIsOver(const Config& config, absl::Time now, bool halted) const {
     return halted || now >= Due(config);
   }
-  // Whether there is memory to track the lanes; if not, the decision's reason says so.
+  // Returns whether there is memory to track the lanes; if not, the decision gets that as its
+  // reason.
   bool Fits(uint32_t max_workers, MemoryBudget& memory, RecoveryDecision& decision) const;
 
   HeldHellos held_;

@@ -25,12 +25,12 @@ class Forming {
     since_ = now;
     timed_out_ = false;
   }
-  // When min_workers become enough; InfiniteFuture once they are.
+  // Returns when min_workers become enough; InfiniteFuture once they are.
   absl::Time Due(const Config& config) const {
     return timed_out_ ? absl::InfiniteFuture() : since_ + config.start_timeout;
   }
   void TimeOut() { timed_out_ = true; }
-  // How many ready workers the job needs to start.
+  // Returns how many ready workers the job needs to start.
   uint32_t Least(const JobSettings& settings) const {
     return timed_out_ ? settings.min_workers : settings.start_workers;
   }

@@ -79,7 +79,7 @@ class Generations {
   bool IsPending(PendingChange::Kind kind) const {
     return pending_.has_value() && pending_->kind == kind;
   }
-  // Whether the verdict of this lane waits for the disk.
+  // Returns whether the verdict of this lane waits for the disk.
   bool HoldsVerdict(LaneIndex lane) const {
     return IsPending(PendingChange::Kind::kVerdict) && pending_->lane == lane;
   }
@@ -93,7 +93,7 @@ class Generations {
     pending_ = std::move(change);
     Write(pending_->next.generation, due);
   }
-  // When the oldest write is given up, and which one it is.
+  // The oldest write is given up at due(); oldest() is its generation.
   absl::Time due() const { return writes_.due(); }
   const Generation& oldest() const { return writes_.oldest(); }
   // The write has ended, well or not. Returns false if it was given up earlier.

@@ -43,9 +43,9 @@ class HeldHellos {
   uint64_t bytes() const { return bytes_; }           // The bytes charged to the memory budget.
   size_t refused() const { return refused_.size(); }  // Workers whose hello found no memory.
 
-  // Whether the process whose hello is held keeps its place: it remembers and is connected, and
-  // `hello` comes from another process of the same worker, without memory. The job can admit that
-  // process once it has recovered.
+  // Returns whether the process whose hello is held keeps its place: it remembers and is connected,
+  // and `hello` comes from another process of the same worker, without memory. The job can admit
+  // that process once it has recovered.
   bool KeepsOut(const Hello& hello) const {
     const Hello* held = Find(hello.worker);
     return held != nullptr && held->nonce != hello.nonce && HasHistory(*held) &&

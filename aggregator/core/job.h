@@ -5,10 +5,10 @@
 // The table below has the states of a job and the transitions between them.
 //
 // A running job is paused while fewer than min_workers members are left, or while an operator
-// suspends it. A pause holds verdicts back; PausedIn says for which rounds. Members change at once
-// before the first round, in a pause, and after every member has finished. Otherwise they change
-// with a verdict: of a gradient lane while no other gradient lane is open, or of any lane if the
-// job has no gradient lane.
+// suspends it. A pause holds back the verdicts of the rounds for which PausedIn is true. Members
+// change at once before the first round, in a pause, and after every member has finished. Otherwise
+// they change with a verdict: of a gradient lane while no other gradient lane is open, or of any
+// lane if the job has no gradient lane.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -59,7 +59,7 @@ struct Session {
 // Every frame looks its session up, and a B-tree has few, wide nodes. The order is that of the ids.
 using Sessions = absl::btree_map<SessionId, Session>;
 
-// What a job may see of its surroundings during one Step.
+// A job sees this of its surroundings during one Step.
 struct JobScope {
   absl::Time now;
   const Config& config;
@@ -154,8 +154,8 @@ class Job {
   // Takes a hello on a session that belongs to no worker yet. The job welcomes the worker, holds
   // the hello while it recovers, or ends the session.
   void OnHello(const JobScope& scope, SessionId session, const Hello& hello);
-  // Whether a round is open and the hello comes from the process of a worker that is not lost. The
-  // round may need this worker to end.
+  // Returns whether a round is open and the hello comes from the process of a worker that is not
+  // lost. The round may need this worker to end.
   bool Expects(const Hello& hello) const;
   // Takes what the worker in `slot` sent on its current session.
   void OnMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
@@ -170,8 +170,8 @@ class Job {
   void DrainWorkerNow(const JobScope& scope, const WorkerId& worker);
   void Recover(const JobScope& scope);
   void Suspend(bool suspended);
-  // Why an operator cannot change these settings now, as the end of a sentence about the job; empty
-  // if the operator can. `free` is what is left of the memory budget.
+  // Returns why an operator cannot change these settings now, as the end of a sentence about the
+  // job; empty if the operator can. `free` is what is left of the memory budget.
   std::string WhyNotSet(const Config& config, uint64_t free, const SetJob& set) const;
   void Set(const JobScope& scope, const SetJob& set);
   void TellDraining(const JobScope& scope);
@@ -194,7 +194,7 @@ class Job {
 
   JobId id() const { return id_; }
   const JobName& name() const { return name_; }
-  // What the state file recorded about the job, until the job has decided what that means.
+  // The state file recorded this about the job. It is empty once the job has decided what it means.
   const std::optional<SavedState>& saved() const { return evidence_.saved(); }
   const RunId& run() const { return run_; }
   JobState state() const { return machine_.state(); }
@@ -233,7 +233,7 @@ class Job {
   }
 
  private:
-  // What the job does by itself at a certain time.
+  // The job does this by itself at a certain time.
   struct Timer {
     absl::Time (*due)(const Job&, const Config&);  // InfiniteFuture while the timer does not run.
     void (*fire)(Job&, const JobScope&);  // Null if the coordinator acts instead of the job.
@@ -358,7 +358,7 @@ class Job {
   bool changed_ = false;  // Reconcile has something to do; always false between two steps.
 
   Standing standing_;
-  Evidence evidence_;  // What recoveries decide from.
+  Evidence evidence_;  // Recoveries decide from it.
   AgreedSettings settings_;
   Pace pace_;
   Forming forming_;

@@ -23,8 +23,8 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
   return std::find(nonces.begin(), nonces.end(), nonce) != nonces.end();
 }
 
-// Whether the process has been a member of this job, or knows the chain of one of its lanes, which
-// only a worker that took part can know.
+// Returns whether the process has been a member of this job, or knows the chain of one of its
+// lanes, which only a worker that took part can know.
 bool TookPart(const Hello& hello, const Workers& workers, const Membership& membership,
               const Lanes& lanes) {
   if (const std::optional<Slot> slot = workers.Find(hello.worker); slot.has_value()) {
@@ -49,7 +49,7 @@ bool TookPart(const Hello& hello, const Workers& workers, const Membership& memb
 
 void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
                  const std::string& text) {
-  // Two groups of workers may have trained apart from each other, so somebody must find out why.
+  // Two groups of workers may have trained apart from each other, and operators must notice that.
   const NoteKind kind =
       code == ErrorCode::kLineageConflict ? NoteKind::kLineageConflict : NoteKind::kWorkerRefused;
   AddNote(scope, kind, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
@@ -110,10 +110,10 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
   Admit(scope, session, hello);
 }
 
-// Whether to believe a hello that names a higher term than the job's. Another aggregator can lead
-// the members only after they have left this one. While more than half of them are connected here,
-// a stranger that names such a term belongs to another run or lies, so the job refuses it and goes
-// on. The stranger may retry while some of these connections may be stale.
+// Returns whether to believe a hello that names a higher term than the job's. Another aggregator
+// can lead the members only after they have left this one. While more than half of them are
+// connected here, a stranger that names such a term belongs to another run or lies, so the job
+// refuses it and goes on. The stranger may retry while some of these connections may be stale.
 bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello) {
   if (TookPart(hello, workers_, membership(), lanes_)) return true;
   size_t connected = 0;

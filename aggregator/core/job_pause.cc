@@ -40,9 +40,9 @@ std::string Missing(const Membership& membership, const Workers& workers) {
 
 }  // namespace
 
-// Whether the pause holds back the round of this lane. A drained worker is no longer a member of
-// the job but still takes part in its open rounds, so they count it. It leaves after them, and
-// another worker replaces it.
+// Returns whether the pause holds back the round of this lane. A drained worker is no longer a
+// member of the job but still takes part in its open rounds, so they count it. It leaves after
+// them, and another worker replaces it.
 bool Job::PausedIn(const Lane& lane) const {
   if (!Paused() || suspended() || !lane.round.has_value()) return Paused();
   uint32_t present = Present();
@@ -91,7 +91,7 @@ void Job::ReportPause(const JobScope& scope) {
 }
 
 // Sends the reason of the pause to every connected worker. A waiting trainer logs it, and adds it
-// to the error text if its deadline passes. An empty text says that the job goes on.
+// to the error text if its deadline passes. An empty text means that the job goes on.
 void Job::SendHeldUp(const JobScope& scope, const std::string& text) const {
   SendAll all{{}, HeldUp{0, 0, text}};
   for (Slot slot = 0; slot < workers_.size(); ++slot) {

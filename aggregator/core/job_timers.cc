@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job does by itself at a certain time, such as losing a silent worker. Each timer is one
-// row: when it is due, and what it does.
+// A job does some things by itself at a certain time, such as losing a silent worker. Each timer is
+// one row: when it is due, and what it does.
 
 #include <algorithm>
 #include <string>

@@ -88,8 +88,8 @@ void Job::OnStateSaved(const JobScope& scope, const StateSaved& saved) {
   EndWrite(scope, saved.generation, "could not be written to the state file");
 }
 
-// Continues what waited until the generation was on disk. `failure` says why it is not there; "" if
-// it is.
+// Continues what waited until the generation was on disk. `failure` is the reason if it is not
+// there, and "" if it is.
 void Job::EndWrite(const JobScope& scope, Generation generation, const std::string& failure) {
   if (!generations_.EndWrite(generation)) return;  // The write was given up earlier.
   if (!failure.empty()) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What heartbeats report about the rounds that trainers wait in. Calls go on without a joiner that
-// waits elsewhere, and rounds of workers that wait for each other are aborted.
+// Heartbeats report the rounds that trainers wait in. Calls go on without a joiner that waits
+// elsewhere, and rounds of workers that wait for each other are aborted.
 
 #include <map>
 #include <string>

@@ -54,8 +54,8 @@ class Lanes {
   bool AnyOpen() const;
   bool AnyOpenBesides(const Lane& lane) const;
   bool AnyRoundEver() const;
-  // Whether a verdict of this lane may change the members: it is the only open gradient lane, or
-  // the job has no gradient lane.
+  // Returns whether a verdict of this lane may change the members: it is the only open gradient
+  // lane, or the job has no gradient lane.
   bool IsBoundary(const Lane& lane) const;
   // The rounds at which a joiner begins.
   std::vector<StartRound> StartRounds() const;
@@ -63,11 +63,11 @@ class Lanes {
   const Round* RoundOf(const RoundWait& wait) const;
 
   // ---- what workers remember of lanes
-  // Whether the worker remembers something that the recovery should have known, because another
-  // aggregator went on meanwhile. Until the recovery stands, this is any later verdict or staged
-  // value. After that, it is the verdict of a value that the recovery has adopted and prepared
-  // again: the workers that hold the value are past that round, so neither its bytes nor the state
-  // from before it need exist any more.
+  // Returns whether the worker remembers something that the recovery should have known, because
+  // another aggregator went on meanwhile. Until the recovery stands, this is any later verdict or
+  // staged value. After that, it is the verdict of a value that the recovery has adopted and
+  // prepared again: the workers that hold the value are past that round, so neither its bytes nor
+  // the state from before it need exist any more.
   bool Lack(const Hello& hello, bool recovery_stands) const;
 
   // ---- due times
@@ -75,18 +75,19 @@ class Lanes {
   // Releases the memory of lanes that no worker has used for long.
   void ExpireIdle(const Config& config, absl::Time now, MemoryBudget& memory);
   absl::Time RoundDue(const Config& config, LatePolicy late_policy, const Workers& workers) const;
-  // Whether a verdict waits for the job's pace.
+  // Returns whether a verdict waits for the job's pace.
   bool AnyPaced() const;
 
   // ---- limits; an empty text means that they allow it
   std::string WhyNoMore(const Config& config) const;
-  // Why a hello could not describe all lanes, with `next` added to `lane` if these are given. A
-  // returning worker must be able to report all that it remembers, and to receive what it missed.
+  // Returns why a hello could not describe all lanes, with `next` added to `lane` if these are
+  // given. A returning worker must be able to report all that it remembers, and to receive what it
+  // missed.
   std::string WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane = nullptr,
                                const TensorSpec* next = nullptr) const;
 
   // ---- memory
-  // Whether the lane needs larger frames than its memory allows.
+  // Returns whether the lane needs larger frames than its memory allows.
   static bool NeedsMemory(const Config& config, const Lane& lane);
   // Charges the memory that tracks the chunks of the lane and describes its tensors, including
   // `next` unless it is null. `drop_cached` releases the kept broadcast values. Returns why the
@@ -97,9 +98,9 @@ class Lanes {
   void Recharge(uint64_t before, uint64_t after, MemoryBudget& memory);
   // Returns what the lane holds of the memory budget while it is in use.
   static void Release(MemoryBudget& memory, Lane& lane);
-  // What the lanes, now planned for `now` workers, would hold for `workers`.
+  // Returns how much the lanes, now planned for `now` workers, would hold for `workers`.
   uint64_t ReservedFor(uint64_t workers, uint64_t now) const;
-  // What is left of the job's share, and of the share and the budget together.
+  // Return how much is left of the job's share, and of the share and the budget together.
   uint64_t RoomInQuota(const Config& config) const;
   uint64_t Room(const Config& config, const MemoryBudget& memory) const;
   // Describes the free memory and the option that limits it: "1000 of 4096 bytes are free".

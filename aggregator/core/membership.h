@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which workers can be members of a job's next generation, in which order, and which of them sends
-// the job's state to joiners. The job decides in job_verdict.cc (at a verdict) and in
+// These functions choose the members of a job's next generation, their order, and the member that
+// sends the job's state to joiners. The job decides in job_verdict.cc (at a verdict) and in
 // Job::ReconsiderMembers (job_members.cc) when members change.
 //
 // Thread contract: pure functions over plain values.
@@ -23,7 +23,7 @@ inline bool IsMember(const Worker& worker) { return worker.state == WorkerState:
 // The ready workers, in the order in which they became ready.
 std::vector<Slot> Candidates(const Workers& workers);
 
-// Which members of `current` stay, and whether ready workers join.
+// These flags decide which members of `current` stay, and whether ready workers join.
 struct NextMembers {
   bool admit = true;      // Candidates join while there is room.
   bool keep_all = false;  // Members stay even if they drain or have finished.
@@ -39,7 +39,7 @@ std::vector<WorkerId> ChooseMembers(const std::vector<WorkerId>& current, const 
 std::vector<WorkerId> FirstMembers(const std::vector<Slot>& ready, const Workers& workers,
                                    uint32_t most);
 
-// Whether a worker in `next` is another incarnation under the rank of the earlier one.
+// Returns whether a worker in `next` is another incarnation under the rank of the earlier one.
 bool AnyRevived(const std::vector<WorkerId>& next, const Workers& workers);
 
 // Chooses the donor among workers that form a job, each with its own state. There is none if all
@@ -54,11 +54,11 @@ std::optional<WorkerId> ChooseDonor(const std::vector<WorkerId>& current,
                                     const std::vector<WorkerId>& next, const Workers& workers,
                                     bool trained);
 
-// Whether the named donor can send its state. A donor that has finished or drains still serves it
-// while it is here.
+// Returns whether the named donor can send its state. A donor that has finished or drains still
+// serves it while it is here.
 bool DonorServes(const std::optional<WorkerId>& donor, const Workers& workers);
 
-// Whether there are members, and all of them have finished.
+// Returns whether there are members, and all of them have finished.
 bool NobodyGoesOn(const Workers& workers);
 
 bool AnyMemberHoldsState(const Workers& workers);

@@ -52,10 +52,10 @@ static_assert(IsUnambiguous(kPauseTransitions));
 
 class Pause {
  public:
-  // Whether an operator has suspended the job.
+  // Returns whether an operator has suspended the job.
   bool suspended() const { return suspended_; }
   void Suspend(bool suspended) { suspended_ = suspended; }
-  // Whether a job with this many workers is paused.
+  // Returns whether a job with this many workers is paused.
   bool Holds(uint32_t present, uint32_t min_workers) const {
     return suspended_ || present < min_workers;
   }
@@ -74,7 +74,7 @@ class Pause {
     since_ = absl::InfiniteFuture();
     return true;
   }
-  // When the next message is due; InfiniteFuture if none is.
+  // Returns when the next message is due; InfiniteFuture if none is.
   absl::Time Due(const Config& config) const {
     if (machine_.state() == PauseState::kNoted) {
       return since_ + std::min(config.late_warning, config.pause_timeout);

@@ -107,13 +107,14 @@ LayoutRank RankOf(const LaneHistory& history, RoundNumber round, const Ballot& s
   return {staged ? history.staged->ballot : Ballot{}, staged_last, history.layout.size()};
 }
 
-// Whether one of two layouts continues the other, so that their tensors have the same indexes.
+// Returns whether one of two layouts continues the other, so that their tensors have the same
+// indexes.
 bool Agree(const std::vector<TensorSpec>& a, const std::vector<TensorSpec>& b) {
   const auto end = a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
   return std::equal(a.begin(), end, b.begin());
 }
 
-// Whether this worker staged the orphan's value or received its verdict.
+// Returns whether this worker staged the orphan's value or received its verdict.
 bool CanExplain(const Hello& hello, const Orphan& orphan) {
   const LaneHistory* lane = FindLane(hello, orphan.lane);
   if (!HasHistory(hello) || lane == nullptr) return false;
@@ -275,10 +276,10 @@ Term HighestTerm(const Hello& hello) {
 
 namespace {
 
-// Whether it is certain that nothing has happened in the run. No worker that sent a hello has
-// received a verdict or staged a value, and every worker of the newest list sent one: as a member
-// that remembers, or as the listed process itself, which never received the list and has begun
-// nothing.
+// Returns whether it is certain that nothing has happened in the run. No worker that sent a hello
+// has received a verdict or staged a value, and every worker of the newest list sent one: as a
+// member that remembers, or as the listed process itself, which never received the list and has
+// begun nothing.
 bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& newest) {
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;

@@ -79,10 +79,11 @@ struct Orphan {
 // "round 7 of lane g may have a verdict, and its result was lost with w-3"
 std::string Describe(const Orphan& orphan);
 
-// Whether this decision goes on from the orphan's verdict, or adopts it or a later value again.
+// Returns whether this decision goes on from the orphan's verdict, or adopts it or a later value
+// again.
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan);
 
-// What a recovery decides from, besides the hellos.
+// A recovery decides from these facts and the hellos.
 struct RecoveryFacts {
   std::optional<SavedState> saved;
   // The list with which this process led the job when the recovery began. Members on this list that
@@ -100,7 +101,7 @@ struct RecoveryFacts {
 RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const RecoveryFacts& facts,
                                 const Rules& rules);
 
-// Whether this hello remembers a generation.
+// Returns whether this hello remembers a generation.
 inline bool HasHistory(const Hello& hello) { return hello.membership.generation.term > 0; }
 
 // The highest term that the hello mentions.

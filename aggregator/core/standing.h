@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the leadership of this aggregator over a job rests on: a first generation that it formed
-// because no worker remembered the run, a recovery, or a verdict that it sent.
+// The leadership of this aggregator over a job rests on one of these: a first generation that it
+// formed because no worker remembered the run, a recovery, or a verdict that it sent.
 //
 // A run that this aggregator took for new can turn out to be older when a worker with a history
 // comes late. If this aggregator has neither recovered the run nor sent a verdict, the worker is
@@ -25,10 +25,10 @@ namespace basin::aggregator {
 
 class Standing {
  public:
-  // Whether the run has a history that this aggregator knows or made.
+  // Returns whether the run has a history that this aggregator knows or made.
   bool established() const { return recovered_ || sent_verdict_; }
   bool sent_verdict() const { return sent_verdict_; }
-  // Whether the last recovery stands; see Promises.
+  // Returns whether the last recovery stands; see Promises.
   bool stands() const { return promises_.suffice(); }
   // The counted workers of the last recovery that have not promised yet.
   const std::set<WorkerId>& awaited() const { return promises_.awaited(); }
@@ -38,7 +38,7 @@ class Standing {
   void Form(const Generation& first) { formed_ = first; }
   // A worker remembers the run, so what was formed here is no part of it.
   void Void() { voided_ = formed_; }
-  // Whether this is a void generation.
+  // Returns whether this is a void generation.
   bool IsVoid(const Generation& generation) const {
     return generation.term == voided_.term && !(generation < voided_);
   }

@@ -223,7 +223,7 @@ void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
 }
 
 // Asks another holder of the same value for what `slot` was asked for. If there is none, connected
-// or not, the receiver cannot get the rest of the value, and the error says why.
+// or not, the receiver cannot get the rest of the value, and the error has the reason.
 void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
                        const std::string& why) {
   std::vector<Request> again;

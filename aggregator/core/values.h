@@ -38,7 +38,7 @@
 
 namespace basin::aggregator {
 
-// What the mailbox sees of its job during one Step.
+// The mailbox sees this of its job during one Step.
 struct ValueScope {
   absl::Time now;
   const Config& config;
@@ -63,7 +63,7 @@ class Values {
   // The worker is back on a new session, so requests for its values are passed to it again.
   void Resume(const ValueScope& scope, Slot slot);
 
-  // Whether a worker waits for a value, or for chunks of one.
+  // Returns whether a worker waits for a value, or for chunks of one.
   bool AnybodyWaits() const { return !deadlines_.empty(); }
   void CheckDeadlines(const ValueScope& scope);
   absl::Time NextDeadline() const {
@@ -144,7 +144,7 @@ class Values {
 
   // Sends the kept chunks at the front of a request, and shortens the request by them.
   void ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
-  // Whether to keep the chunks of this value that pass through.
+  // Returns whether to keep the chunks of this value that pass through.
   bool MayCache(const ValueScope& scope, Entry& entry, const Holding& value);
   void Use(const Key& key, Cached& cached);
   void Drop(const ValueScope& scope, const Key& key, Entry& entry);

@@ -128,7 +128,7 @@ struct Worker {
   std::vector<bool> registered;   // By lane; false beyond the end. Its client ignores other lanes.
 
   bool connected() const { return session.has_value(); }
-  // When the worker counts as lost.
+  // Returns when the worker counts as lost.
   absl::Time LeaseEnd(absl::Duration lease) const {
     if (state == WorkerState::kLost) return absl::InfiniteFuture();
     return connected() ? last_heard + lease : lost_at;
@@ -201,7 +201,7 @@ class Workers {
   }
   // Workers that have finished, including lost ones that still count.
   uint32_t Finished() const { return Count(WorkerState::kFinished) + still_counting_; }
-  // Whether the worker still counts for min_workers, although it was lost.
+  // Sets whether the worker still counts for min_workers, although it was lost.
   void SetStillCounts(Slot slot, bool counts) {
     still_counting_ += counts;
     still_counting_ -= std::exchange(slots_[slot].still_counts, counts);
@@ -216,7 +216,7 @@ class Workers {
     }
   }
 
-  // When the next worker counts as lost.
+  // Returns when the next worker counts as lost.
   absl::Time LeaseDue(absl::Duration lease) const {
     absl::Time next = absl::InfiniteFuture();
     for (const Worker& worker : slots_) next = std::min(next, worker.LeaseEnd(lease));

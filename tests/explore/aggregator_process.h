@@ -50,11 +50,11 @@ class AggregatorProcess {
   void FinishReduction();
   bool Reducing() const { return !reductions_.empty(); }
 
-  // Whether the recovery window of a job can pass: the job recovers, or it has received no hello
-  // yet.
+  // Returns whether the recovery window of a job can pass: the job recovers, or it has received no
+  // hello yet.
   bool WindowRuns() const;
   void PassWindow();
-  // Whether a job waits for the start timeout.
+  // Returns whether a job waits for the start timeout.
   bool StartTimeoutRuns() const;
   void PassStartTimeout();
 
@@ -64,7 +64,7 @@ class AggregatorProcess {
   absl::Time now() const { return now_; }
 
   std::vector<AggregatorOutput> TakeOutputs() { return std::exchange(outputs_, {}); }
-  // What is wrong with the last step; empty if nothing is.
+  // Describes the fault of the last step; empty if there is none.
   const std::string& wrong() const { return wrong_; }
 
   auto Fields() const { return std::tie(core().config().term, core_, now_, shell_, reductions_); }

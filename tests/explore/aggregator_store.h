@@ -36,7 +36,7 @@ struct AggregatorOrigin {
   uint8_t who = 0;  // kBorn: whether it has been up for long.
 };
 
-// What the search needs to know about every state.
+// The search needs this of every state.
 struct AggregatorSummary {
   // The process of each worker that the aggregator counts on; 0 if the worker is lost or unknown.
   std::array<Nonce, kMaxWorkers> known{};

@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on the connections of an explored world, and what replaces tensor bytes there.
+// The items that travel on the connections of an explored world, and the sums that replace tensor
+// bytes there.
 //
 // Thread contract: plain values and pure functions.
 

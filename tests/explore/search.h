@@ -40,7 +40,7 @@ struct SearchResult {
   std::array<uint64_t, kEndings> endings{};
   double seconds = 0;  // CPU time.
   uint64_t memory_mib = 0;
-  double chance_of_a_miss = 0;         // That two states share a fingerprint.
+  double chance_of_a_miss = 0;         // The chance that two states share a fingerprint.
   std::string cut;                     // The limit that was reached; empty if none.
   std::string violation;               // Empty if there is none.
   std::vector<WorldStep> steps_there;  // To the violation, or to the last state of a cut.

@@ -73,13 +73,13 @@ class WorkerProcess {
   const client::Client& client() const { return client_; }
   TrainerPhase trainer() const { return trainer_; }
   RoundNumber last_verdict() const;
-  // Whether it has applied or staged this version of the round and remembers it.
+  // Returns whether it has applied or staged this version of the round and remembers it.
   bool Holds(const Applied& version) const;
 
   std::vector<WorkerOutput> TakeOutputs() { return std::move(outputs_); }
   // The verdicts that the last step applied.
   const std::vector<Applied>& applied() const { return applied_; }
-  // What is wrong with the last step; empty if nothing is.
+  // Describes the fault of the last step; empty if there is none.
   const std::string& wrong() const { return wrong_; }
   // It received the error that its history is not the job's.
   bool conflict() const { return conflict_; }

@@ -38,7 +38,7 @@ void ComesLast(State& state, uint8_t process) {
   std::rotate(at, at + 1, state.order.end());
 }
 
-// Whether the worker must retry later.
+// Returns whether the worker must retry later.
 bool BacksOff(const Item& item) {
   const auto* message = std::get_if<ToWorker>(&item);
   const auto* ended = message == nullptr ? nullptr : std::get_if<Ended>(message);
@@ -138,7 +138,7 @@ AggregatorProcess World::BearAggregator(const AggregatorOrigin& origin) const {
 
 // ---- possible steps
 
-// Whether the aggregator counts on a process of this worker that does not exist any more.
+// Returns whether the aggregator counts on a process of this worker that does not exist any more.
 bool World::ProcessIsGone(const State& state, uint32_t worker) const {
   const Nonce known = aggregators_.SummaryOf(state.aggregator).known[worker];
   if (known == 0) return false;

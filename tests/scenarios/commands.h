@@ -33,7 +33,7 @@ std::vector<Command> StatusCommands();
 // Every command, in the order in which help lists them.
 std::vector<Command> AllCommands();
 
-// Runs one line and returns its output; `error` says why the line itself is wrong.
+// Runs one line and returns its output; `error` explains what is wrong with the line itself.
 std::string RunCommand(World& world, const std::string& line, std::string& error);
 
 // ---- for the handlers

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What is on its way between workers and aggregators. A session is one control connection and k
-// data streams; each is a pair of FIFO pipes, and nothing orders two connections. Nothing moves by
-// itself: the script decides what is delivered.
+// The network holds the items on their way between workers and aggregators. A session is one
+// control connection and k data streams; each is a pair of FIFO pipes, and nothing orders two
+// connections. Nothing moves by itself: the script decides what is delivered.
 //
 // Every item has a number in order of sending, so "deliver all" has one order.
 //

@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on data streams: chunk ranges, with one number instead of each chunk's bytes
-// (oracle.h).
+// Data streams carry chunk ranges, with one number instead of each chunk's bytes (oracle.h).
 //
 // Thread contract: plain values.
 

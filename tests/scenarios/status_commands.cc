@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the aggregator shows, and what a scenario expects of the whole world.
+// Verbs for the status of the aggregator, and for what a scenario expects of the whole world.
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -29,7 +29,7 @@ std::string TypeOfItem(const Item& item) {
   return std::holds_alternative<ValueFrame>(item.what) ? "Value" : "Closed";
 }
 
-// Whether the item only serves flow control.
+// Returns whether the item only serves flow control.
 bool IsQuiet(const Item& item) {
   static const std::set<std::string> kQuiet = {"Heartbeat", "LayoutSeen", "Credit", "ResultAck"};
   if (kQuiet.count(TypeOfItem(item)) == 0) return false;

@@ -27,9 +27,9 @@ namespace basin::scenarios {
 // How much is printed; each level includes those above it.
 enum class Detail : uint8_t {
   kNothing = 0,
-  kResults = 1,    // What trainers receive.
+  kResults = 1,    // The results that trainers receive.
   kDecisions = 2,  // The reasons that the aggregator notes.
-  kMessages = 3,   // What travels, except flow control.
+  kMessages = 3,   // The items that travel, except flow control.
   kAll = 4,        // Also heartbeats, credits and acknowledgements.
 };
 

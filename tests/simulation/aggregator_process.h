@@ -41,7 +41,7 @@ class AggregatorProcess {
   void Saved(uint32_t save);
   void Command(const aggregator::Event& event);
 
-  // The process ends. What it has sent still arrives, unless `reset`.
+  // The process ends. Everything that it has sent still arrives, unless `reset`.
   void Crash(bool reset);
 
   bool alive() const { return alive_; }
@@ -50,14 +50,14 @@ class AggregatorProcess {
   const aggregator::Coordinator& core() const { return core_.coordinator(); }
   const aggregator::Job* job() const;
   uint64_t held_bytes() const { return shell_.parked_bytes() + shell_.result_bytes(); }
-  // What it waits for, for a report.
+  // Describes what it waits for.
   std::string Explain() const;
 
   bool stopped = false;
   std::vector<Scheduled> deferred;  // Events that came while it was stopped.
 
  private:
-  // What the workers of its recovery knew.
+  // Returns what the workers of its recovery knew.
   Knowledge Recovered() const;
   void ForgetOutvoted();
   using Shell = shell::AggregatorShell<Sums>;

@@ -21,7 +21,7 @@ std::string DescribeRecord(const VerdictRecord& record) {
                       ToString(record.value_ballot), ")");
 }
 
-// Whether two values do the same to the parameters. Two aggregators that reduce the same
+// Returns whether two values do the same to the parameters. Two aggregators that reduce the same
 // contributions compute the same bytes, but may report another generation and other totals.
 bool SameEffect(const RoundValue& a, const RoundValue& b) {
   const auto effect = [](const RoundValue& value) {
@@ -61,17 +61,17 @@ const char* InvariantName(Invariant invariant) {
 }
 
 void Checker::Fail(Invariant invariant, std::string text) {
-  if (failed()) return;  // What follows the first violation says little.
+  if (failed()) return;  // Later violations mean little.
   violation_ = {invariant, queue_.now(), std::move(text)};
 }
 
 void Checker::GenerationSeen(uint32_t process, const Membership& membership, bool member) {
   Generation& seen = generation_seen_[process];
   // An evicted process is in no generation, and lives a new life. Only members are promised that a
-  // generation never goes back. What the process remembered of the aggregator that evicted it binds
-  // no other one, and the next one that admits it may have a lower term: two may lead at once, and
-  // its hello names no generation by which the lower one could know. It joins with the state of the
-  // members there. But the generations of one aggregator never go back for any process.
+  // generation never goes back. The next aggregator that admits the process does not know the one
+  // that evicted it, and may have a lower term: two may lead at once, and the hello names no
+  // generation by which the lower one could know. It joins with the state of the members there. But
+  // the generations of one aggregator never go back for any process.
   if (membership.generation.term == 0) {
     seen = Generation{};
     return;

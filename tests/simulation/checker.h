@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of a run, whatever fails. The checker knows what no process knows: what every
+// The invariants of a run, whatever fails. The checker knows what no process knows: what every
 // trainer contributed, what every process received, and which bytes are held where.
 //
 //   I1  each contribution is counted at most once, as the bytes that its trainer gave, and a
@@ -63,7 +63,7 @@ struct Violation {
   std::string text;
 };
 
-// What one life of one worker contributed to one round.
+// The contribution of one life of one worker to one round.
 struct Contribution {
   uint32_t worker = 0;
   uint64_t key = 0;     // Determines its bytes; see payload.h.
@@ -74,7 +74,7 @@ struct Contribution {
 
 using StagedChunks = shell::StagedChunks<Chunk>;
 
-// What one process remembers of one lane, as the checker saw it arrive.
+// The memory that one process has of one lane, as the checker saw it arrive.
 struct ProcessLane {
   RoundNumber last = 0;  // The round of the last verdict.
   uint64_t chain = 0;
@@ -129,7 +129,7 @@ class Checker {
   // `member`: whether the process is a member of it. From then on, until it is evicted, the
   // generations that it receives never go back.
   void GenerationSeen(uint32_t process, const Membership& membership, bool member);
-  // Whether a generation has this member; true if the checker has not seen the generation.
+  // Returns whether a generation has this member; true if the checker has not seen the generation.
   bool Lists(const Generation& generation, const WorkerId& worker) const;
   // The aggregator of this term has lost the worker, or has admitted it again.
   void Lost(const WorkerId& worker, Term term) { lost_.emplace(worker, term); }
@@ -156,8 +156,8 @@ class Checker {
   // the recovery of this life knew.
   void VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
                    const Knowledge& recovered);
-  // Whether `all` has a verdict that `one` has not received, of a round for which `one` has staged
-  // another value.
+  // Returns whether `all` has a verdict that `one` has not received, of a round for which `one` has
+  // staged another value.
   bool Contradicts(const Knowledge& all, const Knowledge& one) const;
   // Adds what a process knows now.
   void AddKnowledge(uint32_t process, Knowledge& knowledge) const;

@@ -36,7 +36,7 @@ class Network {
     std::deque<Item> items;
     SimTime last = 0;  // When the last item arrives.
     SimTime stalled_until = 0;
-    bool dead = false;  // What is on its way, and all that follows, is lost.
+    bool dead = false;  // Items on their way, and all that follow, are lost.
   };
   struct Connection {
     uint32_t worker = 0;      // Process.

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on the connections of a simulated run, and the places of its chunks.
+// The items that travel on the connections of a simulated run, and the places of chunks.
 //
 // Thread contract: plain values and pure functions.
 

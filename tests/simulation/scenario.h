@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a seed decides before the run begins: the job, its model, its limits, the network, and a
-// list of faults. Each seed switches a random subset of fault kinds on ("swarm testing", Groce et
-// al., 2012), so that each kind also occurs without the noise of all others.
+// A seed decides the following before the run begins: the job, its model, its limits, the network,
+// and a list of faults. Each seed switches a random subset of fault kinds on ("swarm testing",
+// Groce et al., 2012), so that each kind also occurs without the noise of all others.
 //
 // The faults in the list are independent of each other, so a failing run can be shrunk by leaving
 // some of them out.

@@ -62,7 +62,7 @@ TEST(SimulationTest, FaultsCanBeLeftOut) {
   }
 }
 
-// What the checkers must report for a planted bug, with one of a range of seeds.
+// The checkers must report a planted bug as one of these, with one of a range of seeds.
 struct Planted {
   PlantedBug bug;
   std::vector<Invariant> seen_as;  // One of these.

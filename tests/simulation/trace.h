@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a run did: always as a hash, to compare two runs, and on demand as lines.
+// The trace of a run: always a hash, to compare two runs, and on demand lines.
 //
 // Thread contract: one run, one trace, one thread.
 

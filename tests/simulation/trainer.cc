@@ -62,7 +62,7 @@ void WorkerProcess::Register() {
   }
 }
 
-// Whether a fault of the scenario makes this trainer do something in this step.
+// Returns whether a fault of the scenario makes this trainer do something in this step.
 bool WorkerProcess::Strikes(FaultKind kind, RoundNumber step, SimTime* duration) {
   const std::optional<Fault> fault = world_.TakeTrainerFault(kind, worker_, step);
   if (!fault.has_value()) return false;
@@ -311,7 +311,7 @@ void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
   Settle(lane, record);
 }
 
-// Whether a value may leave out a contribution that the worker has committed.
+// Returns whether a value may leave out a contribution that the worker has committed.
 bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const {
   if (world_.checker.WasRejected(lane.model, record.round, id())) return true;
   // A worker that joined in a pause when the value was already fixed only stages it. The verdict

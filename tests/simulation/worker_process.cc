@@ -197,7 +197,7 @@ void WorkerProcess::ScheduleTimer() {
 // ---- the core and its actions
 
 void WorkerProcess::Step(const client::Event& event) {
-  // What the trainer does in answer to an action waits until the other actions are done.
+  // Calls of the trainer in answer to an action wait until the other actions are done.
   if (stepping_) {
     pending_.push_back(event);
     return;

@@ -53,7 +53,7 @@ class WorkerProcess {
   void Turn(uint32_t wait,
             SimTime scheduled);  // 0: the next thing; otherwise a wait whose time is over.
 
-  // The process ends without a message. What it had sent arrives, unless `reset`.
+  // The process ends without a message. Everything that it has sent arrives, unless `reset`.
   void Crash(bool reset);
 
   bool alive() const { return alive_; }
@@ -191,7 +191,7 @@ class WorkerProcess {
   client::Client core_;
   Random random_;
   bool alive_ = true;
-  bool fenced_ = false;    // An error told it to stop for good.
+  bool fenced_ = false;    // It must stop for good.
   bool drained_ = false;   // It must leave at the next boundary.
   bool dropped_ = false;   // It is no longer a member, but is still in a round.
   uint32_t position_ = 0;  // Where a script is: the model whose lane is next.

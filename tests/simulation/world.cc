@@ -599,7 +599,7 @@ void World::Operate() {
   }
 }
 
-// When at least one worker has done all rounds and none trains any more, all leave. When all have
+// All workers leave when at least one has done all rounds and none trains any more. When all have
 // left, the run is over.
 void World::LeaveWhenDone() {
   if (leaving_) return;

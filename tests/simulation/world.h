@@ -59,7 +59,7 @@ class World {
   void ServiceDrained(AggregatorProcess& aggregator);
   std::optional<Fault> TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step);
   bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
-  // Whether the planted bug strikes now; it takes every seventh chance.
+  // Returns whether the planted bug strikes now; it takes every seventh chance.
   bool PlantedNow(PlantedBug bug);
 
   // The aggregator that a worker finds.
@@ -70,7 +70,7 @@ class World {
   uint32_t NextWait() { return ++waits_; }
 
  private:
-  // What the supervisor knows about a worker id.
+  // The supervisor knows this about a worker id.
   struct Slot {
     uint32_t process = kNobody;  // The current one.
     uint32_t resolves_to = kNobody;

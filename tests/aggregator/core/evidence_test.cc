@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job knows when it recovers, and what it decides from that.
+// The evidence from which a job recovers, and its decisions.
 
 #include "aggregator/core/evidence.h"
 

@@ -65,7 +65,7 @@ using Results = std::map<Chunk, Reduced>;
 // Stands for the hash of a chunk's bytes.
 Digest DigestOf(Chunk chunk, uint64_t value);
 
-// What the shell keeps instead of bytes; see shell::AggregatorShell.
+// The shell keeps these instead of bytes; see shell::AggregatorShell.
 struct Numbers {
   using Chunk = Reduced;
   static Digest DigestOf(TensorIndex tensor, uint32_t chunk, const Reduced& bytes) {
@@ -81,7 +81,7 @@ class TestWorker {
  public:
   TestWorker(Cluster* cluster, WorkerId id, uint64_t value);
 
-  // What a client does without a call from its trainer.
+  // A client does the following without a call from its trainer.
   bool heartbeats = true;
   std::vector<RoundWait> waits;  // Its heartbeats report these.
   bool sees_layouts = true;
@@ -268,7 +268,7 @@ class Cluster {
   }
   void ClearLog();
   SessionId NewSession() { return ++last_session_; }
-  // What the shell keeps.
+  // The shell keeps this many.
   size_t kept_chunks() const { return shell_.parked_chunks(); }
   size_t held_results() const { return shell_.result_chunks(); }
   size_t held_values() const { return shell_.values(); }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which contributions are unusual.
+// These tests check which contributions are unusual.
 
 #include "aggregator/core/norm_history.h"
 

@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of a job when the aggregator loses its memory, or finds traces of another
-// aggregator.
+// A job goes on after the aggregator loses its memory, or finds traces of another aggregator.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

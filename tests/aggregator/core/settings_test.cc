@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What an operator can set on a running job, how much of the service a job may use, and what
-// observers see of past rounds.
+// An operator changes settings of a running job, limits bound how much of the service a job uses,
+// and observers see past rounds.
 
 #include <utility>
 #include <vector>

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the leadership of an aggregator over a job rests on.
+// The grounds of the leadership of an aggregator over a job.
 
 #include "aggregator/core/standing.h"
 
