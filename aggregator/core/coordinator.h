@@ -93,8 +93,7 @@ class Coordinator {
   // Constant after construction.
   Config config_;
   absl::Time started_;
-  absl::Duration
-      shortest_wait_;  // The shortest wait that a frame or an ordinary message can start.
+  absl::Duration shortest_wait_;  // The shortest wait of a frame or ordinary message.
 
   absl::Time lived_;        // The lived time of the last step.
   absl::Duration stalled_;  // The sum of all stalls.

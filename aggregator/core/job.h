@@ -65,7 +65,7 @@ struct JobScope {
   const Config& config;
   MemoryBudget& memory;
   std::vector<Action>& actions;
-  Sessions& sessions;  // The open sessions.
+  Sessions& sessions;
   absl::Time started;  // When this aggregator began to listen.
   bool draining;       // The service drains: it opens no round and admits nobody.
 };
@@ -207,9 +207,7 @@ class Job {
   // Workers with a session that wait until the job has recovered. They are not among workers() yet.
   const std::map<WorkerId, SessionId>& waiting() const { return evidence_.held().waiting(); }
   const std::vector<Lane>& lanes() const { return lanes_.all(); }
-  const std::string& reason() const {
-    return reason_;
-  }  // Why the job is in this state; status shows it.
+  const std::string& reason() const { return reason_; }  // Explains state() in the status.
   // The rounds that this aggregator ended, for observers.
   const RoundCounts& rounds() const { return rounds_; }
   const RowsTaken& taken() const { return machine_.taken(); }

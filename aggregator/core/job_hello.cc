@@ -152,7 +152,8 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     evidence_.NameRun(run_);
     return true;
   }
-  // Workers count as present while the job holds their hellos, even if their sessions have ended.
+  // A worker is present while it waits for the recovery. Until the window is over, it is present
+  // even if its session has ended.
   const bool waits = !waiting().empty() ||
                      (!evidence_.held().hellos().empty() && state() == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();

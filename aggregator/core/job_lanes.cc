@@ -203,8 +203,7 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
 }
 
 void Job::RetryMemory(const JobScope& scope) {
-  if (state() == JobState::kHalted)
-    TryRecover(scope);  // The recovery may have halted for lack of memory.
+  if (state() == JobState::kHalted) TryRecover(scope);  // It may have lacked memory.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (Lanes::NeedsMemory(scope.config, lanes_[i])) PlanMemory(scope, lanes_[i], i);
   }

@@ -30,8 +30,7 @@ std::string Job::WhyNotSet(const Config& config, uint64_t free, const SetJob& se
 }
 
 void Job::Set(const JobScope& scope, const SetJob& set) {
-  if (!WhyNotSet(scope.config, scope.memory.free(), set).empty())
-    return;  // The caller has checked this too.
+  if (!WhyNotSet(scope.config, scope.memory.free(), set).empty()) return;  // The caller checks too.
   const uint64_t before = settings_.most_workers();
   const std::vector<std::string> changes = settings_.Set(scope.config, set);
   if (changes.empty()) return;

@@ -111,8 +111,7 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
       const bool donor_lost = change.donor.has_value() &&
                               (!donor.has_value() || workers_[*donor].state == WorkerState::kLost);
       if (meant && !donor_lost) ApplyChange(scope, change.next, change.donor);
-      return;  // Reconcile chooses again among the workers that are present, if the change no
-               // longer fits.
+      return;  // A change that no longer fits is chosen again by Reconcile.
     }
     case PendingChange::Kind::kVerdict:
       if (!lanes_[change.lane].round.has_value()) return;

@@ -226,8 +226,7 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
     bytes += lane.layout.memory_bytes();
     if (lane.expired) continue;
     bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
-    bytes +=
-        (workers - now) * lane.memory.window;  // Modulo 2^64, so it also works for fewer workers.
+    bytes += (workers - now) * lane.memory.window;  // Modulo 2^64: right for fewer workers too.
   }
   return bytes;
 }

@@ -250,8 +250,7 @@ std::string Describe(const Orphan& orphan) {
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan) {
   for (const RecoveredLane& lane : decision.lanes) {
     if (lane.name != orphan.lane) continue;
-    if (lane.last_verdict > orphan.round)
-      return true;  // A later verdict rests on that of the orphan.
+    if (lane.last_verdict > orphan.round) return true;  // A later one rests on it.
     if (lane.last_verdict == orphan.round) {
       const bool later = !lane.verdicts.empty() && orphan.ballot < lane.verdicts.back().ballot;
       return later || lane.chain == orphan.chain;
@@ -313,9 +312,8 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     from_file = false;
   }
   uint32_t remembering = 0;
-  bool state = false;  // Whether a worker with memory has it.
-  const Membership* newest_told =
-      nullptr;  // The newest list that a worker with the state remembers.
+  bool state = false;                       // Whether a worker with memory has it.
+  const Membership* newest_told = nullptr;  // The newest list of a worker with the state.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
     ++remembering;

@@ -158,8 +158,7 @@ void WorkerProcess::Train() {
   if (!world_.scenario.lanes_in_turn) random_.Shuffle(handles);
   if (world_.scenario.scripts) {
     std::rotate(handles.begin(), handles.begin() + position_, handles.end());
-    while (lanes_[handles[0]].last >=
-           world_.scenario.rounds) {  // All lanes end after the same number of rounds.
+    while (lanes_[handles[0]].last >= world_.scenario.rounds) {  // All lanes end after as many.
       std::rotate(handles.begin(), handles.begin() + 1, handles.end());
     }
     position_ = (lanes_[handles[0]].model + 1) % static_cast<uint32_t>(lanes_.size());
@@ -483,8 +482,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   if (now.role != Role::kMember) {
     if (drained_) return Leave();
     if (phase_ == Phase::kJoining && now.membership.generation.term == 0) {
-      return TurnAfter(random_.Between(1, 30) *
-                       kMillisecond);  // It was evicted before it was a member.
+      return TurnAfter(random_.Between(1, 30) * kMillisecond);  // Evicted as a joiner.
     }
     if (finished_) return Leave();  // It has no reason to rejoin.
     // A round that it is in goes on; the trainer continues when that has ended.

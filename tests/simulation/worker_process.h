@@ -50,8 +50,7 @@ class WorkerProcess {
   void Connect(uint32_t what, SimTime scheduled);  // 0: the session; otherwise a data stream + 1.
   void ConnectTimesOut(ConnectionId connection);
   void Timer();
-  void Turn(uint32_t wait,
-            SimTime scheduled);  // 0: the next thing; otherwise a wait whose time is over.
+  void Turn(uint32_t wait, SimTime scheduled);  // 0: the next thing; else the wait is over time.
 
   // The process ends without a message. Everything that it has sent arrives, unless `reset`.
   void Crash(bool reset);

@@ -160,8 +160,7 @@ TEST(StagingTest, AbortedIsStagedWithoutBytes) {
 TEST(StagingTest, TensorsWithoutAResultAreNotWaitedFor) {
   Harness worker = Contributed();
   Prepared prepared = worker.MakePrepared();
-  prepared.value.tensor_divisors = {{0, 0},
-                                    {9, 1}};  // Tensor a was skipped; 9 is beyond the layout.
+  prepared.value.tensor_divisors = {{0, 0}, {9, 1}};  // a was skipped; 9 is beyond the layout.
   prepared.value.digest = ResultDigest(1, 0);
   worker.Hear(prepared);
   // The aggregator reduces and publishes an EMPTY tensor, but the digest leaves it out.
