@@ -82,8 +82,8 @@ void AggregatorProcess::Step(const aggregator::Event& event, const PushFrame* ar
   std::vector<aggregator::Action> actions;
   delivery_.Take(event, now_, core());
   core_.Step(event, now_, actions);
-  // When the core wants to wake depends on which deadlines it last looked at. A tick makes it look
-  // at all of them, so equal states have equal deadlines.
+  // The core's next deadline depends on which deadlines it last looked at. A tick makes it look at
+  // all of them, so equal states have equal deadlines.
   core_.Step(aggregator::Tick{}, now_, actions);
   wrong_ = delivery_.Check(actions, now_, core());
   for (aggregator::Action& action : actions) Do(action, arrived);

@@ -65,8 +65,8 @@ TEST(ExploreCi, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(2, 2, 1), 40));
 }
 
-// A worker is lost once the round is prepared. Its replacement must load the state from before that
-// round, whatever the aggregator forgets meanwhile.
+// A worker is lost after the round is prepared. Its replacement must load the state from before
+// that round, whatever the aggregator forgets meanwhile.
 TEST(ExploreCi, Fault_W19_TwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
   Bounds bounds = OneFault(2, 1, 1);
   bounds.deaths = bounds.evictions = 0;

@@ -117,7 +117,7 @@ TEST(ExploreMutations, DroppingFramesOfSurvivorsStops) {
   ExpectViolation(bounds, kStuck);
 }
 
-// A worker that is lost once the round is prepared leaves the job paused. Its replacement stages
+// A worker that is lost after the round is prepared leaves the job paused. Its replacement stages
 // before it has the state, so the others receive the verdict. The state that they serve then
 // contains the round that is the replacement's first.
 TEST(ExploreMutations, StagingWithoutStateAppliesARoundTwice) {

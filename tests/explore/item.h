@@ -42,7 +42,7 @@ using Item = std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame>;
 // One short line for a trail.
 std::string Describe(const Item& item);
 
-// Names the workers in a mask, such as "w0+w2", with a count for each that is not there once.
+// Names the workers in a mask, such as "w0+w2", with a count for each that occurs more than once.
 std::string DescribeMask(uint64_t mask);
 
 }  // namespace basin::explore

@@ -26,8 +26,9 @@
 //     process, message and queue once (interner.h), and looks up the result of a repeated step.
 //
 // Reduction (partial orders). A step may be taken at once and alone if it commutes with everything
-// that can happen before it, or if what does not commute also undoes its effect: the search still
-// reaches every state that the other orders could check. World::Urgent takes these steps:
+// that can happen before it, or if each step that does not commute with it discards its effect: the
+// search still reaches every state that the other orders could check. World::Urgent takes these
+// steps:
 //
 //   1. A message that changes nothing at its receiver and never will: LayoutSeen of a layout that
 //      the aggregator knows to be seen; LaneLayout and Credit that leave the client unchanged. A
@@ -35,8 +36,8 @@
 //   The others need that no crash of the aggregator and no broken connection can happen any more. A
 //   worker's own steps then touch only its process, the heads of its two inbound queues and the
 //   tails of its two outbound ones; other steps touch the opposite ends. Death and restart of the
-//   worker undo such a step; its eviction commutes with it (the aggregator drops what the worker
-//   sends, before or after). Only the order among the worker's own steps remains:
+//   worker discard the effect of such a step; its eviction commutes with it (the aggregator drops
+//   what the worker sends, before or after). Only the order among the worker's own steps remains:
 //   2. A worker opens a session as soon as it wants one; its hello may still arrive at any time.
 //   3. Messages on the session while the data stream is not open: no frame can come before them.
 //   4. Both queues have a head, or the aggregator has ended the session and adds to neither: all of

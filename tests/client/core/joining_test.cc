@@ -346,7 +346,7 @@ TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u) << "it hears what is meant for it";
 }
 
-// Until the first generation is announced, only the first aggregator knows the layout.
+// Until the first generation is announced, another aggregator may lay the lane out differently.
 TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   Harness worker;
   worker.Connect();
