@@ -124,10 +124,10 @@ Knowledge AggregatorProcess::Recovered() const {
   return all;
 }
 
-// Removes the staged values that cannot decide a recovery. A worker that is not in the newest list
-// of members does not count: another aggregator knew what it had staged and made the list without
-// it. Neither do the staged values of a worker that staged another value for a round whose verdict
-// was received: it belongs to a lineage that has lost, and joins anew.
+// Removes the knowledge that cannot decide a recovery. A worker that is not in the newest list of
+// members does not count: another aggregator knew what it had staged and made the list without it.
+// Neither do the staged values of a worker that staged another value for a round whose verdict was
+// received: it belongs to a lineage that has lost, and joins anew.
 void AggregatorProcess::ForgetOutvoted() {
   Membership newest;
   for (const auto& [id, membership] : lists_) {
