@@ -118,7 +118,7 @@ const char* ToWorkerName(size_t index) {
 }
 
 void TableRows::See(const aggregator::Job& job) {
-  const auto add = [this](Table table, const aggregator::RowsTaken& rows) {
+  const auto add = [this](Table table, const RowsTaken& rows) {
     taken[static_cast<uint32_t>(table)].Add(rows);
   };
   add(Table::kJob, job.taken());

@@ -69,7 +69,7 @@ inline constexpr uint32_t kTables = static_cast<uint32_t>(Table::kStaging) + 1;
 
 // The rows of each table that a run took.
 struct TableRows {
-  std::array<aggregator::RowsTaken, kTables> taken;
+  std::array<RowsTaken, kTables> taken;
 
   void See(const aggregator::Job& job);
   void Add(const TableRows& other);
@@ -84,7 +84,7 @@ struct Coverage {
   std::array<uint64_t, std::variant_size_v<ToAggregator>> to_aggregator = {};
   std::array<uint64_t, std::variant_size_v<ToWorker>> to_worker = {};
   // The number of runs in which each row was taken.
-  std::array<std::array<uint64_t, aggregator::RowsTaken::kMostRows>, kTables> rows = {};
+  std::array<std::array<uint64_t, RowsTaken::kMostRows>, kTables> rows = {};
   uint64_t runs = 0;
   uint64_t steps = 0;  // Steps of the cores.
   uint64_t verdicts = 0;

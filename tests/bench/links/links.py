@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""All-reduce of f32 over links of a given rate: Basin beside Gloo's ring.
+
+Each process has a network namespace of its own, with a cable to one switch. Token buckets of 256
+KiB limit both directions of each cable. "of the link" is the time of a round over the time that the
+slowest cable needs for the bytes of one model in one direction: 1 is a star that sends and receives
+at the same time and never waits. A ring of N workers cannot be better than 2 (N - 1) / N.
+
+Needs root, and the programs ip and tc.
+
+examples:
+  links.py --build build/release
+  links.py --workers 4 --rate 200 --aggregator 800,200 --mib 32
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "allreduce"))
+from allreduce import finish, numbers, start
+
+ADDRESS = "10.78.0.{}"
+BUCKET = 256 << 10
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"links: {' '.join(command)}: {done.stderr.strip()}")
+
+
+class Network:
+    """A switch and its cables. Host 0 is the aggregator, host i worker i - 1."""
+
+    def __init__(self, rates: list[tuple[int, int]]) -> None:
+        """Rates up and down of each host, in Mbit/s."""
+        self._switch = f"basin-links-{os.getpid()}"
+        run("ip", "netns", "add", self._switch)
+        self._hosts: list[str] = []
+        run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
+        run("ip", "-n", self._switch, "link", "set", "switch", "up")
+        for host, (up, down) in enumerate(rates):
+            self._connect(host, up, down)
+
+    def _connect(self, host: int, up: int, down: int) -> None:
+        name, port = f"{self._switch}-{host}", f"port{host}"
+        run("ip", "netns", "add", name)
+        self._hosts.append(name)
+        end = ("type", "veth", "peer", "name", "eth0", "netns", name)
+        run("ip", "-n", self._switch, "link", "add", port, *end)
+        run("ip", "-n", self._switch, "link", "set", port, "master", "switch", "up")
+        run("ip", "-n", name, "address", "add", f"{ADDRESS.format(host + 1)}/24", "dev", "eth0")
+        run("ip", "-n", name, "link", "set", "eth0", "up")
+        run("ip", "-n", name, "link", "set", "lo", "up")
+        for namespace, device, rate in ((name, "eth0", up), (self._switch, port, down)):
+            bucket = ("rate", f"{rate}mbit", "burst", str(BUCKET), "latency", "50ms")
+            run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *bucket)
+
+    def at(self, host: int) -> list[str]:
+        return ["ip", "netns", "exec", self._hosts[host]]
+
+    def close(self) -> None:
+        for name in (*self._hosts, self._switch):
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+@contextmanager
+def network(rates: list[tuple[int, int]]) -> Iterator[Network]:
+    made = Network(rates)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def seconds_of(lines: list[str]) -> float:
+    """The median round; a round is over when its slowest worker has ended it."""
+    rounds = (re.search(r'"seconds": \[([^\]]*)\]', line) for line in lines)
+    seconds = [[float(each) for each in found[1].split(",")] for found in rounds if found]
+    return statistics.median(max(each) for each in zip(*seconds))
+
+
+def basin(net: Network, options: argparse.Namespace, workers: int, streams: int) -> float:
+    command = [
+        str(options.build / "aggregator" / "basind" / "basind"),
+        "serve",
+        f"--grpc-listen={ADDRESS.format(1)}:29600",
+        "--grpc-insecure=true",
+        "--admin-listen=none",
+        "--http-listen=none",
+        *options.basind.split(),
+    ]
+    aggregator = start([*net.at(0), *command])
+    try:
+        assert aggregator.stdout is not None
+        if not any("serves workers on" in line for line in aggregator.stdout):
+            raise SystemExit("links: basind ended before it served")
+        trainers = [
+            start(
+                [
+                    *net.at(1 + worker),
+                    str(options.build / "allreduce" / "basin_worker"),
+                    f"--address={ADDRESS.format(1)}:29600",
+                    f"--worker=w{worker}",
+                    f"--workers={workers}",
+                    f"--streams={streams}",
+                    f"--bytes={options.mib << 20}",
+                    f"--rounds={options.rounds}",
+                ],
+                BASIN_INSECURE="true",
+            )
+            for worker in range(workers)
+        ]
+        return seconds_of(finish(trainers))
+    finally:
+        aggregator.kill()
+        aggregator.communicate()
+
+
+def gloo(net: Network, options: argparse.Namespace, workers: int, _: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        trainers = [
+            start(
+                [
+                    *net.at(1 + worker),
+                    sys.executable,
+                    str(HERE.parent / "allreduce" / "gloo_worker.py"),
+                    f"--store={folder}/store",
+                    f"--rank={worker}",
+                    f"--workers={workers}",
+                    f"--bytes={options.mib << 20}",
+                    f"--rounds={options.rounds}",
+                ],
+                GLOO_SOCKET_IFNAME="eth0",
+            )
+            for worker in range(workers)
+        ]
+        return seconds_of(finish(trainers))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--workers", type=numbers, default=[4, 8])
+    parser.add_argument("--rate", type=int, default=200, help="Mbit/s of a worker's cable")
+    parser.add_argument("--down", type=int, help="the same towards the worker, if another")
+    parser.add_argument(
+        "--aggregator", type=numbers, help="Mbit/s of its cable (default: N times, and once)"
+    )
+    parser.add_argument("--mib", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=2)
+    parser.add_argument("--only", default="basin,gloo", help="names, by commas")
+    parser.add_argument("--basind", default="", help="more flags for it, by spaces")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    if os.geteuid() != 0:
+        raise SystemExit("links: network namespaces need root")
+
+    programs = {"basin": basin, "gloo": gloo}
+    print("| workers | Mbit/s up, down | aggregator | through | s per round | of the link |")
+    print("|---|---|---|---|---|---|")
+    for workers in options.workers:
+        for aggregator in options.aggregator or [workers * options.rate, options.rate]:
+            down = options.down or options.rate
+            rates = [(aggregator, aggregator)] + [(options.rate, down)] * workers
+            bits = options.mib * (8 << 20) / 1e6
+            least = max(bits / options.rate, bits / down, workers * bits / aggregator)
+            for name in options.only.split(","):
+                with network(rates) as net:
+                    seconds = programs[name](net, options, workers, options.streams)
+                links = f"| {workers} | {options.rate}, {down} | {aggregator}"
+                print(f"{links} | {name} | {seconds:.2f} | {seconds / least:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
