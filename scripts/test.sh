@@ -133,17 +133,26 @@ step() { # name command...
   return "$status"
 }
 
+# Counts a failed step, and keeps the end of its log for the end of the run.
+record_failed() { # name
+  record failed 1 "$1"
+  {
+    echo "$stage $1:"
+    tail -n 25 "$reports/$stage-$1.log" | sed 's/^/  /'
+  } >>"$failures"
+}
+
 # A step that is not a test: counted only if it fails.
 required() { # name command...
   step "$@" || {
-    record failed 1 "$1"
+    record_failed "$1"
     return 1
   }
 }
 
 # A step that is a check: counted as one test.
 check() { # name command...
-  if step "$@"; then record passed 1 "$1"; else record failed 1 "$1"; fi
+  if step "$@"; then record passed 1 "$1"; else record_failed "$1"; fi
 }
 
 skip() { # name reason...

@@ -240,9 +240,10 @@ void AddWaits(std::vector<Option>& table) {
       "A worker that sends nothing for this time is lost. At least three times worker.heartbeat."));
   table.push_back(Duration(
       "worker.closed_lease", [](Settings& s) -> absl::Duration& { return Core(s).closed_lease; },
-      "200ms", kShortest, kLongest,
+      "75ms", kShortest, kLongest,
       "Like worker.lease, for a worker that has closed all its connections: its process has most "
-      "likely exited. At most worker.lease."));
+      "likely exited. A worker that lives reconnects within four round trips of its network; raise "
+      "this where these take longer. At most worker.lease."));
   table.push_back(Duration(
       "round.late_warning", [](Settings& s) -> absl::Duration& { return Core(s).late_warning; },
       "5s", kShortest, kLongest,

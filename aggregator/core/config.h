@@ -54,8 +54,8 @@ struct Config {
   uint32_t max_streams = 64;  // Data streams of a session. The engine sets the protocol's limit.
 
   absl::Duration heartbeat = absl::Milliseconds(500);
-  absl::Duration lease = absl::Seconds(5);                // For a worker that went silent.
-  absl::Duration closed_lease = absl::Milliseconds(200);  // Its process seems gone.
+  absl::Duration lease = absl::Seconds(5);               // For a worker that went silent.
+  absl::Duration closed_lease = absl::Milliseconds(75);  // Its process seems gone.
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();

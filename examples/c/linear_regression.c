@@ -11,10 +11,12 @@
  * In each step every worker computes the gradient over its share of the step's samples, and all
  * apply the average, weighted by the number of samples. All workers therefore hold the same
  * parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
+ * A worker that gets SIGTERM leaves after the step that it is in, with exit code 143.
  */
 
 #include <basin/basin.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,6 +25,13 @@ enum { kInputs = 8, kParameters = kInputs + 1, kSamplesPerStep = 64 };
 static const double kLearningRate = 0.1;
 static const int64_t kPatience = BASIN_SECONDS(300);
 static const int64_t kSlice = BASIN_SECONDS(1); /* The part of a wait between checks for members. */
+
+static volatile sig_atomic_t leaving = 0;
+
+static void Leave(int signal_number) {
+  (void)signal_number;
+  leaving = 1;
+}
 
 /* The state that a joiner has to load: only doubles, so that it can be sent as a tensor. */
 typedef struct State {
@@ -214,7 +223,7 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
 
 static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
   int joins = 1;
-  while (joins || trainer->state.step < steps) {
+  while (!leaving && (joins || trainer->state.step < steps)) {
     const basin_code code = joins ? Join(trainer, error) : Step(trainer, error);
     joins = code == BASIN_EVICTED; /* The others continued without this worker. */
     if (code == BASIN_OK) continue;
@@ -247,6 +256,7 @@ static basin_code Run(Trainer* trainer, double steps, basin_error** error) {
 int main(int argc, char** argv) {
   Trainer trainer = {0};
   basin_error* error = NULL;
+  signal(SIGTERM, Leave);
   int status = 0;
   if (Run(&trainer, argc > 1 ? atof(argv[1]) : 200, &error) != BASIN_OK) {
     fprintf(stderr, "%s: %s\n", basin_code_name(basin_error_code(error)),
@@ -255,5 +265,5 @@ int main(int argc, char** argv) {
     basin_error_free(error);
   }
   basin_close(trainer.worker);
-  return status;
+  return status == 0 && leaving ? 128 + SIGTERM : status;
 }

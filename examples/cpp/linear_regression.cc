@@ -11,11 +11,13 @@
 // In each step every worker computes the gradient over its share of the step's samples, and all
 // apply the average, weighted by the number of samples. All workers therefore hold the same
 // parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
+// A worker that gets SIGTERM leaves after the step that it is in, with exit code 143.
 
 #include <basin/client.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +30,8 @@ constexpr std::chrono::seconds kSlice(1);  // The part of a wait between checks 
 constexpr std::size_t kInputs = 8;
 constexpr std::uint64_t kSamplesPerStep = 64;
 constexpr double kLearningRate = 0.1;
+
+volatile std::sig_atomic_t leaving = 0;
 
 // The state that a joiner has to load.
 struct State {
@@ -213,9 +217,10 @@ int main(int argc, char** argv) {
       worker->Register("model", {{"gradient", basin::DType::kF64, {kInputs + 1}}});
   if (!lane.ok()) return Fail(lane.status());
   Trainer trainer(*std::move(worker), *std::move(lane));
+  std::signal(SIGTERM, [](int) { leaving = 1; });
 
   bool joins = true;
-  while (joins || trainer.state().step < steps) {
+  while (leaving == 0 && (joins || trainer.state().step < steps)) {
     std::this_thread::sleep_for(pace);
     const basin::Status status = joins ? trainer.Join() : trainer.Step();
     joins = status.code() == basin::Code::kEvicted;  // The others continued without this worker.
@@ -227,5 +232,6 @@ int main(int argc, char** argv) {
   for (const double weight : trainer.state().weight) std::printf(" %a", weight);
   std::printf(" %a\n", trainer.state().bias);
   const basin::Status status = trainer.worker().Leave();
-  return status.ok() ? 0 : Fail(status);
+  if (!status.ok()) return Fail(status);
+  return leaving == 0 ? 0 : 128 + SIGTERM;
 }

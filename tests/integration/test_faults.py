@@ -121,6 +121,19 @@ class Faults(unittest.TestCase):
         self.assertEqual(["w1"], self.events(basind, "worker_lost"))
         self.assertEqual([], self.events(basind, "round_aborted"))
 
+    def test_fault_w6_a_worker_that_gets_sigterm_leaves_after_its_step(self) -> None:
+        basind = self.start()
+        trainers = self.train(basind, 3)
+        self.await_round(basind, 20)
+        trainers[1].send(signal.SIGTERM)
+        status, line, said = trainers[1].finish()
+        self.assertEqual(128 + signal.SIGTERM, status, said)
+        self.assertRegex(line, r"^step \d+, loss ")
+        self.expect_equal_ends([trainers[0], trainers[2]])
+        basind.end()
+        self.assertEqual([], self.events(basind, "worker_lost"))
+        self.assertEqual([], self.events(basind, "round_aborted"))
+
     def test_fault_w3_stopped_beyond_its_lease_is_evicted_once_and_rejoins(self) -> None:
         basind = self.start("--worker-lease=1500ms", "--worker-heartbeat=200ms")
         trainers = self.train(basind, 3, steps=1000)

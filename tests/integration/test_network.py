@@ -10,6 +10,7 @@ import time
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from oracle import Jobs, Oracle
 from programs import PATIENCE, Basind
@@ -21,6 +22,10 @@ STEP_BYTES = 4 * 524288 * 4
 
 
 class Network(Jobs):
+    def start(self, *arguments: str, **more: Any) -> Basind:
+        # These workers live and reconnect at once, but a busy machine may keep them from it.
+        return super().start("--worker-closed-lease=4s", *arguments, **more)
+
     def proxy(self, basind: Basind, on_link: Callable[[Link], None] | None = None) -> Proxy:
         proxy = Proxy(basind.grpc, on_link)
         self.addCleanup(proxy.close)
@@ -113,6 +118,20 @@ class Network(Jobs):
         self.expect_ends(trainers)
         self.assertEqual([3] * 40, self.masks(trainers[0]))
         self.expect_nobody_lost(basind)
+
+    def test_fault_n2_a_worker_whose_connections_are_all_reset_at_once_stays_a_member(self) -> None:
+        basind = self.start()
+        proxy = self.proxy(basind)
+        trainers = self.join(basind, proxy, "40", "--pace-ms=10")
+        for step in (5, 15, 25):
+            trainers[0].await_event("applied", step=step)
+            for link in (*proxy.sessions(), *proxy.streams()):
+                link.cut()
+            basind.await_event("worker_reconnected")
+        self.expect_ends(trainers)
+        self.assertEqual([3] * 40, self.masks(trainers[0]))
+        self.expect_nobody_lost(basind)
+        self.assertEqual(1, len(self.events(basind, "generation")))
 
     def test_fault_n7_latency_and_reordering_between_connections(self) -> None:
         basind = self.start()

@@ -696,7 +696,7 @@ TEST(Loss, AReconnectWithinTheGraceChangesNothing) {
   Running c;
   const Incarnation before = c.b.incarnation;
   c.b.Close();
-  c.Sleep(absl::Milliseconds(100));
+  c.Sleep(c.config.closed_lease - absl::Milliseconds(5));
   c.b.Connect();
   c.Sleep(absl::Seconds(10));
   EXPECT_EQ(c.b.incarnation, before);

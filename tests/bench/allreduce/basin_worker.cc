@@ -4,7 +4,8 @@
 //
 //   basin_worker --address=127.0.0.1:29600 --worker=w0 --workers=4 --streams=2 --bytes=N --rounds=5
 //
-// Prints the same line as socket_star. With --bytes of a few it measures the latency of a round.
+// Prints the same line as socket_star. With --bytes of a few it measures the latency of a round. With
+// --tensors=N the bytes are those of N tensors.
 
 #include <basin/basin.h>
 #include <malloc.h>
@@ -71,23 +72,37 @@ int main(int argc, char** argv) {
   const int rounds = std::atoi(flags.at("rounds").c_str());
   basin_error* error = nullptr;
   basin_worker* worker = Connect(flags);
-  const uint64_t elements = bytes / sizeof(float);
-  const basin_tensor tensor = {"gradient", BASIN_F32, 1, &elements};
+  const size_t count =
+      flags.count("tensors") == 0 ? 1 : std::strtoull(flags.at("tensors").c_str(), nullptr, 10);
+  const uint64_t elements = bytes / sizeof(float) / count;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) names.push_back("gradient" + std::to_string(i));
+  std::vector<basin_tensor> tensors;
+  for (const std::string& name : names) {
+    tensors.push_back({name.c_str(), BASIN_F32, 1, &elements});
+  }
   uint32_t lane = 0;
-  uint32_t handle = 0;
-  Check(basin_register(worker, "model", BASIN_GRADIENT, &tensor, 1, &lane, &handle, &error), error);
+  std::vector<uint32_t> handles(count);
+  Check(basin_register(worker, "model", BASIN_GRADIENT, tensors.data(), count, &lane,
+                       handles.data(), &error),
+        error);
   Check(basin_ready(worker, 0, 0, &error), error);
   Check(basin_await_member(worker, BASIN_SECONDS(60), &error), error);
 
-  std::vector<float> gradient(elements);
-  const basin_buffer buffer = {handle, gradient.data(), gradient.data(), elements * sizeof(float)};
+  std::vector<float> gradient(elements * count);
+  std::vector<basin_buffer> buffers;
+  for (size_t i = 0; i < count; ++i) {
+    float* const part = gradient.data() + i * elements;
+    buffers.push_back({handles[i], part, part, elements * sizeof(float)});
+  }
   basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
   spec.op = BASIN_AVERAGE;
   basin::bench::Stopwatch stopwatch;
   for (int round = 0; round < basin::bench::kWarmUp + rounds; ++round) {
-    gradient.assign(elements, 1);
+    gradient.assign(gradient.size(), 1);
     stopwatch.RoundBegins();
-    Check(basin_allreduce(worker, lane, &spec, &buffer, 1, BASIN_SECONDS(300), nullptr, &error),
+    Check(basin_allreduce(worker, lane, &spec, buffers.data(), buffers.size(), BASIN_SECONDS(300),
+                          nullptr, &error),
           error);
     stopwatch.RoundEnded();
     if (gradient[0] != 1) {

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Instructions of the client and of the aggregator for each MB of a gradient and for each small
+tensor, counted by callgrind: numbers that do not depend on how busy the machine is.
+
+A job of two workers runs twice, with few rounds and with many, so that what happens once cancels
+out. One of its processes runs in callgrind; the others run as usual.
+
+  client      a worker's process: copies, checksums, protocol, gRPC
+  aggregator  basind, for the two workers together
+  per MB      one tensor of 8 MiB
+  per tensor  400 tensors of 4 KiB, which go in batches
+
+With --check the numbers are compared with those in expected.json: 5 % more fails. A change that is
+meant to cost more, or that costs less, changes that file by --write.
+
+examples:
+  instructions.py --build build/release
+  instructions.py --build build/release --check
+"""
+
+import argparse
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "allreduce"))
+from allreduce import finish, start
+
+EXPECTED = HERE / "expected.json"
+TOLERANCE = 0.05
+WORKERS = 2
+FEW, MANY = 3, 9
+MIB = 8
+TENSORS, TENSOR_BYTES = 400, 4096
+
+
+def in_callgrind(command: list[str], out: Path) -> list[str]:
+    return ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}", *command]
+
+
+def count_in(out: Path) -> int:
+    found = re.search(r"^(?:summary|totals): (\d+)", out.read_text(), re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"instructions: callgrind wrote no total into {out}")
+    return int(found[1])
+
+
+def count(build: Path, counted: str, rounds: int, tensors: int, size: int, shared: bool) -> int:
+    """Instructions of one process of a job with so many rounds of tensors of `size` bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "callgrind.out"
+        aggregator_command = [
+            str(build / "aggregator" / "basind" / "basind"),
+            "serve",
+            "--grpc-listen=127.0.0.1:0",
+            "--admin-listen=none",
+            "--http-listen=none",
+            f"--local-listen={'auto' if shared else 'none'}",
+            "--worker-lease=10m",
+        ]
+        if counted == "aggregator":
+            aggregator_command = in_callgrind(aggregator_command, out)
+        aggregator = start(aggregator_command)
+        try:
+            assert aggregator.stdout is not None
+            served = (re.search(r"serves workers on (\S+),", line) for line in aggregator.stdout)
+            address = next((found[1] for found in served if found), None)
+            if address is None:
+                raise SystemExit("instructions: basind ended before it served")
+            workers = []
+            for rank in range(WORKERS):
+                command = [
+                    str(build / "allreduce" / "basin_worker"),
+                    f"--address={address}",
+                    f"--worker=w{rank}",
+                    f"--workers={WORKERS}",
+                    "--streams=2",
+                    f"--bytes={tensors * size}",
+                    f"--tensors={tensors}",
+                    f"--rounds={rounds}",
+                ]
+                if counted == "client" and rank == 0:
+                    command = in_callgrind(command, out)
+                workers.append(start(command))
+            finish(workers)
+        finally:
+            aggregator.send_signal(signal.SIGTERM)
+            aggregator.communicate(timeout=120)
+        return count_in(out)
+
+
+def measure(build: Path) -> dict[str, int]:
+    numbers = {}
+    for path, shared in (("network", False), ("shared memory", True)):
+        for counted in ("client", "aggregator"):
+            for unit, tensors, size, units in (
+                ("MB", 1, MIB << 20, (MIB << 20) / 1e6),
+                ("tensor", TENSORS, TENSOR_BYTES, TENSORS),
+            ):
+                few, many = (
+                    count(build, counted, rounds, tensors, size, shared) for rounds in (FEW, MANY)
+                )
+                per_unit = (many - few) / (MANY - FEW) / units
+                name = f"{counted} per {unit}, {path}"
+                numbers[name] = round(per_unit)
+                print(f"| {name} | {per_unit:,.0f} |", flush=True)
+    return numbers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--check", action="store_true", help="fail if a number has grown by 5 %%")
+    parser.add_argument("--write", action="store_true", help="write the numbers to expected.json")
+    options = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        raise SystemExit("instructions: valgrind is not installed (package valgrind)")
+    print("| instructions | of this build |")
+    print("|---|---|")
+    numbers = measure(options.build.resolve())
+    if options.write:
+        EXPECTED.write_text(json.dumps(numbers, indent=2) + "\n")
+    if options.check:
+        expected = json.loads(EXPECTED.read_text())
+        grown = [
+            f"{name}: {numbers[name]:,} where {was:,} were expected"
+            for name, was in expected.items()
+            if numbers[name] > was * (1 + TOLERANCE)
+        ]
+        if grown:
+            raise SystemExit("instructions: more than 5 % more: " + "; ".join(grown))
+
+
+if __name__ == "__main__":
+    main()
