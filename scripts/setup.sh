@@ -35,7 +35,7 @@ readonly BUILD_PACKAGES=(
 )
 readonly TEST_PACKAGES=(
   # tests and benchmarks
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev valgrind
   # sanitizers, fuzzing, coverage, style
   clang-14 libclang-rt-14-dev llvm-14 clang-tidy-14 clang-format-14
   # Python

@@ -317,10 +317,11 @@ stage_bench() {
   required build ninja -C build/release -j "$jobs" benchmarks allreduce || return
   local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
   local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
-  local step=(--models 5M,600x32 --steps 8) drops=8
+  local step=(--models 5M,600x32 --steps 8) drops=8 kills=2
+  local links=(--workers 4 --rounds 2 --only basin)
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
-    step=(--steps 30) drops=30
+    step=(--steps 30) drops=30 kills=20 links=()
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
   report flood_bench build/release/benchmarks/flood_bench
@@ -330,6 +331,16 @@ stage_bench() {
   report allreduce-latency "$python" tests/bench/allreduce/allreduce.py "${latency[@]}"
   report step-time "$python" tests/bench/step/step_time.py "${step[@]}"
   report layerdrop "$python" tests/bench/layerdrop/layerdrop.py --steps "$drops"
+  report loss "$python" tests/bench/loss/loss.py --kills "$kills"
+  local missing
+  if missing="$("$python" tests/bench/links/links.py --can-run)"; then
+    report links "$python" tests/bench/links/links.py "${links[@]}"
+  else
+    skip links "$missing"
+  fi
+  if [[ "$mode" == nightly ]]; then
+    report instructions "$python" tests/bench/instructions/instructions.py --check
+  fi
 }
 
 # A check whose output is shown.

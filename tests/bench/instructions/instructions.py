@@ -24,15 +24,14 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "allreduce"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
 from allreduce import finish, start
 
+HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected.json"
 TOLERANCE = 0.05
 WORKERS = 2

@@ -17,6 +17,7 @@ examples:
 import argparse
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,10 +26,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "allreduce"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
 from allreduce import finish, numbers, start
 
+HERE = Path(__file__).resolve().parent
 ADDRESS = "10.78.0.{}"
 BUCKET = 256 << 10
 
@@ -36,7 +37,21 @@ BUCKET = 256 << 10
 def run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"links: {' '.join(command)}: {done.stderr.strip()}")
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def missing() -> str:
+    """Why this machine cannot have such links; empty if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed (package iproute2)"
+    try:
+        with network([(100, 100)]):
+            return ""
+    except RuntimeError as error:
+        return f"no links of a given rate here: {error}"
 
 
 class Network:
@@ -45,12 +60,16 @@ class Network:
     def __init__(self, rates: list[tuple[int, int]]) -> None:
         """Rates up and down of each host, in Mbit/s."""
         self._switch = f"basin-links-{os.getpid()}"
-        run("ip", "netns", "add", self._switch)
         self._hosts: list[str] = []
-        run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
-        run("ip", "-n", self._switch, "link", "set", "switch", "up")
-        for host, (up, down) in enumerate(rates):
-            self._connect(host, up, down)
+        try:
+            run("ip", "netns", "add", self._switch)
+            run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
+            run("ip", "-n", self._switch, "link", "set", "switch", "up")
+            for host, (up, down) in enumerate(rates):
+                self._connect(host, up, down)
+        except RuntimeError:
+            self.close()
+            raise
 
     def _connect(self, host: int, up: int, down: int) -> None:
         name, port = f"{self._switch}-{host}", f"port{host}"
@@ -71,7 +90,7 @@ class Network:
 
     def close(self) -> None:
         for name in (*self._hosts, self._switch):
-            subprocess.run(["ip", "netns", "del", name], check=False)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 @contextmanager
@@ -164,10 +183,17 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=2)
     parser.add_argument("--only", default="basin,gloo", help="names, by commas")
     parser.add_argument("--basind", default="", help="more flags for it, by spaces")
+    parser.add_argument(
+        "--can-run", action="store_true", help="only say whether this machine can have such links"
+    )
     options = parser.parse_args()
     options.build = options.build.resolve()
-    if os.geteuid() != 0:
-        raise SystemExit("links: network namespaces need root")
+    why_not = missing()
+    if options.can_run:
+        print(why_not)
+        sys.exit(1 if why_not else 0)
+    if why_not:
+        raise SystemExit(f"links: {why_not}")
 
     programs = {"basin": basin, "gloo": gloo}
     print("| workers | Mbit/s up, down | aggregator | through | s per round | of the link |")

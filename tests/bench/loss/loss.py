@@ -3,8 +3,8 @@
 """What the death of a worker costs the others: the time from kill -9 of one PyTorch worker until
 all others have ended their next step, without the median step.
 
-All options of basind and of the client have their defaults, if no other is given. A worker is killed at a random moment
-of a step.
+All options of basind and of the client have their defaults, if no other is given. A worker is
+killed at a random moment of a step.
 
 examples:
   loss.py --build build/release
@@ -12,6 +12,7 @@ examples:
 """
 
 import argparse
+import itertools
 import os
 import random
 import statistics
@@ -85,7 +86,7 @@ def cost(build: Path, workers: int, arguments: list[str]) -> tuple[float, float]
             for trainer in trainers:
                 trainer.wait(STEPS_BEFORE)
             ends = trainers[0].ends[-STEPS_BEFORE:]
-            step = statistics.median(b - a for a, b in zip(ends, ends[1:]))
+            step = statistics.median(b - a for a, b in itertools.pairwise(ends))
             time.sleep(random.uniform(0, step))  # A random moment of a step, not a wait.
             killed = time.monotonic()
             trainers[-1].kill()
@@ -105,7 +106,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--basind", default="", help="flags for it, by spaces")
     options = parser.parse_args()
-    runs = [cost(options.build.resolve(), options.workers, options.basind.split()) for _ in range(options.kills)]
+    build, arguments = options.build.resolve(), options.basind.split()
+    runs = [cost(build, options.workers, arguments) for _ in range(options.kills)]
     step = statistics.median(step for step, _ in runs)
     costs = sorted(cost for _, cost in runs)
     print("| workers | ms per step | ms lost, median | most |")
