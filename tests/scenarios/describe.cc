@@ -329,7 +329,7 @@ std::string Describe(const Names& names, const ToWorker& message) {
           },
           [&](const HeldUp& m) -> std::string {
             if (m.round > 0) return absl::StrCat(in(m.lane, m.round), " for ", m.text);
-            return m.text.empty() ? "no more" : m.text;
+            return absl::StrCat(" ", m.text.empty() ? "no more" : m.text);
           },
       },
       message);
