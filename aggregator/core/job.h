@@ -112,16 +112,16 @@ inline constexpr JobTransition kJobTransitions[] = {
     {JobState::kRecovering, JobInput::kKnow, JobState::kRunning,
      "the workers that are back know how far the run is"},
     {JobState::kRecovering, JobInput::kKnowNothing, JobState::kForming,
-     "nobody remembers, or nothing has happened"},
+     "no worker remembers the run, or nothing has happened in it"},
     {JobState::kRecovering, JobInput::kHalt, JobState::kHalted,
-     "the window is over, and the workers that are back do not know it"},
+     "the window is over, and the workers that are back do not know how far the run is"},
     {JobState::kRecovering, JobInput::kRecover, JobState::kRecovering, "another run"},
     {JobState::kRecovering, JobInput::kFreshHello, JobState::kForming, "another run that is new"},
 
     {JobState::kHalted, JobInput::kKnow, JobState::kRunning,
      "the missing workers return, or an operator overrides"},
     {JobState::kHalted, JobInput::kKnowNothing, JobState::kForming,
-     "an operator overrides, and nobody remembers"},
+     "an operator overrides, and no worker remembers the run"},
     {JobState::kHalted, JobInput::kHalt, JobState::kHalted,
      "a worker returned, and more are needed"},
     {JobState::kHalted, JobInput::kRecover, JobState::kRecovering, "another run"},
@@ -131,9 +131,9 @@ inline constexpr JobTransition kJobTransitions[] = {
      "a hello names a higher term, or has the verdict of a value that recovery adopted (another "
      "aggregator ruled); or such a value is lost with all its holders; or, before a recovery "
      "stands, a worker that it counted is lost, or a hello reports more than it knew; or, before "
-     "the first verdict, a hello of somebody else with history; or another run"},
+     "the first verdict, another worker's hello with history; or another run"},
     {JobState::kRunning, JobInput::kEndLineage, JobState::kForming,
-     "nobody with state is left (a new lineage)"},
+     "no worker with the state is left: a new lineage begins"},
     {JobState::kRunning, JobInput::kFreshHello, JobState::kForming, "another run that is new"},
 };
 static_assert(IsUnambiguous(kJobTransitions));

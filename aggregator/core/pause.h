@@ -40,13 +40,15 @@ struct PauseTransition {
 
 inline constexpr PauseTransition kPauseTransitions[] = {
     // from               input                to
-    {PauseState::kNone, PauseInput::kHoldUp, PauseState::kNoted, "somebody is held up"},
+    {PauseState::kNone, PauseInput::kHoldUp, PauseState::kNoted, "the pause delays a worker"},
     {PauseState::kNoted, PauseInput::kDue, PauseState::kNamed, "late_warning has passed"},
     {PauseState::kNamed, PauseInput::kDue, PauseState::kReported, "pause_timeout has passed"},
-    {PauseState::kNoted, PauseInput::kEnd, PauseState::kNone, "the job goes on, or is lost"},
+    {PauseState::kNoted, PauseInput::kEnd, PauseState::kNone,
+     "the job continues, recovers or begins anew"},
     {PauseState::kNamed, PauseInput::kEnd, PauseState::kNone,
-     "the same; those to whom it was named hear so"},
-    {PauseState::kReported, PauseInput::kEnd, PauseState::kNone, "the same"},
+     "the same; connected workers are informed"},
+    {PauseState::kReported, PauseInput::kEnd, PauseState::kNone,
+     "the same; connected workers are informed"},
 };
 static_assert(IsUnambiguous(kPauseTransitions));
 

@@ -62,15 +62,15 @@ struct WorkerTransition {
 inline constexpr WorkerTransition kWorkerTransitions[] = {
     // from                   input                   to
     {WorkerState::kLost, WorkerInput::kAdmit, WorkerState::kAdmitted,
-     "hello, of a new worker or in a new life"},
+     "a hello of a new worker or in a new life"},
     {WorkerState::kLost, WorkerInput::kRecover, WorkerState::kMember,
-     "recovery: it remembers, and is current"},
+     "recovery finds that it remembers the run and is current"},
 
     {WorkerState::kAdmitted, WorkerInput::kAdmit, WorkerState::kAdmitted,
-     "hello in a new life before it was ready"},
-    {WorkerState::kAdmitted, WorkerInput::kReady, WorkerState::kCandidate, "ready"},
+     "a hello in a new life before it was ready"},
+    {WorkerState::kAdmitted, WorkerInput::kReady, WorkerState::kCandidate, "it is ready"},
     {WorkerState::kAdmitted, WorkerInput::kFindFull, WorkerState::kSpare,
-     "ready, and the job has max_workers"},
+     "it is ready, and the job has max_workers"},
     {WorkerState::kAdmitted, WorkerInput::kLose, WorkerState::kLost, "lost"},
 
     {WorkerState::kCandidate, WorkerInput::kChoose, WorkerState::kMember,
@@ -78,14 +78,14 @@ inline constexpr WorkerTransition kWorkerTransitions[] = {
     {WorkerState::kCandidate, WorkerInput::kLose, WorkerState::kLost, "lost"},
 
     {WorkerState::kSpare, WorkerInput::kChoose, WorkerState::kMember,
-     "the same, when somebody else has gone"},
+     "the same, after another worker has gone"},
     {WorkerState::kSpare, WorkerInput::kLose, WorkerState::kLost, "lost"},
 
     {WorkerState::kMember, WorkerInput::kChoose, WorkerState::kMember, "the next generation"},
     {WorkerState::kMember, WorkerInput::kLeaveOut, WorkerState::kAdmitted,
-     "drained: it is not among the next members"},
+     "the next generation leaves it out because it drains"},
     {WorkerState::kMember, WorkerInput::kFinish, WorkerState::kFinished,
-     "out of data, with the next members"},
+     "the next generation leaves it out because it has run out of data"},
     {WorkerState::kMember, WorkerInput::kLose, WorkerState::kLost, "lost"},
 
     {WorkerState::kFinished, WorkerInput::kNewLineage, WorkerState::kAdmitted,

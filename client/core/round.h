@@ -50,7 +50,7 @@ struct RoundTransition {
   RoundState from;
   RoundInput input;
   RoundState to;
-  const char* what;  // What has been delivered.
+  const char* what;  // What is sent or delivered.
 };
 
 inline constexpr RoundTransition kRoundTransitions[] = {

@@ -59,7 +59,7 @@ inline constexpr SessionTransition kSessionTransitions[] = {
      "CloseSession, OpenSession at once"},
     {SessionPhase::kConnecting, SessionInput::kStop, SessionPhase::kOver, "CloseSession"},
     {SessionPhase::kGreeting, SessionInput::kWelcome, SessionPhase::kWelcomed,
-     "OpenStream for each, registrations, rounds in flight, values"},
+     "OpenStream for each stream, registrations, rounds in flight, values"},
     {SessionPhase::kGreeting, SessionInput::kDown, SessionPhase::kConnecting,
      "OpenSession with backoff"},
     {SessionPhase::kGreeting, SessionInput::kRetry, SessionPhase::kConnecting,
