@@ -1,8 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a machine goes by its table of transitions: the row for its state and an input says which
-// state follows. An input for which the table has no row in this state changes nothing, and the
-// caller learns that.
+// Executes tables of transitions: the row for a state and an input names the next state. An input
+// without a row in this state changes nothing, and the call returns false.
 //
 // Thread contract: pure functions, and plain values.
 
@@ -16,8 +15,7 @@
 
 namespace basin {
 
-// The rows that a machine has taken, and whether it has refused an input. For observers: nothing is
-// decided by it.
+// The rows that a machine has taken, and whether it has refused an input. Only observers read this.
 class RowsTaken {
  public:
   static constexpr size_t kMostRows = 31;
@@ -32,7 +30,7 @@ class RowsTaken {
   uint32_t bits_ = 0;
 };
 
-// Whether no two rows have the same state and input.
+// Returns whether no two rows have the same state and input.
 template <typename Row, size_t N>
 constexpr bool IsUnambiguous(const Row (&table)[N]) {
   for (size_t i = 0; i < N; ++i) {
@@ -43,7 +41,7 @@ constexpr bool IsUnambiguous(const Row (&table)[N]) {
   return true;
 }
 
-// The row for this state and input; null when the table has none.
+// Returns the row for this state and input; null if the table has none.
 template <typename Row, size_t N>
 constexpr const Row* FindRow(const Row (&table)[N], decltype(Row::from) from,
                              decltype(Row::input) input) {
@@ -53,7 +51,7 @@ constexpr const Row* FindRow(const Row (&table)[N], decltype(Row::from) from,
   return nullptr;
 }
 
-// Takes one input. Returns whether the table has it in this state; if not, the state stays.
+// Takes one input. Returns whether the table has it in this state; if not, nothing changes.
 template <typename Row, size_t N>
 bool ApplyRow(const Row (&table)[N], decltype(Row::to)& state, decltype(Row::input) input,
               RowsTaken& taken) {
@@ -68,8 +66,8 @@ bool ApplyRow(const Row (&table)[N], decltype(Row::to)& state, decltype(Row::inp
   return true;
 }
 
-// A state that changes by a table alone. It starts in the state that is 0, or in another one that
-// is given.
+// A state that changes only by its table. It begins with the state of value 0 unless another one is
+// given.
 template <const auto& kTable>
 class StateMachine {
  public:
@@ -82,7 +80,7 @@ class StateMachine {
 
   State state() const { return state_; }
   const RowsTaken& taken() const { return taken_; }
-  // Takes one input. Returns whether the table has it in this state; if not, the state stays.
+  // Takes one input, as ApplyRow does.
   bool Apply(Input input) { return ApplyRow(kTable, state_, input, taken_); }
 
   auto Fields() const { return std::tie(state_); }

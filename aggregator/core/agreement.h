@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the contributors of a round agree to compute, and by what their sums are divided.
+// The spec that the contributors of a round agree on, and the divisors of their sums.
 //
 // Thread contract: a plain value.
 
@@ -19,22 +19,22 @@ namespace basin::aggregator {
 
 class Agreement {
  public:
-  // Whether everyone has begun, and spec() is what they agree on.
+  // Returns whether the contributors agree on spec().
   bool made() const { return made_; }
   const RoundSpec& spec() const { return spec_; }
 
-  // Chooses the spec; `last` is that of the lane's last committed round. Returns the member whose
-  // spec it is. REQUIRES: there are contributors, and all have begun.
+  // Chooses the spec of one of the contributors, which it returns. `last` is the spec of the lane's
+  // last committed round. REQUIRES: there are contributors, and all of them have begun.
   const RoundMember& Make(const Roster& roster, const std::optional<RoundSpec>& last);
-  // The contributors are others, and have to be compared again.
+  // The contributors have changed, so their specs must be compared again.
   void Reopen() { made_ = false; }
 
-  // How much the member counts in a weighted average.
+  // Returns how much the member counts: 1, except in a weighted average.
   uint64_t WeightOf(const RoundMember& member) const;
-  // By which the sums of tensors that nobody skips are divided.
+  // Returns the divisor of the tensors that no contributor skips.
   uint64_t Divisor(const Roster& roster) const;
-  // That of a tensor which `skips` contributors skip; 0 if nobody pushed it. `divisor` is that of
-  // the round.
+  // Returns the divisor of a tensor that `skips` contributors skip; 0 if all of them do. `divisor`
+  // is the result of Divisor().
   uint64_t DivisorOf(const Roster& roster, TensorIndex tensor, uint32_t skips,
                      uint64_t divisor) const;
 

@@ -38,7 +38,7 @@ ChunkRanges Attempt::Next(const Layout& layout, uint64_t bytes, uint32_t tensors
     }
     if (!ranges.empty()) {
       if (ranges.size() == tensors || !alike(ranges.front().tensor, tensor)) break;
-      if (layout.TensorChunks(tensor) > 1 && has(tensor)) break;  // With a gap between them.
+      if (layout.TensorChunks(tensor) > 1 && has(tensor)) break;  // There is a gap.
     }
     ranges.push_back({tensor, chunk, 1});
   }
@@ -90,7 +90,7 @@ std::vector<uint32_t> Attempt::Started() const {
 
 void Attempt::StartAgain() {
   std::fill(states_.begin(), states_.end(), State::kOpen);
-  std::fill(norms_.begin(), norms_.end(), ChunkNorm{});  // It may be skipped by all this time.
+  std::fill(norms_.begin(), norms_.end(), ChunkNorm{});  // All may skip a tensor this time.
   Stop();
   overflow_ = false;
   nonfinite_.reset();
@@ -109,7 +109,7 @@ double Attempt::SquaredNorm(const Layout& layout, TensorIndex tensor) const {
     double block = norms_[flat].first;
     if (halves && flat + 1 < end) block += norms_[++flat].first;
     sum += block;
-    sum += norms_[flat].second;  // +0 where there is none, which changes no sum of squares.
+    sum += norms_[flat].second;  // +0 if the chunk is one block; this changes no sum of squares.
   }
   return sum;
 }
@@ -118,8 +118,8 @@ RoundFacts Attempt::Facts(const Layout& layout) const {
   RoundFacts facts;
   facts.overflow = overflow_;
   facts.nonfinite = nonfinite_;
-  // The sum has one order: tensors by name, blocks of 64 Ki elements in order. Anything else would
-  // make the norm depend on who registered first, or on how a dtype is cut into chunks.
+  // The sum has one order: tensors by name, blocks of 64 Ki elements in order. Otherwise the norm
+  // would depend on the order of registration, or on how a dtype is cut into chunks.
   std::map<std::string, TensorIndex> by_name;
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
     by_name.emplace(layout.tensors()[tensor].name, tensor);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The chunks of a round in its present attempt: how many contributors have pushed each, which are
-// whole, which are being reduced, and what came of those that are.
+// The chunks of a round in its present attempt: how many contributors have pushed each of them,
+// which are whole or being reduced, and the digests and norms of those that were reduced.
 //
 // Thread contract: a plain value.
 
@@ -27,10 +27,10 @@ class Attempt {
   uint32_t chunks() const { return static_cast<uint32_t>(states_.size()); }
   bool IsOpen(uint32_t flat) const { return states_[flat] == State::kOpen; }
   bool IsReduced(uint32_t flat) const { return states_[flat] == State::kReduced; }
-  // Nothing is being reduced, or could be.
+  // Returns whether no chunk is queued or being reduced.
   bool idle() const { return ready_.empty() && reducing_ == 0; }
   bool AnyReady() const { return !ready_.empty(); }
-  // How many contributors skip the tensor.
+  // Returns how many contributors skip the tensor.
   uint32_t Skips(TensorIndex tensor) const { return skips_[tensor]; }
   // REQUIRES: IsReduced(flat).
   Digest DigestOf(uint32_t flat) const { return digests_[flat]; }
@@ -46,7 +46,8 @@ class Attempt {
   void NoLongerSkipped(TensorIndex tensor) { --skips_[tensor]; }
 
   // ---- what is reduced
-  // Whether everyone of the `contributors` who does not skip the chunk's tensor has pushed it.
+  // Returns whether the chunk is not reduced yet, and every one of the `contributors` that does not
+  // skip its tensor has pushed it. False if all skip the tensor.
   bool IsWhole(TensorIndex tensor, uint32_t flat, uint32_t contributors) const {
     const uint32_t needed = contributors - skips_[tensor];
     return IsOpen(flat) && needed > 0 && arrived_[flat] == needed;
@@ -54,23 +55,23 @@ class Attempt {
   // Queues a chunk that is whole.
   void Queue(uint32_t flat) { ready_.push_back(flat); }
   void ClearQueue() { ready_.clear(); }
-  // The chunks at the head of the queue that can be reduced together: at least one, and otherwise
-  // at most `bytes` bytes of at most `tensors` tensors, which `alike` compares with the first.
-  // REQUIRES: AnyReady().
+  // Returns the chunks at the head of the queue that can be reduced together: at least one, and no
+  // more than `bytes` bytes of `tensors` tensors if there are several. `alike` must accept the
+  // first tensor with each other one. REQUIRES: AnyReady().
   ChunkRanges Next(const Layout& layout, uint64_t bytes, uint32_t tensors,
                    absl::FunctionRef<bool(TensorIndex, TensorIndex)> alike) const;
-  // The chunks at the head of the queue go to the reducer.
+  // The first `count` chunks of the queue go to the reducer.
   void Start(uint32_t count);
-  // False when they were not with the reducer.
+  // Returns false if the reducer did not have one of the chunks.
   bool Finish(const Layout& layout, const ReduceDone& done);
-  // The chunks that were given to the reducer: the next attempt has to do them again.
+  // Returns the chunks that went to the reducer: the next attempt must reduce them again.
   std::vector<uint32_t> Started() const;
   void StartAgain();
   // Nothing more is reduced.
   void Stop();
 
   // ---- what came of it
-  // What was seen in the chunks that are reduced, and their norms; without the totals of counts.
+  // Returns the facts about the reduced chunks, and their norms; without the totals of counts.
   RoundFacts Facts(const Layout& layout) const;
 
   auto Fields() const {
@@ -90,7 +91,7 @@ class Attempt {
   std::vector<ChunkNorm> norms_;
 
   std::vector<uint32_t> skips_;  // By tensor.
-  std::deque<uint32_t> ready_;   // Whole, not yet given to the reducer.
+  std::deque<uint32_t> ready_;   // Whole chunks that have not gone to the reducer yet.
   uint32_t reducing_ = 0;
   bool overflow_ = false;
   std::optional<NonFinite> nonfinite_;

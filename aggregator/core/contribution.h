@@ -1,9 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What one member contributes to a round: how far it has come, and which of its chunks are here.
+// The contribution of one member to a round: its state, and its chunks that have arrived.
 //
-// Whether it counts is decided by the round, in the steps of the table below. It does not know
-// whether its worker is lost: the round then drops it, unless it is effective.
+// The table below has the states and the transitions between them; Round makes the decisions. A
+// contribution does not know when its worker is lost: the round drops it then, unless it is
+// effective.
 //
 // Thread contract: a plain value.
 
@@ -24,11 +25,11 @@ namespace basin::aggregator {
 
 enum class ContributionState : uint8_t {
   kAwaited = 0,    // Its worker has not begun the round; chunks may be here already.
-  kBegun = 1,      // The round knows what is computed, and with which weight.
-  kCommitted = 2,  // The round knows what belongs to it, but lacks bytes of it.
+  kBegun = 1,      // The round knows its spec and its counts.
+  kCommitted = 2,  // The round knows its tensors and its digest, but lacks bytes of it.
   kEffective = 3,  // It is complete, and its digest is that of the commit.
   kWithdrawn = 4,  // Not counted; its worker stages the result, unless it is away (see Presence).
-  kDropped = 5,    // Not counted: its worker is lost, or no member when the round begins.
+  kDropped = 5,    // Not counted: its worker is lost, or is no member when the round begins.
 };
 
 enum class ContributionInput : uint8_t {
@@ -36,8 +37,8 @@ enum class ContributionInput : uint8_t {
   kCommit = 1,    // Its worker commits it.
   kComplete = 2,  // All its chunks are here, and their digest is right.
   kTakeBack = 3,  // The next attempt needs bytes of it again.
-  kWithdraw = 4,  // By its worker, or refused by the round.
-  kDrop = 5,      // Without its worker's doing.
+  kWithdraw = 4,  // Its worker withdraws or does not take part, or the round refuses it.
+  kDrop = 5,      // Its worker is lost, or is no member when the round begins.
   kTakePart = 6,  // Its worker takes part in the call after all.
   kRunAgain = 7,  // The round is run again.
 };
@@ -54,26 +55,26 @@ inline constexpr ContributionTransition kContributionTransitions[] = {
     {ContributionState::kAwaited, ContributionInput::kBegin, ContributionState::kBegun,
      "its worker begins the round"},
     {ContributionState::kAwaited, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
-     "its worker withdraws, finishes, waits for another round or a value, joined when the value "
+     "its worker withdraws, finishes, waits for another round or a value, joined after the value "
      "was fixed, or commits without a begin"},
     {ContributionState::kAwaited, ContributionInput::kDrop, ContributionState::kDropped,
-     "its worker is lost, or no member when the round begins"},
+     "its worker is lost, or is no member when the round begins"},
 
     {ContributionState::kBegun, ContributionInput::kCommit, ContributionState::kCommitted,
      "its worker commits it"},
     {ContributionState::kBegun, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
-     "its worker withdraws; or it is refused: a spec that the others do not have, a tensor that "
-     "cannot be reduced, a wrong commit"},
+     "its worker withdraws; or it is refused because its spec differs from the others', a tensor "
+     "cannot be reduced, or its commit is wrong"},
     {ContributionState::kBegun, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker is lost"},
 
     {ContributionState::kCommitted, ContributionInput::kComplete, ContributionState::kEffective,
      "all its chunks are here, and their digest is right"},
     {ContributionState::kCommitted, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
-     "its digest is wrong for the second time, or that of a commit of nothing; or it is refused: a "
-     "spec that the others do not have, a tensor that cannot be reduced"},
+     "its digest is wrong, for the second time or with an empty commit; or it is refused because "
+     "its spec differs from the others', or a tensor cannot be reduced"},
     {ContributionState::kCommitted, ContributionInput::kDrop, ContributionState::kDropped,
-     "its worker is lost; or was lost before, and the next attempt needs its bytes again"},
+     "its worker is lost; or it was lost before, and the next attempt needs its bytes again"},
 
     {ContributionState::kEffective, ContributionInput::kTakeBack, ContributionState::kCommitted,
      "the next attempt needs bytes of it again"},
@@ -81,44 +82,43 @@ inline constexpr ContributionTransition kContributionTransitions[] = {
      "the specs are compared again, and another one is chosen; it pushes a tensor that cannot be "
      "reduced"},
     {ContributionState::kEffective, ContributionInput::kDrop, ContributionState::kDropped,
-     "its worker was lost, and has come back in a new life"},
+     "its worker was lost, and has returned in a new life"},
     {ContributionState::kEffective, ContributionInput::kRunAgain, ContributionState::kAwaited,
      "the round is run again"},
 
     {ContributionState::kWithdrawn, ContributionInput::kTakePart, ContributionState::kAwaited,
      "its worker takes part in the call after all"},
     {ContributionState::kWithdrawn, ContributionInput::kRunAgain, ContributionState::kAwaited,
-     "the round is run again, and its worker joined when the value was fixed"},
+     "the round is run again, and its worker joined after the value was fixed"},
 };
 static_assert(IsUnambiguous(kContributionTransitions));
 
-// What every frame looks at comes first, so that it lies together in memory.
+// The fields that every frame reads come first, so that they are close in memory.
 class Contribution {
  public:
   ContributionState state() const { return machine_.state(); }
-  // Whether the round reduces it: it is one of the contributors.
+  // Returns whether its worker is one of the contributors.
   bool counts() const { return state() <= ContributionState::kEffective; }
   bool begun() const { return counts() && state() >= ContributionState::kBegun; }
   bool committed() const { return counts() && state() >= ContributionState::kCommitted; }
   bool effective() const { return state() == ContributionState::kEffective; }
-  // Counts, and is not complete yet.
+  // Returns whether it counts and is not effective yet.
   bool incomplete() const { return state() < ContributionState::kEffective; }
 
-  // What its worker wants to have computed. Empty before the first begin, and kept when the round
-  // is run again.
+  // Empty before the first begin, and kept when the round is run again.
   const Begin& begin() const { return begin_; }
   const Commit& commit() const { return commit_; }
 
-  const Bitmap& have() const { return have_; }  // Chunks parked here, or reduced in this attempt.
+  const Bitmap& have() const { return have_; }  // Chunks that are parked or part of this attempt.
   bool Has(uint32_t flat) const { return have_.Test(flat); }
-  // Whether the chunk has come in any attempt, so that its digest is known.
+  // Returns whether the chunk has arrived in any attempt, so that its digest is known.
   bool Knows(uint32_t flat) const { return known_.Test(flat); }
   bool Skips(TensorIndex tensor) const { return skipped_.Test(tensor); }
   bool KnowsAny(const Layout& layout, TensorIndex tensor) const;
   Digest DigestOf(uint32_t flat) const { return digests_[flat]; }
   Digest digest() const { return digest_; }      // Sum over the chunks of have().
-  uint64_t parked() const { return parked_; }    // Bytes that wait for their reduction.
-  uint64_t missing() const { return missing_; }  // Bytes neither sent nor skipped.
+  uint64_t parked() const { return parked_; }    // Bytes that are not reduced yet.
+  uint64_t missing() const { return missing_; }  // Bytes that its worker still has to push or skip.
 
   bool refetched() const { return refetched_; }
 
@@ -127,33 +127,34 @@ class Contribution {
 
   // ---- what its worker sends; the round sets the state that follows
   void OnBegin(const Begin& begin);
-  // Returns whether that changes anything.
+  // Returns whether this changes anything.
   bool OnSkip(const Layout& layout, TensorIndex tensor);
   // REQUIRES: !Has(flat).
   void OnChunk(uint32_t flat, uint64_t size, Digest digest);
-  // "claims a tensor that it skipped": why the commit cannot be right; empty when it can.
+  // Returns why the commit cannot be right ("claims a tensor that it skipped"); empty if it can.
   std::string WhatIsWrongWith(const Layout& layout, const Commit& commit) const;
   void OnCommit(const Commit& commit);
-  // Whether it names the tensor as a part. REQUIRES: a commit was taken.
+  // Returns whether the commit contains the tensor. REQUIRES: there is a commit.
   bool Commits(TensorIndex tensor) const { return Names(commit_, tensor); }
   bool Complete() const { return have_.count() == commit_.chunks; }
 
   // ---- what the round does with it
-  // The bytes of a chunk are part of a sum, and no longer here.
+  // The chunk was reduced, so its bytes are no longer held.
   void NoteReduced(uint32_t flat, uint64_t size) {
     if (have_.Test(flat)) parked_ -= size;
   }
-  // The chunk must be pushed again. `parked`: its bytes are here. Returns whether it was there.
+  // The chunk must be pushed again. `parked`: its bytes are still held. Returns whether the chunk
+  // was here.
   bool TakeBack(uint32_t flat, uint64_t size, bool parked);
-  // Its digest is not that of its commit, so all of it is pushed again: nothing that was sent says
-  // any more what belongs to it.
+  // Its digest is not that of its commit, so all of it is pushed again. Any chunk may then have
+  // other bytes than before.
   void Refetch() {
     refetched_ = true;
     known_.ClearAll();
   }
   void ForgetParked() { parked_ = 0; }
-  // The only way to change the state. Returns whether the table has the input in this state; if
-  // not, nothing changes. A contribution that no longer counts keeps no chunks.
+  // All changes of the state go through here. Returns whether the table has the input in this
+  // state; if not, nothing changes. A contribution that no longer counts keeps no chunks.
   bool Apply(ContributionInput input);
   const RowsTaken& taken() const { return machine_.taken(); }
 

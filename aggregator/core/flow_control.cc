@@ -7,8 +7,8 @@
 namespace basin::aggregator {
 namespace {
 
-// Room for this many bytes is enough for whatever it sends next: a frame is never longer than what
-// is missing.
+// Returns how much room is enough for the member's next frame, which is never longer than what it
+// still has to send.
 uint64_t NextBytes(const LaneMemory& memory, const RoundMember& member) {
   return std::min(memory.frame, member.contribution.missing());
 }

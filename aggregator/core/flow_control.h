@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How much each member of a round may send, by the memory that its lane has.
+// How much each member of a round may send, which depends on the memory of the lane.
 //
 // Thread contract: a plain value, and pure functions.
 
@@ -19,21 +19,22 @@ namespace basin::aggregator {
 
 class FlowControl {
  public:
-  // Bytes that the member may send beyond those that are parked.
+  // Returns how many bytes the member may send in addition to its parked ones.
   static uint64_t Window(const LaneMemory& memory, const RoundMember& member);
-  // Whether it has more to send than there is room for.
+  // Returns whether the member has more to send than there is room for.
   static bool LacksRoom(const RoundMember& member);
-  // The window that the member has to be sent, because it has room for its next frame and does not
-  // know that. `pulled`: what it sends may be shorter than a frame, so any growth counts.
+  // Returns a window if the member must receive it: there is room for its next frame, and its last
+  // window was too small for that. If `pulled`, it may send less than a frame, so any growth
+  // counts.
   static std::optional<uint64_t> News(const LaneMemory& memory, const RoundMember& member,
                                       bool pulled);
 
-  // What the member has to send, or the room for it, has changed.
+  // Updates whether the member is blocked, after a change of its room or of what it has to send.
   void Review(const LaneMemory& memory, absl::Time now, Roster& roster, RoundMember& member);
 
-  // Since when somebody can do no more than wait for the others; InfiniteFuture if nobody.
+  // The time since which some member can only wait for the others; InfiniteFuture if none.
   absl::Time wait_since() const { return wait_since_; }
-  // How often a member had more to send than there was room for. For observers.
+  // The number of times that a member got more to send than there was room for. For observers.
   uint64_t stalls() const { return stalls_; }
 
   auto Fields() const { return std::tie(wait_since_); }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The results of a round that the aggregator holds: each chunk until every member that gets it has
+// The results of a round that the aggregator holds: each chunk until all its receivers have
 // acknowledged it.
 //
 // Thread contract: a plain value.
@@ -19,20 +19,21 @@ namespace basin::aggregator {
 
 class HeldResults {
  public:
-  // Bytes that are reduced now, or held.
+  // Bytes of results that are being reduced or are held.
   uint64_t bytes() const { return bytes_; }
   uint64_t Room(uint64_t window) const { return window > bytes_ ? window - bytes_ : 0; }
   bool Holds(uint32_t flat) const { return unacked_[flat] > 0; }
-  // Since when chunks are whole and have no room among the results; InfiniteFuture if they have.
+  // The time since which a whole chunk waits for room; InfiniteFuture if none does.
   absl::Time full_since() const { return full_since_; }
   bool full() const { return full_since_ != absl::InfiniteFuture(); }
 
-  // The layout has so many chunks now.
+  // The layout now has this many chunks.
   void Grow(uint32_t chunks) { unacked_.resize(chunks); }
-  // A reduction with as many bytes of results starts.
+  // A reduction starts whose results have this many bytes.
   void Start(uint64_t bytes) { bytes_ += bytes; }
   void Hold(uint32_t flat, uint32_t receivers) { unacked_[flat] = receivers; }
-  // A receiver has the chunk. Returns whether it was the last one: then it has to be released.
+  // A receiver has the chunk. Returns whether it was the last receiver; then the caller releases
+  // the chunk.
   bool Take(uint32_t flat) { return unacked_[flat] > 0 && --unacked_[flat] == 0; }
   void Release(uint64_t bytes) { bytes_ -= bytes; }
   // Nothing is held any more.

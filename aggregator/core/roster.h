@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The members of a round, and how many of them are in each of the states by which the round is
-// decided.
+// The members of a round, and how many of them are in each state that matters for its decisions.
 //
 // Their states change only here, so that the counts are right.
 //
@@ -21,18 +20,18 @@ namespace basin::aggregator {
 
 class Roster {
  public:
-  // `members` in byte order of the id.
+  // `members` are in byte order of the id.
   explicit Roster(std::vector<RoundMember> members);
 
   size_t size() const { return members_.size(); }
-  // In byte order of the id. A worker that was lost and has come back is in it twice.
+  // In byte order of the id. A worker that was lost and has returned is in it twice.
   const std::vector<RoundMember>& members() const { return members_; }
   std::vector<RoundMember>::const_iterator begin() const { return members_.begin(); }
   std::vector<RoundMember>::const_iterator end() const { return members_.end(); }
   std::vector<RoundMember>::iterator begin() { return members_.begin(); }
   std::vector<RoundMember>::iterator end() { return members_.end(); }
 
-  // Whether a live member has the slot.
+  // Returns whether a live member has the slot.
   bool Has(Slot slot) const { return slot < index_.size() && index_[slot] >= 0; }
   // REQUIRES: Has(slot).
   const RoundMember& At(Slot slot) const { return members_[static_cast<size_t>(index_[slot])]; }
@@ -46,12 +45,12 @@ class Roster {
   uint32_t there() const { return tally_.there; }          // Members that take part.
   uint32_t unstaged() const { return tally_.unstaged; }    // Receivers that have not staged.
   uint32_t free() const { return tally_.free; }            // Members that can still add something.
-  uint32_t waiting() const { return tally_.waiting; }      // Members that can do no more than wait.
+  uint32_t waiting() const { return tally_.waiting; }      // Members that can only wait.
 
-  // The positions, among the contributors, of those that skip the tensor.
+  // Numbers the contributors in order, and returns the numbers of those that skip the tensor.
   std::vector<uint32_t> SkippersOf(TensorIndex tensor) const;
 
-  // ---- `member` is one of this list. Whether the input was taken; see the tables.
+  // ---- Each Apply returns whether the table has the input. REQUIRES: `member` is in this list.
   bool Apply(RoundMember& member, ContributionInput input);
   bool Apply(RoundMember& member, PresenceInput input);
   bool Apply(RoundMember& member, StagingInput input);
@@ -80,8 +79,8 @@ class Roster {
   void Index();
 
   std::vector<RoundMember> members_;
-  std::vector<int32_t> index_;  // By slot: the position of the live member. Derived, as the tally.
-  Tally tally_;
+  std::vector<int32_t> index_;  // By slot: the position of the live member. Derived from members_.
+  Tally tally_;                 // Derived from members_.
 };
 
 }  // namespace basin::aggregator

@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a round begins and grows, and what a member of it is sent on a new session. What the round
-// takes in is in round_intake.cc, who contributes in round_members.cc, what is reduced in
-// round_attempt.cc, pull mode in round_pull.cc, how it is settled in round_settle.cc, and for whom
-// it waits in round_waits.cc.
+// How a round begins and grows, and what it sends to a member on a new session. The other files of
+// Round: round_intake.cc has what arrives, round_members.cc who contributes, round_attempt.cc what
+// is reduced, round_pull.cc pull mode, round_settle.cc how the round is settled, and round_waits.cc
+// which members it waits for.
 
 #include "aggregator/core/round.h"
 
@@ -67,7 +67,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   member.reception.NoteProgress(scope.now);
   if (history != nullptr && history->last_verdict + 1 == number_ &&
       history->held_ballot == value_ballot_) {
-    uint64_t left = scope.layout.chunks();  // Nobody holds more, or holds a chunk twice.
+    uint64_t left = scope.layout.chunks();  // A worker holds no chunk twice.
     for (const ChunkRange& range : history->held) {
       if (!scope.layout.Contains(range)) continue;
       if (range.count > left) break;
@@ -87,7 +87,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
     TellPrepared(scope, member);
   }
   if (pull_mode()) {
-    member.asked.ClearAll();  // What was asked on the old session may not have been heard.
+    member.asked.ClearAll();  // The requests on the old session may be lost.
     PlanPull(scope);
   }
   PumpReduce(scope);

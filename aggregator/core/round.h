@@ -1,12 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One round of one lane: who contributes, which chunks are there, what is reduced, and how the
-// value is settled. The job decides who is a member; a round receives that decision.
+// One round of one lane: its contributors, the chunks that have arrived, what is reduced, and how
+// the value is settled. The job decides which workers are members.
 //
-// Its phases and how they follow each other are in the table below. What it decides is here; what
-// it knows is in parts that do not know each other: its members (Roster), what they agree on
-// (Agreement), what they may send (FlowControl), what is reduced (Attempt), what of it is held for
-// whom (HeldResults), and who lacks what of a prepared value (Supplies).
+// The table below has the phases of a round and the transitions between them. Round makes the
+// decisions. Its parts hold what it decides from: the members (Roster), the spec that they agree on
+// (Agreement), how much they may send (FlowControl), the chunks of the present attempt (Attempt),
+// the results that they have not acknowledged (HeldResults), and the chunks of a prepared value
+// that they lack (Supplies). None of these parts knows another one, except that some use Roster.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -43,7 +44,7 @@ namespace basin::aggregator {
 
 struct Lane;
 
-// What a round may see of its surroundings during one Step.
+// A round sees this of its surroundings during one Step.
 struct RoundScope {
   absl::Time now;
   const Config& config;
@@ -55,23 +56,23 @@ struct RoundScope {
   const Layout& layout;
   const LaneMemory& memory;
   const Workers& workers;
-  bool paused;                                // Below min_workers, or suspended.
-  bool stands;                                // The job's last recovery; see Promises.
-  const std::optional<RoundSpec>& last_spec;  // That of the lane's last committed round.
-  const Membership& membership;               // That of the job.
-  const std::vector<Lane>& lanes;             // Those of the job, to say what a late worker does.
+  bool paused;                                // A pause of the job holds back this round.
+  bool stands;                                // The job's last recovery stands; see Standing.
+  const std::optional<RoundSpec>& last_spec;  // The spec of the lane's last committed round.
+  const Membership& membership;               // The present members of the job.
+  const std::vector<Lane>& lanes;             // All lanes of the job.
   LossPolicy loss_policy;
   LatePolicy late_policy;
 };
 
 enum class RoundInput : uint8_t {
-  kOpen = 0,          // A member begins or withdraws.
+  kOpen = 0,          // A member begins, withdraws or finishes.
   kAdopt = 1,         // Recovery adopts a value that was staged before.
-  kRestart = 2,       // What was reduced has to be reduced again.
+  kRestart = 2,       // The next attempt begins.
   kReduced = 3,       // Every contribution is effective and reduced.
   kAbort = 4,         // There will be no result.
-  kPrepareAgain = 5,  // The members that stage are others.
-  kRunAgain = 6,      // Nobody is left who holds the value.
+  kPrepareAgain = 5,  // More members have to stage.
+  kRunAgain = 6,      // No member that holds the value is left.
 };
 
 struct RoundTransition {
@@ -79,52 +80,54 @@ struct RoundTransition {
   RoundInput input;
   RoundPhase to;
   const char* when;
-  const char* what;  // Is done.
+  const char* what;  // What is done.
 };
 
-// A round exists from the first frame, skip or begin for the lane's next number on; frames are
-// parked while it is kIdle. It is over when every live member has STAGED at the current ballot and
-// the job is not paused: then the job tells the verdict.
+// A round exists once a member acts in the lane's next number or a recovery adopts a value. While
+// it is kIdle, frames are parked. It ends when the job sends the verdict: every live member that
+// takes part has staged the value at the current ballot, and no pause or rate limit holds it back.
 inline constexpr RoundTransition kRoundTransitions[] = {
     // from              input                      to
-    {RoundPhase::kIdle, RoundInput::kOpen, RoundPhase::kCollect, "the first begin or withdrawal",
-     "each chunk that is whole is reduced, and its result published"},
+    {RoundPhase::kIdle, RoundInput::kOpen, RoundPhase::kCollect,
+     "the first begin, or a member withdraws or finishes without one",
+     "each chunk that is whole is reduced, and its result is published"},
     {RoundPhase::kIdle, RoundInput::kAdopt, RoundPhase::kPrepared, "a value is adopted in recovery",
      "Prepared"},
     {RoundPhase::kIdle, RoundInput::kRestart, RoundPhase::kIdle,
-     "a frame comes from a member that was left out of the call",
+     "a member that was left out of the call sends a frame or skip",
      "next attempt, at a higher ballot: AttemptRestarted"},
 
     {RoundPhase::kCollect, RoundInput::kRestart, RoundPhase::kCollect,
-     "a contributor is lost or withdraws, and a chunk that it was part of has been reduced; a "
-     "digest is wrong; members join in a pause, or begin a call that was going on without them",
-     "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is done again"},
+     "a contributor is lost or withdraws after a chunk with its part was reduced; a digest is "
+     "wrong; members join in a pause, or begin a call that was continuing without them",
+     "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is reduced again"},
     {RoundPhase::kCollect, RoundInput::kReduced, RoundPhase::kPrepared,
      "every contribution is effective and reduced", "Prepared(COMMITTED)"},
     {RoundPhase::kCollect, RoundInput::kAbort, RoundPhase::kPrepared,
-     "nobody is left to contribute; loss under `abort`; a deadlock; a reduction cannot be made",
+     "no contributor is left; a loss under policy `abort`; a deadlock; a reduction that cannot be "
+     "computed",
      "Prepared(ABORTED)"},
 
     {RoundPhase::kPrepared, RoundInput::kPrepareAgain, RoundPhase::kPrepared,
      "members join in a pause",
-     "Prepared again: the same value, at a higher ballot; to those who join, once they have the "
+     "Prepared with the same value at a higher ballot; joiners receive it once they have the "
      "state"},
     {RoundPhase::kPrepared, RoundInput::kRunAgain, RoundPhase::kCollect,
-     "nobody is left who holds the value (of one that recovery adopted, the job recovers instead)",
-     "run again"},
+     "no live worker holds the value, and this aggregator prepared it itself",
+     "next attempt: every contribution is pushed and reduced again"},
 };
 static_assert(IsUnambiguous(kRoundTransitions));
 
-// What a round waits for from a member.
+// A round waits for this from a member.
 struct Awaited {
   enum class What : uint8_t {
     kNothing = 0,
     kBegin = 1,
-    kBeginCall = 2,  // Or to wait elsewhere: it joined while the call was open.
+    kBeginCall = 2,  // To begin the call or to wait elsewhere: it is undecided; see Presence.
     kState = 3,      // To load the job's state and begin.
     kTensor = 4,
     kCommit = 5,
-    kResults = 6,  // To take them.
+    kResults = 6,  // To take its results.
     kStage = 7,
   };
   What what = What::kNothing;
@@ -132,18 +135,18 @@ struct Awaited {
   absl::Time since = absl::InfiniteFuture();  // Infinite while nobody has to wait for it.
 };
 
-// "worker-3 was the last one": who completed its contribution last, and how long the others waited
-// for that alone.
+// The worker that completed its contribution last. The others waited only for it, from `since` to
+// `until`.
 struct Straggler {
   WorkerId worker;
-  absl::Time since = absl::InfinitePast();  // When the one before it had; never: there was none.
+  absl::Time since = absl::InfinitePast();  // InfinitePast if no other worker completed one.
   absl::Time until = absl::InfinitePast();
   bool waited() const { return since != absl::InfinitePast(); }
 };
 
 class Round {
  public:
-  // `members` in byte order of the id. An adopted round starts prepared; see Adopt.
+  // `members` are in byte order of the id.
   Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members, const Layout& layout,
         absl::Time now);
 
@@ -153,37 +156,39 @@ class Round {
   Ballot value_ballot() const { return value_ballot_; }
   const RoundValue& value() const { return value_; }
   const std::vector<RoundMember>& members() const { return roster_.members(); }
-  // The ballot at which recovery found the value staged; nothing if the round was reduced here.
+  // The ballot at which recovery found the value staged; absent if the round adopted none.
   const std::optional<Ballot>& adopted() const { return adopted_; }
-  // Whether a value that was staged for this round at `ballot` is newer than what recovery knew.
+  // Returns whether a value that was staged for this round at `ballot` is newer than what recovery
+  // knew.
   bool IsNews(const Ballot& ballot) const { return !adopted_.has_value() || *adopted_ < ballot; }
-  // A value that recovery adopted, so that its verdict may have been told, and that none of the
-  // members who are left holds.
+  // Returns whether no live member holds the adopted value any more. Another worker may have its
+  // verdict, so the round must not be run again.
   bool Orphaned() const;
   bool pull_mode() const { return pull_ != PullMode::kOff; }
-  // Whether a live member has the slot.
+  // Returns whether a live member has the slot.
   bool Has(Slot slot) const { return roster_.Has(slot); }
   bool begun() const { return phase() != RoundPhase::kIdle; }
   bool HasBegun(Slot slot) const { return roster_.At(slot).contribution.begun(); }
-  // Whether it neither may begin elsewhere nor has done so.
+  // Returns whether the member takes part: it is neither undecided nor away.
   bool TakesPart(Slot slot) const { return roster_.At(slot).there(); }
 
-  // Prepared, and every live member that gets the value has staged it. A call that nobody who is
-  // alive takes part in waits for nobody. False when nobody is alive.
+  // Returns whether the value is prepared, and every live member that receives it has staged it. A
+  // call in which no live member takes part waits for no member. False if no member is alive.
   bool Settled() const;
   bool AnyoneAlive() const { return roster_.alive() > 0; }
 
-  // The members must say what they have in this round once more, on new sessions. True once.
+  // Returns true once if the members must report again, on new sessions, what they have of this
+  // round.
   bool WantsReconnect() { return std::exchange(reconnect_, false); }
 
-  // ---- from the members; the member of `slot` belongs to the round and is not gone
+  // ---- from the members. REQUIRES: Has(slot).
   void OnBegin(const RoundScope& scope, Slot slot, const Begin& begin);
   void OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame);
   void OnSkip(const RoundScope& scope, Slot slot, const Skip& skip);
   void OnCommit(const RoundScope& scope, Slot slot, const Commit& commit);
   void OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason);
-  // It is out of data, and has not begun this round: nothing is missed of it. REQUIRES: the round
-  // is not prepared.
+  // The member is out of data and will not begin this round. REQUIRES: the member has not begun it,
+  // and the round is not prepared.
   void OnFinished(const RoundScope& scope, Slot slot);
   void OnResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack);
   void OnNeed(const RoundScope& scope, Slot slot, const Need& need);
@@ -194,61 +199,63 @@ class Round {
   void OnReduceDone(const RoundScope& scope, const ReduceDone& done);
   void Lose(const RoundScope& scope, Slot slot, const std::string& reason);
   void Admit(const RoundScope& scope, std::vector<RoundMember> joiners);
-  // Sets the members of a round that nobody has begun. REQUIRES: phase() is kIdle.
+  // Replaces the members of a round that none of them has begun. REQUIRES: phase() is kIdle.
   void Reform(const RoundScope& scope, std::vector<RoundMember> members);
   void Adopt(const RoundScope& scope, const StagedValue& staged, const std::set<Slot>& holders);
   void GrowLayout(const RoundScope& scope);
-  // How many members have more to send than there is room for.
+  // Returns how many members have more to send than there is room for.
   uint32_t WithoutCredit() const;
 
-  // The member joined while the call was open, and its trainer waits for something else: the others
-  // may be what it waits for there, so the call goes on without it.
+  // Continues the call without an undecided member. Its trainer waits for something else, possibly
+  // for the other members, so the call must not wait for it.
   void LeaveOut(const RoundScope& scope, Slot slot);
 
-  // Whether the round collects, and somebody whose contribution it waits for has not begun it.
+  // Returns whether the round collects, and a contributor has not begun it.
   bool AwaitsBegin() const {
     return phase() == RoundPhase::kCollect && roster_.begun() < roster_.contributors();
   }
-  // Nobody will begin it any more, for this `reason`. REQUIRES: AwaitsBegin().
+  // Aborts the round for this `reason`: its members wait for each other. REQUIRES: AwaitsBegin().
   void EndDeadlock(const RoundScope& scope, const std::string& reason);
 
-  // The member's trainer has the state of before this round now, or will never need it.
+  // The member's trainer now has the state before this round, or will never need it.
   void OnState(const RoundScope& scope, Slot slot);
   // The job's last recovery stands from now on.
   void OnStanding(const RoundScope& scope);
 
-  // The member's client knows the lane now.
+  // The member's client now knows the lane.
   void OnRegistered(const RoundScope& scope, Slot slot);
 
-  // The lane was given more memory: everyone hears of its larger window.
+  // The lane has more memory: every live member receives its larger window.
   void MemoryGrew(const RoundScope& scope);
+  // The member's client now knows the tensors from index `before` on.
   void LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before);
-  // Sends what a worker must hear on a new session, after its welcome.
+  // Sends what a member needs on a new session, after its welcome.
   void Resume(const RoundScope& scope, Slot slot, const LaneHistory* history);
-  // Goes on where something outside the round held it up (pause, memory).
+  // Does all that the round can do now, for example after a pause.
   void Advance(const RoundScope& scope);
 
   OpenRound Describe(const RoundScope& scope, Slot slot) const;
 
-  // Names who is waited for and gives up members that are overdue.
+  // Names late members, and appends those that the job must give up to `overdue`.
   void CheckDeadlines(const RoundScope& scope, std::vector<std::pair<Slot, std::string>>& overdue);
   absl::Time NextDeadline(const Config& config, LatePolicy late_policy,
                           const Workers& workers) const;
 
-  // What the round waits for from the member.
+  // Returns what the round waits for from the member.
   Awaited Awaits(const Layout& layout, const RoundMember& member) const;
-  // "worker w-7: tensor layer3.weight", for errors; empty when nobody is waited for.
+  // Returns the first member that the round waits for, and what it lacks, for errors: "worker w-7:
+  // tensor layer3.weight". Empty if the round waits for no member.
   std::string WaitsFor(const Layout& layout) const;
-  // The same of one member; empty when nothing is waited for of it.
+  // Returns the same for one member; empty if the round does not wait for it.
   std::string WaitsFor(const Layout& layout, const RoundMember& member) const;
-  // Whether the member's process has to take or stage results before the others can go on. It has
-  // one lease for each step of that.
+  // Returns whether the others wait until the member's process takes or stages results. Each step
+  // of that may take one lease.
   bool Owes(const RoundMember& member) const;
 
-  // For observers: when the first member began it, and who was last.
+  // For observers: when the round left kIdle, and its straggler.
   absl::Time opened() const { return opened_; }
   const Straggler& straggler() const { return straggler_; }
-  // How often a member had more to send than there was room for, and had to wait.
+  // The number of times that a member had to wait for room.
   uint64_t credit_stalls() const { return flow_.stalls(); }
   const RowsTaken& taken() const { return machine_.taken(); }
 
@@ -261,7 +268,7 @@ class Round {
   }
 
  private:
-  // Whether chunks are pulled in layout order, and the plan of that is to be made anew.
+  // Whether chunks are pulled in layout order, and whether this has to be planned again.
   enum class PullMode : uint8_t { kOff = 0, kPlanned = 1, kPlanAgain = 2 };
 
   // round_waits.cc
@@ -308,7 +315,7 @@ class Round {
   void PumpReduce(const RoundScope& scope);
 
   // round_pull.cc
-  // What somebody has to push may have changed.
+  // The chunks that members have to push may have changed.
   void PlanAgain() {
     if (pull_ == PullMode::kPlanned) pull_ = PullMode::kPlanAgain;
   }
@@ -325,7 +332,7 @@ class Round {
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;
   void MayStageNow(const RoundScope& scope, RoundMember& member);
   void Publish(const RoundScope& scope, const ChunkRanges& ranges);
-  // Held result chunks for one session.
+  // Sends held result chunks to one worker.
   void PublishTo(const Worker& worker, const RoundScope& scope,
                  const std::vector<ChunkRange>& ranges) const;
   void PublishMissing(const RoundScope& scope, RoundMember& member);
@@ -342,8 +349,8 @@ class Round {
               const std::string& text) const;
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
 
-  // The only way to change the phase. Returns whether the table has the input in this phase; if
-  // not, nothing changes.
+  // All changes of the phase go through here. Returns whether the table has the input in this
+  // phase; if not, nothing changes.
   bool Apply(const RoundScope& scope, RoundInput input) {
     const bool opens = phase() == RoundPhase::kIdle;
     if (!machine_.Apply(input)) return false;
@@ -353,7 +360,7 @@ class Round {
 
   RoundNumber number_;
   Ballot ballot_;
-  Ballot value_ballot_;  // While collecting: the same as ballot_.
+  Ballot value_ballot_;  // The same as ballot_ unless the round is prepared.
   StateMachine<kRoundTransitions> machine_;
   RoundValue value_;
   Roster roster_;
@@ -363,10 +370,10 @@ class Round {
   Attempt attempt_;
   HeldResults held_;
   Supplies supplies_;
-  std::vector<WorkerId> dropped_;  // Whose contributions were complete, and are not in the value.
+  std::vector<WorkerId> dropped_;  // The workers whose complete contributions were dropped.
   bool reconnect_ = false;         // See WantsReconnect.
-  std::optional<Ballot> adopted_;  // See adopted(). The aggregator never had its bytes.
-  // Nothing is decided by these, so they are none of the fields that are compared.
+  std::optional<Ballot> adopted_;  // See adopted(). This aggregator does not have its bytes.
+  // These decide nothing, so Fields() omits them.
   absl::Time opened_;
   Straggler straggler_;
 };

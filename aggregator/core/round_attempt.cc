@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round reduces: the spec that its members agree on, its attempts, and which chunks are
+// What a round reduces: the spec that its contributors agree on, its attempts, and which chunks are
 // whole.
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace basin::aggregator {
 
-// Agrees on what is computed once every contributor has begun.
+// Chooses the spec once every contributor has begun, and refuses those that began with another one.
 void Round::Compare(const RoundScope& scope) {
   if (agreement_.made() || scope.paused || phase() != RoundPhase::kCollect) return;
   if (roster_.contributors() == 0 || roster_.begun() < roster_.contributors()) return;
@@ -43,9 +43,9 @@ void Round::StartAttemptNow(const RoundScope& scope) {
   scope.actions.push_back(std::move(start));
 }
 
-// The next attempt. Every chunk that was reduced, or is being reduced, is done again; what is
-// parked stays, except what `refetched` sent. A departed contributor whose bytes for a chunk that
-// is done again are gone is dropped.
+// Begins the next attempt. Every chunk that was or is being reduced is pushed and reduced again;
+// the other parked chunks stay, except those of `refetched`. A lost contributor that would have to
+// push a chunk again is dropped.
 void Round::Restart(const RoundScope& scope, const std::string& reason,
                     const RoundMember* refetched) {
   if (!Apply(scope, RoundInput::kRestart)) return;
@@ -80,7 +80,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   auto pushed_again = again.begin();
   for (RoundMember& member : roster_) {
     std::vector<ChunkRange>& ranges = *pushed_again++;
-    member.asked.ClearAll();  // In pull mode the front is chosen anew.
+    member.asked.ClearAll();  // In pull mode, the front is chosen again.
     member.named_late = false;
     UpdateBlocked(scope, member);
     if (!member.alive()) continue;
@@ -89,12 +89,13 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
            AttemptRestarted{scope.lane, number_, ballot_, reason, std::move(ranges),
                             member.room.told});
   }
-  StartAttemptNow(scope);  // Also before all have begun: it voids what the old ballot reduced.
+  StartAttemptNow(scope);  // Even before all have begun, to invalidate the old ballot's reductions.
   Rescan(scope);
   Advance(scope);
 }
 
-// Clears what must be pushed again: the chunks of `redo`, and with `all` everything. Returns it.
+// Clears and returns the member's chunks that must be pushed again: those of `redo`, or all chunks
+// if `all`.
 std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& member,
                                         const std::vector<uint32_t>& redo, bool all) {
   RangeBuilder ranges(scope.layout);
@@ -124,7 +125,7 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   return taken;
 }
 
-// Whether the chunk can be reduced.
+// Returns whether the chunk can be reduced.
 bool Round::IsWhole(TensorIndex tensor, uint32_t flat) const {
   return agreement_.made() && attempt_.IsWhole(tensor, flat, roster_.contributors());
 }
@@ -146,7 +147,7 @@ void Round::Rescan(const RoundScope& scope) {
 
 void Round::PumpReduce(const RoundScope& scope) {
   if (phase() != RoundPhase::kCollect) return;
-  // Tensors that everyone, or everyone but the same workers, has pushed have the same divisor.
+  // Tensors that the same contributors skip have the same divisor.
   const auto alike = [this](TensorIndex a, TensorIndex b) {
     return attempt_.Skips(a) == attempt_.Skips(b) &&
            (attempt_.Skips(a) == 0 || roster_.SkippersOf(a) == roster_.SkippersOf(b));
@@ -163,7 +164,7 @@ void Round::PumpReduce(const RoundScope& scope) {
     const TensorIndex tensor = ranges.front().tensor;
     attempt_.Start(CountChunks(ranges));
     held_.Start(bytes);
-    // Weights that sum to zero: the value says EMPTY.
+    // The divisor is 0 if the weights sum to zero. The value then has no result.
     const uint32_t skips = attempt_.Skips(tensor);
     const uint64_t divisor =
         agreement_.DivisorOf(roster_, tensor, skips, agreement_.Divisor(roster_));

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round takes in from its members: begin, frames, skips, commits, and how much room each
-// has for more.
+// What a round receives from its members: begins, frames, skips, commits and withdrawals; and how
+// much room each member has.
 
 #include <algorithm>
 #include <optional>
@@ -33,8 +33,8 @@ uint32_t Round::WithoutCredit() const {
       std::count_if(roster_.begin(), roster_.end(), FlowControl::LacksRoom));
 }
 
-// It has more or less to send than before, so the room that it has may be too small, or enough. A
-// member that counts as unblocked must know of room for its next frame.
+// The member has more or less to send than before, so its room may now be too small, or enough. A
+// member that counts as unblocked must know that it has room for its next frame.
 void Round::ReviewRoom(const RoundScope& scope, RoundMember& member) {
   UpdateBlocked(scope, member);
   const std::optional<uint64_t> window = FlowControl::News(scope.memory, member, pull_mode());
@@ -64,13 +64,13 @@ void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
         absl::StrCat("Round ", number_, " opened with ", CountOf(roster_.size(), "member"), "."));
   }
   OnPart(scope, member);
-  // When the value is fixed, all it can do is take it. Otherwise it has withdrawn, or repeats this
-  // on a new session.
+  // A member can only take a value that is fixed.
   if (phase() == RoundPhase::kPrepared) return;
+  // It has withdrawn, or repeats its begin on a new session.
   if (member.contribution.state() != ContributionState::kAwaited) return;
   member.contribution.OnBegin(begin);
   roster_.Apply(member, ContributionInput::kBegin);
-  // What it was told to pull before it had begun meant nothing to it.
+  // Its client ignored the chunks that were requested before its begin.
   member.asked.ClearAll();
   PlanAgain();
   for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
@@ -80,7 +80,8 @@ void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   Advance(scope);
 }
 
-// Withdraws a contribution that pushes a tensor which its own spec cannot reduce.
+// Refuses a contribution that pushes a tensor that its own spec cannot reduce. Returns whether it
+// does.
 bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index) {
   if (!member.contribution.begun()) return false;
   const TensorSpec& tensor = scope.layout.tensors()[index];
@@ -96,7 +97,7 @@ bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorInd
   return true;
 }
 
-// What becomes of the chunks of one frame.
+// Collects what happens to the chunks of one frame.
 struct Round::Intake {
   Credit credit;
   ChunkRanges kept;
@@ -156,7 +157,7 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
   Advance(scope);
 }
 
-// Takes the chunks of one tensor. REQUIRES: the contribution counts, and the round collects.
+// Takes the chunks of one tensor. REQUIRES: the contribution counts, and the round is not prepared.
 void Round::OnRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
                     const Digest* digests, Intake& intake) {
   Contribution& contribution = member.contribution;
@@ -196,7 +197,7 @@ void Round::OnRange(const RoundScope& scope, RoundMember& member, const ChunkRan
 
 void Round::OnSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
   RoundMember& member = roster_.At(slot);
-  // Repeated on a new session.
+  // The skip is too late, or repeats one of an earlier session.
   if (phase() == RoundPhase::kPrepared || member.contribution.committed()) return;
   OnPart(scope, member);
   for (const TensorIndex tensor : skip.tensors) {
@@ -224,7 +225,7 @@ void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorInde
   }
 }
 
-// Also what its worker did not know yet.
+// Marks every tensor that the commit omits, including those that its worker did not know yet.
 void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member) {
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     if (!member.contribution.Commits(tensor)) MarkSkipped(scope, member, tensor);
@@ -233,7 +234,7 @@ void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member)
 
 void Round::OnCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
   RoundMember& member = roster_.At(slot);
-  // Repeated on a new session, or withdrawn meanwhile.
+  // The commit is too late, or repeats one of an earlier session.
   if (phase() == RoundPhase::kPrepared || member.contribution.committed()) return;
   if (!member.contribution.counts()) return;
   const std::string wrong = member.contribution.WhatIsWrongWith(scope.layout, commit);
@@ -266,7 +267,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
       absl::StrCat("Job ", scope.job_name, ", round ", number_, ": the contribution of worker ",
                    member.id, " has digest ", member.contribution.digest(), ", but its commit has ",
                    member.contribution.commit().digest);
-  // A commit of nothing leaves nothing to fetch again.
+  // An empty commit has nothing to fetch again.
   if (member.contribution.refetched() || member.contribution.commit().chunks == 0) {
     const bool restart = Refuse(
         scope, member, ErrorCode::kDataCorrupt,
@@ -277,7 +278,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
                  absl::StrCat("the contribution of worker ", member.id, " is corrupt"));
     return;
   }
-  // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
+  // The first time, all bytes are fetched again, because the sum does not show which are wrong.
   AddNote(scope, NoteKind::kContributionRejected, member.id,
           absl::StrCat(text, "; it is fetched again."));
   Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
@@ -285,7 +286,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
 
 void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = roster_.At(slot);
-  // It makes the call, and stages what the others reduce.
+  // The member takes part in the call: it stages what the others reduce.
   if (member.presence.state() == Presence::kUndecided) OnPart(scope, member);
   if (!member.contribution.counts()) return;
   if (member.contribution.committed()) {
@@ -294,7 +295,8 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
                         " withdrew after its commit. The commit holds."));
     return;
   }
-  // The value is fixed: it joined later, or repeats a withdrawal that an adopted value contains.
+  // The member joined after the value was fixed, or repeats a withdrawal that an adopted value
+  // includes.
   if (phase() == RoundPhase::kPrepared) return;
   if (phase() == RoundPhase::kIdle) Apply(scope, RoundInput::kOpen);
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id, reason);

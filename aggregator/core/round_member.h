@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A member of a round: whether it takes part, what it contributes and how much of it there is room
-// for, which results it has, and how far it is with the value that is prepared.
+// A member of a round: whether it takes part, its contribution and the room for it, the results
+// that it has, and how far it has staged the prepared value.
 //
 // Thread contract: plain values.
 
@@ -23,19 +23,19 @@
 
 namespace basin::aggregator {
 
-// A worker that joins in a pause finds calls open, and its trainer may be elsewhere in its script.
-// A member of the job before that is in every round.
+// The trainer of a worker that is out of step (see Worker) may be elsewhere in its script, so a
+// call may continue without it. Every other member takes part in every round.
 enum class Presence : uint8_t {
-  kThere = 0,      // Contributes unless it has withdrawn, and stages.
-  kUndecided = 1,  // Joined while the call was open, and has not begun it: the call waits for it.
-  kAway = 2,       // Waits for something else: neither contributes nor stages, hears the verdict.
-  kGone = 3,       // Lost: its contribution may count, but it gets nothing and stages nothing.
+  kThere = 0,      // It contributes unless it has withdrawn, and it stages.
+  kUndecided = 1,  // It is out of step and has sent nothing of the call, which waits for it.
+  kAway = 2,       // It neither contributes nor stages, but receives the verdict.
+  kGone = 3,       // It is lost. It receives and stages nothing; its contribution may count.
 };
 
 enum class PresenceInput : uint8_t {
-  kTakePart = 0,  // It begins the call, or sends something of it.
-  kLeaveOut = 1,  // The call goes on without it.
-  kLose = 2,      // Its worker is lost, or no longer a member before the round begins.
+  kTakePart = 0,  // It begins the call or withdraws from it, or sends a frame or skip.
+  kLeaveOut = 1,  // The call continues without it.
+  kLose = 2,      // Its worker is lost, or is no longer a member when the round begins.
 };
 
 struct PresenceTransition {
@@ -48,29 +48,30 @@ struct PresenceTransition {
 inline constexpr PresenceTransition kPresenceTransitions[] = {
     // from                 input                     to
     {Presence::kUndecided, PresenceInput::kTakePart, Presence::kThere,
-     "it begins the call, or its hello says that it has"},
+     "it begins the call, or its hello reports that it has begun it"},
     {Presence::kUndecided, PresenceInput::kLeaveOut, Presence::kAway,
-     "its trainer waits for something else, or there will be no result"},
+     "its trainer waits for something else, or the round is aborted"},
     {Presence::kAway, PresenceInput::kTakePart, Presence::kThere,
-     "it begins the call after all, while nothing is fixed"},
+     "it begins the call before the value is fixed"},
     {Presence::kThere, PresenceInput::kLeaveOut, Presence::kAway,
-     "a deadlock is ended, and its trainer has never named the lane"},
-    {Presence::kThere, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
+     "a deadlock ends, and its client has not registered the lane"},
+    {Presence::kThere, PresenceInput::kLose, Presence::kGone,
+     "its worker is lost, or is no member when the round begins"},
     {Presence::kUndecided, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
     {Presence::kAway, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
 };
 static_assert(IsUnambiguous(kPresenceTransitions));
 
-// How far a member is with the value that is prepared.
+// How far a member has staged the prepared value.
 enum class StagingState : uint8_t {
-  kNotAsked = 0,  // It does not know the lane, lacks the state, or has not decided; see MayStage.
-  kAsked = 1,     // It was sent Prepared.
+  kNotAsked = 0,  // It may not stage yet; see MayStage.
+  kAsked = 1,     // Prepared was sent to it.
   kStaged = 2,
 };
 
 enum class StagingInput : uint8_t {
-  kPrepare = 0,  // A value is prepared, or was lost; or the member has a new session.
-  kAsk = 1,      // It may stage, and is sent Prepared.
+  kPrepare = 0,  // A value is prepared, or is lost; or the member has a new session.
+  kAsk = 1,      // It may stage, and Prepared is sent to it.
   kStage = 2,    // It reports that it has staged the value.
 };
 
@@ -84,29 +85,31 @@ struct StagingTransition {
 inline constexpr StagingTransition kStagingTransitions[] = {
     // from                   input                   to
     {StagingState::kNotAsked, StagingInput::kPrepare, StagingState::kNotAsked,
-     "a value is prepared for the first time"},
+     "a value is prepared or lost, or it reconnects"},
     {StagingState::kNotAsked, StagingInput::kAsk, StagingState::kAsked, "it may stage"},
     {StagingState::kNotAsked, StagingInput::kStage, StagingState::kStaged,
-     "it stages what it was not asked for"},
+     "it stages the value without being asked"},
     {StagingState::kAsked, StagingInput::kPrepare, StagingState::kNotAsked,
      "the value is prepared at a higher ballot, or lost; or it reconnects"},
-    {StagingState::kAsked, StagingInput::kStage, StagingState::kStaged, "it has all bytes"},
+    {StagingState::kAsked, StagingInput::kStage, StagingState::kStaged,
+     "it reports that it has all bytes"},
     {StagingState::kStaged, StagingInput::kPrepare, StagingState::kNotAsked,
      "the value is prepared at a higher ballot, or lost; or it reconnects"},
-    {StagingState::kStaged, StagingInput::kStage, StagingState::kStaged, "it says so again"},
+    {StagingState::kStaged, StagingInput::kStage, StagingState::kStaged,
+     "it reports that once more"},
 };
 static_assert(IsUnambiguous(kStagingTransitions));
 
 // How much more the member may send. See FlowControl.
 struct Room {
-  uint64_t told = 0;      // The window that it was sent last.
-  bool blocked = false;   // It can add nothing: effective, or no room for what it would send next.
-  absl::Time free_since;  // When it last began to have room.
+  uint64_t told = 0;      // The last window that was sent to it.
+  bool blocked = false;   // It can add nothing: complete, not counted, lost, or without room.
+  absl::Time free_since;  // When it was last unblocked.
 
   auto Fields() const { return std::tie(told, blocked, free_since); }
 };
 
-// Which results the member has, and whether it keeps up with what is held for it.
+// The results that a member has, and whether it keeps up with those that are held for it.
 class Reception {
  public:
   bool Has(uint32_t flat) const { return acked_.Test(flat); }
@@ -114,10 +117,10 @@ class Reception {
   size_t count() const { return acked_.count(); }
   // Result chunks that are held for it.
   uint32_t owed() const { return owed_; }
-  // When it last took a result that it did not have, or staged.
+  // When it last made progress, or its time started.
   absl::Time progress() const { return progress_; }
-  // A moment since which it has not taken everything that was held for it then; once the value is
-  // prepared, when that was.
+  // If results are held for it while the round collects, some of them already were at this time.
+  // Once the value is prepared, this is when it could begin to stage.
   absl::Time behind_since() const { return behind_since_; }
 
   void Grow(uint32_t chunks) { acked_.Resize(chunks); }
@@ -126,9 +129,9 @@ class Reception {
   void StartClock(absl::Time now) { progress_ = behind_since_ = now; }
   void Owe(uint32_t chunks, absl::Time now);
   // It has this chunk, or will never need it. `collects`: more results may follow. Returns whether
-  // that is news.
+  // this is new.
   bool Take(uint32_t flat, absl::Time now, bool collects);
-  // A chunk that it had requested has come. `most`: as many requests count as progress.
+  // It has received a chunk that it requested. The first `most` of these count as progress.
   void Fetched(uint32_t most, absl::Time now);
   void ForgetFetched() { fetched_ = 0; }
   void OweNothing() { owed_ = behind_ = 0; }
@@ -137,7 +140,7 @@ class Reception {
     acked_.ClearAll();
     OweNothing();
   }
-  // It requests what it needs.
+  // No result is held for it: it requests what it needs.
   void HoldNothing() {
     for (uint32_t flat = 0; flat < acked_.size(); ++flat) acked_.Set(flat);
   }
@@ -148,39 +151,39 @@ class Reception {
 
  private:
   uint32_t owed_ = 0;
-  uint32_t behind_ = 0;  // How many of the owed were held for it at `behind_since_` already.
+  uint32_t behind_ = 0;  // How many of owed_ were already held for it at behind_since_.
   absl::Time progress_;
   absl::Time behind_since_;
   Bitmap acked_;
   uint32_t fetched_ = 0;  // Chunks that it requested (Need) and took, at this ballot.
 };
 
-// What every frame looks at comes first, so that it lies together in memory. Its states, and
-// whether it is blocked, are changed by the Roster alone once it is in one.
+// The fields that every frame reads come first, so that they are close in memory. Once a member is
+// in a Roster, only the Roster changes its states and room.blocked.
 struct RoundMember {
   Slot slot = 0;
   StateMachine<kPresenceTransitions> presence;
   Room room;
   Contribution contribution;
   Reception reception;
-  Bitmap asked;  // Pull mode: chunks that it was told to push.
+  Bitmap asked;  // In pull mode: chunks that it was asked to push.
   Incarnation incarnation;
 
   WorkerId id;
-  std::optional<Error> refusal;  // Why its contribution is not counted, if for its own doing.
+  std::optional<Error> refusal;               // Why its contribution was refused.
   StateMachine<kStagingTransitions> staging;  // At the current ballot.
-  bool holds = false;  // Has staged this value, at whatever ballot: can supply it.
+  bool holds = false;  // It has staged this value at some ballot, so it can supply it.
   bool named_late = false;
 
   bool alive() const { return presence.state() != Presence::kGone; }
-  // Whether it takes part in the round.
+  // Returns whether it takes part in the round.
   bool there() const { return presence.state() == Presence::kThere; }
-  // Whether it gets the results.
+  // Returns whether it receives the results.
   bool receives() const { return presence.state() <= Presence::kUndecided; }
-  // Whether all it can do is wait for the others.
+  // Returns whether it can only wait for the others.
   bool waits() const { return room.blocked && receives(); }
   bool staged() const { return staging.state() == StagingState::kStaged; }
-  // Whether it was sent Prepared at the current ballot, and may stage.
+  // Returns whether Prepared was sent to it at the current ballot.
   bool sent_prepared() const { return staging.state() != StagingState::kNotAsked; }
 
   // The layout has grown, or the member is new.
@@ -189,7 +192,7 @@ struct RoundMember {
     reception.Grow(layout.chunks());
     asked.Resize(layout.chunks());
   }
-  // Nobody has waited for it yet.
+  // Its time starts now.
   void StartClock(absl::Time now) {
     reception.StartClock(now);
     room.free_since = now;

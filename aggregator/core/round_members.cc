@@ -10,19 +10,19 @@
 
 namespace basin::aggregator {
 
-// The member makes this call: one that was away counts again while nothing is fixed. A frame says
-// so as well as the begin, which it may precede.
+// The member takes part in this call. One that was away counts again unless the value is fixed. A
+// frame shows this as well as a begin does, because it may arrive before the begin.
 void Round::OnPart(const RoundScope& scope, RoundMember& member) {
   const bool prepared = phase() == RoundPhase::kPrepared;
   if (member.there()) return;
   if (member.presence.state() == Presence::kUndecided) {
     roster_.Apply(member, PresenceInput::kTakePart);
-    // When prepared: should the round be run again.
+    // It joined after the value was fixed, and contributes if the round is run again.
     if (!member.contribution.counts()) roster_.Apply(member, ContributionInput::kTakePart);
     if (prepared) TellPrepared(scope, member);
     return;
   }
-  if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
+  if (prepared) return;  // After the verdict, its client makes this call as the next round.
   roster_.Apply(member, PresenceInput::kTakePart);
   roster_.Apply(member, ContributionInput::kTakePart);
   RemoveEarlierLives(scope, member);
@@ -36,7 +36,7 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   if (member.presence.state() != Presence::kUndecided) return;
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id,
           "It joined while the call was open, but waits for another call or value.");
-  // Before it is away: no result is held for it any more.
+  // Only a receiver can acknowledge, so this comes before kLeaveOut: it frees the held results.
   AcknowledgeAll(scope, member);
   member.reception.OweNothing();
   roster_.Apply(member, PresenceInput::kLeaveOut);
@@ -48,8 +48,8 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   }
 }
 
-// Takes a contribution out for what its worker did, and tells it: also on a new session, should it
-// not have heard. Returns as RemoveContribution does.
+// Removes a contribution because of what its worker did. The worker receives the reason now and on
+// each new session. Returns as RemoveContribution does.
 bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
                    const std::string& text) {
   Reject(scope, member, code, text);
@@ -57,7 +57,7 @@ bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
   return RemoveContribution(scope, member, ContributionInput::kWithdraw);
 }
 
-// Takes a contribution out. Returns whether chunks that it is part of have been reduced.
+// Removes a contribution. Returns whether chunks with its part were or are being reduced.
 bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
                                ContributionInput input) {
   if (!member.contribution.counts()) return false;
@@ -73,7 +73,7 @@ bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
       reduced = true;
     }
   }
-  // A tensor it skipped counted it out of the set, but the divisor counted it in.
+  // The divisor of a tensor that it skipped may have counted it.
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     if (!member.contribution.Skips(tensor)) continue;
     attempt_.NoLongerSkipped(tensor);
@@ -103,11 +103,11 @@ void Round::AfterRemoval(const RoundScope& scope, bool restart, const std::strin
 
 void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = roster_.At(slot);
-  // Before it is gone: nothing is held for it any more.
+  // Only a receiver can acknowledge, so this comes before kLose: it frees the held results.
   AcknowledgeAll(scope, member);
   roster_.Apply(member, PresenceInput::kLose);
   UpdateBlocked(scope, member);
-  // Nothing is waited for from it any more, so it is of no account how far it came.
+  // The round no longer waits for it, so its progress does not matter.
   member.reception.ForgetFetched();
   member.StartClock(absl::Time());
   supplies_.Forget(slot);
@@ -132,7 +132,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " was lost: ", reason));
 }
 
-// A worker counts once in a round, also when it was lost and has come back.
+// Drops the contributions of the worker's earlier lives, so that it counts only once.
 void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& member) {
   for (RoundMember& before : roster_) {
     if (before.id != member.id || before.incarnation == member.incarnation) continue;
@@ -155,7 +155,7 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   }
   roster_.Add(std::move(joiners));
   if (phase() == RoundPhase::kPrepared) {
-    // The value is fixed; the joiners get its bytes from those who have them.
+    // The value is fixed; the joiners get its bytes from members that have them.
     ++ballot_.attempt;
     SendPrepared(scope, RoundInput::kPrepareAgain);
     return;

@@ -1,15 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Pull mode: what a round does when every window is full of chunks that others lack, as happens
-// when two workers push in opposite orders and a window is smaller than the model.
+// Pull mode: a round enters it when every window is full of chunks that others lack, for example
+// because two workers push in opposite orders and a window is smaller than the model.
 //
-// The front of the layout is chosen, as much of it as fits one window. Each contributor is told to
-// push what it lacks of that front; what it has parked beyond it is thrown away, which costs
-// nothing but the bytes, because the client owns its contribution until the verdict. The front
-// moves as chunks are reduced, so every step of the front fits and the round always ends.
+// The front is the first part of the layout that is not reduced yet, as much of it as fits one
+// window. Each contributor is asked to push what it lacks of the front. Its parked chunks beyond
+// the front are dropped, which costs only another push, because the client owns its contribution
+// until the verdict. The front moves on as chunks are reduced, so the round always ends.
 //
 // A window of one frame for each worker is enough, because a chunk of the front waits for the
-// others where it is parked, and a job is admitted only with that much.
+// others where it is parked. A job is admitted only with that much.
 
 #include "aggregator/core/round.h"
 
@@ -28,7 +28,7 @@ void Round::EnterPull(const RoundScope& scope) {
 
 void Round::PlanPull(const RoundScope& scope) {
   pull_ = PullMode::kPlanned;
-  // The front: chunks in layout order that somebody still has to push, one window of them.
+  // The front, without tensors that all contributors skip.
   std::vector<uint32_t> front;
   uint64_t bytes = 0;
   for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a round is settled: results are published, the value is prepared and staged, and whoever
-// lacks bytes of it gets them. Telling the verdict is the job's.
+// How a round is settled: results are published, the value is prepared and staged, and members that
+// lack bytes of it get them. The job sends the verdict.
 
 #include <algorithm>
 #include <utility>
@@ -24,8 +24,8 @@ void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
 
 }  // namespace
 
-// Sends chunks that were reduced to those who know their tensors, as one frame to all that can take
-// it.
+// Sends reduced chunks to the receivers that know their tensors: in one frame to those that can
+// take it, else in one frame for each tensor.
 void Round::Publish(const RoundScope& scope, const ChunkRanges& ranges) {
   aggregator::Publish publish{
       scope.job, scope.lane, number_, ballot_, ranges, scope.layout.RangeBytes(ranges), {}};
@@ -54,7 +54,7 @@ void Round::Publish(const RoundScope& scope, const ChunkRanges& ranges) {
   }
 }
 
-// REQUIRES: the worker is connected, and knows the tensors, which do not descend.
+// REQUIRES: the worker is connected and knows the tensors, and `ranges` is in layout order.
 void Round::PublishTo(const Worker& worker, const RoundScope& scope,
                       const std::vector<ChunkRange>& ranges) const {
   for (ChunkRanges& frame :
@@ -65,7 +65,7 @@ void Round::PublishTo(const Worker& worker, const RoundScope& scope,
   }
 }
 
-// Sends a member the result chunks that are held for it and that it may not have been sent.
+// Sends a member the reduced chunks that it has not acknowledged.
 void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   const Worker& worker = scope.workers[member.slot];
   if (!worker.connected() || !member.receives()) return;
@@ -95,7 +95,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
-  // An acknowledgement of a chunk that has not been reduced would count once it is.
+  // Otherwise an acknowledgement of a chunk that is not reduced yet would count later.
   if (!attempt_.IsReduced(flat) || !member.receives()) return;
   const bool collects = phase() == RoundPhase::kCollect;
   if (!member.reception.Take(flat, scope.now, collects)) return;
@@ -141,7 +141,7 @@ RoundFacts Round::Facts(const RoundScope& scope) const {
 
 void Round::TryPrepare(const RoundScope& scope) {
   if (phase() != RoundPhase::kCollect || !AnyoneAlive()) return;
-  // Those who join in a pause would make a call that the others of the job have behind them.
+  // In a pause, the next worker that joins would otherwise make this call alone.
   if (roster_.there() == 0) {
     PrepareAborted(scope, "no worker that takes part in the call is left");
     return;
@@ -197,9 +197,8 @@ void Round::PrepareCommitted(const RoundScope& scope) {
   SendPrepared(scope, RoundInput::kReduced);
 }
 
-// Called wherever a round is aborted: no contributor is left (TryPrepare), a loss under the policy
-// `abort` (Lose), a reduction that cannot be made (OnReduceDone), a deadlock (EndDeadlock). Only
-// Job::EndLineage aborts without it, because no member is left to stage.
+// Aborts the round. Only Job::EndLineage aborts rounds without this function, because no member is
+// left to stage.
 void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kAborted;
@@ -215,7 +214,7 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 
 void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
   for (RoundMember& member : roster_) {
-    // It waits elsewhere, and may never name this lane.
+    // Its trainer waits elsewhere and may never register this lane.
     const bool knows =
         member.contribution.begun() || scope.workers[member.slot].HasRegistered(scope.lane);
     if (knows || member.presence.state() == Presence::kAway) continue;
@@ -224,26 +223,27 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
   PrepareAborted(scope, reason);
 }
 
-// Whether the member may be asked to stage. A joiner without the state gets it from a member that
-// holds it as it was before this round, because nobody has the verdict. Once everyone has
-// staged, the others would go on, and the joiner would load a state that has this round already.
+// Returns whether the member may be asked to stage. A joiner that lacks the state must load the
+// state before this round. If it staged first, the others could get the verdict, and the joiner
+// would load a state that includes this round.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
   if (!member.there() || !scope.stands) return false;
   const Worker& worker = scope.workers[member.slot];
-  // Its client makes nothing of a lane that its trainer has not named.
+  // Its client ignores messages about a lane that it has not registered.
   if (!worker.HasRegistered(scope.lane)) return false;
   const bool loads = !worker.holds_state && !worker.finishing;
   return !loads || value_.outcome != Outcome::kCommitted || scope.config.rules.stages_without_state;
 }
 
-// At the current ballot, to everyone who may stage. The value's bytes are those of value_ballot_.
+// Sends Prepared at the current ballot to every member that may stage. The value's bytes are those
+// of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope, RoundInput input) {
   if (!Apply(scope, input)) return;
   held_.NoteRoom();
   SendAll all;
   const bool aborted = value_.outcome == Outcome::kAborted;
   for (RoundMember& member : roster_) {
-    // There is nothing that it could still take part in.
+    // An aborted round has nothing left to take part in.
     if (aborted && member.presence.state() == Presence::kUndecided) {
       roster_.Apply(member, PresenceInput::kLeaveOut);
     }
@@ -284,7 +284,7 @@ void Round::OnStanding(const RoundScope& scope) {
   }
 }
 
-// What kept the member from staging may have ended.
+// Asks the member to stage if nothing prevents it any more.
 void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
   if (phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
   member.reception.StartClock(scope.now);
@@ -324,9 +324,9 @@ void Round::OnNeed(const RoundScope& scope, Slot slot, const Need& need) {
   AskSupply(scope);
 }
 
-// Whether no live member can have the bytes of the value. An adopted one was staged by holders that
-// are known. A value of this term has no verdict yet: a worker that has staged it may not have
-// reported it, but a member that requests a chunk lacks it, and so does the aggregator.
+// Returns whether no live member can have all bytes of the value. The holders of an adopted value
+// are known. The holders of another value are not, because a member may have staged it without
+// having reported that; but all members that request a chunk lack it, and so does the aggregator.
 bool Round::ValueIsLost() const {
   if (value_.outcome != Outcome::kCommitted) return false;
   if (adopted_.has_value()) {
@@ -341,12 +341,11 @@ bool Round::Orphaned() const {
          ValueIsLost();
 }
 
-// Asks the first member that holds the value for what others want of it; all of it again when that
-// is another one than before. A chunk that comes twice is ignored by the client.
+// Requests the chunks that members lack from the first connected member that holds the value.
 void Round::AskSupply(const RoundScope& scope) {
   if (phase() != RoundPhase::kPrepared || supplies_.empty()) return;
   if (!adopted_.has_value() && ValueIsLost()) {
-    // Not everybody has staged it, so its verdict was not told.
+    // Not every member has staged it, so its verdict was not sent.
     RunAgain(scope, "no worker with the prepared value is left");
     return;
   }
@@ -362,7 +361,7 @@ void Round::AskSupply(const RoundScope& scope) {
 
 void Round::OnSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   if (phase() != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
-  if (!roster_.At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
+  if (!roster_.At(slot).holds) return;  // The chunks were not requested from it.
   std::set<Slot> wanting;
   for (const ChunkRange& range : frame.ranges) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
@@ -394,7 +393,7 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
   value_ = staged.value;
   for (RoundMember& member : roster_) {
     member.holds = holders.count(member.slot) > 0;
-    // On its next session; see Resume.
+    // Resume sends Prepared on its next session.
     if (MayStage(scope, member)) roster_.Apply(member, StagingInput::kAsk);
   }
   AddNote(scope, NoteKind::kRoundPrepared, "",
@@ -402,8 +401,9 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                        " and is prepared again at ", ToString(ballot_), "."));
 }
 
-// The value is lost with everyone who held it: what the others own is pushed and reduced anew. They
-// take it for done, and say it all again on a new session.
+// Runs the round again after all holders of the value were lost. The other members push their
+// contributions again. Their clients consider the round prepared, so they report everything again
+// on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   if (!Apply(scope, RoundInput::kRunAgain)) return;
   supplies_.Clear();
@@ -413,8 +413,8 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
     roster_.Apply(member, StagingInput::kPrepare);
     member.holds = false;
     if (!member.alive()) {
-      // Restart drops an effective one whose bytes are gone. One without bytes stays, and skips the
-      // tensors that were registered since the value was prepared.
+      // Restart drops an effective contribution whose bytes are gone. One without bytes stays, and
+      // skips the tensors that were registered after the value was prepared.
       if (member.contribution.effective()) {
         SkipWhatIsNotCommitted(scope, member);
       } else {
@@ -422,7 +422,7 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
       }
       continue;
     }
-    // A worker that was undecided joined when the value was fixed.
+    // An undecided worker that does not contribute joined after the value was fixed.
     const bool joins =
         member.presence.state() == Presence::kUndecided && !member.contribution.counts();
     if (member.contribution.effective() || joins)

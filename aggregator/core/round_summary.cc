@@ -22,7 +22,7 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
     summary.gathered = last.since - round.opened();
     summary.waited_for = last.worker;
     summary.waited = last.until - last.since;
-  } else if (last.until != absl::InfinitePast()) {  // The only one.
+  } else if (last.until != absl::InfinitePast()) {  // It was the only one.
     summary.gathered = last.until - round.opened();
   }
   return summary;

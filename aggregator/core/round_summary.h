@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What observers see of a round after its verdict, and the norms of its result.
+// A round after its verdict, as observers see it, and the norms of its result.
 //
 // Thread contract: plain values and pure functions.
 
@@ -19,14 +19,14 @@
 
 namespace basin::aggregator {
 
-// Enough for a plot of the recent past. Calls have a round in a lane of their own, so few are
-// enough there.
+// Enough for a plot of the recent past. A job has a lane for each call, so few rounds of each are
+// enough.
 inline constexpr size_t kRememberedRounds = 50;
 inline constexpr size_t kRememberedCalls = 2;
 
-// A round that has its verdict, in numbers. The time that it took has three parts: its members
-// contributed (`gathered`, without what follows), then all waited for the last of them alone
-// (`waited`), then the rest was reduced and staged.
+// A round with a verdict, in numbers. Its time has three parts: its members contributed
+// (`gathered`), then all waited only for the last of them (`waited`), then the rest was reduced and
+// the value staged.
 struct RoundSummary {
   RoundNumber round = 0;
   Outcome outcome = Outcome::kCommitted;
@@ -36,15 +36,15 @@ struct RoundSummary {
   absl::Duration gathered;  // Until the last contribution but one was complete.
   absl::Duration waited;
   WorkerId waited_for;         // The last of several to contribute to a committed round, or empty.
-  std::optional<double> norm;  // The result's; absent if there is none.
+  std::optional<double> norm;  // The norm of the result; absent if there is none.
   Counts batch;
 };
 
-// The round of `layout` that gets the verdict in `record` now.
+// Summarizes a round of `layout` that gets the verdict in `record` now.
 RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRecord& record,
                        absl::Time now);
 
-// The 2-norms of a round's result: of the whole, and of each tensor of the layout. Absent without a
+// The 2-norms of a round's result and of each tensor of the layout. They are absent without a
 // result, and for integers.
 struct ResultNorms {
   std::optional<double> all;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// For whom a round waits, for what and since when; who is late, and who is given up.
+// Which members a round waits for, for what and since when; which are late, and which are given up.
 
 #include <algorithm>
 
@@ -74,10 +74,10 @@ std::string Round::WaitsFor(const Layout& layout) const {
   return "";
 }
 
-// "it waits for others in round 7 of lane call/loss; ": what a member that has not begun this round
-// does instead, where it has contributed all it can to another one. When those others wait for this
-// round, the workers make their calls in different orders, and wait for each other for ever. That
-// is not certain here: a trainer may begin this round before it waits for the other.
+// Returns "it waits for others in round 7 of lane call/loss; " for a member that has not begun this
+// round but has contributed to that one. If the others wait for this round, the workers may make
+// their calls in different orders and wait for each other forever. That is not certain: its trainer
+// may begin this round before it waits for the other one.
 std::string Round::WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const {
   if (phase() == RoundPhase::kPrepared) return "";
   if (member.contribution.state() != ContributionState::kAwaited) return "";
@@ -93,7 +93,7 @@ std::string Round::WaitsElsewhere(const RoundScope& scope, const RoundMember& me
   return "";
 }
 
-// What is said of a member that is late, to operators and to those who wait.
+// Describes a late member to operators and to the members that wait.
 std::string Round::DescribeLate(const RoundScope& scope, const RoundMember& member) const {
   const Worker& worker = scope.workers[member.slot];
   return absl::StrCat(
@@ -121,15 +121,14 @@ bool Round::Owes(const RoundMember& member) const {
   return held_.full() && member.reception.owed() > 0;
 }
 
-// Whether others wait for what the member still has to send.
+// Returns whether others may wait for what the member still has to send.
 bool Round::AwaitsContribution(const RoundMember& member) const {
   return phase() != RoundPhase::kPrepared && member.contribution.counts() && !member.waits();
 }
 
-// Since when the others wait for the member; InfiniteFuture when they do not. It may take as long
-// as it takes: a trainer computes, or a link is slow. `behind_since` is when the value was
-// prepared; while the round collects, a moment since which the member has not taken everything that
-// was held for it then. Taking a little of it changes nothing: only who keeps up is not late.
+// Returns since when the others wait for the member; InfiniteFuture if they do not. Their wait has
+// no limit of its own, because a trainer computes or a link is slow. A member that takes results
+// slowly is late even if it takes some of them: only one that keeps up (see Reception) is not.
 absl::Time Round::AwaitedSince(const RoundMember& member) const {
   if (phase() == RoundPhase::kPrepared) {
     return member.staged() || !member.receives() ? absl::InfiniteFuture()
@@ -144,7 +143,7 @@ absl::Time Round::AwaitedSince(const RoundMember& member) const {
   return std::min(sends, takes);
 }
 
-// When a member that takes nothing is given up. REQUIRES: Owes(member).
+// Returns when a member that takes nothing is given up. REQUIRES: Owes(member).
 absl::Time Round::LeaseOf(const Config& config, const RoundMember& member) const {
   const bool prepared = phase() == RoundPhase::kPrepared;
   return (prepared ? member.reception.progress()
@@ -178,7 +177,7 @@ void Round::CheckDeadlines(const RoundScope& scope,
   if (!late.empty()) TellThoseWhoWait(scope, late);
 }
 
-// When a late member is given up: not before the time for which it has said that it is busy.
+// Returns when a late member is given up: not before the time until which it reported to be busy.
 absl::Time Round::EvictionOf(const Config& config, const Workers& workers,
                              const RoundMember& member) const {
   const Worker& worker = workers[member.slot];

@@ -23,21 +23,21 @@ namespace basin::aggregator {
 class Supplies {
  public:
   bool empty() const { return wanted_.empty(); }
-  // Whether there is a chunk that everyone who takes part lacks.
+  // Returns whether all members that take part lack the same chunk.
   bool SomethingIsLost(const Roster& roster) const;
 
   void Want(uint32_t flat, Slot by);
   // The member has the chunk. Returns whether it wanted it.
   bool Got(uint32_t flat, Slot by);
-  // The chunks that `supplier` has to be asked for. When another one was asked before, that is all
-  // that are wanted: a chunk that comes twice is ignored by the client.
+  // Returns the chunks to request from `supplier`: those that were not requested yet, or all if
+  // another member was asked before. Clients ignore a chunk that arrives twice.
   std::vector<uint32_t> Ask(Slot supplier);
-  // The chunk comes from its supplier, and is passed on to those who want it, who join `to`.
+  // The supplier has sent the chunk. Adds the members that want it to `to`.
   void Relay(uint32_t flat, std::set<Slot>& to);
 
-  // The member is lost and wants nothing any more.
+  // The member is lost and needs nothing.
   void Forget(Slot slot);
-  // The member may not have received what it was asked for.
+  // The member may not have received the last request.
   void ForgetSupplier(Slot slot);
   void Clear();
 
@@ -47,7 +47,7 @@ class Supplies {
   struct Wanted {
     std::set<Slot> by;
     bool asked = false;    // The supplier was asked for it.
-    bool relayed = false;  // To those who wanted it then.
+    bool relayed = false;  // It was sent to the members that wanted it then.
     auto Fields() const { return std::tie(by, asked, relayed); }
   };
 
