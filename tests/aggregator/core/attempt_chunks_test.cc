@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The chunks of an attempt by themselves: which are whole, which are reduced together, and what
-// came of them. What rounds do with attempts is in attempt_test.cc.
+// The chunks of an attempt alone: which are whole, which are reduced together, and the facts about
+// them. The tests of attempts within rounds are in attempt_test.cc.
 
 #include "aggregator/core/attempt.h"
 
@@ -36,7 +36,7 @@ struct ThreeTensors : testing::Test {
   ChunkRanges Next(uint64_t bytes = kNoLimit, uint32_t tensors = 8) const {
     return attempt.Next(layout, bytes, tensors, AllAlike);
   }
-  // The reducer is done with chunks, whose digests and squared norms are these.
+  // Returns the reducer's report on `ranges`. The digest of a chunk is its squared norm too.
   static ReduceDone Done(ChunkRanges ranges, ChunkDigests digests) {
     ReduceDone done;
     for (const Digest digest : digests) {
@@ -65,7 +65,7 @@ TEST_F(AttemptChunks, OneIsWholeWhenAllHaveItWhoDoNotSkipItsTensor) {
   EXPECT_FALSE(attempt.IsWhole(1, 3, 2));
   attempt.Skipped(2);
   attempt.Skipped(2);
-  EXPECT_FALSE(attempt.IsWhole(2, 4, 2)) << "nobody pushes it";
+  EXPECT_FALSE(attempt.IsWhole(2, 4, 2)) << "no contributor pushes it";
   attempt.ClearArrived();
   attempt.Skipped(1);
   EXPECT_FALSE(attempt.IsWhole(1, 3, 2));
@@ -76,7 +76,7 @@ TEST_F(AttemptChunks, NeighboursAreReducedTogetherUpToTheBytesAndTensors) {
   EXPECT_THAT(Next(), ElementsAre(ChunkRange{0, 0, 3}, ChunkRange{1, 0, 1}, ChunkRange{2, 0, 1}));
   EXPECT_THAT(Next(kNoLimit, 2), ElementsAre(ChunkRange{0, 0, 3}, ChunkRange{1, 0, 1}));
   EXPECT_THAT(Next(2 * kChunkBytes), ElementsAre(ChunkRange{0, 0, 2}));
-  EXPECT_THAT(Next(0), ElementsAre(ChunkRange{0, 0, 1})) << "at least one";
+  EXPECT_THAT(Next(0), ElementsAre(ChunkRange{0, 0, 1})) << "at least one chunk";
   EXPECT_THAT(
       attempt.Next(layout, kNoLimit, 8, [](TensorIndex, TensorIndex other) { return other != 1; }),
       ElementsAre(ChunkRange{0, 0, 3}))
@@ -104,14 +104,14 @@ TEST_F(AttemptChunks, OneIsReducedOnce) {
   EXPECT_FALSE(attempt.idle()) << "they are being reduced";
   EXPECT_FALSE(attempt.IsOpen(0));
   EXPECT_FALSE(attempt.IsReduced(0));
-  EXPECT_FALSE(attempt.Finish(layout, Done({{2, 0, 1}}, {9}))) << "it was not given away";
+  EXPECT_FALSE(attempt.Finish(layout, Done({{2, 0, 1}}, {9}))) << "the reducer does not have it";
   EXPECT_TRUE(attempt.Finish(layout, Done({{0, 0, 1}, {1, 0, 1}}, {5, 7})));
   EXPECT_TRUE(attempt.idle());
   EXPECT_TRUE(attempt.IsReduced(0));
   EXPECT_EQ(attempt.DigestOf(3), 7u);
   EXPECT_FALSE(attempt.Finish(layout, Done({{0, 0, 1}}, {5})));
   attempt.Arrived(0);
-  EXPECT_FALSE(attempt.IsWhole(0, 0, 1)) << "it is not open any more";
+  EXPECT_FALSE(attempt.IsWhole(0, 0, 1)) << "it is reduced already";
 }
 
 TEST_F(AttemptChunks, TheNextAttemptDoesAllThatWasStartedAgain) {
@@ -122,7 +122,7 @@ TEST_F(AttemptChunks, TheNextAttemptDoesAllThatWasStartedAgain) {
   attempt.StartAgain();
   EXPECT_THAT(attempt.Started(), IsEmpty());
   EXPECT_TRUE(attempt.idle());
-  EXPECT_EQ(attempt.Facts(layout).squared_norm, 0) << "what was found belongs to the old attempt";
+  EXPECT_EQ(attempt.Facts(layout).squared_norm, 0) << "the norms belong to the old attempt";
 }
 
 TEST_F(AttemptChunks, WhatIsStoppedIsIdle) {

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round does when somebody is lost, late, or below the minimum.
+// What a round does when workers are lost or late, when too few are left, and when one reconnects.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(Attempt, Fault_W1_ALostContributionIsDroppedFromEveryTensor) {
   t.a.Contribute();
   t.b.Contribute();
   t.c.Begin();
-  t.c.PushTensor(0);  // Reduced with it.
+  t.c.PushTensor(0);  // This chunk is reduced.
   t.Lose("c");
   EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 1u);
   EXPECT_EQ(t.Notes(NoteKind::kContributionDropped), 1u);
@@ -34,7 +34,7 @@ TEST(Attempt, TheNormForgetsWhatOnlyTheLostHadPushed) {
   Three t;
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute(Spec(ReduceOp::kAverage), kLane, {1});
   t.c.Begin();
-  t.c.PushTensor(1);  // Reduced from c alone.
+  t.c.PushTensor(1);  // It is reduced from c alone.
   t.Lose("c");
   EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 1u);
   EXPECT_EQ(t.a.lane().delivered[1].count({1, 0}), 0u);
@@ -83,12 +83,12 @@ TEST(Attempt, Fault_W2_UnlessALaterLossNeedsBytesThatAreGone) {
   t.c.Contribute();
   t.a.Contribute();
   t.b.Begin();
-  t.b.PushTensor(0);  // Reduced over all three: what c sent is freed.
+  t.b.PushTensor(0);  // Now the chunk is reduced, and the bytes of c are freed.
   t.Lose("c");
   EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 0u);
   t.Lose("b");
   EXPECT_EQ(t.a.verdict().value.contributors.size(), 1u);
-  EXPECT_THAT(t.a.verdict().value.dropped, ElementsAre("c")) << "reported";
+  EXPECT_THAT(t.a.verdict().value.dropped, ElementsAre("c")) << "the verdict reports it";
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{1, 1}));
   EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{1, 1}));
 }
@@ -156,7 +156,7 @@ TEST(Attempt, EveryoneLostAbortsTheRoundAndStartsANewLineage) {
   t.Lose("c");
   EXPECT_EQ(t.job().state(), JobState::kForming);
   EXPECT_THAT(t.job().reason(), HasSubstr("no worker with state is left"));
-  EXPECT_EQ(t.job().lanes()[0].next, 3u) << "the number of the open round is used up";
+  EXPECT_EQ(t.job().lanes()[0].next, 3u) << "the open round has used up its number";
   EXPECT_NE(t.job().lanes()[0].chain, chain);
   EXPECT_EQ(t.kept_chunks(), 0u);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
@@ -166,7 +166,7 @@ TEST(Attempt, EveryoneLostAbortsTheRoundAndStartsANewLineage) {
   t.a.Ready(10, 1);
   t.b.Ready(20, 2);
   t.c.Ready(20, 2);
-  EXPECT_EQ(t.a.donor, "b") << "the highest step is the donor";
+  EXPECT_EQ(t.a.donor, "b") << "it has the highest step";
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.a.verdict().round, 3u);
 }
@@ -188,11 +188,11 @@ TEST(Late, Fault_W5_IsNamedAfterFiveSecondsWithWorkerAndTensor) {
   EXPECT_EQ(t.a.Last<HeldUp>().round, 1u);
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker b: tensor b (last seen "));
   EXPECT_EQ(t.c.Count<HeldUp>(), 1u);
-  EXPECT_EQ(t.b.Count<HeldUp>(), 0u) << "it knows";
+  EXPECT_EQ(t.b.Count<HeldUp>(), 0u) << "b is the late worker";
   t.Sleep(absl::Seconds(60));
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "a change, not a tick";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "it is reported only once";
   EXPECT_EQ(t.a.Count<HeldUp>(), 1u);
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u) << "late but alive does not evict";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u) << "it is late but alive";
   t.b.PushTensor(1);
   t.b.Commit();
   EXPECT_EQ(t.a.verdict().value.divisor, 3u);
@@ -220,7 +220,7 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "It is no longer busy.");
 }
 
-// Workers that make their calls in different orders: each is told what the other does instead.
+// The workers make their calls in different orders. Each receives what the other one does instead.
 TEST(Late, WhoWaitsInAnotherLaneIsNamedWithIt) {
   Cluster t(Settings(1, 2, 2));
   TestWorker& a = t.Join("a");
@@ -239,7 +239,7 @@ TEST(Late, WhoWaitsInAnotherLaneIsNamedWithIt) {
                         "model; last seen "));
 }
 
-// The offender is told at once; the others, when they wait for it.
+// Worker c receives the error at once. The others receive it when they wait for c.
 TEST(Late, Fault_W10_WhoBuiltAnotherModelIsNamedWithBothShapes) {
   Three t;
   t.c.Register({Tensor("w", 2)});
@@ -259,7 +259,7 @@ TEST(Late, IsNamedAlsoWhenTheOthersWindowsAreFull) {
   config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
   Three t(Settings(1, 4, 3), config);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
-  t.a.PushTensor(0);  // That is all it may; it cannot become effective.
+  t.a.PushTensor(0);  // Its window is full, so it cannot become effective.
   t.Sleep(absl::Seconds(6));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 2u);
 }
@@ -269,7 +269,7 @@ TEST(Late, NobodyIsLateWhileNobodyWaits) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
   t.a.PushTensor(0);
   t.Sleep(absl::Minutes(10));
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u) << "all of them compute";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u) << "all of them may still compute";
 }
 
 TEST(Late, Fault_W14_ThePolicyMayBeToEvict) {
@@ -298,7 +298,7 @@ TEST(Late, WhoSaysThatItIsBusyIsNotEvictedBeforeItExpectsToBeBack) {
   t.Sleep(absl::Minutes(3) - absl::Seconds(1));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
   t.Sleep(absl::Seconds(2));
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u) << "it has said how long";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u) << "it is late by its own estimate";
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
@@ -318,23 +318,23 @@ TEST(Late, WhoIsNoLongerBusyIsLateLikeAnybodyElse) {
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u);
 }
 
-// Worker b has no room until c has pushed: the round did not wait for b before.
+// Worker b has no room until c has pushed, so the round does not wait for b before that.
 TEST(Late, WhoHadNoRoomIsNotLateAsSoonAsItHasSome) {
   Config config;
   config.window_bytes = config.frame_bytes = kChunkBytes;
   Three t(Settings(1, 4, 3), config);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
   t.a.PushTensor(0);
-  t.a.Commit();  // Without tensor 1: it waits until the end of the round.
+  t.a.Commit();  // It skips tensor 1 and waits until the round ends.
   t.b.PushTensor(0);
   t.Sleep(absl::Seconds(10));
-  ASSERT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "c";
+  ASSERT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "only c is late";
   t.c.PushTensor(0);
   t.Sleep(absl::Milliseconds(4900));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u);
   EXPECT_EQ(t.Notes(NoteKind::kStalled), 0u);
   t.Sleep(absl::Milliseconds(200));
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 2u) << "now b is waited for as well";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 2u) << "now the round waits for b too";
 }
 
 TEST(SlowReader, Fault_W13_IsEvictedWhenItHoldsUpTheOthers) {
@@ -348,7 +348,7 @@ TEST(SlowReader, Fault_W13_IsEvictedWhenItHoldsUpTheOthers) {
     worker->PushTensor(0);
   }
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(1);
-  EXPECT_EQ(t.a.lane().results.size(), 1u) << "the second waits for room among the results";
+  EXPECT_EQ(t.a.lane().results.size(), 1u) << "the second result waits for room";
   t.Sleep(absl::Seconds(6));
   ASSERT_TRUE(t.c.ended.has_value());
   EXPECT_THAT(t.c.ended->text, HasSubstr("did not receive the results"));
@@ -372,7 +372,7 @@ TEST(SlowReader, AnAcknowledgementOfWhatIsNotThereIsNoneLater) {
   EXPECT_EQ(t.round()->result_bytes(), 0u);
 }
 
-// A client that acknowledges what it has acknowledged before, or nothing, has taken nothing.
+// A client that acknowledges nothing, or the same chunk again, has taken nothing.
 TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
   Config config;
   config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
@@ -382,7 +382,7 @@ TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
       worker->obeys_windows = true;
       worker->Begin();
-      worker->PushTensor(0);  // Which all acknowledge.
+      worker->PushTensor(0);  // All acknowledge the result.
     }
     t.c.acks = false;
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Register({Tensor("x"), Tensor("y")});
@@ -415,8 +415,8 @@ TEST(SlowReader, Fault_W13_ItIsNoProgressOfARoundThatIsPreparedEither) {
   EXPECT_EQ(t.a.lane().last, 1u);
 }
 
-// Three workers and a lane of twelve chunks, of which the results of four fit. Worker c takes one
-// every four seconds: alive, within its lease, and a burden to the others.
+// Three workers and a lane of twelve chunks; there is room for the results of four. Worker c takes
+// one every four seconds, which is within its lease but delays the others.
 struct OneReadsSlowly : Three {
   explicit OneReadsSlowly(LatePolicy policy) : Three(Settings(1, 4, 3), Configured(policy)) {
     c.acks = false;
@@ -431,7 +431,7 @@ struct OneReadsSlowly : Three {
     config.evict_late_after = absl::Seconds(10);
     return config;
   }
-  // Takes the next chunk of the layout.
+  // Worker c acknowledges a chunk.
   void Take(uint32_t flat) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
@@ -446,13 +446,13 @@ TEST(SlowReader, Fault_W13_IsNamedLikeASlowSender) {
     t.Sleep(absl::Seconds(4));
     t.Take(flat);
   }
-  EXPECT_FALSE(t.c.ended.has_value()) << "late but alive";
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "nobody else, and not twice";
+  EXPECT_FALSE(t.c.ended.has_value()) << "it is late but alive";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "only c is named, and only once";
   EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate),
               HasSubstr("Round 1 waits for worker c: to take its results"));
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker c: to take its results"));
   EXPECT_EQ(t.b.Count<HeldUp>(), 1u);
-  EXPECT_EQ(t.c.Count<HeldUp>(), 0u) << "it knows";
+  EXPECT_EQ(t.c.Count<HeldUp>(), 0u) << "c is the late worker";
   EXPECT_EQ(t.round()->WaitsFor(t.job().lanes()[0].layout), "worker c: to take its results");
 }
 
@@ -467,7 +467,7 @@ TEST(SlowReader, Fault_W14_ThePolicyMayBeToEvict) {
   EXPECT_EQ(t.a.lane().last, 1u);
 }
 
-// What is held for a worker holds nobody up before there is no room for more.
+// Results that are held for a worker delay the others only when there is no room for more.
 TEST(SlowReader, IsNotLateBeforeAnybodyWaitsForIt) {
   Config config;
   config.frame_bytes = kChunkBytes;
@@ -483,13 +483,13 @@ TEST(SlowReader, IsNotLateBeforeAnybodyWaitsForIt) {
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(2);
   t.Sleep(absl::Seconds(4));
-  EXPECT_FALSE(t.c.ended.has_value()) << "it has its lease from when it is waited for";
+  EXPECT_FALSE(t.c.ended.has_value()) << "its lease starts when the others wait for it";
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
   t.Sleep(absl::Seconds(2));
   EXPECT_TRUE(t.c.ended.has_value());
 }
 
-// Results flow as fast as the slowest link of all carries them, for as long as the model takes.
+// A large model may take long on a slow link. A worker that takes each result soon is not late.
 TEST(SlowReader, NobodyIsLateWhoTakesWhatIsHeldForItSoon) {
   OneReadsSlowly t(LatePolicy::kEvict);
   for (TestWorker* worker : {&t.a, &t.b}) worker->acks = false;
@@ -522,16 +522,16 @@ TEST(Pause, BelowMinWorkersNoRoundIsSettled) {
   EXPECT_THAT(t.job().reason(), HasSubstr("--min-workers"));
 }
 
-// A pause is told as the late are, with its reason.
+// Workers that wait receive the reason of a pause, as they receive the names of late workers.
 TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
   Three t(Settings(3, 3, 3));
   t.a.Contribute();
   t.Lose("c");
   t.Sleep(absl::Milliseconds(4900));
-  EXPECT_EQ(t.a.Count<HeldUp>(), 0u) << "a replacement may be quick";
+  EXPECT_EQ(t.a.Count<HeldUp>(), 0u) << "a replacement may join soon";
   t.Sleep(absl::Milliseconds(200));
   for (TestWorker* worker : {&t.a, &t.b}) {
-    EXPECT_EQ(worker->Last<HeldUp>().round, 0u) << "whatever it waits for";
+    EXPECT_EQ(worker->Last<HeldUp>().round, 0u) << "a pause delays all rounds";
     EXPECT_EQ(worker->Last<HeldUp>().text, t.job().reason());
   }
   EXPECT_THAT(t.a.Last<HeldUp>().text,
@@ -542,13 +542,13 @@ TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
                          [](const HeldUp& held_up) { return held_up.round == 0; });
   };
   t.Sleep(absl::Seconds(60));
-  EXPECT_EQ(of_pause(t.a), 1) << "a change, not a tick";
-  // Another one is lost: the reason is another.
+  EXPECT_EQ(of_pause(t.a), 1) << "it is reported only once";
+  // Another worker is lost, so the reason changes.
   t.Lose("b");
   EXPECT_EQ(of_pause(t.a), 2);
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("1 worker is left"));
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("(missing: b, c)"));
-  // On a new session it is told again, and who comes is told too.
+  // A new session receives the reason again, also that of a worker that joins.
   t.a.Cut();
   t.a.Connect();
   EXPECT_EQ(of_pause(t.a), 3);
@@ -568,7 +568,7 @@ TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
   EXPECT_FALSE(t.job().Paused());
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
     EXPECT_EQ(worker->Last<HeldUp>().round, 0u);
-    EXPECT_EQ(worker->Last<HeldUp>().text, "") << worker->id << " hears that it is over";
+    EXPECT_EQ(worker->Last<HeldUp>().text, "") << worker->id << " receives the end of the pause";
   }
 }
 
@@ -576,7 +576,7 @@ TEST(Pause, AWaitForABroadcastIsHeldUpToo) {
   Three t(Settings(3, 3, 3));
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   t.Lose("c");
-  EXPECT_EQ(t.Notes(NoteKind::kPaused), 0u) << "nobody waits";
+  EXPECT_EQ(t.Notes(NoteKind::kPaused), 0u) << "no worker waits";
   t.a.Say(Get{{kLane, "w", 1}, std::nullopt, "c", 0, 0, absl::Seconds(10)});
   EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
   t.Sleep(absl::Seconds(6));
@@ -611,7 +611,7 @@ TEST(Pause, AReplacementJoinsTheOpenRoundWithTheStateOfTheLastVerdict) {
 TEST(Pause, AWorkerThatComesBackCountsOnceInTheRound) {
   Three t(Settings(3, 3, 3));
   t.c.Contribute();
-  t.Lose("c");  // Effective: its contribution is kept.
+  t.Lose("c");  // Its contribution is effective, so it is kept.
   t.c.Restart();
   t.c.Connect();
   t.c.Ready();
@@ -636,7 +636,7 @@ TEST(Pause, AValueThatIsLostWithAllWhoHadItIsRunAgain) {
   t.Lose("a");
   t.Lose("b");
   t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
-  ASSERT_TRUE(t.c.ended.has_value()) << "it says what it has once more, on a new session";
+  ASSERT_TRUE(t.c.ended.has_value()) << "it must reconnect and report what it has";
   EXPECT_EQ(t.c.ended->code, ErrorCode::kUnavailable);
   t.c.stages = true;
   t.c.Connect();
@@ -650,8 +650,8 @@ TEST(Pause, AValueThatIsLostWithAllWhoHadItIsRunAgain) {
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
 }
 
-// A commit of nothing outlives its worker. When the round is run again it leaves out as well what
-// was registered after the value had been prepared.
+// An empty commit outlives its worker. When the round is run again, the commit also skips a tensor
+// that was registered after the value had been prepared.
 TEST(Pause, ACommitOfNothingSkipsATensorThatCameWhenTheValueWasPrepared) {
   Three t(Settings(3, 3, 3));
   t.c.stages = false;
@@ -717,11 +717,11 @@ TEST(Pause, Fault_W19_AllWorkersDieAndTheJobIsKeptForAWhile) {
   EXPECT_EQ(t.core->FindJob(kJob), nullptr);
   EXPECT_EQ(t.Notes(NoteKind::kJobEnded), 1u);
   EXPECT_EQ(t.core->reserved_bytes(), 0u);
-  EXPECT_EQ(t.core->NextDeadline(), absl::InfiniteFuture()) << "nothing is left to wake for";
+  EXPECT_EQ(t.core->NextDeadline(), absl::InfiniteFuture()) << "no deadline is left";
 }
 
-// Its script has not come to the call, whose round will be aborted. A message before its
-// client knows the lane is lost on it, so it owes no answer until then.
+// The script of b has not reached the call, whose round will be aborted. Its client ignores
+// Prepared before it has registered the lane, so b is not asked to stage until then.
 TEST(Attempt, Fault_W1_AWorkerThatHasNotNamedTheLaneStagesOnceItDoes) {
   Config config;
   config.loss_policy = LossPolicy::kAbort;
@@ -735,7 +735,7 @@ TEST(Attempt, Fault_W1_AWorkerThatHasNotNamedTheLaneStagesOnceItDoes) {
   c.Step(WorkerExited{kJob, "d"});
   EXPECT_EQ(b.Count<Prepared>(), 0u);
   c.Sleep(3 * c.config.lease);
-  ASSERT_EQ(b.role, Role::kMember) << "it is well";
+  ASSERT_EQ(b.role, Role::kMember) << "b is not lost";
   b.Register({Tensor("x")}, "call/eval", LaneKind::kCall);
   EXPECT_EQ(b.Count<Prepared>(), 1u);
   EXPECT_EQ(c["a"].verdict("call/eval").value.outcome, Outcome::kAborted);
@@ -771,7 +771,7 @@ TEST(Reconnect, Fault_N2_WhatIsHeldIsNotPushedAgain) {
   t.a.Begin();
   t.a.PushTensor(0);
   t.a.Cut();
-  t.a.lane().pushed.insert({1, 0});  // Its client goes on pushing.
+  t.a.lane().pushed.insert({1, 0});  // Its client continues to push.
   t.ClearLog();
   t.a.Connect();
   ASSERT_EQ(t.a.welcome->open.size(), 1u);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A contribution by itself, and the spec that several of them agree on.
+// A contribution alone, and the spec that several of them agree on.
 
 #include "aggregator/core/contribution.h"
 
@@ -28,7 +28,7 @@ TEST(ContributionTable, HasNoShortCuts) {
         [&](const ContributionTransition& row) { return row.from == from && row.to == to; });
   };
   EXPECT_FALSE(leads(State::kAwaited, State::kCommitted)) << "a commit comes after a begin";
-  EXPECT_FALSE(leads(State::kBegun, State::kEffective)) << "and counts only with a commit";
+  EXPECT_FALSE(leads(State::kBegun, State::kEffective)) << "it is effective only after a commit";
 }
 
 // One tensor of two chunks, and one of a single byte.
@@ -60,21 +60,21 @@ TEST(ContributionTest, CountsWhatIsMissingAndWhatIsParked) {
   sent.contribution.OnChunk(0, kChunkBytes, 11);
   EXPECT_EQ(sent.contribution.parked(), kChunkBytes);
   EXPECT_TRUE(sent.contribution.OnSkip(sent.layout, 1));
-  EXPECT_FALSE(sent.contribution.OnSkip(sent.layout, 1)) << "once";
+  EXPECT_FALSE(sent.contribution.OnSkip(sent.layout, 1)) << "it is skipped already";
   EXPECT_EQ(sent.contribution.missing(), 1u);
   sent.contribution.OnChunk(1, 1, 5);
   EXPECT_EQ(sent.contribution.missing(), 0u);
   EXPECT_EQ(sent.contribution.digest(), 16u);
   sent.contribution.NoteReduced(0, kChunkBytes);
   EXPECT_EQ(sent.contribution.parked(), 1u);
-  // The first chunk is reduced, so that only the second one gives bytes back.
+  // Only the second chunk is still parked.
   EXPECT_TRUE(sent.contribution.TakeBack(0, kChunkBytes, false));
   EXPECT_TRUE(sent.contribution.TakeBack(1, 1, true));
-  EXPECT_FALSE(sent.contribution.TakeBack(1, 1, true)) << "it is not there any more";
+  EXPECT_FALSE(sent.contribution.TakeBack(1, 1, true)) << "it was taken back already";
   EXPECT_EQ(sent.contribution.parked(), 0u);
   EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 1);
   EXPECT_EQ(sent.contribution.digest(), 0u);
-  EXPECT_TRUE(sent.contribution.Knows(0)) << "so that other bytes are noticed";
+  EXPECT_TRUE(sent.contribution.Knows(0)) << "its digest shows whether other bytes arrive";
 }
 
 TEST(ContributionTest, GrowsByWhatIsNew) {
@@ -130,9 +130,9 @@ TEST(ChooseSpecTest, TakesTheMostCommonUnlessTheLanesLastIsAskedFor) {
   RoundSpec max;
   max.op = ReduceOp::kMax;
   EXPECT_EQ(ChooseSpec({&sum, &average, &average}, std::nullopt), 1u);
-  EXPECT_EQ(ChooseSpec({&sum, &average}, std::nullopt), 0u) << "the first one on a tie";
+  EXPECT_EQ(ChooseSpec({&sum, &average}, std::nullopt), 0u) << "on a tie, the first one is chosen";
   EXPECT_EQ(ChooseSpec({&average, &average, &sum}, sum), 2u);
-  EXPECT_EQ(ChooseSpec({&average, &sum, &sum}, max), 1u) << "nobody asks for it";
+  EXPECT_EQ(ChooseSpec({&average, &sum, &sum}, max), 1u) << "no contributor requests it";
 }
 
 }  // namespace

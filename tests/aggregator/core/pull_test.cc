@@ -121,7 +121,7 @@ TEST(Pull, AWorkerHearsOfItsRoomWhenTheLayoutGrows) {
     worker->Begin();
     worker->PushTensor(1);
   }
-  ASSERT_EQ(a.Last<Credit>().window, 4 * 16384u) << "what is left of it is enough for t0";
+  ASSERT_EQ(a.Last<Credit>().window, 4 * 16384u) << "the rest of the window is enough for t0";
   b.Register({Tensor("t2", 2)});
   EXPECT_EQ(a.Last<Credit>().window, 3 * kChunkBytes);
 }
@@ -212,7 +212,7 @@ TEST(Pull, RoomForLessThanAFrameIsToldToo) {
   for (TensorIndex i : {0u, 1u}) {
     for (TestWorker* worker : {&b, &c}) worker->SendFrame(1, {i, 0, 1});
   }
-  ASSERT_EQ(a.lane().results.size(), 2u) << "nobody acknowledges them: no room for another";
+  ASSERT_EQ(a.lane().results.size(), 2u) << "no worker acknowledges them, so there is no more room";
   for (TestWorker* worker : {&a, &b, &c}) worker->SendFrame(1, {2, 0, 1});
   ASSERT_EQ(a.lane().results.size(), 2u);
   t.reduces = false;
@@ -364,7 +364,7 @@ TEST(Pull, TheLeastMemoryIsEnoughAndIsNotExceeded) {
         if (testing::Test::HasFailure()) return;
         pulled += run.pulled();
       }
-      EXPECT_GT(pulled, 20u) << "the orders must be such that windows fill up";
+      EXPECT_GT(pulled, 20u) << "too few of the orders fill the windows";
     }
   }
 }
@@ -380,7 +380,7 @@ TEST(Results, TheWindowHoldsReductionsBack) {
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
   const Ballot ballot = t.round()->ballot();
   t.a.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
-  EXPECT_EQ(t.Actions<Reduce>().size(), 1u) << "b has not got it yet";
+  EXPECT_EQ(t.Actions<Reduce>().size(), 1u) << "b has not acknowledged it";
   t.b.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   EXPECT_EQ(t.Actions<Reduce>().size(), 2u);
   EXPECT_EQ(t.Actions<ReleaseResult>().size(), 1u);
@@ -534,7 +534,7 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
   t["a"].PushTensor(0, "second");
   t["a"].Commit("second");
   EXPECT_EQ(t["a"].lane("second").last, 1u);
-  // The call lane is used again and goes on where it was, because there is memory.
+  // The call lane is used again, because there is memory, and continues with its next round.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/first");
   EXPECT_EQ(t.round(0)->number(), 2u);
 }
@@ -547,7 +547,7 @@ TEST(Memory, ALaneThatOutgrowsItsFrameGetsMore) {
   EXPECT_EQ(t["a"].lane().window, 16u);
   t["a"].Begin();
   t["a"].Register({Tensor("large", 4)});
-  EXPECT_EQ(t["a"].Last<Credit>().window, 16 + 4 * kChunkBytes) << "in the middle of the round";
+  EXPECT_EQ(t["a"].Last<Credit>().window, 16 + 4 * kChunkBytes) << "it grows during the round";
   t["a"].PushTensor(0);
   t["a"].PushTensor(1);
   t["a"].Commit();

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round is made of: its members and their counts, what they agree on, what they may send,
-// which results are held for whom, and who lacks what of a prepared value.
+// The parts of a round: its members and their counts, their agreement, flow control, the results
+// that are held for them, and the chunks that they lack of a prepared value.
 
 #include <set>
 #include <string>
@@ -76,7 +76,7 @@ TEST_F(RoundParts, AMemberIsCountedInEachOfItsStates) {
   roster.Apply(roster.At(1), PresenceInput::kLeaveOut);
   EXPECT_EQ(roster.there(), 2u);
   EXPECT_EQ(roster.receivers(), 2u);
-  EXPECT_EQ(roster.alive(), 3u) << "it is away, and hears the verdict";
+  EXPECT_EQ(roster.alive(), 3u) << "it is away, but receives the verdict";
 }
 
 TEST_F(RoundParts, AnInputThatTheTableLacksChangesNoCount) {
@@ -90,7 +90,7 @@ TEST_F(RoundParts, ALostMemberLeavesItsSlotAndItsContribution) {
   EXPECT_FALSE(roster.Has(1));
   EXPECT_EQ(roster.alive(), 2u);
   EXPECT_EQ(roster.receivers(), 2u);
-  EXPECT_EQ(roster.contributors(), 3u) << "until the round drops it";
+  EXPECT_EQ(roster.contributors(), 3u) << "it counts until the round drops it";
 }
 
 TEST_F(RoundParts, AWorkerThatComesBackIsInTheListTwice) {
@@ -134,8 +134,9 @@ TEST_F(RoundParts, AnAverageIsDividedByThoseWhoPush) {
   agreement.Make(roster, std::nullopt);
   EXPECT_EQ(agreement.Divisor(roster), 3u);
   EXPECT_EQ(agreement.DivisorOf(roster, kSmall, 0, 3), 3u);
-  EXPECT_EQ(agreement.DivisorOf(roster, kSmall, 3, 3), 0u) << "nobody pushes it";
-  EXPECT_EQ(agreement.DivisorOf(roster, kSmall, 1, 3), 3u) << "denominator ALL";
+  EXPECT_EQ(agreement.DivisorOf(roster, kSmall, 3, 3), 0u) << "no contributor pushes it";
+  EXPECT_EQ(agreement.DivisorOf(roster, kSmall, 1, 3), 3u)
+      << "with denominator ALL, skips change nothing";
 }
 
 TEST_F(RoundParts, AWeightedAverageIsDividedByTheWeightsOfThoseWhoPush) {
@@ -186,7 +187,7 @@ TEST_F(RoundParts, AMemberWithoutRoomForItsNextFrameWaits) {
   EXPECT_EQ(flow.wait_since(), absl::InfiniteFuture());
   EXPECT_EQ(FlowControl::News(memory, a, false), kChunkBytes);
   a.room.told = kChunkBytes;
-  EXPECT_EQ(FlowControl::News(memory, a, false), std::nullopt) << "it knows";
+  EXPECT_EQ(FlowControl::News(memory, a, false), std::nullopt) << "it knows this window";
 }
 
 TEST_F(RoundParts, ALostMemberNeitherAddsNorWaits) {
@@ -215,7 +216,7 @@ TEST(HeldResultsTest, AChunkIsHeldUntilEveryReceiverHasIt) {
   held.Release(100);
   EXPECT_FALSE(held.Holds(1));
   EXPECT_EQ(held.bytes(), 0u);
-  EXPECT_FALSE(held.Take(1)) << "nobody waits for it any more";
+  EXPECT_FALSE(held.Take(1)) << "all receivers have it";
 }
 
 TEST(HeldResultsTest, ItIsFullSinceTheFirstChunkFoundNoRoom) {
@@ -234,9 +235,9 @@ TEST_F(RoundParts, AMemberKeepsUpWhenItHasTakenWhatWasHeldForItAtFirst) {
   reception.Owe(1, At(2));
   EXPECT_EQ(reception.behind_since(), At(1));
   EXPECT_TRUE(reception.Take(0, At(3), true));
-  EXPECT_FALSE(reception.Take(0, At(4), true)) << "it has it";
+  EXPECT_FALSE(reception.Take(0, At(4), true)) << "it has this chunk already";
   EXPECT_EQ(reception.progress(), At(3));
-  EXPECT_EQ(reception.behind_since(), At(1)) << "one of the first two is missing";
+  EXPECT_EQ(reception.behind_since(), At(1)) << "it lacks one of the first two";
   EXPECT_TRUE(reception.Take(1, At(5), true));
   EXPECT_EQ(reception.behind_since(), At(5));
   EXPECT_EQ(reception.owed(), 1u);
@@ -262,9 +263,9 @@ TEST_F(RoundParts, ASupplierIsAskedOnceForEachChunk) {
   EXPECT_THAT(supplies.Ask(1), IsEmpty());
   supplies.Want(3, 0);
   EXPECT_THAT(supplies.Ask(1), ElementsAre(3u));
-  EXPECT_THAT(supplies.Ask(2), ElementsAre(1u, 2u, 3u)) << "another one";
+  EXPECT_THAT(supplies.Ask(2), ElementsAre(1u, 2u, 3u)) << "a new supplier is asked for all";
   supplies.ForgetSupplier(2);
-  EXPECT_THAT(supplies.Ask(2), ElementsAre(1u, 2u, 3u)) << "it may not have heard";
+  EXPECT_THAT(supplies.Ask(2), ElementsAre(1u, 2u, 3u)) << "the request may be lost";
 }
 
 TEST_F(RoundParts, AChunkThatWasRelayedIsAskedForAgainByThoseWhoComeLater) {

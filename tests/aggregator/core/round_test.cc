@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One round: what is counted, with which divisor, and what is refused.
+// One round: which contributions count, by what they are divided, and what is refused.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Three members, a, b and c, which contribute 1, 2 and 4; tensors w and b of one chunk each.
+// The members a, b and c contribute 1, 2 and 4; the tensors w and b have one chunk each.
 TEST(Round, IsCommittedOverEveryMember) {
   Three t;
   t.a.Contribute();
@@ -78,7 +78,7 @@ TEST(Round, IsReducedChunkByChunkAsSoonAsEveryoneHasPushedIt) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(1);
   ASSERT_EQ(t.Actions<Reduce>().size(), 1u);
   EXPECT_EQ(t.Actions<Reduce>()[0].ranges, (ChunkRanges{{1, 0, 1}}));
-  EXPECT_EQ(t.Actions<Publish>().size(), 1u) << "published before anyone has committed";
+  EXPECT_EQ(t.Actions<Publish>().size(), 1u) << "it is published before any commit";
 }
 
 TEST(Round, NothingIsReducedBeforeEveryoneHasBegun) {
@@ -100,7 +100,8 @@ Config WithLists() {
   return config;
 }
 
-// Three whose clients take frames of several tensors, and have begun a round of many small ones.
+// Three workers that have begun a round of small tensors. Their clients take frames of several
+// tensors, unless c lacks the feature.
 struct Many : Cluster {
   explicit Many(uint64_t features_of_c = kFeatureRuns)
       : Cluster(Settings(1, 4, 3), WithLists()),
@@ -144,11 +145,11 @@ TEST(Lists, AWorkerWithoutThemGetsOneFrameForEachTensor) {
   Many t(0);
   for (TestWorker* worker : {&t.a, &t.b}) worker->SendTensors(1, kAllThree);
   for (const ChunkRange& range : kAllThree) t.c.SendFrame(1, range);
-  std::map<size_t, size_t> receivers;  // By the number of tensors.
+  std::map<size_t, size_t> receivers;  // By the number of tensors in a frame.
   for (const Publish& publish : t.Actions<Publish>()) {
     receivers[publish.ranges.size()] += publish.sessions.size();
   }
-  EXPECT_EQ(receivers[1], 9u) << "what c sent one by one was reduced one by one";
+  EXPECT_EQ(receivers[1], 9u) << "c sent single tensors, so each was reduced alone";
   t.c.inbox.clear();
   t.c.SendTensors(1, kAllThree);
   EXPECT_EQ(t.c.rejected(), ErrorCode::kInvalidArgument);
@@ -202,7 +203,8 @@ TEST(Skips, Criterion_3_5_AbsentFromTheCommitIsSkipped) {
   t.a.Contribute(Spec(ReduceOp::kAverage), kLane, {1});
   t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {0});
   t.c.Contribute();
-  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{5, 3})) << "ALL: zeros count";
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{5, 3}))
+      << "with denominator ALL, b counts with zeros";
   EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{6, 3}));
   EXPECT_EQ(t.a.verdict().value.divisor, 3u);
   EXPECT_THAT(t.a.verdict().value.tensor_divisors, IsEmpty());
@@ -287,7 +289,7 @@ TEST(Weights, Criterion_3_2_TheDivisorIsTheSumOfTheWeights) {
   const RoundValue& value = t.a.verdict().value;
   EXPECT_EQ(value.divisor, 26u);
   EXPECT_EQ(value.contributors[1].weight, 16u);
-  EXPECT_EQ(value.facts.totals.samples, 26u) << "what the step's effective batch was";
+  EXPECT_EQ(value.facts.totals.samples, 26u) << "this is the effective batch of the step";
   EXPECT_EQ(value.facts.totals.tokens, std::nullopt);
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{1 * 8 + 2 * 16 + 4 * 2, 26}));
 }
@@ -330,7 +332,8 @@ TEST(Weights, Criterion_3_1_TheEffectiveBatchIsReported) {
   t.a.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
   t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
   t.c.Say(Leave{});
-  EXPECT_EQ(t.a.verdict().value.facts.totals, (Counts{32, 200, 4})) << "of those who were counted";
+  EXPECT_EQ(t.a.verdict().value.facts.totals, (Counts{32, 200, 4}))
+      << "only contributors are counted";
 }
 
 TEST(Weights, Criterion_3_1_OneLostOf512IsSeenInTheBatchOfThatVeryStep) {
@@ -386,7 +389,7 @@ TEST(Begin, Fault_W11_WhatCannotBeComputedIsRefusedAndTheOthersGoOn) {
     t.a.Contribute();
     t.b.Contribute();
     EXPECT_EQ(t.a.verdict().value.divisor, 2u) << text;
-    EXPECT_EQ(t.c.lane().last, 1u) << "it stays, stages and applies";
+    EXPECT_EQ(t.c.lane().last, 1u) << "it stages and applies the result";
   }
 }
 
@@ -394,7 +397,7 @@ TEST(Begin, Fault_W11_ACountThatCouldWrapTheSumIsRefused) {
   RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
   spec.weight_by = WeightBy::kSamples;
   Three t;
-  // Also of what is no weight: the totals are sums as well.
+  // Counts that are not the weight are bounded too, because their totals are also sums.
   t.c.Begin(spec, kLane, Counts{1, ~uint64_t{0}, 1});
   EXPECT_EQ(t.c.rejected(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(
@@ -404,11 +407,11 @@ TEST(Begin, Fault_W11_ACountThatCouldWrapTheSumIsRefused) {
   t.a.Contribute(spec, kLane, {}, Counts{kMaxCount, 3, 1});
   t.b.Contribute(spec, kLane, {}, Counts{kMaxCount, 4, 1});
   const RoundValue& value = t.a.verdict().value;
-  EXPECT_EQ(value.divisor, 2 * kMaxCount) << "the most that one may say, twice";
+  EXPECT_EQ(value.divisor, 2 * kMaxCount) << "two workers with the largest count";
   EXPECT_EQ(value.facts.totals, (Counts{2 * kMaxCount, 7, 2}));
-  EXPECT_EQ(t.c.lane().last, 1u) << "it stays, stages and applies";
+  EXPECT_EQ(t.c.lane().last, 1u) << "it stages and applies the result";
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec, kLane, {}, Samples(1));
-  EXPECT_EQ(t.a.verdict().value.divisor, 3u) << "it lost that round and nothing else";
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u) << "the refusal was only for that round";
 }
 
 TEST(Begin, Criterion_1_1_AMismatchNamesBothWorkersAndValues) {
@@ -431,7 +434,7 @@ TEST(Begin, ARefusalIsRepeatedOnTheNextSession) {
   t.b.Contribute(Spec(ReduceOp::kSum));
   t.c.Begin(Spec(ReduceOp::kAverage));
   ASSERT_EQ(t.c.Count<Rejected>(), 1u);
-  t.c.Cut();  // It may not have heard of it.
+  t.c.Cut();  // The refusal may be lost.
   t.c.Connect();
   EXPECT_EQ(t.c.Count<Rejected>(), 2u);
   EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
@@ -505,7 +508,7 @@ TEST(Begin, Criterion_5_2_AutoPredivideIsResolvedPerRoundAndReported) {
   t.b.Say(Leave{});
   t.c.Say(Leave{});
   t.a.Contribute(spec);
-  EXPECT_EQ(t.a.rejected(), ErrorCode::kOk) << "the same request as before";
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kOk) << "the request is the same as before";
   EXPECT_EQ(t.a.verdict().value.spec.predivide, 1.0);
 }
 
@@ -536,7 +539,7 @@ TEST(Begin, IntegersAreNotAveraged) {
   EXPECT_THAT(t["a"].Last<Rejected>().error.text, HasSubstr("integers (i64) have no AVERAGE"));
   t["b"].Contribute(Spec(ReduceOp::kAverage), kLane, {0});
   EXPECT_EQ(t["b"].verdict().value.contributors.size(), 1u);
-  // Also when the bytes came first; and a sum is fine.
+  // The refusal comes even if the bytes arrive before the begin. A sum is possible.
   t["a"].SendFrame(2, {0, 0, 1});
   t["a"].Begin();
   EXPECT_EQ(t["a"].Count<Rejected>(), 2u);
@@ -603,7 +606,7 @@ TEST(Frames, Fault_W8_AFrameForARoundWithAVerdictIsStale) {
   EXPECT_THAT(t.a.Last<Credit>().acked, ElementsAre(ChunkRange{0, 0, 1}));
   EXPECT_EQ(t.a.Last<Credit>().round, 1u);
   EXPECT_EQ(t.kept_chunks(), 0u);
-  EXPECT_EQ(t.round(), nullptr) << "it opens nothing";
+  EXPECT_EQ(t.round(), nullptr) << "the frame opens no round";
 }
 
 TEST(Frames, Fault_W9_AFrameForARoundAheadIsRefused) {
@@ -630,7 +633,7 @@ TEST(Frames, BeyondTheWindowAreRefusedAndPushedAgain) {
   t.b.PushTensor(0);
   t.a.inbox.clear();
   t.c.PushTensor(0);
-  EXPECT_EQ(t.a.Last<Credit>().window, kChunkBytes) << "the chunk is reduced: there is room";
+  EXPECT_EQ(t.a.Last<Credit>().window, kChunkBytes) << "the chunk is reduced, so there is room";
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
     worker->PushTensor(1);
     worker->Commit();
@@ -663,7 +666,7 @@ TEST(Frames, Fault_W10_ThatDoNotFitTheLayoutAreRefused) {
   EXPECT_EQ(send([](FrameReceived& f) { f.lane = 7; }), ErrorCode::kNotFound);
 }
 
-// What it takes to go through a list is bounded by the lane.
+// The size of the lane bounds the work that a list of chunks can cause.
 TEST(Frames, Fault_N11_ListsThatNameAChunkTwiceAreRefused) {
   Three t;
   t.a.Begin();
@@ -681,7 +684,7 @@ TEST(Frames, Fault_N11_ListsThatNameAChunkTwiceAreRefused) {
 }
 
 TEST(Frames, OfAWorkerThatIsNoMemberAreRefused) {
-  Three t(Settings(1, 3, 3));  // No more may join.
+  Three t(Settings(1, 3, 3));  // The job is full.
   TestWorker& s = t.Join("s");
   s.SendFrame(1, {0, 0, 1});
   EXPECT_EQ(s.rejected(), ErrorCode::kFailedPrecondition);
@@ -698,7 +701,7 @@ TEST(Commit, EndOfStreamIsNotCompletion) {
   t.a.Begin();
   t.a.PushTensor(0);
   t.a.PushTensor(1);
-  EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect) << "everything is there, and no commit";
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect) << "all chunks are there, but no commit";
   t.a.Commit();
   EXPECT_EQ(t.a.lane().last, 1u);
 }
@@ -750,12 +753,12 @@ TEST(Commit, ADigestThatDoesNotMatchIsFetchedAgainOnce) {
   t.b.Contribute();
   t.c.Contribute();
   t.a.Begin();
-  t.a.value = 77;  // Bytes that were corrupted on their way in.
+  t.a.value = 77;  // The bytes are corrupted on their way.
   t.a.PushTensor(0);
   t.a.PushTensor(1);
   t.a.value = 1;
   t.a.Commit();
-  // The client pushed again, the right bytes.
+  // The client has pushed the right bytes again.
   EXPECT_EQ(t.a.Count<AttemptRestarted>(), 1u);
   EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
@@ -774,7 +777,7 @@ TEST(Commit, ADigestThatDoesNotMatchTwiceIsCorrupt) {
   EXPECT_EQ(t.a.rejected(), ErrorCode::kDataCorrupt);
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
   EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{6, 2}));
-  EXPECT_EQ(t.a.lane().last, 1u) << "it stays and applies the others' result";
+  EXPECT_EQ(t.a.lane().last, 1u) << "it applies the others' result";
 }
 
 TEST(Commit, OfNothingWithAWrongDigestIsCorruptAtOnce) {
@@ -817,7 +820,7 @@ TEST(Withdraw, AfterAChunkOfItIsReducedStartsTheNextAttempt) {
 }
 
 TEST(Withdraw, OfEveryoneAbortsTheRound) {
-  Three t(Settings(1, 3, 3));  // No more may join.
+  Three t(Settings(1, 3, 3));  // The job is full.
   TestWorker& j = t.Join("j");
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Withdraw();
   EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);

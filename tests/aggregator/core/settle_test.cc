@@ -89,7 +89,7 @@ TEST(Settle, WhoActsInARoundWithAVerdictIsToldTheVerdict) {
   }
   t.a.inbox.clear();
   t.a.Say(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
-  EXPECT_EQ(t.a.rejected(), ErrorCode::kStale) << "too long ago to be told again";
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kStale) << "the aggregator no longer has this verdict";
 }
 
 TEST(Settle, FactsDoNotDependOnWhoRegisteredFirst) {
@@ -128,7 +128,7 @@ TEST(Settle, Criterion_3_8_TheReplySaysWhatWasComputedAndFromWhat) {
   EXPECT_EQ(value.contributors[2].squared_norm, std::numeric_limits<double>::infinity());
   EXPECT_THAT(value.facts.tensor_squared_norms, ElementsAre(7, 7));
   EXPECT_EQ(value.facts.squared_norm, 14);
-  ASSERT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "c's is not finite";
+  ASSERT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "the norm of c is not finite";
 }
 
 TEST(Settle, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsInTheReplyAndAlarmsNobody) {
@@ -145,7 +145,7 @@ TEST(Settle, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsInTheReplyAndAlarmsNob
   EXPECT_EQ(value.contributors[2].weight, 0u);
   EXPECT_EQ(value.contributors[2].squared_norm, std::numeric_limits<double>::infinity());
   EXPECT_EQ(value.divisor, 8u);
-  EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 0u) << "it added nothing";
+  EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 0u) << "c has weight zero and adds nothing";
 }
 
 TEST(Settle, Criterion_3_8_AnAbsurdNumberInACallAlarmsAsInAGradient) {
@@ -160,7 +160,7 @@ TEST(Settle, Criterion_3_8_AnAbsurdNumberInACallAlarmsAsInAGradient) {
         worker->Contribute(Spec(op), "call/loss");
       }
     }
-    EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "of a maximum nothing is usual";
+    EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "a maximum has no usual norm";
   }
   EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual), HasSubstr("worker c to round 30"));
 }
@@ -177,7 +177,7 @@ TEST(Settle, Criterion_3_1_TheReplyCountsTheMembersThatDidNotContributeToo) {
   t.c.Say(Leave{});
   t.a.Contribute();
   t.b.Contribute();
-  EXPECT_EQ(t.a.verdict().value.world_size, 3u) << "members change at a verdict";
+  EXPECT_EQ(t.a.verdict().value.world_size, 3u) << "members change only at a verdict";
   t.a.Contribute();
   t.b.Contribute();
   EXPECT_EQ(t.a.verdict().value.world_size, 2u);
@@ -238,7 +238,8 @@ TEST(Settle, Fault_W12_TheFirstNonFiniteInputIsReported) {
   }
   const RoundFacts& facts = t.a.Last<Prepared>().value.facts;
   EXPECT_TRUE(facts.overflow);
-  EXPECT_EQ(facts.nonfinite, (NonFinite{"c", 0, 5})) << "tensors in order, whoever was done first";
+  EXPECT_EQ(facts.nonfinite, (NonFinite{"c", 0, 5}))
+      << "the lowest tensor counts, not the first report";
 }
 
 }  // namespace

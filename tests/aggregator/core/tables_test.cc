@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The transition tables: every state can be reached, every input is used, and the machines follow
+// The transition tables: every state can be reached, every input is used, and the machines execute
 // them. The fixed seeds of the simulator take most rows (see Missing in
 // tests/simulation/coverage.cc); the tests here take the others.
 
@@ -134,11 +134,11 @@ TEST(TablesTest, AWorkerGoesByItsTableAndIsCounted) {
 TEST(TablesTest, APauseGoesByItsTable) {
   for (int dues = 0; dues < 3; ++dues) {
     Pause pause;
-    EXPECT_FALSE(pause.End()) << "nothing has begun";
+    EXPECT_FALSE(pause.End()) << "no pause has begun";
     EXPECT_TRUE(pause.taken().refused());
     ASSERT_TRUE(pause.Begin(absl::UnixEpoch()));
     for (int i = 0; i < dues; ++i) pause.Tell();
-    EXPECT_FALSE(pause.Begin(absl::UnixEpoch())) << "it lasts";
+    EXPECT_FALSE(pause.Begin(absl::UnixEpoch())) << "it has begun already";
     EXPECT_TRUE(pause.End());
     EXPECT_FALSE(pause.noted());
   }
