@@ -19,12 +19,12 @@ namespace basin::aggregator {
 
 class Agreement {
  public:
-  // Returns whether the contributors agree on spec().
+  // Returns whether spec() has been chosen for the present contributors.
   bool made() const { return made_; }
   const RoundSpec& spec() const { return spec_; }
 
-  // Chooses the spec of one of the contributors, which it returns. `last` is the spec of the lane's
-  // last committed round. REQUIRES: there are contributors, and all of them have begun.
+  // Chooses the spec of a contributor, and returns this contributor. `last` is the spec of the
+  // lane's last committed round. REQUIRES: there are contributors, and all of them have begun.
   const RoundMember& Make(const Roster& roster, const std::optional<RoundSpec>& last);
   // The contributors have changed, so their specs must be compared again.
   void Reopen() { made_ = false; }

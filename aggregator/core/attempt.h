@@ -46,8 +46,8 @@ class Attempt {
   void NoLongerSkipped(TensorIndex tensor) { --skips_[tensor]; }
 
   // ---- what is reduced
-  // Returns whether the chunk is not reduced yet, and every one of the `contributors` that does not
-  // skip its tensor has pushed it. False if all skip the tensor.
+  // Returns whether the chunk has not gone to the reducer yet, and every one of the `contributors`
+  // that does not skip its tensor has pushed it. False if all skip the tensor.
   bool IsWhole(TensorIndex tensor, uint32_t flat, uint32_t contributors) const {
     const uint32_t needed = contributors - skips_[tensor];
     return IsOpen(flat) && needed > 0 && arrived_[flat] == needed;
@@ -70,7 +70,7 @@ class Attempt {
   // Nothing more is reduced.
   void Stop();
 
-  // ---- what came of it
+  // ---- what was found
   // Returns the facts about the reduced chunks, and their norms; without the totals of counts.
   RoundFacts Facts(const Layout& layout) const;
 

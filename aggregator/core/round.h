@@ -132,7 +132,7 @@ struct Awaited {
   };
   What what = What::kNothing;
   TensorIndex tensor = 0;                     // With kTensor: the first incomplete one.
-  absl::Time since = absl::InfiniteFuture();  // Infinite while nobody has to wait for it.
+  absl::Time since = absl::InfiniteFuture();  // Infinite while no other member waits for it.
 };
 
 // The worker that completed its contribution last. The others waited only for it, from `since` to

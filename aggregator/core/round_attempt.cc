@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round reduces: the spec that its contributors agree on, its attempts, and which chunks are
-// whole.
+// The reductions of a round: the spec that its contributors agree on, its attempts, and which
+// chunks are whole.
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round receives from its members: begins, frames, skips, commits and withdrawals; and how
-// much room each member has.
+// A round receives begins, frames, skips, commits and withdrawals from its members, and tracks how
+// much room each of them has.
 
 #include <algorithm>
 #include <optional>

@@ -12,7 +12,7 @@
 namespace basin::aggregator {
 namespace {
 
-// A message to everybody names no more late workers than this.
+// HeldUp names no more late workers than this.
 constexpr size_t kNamedLate = 3;
 
 }  // namespace

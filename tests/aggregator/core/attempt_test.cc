@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round does when workers are lost or late, when too few are left, and when one reconnects.
+// Rounds whose workers are lost or late, become too few, or reconnect.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
