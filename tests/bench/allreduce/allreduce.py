@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""All-reduce of f32 between real processes on loopback: Basin and five references in one run.
+"""All-reduce of f32 between real processes on loopback: Basin and its references in one run.
 
   basin    basind and workers on the C++ client, which share memory with it
   network  the same without shared memory, as between machines
@@ -9,6 +9,7 @@
   sockets  the bytes of a hub over bare TCP sockets: the lowest cost of a hub
   kept     like sockets, but the hub keeps what it receives, in separate memory per connection
   memory   a hub over bare shared memory, with copies, arithmetic and checksums as Basin has them
+  uncopied the same for gradients and results that trainers keep in that memory
 
 For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
 median of the rounds), the wire bandwidth, and the CPU seconds of all processes per GB on the wire.
@@ -140,6 +141,10 @@ def run_memory(case: Case) -> Result:
     return run_star("memory_star", case, f"--workers={case.workers}")
 
 
+def run_uncopied(case: Case) -> Result:
+    return run_star("memory_star", case, f"--workers={case.workers}", "--copies=0")
+
+
 def run_grpc(case: Case) -> Result:
     return run_star("grpc_star", case)
 
@@ -240,6 +245,7 @@ RUNNERS = {
     "sockets": run_sockets,
     "kept": run_kept,
     "memory": run_memory,
+    "uncopied": run_uncopied,
 }
 
 

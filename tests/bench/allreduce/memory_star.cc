@@ -1,9 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The least cost of an all-reduce through a hub on one machine that does what Basin promises: each
-// worker copies its model into memory that the hub maps and hashes it; the hub averages each block
-// once every worker has written it, with the norm of the result, and hashes that; the workers copy
-// it out. There are no messages: counters in the same memory are waited for with futexes.
+// worker copies its model into memory that the hub maps, and computes its digest and norm; the hub
+// averages each block once every worker has written it, with digest and norm of the result; the
+// workers copy it out when all of it is there, as if a verdict had come. The kernels are Basin's.
+// There are no messages: counters in the same memory are waited for with futexes.
+//
+// --copies=0 leaves out the copies at both ends, as for a trainer whose gradients lie in shared
+// memory and who reads the results there.
 //
 //   memory_star hub --workers=4 --bytes=67108864 --rounds=5        prints where its memory is, then
 //   a line memory_star worker --port=/proc/123/fd/3 --bytes=67108864 --rounds=5   prints a line
@@ -21,11 +25,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
-#include "kernels/xxh3.h"
+#include "kernels/checksum.h"
+#include "kernels/copy.h"
+#include "kernels/cpu/cpu_reducer.h"
+#include "kernels/facts.h"
+#include "kernels/norm.h"
+#include "kernels/plan.h"
+#include "protocol/tensor.h"
 #include "tests/bench/allreduce/stopwatch.h"
 
 namespace basin::bench {
@@ -38,6 +49,7 @@ struct Options {
   uint32_t workers = 0;
   size_t bytes = size_t{64} << 20;
   int rounds = 5;
+  bool copies = true;
   uint32_t blocks() const { return static_cast<uint32_t>((bytes + kBlock - 1) / kBlock); }
 };
 
@@ -87,6 +99,33 @@ class Memory {
 };
 
 volatile uint64_t g_digest;  // Forces the computation.
+volatile double g_norm;
+
+// Calls each(offset, size) for every chunk in [at, at + size).
+template <typename F>
+void ForEachChunk(size_t at, size_t size, F&& each) {
+  for (const size_t end = at + size; at < end; at += kChunkBytes) {
+    each(at, std::min<size_t>(kChunkBytes, end - at));
+  }
+}
+
+void Write(const Options& options, const Memory& memory, uint32_t rank, const char* from) {
+  Control& control = memory.control();
+  kernels::ContentDigest content;
+  std::vector<double> leaves;
+  for (uint32_t block = 0; block < options.blocks(); ++block) {
+    const size_t at = block * kBlock;
+    ForEachChunk(at, std::min(kBlock, options.bytes - at), [&](size_t begin, size_t size) {
+      char* const to = memory.model(rank) + begin;
+      if (options.copies) std::memcpy(to, from + begin, size);
+      content.Update(to, size);
+      g_digest = content.Finish().low;
+      kernels::AppendNormLeaves(DType::kF32, to, size / sizeof(float), &leaves);
+    });
+    Add(control.written[rank]);
+  }
+  g_norm = kernels::SquaredNorm(leaves.data(), leaves.size());
+}
 
 void RunWorker(const Options& options) {
   const int fd = open(options.port.c_str(), O_RDWR);
@@ -94,65 +133,81 @@ void RunWorker(const Options& options) {
   const Memory memory(fd, options);
   Control& control = memory.control();
   const uint32_t rank = control.joined.fetch_add(1);
+  std::fill_n(reinterpret_cast<float*>(memory.model(rank)), options.bytes / sizeof(float), 1.0F);
   Add(control.read);  // The hub waits for all.
-  std::vector<float> gradient(options.bytes / sizeof(float), 1);
+  std::vector<float> gradient(options.bytes / sizeof(float));
   auto* bytes = reinterpret_cast<char*>(gradient.data());
   Stopwatch stopwatch;
   for (int round = 0; round < kWarmUp + options.rounds; ++round) {
+    if (options.copies) gradient.assign(gradient.size(), 1);
     const uint32_t before = static_cast<uint32_t>(round) * options.blocks();
     stopwatch.RoundBegins();
-    std::thread writer([&] {
-      for (uint32_t block = 0; block < options.blocks(); ++block) {
-        const size_t at = block * kBlock;
-        const size_t size = std::min(kBlock, options.bytes - at);
-        std::memcpy(memory.model(rank) + at, bytes + at, size);
-        g_digest = kernels::Xxh3Hash128(memory.model(rank) + at, size).low64;
-        Add(control.written[rank]);
-      }
-    });
-    writer.join();  // Waits like a trainer, whose result replaces its gradient.
-    for (uint32_t block = 0; block < options.blocks(); ++block) {
-      const size_t at = block * kBlock;
-      Await(control.reduced, before + block + 1);
-      std::memcpy(bytes + at, memory.result() + at, std::min(kBlock, options.bytes - at));
+    Write(options, memory, rank, bytes);
+    Await(control.reduced, before + options.blocks());
+    if (options.copies) kernels::CopyPastCache(bytes, memory.result(), options.bytes);
+    if (*reinterpret_cast<const float*>(options.copies ? bytes : memory.result()) != 1) {
+      std::exit(1);
     }
     Add(control.read);
     Await(control.read, (static_cast<uint32_t>(round) + 2) * options.workers);
     stopwatch.RoundEnded();
-    if (gradient[0] != 1) std::exit(1);
   }
   stopwatch.Print();
 }
 
-void Reduce(const Memory& memory, uint32_t workers, size_t at, size_t size) {
-  auto* to = reinterpret_cast<float*>(memory.result() + at);
-  const size_t count = size / sizeof(float);
-  const float divisor = static_cast<float>(workers);
-  double squares[8] = {};
-  constexpr size_t kStep = 4096;
-  float sums[kStep];
-  for (size_t first = 0; first < count; first += kStep) {
-    const size_t length = std::min(kStep, count - first);
-    std::fill(sums, sums + length, 0.0F);
-    for (uint32_t worker = 0; worker < workers; ++worker) {
-      const auto* from = reinterpret_cast<const float*>(memory.model(worker) + at) + first;
-      for (size_t i = 0; i < length; ++i) sums[i] += from[i];
-    }
-    for (size_t i = 0; i < length; ++i) {
-      to[first + i] = sums[i] / divisor;
-      squares[i % 8] += static_cast<double>(to[first + i]) * to[first + i];
-    }
+class Hub {
+ public:
+  Hub(const Memory& memory, uint32_t workers)
+      : memory_(memory),
+        reducer_(kernels::MakeCpuReducer()),
+        plan_(PlanOf(workers)),
+        slices_(workers),
+        leaves_(kernels::NormLeaves(kChunkBytes / sizeof(float))) {
+    for (const kernels::Slice& slice : slices_) inputs_.push_back({&slice, 1});
   }
-  double square = 0;
-  for (const double each : squares) square += each;
-  g_digest = kernels::Xxh3Hash128(to, size).low64 ^ static_cast<uint64_t>(square);
-}
+
+  void Reduce(size_t at, size_t size) {
+    char* const to = memory_.result() + at;
+    for (uint32_t worker = 0; worker < slices_.size(); ++worker) {
+      slices_[worker] = {memory_.model(worker) + at, size};
+    }
+    const kernels::Span span{at / sizeof(float), size / sizeof(float)};
+    if (reducer_->Reduce(plan_, inputs_.data(), span, {to, leaves_.data(), false}, &facts_)) {
+      std::exit(1);
+    }
+    content_.Update(to, size);
+    g_digest = content_.Finish().low;
+    g_norm = kernels::SquaredNorm(leaves_.data(), kernels::NormLeaves(span.count));
+  }
+
+ private:
+  static kernels::ReductionPlan PlanOf(uint32_t workers) {
+    kernels::ReductionSpec spec;
+    spec.op = ReduceOp::kAverage;
+    spec.tensor_dtype = DType::kF32;
+    spec.result_dtype = DType::kF32;
+    spec.divisor = workers;
+    spec.contributions.resize(workers);
+    for (kernels::Contribution& each : spec.contributions) each.wire_dtype = DType::kF32;
+    return kernels::ReductionPlan::Make(std::move(spec)).value();
+  }
+
+  const Memory& memory_;
+  const std::unique_ptr<kernels::Reducer> reducer_;
+  const kernels::ReductionPlan plan_;
+  std::vector<kernels::Slice> slices_;
+  std::vector<kernels::Input> inputs_;
+  std::vector<double> leaves_;
+  kernels::ContentDigest content_;
+  kernels::Facts facts_;
+};
 
 void RunHub(const Options& options) {
   const int fd = memfd_create("star", 0);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(Memory::Size(options))) != 0) Fail("memfd");
   const Memory memory(fd, options);
   Control& control = memory.control();
+  Hub reduction(memory, options.workers);
   std::printf("/proc/%d/fd/%d\n", getpid(), fd);
   std::fflush(stdout);
   Await(control.read, options.workers);
@@ -165,7 +220,8 @@ void RunHub(const Options& options) {
         Await(control.written[worker], before + block + 1);
       }
       const size_t at = block * kBlock;
-      Reduce(memory, options.workers, at, std::min(kBlock, options.bytes - at));
+      ForEachChunk(at, std::min(kBlock, options.bytes - at),
+                   [&](size_t begin, size_t size) { reduction.Reduce(begin, size); });
       Add(control.reduced);
     }
     Await(control.read, (static_cast<uint32_t>(round) + 2) * options.workers);
@@ -186,6 +242,7 @@ int Main(int argc, char** argv) {
     if (name == "--workers") options.workers = static_cast<uint32_t>(std::stoul(value));
     if (name == "--bytes") options.bytes = std::stoull(value);
     if (name == "--rounds") options.rounds = std::stoi(value);
+    if (name == "--copies") options.copies = value != "0";
   }
   const std::string side = argc > 1 ? argv[1] : "";
   if (options.workers == 0 || options.workers > 64 || (side != "hub" && side != "worker")) {
