@@ -231,6 +231,10 @@ void Client::OnCall(const Scope& scope, const PushTensors& push) {
   WithLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensors(scope, push); });
 }
 
+void Client::OnCall(const Scope& scope, const PushMore& more) {
+  WithLane(scope, more.lane, [&](Lane& lane) { return lane.PushMore(scope, more); });
+}
+
 void Client::OnCall(const Scope& scope, const SkipTensor& skip) {
   WithLane(scope, skip.lane, [&](Lane& lane) { return lane.SkipTensor(scope, skip); });
 }

@@ -110,6 +110,7 @@ class Client {
   void OnCall(const Scope& scope, const BeginRound& begin);
   void OnCall(const Scope& scope, const PushTensor& push);
   void OnCall(const Scope& scope, const PushTensors& push);
+  void OnCall(const Scope& scope, const PushMore& more);
   void OnCall(const Scope& scope, const SkipTensor& skip);
   void OnCall(const Scope& scope, const CommitRound& commit);
   void OnCall(const Scope& scope, const WithdrawRound& withdraw);

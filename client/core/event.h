@@ -100,11 +100,27 @@ struct PushTensor {
   Digest digest = 0;
   // Infinite when a number is not finite. Absent: integers have none.
   std::optional<double> squared_norm = std::nullopt;
+  // The first chunks, which can be sent. The others, digest and norm follow with PushMore. Absent:
+  // all chunks.
+  std::optional<uint32_t> chunks = std::nullopt;
 };
 // Many at once, so that small ones share frames. If one of them cannot be pushed, none is.
 struct PushTensors {
   LaneHandle lane = 0;
   std::vector<PushTensor> tensors;  // All in this lane.
+};
+// More chunks of tensors that were pushed in part. Ignored for a tensor that was not, or of which
+// all chunks are here.
+struct PushMore {
+  struct Part {
+    TensorHandle tensor = 0;
+    uint32_t chunks = 0;  // That can be sent now; more than before.
+    // Those of the tensor, if these are all its chunks.
+    Digest digest = 0;
+    std::optional<double> squared_norm;
+  };
+  LaneHandle lane = 0;
+  std::vector<Part> parts;
 };
 struct SkipTensor {
   LaneHandle lane = 0;
@@ -158,9 +174,9 @@ struct Tick {};
 
 using Event = std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
                            ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
-                           PushTensor, PushTensors, SkipTensor, CommitRound, WithdrawRound,
-                           WaitRound, AbandonRounds, SetBusy, Progress, Finish, LeaveJob,
-                           AnnounceValue, StopServing, GetValue>;
+                           PushTensor, PushTensors, PushMore, SkipTensor, CommitRound,
+                           WithdrawRound, WaitRound, AbandonRounds, SetBusy, Progress, Finish,
+                           LeaveJob, AnnounceValue, StopServing, GetValue>;
 
 }  // namespace basin::client
 

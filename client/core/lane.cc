@@ -167,7 +167,10 @@ Error Lane::WhyNotPush(TensorHandle tensor) const {
 void Lane::AddPush(const Scope& scope, const client::PushTensor& push) {
   if (round_->state() == RoundState::kRefused) return;  // Nothing of it is sent.
   const RegisteredTensor& tensor = tensors_[push.tensor];
-  round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest, push.squared_norm);
+  const uint64_t bytes = *TensorBytes(tensor.spec);
+  const uint32_t chunks = ChunkCount(bytes);
+  round_->PushTensor(push.tensor, bytes, std::min(push.chunks.value_or(chunks), chunks),
+                     push.digest, push.squared_norm);
   if (tensor.index.has_value()) round_->SetIndex(scope, Id(), push.tensor, *tensor.index);
 }
 
@@ -190,6 +193,13 @@ Error Lane::PushTensors(const Scope& scope, const client::PushTensors& push) {
     named[tensor.tensor] = true;
   }
   for (const client::PushTensor& tensor : push.tensors) AddPush(scope, tensor);
+  Advance(scope);
+  return {};
+}
+
+Error Lane::PushMore(const Scope& scope, const client::PushMore& more) {
+  if (!round_.has_value()) return {};
+  for (const client::PushMore::Part& part : more.parts) round_->PushMore(Id(), part);
   Advance(scope);
   return {};
 }

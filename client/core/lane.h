@@ -64,6 +64,7 @@ class Lane {
   Error Begin(const Scope& scope, const BeginRound& begin);
   Error PushTensor(const Scope& scope, const client::PushTensor& push);
   Error PushTensors(const Scope& scope, const client::PushTensors& push);
+  Error PushMore(const Scope& scope, const client::PushMore& more);
   Error SkipTensor(const Scope& scope, const client::SkipTensor& skip);
   Error Commit(const Scope& scope);
   Error Withdraw(const Scope& scope, const std::string& reason);

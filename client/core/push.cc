@@ -8,14 +8,36 @@
 
 namespace basin::client {
 
-void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest,
+void Push::Add(TensorHandle handle, uint64_t bytes, uint32_t chunks, Digest digest,
                std::optional<double> squared_norm) {
   order_.emplace(handle, static_cast<uint32_t>(tensors_.size()));
-  tensors_.push_back({handle, std::nullopt, chunks_, bytes, squared_norm});
+  tensors_.push_back({handle, std::nullopt, chunks_, bytes, 0, std::nullopt});
   ++waiting_;
+  ++growing_;
   chunks_ += ChunkCount(bytes);
   bytes_ += bytes;
+  SetReady(tensors_.back(), chunks, digest, squared_norm);
+}
+
+void Push::Grow(TensorHandle handle, uint32_t chunks, Digest digest,
+                std::optional<double> squared_norm, const Layout& layout) {
+  const auto it = order_.find(handle);
+  if (it == order_.end()) return;
+  Tensor& tensor = tensors_[it->second];
+  const uint32_t before = tensor.chunks;
+  if (chunks <= before || chunks > ChunkCount(tensor.bytes)) return;
+  SetReady(tensor, chunks, digest, squared_norm);
+  if (!tensor.index.has_value()) return;
+  MakeReady(tensor, {tensor.base + before, tensor.base + chunks}, layout);
+}
+
+void Push::SetReady(Tensor& tensor, uint32_t chunks, Digest digest,
+                    const std::optional<double>& squared_norm) {
+  tensor.chunks = chunks;
+  if (chunks != ChunkCount(tensor.bytes)) return;
+  --growing_;
   digest_ += digest;
+  tensor.squared_norm = squared_norm;
 }
 
 std::optional<double> Push::SquaredNorm() const {
@@ -38,6 +60,8 @@ void Push::SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout
 }
 
 void Push::MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout) {
+  numbers.end = std::min(numbers.end, tensor.base + tensor.chunks);
+  if (numbers.begin >= numbers.end) return;
   if (!pull_) {
     ready_.Add(numbers);
     return;
@@ -98,7 +122,7 @@ void Push::EndSession() {
   held_.Clear();
   for (const Tensor& tensor : tensors_) {
     if (!tensor.index.has_value()) continue;
-    ready_.Add(NumbersOf(tensor));
+    ready_.Add({tensor.base, tensor.base + tensor.chunks});
     unsent_.Add(NumbersOf(tensor));
   }
 }
@@ -209,6 +233,14 @@ std::vector<Interval> Push::NextFrame(const Scope& scope) const {
   return parts;
 }
 
+bool Push::CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint64_t bytes) const {
+  const uint64_t next = frame.back().end;
+  if (growing_ == 0 || next >= chunks_ || bytes >= scope.frame_chunks * kChunkBytes) return false;
+  const Tensor& tensor = TensorOf(next);
+  if (frame.size() == scope.frame_tensors && tensor.base > frame.back().begin) return false;
+  return next >= tensor.base + tensor.chunks;
+}
+
 void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round) {
   while (!ready_.empty()) {
     const std::optional<uint32_t> stream = scope.streams.Pick();
@@ -216,6 +248,8 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
     std::vector<Interval> parts = NextFrame(scope);
     uint64_t bytes = 0;
     for (const Interval& part : parts) bytes += BytesOf(part);
+    // Fewer messages cost less than the time until the frame is full.
+    if (CanGrow(scope, parts, bytes)) return;
     // Frames are cut to the window only when nothing else could open it.
     while (unacked_bytes_ + bytes > window_) {
       Interval& last = parts.back();

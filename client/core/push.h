@@ -8,7 +8,8 @@
 //
 //   place     leaves it when                           goes to
 //   --------  ---------------------------------------  ---------------------------------
-//   waiting   the tensor gets its index                ready, or held (pull mode)
+//   waiting   the tensor has its index, and the chunk  ready, or held (pull mode)
+//             can be sent
 //   ready     a frame takes it, the window has room    unacked, charged to a stream
 //   held      pull mode: the aggregator wants it       ready
 //   unacked   acknowledged                             done
@@ -36,8 +37,13 @@ namespace basin::client {
 class Push {
  public:
   // ---- the trainer's side
+  // Its first `chunks` can be sent; if these are not all, digest and norm come with the last ones.
   // REQUIRES: the tensor was not added before.
-  void Add(TensorHandle handle, uint64_t bytes, Digest digest, std::optional<double> squared_norm);
+  void Add(TensorHandle handle, uint64_t bytes, uint32_t chunks, Digest digest,
+           std::optional<double> squared_norm);
+  // Its first `chunks` can be sent. Nothing if that is known.
+  void Grow(TensorHandle handle, uint32_t chunks, Digest digest, std::optional<double> squared_norm,
+            const Layout& layout);
   // The tensor has got its index. REQUIRES: it was added, and had no index.
   void SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout);
   bool Has(TensorHandle handle) const { return order_.count(handle) > 0; }
@@ -67,7 +73,7 @@ class Push {
   void Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round);
 
   // Every pushed chunk has been sent, or was with the aggregator already, in this session.
-  bool AllSentOnce() const { return waiting_ == 0 && unsent_.empty(); }
+  bool AllSentOnce() const { return waiting_ == 0 && growing_ == 0 && unsent_.empty(); }
 
   uint64_t window() const { return window_; }
   uint64_t unacked_bytes() const { return unacked_bytes_; }
@@ -83,14 +89,15 @@ class Push {
     std::optional<TensorIndex> index;
     uint64_t base = 0;  // Number of its first chunk.
     uint64_t bytes = 0;
+    uint32_t chunks = 0;  // The first ones, which can be sent.
     std::optional<double> squared_norm;
-    auto Fields() const { return std::tie(handle, index, base, bytes, squared_norm); }
+    auto Fields() const { return std::tie(handle, index, base, bytes, chunks, squared_norm); }
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
   auto Fields() const {
-    return std::tie(tensors_, order_, by_index_, waiting_, ready_, held_, unsent_, unacked_,
-                    wanted_, pull_, window_, unacked_bytes_, chunks_, bytes_, digest_);
+    return std::tie(tensors_, order_, by_index_, waiting_, growing_, ready_, held_, unsent_,
+                    unacked_, wanted_, pull_, window_, unacked_bytes_, chunks_, bytes_, digest_);
   }
 
  private:
@@ -102,9 +109,14 @@ class Push {
     return {tensor.base, tensor.base + ChunkCount(tensor.bytes)};
   }
   std::vector<Interval> NextFrame(const Scope& scope) const;
+  // Whether the frame has room for the chunk that follows it, which cannot be sent yet.
+  bool CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint64_t bytes) const;
   SendContribution FrameOf(const std::vector<Interval>& parts, uint32_t stream, LaneHandle lane,
                            LaneIndex index, RoundNumber round) const;
+  // Those of the chunks that can be sent.
   void MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout);
+  void SetReady(Tensor& tensor, uint32_t chunks, Digest digest,
+                const std::optional<double>& squared_norm);
   // Takes the chunks out of every place; afterwards they count as done.
   void Settle(Interval numbers, Streams& streams);
   void ReleaseUnacked(Interval numbers, Streams& streams);
@@ -115,6 +127,7 @@ class Push {
   std::map<TensorHandle, uint32_t> order_;    // Position in tensors_.
   std::map<TensorIndex, uint32_t> by_index_;  // Position in tensors_.
   uint32_t waiting_ = 0;                      // Tensors without an index.
+  uint32_t growing_ = 0;                      // Tensors with chunks that cannot be sent yet.
   IntervalSet ready_;
   IntervalSet held_;
   IntervalSet unsent_;                // Not sent yet in this session; a part of ready_ and held_.

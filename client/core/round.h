@@ -116,9 +116,9 @@ class Round {
   bool Apply(RoundInput input);
 
   // ---- the trainer's side; REQUIRES: IsPushing()
-  void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest,
+  void PushTensor(TensorHandle tensor, uint64_t bytes, uint32_t chunks, Digest digest,
                   std::optional<double> squared_norm) {
-    push_.Add(tensor, bytes, digest, squared_norm);
+    push_.Add(tensor, bytes, chunks, digest, squared_norm);
   }
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
   void SetReason(std::string reason) { reason_ = std::move(reason); }
@@ -142,6 +142,11 @@ class Round {
   const std::string& held_up_by() const { return held_up_by_; }
   void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
   void SetNumber(RoundNumber number) { number_ = number; }
+
+  // ---- also after it: the trainer's call may overlap with those of other threads
+  void PushMore(const LaneId& lane, const client::PushMore::Part& part) {
+    push_.Grow(part.tensor, part.chunks, part.digest, part.squared_norm, lane.layout);
+  }
 
   // Sends a withdrawal to the aggregator, if it has received the round in this session.
   void SayWithdraw(const Scope& scope, const LaneId& lane) const;

@@ -22,61 +22,91 @@ double Told(double squared_norm) {
 
 }  // namespace
 
-std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size,
-                                 uint64_t wire_chunk_bytes,
-                                 const std::function<void(const void*, uint64_t)>& and_then,
-                                 char* copy_to) {
+std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size) {
   std::vector<Digest> digests;
-  digests.reserve((size + wire_chunk_bytes - 1) / wire_chunk_bytes);
+  digests.reserve(ChunkCount(size));
   kernels::ContentDigest content;
   const char* bytes = static_cast<const char*>(data);
-  for (uint64_t at = 0; at < size; at += wire_chunk_bytes) {
-    const uint64_t part = std::min(wire_chunk_bytes, size - at);
-    const char* chunk = bytes + at;
-    if (copy_to != nullptr) {
-      std::memcpy(copy_to + at, chunk, part);
-      chunk = copy_to + at;
-    }
-    content.Update(chunk, part);
+  for (uint64_t at = 0; at < size; at += kChunkBytes) {
+    content.Update(bytes + at, std::min(kChunkBytes, size - at));
     digests.push_back(kernels::TermOf(key, digests.size(), content.Finish()).low);
-    if (and_then) and_then(chunk, part);
   }
   return digests;
 }
 
+Preparation::Preparation(uint64_t number, const kernels::TensorKey& key, DType dtype,
+                         uint64_t tensor_bytes, const void* data, wire::Encoding encoding,
+                         std::optional<ArenaPlace> place)
+    : number_(number),
+      key_(key),
+      dtype_(dtype),
+      tensor_bytes_(tensor_bytes),
+      data_(static_cast<const char*>(data)) {
+  const bool narrow = encoding.wire_dtype != DType::kUnspecified;
+  contribution_.encoding = encoding;
+  contribution_.wire_bytes = narrow ? tensor_bytes / 2 : tensor_bytes;
+  contribution_.place = std::move(place);
+  if (!contribution_.place.has_value()) {
+    if (narrow) {
+      own_.resize(contribution_.wire_bytes);
+    } else {
+      contribution_.data = data;
+    }
+  }
+  if (done()) Finish();
+}
+
+uint64_t Preparation::Advance(uint64_t most) {
+  const uint64_t begin = at_;
+  const bool narrow = contribution_.encoding.wire_dtype != DType::kUnspecified;
+  const size_t element = std::max<size_t>(1, ElementSize(dtype_));
+  char* const copy = contribution_.place.has_value() ? contribution_.place->at() : own_.data();
+  while (!done() && (at_ == begin || at_ - begin < most || !own_.empty())) {
+    const uint64_t size = std::min(kChunkBytes, tensor_bytes_ - at_);
+    const char* chunk = data_ + at_;
+    uint64_t wire_size = size;
+    if (narrow) {
+      kernels::AppendNormLeaves(dtype_, chunk, size / element, &leaves_);
+      wire_size = size / 2;
+      char* const to = copy + at_ / 2;
+      kernels::CastToWire(chunk, size / sizeof(float), contribution_.encoding.wire_dtype,
+                          contribution_.encoding.wire_exponent, to);
+      chunk = to;
+    } else if (contribution_.data == nullptr) {
+      // The copy is what is read, so that a tensor that changes meanwhile has the right digest.
+      std::memcpy(copy + at_, chunk, size);
+      chunk = copy + at_;
+    }
+    content_.Update(chunk, wire_size);
+    digests_.push_back(kernels::TermOf(key_, chunk_++, content_.Finish()).low);
+    if (!narrow) kernels::AppendNormLeaves(dtype_, chunk, size / element, &leaves_);
+    at_ += size;
+  }
+  if (at_ != begin && done()) Finish();
+  return at_ - begin;
+}
+
+void Preparation::Finish() {
+  if (!own_.empty()) contribution_.narrow = std::make_shared<OwnPayload>(std::move(own_));
+  if (!IsFloatingPoint(dtype_)) return;
+  contribution_.squared_norm = Told(kernels::SquaredNorm(leaves_.data(), leaves_.size()));
+}
+
+Contribution Preparation::Begin() {
+  contribution_.digests = std::exchange(digests_, {});
+  contribution_.growing = done() ? 0 : number_;
+  return contribution_;
+}
+
+Growth Preparation::TakeGrowth() {
+  return {number_, std::exchange(digests_, {}), done(), contribution_.squared_norm};
+}
+
 Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
                      const void* data, wire::Encoding encoding, std::optional<ArenaPlace> place) {
-  Contribution contribution;
-  contribution.encoding = encoding;
-  std::vector<double> leaves;
-  const size_t element = std::max<size_t>(1, ElementSize(dtype));
-  const auto add_norm = [&](const void* part, uint64_t size) {
-    kernels::AppendNormLeaves(dtype, part, size / element, &leaves);
-  };
-  const bool narrow = encoding.wire_dtype != DType::kUnspecified;
-  contribution.wire_bytes = narrow ? tensor_bytes / 2 : tensor_bytes;
-  contribution.place = std::move(place);
-  if (narrow) {
-    add_norm(data, tensor_bytes);
-    std::string copy;
-    if (!contribution.place.has_value()) copy.resize(contribution.wire_bytes);
-    char* to = contribution.place.has_value() ? contribution.place->at() : copy.data();
-    kernels::CastToWire(data, tensor_bytes / sizeof(float), encoding.wire_dtype,
-                        encoding.wire_exponent, to);
-    contribution.digests =
-        DigestChunks(key, to, contribution.wire_bytes, contribution.wire_chunk_bytes());
-    if (!contribution.place.has_value()) {
-      contribution.narrow = std::make_shared<OwnPayload>(std::move(copy));
-    }
-  } else {
-    char* const copy_to = contribution.place.has_value() ? contribution.place->at() : nullptr;
-    if (copy_to == nullptr) contribution.data = data;
-    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm, copy_to);
-  }
-  if (IsFloatingPoint(dtype)) {
-    contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
-  }
-  return contribution;
+  Preparation preparation(1, key, dtype, tensor_bytes, data, encoding, std::move(place));
+  preparation.Advance(tensor_bytes);
+  return preparation.Begin();
 }
 
 }  // namespace basin::client

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A tensor on its way out: the trainer's own memory, lent to the transport for as long as frames
-// refer to it, and the digests of its chunks, computed once.
+// refer to it, and the digests of its chunks, computed once. The first frames of a large tensor are
+// sent while the rest of it is copied and hashed.
 //
 // Thread contract: plain values; the holders of a Loan may release it on any thread.
 
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,15 +26,10 @@
 
 namespace basin::client {
 
-// The digest of each chunk of a tensor, in order; none if it has no bytes. `wire_chunk_bytes` is
-// the size of a whole chunk on the wire. `and_then` is called for each chunk while the cache has
-// it. `copy_to`: each chunk is first copied there, and the copy is what is read.
-std::vector<Digest> DigestChunks(
-    const kernels::TensorKey& key, const void* data, uint64_t size, uint64_t wire_chunk_bytes,
-    const std::function<void(const void* chunk, uint64_t size)>& and_then = nullptr,
-    char* copy_to = nullptr);
+// The digest of each chunk of a tensor, in order; none if it has no bytes.
+std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size);
 
-// A trainer's tensor, ready to be sent.
+// A trainer's tensor, ready to be sent; or the first part of it, and the rest comes as Growths.
 struct Contribution {
   // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`.
   const void* data = nullptr;
@@ -40,19 +37,62 @@ struct Contribution {
   PayloadPtr narrow;        // In `encoding`.
   std::optional<ArenaPlace> place;
   wire::Encoding encoding;
-  std::vector<Digest> digests;
+  std::vector<Digest> digests;  // Of the chunks that can be sent.
   // Before it was narrowed; see kernels/norm.h. Absent: integers have none.
   std::optional<double> squared_norm;
+  uint64_t growing = 0;  // The number of the growths; 0: everything is here.
 
   uint64_t wire_chunk_bytes() const {
     return encoding.wire_dtype == DType::kUnspecified ? kChunkBytes : kChunkBytes / 2;
   }
 };
 
+// The next chunks of a contribution.
+struct Growth {
+  uint64_t number = 0;  // Contribution::growing.
+  std::vector<Digest> digests;
+  bool last = false;  // Nothing comes after it, and the norm is known.
+  std::optional<double> squared_norm;
+};
+
 // Computes the digests, the norm and, if there is a `place` or `encoding` is narrower, the copy.
 // This reads the whole tensor, so it is done on the thread of the trainer that has just written it.
-// REQUIRES: the encoding is of the tensor's own dtype, or one that kernels::CanCast; the place has
-// room for the tensor.
+class Preparation {
+ public:
+  // REQUIRES: the encoding is of the tensor's own dtype, or one that kernels::CanCast; the place
+  // has room for the tensor. `number` is not 0, and no other contribution has it.
+  Preparation(uint64_t number, const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
+              const void* data, wire::Encoding encoding,
+              std::optional<ArenaPlace> place = std::nullopt);
+
+  // Reads the next `most` bytes of the tensor, or a chunk if that is more, and returns how many it
+  // has read. All of the tensor if it is copied to memory that nothing may read before.
+  uint64_t Advance(uint64_t most);
+  bool done() const { return at_ == tensor_bytes_; }
+
+  // What can be sent so far. Called once, before TakeGrowth.
+  Contribution Begin();
+  // What has been added since the last call.
+  Growth TakeGrowth();
+
+ private:
+  void Finish();
+
+  const uint64_t number_;
+  const kernels::TensorKey key_;
+  const DType dtype_;
+  const uint64_t tensor_bytes_;
+  const char* const data_;
+  uint64_t at_ = 0;     // Bytes of the tensor that were read.
+  uint64_t chunk_ = 0;  // The next one.
+  std::string own_;     // The narrow copy, if it has no place.
+  std::vector<Digest> digests_;
+  std::vector<double> leaves_;
+  kernels::ContentDigest content_;
+  Contribution contribution_;
+};
+
+// The whole contribution.
 Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
                      const void* data, wire::Encoding encoding,
                      std::optional<ArenaPlace> place = std::nullopt);

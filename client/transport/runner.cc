@@ -264,6 +264,9 @@ PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tenso
   }
   PushTensor push{handle, tensor, 0, contribution.squared_norm};
   for (const Digest digest : contribution.digests) push.digest += digest;
+  if (contribution.growing != 0) {
+    push.chunks = static_cast<uint32_t>(contribution.digests.size());
+  }
   RoundShell::Pushed pushed{std::move(payload), begin, std::move(contribution)};
   fresh = round.pushed.emplace(tensor, std::move(pushed)).second;
   return push;
@@ -301,6 +304,30 @@ void Runner::PushMany(LaneHandle handle, Contributions&& contributions, absl::Ti
   if (!refused.has_value()) return;
   for (const TensorHandle tensor : fresh) round.pushed.erase(tensor);
   if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
+}
+
+void Runner::PushMore(LaneHandle handle, const Growths& growths, absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr || !lane->round.has_value()) return;
+  client::PushMore more{handle, {}};
+  more.parts.reserve(growths.size());
+  for (const auto& [tensor, growth] : growths) {
+    const auto found = lane->round->pushed.find(tensor);
+    // Its push was refused, or was one of a round that has ended.
+    if (found == lane->round->pushed.end()) continue;
+    Contribution& contribution = found->second.contribution;
+    if (contribution.growing != growth.number) continue;
+    std::vector<Digest>& digests = contribution.digests;
+    digests.insert(digests.end(), growth.digests.begin(), growth.digests.end());
+    client::PushMore::Part part{tensor, static_cast<uint32_t>(digests.size()), 0,
+                                growth.squared_norm};
+    if (growth.last) {
+      contribution.growing = 0;
+      for (const Digest digest : digests) part.digest += digest;
+    }
+    more.parts.push_back(part);
+  }
+  if (!more.parts.empty()) Step(more, now);
 }
 
 void Runner::Skip(LaneHandle handle, TensorHandle tensor, absl::Time now) {

@@ -112,6 +112,9 @@ class Runner {
   // Many at once, which share frames; if one cannot be pushed, none is.
   using Contributions = std::vector<std::pair<TensorHandle, Contribution>>;
   void PushMany(LaneHandle lane, Contributions&& contributions, absl::Time now);
+  // More of tensors that were pushed in part.
+  using Growths = std::vector<std::pair<TensorHandle, Growth>>;
+  void PushMore(LaneHandle lane, const Growths& growths, absl::Time now);
   void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
   // `ended`, which may be null, is called with the outcome unless a thread waits for it.
   absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);

@@ -100,13 +100,18 @@ constexpr uint64_t kFrameBytes = uint64_t{1} << 20;
 // A round in one call, as the loop sees it: it begins with the first tensors that are ready.
 class RoundCall {
  public:
-  using Tensors = Runner::Contributions;
+  // What is to be pushed at once.
+  struct Tensors {
+    Runner::Contributions begun;
+    Runner::Growths more;
+  };
   explicit RoundCall(BeginRound begin) : begin_(std::move(begin)) {}
 
   void Push(Runner& runner, Tensors& tensors, absl::Time now) {
     if (!begun_.has_value()) begun_ = runner.Begin(begin_, now);
     if (!begun_->ok()) return;
-    runner.PushMany(begin_.lane, std::move(tensors), now);
+    if (!tensors.more.empty()) runner.PushMore(begin_.lane, tensors.more, now);
+    if (!tensors.begun.empty()) runner.PushMany(begin_.lane, std::move(tensors.begun), now);
   }
 
   // Commits, unless something was `wrong` with a tensor, and waits. REQUIRES: Push was called.
@@ -292,6 +297,12 @@ std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor)
   return place;
 }
 
+Preparation Worker::Prepare(const TensorInfo& info, LaneHandle lane, TensorHandle tensor,
+                            const void* data, const wire::Encoding& encoding, bool shared) {
+  return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, data, encoding,
+                     shared ? PlaceFor(lane, tensor) : std::nullopt);
+}
+
 absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
                           wire::Encoding encoding) {
   const auto info = Find(lane, tensor);
@@ -299,12 +310,18 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   absl::Status status = CheckEncoding((*info)->spec, encoding);
   if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data, bytes);
   if (!status.ok()) return status;
-  return Post(
-      [lane, tensor,
-       contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data, encoding,
-                              PlaceFor(lane, tensor))](Runner& runner, absl::Time now) mutable {
+  Preparation preparation = Prepare(**info, lane, tensor, data, encoding, true);
+  preparation.Advance(kFrameBytes);
+  status = Post(
+      [lane, tensor, contribution = preparation.Begin()](Runner& runner, absl::Time now) mutable {
         runner.Push(lane, tensor, std::move(contribution), now);
       });
+  while (status.ok() && !preparation.done()) {
+    preparation.Advance(kFrameBytes);
+    status = Post([lane, growths = Runner::Growths{{tensor, preparation.TakeGrowth()}}](
+                      Runner& runner, absl::Time now) { runner.PushMore(lane, growths, now); });
+  }
+  return status;
 }
 
 absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors) {
@@ -325,17 +342,43 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
     }
     if (!status.ok()) return status;
   }
-  Runner::Contributions ready;
-  ready.reserve(tensors.size());
+  std::vector<Preparation> preparations;
+  preparations.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    ready.emplace_back(
-        tensors[i].tensor,
-        Prepare(infos[i]->key, infos[i]->spec.dtype, infos[i]->bytes, tensors[i].data,
-                tensors[i].encoding, PlaceFor(lane, tensors[i].tensor)));
+    preparations.push_back(
+        Prepare(*infos[i], lane, tensors[i].tensor, tensors[i].data, tensors[i].encoding, true));
   }
-  return Post([lane, ready = std::move(ready)](Runner& runner, absl::Time now) mutable {
-    runner.PushMany(lane, std::move(ready), now);
-  });
+  // Those that are ready are sent while the rest is copied and hashed. The loop gets all of them at
+  // once, because it refuses all or none.
+  size_t next = 0;
+  const auto prepare_a_frame = [&] {
+    for (uint64_t ready = 0; next < tensors.size() && ready < kFrameBytes;) {
+      ready += preparations[next].Advance(kFrameBytes - ready);
+      if (preparations[next].done()) ++next;
+    }
+  };
+  prepare_a_frame();
+  Runner::Contributions begun;
+  begun.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    begun.emplace_back(tensors[i].tensor, preparations[i].Begin());
+  }
+  absl::Status status =
+      Post([lane, begun = std::move(begun)](Runner& runner, absl::Time now) mutable {
+        runner.PushMany(lane, std::move(begun), now);
+      });
+  while (status.ok() && next < tensors.size()) {
+    const size_t first = next;
+    prepare_a_frame();
+    Runner::Growths growths;
+    for (size_t i = first; i < tensors.size() && i <= next; ++i) {
+      growths.emplace_back(tensors[i].tensor, preparations[i].TakeGrowth());
+    }
+    status = Post([lane, growths = std::move(growths)](Runner& runner, absl::Time now) {
+      runner.PushMore(lane, growths, now);
+    });
+  }
+  return status;
 }
 
 absl::Status Worker::Skip(LaneHandle lane, TensorHandle tensor) {
@@ -387,24 +430,29 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   // Takes the lane before the round begins, because the tensors are copied before. If another round
   // is in flight, this one will be refused.
   const bool free = arena_.TryBegin(begin.lane);
+  // What is prepared is sent while the rest is copied and hashed. Less than a frame waits, so that
+  // a small round wakes the loop once.
   RoundCall::Tensors ready;
   uint64_t ready_bytes = 0;
-  for (const CallTensor& tensor : tensors) {
-    const std::shared_ptr<const TensorInfo> info = *Find(begin.lane, tensor.tensor);
-    // Hashed tensors are sent while the rest is hashed. Less than a frame waits, so that a small
-    // round wakes the loop once.
-    if (ready_bytes >= kFrameBytes) {
-      ready_bytes = 0;
-      status =
-          Post([call, pushed = std::exchange(ready, {})](Runner& runner, absl::Time now) mutable {
-            call->Push(runner, pushed, now);
-          });
-      if (!status.ok()) break;
+  for (size_t i = 0; i < tensors.size() && status.ok(); ++i) {
+    const TensorHandle tensor = tensors[i].tensor;
+    Preparation preparation =
+        Prepare(**Find(begin.lane, tensor), begin.lane, tensor, tensors[i].in, {}, free);
+    for (bool begun = false; status.ok() && (!begun || !preparation.done()); begun = true) {
+      if (ready_bytes >= kFrameBytes) {
+        ready_bytes = 0;
+        status =
+            Post([call, pushed = std::exchange(ready, {})](Runner& runner, absl::Time now) mutable {
+              call->Push(runner, pushed, now);
+            });
+      }
+      ready_bytes += preparation.Advance(kFrameBytes - ready_bytes);
+      if (begun) {
+        ready.more.emplace_back(tensor, preparation.TakeGrowth());
+      } else {
+        ready.begun.emplace_back(tensor, preparation.Begin());
+      }
     }
-    ready.emplace_back(tensor.tensor,
-                       Prepare(info->key, info->spec.dtype, info->bytes, tensor.in, {},
-                               free ? PlaceFor(begin.lane, tensor.tensor) : std::nullopt));
-    ready_bytes += info->bytes;
   }
   RoundOutcome outcome = Ask<RoundOutcome>([&](Runner& runner, absl::Time now, RoundDone done) {
     call->Push(runner, ready, now);
@@ -440,7 +488,7 @@ absl::Status Worker::Announce(const ValueKey& key, const TensorSpec& spec, const
   if (!status.ok()) return status;
   ServedValue value;
   value.bytes = bytes;
-  value.digests = DigestChunks(kernels::TensorKey(key.tensor), data, bytes, kChunkBytes);
+  value.digests = DigestChunks(kernels::TensorKey(key.tensor), data, bytes);
   if (hold == Hold::kInPlace) {
     value.data = static_cast<const char*>(data);
   } else {

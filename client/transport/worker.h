@@ -40,6 +40,7 @@
 #ifndef BASIN_CLIENT_TRANSPORT_WORKER_H_
 #define BASIN_CLIENT_TRANSPORT_WORKER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -204,7 +205,12 @@ class Worker {
   // memory.
   std::optional<ArenaPlace> PlaceFor(LaneHandle lane, TensorHandle tensor);
 
+  // A contribution that is about to be pushed. REQUIRES: the data are those of the tensor.
+  Preparation Prepare(const TensorInfo& info, LaneHandle lane, TensorHandle tensor,
+                      const void* data, const wire::Encoding& encoding, bool shared);
+
   Connector& connector_;
+  std::atomic<uint64_t> preparations_{0};
 
   // These synchronise themselves.
   Gate gate_;

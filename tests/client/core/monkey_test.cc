@@ -49,9 +49,12 @@ class Monkey {
       return MessageReceived{layout};
     }
     if (!lane.round().has_value()) return BeginRound{0, Harness::Average(), {}, 0, {}};
-    switch (Pick(6)) {
+    switch (Pick(7)) {
       case 0:
         return PushTensor{0, Pick(3), 1};
+      case 5:
+        return Pick(3) == 0 ? Event(PushTensor{0, Pick(3), 0, std::nullopt, Pick(3)})
+                            : Event(PushMore{0, {{Pick(3), 1 + Pick(4), 1, 1.0}}});
       case 1:
         return Pick(3) == 0 ? Event(CommitRound{0}) : Event(Tick{});
       case 2:
@@ -70,7 +73,7 @@ class Monkey {
 
   Event Any(const Harness& worker) {
     const bool sane = Pick(4) > 0;  // Most events are plausible.
-    switch (Pick(34)) {
+    switch (Pick(35)) {
       case 0:
         return Tick{};
       case 1:
@@ -150,6 +153,8 @@ class Monkey {
       case 28:
       case 29:
         return PushTensor{0, Pick(7), Pick(5)};
+      case 33:
+        return PushMore{0, {{Pick(7), Pick(5), Pick(5), 2.0}, {Pick(7), Pick(5), 1, {}}}};
       case 30:
         return SkipTensor{0, Pick(7)};
       case 31:

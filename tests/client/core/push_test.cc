@@ -43,6 +43,89 @@ TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {
   EXPECT_TRUE(worker.PushOne(kC).all.empty()) << "an empty tensor has no frame";
 }
 
+// ---- tensors that are pushed in part
+
+PushMore More(TensorHandle tensor, uint32_t chunks) {
+  return {0, {{tensor, chunks, PushDigest(tensor), 1.0}}};
+}
+
+TEST(PushTest, AGrowingTensorIsSentInWholeFramesAndCommittedWhenItIsComplete) {
+  Harness worker = Begun(kWindow);
+  EXPECT_TRUE(Ranges(worker.Do(PushTensor{0, kA, 0, std::nullopt, 1})).empty())
+      << "half of a frame waits for the rest";
+  EXPECT_EQ(Ranges(worker.Do(More(kA, 2))), (Chunks{{0, 0, 2}}));
+  EXPECT_TRUE(Ranges(worker.PushOne(kB)).size() == 1) << "others go ahead";
+  EXPECT_FALSE(worker.Do(CommitRound{0}).HasSent<Commit>());
+  const Actions last = worker.Do(More(kA, 3));
+  EXPECT_EQ(Ranges(last), (Chunks{{0, 2, 1}}));
+  const Commit commit = last.OneSent<Commit>();
+  EXPECT_EQ(commit.digest, PushDigest(kA) + PushDigest(kB));
+  EXPECT_EQ(commit.squared_norm, 2.0);
+  EXPECT_EQ(commit.chunks, 4u);
+  EXPECT_TRUE(worker.Do(More(kA, 3)).all.empty()) << "that is known";
+}
+
+TEST(PushTest, ATensorThatWasNotPushedDoesNotGrow) {
+  Harness worker = Begun(kWindow);
+  EXPECT_TRUE(worker.Do(More(kA, 3)).all.empty());
+  worker.PushOne(kB);
+  EXPECT_TRUE(worker.Do(More(kB, 1)).all.empty());
+  worker.Do(PushTensor{0, kA, 0, std::nullopt, 1});
+  EXPECT_TRUE(worker.Do(More(kA, 99)).all.empty()) << "it has three chunks";
+  EXPECT_EQ(Ranges(worker.Do(More(kA, 3))), (Chunks{{0, 0, 2}, {0, 2, 1}}));
+}
+
+TEST(PushTest, WhateverTheAggregatorNamesOnlyWhatIsHereIsSent) {
+  Harness worker = Begun(kWindow);
+  worker.Do(PushTensor{0, kA, 0, std::nullopt, 2});
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {{0, 2, 1}}})).empty());
+  EXPECT_TRUE(Ranges(worker.Do(StreamDown{1})).empty());
+  EXPECT_EQ(Ranges(worker.Do(StreamDown{0})), (Chunks{}));
+  EXPECT_EQ(Ranges(worker.Do(StreamUp{0})), (Chunks{{0, 0, 2}}));
+  worker.Hear(Pull{kLane, 1, {{0, 0, 3}}, {{0, 0, 3}}, kWindow});
+  // The session is lost and the next one knows nothing.
+  worker.Do(SessionDown{"lost"});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.Members();
+  welcome.layouts = {worker.MakeLayout()};
+  welcome.open = {{kLane, 1, RoundPhase::kCollect, {}, {}, kWindow}};
+  worker.Pass(absl::Seconds(60));
+  const Actions again = worker.Connect(welcome);
+  EXPECT_FALSE(worker.Do(CommitRound{0}).HasSent<Commit>());
+  const Actions last = worker.Do(More(kA, 3));
+  EXPECT_EQ(Ranges(last), (Chunks{{0, 2, 1}}));
+  EXPECT_TRUE(last.HasSent<Commit>());
+}
+
+TEST(PushTest, OfAWithdrawnRoundNothingMoreIsSent) {
+  Harness worker = Begun(kWindow);
+  worker.Do(PushTensor{0, kA, 0, std::nullopt, 2});
+  worker.Do(WithdrawRound{0, "no"});
+  EXPECT_TRUE(worker.Do(More(kA, 3)).all.empty());
+}
+
+TEST(PushTest, AFrameOfManyWaitsForTheNextOfThemThatGrows) {
+  Harness worker;
+  Welcome welcome = worker.MakeWelcome();
+  welcome.features = kFeatureRuns;
+  worker.Connect(welcome);
+  const std::vector<TensorSpec> model = {F32("a", 10), F32("b", 20), F32("c", 30)};
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, model});
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = model;
+  worker.Hear(layout);
+  worker.Hear(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  worker.Begin();
+  PushTensors push{0, {{0, 0, 7, 1.0}, {0, 1, 0, std::nullopt, 0}, {0, 2, 0, std::nullopt, 0}}};
+  EXPECT_TRUE(Ranges(worker.Do(push)).empty());
+  PushMore more = More(1, 1);
+  more.parts.push_back(More(2, 1).parts[0]);
+  const std::vector<SendContribution> frames = worker.Do(more).Of<SendContribution>();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].ranges, (ChunkRanges{{0, 0, 1}, {1, 0, 1}, {2, 0, 1}}));
+}
+
 // ---- frames of several tensors
 
 TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {

@@ -380,8 +380,8 @@ ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code
 
 // ---- the rig
 
-Rig::Rig(uint32_t stream_count, const std::function<void(WorkerOptions&)>& change)
-    : model{F32("a", kChunkBytes * 5 / 8), F32("b", 25), F32("c", 0)}, streams(stream_count) {
+Rig::Rig(uint32_t stream_count, const std::function<void(WorkerOptions&)>& change, uint64_t a)
+    : model{F32("a", a), F32("b", 25), F32("c", 0)}, streams(stream_count) {
   WorkerOptions options;
   options.core.job = "job";
   options.core.worker = "w0";

@@ -175,7 +175,9 @@ ErrorCode CodeOf(const absl::Status& status);
 // b (100 bytes) and c (nothing).
 class Rig {
  public:
-  explicit Rig(uint32_t streams = 1, const std::function<void(WorkerOptions&)>& change = nullptr);
+  // `a`: the elements of the first tensor.
+  explicit Rig(uint32_t streams = 1, const std::function<void(WorkerOptions&)>& change = nullptr,
+               uint64_t a = kChunkBytes * 5 / 8);
 
   // Everything up to a member that may begin round `round`.
   void Join(RoundNumber round = 1, uint64_t chain = 0);

@@ -317,6 +317,101 @@ TEST(Round, AllreduceInOneCall) {
   EXPECT_EQ(b, results.at(1));
 }
 
+// Longer than several frames, so that the first ones are sent while the rest is read.
+constexpr uint64_t kLong = 25 * kChunkBytes / 8;
+
+TEST(Round, ALargeTensorIsSentWhileItIsRead) {
+  for (const int call : {0, 1, 2}) {
+    SCOPED_TRACE(call);
+    Rig rig(2, nullptr, kLong);
+    rig.Join();
+    std::string b = rig.gradients[1];
+    auto trainer = std::async(std::launch::async, [&] {
+      BeginRound begin;
+      begin.lane = rig.lane.lane;
+      begin.spec.op = ReduceOp::kSum;
+      const std::string& a = rig.gradients[0];
+      if (call == 0) {
+        const Worker::CallTensor tensors[] = {{1, b.data(), nullptr, b.size()},
+                                              {0, a.data(), nullptr, a.size()},
+                                              {2, nullptr, nullptr, 0}};
+        return rig.worker->Allreduce(begin, tensors, absl::InfiniteDuration()).status();
+      }
+      absl::Status status = rig.worker->Begin(begin);
+      if (call == 1) {
+        rig.PushAll();
+      } else {
+        const Worker::PushedTensor tensors[] = {
+            {0, a.data(), a.size(), {}}, {1, b.data(), b.size(), {}}, {2, nullptr, 0, {}}};
+        status.Update(rig.worker->PushMany(rig.lane.lane, tensors));
+      }
+      status.Update(rig.worker->Commit(rig.lane.lane));
+      return status;
+    });
+    const auto pushed = rig.TakeContribution(14);
+    EXPECT_TRUE(pushed.at(0) == rig.gradients[0]);
+    EXPECT_TRUE(pushed.at(1) == rig.gradients[1]);
+    const Commit commit = rig.aggregator.Await<Commit>();
+    EXPECT_EQ(commit.digest, DigestOf("a", rig.gradients[0]) + DigestOf("b", rig.gradients[1]));
+    const kernels::TensorKey key("t");
+    double norm = 0;
+    for (const TensorHandle tensor : {0, 1}) {
+      const std::string& bytes = rig.gradients[tensor];
+      norm += *Prepare(key, DType::kF32, bytes.size(), bytes.data(), {}).squared_norm;
+    }
+    EXPECT_EQ(commit.squared_norm, norm);
+    const auto results = Results(rig, 1);
+    rig.SendResults(results, 1);
+    rig.Conclude(rig.ValueOf(results), 1, 0);
+    EXPECT_TRUE(trainer.get().ok());
+  }
+}
+
+// The second push of the tensor, which is refused, adds nothing to the first.
+TEST(Round, AGrowthOfAPushThatWasRefusedIsIgnored) {
+  Rig rig(1, nullptr, kLong);
+  rig.Join();
+  rig.Begin();
+  const std::string other = Noise(rig.gradients[0].size(), 7);
+  ASSERT_TRUE(
+      rig.worker->Push(rig.lane.lane, 0, rig.gradients[0].data(), rig.gradients[0].size()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, other.data(), other.size()).ok());
+  EXPECT_FALSE(rig.worker->Commit(rig.lane.lane).ok());
+  EXPECT_TRUE(rig.TakeContribution(13).at(0) == rig.gradients[0]);
+  ASSERT_TRUE(rig.worker->Withdraw(rig.lane.lane, "pushed twice").ok());
+}
+
+TEST(Contribution, InPartsItIsThatOfTheWhole) {
+  const std::string bytes = Noise(5 * kChunkBytes / 2, 3);
+  const kernels::TensorKey key("t");
+  for (const wire::Encoding encoding : {wire::Encoding{}, wire::Encoding{DType::kF16, -1}}) {
+    const bool narrow = encoding.wire_dtype != DType::kUnspecified;
+    for (const bool shared : {false, true}) {
+      std::optional<ArenaPlace> place;
+      if (shared) place = ArenaPlace{*Segment::Create(bytes.size() + 4), 4};
+      const Contribution whole = Prepare(key, DType::kF32, bytes.size(), bytes.data(), encoding);
+      Preparation parts(7, key, DType::kF32, bytes.size(), bytes.data(), encoding, place);
+      parts.Advance(1);
+      EXPECT_EQ(parts.done(), narrow && !shared) << "a copy that is not shared is made at once";
+      Contribution begun = parts.Begin();
+      EXPECT_EQ(begun.growing, parts.done() ? 0u : 7u);
+      while (!parts.done()) {
+        EXPECT_LE(parts.Advance(kChunkBytes), kChunkBytes);
+        const Growth growth = parts.TakeGrowth();
+        EXPECT_EQ(growth.number, 7u);
+        EXPECT_EQ(growth.last, parts.done());
+        begun.digests.insert(begun.digests.end(), growth.digests.begin(), growth.digests.end());
+        begun.squared_norm = growth.squared_norm;
+      }
+      EXPECT_EQ(begun.digests, whole.digests);
+      EXPECT_EQ(begun.squared_norm, whole.squared_norm);
+      if (!shared) continue;
+      const std::string copied(place->at(), whole.wire_bytes);
+      EXPECT_TRUE(copied == (narrow ? std::string(whole.narrow->pieces()[0]) : bytes));
+    }
+  }
+}
+
 TEST(Round, StagedResultsAreSuppliedUntilTheNextRoundsFirstResult) {
   Rig rig;
   rig.Join();
