@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/c/error.h"
+#include "client/transport/timeline_text.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
 #include "runtime/grpc/credentials.h"
@@ -34,7 +35,9 @@ enum class Kind : uint8_t {
   kStreams,
   kFlag,
   kLevel,
-  kPath
+  kPath,
+  kRounds,
+  kBytes
 };
 
 struct Option {
@@ -60,6 +63,9 @@ constexpr std::array kOptions = {
     Option{"token_file", Kind::kPath, ""},
     Option{"local", Kind::kFlag, "true"},
     Option{"log_level", Kind::kLevel, "warning"},
+    Option{"timeline", Kind::kPath, ""},
+    Option{"timeline_every", Kind::kRounds, "1"},
+    Option{"timeline_max_bytes", Kind::kBytes, "67108864"},
 };
 
 // The variables of a launcher: the index of this worker, and the number of workers.
@@ -77,12 +83,16 @@ constexpr std::array kLaunchers = {
 
 // ---- values
 
-std::string NumberRule(uint32_t least, uint32_t most) {
+// The bounds of what a timeline is set to.
+constexpr uint64_t kMostRounds = 1000000;
+constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+
+std::string NumberRule(uint64_t least, uint64_t most) {
   return absl::StrCat("a whole number from ", least, " to ", most);
 }
 
-bool IsNumber(std::string_view text, uint32_t least, uint32_t most) {
-  uint32_t number = 0;
+bool IsNumber(std::string_view text, uint64_t least, uint64_t most) {
+  uint64_t number = 0;
   return absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &number) &&
          number >= least && number <= most;
 }
@@ -117,6 +127,12 @@ std::string Wrong(Kind kind, std::string_view value) {
       return value.empty() || (basin::IsPrintable(value) && value.size() <= basin::kMaxTextBytes)
                  ? ""
                  : "the path of a file in printable characters is needed";
+    case Kind::kRounds:
+      return IsNumber(value, 1, kMostRounds) ? "" : NumberRule(1, kMostRounds) + " is needed";
+    case Kind::kBytes:
+      return IsNumber(value, basin::client::TimelineText::kLeastBytes, kMostBytes)
+                 ? ""
+                 : NumberRule(basin::client::TimelineText::kLeastBytes, kMostBytes) + " is needed";
     case Kind::kLevel:
       for (const char* level : basin::c::kLogLevels) {
         if (value == level) return "";
@@ -231,8 +247,8 @@ std::string basin_options::Text(std::string_view key) const {
   return value == nullptr ? "" : value;
 }
 
-uint32_t basin_options::Number(std::string_view key) const {
-  uint32_t number = 0;
+uint64_t basin_options::Number(std::string_view key) const {
+  uint64_t number = 0;
   return absl::SimpleAtoi(Text(key), &number) ? number : 0;
 }
 
@@ -255,14 +271,15 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
       !token.ok()) {
     return token.status();
   }
+  settings.timeline = {Text("timeline"), Count("timeline_every"), Number("timeline_max_bytes")};
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;
   core.job = Text("job");
   core.run = Text("run_id");
   core.worker = Text("worker_id");
   core.fresh = Flag(Text("fresh")).value_or(false);
-  core.streams = Number("streams");
-  core.settings = {Number("min_workers"), Number("max_workers"), Number("start_workers")};
+  core.streams = Count("streams");
+  core.settings = {Count("min_workers"), Count("max_workers"), Count("start_workers")};
   core.nonce = 0;        // Chosen at random,
   core.jitter_seed = 0;  // as is this.
   const basin::JobSettings& workers = core.settings;

@@ -39,12 +39,20 @@ struct Log {
   }
 };
 
+// A trace of the worker's rounds.
+struct TimelineSettings {
+  std::string path;  // Of a file or a folder; empty: none.
+  uint32_t every = 1;
+  uint64_t max_bytes = 0;
+};
+
 // The settings that result from the options.
 struct Settings {
   std::string address;
   ClientTls tls;
   std::string token_file;
   bool local = true;  // Shares memory with an aggregator on this machine.
+  TimelineSettings timeline;
   client::Config core;
 };
 
@@ -64,7 +72,8 @@ struct basin_options {
 
  private:
   std::string Text(std::string_view key) const;
-  uint32_t Number(std::string_view key) const;
+  uint64_t Number(std::string_view key) const;
+  uint32_t Count(std::string_view key) const { return static_cast<uint32_t>(Number(key)); }
 
   // By name; each has been checked. `set_` comes before the environment, this before the rest.
   std::map<std::string, std::string, std::less<>> set_;

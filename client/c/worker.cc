@@ -47,6 +47,10 @@ size_t CopyText(const std::string& text, char* to, size_t size) {
   return text.size();
 }
 
+std::string NameOf(const basin::c::Settings& settings) {
+  return absl::StrCat("worker ", settings.core.worker, " of job ", settings.core.job);
+}
+
 basin::client::Place PlaceOf(basin_worker* worker) {
   return Check(worker).ok() ? worker->client().place() : basin::client::Place();
 }
@@ -94,6 +98,12 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
         "No file descriptor is left for the worker's events. Raise the limit of open files.");
   }
   basin::client::WorkerOptions options;
+  if (!settings.timeline.path.empty()) {
+    auto opened = basin::c::TimelineFile::Open(settings, log, NameOf(settings));
+    if (!opened.ok()) return opened.status();
+    worker->timeline_ = *std::move(opened);
+    options.timeline = worker->timeline_->timeline();
+  }
   options.core = std::move(settings.core);
   options.placed = [self = worker.get()](const basin::client::Place& place) {
     self->report_.OnPlace(place);
@@ -111,13 +121,14 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
     : process_(getpid()),
       id_(settings.core.worker),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      report_(log, absl::StrCat("worker ", id_, " of job ", settings.core.job)),
+      report_(log, NameOf(settings)),
       connector_(std::make_unique<basin::client::GrpcConnector>(
           settings.address, settings.tls, basin::GrpcSettings{}, basin::client::CallWindow{},
           settings.token_file, settings.local)) {}
 
 basin_worker::~basin_worker() {
   worker_.reset();
+  timeline_.reset();  // After the worker, whose last rounds it has.
   connector_.reset();
   if (event_fd_ >= 0) close(event_fd_);
 }
@@ -127,6 +138,7 @@ void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
   // After this, memory that the caller may free when this returns is not used: the log's user data,
   // and values that were announced in place.
   worker->report_.Silence();
+  if (worker->timeline_ != nullptr) worker->timeline_->Silence();
   worker->client().BeginStep();
   // The thread is never joined. When the process ends meanwhile, it is like the thread of a worker
   // that was not closed: nothing of this library is destroyed at the end of a process.

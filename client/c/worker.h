@@ -21,6 +21,7 @@
 #include "client/c/include/basin/basin.h"
 #include "client/c/options.h"
 #include "client/c/report.h"
+#include "client/c/timeline_file.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
 #include "runtime/clock.h"
@@ -53,6 +54,7 @@ struct basin_worker {
   int event_fd_ = -1;
   basin::MonotonicClock clock_;
   basin::c::Report report_;
+  std::unique_ptr<basin::c::TimelineFile> timeline_;  // Null: there is none.
   std::unique_ptr<basin::client::GrpcConnector> connector_;
   std::unique_ptr<basin::client::Worker> worker_;
 };

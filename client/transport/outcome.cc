@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/transport/timeline.h"
 
 namespace basin::client {
 
@@ -73,6 +74,11 @@ std::string RoundResult::WhyNoResult(TensorHandle tensor) const {
 }
 
 absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) const {
+  if (timeline_ == nullptr) return Copy(tensor, to, size);
+  return CopyTo({{tensor, to, size}});
+}
+
+absl::Status RoundResult::Copy(TensorHandle tensor, void* to, uint64_t size) const {
   if (!Has(tensor)) {
     return absl::NotFoundError(
         absl::StrCat("Round ", record_.round, " has no result for ", WhyNoResult(tensor), "."));
@@ -97,10 +103,14 @@ absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) c
 }
 
 absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) const {
+  const absl::Time begin = timeline_ == nullptr ? absl::Time() : timeline_->Now();
+  absl::Status status;
   for (const Destination& one : destinations) {
-    if (absl::Status status = CopyTo(one.tensor, one.to, one.size); !status.ok()) return status;
+    status = Copy(one.tensor, one.to, one.size);
+    if (!status.ok()) break;
   }
-  return absl::OkStatus();
+  if (timeline_ != nullptr) timeline_->Copied(lane_, record_.round, begin);
+  return status;
 }
 
 std::vector<std::string_view> RoundResult::Pieces(TensorHandle tensor) const {

@@ -26,6 +26,8 @@
 
 namespace basin::client {
 
+class Timeline;
+
 // A COMMITTED round.
 class RoundResult {
  public:
@@ -36,15 +38,18 @@ class RoundResult {
     std::optional<TensorIndex> index;
   };
   // `layout`: of the job, also of tensors that were not registered here; it may be longer than the
-  // round's.
+  // round's. `timeline`: where copies of results are recorded, for `lane`; may be null.
   RoundResult(VerdictRecord record, std::optional<Error> rejected, std::vector<Tensor> tensors,
-              const std::vector<TensorSpec>& layout, std::shared_ptr<StagedRound> staged)
+              const std::vector<TensorSpec>& layout, std::shared_ptr<StagedRound> staged,
+              LaneHandle lane = 0, std::shared_ptr<Timeline> timeline = nullptr)
       : record_(std::move(record)),
         rejected_(std::move(rejected)),
         tensors_(std::move(tensors)),
         squared_norm_(SquaredNormOf(record_.value, layout)),
         nonfinite_tensor_(NonFiniteOf(record_.value, layout)),
-        staged_(std::move(staged)) {}
+        staged_(std::move(staged)),
+        lane_(lane),
+        timeline_(std::move(timeline)) {}
 
   // Contributors, divisor, facts, digest, next members.
   const VerdictRecord& record() const { return record_; }
@@ -89,6 +94,7 @@ class RoundResult {
   static std::string NonFiniteOf(const RoundValue& value, const std::vector<TensorSpec>& layout);
   TensorFacts FactsAt(const Tensor& tensor, uint64_t divisor) const;
   std::string WhyNoResult(TensorHandle tensor) const;
+  absl::Status Copy(TensorHandle tensor, void* to, uint64_t size) const;
 
   const VerdictRecord record_;
   const std::optional<Error> rejected_;
@@ -96,6 +102,8 @@ class RoundResult {
   const std::optional<double> squared_norm_;
   const std::string nonfinite_tensor_;
   const std::shared_ptr<StagedRound> staged_;
+  const LaneHandle lane_;
+  const std::shared_ptr<Timeline> timeline_;
 };
 
 // A result, or why there is none: the typed error of proto/wire/status_detail.h.

@@ -191,6 +191,9 @@ absl::StatusOr<Registration> Runner::Register(const RegisterTensors& request, ab
   Registration registration;
   registration.lane = static_cast<LaneHandle>(core_.FindLane(request.lane) - core_.lanes().data());
   if (lanes_.size() <= registration.lane) lanes_.resize(size_t{registration.lane} + 1);
+  if (dependencies_.timeline != nullptr) {
+    dependencies_.timeline->Register(registration.lane, request.lane, request.kind);
+  }
   LaneShell& lane = lanes_[registration.lane];
   const std::vector<RegisteredTensor>& tensors = core_.lanes()[registration.lane].tensors();
   for (size_t handle = lane.handles.size(); handle < tensors.size(); ++handle) {
@@ -455,7 +458,10 @@ void Runner::Shutdown(StatusDone done) {
   const absl::Status closed = wire::ToStatus(
       {ErrorCode::kUnavailable, "The client of this worker was closed before the outcome."});
   for (LaneHandle lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane].round.has_value()) Decide(lane, closed);
+    const std::optional<Round>& round = core_.lanes()[lane].round();
+    if (lanes_[lane].round.has_value()) {
+      Decide(lane, round.has_value() ? round->number() : 0, closed);
+    }
   }
   while (!fetches_.empty()) EndValue(ValueKey(fetches_.begin()->first), closed);
   for (const MemberWaiter& waiter : std::exchange(member_waiters_, {})) waiter.done(closed);
@@ -467,9 +473,12 @@ void Runner::Shutdown(StatusDone done) {
 // ---- the end of rounds
 
 // The round has ended. Its outcome is delivered when the trainer's memory is no longer read.
-void Runner::Decide(LaneHandle handle, RoundOutcome outcome) {
+void Runner::Decide(LaneHandle handle, RoundNumber number, RoundOutcome outcome) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->outcome.has_value()) return;
+  if (dependencies_.timeline != nullptr) {
+    dependencies_.timeline->Decided(handle, number, lane.round->result_bytes, outcome, now_);
+  }
   lane.round->outcome = std::move(outcome);
   lane.round->return_by = now_ + kReturnTime;
   lane.round->pushed.clear();
@@ -487,12 +496,14 @@ void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
     place_.shares = shares;
     PublishPlace();
   }
-  Tell(lane);
+  Tell(handle);
   dependencies_.ended(handle);
   TellQuiet();
 }
 
-void Runner::Tell(LaneShell& lane) {
+void Runner::Tell(LaneHandle handle) {
+  if (dependencies_.timeline != nullptr) dependencies_.timeline->Delivered(handle);
+  LaneShell& lane = lanes_[handle];
   const RoundOutcome outcome = *std::move(lane.round->outcome);
   const RoundDone ended = std::move(lane.round->ended);
   lane.round.reset();
@@ -550,6 +561,7 @@ void Runner::PublishPlace() {
   }
   if (!place_changed_) return;
   place_changed_ = false;
+  if (dependencies_.timeline != nullptr) dependencies_.timeline->Placed(place_);
   dependencies_.placed(place_);
   TellMembers();
 }

@@ -36,6 +36,7 @@
 #include "client/transport/gate.h"
 #include "client/transport/outcome.h"
 #include "client/transport/staging.h"
+#include "client/transport/timeline.h"
 #include "kernels/checksum.h"
 
 namespace basin::client {
@@ -53,6 +54,7 @@ struct RunnerDependencies {
   std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
   Arena* arena = nullptr;
+  std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
 };
 
 // Only counts up.
@@ -165,6 +167,7 @@ class Runner {
     absl::Status refused;           // The error of the first refused push or skip.
     std::optional<Error> rejected;  // By the aggregator.
     RoundDone ended;
+    uint64_t result_bytes = 0;                      // For the timeline.
     std::optional<RoundOutcome> outcome;            // Known; the loan is on its way back ...
     absl::Time return_by = absl::InfiniteFuture();  // ... until here.
   };
@@ -228,6 +231,10 @@ class Runner {
                   size_t index);
   PayloadPart PartOf(uint32_t skip) const;
 
+  // Moments of rounds; runner_actions.cc. REQUIRES: there is a timeline.
+  void RecordResult(LaneHandle lane, uint64_t bytes, absl::Time now);
+  void RecordStaged(const Staged& staged);
+
   // Copies the results that the aggregator may overwrite once this round has begun.
   static void KeepResultsOf(LaneShell& lane);
 
@@ -236,8 +243,9 @@ class Runner {
   static PushTensor Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
                          Contribution&& contribution, bool& fresh);
   absl::Status EndTrainerSide(LaneHandle lane, RoundDone ended, const Event& call, absl::Time now);
-  void Decide(LaneHandle lane, RoundOutcome outcome);
-  void Tell(LaneShell& lane);
+  // `round`: its number, 0 if it has none.
+  void Decide(LaneHandle lane, RoundNumber round, RoundOutcome outcome);
+  void Tell(LaneHandle lane);
   void TellQuiet();
   void PublishPlace();
   void EndPlace();

@@ -123,7 +123,10 @@ void Runner::Do(const OpenStream& open) {
 }
 
 void Runner::Do(const Send& send) {
-  if (std::holds_alternative<Staged>(send.message)) BASIN_FAILPOINT("staged.unsent");
+  if (const auto* staged = std::get_if<Staged>(&send.message)) {
+    BASIN_FAILPOINT("staged.unsent");
+    if (dependencies_.timeline != nullptr) RecordStaged(*staged);
+  }
   absl::StatusOr<std::vector<std::string>> pieces = wire::EncodePieces(send.message);
   if (!pieces.ok()) {
     broken_ =
@@ -268,7 +271,9 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
   if (name == lane_names_.end()) return;
   const client::Lane* lane = core_.FindLane(name->second);
   if (lane == nullptr) return;  // A lane of others.
-  auto& keys = lanes_[static_cast<size_t>(lane - core_.lanes().data())].keys;
+  const auto handle = static_cast<LaneHandle>(lane - core_.lanes().data());
+  if (dependencies_.timeline != nullptr) RecordResult(handle, frame.payload_bytes, now);
+  auto& keys = lanes_[handle].keys;
   const std::vector<TensorSpec>& layout = lane->layout().tensors();
   while (keys.size() < layout.size()) keys.emplace_back("", kernels::TensorKey(""));
   // Without digests the core sees a frame that names chunks which do not exist.
@@ -315,6 +320,20 @@ void Runner::OnValue(const wire::ValueHeader& header, const IncomingFrame& frame
   Step(ValueReceived{header.key, header.first, header.count, digests}, now);
   frame_ = nullptr;
   digests_ = nullptr;
+}
+
+void Runner::RecordResult(LaneHandle handle, uint64_t bytes, absl::Time now) {
+  LaneShell& lane = lanes_[handle];
+  if (!lane.round.has_value() || lane.round->outcome.has_value()) return;
+  if (lane.round->result_bytes == 0) dependencies_.timeline->FirstResult(handle, now);
+  lane.round->result_bytes += bytes;
+}
+
+void Runner::RecordStaged(const Staged& staged) {
+  for (const Lane& lane : core_.lanes()) {
+    if (lane.index() != staged.lane) continue;
+    dependencies_.timeline->Staged(static_cast<LaneHandle>(&lane - core_.lanes().data()), now_);
+  }
 }
 
 // Chunk `skip` of the frame of this Step.
@@ -368,15 +387,16 @@ void Runner::Do(const Deliver& deliver) {
     lane.sealed = true;
     lane.delivered.emplace_back(lane.begins, staged);
   }
-  Decide(deliver.lane,
+  Decide(deliver.lane, deliver.record.round,
          std::make_shared<RoundResult>(deliver.record, lane.round->rejected, std::move(tensors),
-                                       known.layout().tensors(), std::move(staged)));
+                                       known.layout().tensors(), std::move(staged), deliver.lane,
+                                       dependencies_.timeline));
 }
 
 void Runner::Do(const FailRound& fail) {
   const bool goes_on =
       fail.error.code == ErrorCode::kOutcomeUnknown || fail.error.code == ErrorCode::kPaused;
-  if (!goes_on) return Decide(fail.lane, wire::ToStatus(fail.error));
+  if (!goes_on) return Decide(fail.lane, fail.round, wire::ToStatus(fail.error));
   const RoundDone waiter = std::exchange(lanes_[fail.lane].waiter, nullptr);
   if (waiter != nullptr) waiter(wire::ToStatus(fail.error));
 }

@@ -94,6 +94,12 @@ absl::Status CheckData(const TensorSpec& spec, uint64_t needed, const void* data
                     given, ". Pass the address of its ", needed, " bytes.")});
 }
 
+// Whether the trainer gets this instead of an outcome, and the round continues.
+bool GoesOn(const absl::Status& status) {
+  const ErrorCode code = wire::ToError(status).code;
+  return code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused;
+}
+
 // The default size of a frame; only a hint here.
 constexpr uint64_t kFrameBytes = uint64_t{1} << 20;
 
@@ -124,9 +130,7 @@ class RoundCall {
     // The round continues without this worker, or has ended; its outcome releases the memory.
     runner.Withdraw(begin_.lane, std::string(status.message()), nullptr, now).IgnoreError();
     const auto ended = [status, done = std::move(done)](const RoundOutcome& outcome) {
-      const ErrorCode code = wire::ToError(outcome.status()).code;
-      const bool goes_on = code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused;
-      done(goes_on ? outcome : RoundOutcome(status));
+      done(GoesOn(outcome.status()) ? outcome : RoundOutcome(status));
     };
     runner.Wait(begin_.lane, deadline, ended, now);
   }
@@ -167,6 +171,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect(WorkerOptions options, C
 
 Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
     : connector_(connector),
+      timeline_(options.timeline),
       loop_(clock),
       runner_(std::move(options.core),
               {&connector, loop_.poster(),
@@ -178,7 +183,7 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                  if (placed != nullptr) placed(place);
                },
                options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_,
-               &arena_}) {}
+               &arena_, timeline_}) {}
 
 Worker::~Worker() {
   const auto quiet = std::make_shared<Answer<absl::Status>>();
@@ -286,7 +291,11 @@ absl::StatusOr<std::shared_ptr<const Worker::TensorInfo>> Worker::FindLocked(
 absl::Status Worker::Begin(const BeginRound& begin) {
   const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
   if (absl::Status status = CheckCall(message); !status.ok()) return status;
-  return Do([&begin](Runner& runner, absl::Time now) { return runner.Begin(begin, now); });
+  const bool recorded = timeline_ != nullptr && timeline_->Begin(begin.lane);
+  absl::Status status =
+      Do([&begin](Runner& runner, absl::Time now) { return runner.Begin(begin, now); });
+  if (recorded && !status.ok()) timeline_->Refused(begin.lane);
+  return status;
 }
 
 std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor) {
@@ -310,6 +319,7 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   absl::Status status = CheckEncoding((*info)->spec, encoding);
   if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data, bytes);
   if (!status.ok()) return status;
+  const absl::Time began = StartOfPush();
   Preparation preparation = Prepare(**info, lane, tensor, data, encoding, true);
   preparation.Advance(kFrameBytes);
   status = Post(
@@ -321,6 +331,7 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
     status = Post([lane, growths = Runner::Growths{{tensor, preparation.TakeGrowth()}}](
                       Runner& runner, absl::Time now) { runner.PushMore(lane, growths, now); });
   }
+  if (timeline_ != nullptr) timeline_->Pushed(lane, began, 1, bytes);
   return status;
 }
 
@@ -342,9 +353,12 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
     }
     if (!status.ok()) return status;
   }
+  const absl::Time began = StartOfPush();
+  uint64_t bytes = 0;
   std::vector<Preparation> preparations;
   preparations.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
+    bytes += tensors[i].bytes;
     preparations.push_back(
         Prepare(*infos[i], lane, tensors[i].tensor, tensors[i].data, tensors[i].encoding, true));
   }
@@ -378,6 +392,9 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
       runner.PushMore(lane, growths, now);
     });
   }
+  if (timeline_ != nullptr) {
+    timeline_->Pushed(lane, began, static_cast<uint32_t>(tensors.size()), bytes);
+  }
   return status;
 }
 
@@ -387,12 +404,14 @@ absl::Status Worker::Skip(LaneHandle lane, TensorHandle tensor) {
 }
 
 absl::Status Worker::Commit(LaneHandle lane, RoundDone ended) {
+  if (timeline_ != nullptr) timeline_->Commit(lane);
   return Do([lane, ended = std::move(ended)](Runner& runner, absl::Time now) {
     return runner.Commit(lane, ended, now);
   });
 }
 
 absl::Status Worker::Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended) {
+  if (timeline_ != nullptr) timeline_->Commit(lane);
   return Do([lane, &reason, ended = std::move(ended)](Runner& runner, absl::Time now) {
     return runner.Withdraw(lane, reason, ended, now);
   });
@@ -426,6 +445,9 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   }
   if (!status.ok()) return status;
 
+  const bool recorded = timeline_ != nullptr && timeline_->Begin(begin.lane);
+  const absl::Time began = StartOfPush();
+  uint64_t bytes = 0;
   const auto call = std::make_shared<RoundCall>(begin);
   // Takes the lane before the round begins, because the tensors are copied before. If another round
   // is in flight, this one will be refused.
@@ -453,11 +475,17 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
         ready.begun.emplace_back(tensor, preparation.Begin());
       }
     }
+    bytes += tensors[i].bytes;
+  }
+  if (recorded) {
+    timeline_->Pushed(begin.lane, began, static_cast<uint32_t>(tensors.size()), bytes);
+    timeline_->Commit(begin.lane);
   }
   RoundOutcome outcome = Ask<RoundOutcome>([&](Runner& runner, absl::Time now, RoundDone done) {
     call->Push(runner, ready, now);
     call->End(runner, status, now + timeout, std::move(done), now);
   });
+  if (recorded && !outcome.ok() && !GoesOn(outcome.status())) timeline_->Refused(begin.lane);
   if (!outcome.ok()) return outcome;
   for (const CallTensor& tensor : tensors) {
     if (tensor.out == nullptr || !(*outcome)->Has(tensor.tensor)) continue;

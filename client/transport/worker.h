@@ -61,6 +61,7 @@
 #include "client/transport/loop.h"
 #include "client/transport/outcome.h"
 #include "client/transport/runner.h"
+#include "client/transport/timeline.h"
 #include "runtime/clock.h"
 #include "runtime/mutex.h"
 
@@ -72,6 +73,7 @@ struct WorkerOptions {
   // or is kept for Wait. May be null.
   std::function<void(const Place&)> placed;
   std::function<void(LaneHandle)> ended;
+  std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
 };
 
 // Whether announced memory is copied at once or read when a worker requests it.
@@ -201,6 +203,9 @@ class Worker {
                                                                TensorHandle tensor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // For the timeline, if there is one.
+  absl::Time StartOfPush() const { return timeline_ == nullptr ? absl::Time() : timeline_->Now(); }
+
   // That of the tensor's contribution in memory shared with the aggregator, if there is such
   // memory.
   std::optional<ArenaPlace> PlaceFor(LaneHandle lane, TensorHandle tensor);
@@ -211,6 +216,7 @@ class Worker {
 
   Connector& connector_;
   std::atomic<uint64_t> preparations_{0};
+  const std::shared_ptr<Timeline> timeline_;
 
   // These synchronise themselves.
   Gate gate_;

@@ -5,6 +5,7 @@ Usage: test_client.py BASIND LIBBASIN
 """
 
 import inspect
+import json
 import logging
 import os
 import sys
@@ -314,6 +315,24 @@ def logged(rank: int) -> list[str]:
         logger.setLevel(logging.NOTSET)
 
 
+def with_timeline(rank: int) -> tuple[list[str], str]:
+    """The names of the slices of this worker's trace, and the error for a folder that is not."""
+    import basin
+
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        options: dict[str, Any] = {"timeline_every": 2, "timeline_max_bytes": 100000}
+        with basin.connect(timeline=str(trace), **options) as client:
+            for _ in range(4):
+                client.allreduce(np.ones(3), "ones", op=basin.Sum)
+        events = json.loads(trace.read_text())
+        try:
+            basin.connect(timeline=f"{folder}/no/trace.json")
+        except basin.InvalidArgument as error:
+            return [event["name"] for event in events if event["ph"] == "X"], str(error)
+    return [], ""
+
+
 def one_skips(rank: int) -> tuple[dict[str, list[float]], str]:
     import basin
 
@@ -538,6 +557,13 @@ class ClientTest(JobsTest):
     def test_log_goes_to_python(self) -> None:
         for lines in self.jobs.run(logged, 2):
             self.assertTrue(any("worker w" in line for line in lines), lines)
+
+    def test_a_timeline_has_the_calls(self) -> None:
+        for slices, error in self.jobs.run(with_timeline, 2):
+            rounds = [name for name in slices if name.startswith("round ")]
+            self.assertEqual(["round 2", "round 4"], rounds)
+            self.assertLessEqual({"push", "verdict", "copy"}, set(slices))
+            self.assertIn("timeline (BASIN_TIMELINE) is ", error)
 
     def test_a_worker_that_has_finished_is_not_missed(self) -> None:
         *sums, [early, of_all, place] = self.jobs.run(one_finishes, 3)

@@ -627,6 +627,9 @@ def connect(
     token_file: str | None = None,
     local: bool | None = None,
     log_level: str | None = None,
+    timeline: str | None = None,
+    timeline_every: int | None = None,
+    timeline_max_bytes: int | None = None,
     timeout: float | None = 600.0,
 ) -> Client:
     """Connects a worker to its job and returns when it is a member, with a rank.
@@ -665,6 +668,9 @@ def connect(
             "token_file": token_file,
             "local": None if local is None else str(local).lower(),
             "log_level": log_level,
+            "timeline": timeline,
+            "timeline_every": text(timeline_every),
+            "timeline_max_bytes": text(timeline_max_bytes),
         }
     )
     try:

@@ -3,6 +3,7 @@
 // libbasin.so with a real basind: the promises of basin.h, call by call.
 
 #include <basin/basin.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -38,6 +39,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -134,7 +136,9 @@ TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
                                             {"job", "Two Words"},
                                             {"worker_id", "UPPER"},
                                             {"fresh", "perhaps"},
-                                            {"log_level", "loud"}}) {
+                                            {"log_level", "loud"},
+                                            {"timeline_every", "0"},
+                                            {"timeline_max_bytes", "1000"}}) {
     EXPECT_EQ(basin_options_set(options.get(), key.c_str(), value.c_str(), failure.out()),
               BASIN_INVALID_ARGUMENT)
         << key;
@@ -887,6 +891,122 @@ TEST_F(Abi, TheLogSaysWhatChangesAndNothingElse) {
   EXPECT_THAT(lines, Contains(HasSubstr("Gradients go over the network.")));
   EXPECT_THAT(lines, Contains(HasSubstr("has left the job")));
   EXPECT_EQ(lines.size(), 3u) << testing::PrintToString(lines);
+}
+
+// A folder that is removed with its files.
+class Folder {
+ public:
+  Folder() {
+    std::string path = testing::TempDir() + "/timelineXXXXXX";
+    EXPECT_NE(mkdtemp(path.data()), nullptr);
+    path_ = path;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string path() const { return path_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      found.push_back(entry.path().filename());
+    }
+    return found;
+  }
+  std::string text(const std::string& name) const {
+    std::ifstream file(path_ + "/" + name);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+ private:
+  std::string path_;
+};
+
+TEST_F(Abi, ATimelineHasTheRoundsOfAWorker) {
+  const Folder folder;
+  {
+    Trainer t(aggregator.address(), "w0", 1, {{"timeline", folder.path()}});
+    ASSERT_EQ(t.AwaitMember(), BASIN_OK);
+    for (int round = 0; round < 3; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
+    ASSERT_EQ(basin_leave(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
+  }
+  ASSERT_EQ(folder.names().size(), 1u);
+  EXPECT_THAT(folder.names()[0], AllOf(HasSubstr(".w0."), EndsWith(".json")));
+  const std::string text = folder.text(folder.names()[0]);
+  for (const char* const what : {"round 1", "round 3", "push", "wait", "verdict", "compute",
+                                 "contribution", "timeline ends"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\"name\":\"") + what + "\"")) << text;
+  }
+  EXPECT_THAT(text, AllOf(StartsWith("[\n{"), EndsWith("}\n]\n")));
+}
+
+TEST_F(Abi, ATimelineEndsAtItsBoundAndTheTrainingGoesOn) {
+  const Folder folder;
+  const std::string file = folder.path() + "/trace.json";
+  Said said;
+  Trainer t(aggregator.address(), "w0", 1, {{"timeline", file}, {"timeline_max_bytes", "8192"}},
+            Said::Take, &said);
+  ASSERT_EQ(t.AwaitMember(), BASIN_OK);
+  for (int round = 0; round < 20; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
+  EXPECT_TRUE(said.Await("has its 8192 bytes (timeline_max_bytes, BASIN_TIMELINE_MAX_BYTES)"));
+  for (int round = 0; round < 3; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
+  const std::string text = folder.text("trace.json");
+  EXPECT_LE(text.size(), 8192u);
+  EXPECT_THAT(text, AllOf(HasSubstr("timeline full"), EndsWith("}\n]\n")));
+  size_t lines = 0;
+  for (const std::string& line : said.lines()) {
+    lines += line.find("timeline_max_bytes") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(lines, 1u);
+}
+
+TEST(Timeline, APathThatCannotBeWrittenIsNamedBeforeItConnects) {
+  const Folder folder;
+  Failure failure;
+  {
+    const Environment environment(OptionMap{{"BASIN_TIMELINE", folder.path() + "/no/t.json"}});
+    Options options(BASIN_READ_ENVIRONMENT);
+    EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message(), AllOf(HasSubstr("BASIN_TIMELINE"), HasSubstr("/no/t.json"),
+                                         HasSubstr("No such file"), HasSubstr("Name a folder")));
+  }
+  Options options(0);
+  ASSERT_EQ(basin_options_set(options.get(), "timeline", "/dev/null", nullptr), BASIN_OK);
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("it is not a file"));
+  EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+TEST(Timeline, AFileOfAnotherProcessIsLeftAlone) {
+  const Folder folder;
+  const std::string file = folder.path() + "/trace.json";
+  std::array<int, 2> locked = {};
+  std::array<int, 2> done = {};
+  ASSERT_EQ(pipe(locked.data()) | pipe(done.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int opened = open(file.c_str(), O_WRONLY | O_CREAT, 0644);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    char byte = 0;
+    const bool good = fcntl(opened, F_SETLK, &lock) == 0 && write(opened, "theirs", 6) == 6 &&
+                      write(locked[1], "x", 1) == 1 && read(done[0], &byte, 1) == 1;
+    _exit(good ? 0 : 1);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(locked[0], &byte, 1), 1);
+  Options options(0);
+  Failure failure;
+  ASSERT_EQ(basin_options_set(options.get(), "timeline", file.c_str(), nullptr), BASIN_OK);
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(),
+              AllOf(HasSubstr("another process writes it"), HasSubstr("Name a folder")));
+  EXPECT_EQ(folder.text("trace.json"), "theirs");
+  ASSERT_EQ(write(done[1], "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int end : {locked[0], locked[1], done[0], done[1]}) close(end);
 }
 
 // With the default level, under which only warnings are logged.

@@ -40,10 +40,11 @@
  * be the last call. One thread at a time waits for a lane's round. Each worker has its own thread,
  * `basin-client`; all workers of the process share the threads of gRPC (`default-executo`,
  * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`), which
- * remain after the last worker is closed. A worker that is closed in a callback has another thread,
- * `basin-close`, until it is closed. No thread handles signals, and no signal handler is installed.
- * Callbacks run on `basin-client` and must not block; within a callback, a call that would have to
- * wait fails with BASIN_FAILED_PRECONDITION.
+ * remain after the last worker is closed. A worker with the option `timeline` has another thread,
+ * `basin-timeline`. A worker that is closed in a callback has another thread, `basin-close`, until
+ * it is closed. No thread handles signals, and no signal handler is installed. Callbacks run on
+ * `basin-client` and must not block; within a callback, a call that would have to wait fails with
+ * BASIN_FAILED_PRECONDITION.
  *
  * Fork. In a child every call on the parent's worker fails with BASIN_FAILED_PRECONDITION at once.
  * A child that needs its own worker must exec first: gRPC does not work in a fork.
