@@ -614,7 +614,7 @@ TEST(Loss, AClosedConnectionHasAShortGrace) {
   Running c;
   c.a.Contribute();
   c.b.Close();
-  c.Sleep(absl::Milliseconds(190));
+  c.Sleep(c.config.closed_lease - absl::Milliseconds(10));
   EXPECT_EQ(c.a.lane().last, 1u);
   c.Sleep(absl::Milliseconds(20));
   EXPECT_EQ(c.a.lane().last, 2u);

@@ -4,8 +4,8 @@
 //
 //   basin_worker --address=127.0.0.1:29600 --worker=w0 --workers=4 --streams=2 --bytes=N --rounds=5
 //
-// Prints the same line as socket_star. With --bytes of a few it measures the latency of a round. With
-// --tensors=N the bytes are those of N tensors.
+// Prints the same line as socket_star. With --bytes of a few it measures the latency of a round.
+// With --tensors=N the bytes are those of N tensors.
 
 #include <basin/basin.h>
 #include <malloc.h>

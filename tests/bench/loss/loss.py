@@ -87,7 +87,7 @@ def cost(build: Path, workers: int, arguments: list[str]) -> tuple[float, float]
                 trainer.wait(STEPS_BEFORE)
             ends = trainers[0].ends[-STEPS_BEFORE:]
             step = statistics.median(b - a for a, b in itertools.pairwise(ends))
-            time.sleep(random.uniform(0, step))  # A random moment of a step, not a wait.
+            threading.Event().wait(random.uniform(0, step))  # A random moment of a step.
             killed = time.monotonic()
             trainers[-1].kill()
             after = max(trainer.first_after(killed) for trainer in trainers[:-1])
