@@ -26,6 +26,7 @@ absl::Status CheckVersion(const Bind& bind) {
 
 absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
   absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message));
+  if (absl::IsNotFound(frame.status())) return absl::OkStatus();  // Dropped; see FrameReader.
   if (!frame.ok()) return frame.status();
   if (const auto* bind = std::get_if<Bind>(&frame->header)) {
     if (absl::Status status = CheckVersion(*bind); !status.ok()) return status;

@@ -9,11 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
-#include "runtime/shared_memory/socket.h"
 
 namespace basin::aggregator {
 namespace {
@@ -31,29 +27,31 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 constexpr char kPeer[] = "this machine";
 
-std::string RandomName() {
-  std::random_device random;
-  std::string name = "@basin-";
-  for (int i = 0; i < 4; ++i) absl::StrAppend(&name, absl::Hex(random(), absl::kZeroPad8));
-  return name;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& name,
                                                                 uint64_t most_bytes,
                                                                 TransportCounters& counters,
                                                                 Report report) {
-  std::string chosen = name.empty() ? RandomName() : name;
+  std::string directory;
+  if (name.empty()) {
+    absl::StatusOr<std::string> made = MakePrivateDirectory();
+    if (!made.ok()) return made.status();
+    directory = *std::move(made);
+  }
+  std::string chosen = name.empty() ? directory + "/workers" : name;
   const absl::StatusOr<int> listener = ListenLocal(chosen);
-  if (!listener.ok()) return listener.status();
+  if (!listener.ok()) {
+    if (!directory.empty()) rmdir(directory.c_str());
+    return listener.status();
+  }
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::unique_ptr<LocalServer> server(new LocalServer(std::move(chosen), std::move(directory),
+                                                      most_bytes, *listener, wake, counters,
+                                                      std::move(report)));
   if (wake < 0) {
-    close(*listener);
     return absl::ResourceExhaustedError("No file descriptor is left for the local socket.");
   }
-  std::unique_ptr<LocalServer> server(
-      new LocalServer(std::move(chosen), most_bytes, *listener, wake, counters, std::move(report)));
   server->thread_ = std::thread([raw = server.get()] {
     pthread_setname_np(pthread_self(), "basin-local");
     raw->Run();
@@ -61,9 +59,11 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
   return server;
 }
 
-LocalServer::LocalServer(std::string name, uint64_t most_bytes, int listener, int wake,
-                         TransportCounters& counters, Report report)
+LocalServer::LocalServer(std::string name, std::string directory, uint64_t most_bytes, int listener,
+                         int wake, TransportCounters& counters, Report report)
     : name_(std::move(name)),
+      directory_(std::move(directory)),
+      file_(SocketFileAt(name_)),
       most_bytes_(most_bytes),
       listener_(listener),
       wake_(wake),
@@ -71,12 +71,15 @@ LocalServer::LocalServer(std::string name, uint64_t most_bytes, int listener, in
       report_(std::move(report)) {}
 
 LocalServer::~LocalServer() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
-  thread_.join();
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+    thread_.join();
+    close(wake_);
+  }
   close(listener_);
-  close(wake_);
-  if (name_[0] == '/') unlink(name_.c_str());
+  RemoveSocket(name_, file_);
+  if (!directory_.empty()) rmdir(directory_.c_str());
 }
 
 void LocalServer::Admit(SessionToken token) {

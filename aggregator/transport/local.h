@@ -26,6 +26,7 @@
 #include "protocol/ids.h"
 #include "runtime/mutex.h"
 #include "runtime/shared_memory/segments.h"
+#include "runtime/shared_memory/socket.h"
 
 namespace basin::aggregator {
 
@@ -34,8 +35,8 @@ class LocalServer {
   // The address of a peer, and its violation, as a sentence.
   using Report = std::function<void(const std::string& address, const std::string& what)>;
 
-  // `name`: as runtime/shared_memory/socket.h has it; empty for a random one. `most_bytes`: what
-  // one session may share. REQUIRES: `counters` outlives it.
+  // `name`: as runtime/shared_memory/socket.h has it; empty for one in a directory that only this
+  // user can enter. `most_bytes`: what one session may share. REQUIRES: `counters` outlives it.
   static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& name,
                                                             uint64_t most_bytes,
                                                             TransportCounters& counters,
@@ -61,7 +62,7 @@ class LocalServer {
     std::optional<SessionToken> token;
   };
 
-  LocalServer(std::string name, uint64_t most_bytes, int listener, int wake,
+  LocalServer(std::string name, std::string directory, uint64_t most_bytes, int listener, int wake,
               TransportCounters& counters, Report report);
   void Run();
   void Accept();
@@ -71,6 +72,8 @@ class LocalServer {
   void Refuse(const std::string& what);
 
   const std::string name_;
+  const std::string directory_;  // Of its own; empty: none.
+  const std::optional<SocketFile> file_;
   const uint64_t most_bytes_;
   const int listener_;
   const int wake_;  // Readable when it ends.

@@ -135,7 +135,8 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     if (local.ok()) {
       local_ = *std::move(local);
     } else {
-      Report("this machine", std::string(local.status().message()));
+      Report("this machine",
+             absl::StrCat(local.status().message(), ". Workers on it use the network instead."));
     }
   }
   engine_ = &engine;

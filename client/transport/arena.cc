@@ -65,43 +65,65 @@ void Arena::Add(LaneHandle handle, TensorHandle tensor, uint64_t bytes, uint64_t
   tensors[tensor].alignment = std::max<uint64_t>(1, alignment);
 }
 
-std::optional<ArenaPlace> Arena::Take(LaneHandle handle, TensorHandle tensor) {
-  MutexLock lock(mutex_);
+Arena::Tensor* Arena::FindFree(LaneHandle handle, TensorHandle tensor) {
   const auto found = lanes_.find(handle);
-  if (found == lanes_.end() || found->second.free) return std::nullopt;
+  if (found == lanes_.end() || found->second.free) return nullptr;
   Lane& lane = found->second;
-  if (tensor >= lane.tensors.size() || lane.tensors[tensor].bytes == 0) return std::nullopt;
+  if (tensor >= lane.tensors.size() || lane.tensors[tensor].bytes == 0) return nullptr;
   // Until the lane knows a verdict again, it takes no more memory than it has.
-  if (!lane.left.empty()) return std::nullopt;
+  if (!lane.left.empty()) return nullptr;
   // A second contribution in the round is refused, and must not change the first.
-  if (lane.tensors[tensor].taken == lane.round) return std::nullopt;
-  if (lane.tensors[tensor].place.segment == nullptr && !no_memory_) Extend(lane);
-  if (lane.tensors[tensor].place.segment == nullptr) return std::nullopt;
-  lane.tensors[tensor].taken = lane.round;
-  return lane.tensors[tensor].place;
+  return lane.tensors[tensor].taken == lane.round ? nullptr : &lane.tensors[tensor];
+}
+
+std::optional<ArenaPlace> Arena::Take(LaneHandle handle, TensorHandle tensor) {
+  for (bool extended = false;; extended = true) {
+    {
+      MutexLock lock(mutex_);
+      Tensor* const found = FindFree(handle, tensor);
+      if (found == nullptr) return std::nullopt;
+      Lane& lane = lanes_[handle];
+      if (found->place.segment != nullptr) {
+        found->taken = lane.round;
+        return found->place;
+      }
+      // A tensor does not wait for another thread that makes the segment.
+      if (extended || no_memory_ || lane.extending) return std::nullopt;
+      lane.extending = true;
+    }
+    Extend(handle);
+  }
 }
 
 // Tensors follow each other without gaps, so that those of one frame are one piece.
-void Arena::Extend(Lane& lane) {
+void Arena::Extend(LaneHandle handle) {
+  std::vector<std::pair<TensorHandle, uint64_t>> offsets;
   uint64_t end = 0;
-  for (Tensor& tensor : lane.tensors) {
-    if (tensor.place.segment != nullptr) continue;
-    end = (end + tensor.alignment - 1) / tensor.alignment * tensor.alignment;
-    tensor.place.offset = end;
-    end += tensor.bytes;
+  {
+    MutexLock lock(mutex_);
+    Lane& lane = lanes_[handle];
+    for (TensorHandle tensor = 0; tensor < lane.tensors.size(); ++tensor) {
+      const Tensor& placed = lane.tensors[tensor];
+      if (placed.place.segment != nullptr) continue;
+      end = (end + placed.alignment - 1) / placed.alignment * placed.alignment;
+      offsets.emplace_back(tensor, end);
+      end += placed.bytes;
+    }
+    // Makes no segment for bytes that travel in a frame anyway, and none for each tensor of a lane
+    // that grows.
+    if (end < kLeastBytes || end < lane.shared_bytes / 2) {
+      lane.extending = false;
+      return;
+    }
   }
-  // Makes no segment for bytes that travel in a frame anyway, and none for each tensor of a lane
-  // that grows.
-  if (end < kLeastBytes || end < lane.shared_bytes / 2) return;
-  absl::StatusOr<std::shared_ptr<Segment>> segment = Segment::Create(end);
-  if (!segment.ok()) {
-    no_memory_ = true;
-    return;
-  }
+  const absl::StatusOr<std::shared_ptr<Segment>> segment = Segment::Create(end);
+  MutexLock lock(mutex_);
+  Lane& lane = lanes_[handle];
+  lane.extending = false;
+  no_memory_ = !segment.ok();
+  if (no_memory_) return;
   lane.shared_bytes += end;
-  for (Tensor& tensor : lane.tensors) {
-    if (tensor.place.segment == nullptr) tensor.place.segment = *segment;
-  }
+  for (const auto& [tensor, offset] : offsets) lane.tensors[tensor].place = {*segment, offset};
 }
 
 }  // namespace basin::client

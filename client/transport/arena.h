@@ -62,11 +62,15 @@ class Arena {
     uint64_t shared_bytes = 0;  // The size of the lane's segments.
     uint64_t round = 0;         // Counts those that began.
     bool free = true;
+    bool extending = false;  // A thread makes a segment for it.
     // That a round without a verdict has used: kept while frames may refer to them.
     std::vector<std::shared_ptr<Segment>> left;
   };
-  // Gives a place to every tensor of the lane that has none.
-  void Extend(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The tensor, if a contribution to the lane's round may take its place; null otherwise.
+  Tensor* FindFree(LaneHandle lane, TensorHandle tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives a place to every tensor of the lane that has none. Does not hold the mutex while the
+  // system provides the memory, which takes a millisecond for every few megabytes.
+  void Extend(LaneHandle lane);
 
   mutable Mutex mutex_;
   std::map<LaneHandle, Lane> lanes_ ABSL_GUARDED_BY(mutex_);

@@ -302,7 +302,8 @@ std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor)
   const std::shared_ptr<Segments> shared = connector_.shared();
   if (shared == nullptr) return std::nullopt;
   std::optional<ArenaPlace> place = arena_.Take(lane, tensor);
-  if (place.has_value()) shared->Offer(place->segment);
+  // What the aggregator does not map is sent from the trainer's memory, without a copy.
+  if (place.has_value() && !shared->Offer(place->segment)) return std::nullopt;
   return place;
 }
 

@@ -6,7 +6,9 @@
 //
 // Thread contract: a reader belongs to one stream, and is used by one thread at a time; EncodeHead
 // is a pure function. Failure: a status that ends the stream: INVALID_ARGUMENT for violations of
-// the protocol, DATA_LOSS for a wrong checksum and for a gap in the sequence.
+// the protocol, DATA_LOSS for a wrong checksum and for a gap in the sequence. Only NOT_FOUND does
+// not end it: the frame refers to shared memory that its sender has withdrawn meanwhile, because
+// what the frame was for has ended. It is dropped, and the stream goes on.
 
 #ifndef BASIN_RUNTIME_FRAMES_READER_H_
 #define BASIN_RUNTIME_FRAMES_READER_H_

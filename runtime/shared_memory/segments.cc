@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -67,13 +68,13 @@ absl::Status Segments::Send(const SegmentMessage& message) const {
   return SendMessage(socket_, EncodeSegmentMessage(message), -1);
 }
 
-void Segments::Offer(const std::shared_ptr<Segment>& segment) {
-  if (closed_) return;
+bool Segments::Offer(const std::shared_ptr<Segment>& segment) {
+  if (closed_) return false;
   MutexLock lock(mutex_);
-  bool known = false;
+  const Offered* known = nullptr;
   for (auto it = offered_.begin(); it != offered_.end();) {
     if (!it->second.segment.expired()) {
-      known |= it->second.bytes.data() == segment->data();
+      if (it->second.bytes.data() == segment->data()) known = &it->second;
       ++it;
       continue;
     }
@@ -81,11 +82,13 @@ void Segments::Offer(const std::shared_ptr<Segment>& segment) {
     Send({SegmentMessage::Kind::kWithdraw, it->first, 0}).IgnoreError();
     it = offered_.erase(it);
   }
-  if (known || offered_.size() >= kMaxSegments) return;
+  if (known != nullptr) return !known->refused;
+  if (offered_.size() >= kMaxSegments) return false;
   const uint64_t number = next_++;
   const SegmentMessage offer{SegmentMessage::Kind::kOffer, number, segment->size()};
-  if (!SendMessage(socket_, EncodeSegmentMessage(offer), segment->descriptor()).ok()) return;
-  offered_[number] = {segment, {segment->data(), segment->size()}, false};
+  if (!SendMessage(socket_, EncodeSegmentMessage(offer), segment->descriptor()).ok()) return false;
+  offered_[number] = {segment, {segment->data(), segment->size()}, false, false};
+  return true;
 }
 
 std::vector<std::shared_ptr<Segment>> Segments::offered() const {
@@ -112,6 +115,10 @@ std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
 absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPlace& place) const {
   MutexLock lock(mutex_);
   const auto found = theirs_.find(place.segment);
+  if (found == theirs_.end() && place.segment > 0 && place.segment <= their_last_) {
+    return absl::NotFoundError(
+        absl::StrCat("A frame refers to segment ", place.segment, ", which was withdrawn."));
+  }
   if (found == theirs_.end()) {
     return Wrong(absl::StrCat("a frame refers to segment ", place.segment,
                               ", which its sender does not share"));
@@ -182,6 +189,7 @@ absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) 
         if (opened.ok()) {
           their_bytes_ += (*opened)->size();
           theirs_[message.number] = *opened;
+          their_last_ = std::max(their_last_, message.number);
         }
       }
       if (absl::IsInvalidArgument(opened.status())) return opened.status();
@@ -191,7 +199,9 @@ absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) 
     case Kind::kRefused: {
       MutexLock lock(mutex_);
       const auto found = offered_.find(message.number);
-      if (found != offered_.end()) found->second.mapped = message.kind == Kind::kMapped;
+      if (found == offered_.end()) return absl::OkStatus();
+      found->second.mapped = message.kind == Kind::kMapped;
+      found->second.refused = !found->second.mapped;
       return absl::OkStatus();
     }
     case Kind::kWithdraw: {

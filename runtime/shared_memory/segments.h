@@ -71,15 +71,16 @@ class Segments {
 
   // ---- of this end
   // Offers the segment to the other end; nothing if it was offered before. Withdraws the segments
-  // that are no longer used here.
-  void Offer(const std::shared_ptr<Segment>& segment);
+  // that are no longer used here. False if the other end cannot get or map it.
+  bool Offer(const std::shared_ptr<Segment>& segment);
   std::vector<std::shared_ptr<Segment>> offered() const;
   // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
   std::optional<SharedPlace> Find(std::string_view bytes) const;
 
   // ---- of the other end
-  // The bytes at the place, which keep their segment. INVALID_ARGUMENT when there is no such
-  // segment, or the place is not within it.
+  // The bytes at the place, which keep their segment. INVALID_ARGUMENT when there was no such
+  // segment, or the place is not within it; NOT_FOUND when it was withdrawn: its owner uses it no
+  // more, so the frame that refers to it is of the past.
   absl::StatusOr<std::shared_ptr<const SharedPayload>> At(const SharedPlace& place) const;
 
   // ---- the socket
@@ -100,6 +101,7 @@ class Segments {
     std::weak_ptr<Segment> segment;
     std::string_view bytes;  // All of it.
     bool mapped = false;
+    bool refused = false;
   };
   absl::StatusOr<SegmentMessage> Next(int* descriptor) const;
   absl::Status OnMessage(const SegmentMessage& message, int descriptor);
@@ -112,6 +114,7 @@ class Segments {
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Segment>> theirs_ ABSL_GUARDED_BY(mutex_);
   uint64_t their_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t their_last_ ABSL_GUARDED_BY(mutex_) = 0;  // The highest number that was mapped.
 };
 
 }  // namespace basin

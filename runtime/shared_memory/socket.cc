@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -47,11 +48,6 @@ absl::StatusOr<int> NewSocket(const std::string& name, int flags) {
   return socket;
 }
 
-bool IsSocket(const std::string& path) {
-  struct stat status = {};
-  return stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
-}
-
 }  // namespace
 
 absl::Status CheckLocalName(const std::string& name) {
@@ -70,7 +66,7 @@ absl::StatusOr<int> ListenLocal(const std::string& name) {
   const Address address = AddressOf(name);
   const auto* generic = reinterpret_cast<const sockaddr*>(&address.address);
   int bound = bind(*socket, generic, address.size);
-  if (bound != 0 && errno == EADDRINUSE && name[0] == '/' && IsSocket(name)) {
+  if (bound != 0 && errno == EADDRINUSE && name[0] == '/' && SocketFileAt(name).has_value()) {
     // Only a socket without a listener refuses; one that is busy, or of another kind, is in use.
     errno = 0;
     const absl::StatusOr<int> used = ConnectLocal(name);
@@ -86,6 +82,28 @@ absl::StatusOr<int> ListenLocal(const std::string& name) {
   const absl::Status failed = Failed(name, "cannot listen");
   close(*socket);
   return failed;
+}
+
+std::optional<SocketFile> SocketFileAt(const std::string& name) {
+  struct stat status = {};
+  if (name[0] != '/' || lstat(name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) {
+    return std::nullopt;
+  }
+  return SocketFile{status.st_dev, status.st_ino};
+}
+
+void RemoveSocket(const std::string& name, const std::optional<SocketFile>& file) {
+  const std::optional<SocketFile> now = SocketFileAt(name);
+  if (!file.has_value() || !now.has_value()) return;
+  if (now->device == file->device && now->number == file->number) unlink(name.c_str());
+}
+
+absl::StatusOr<std::string> MakePrivateDirectory() {
+  const char* const base = std::getenv("TMPDIR");
+  std::string path =
+      absl::StrCat(base == nullptr || base[0] != '/' ? "/tmp" : base, "/basin-XXXXXX");
+  if (mkdtemp(path.data()) == nullptr) return Failed(path, "cannot make its directory");
+  return path;
 }
 
 absl::StatusOr<int> ConnectLocal(const std::string& name) {

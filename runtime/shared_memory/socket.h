@@ -8,6 +8,8 @@
 #ifndef BASIN_RUNTIME_SHARED_MEMORY_SOCKET_H_
 #define BASIN_RUNTIME_SHARED_MEMORY_SOCKET_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,16 @@ namespace basin {
 // A descriptor that does not block; a socket that an earlier process has left at the path is
 // replaced.
 absl::StatusOr<int> ListenLocal(const std::string& name);
+// Which file is the socket at the path; absent: there is none, or the name is not a path.
+struct SocketFile {
+  uint64_t device = 0;
+  uint64_t number = 0;
+};
+std::optional<SocketFile> SocketFileAt(const std::string& name);
+// Removes the socket at the path, unless another one was put there.
+void RemoveSocket(const std::string& name, const std::optional<SocketFile>& file);
+// A new directory for sockets, in TMPDIR or /tmp, that only this user can enter.
+absl::StatusOr<std::string> MakePrivateDirectory();
 // Returns a descriptor that blocks. Does not wait: UNAVAILABLE when no process listens there.
 absl::StatusOr<int> ConnectLocal(const std::string& name);
 // Sends the bytes as one message, with a descriptor unless it is negative. Does not wait:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/client/transport/grpc/tcp_relay.h"
 #include "tests/joined/over_grpc.h"
 #include "tests/runtime/await.h"
 
@@ -97,6 +98,47 @@ TEST(Local, Fault_W1_TheOthersGoOnWithoutAWorkerThatDiesWithItsMemoryShared) {
   trainers[1]->Die();
   EXPECT_EQ(trainers[0]->Finish(), 5.0f);
   EXPECT_EQ(trainers[2]->Finish(), 5.0f);
+}
+
+// Only the session is lost: its token is void, and with it the socket; the streams follow.
+TEST(Local, Fault_N2_ASessionThatIsCutBetweenFramesIsResumedAndSharesAgain) {
+  Aggregator aggregator(1, 0, {}, nullptr, true);
+  client::TcpRelay relay(aggregator.port());
+  const std::string address = relay.address();
+  const int through = std::stoi(address.substr(address.rfind(':') + 1));
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (const int port : {through, aggregator.port()}) {
+    trainers.push_back(std::make_unique<Trainer>(port, "w" + std::to_string(trainers.size()),
+                                                 JobSettings{2, 2, 2}));
+  }
+  for (const auto& trainer : trainers) EXPECT_TRUE(trainer->worker().AwaitMember(kLong).ok());
+  uint64_t sessions = 2;
+  for (int cut = 0; cut < 3; ++cut, ++sessions) {
+    StepUntilShared(aggregator, trainers, sessions);
+    for (size_t k = 0; k < 2; ++k) trainers[k]->Contribute(static_cast<float>(1 << k));
+    relay.CutOldest();
+    for (const auto& trainer : trainers) trainer->Commit();
+    for (const auto& trainer : trainers) EXPECT_EQ(trainer->Finish(), 3.0f);
+    EXPECT_EQ(trainers[0]->result->record().chain, trainers[1]->result->record().chain);
+  }
+  StepUntilShared(aggregator, trainers, sessions);
+}
+
+// The aggregator maps nothing: contributions go over the network, from the trainer's memory.
+TEST(Local, WhatTheAggregatorDoesNotMapIsNotCopied) {
+  Aggregator aggregator(1, 0, {}, nullptr, true, 4096);
+  const auto trainers = Join(aggregator.port(), 2, 2);
+  for (const auto& trainer : trainers) Await([&] { return trainer->Shares(); });
+  // Until the refusal is known, there are copies.
+  bool copies = true;
+  for (int step = 0; step < 1000 && copies && !testing::Test::HasFailure(); ++step) {
+    for (const auto& trainer : trainers) trainer->Scribble(99);
+    Step(trainers);
+    copies = false;
+    for (const auto& trainer : trainers) copies |= !trainer->SharesOnly(99);
+  }
+  EXPECT_FALSE(copies);
+  EXPECT_EQ(aggregator.counters().local_frames, 0u);
 }
 
 TEST(Local, Fault_A1_ARoundOutlivesItsAggregator) {

@@ -36,7 +36,8 @@ class Notes : public aggregator::NoteSink {
 class Aggregator {
  public:
   explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {},
-                      aggregator::Gatekeeper* gatekeeper = nullptr, bool local = false) {
+                      aggregator::Gatekeeper* gatekeeper = nullptr, bool local = false,
+                      uint64_t local_bytes = uint64_t{1} << 40) {
     aggregator::EngineOptions options;
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
@@ -47,6 +48,7 @@ class Aggregator {
     at.tls = tls;
     at.gatekeeper = gatekeeper;
     at.local = local;
+    at.local_bytes = local_bytes;
     at.report = [this](const std::string&, const std::string& what) {
       MutexLock lock(mutex_);
       reports_.push_back(what);
@@ -139,6 +141,18 @@ class Trainer {
   }
   const std::vector<float>& weight() const { return weight_; }
 
+  bool Shares() { return connector_.shared() != nullptr; }
+  // Whether it has offered memory, and all of that has this value.
+  bool SharesOnly(float value) {
+    const std::shared_ptr<Segments> shared = connector_.shared();
+    if (shared == nullptr || shared->offered().empty()) return false;
+    for (const std::shared_ptr<Segment>& segment : shared->offered()) {
+      const auto* at = reinterpret_cast<const float*>(segment->data());
+      const auto* end = at + segment->size() / sizeof(float);
+      if (std::any_of(at, end, [&](float x) { return x != value; })) return false;
+    }
+    return true;
+  }
   // Writes to all memory that this worker shares, as a faulty trainer might.
   void Scribble(float value) {
     const std::shared_ptr<Segments> shared = connector_.shared();

@@ -74,6 +74,10 @@ class StreamCall : public Call {
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
     absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message));
+    if (absl::IsNotFound(frame.status())) {  // Dropped; see FrameReader.
+      Consumed(message.Length());
+      return absl::OkStatus();
+    }
     if (!frame.ok()) return Broken(frame.status(), address_);
     if (std::holds_alternative<Bound>(frame->header)) {
       Consumed(frame->message_bytes);

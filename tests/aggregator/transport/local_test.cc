@@ -5,6 +5,7 @@
 #include "aggregator/transport/local.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <memory>
@@ -82,6 +83,15 @@ TEST_F(LocalSocketTest, ASessionSharesWhatItsWorkerOffers) {
   EXPECT_EQ((*payload)->pieces()[0], "x") << "a payload keeps what it refers to";
   EXPECT_EQ(worker->Receive().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Open(kToken), nullptr) << "the session is over";
+}
+
+TEST_F(LocalSocketTest, ItsDirectoryIsForItsUserAloneAndGoesWithIt) {
+  const std::string directory = server_->name().substr(0, server_->name().rfind('/'));
+  struct stat status = {};
+  ASSERT_EQ(stat(directory.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700u);
+  server_.reset();
+  EXPECT_NE(stat(directory.c_str(), &status), 0);
 }
 
 TEST_F(LocalSocketTest, Fault_N10_AWrongTokenIsRefusedAndCounted) {

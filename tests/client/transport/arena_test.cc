@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -72,6 +74,29 @@ TEST_F(ArenaTest, ARoundWithoutAVerdictKeepsItsPlacesAndTakesNoMore) {
   ASSERT_TRUE(after.has_value());
   EXPECT_NE(after->segment, before->segment);
   EXPECT_EQ(before->segment.use_count(), 1) << "the arena has given it up";
+}
+
+// While one thread waits for memory, the tensors of others are sent from where they are.
+TEST_F(ArenaTest, NoThreadWaitsForTheMemoryThatAnotherGets) {
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  std::vector<std::optional<ArenaPlace>> taken(3);
+  std::vector<std::thread> threads;
+  for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
+    threads.emplace_back([&, tensor] { taken[tensor] = arena_.Take(kArenaLane, tensor); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::shared_ptr<Segment> segment;
+  for (const auto& place : taken) {
+    if (!place.has_value()) continue;
+    if (segment == nullptr) segment = place->segment;
+    EXPECT_EQ(place->segment, segment) << "one for all";
+  }
+  ASSERT_NE(segment, nullptr);
+  arena_.Free(kArenaLane, true);
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
+    EXPECT_EQ(arena_.Take(kArenaLane, tensor)->segment, segment) << tensor;
+  }
 }
 
 TEST_F(ArenaTest, ARoundThatTookNothingChangesNothing) {

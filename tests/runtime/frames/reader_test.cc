@@ -221,6 +221,11 @@ TEST(FrameReader, AWorkerRefusesWhatIsOutOfPlace) {
 
 // A worker's end and the aggregator's, which share one segment of the worker.
 struct Shared {
+  void Offer(const std::shared_ptr<Segment>& offered) const {
+    EXPECT_TRUE(worker->Offer(offered));
+    EXPECT_TRUE(aggregator->Receive().ok());
+    EXPECT_TRUE(worker->Receive().ok());
+  }
   Shared() {
     std::array<int, 2> sockets;
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
@@ -229,9 +234,7 @@ struct Shared {
     for (uint64_t i = 0; i < segment->size(); ++i) {
       segment->writable()[i] = static_cast<char>(i * 131 + i / 4096);
     }
-    worker->Offer(segment);
-    EXPECT_TRUE(aggregator->Receive().ok());
-    EXPECT_TRUE(worker->Receive().ok());
+    Offer(segment);
   }
   FrameReader Reader() const {
     FrameReader reader(FrameSender::kWorker, [this] { return aggregator; });
@@ -247,10 +250,11 @@ struct Shared {
                           0, bytes});
     return frame;
   }
-  static std::string Referring(const OutgoingFrame& frame, const SharedPlace& place) {
+  static std::string Referring(const OutgoingFrame& frame, const SharedPlace& place,
+                               uint64_t sequence = 1) {
     const auto encoded = EncodeReference(frame, place);
     EXPECT_TRUE(encoded.ok()) << encoded.status();
-    return wire::EncodeSequence(1) + encoded.value_or("");
+    return wire::EncodeSequence(sequence) + encoded.value_or("");
   }
 
   const std::shared_ptr<Segment> segment = *Segment::Create(2 * kChunkBytes);
@@ -324,6 +328,23 @@ TEST(SharedFrames, Fault_N10_AReferenceThatIsWrongEndsTheStream) {
   EXPECT_THAT(taken.status().message(), HasSubstr("nothing is shared"));
   // More bytes than the chunks have.
   EXPECT_FALSE(EncodeReference(frame, {1, 0, kChunkBytes + 1}).ok());
+}
+
+// The message that withdraws a segment overtakes a frame of a round that has ended.
+TEST(SharedFrames, Fault_N10_AFrameOfASegmentThatWasWithdrawnMeanwhileIsDropped) {
+  const Shared shared;
+  auto segment = *Segment::Create(kChunkBytes);
+  shared.Offer(segment);
+  const SharedPlace gone = *shared.worker->Find({segment->data(), kChunkBytes});
+  segment.reset();
+  ASSERT_TRUE(shared.worker->Offer(shared.segment));
+  ASSERT_TRUE(shared.aggregator->Receive().ok());
+  FrameReader reader = shared.Reader();
+  const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
+  const auto dropped = Take(reader, Shared::Referring(frame, gone));
+  EXPECT_EQ(dropped.status().code(), absl::StatusCode::kNotFound);
+  const auto next = Take(reader, Shared::Referring(frame, {1, 0, kChunkBytes}, 2));
+  EXPECT_TRUE(next.ok()) << "the stream goes on: " << next.status();
 }
 
 TEST(SharedFrames, Fault_N8_ADamagedReferenceIsNoticed) {

@@ -83,6 +83,16 @@ void TcpRelay::Freeze() {
   while (!frozen_) changed_.Wait(mutex_);
 }
 
+void TcpRelay::CutOldest() {
+  {
+    MutexLock lock(mutex_);
+    cut_ = true;
+  }
+  EXPECT_EQ(write(wake_[1], "x", 1), 1);
+  MutexLock lock(mutex_);
+  while (cut_) changed_.Wait(mutex_);
+}
+
 void TcpRelay::AwaitStuck() {
   const auto limit = InAMinute();
   // The kernel does not report that a socket has become full, so it is polled.
@@ -123,6 +133,13 @@ void TcpRelay::Run() {
         changed_.NotifyAll();
       }
       frozen = frozen_;
+      if (cut_ && !pairs_.empty()) {
+        close(pairs_.front().client);
+        close(pairs_.front().server);
+        pairs_.erase(pairs_.begin());
+      }
+      cut_ = false;
+      changed_.NotifyAll();
     }
     std::vector<pollfd> polled = {{wake_[0], POLLIN, 0}};
     if (!frozen) {

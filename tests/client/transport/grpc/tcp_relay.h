@@ -25,6 +25,8 @@ class TcpRelay {
 
   std::string address() const;
 
+  // Ends the oldest connection.
+  void CutOldest();
   // Reads nothing more; connections stay open. Returns when that is so.
   void Freeze();
   // Waits until a client of this process can write nothing more to its connection, whose buffer in
@@ -53,6 +55,7 @@ class TcpRelay {
   mutable Mutex mutex_;
   Condition changed_;
   bool freeze_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
   bool frozen_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t to_server_ ABSL_GUARDED_BY(mutex_) = 0;
