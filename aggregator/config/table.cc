@@ -199,12 +199,13 @@ void AddLocal(std::vector<Option>& table) {
   type.at = [](Settings& s) -> std::string& { return s.local_socket; };
   type.may_be_none = true;
   table.push_back(
-      {"local.listen", type, "none",
+      {"local.listen", type, "auto",
        "Unix socket at which workers on this machine share memory with the aggregator, so that "
-       "gradients do not travel through the kernel's network. auto: a name without a file, if "
-       "grpc.listen is a loopback address. A path on a shared volume also serves other containers. "
-       "none: all workers use the network, as does one that cannot reach the socket. The results "
-       "that workers share take up to a quarter of memory.budget besides it."});
+       "gradients do not travel through the kernel's network. auto: if grpc.listen is a loopback "
+       "address, one in a new directory in TMPDIR or /tmp that only the user of basind can enter; "
+       "otherwise none. A path on a shared volume also serves other containers. none: all workers "
+       "use the network, as does one that cannot reach the socket. The results that workers share "
+       "take up to a quarter of memory.budget besides it."});
 }
 
 void AddTls(std::vector<Option>& table) {

@@ -143,7 +143,7 @@ def cpu_seconds() -> float:
 
 
 def start_aggregator(program: str) -> tuple["subprocess.Popen[str]", str]:
-    quiet = ("--admin-listen=none", "--http-listen=none")
+    quiet = ("--admin-listen=none", "--http-listen=none", "--local-listen=none")
     aggregator = subprocess.Popen(
         [program, "serve", "--grpc-listen=127.0.0.1:0", *quiet], stdout=subprocess.PIPE, text=True
     )

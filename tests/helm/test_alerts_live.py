@@ -57,6 +57,7 @@ class Alerts(Watched):
             f"--grpc-listen={self.grpc}",
             f"--http-listen={self.http}",
             "--admin-listen=none",
+            "--local-listen=none",
         )
         log = self.log_of("basind")
         await_that(lambda: '"event":"serving"' in log.read_text(), process, log)

@@ -464,6 +464,7 @@ class RealWorkers(unittest.TestCase):
         """The address for workers. It has the certificate and the grants of the walk-through."""
         # Workers of an unknown run do not wait for others to come back.
         flags = ["--grpc-listen=127.0.0.1:0", "--recovery-window=100ms", "--http-listen=none"]
+        flags.append("--local-listen=none")  # The walk-through has them on different machines.
         files = [
             f"--tls-cert={self.secrets}/basin-tls/tls.crt",
             f"--tls-key={self.secrets}/basin-tls/tls.key",

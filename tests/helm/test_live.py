@@ -34,7 +34,7 @@ class Live(Watched):
     def start_basind(self) -> tuple[str, str]:
         """The addresses for workers and for Prometheus."""
         ports = [f"--{name}-listen=127.0.0.1:0" for name in ("grpc", "http", "admin")]
-        process = self.start("basind", BASIND, "serve", *ports)
+        process = self.start("basind", BASIND, "serve", "--local-listen=none", *ports)
         log = self.log_of("basind")
         await_that(lambda: '"event":"serving"' in log.read_text(), process, log)
         found = re.search(r"workers on ([\d.:]+),.* metrics on ([\d.:]+);", log.read_text())

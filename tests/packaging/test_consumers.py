@@ -39,7 +39,7 @@ def clean(environment: dict[str, str]) -> dict[str, str]:
 
 
 class Consumers(unittest.TestCase):
-    QUIET = ("--admin-listen=none", "--http-listen=none")
+    QUIET = ("--admin-listen=none", "--http-listen=none", "--local-listen=none")
     folder: ClassVar[tempfile.TemporaryDirectory[str]]
     prefix: ClassVar[Path]
     aggregator: ClassVar["subprocess.Popen[str]"]

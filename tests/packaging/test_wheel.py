@@ -236,7 +236,7 @@ class Wheel(unittest.TestCase):
 
     def start_aggregator(self, program: Path) -> "tuple[subprocess.Popen[str], str]":
         """Returns the process and its address for workers."""
-        quiet = ("--admin-listen=none", "--http-listen=none")
+        quiet = ("--admin-listen=none", "--http-listen=none", "--local-listen=none")
         aggregator = subprocess.Popen(
             [program, "serve", "--grpc-listen=127.0.0.1:0", *quiet],
             env=clean({}),

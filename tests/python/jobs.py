@@ -51,6 +51,7 @@ class Aggregator:
                 "--grpc-listen=127.0.0.1:0",
                 f"--http-listen={http}",
                 "--admin-listen=none",
+                "--local-listen=none",
                 *_LEASES,
                 *arguments,
             ],

@@ -55,7 +55,8 @@ class Basind:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
             [*before, program, *arguments, *ports],
-            env=clean_environment(**variables),
+            # Workers use the network, unless a test shares memory.
+            env=clean_environment(**{"BASIN_LOCAL_LISTEN": "none", **variables}),
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,

@@ -12,6 +12,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,38 @@ class Start(unittest.TestCase):
             self.assertEqual(0, samples["basin_state_file_failures_total"])
             self.assertGreater(samples["process_resident_memory_bytes"], 1e6)
             self.assertIn('basin_build_info{version="', text)
+
+    def test_workers_of_its_user_find_a_socket_that_others_cannot_reach(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            with Basind(BASIND, "--local-listen=auto", TMPDIR=folder) as basind:
+                basind.await_serving()
+                [directory] = Path(folder).iterdir()
+                self.assertEqual(0o700, stat.S_IMODE(directory.stat().st_mode))
+                [place] = directory.iterdir()
+                self.assertTrue(place.is_socket())
+                self.assertEqual(0, basind.end())
+            self.assertEqual([], list(Path(folder).iterdir()))
+
+    def test_without_room_for_the_socket_workers_use_the_network(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("missing", "long" * 40):
+                parent = Path(folder, name)
+                if name != "missing":
+                    parent.mkdir()
+                with Basind(BASIND, "--local-listen=auto", TMPDIR=str(parent)) as basind:
+                    reason = basind.await_event("peer_refused")["reason"]
+                    self.assertIn("Workers on it use the network instead.", reason)
+                    basind.await_serving()
+                    self.assertEqual(0, basind.end())
+                if name != "missing":
+                    self.assertEqual([], list(parent.iterdir()))
+
+    def test_other_machines_are_served_without_the_socket(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            ports = ("--grpc-listen=0.0.0.0:0", "--grpc-insecure", *ANY_PORTS[1:])
+            with Basind(BASIND, "--local-listen=auto", ports=ports, TMPDIR=folder) as basind:
+                basind.await_serving()
+                self.assertEqual([], list(Path(folder).iterdir()))
 
     def test_metrics_are_what_promtool_wants(self) -> None:
         promtool = tool("promtool")

@@ -179,6 +179,7 @@ def cpu_of(pid: int) -> float:
 @contextlib.contextmanager
 def running_basind(build: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yields the process, which is killed at the end, and the address for workers."""
+    folder = tempfile.TemporaryDirectory()  # A killed process leaves its socket there.
     aggregator = start(
         [
             str(build / "aggregator" / "basind" / "basind"),
@@ -187,7 +188,8 @@ def running_basind(build: Path, *arguments: str) -> Iterator[tuple[subprocess.Po
             "--admin-listen=none",
             "--http-listen=none",
             *arguments,
-        ]
+        ],
+        TMPDIR=folder.name,
     )
     try:
         assert aggregator.stdout is not None
@@ -200,6 +202,7 @@ def running_basind(build: Path, *arguments: str) -> Iterator[tuple[subprocess.Po
     finally:
         aggregator.send_signal(signal.SIGKILL)
         aggregator.communicate()
+        folder.cleanup()
 
 
 def run_basin(

@@ -20,8 +20,12 @@ AggregatorProcess::AggregatorProcess(const std::string& program, const std::stri
 
 void AggregatorProcess::Start(const std::string& program, const std::string& address,
                               const std::vector<std::string>& flags) {
-  std::vector<std::string> words = {program, "serve", "--grpc-listen=" + address,
-                                    "--admin-listen=none", "--http-listen=none"};
+  std::vector<std::string> words = {program,
+                                    "serve",
+                                    "--grpc-listen=" + address,
+                                    "--admin-listen=none",
+                                    "--http-listen=none",
+                                    "--local-listen=none"};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
