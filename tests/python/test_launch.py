@@ -150,6 +150,12 @@ while True:
 """
 
 
+SEES_SOCKET = """
+import pathlib, sys
+print(any(path.is_socket() for path in pathlib.Path(sys.argv[1]).glob("*/*/*")))
+"""
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "basin.launch", *arguments]
 
@@ -419,6 +425,12 @@ class Launch(unittest.TestCase):
         self.assertIn(process.returncode, (128 + signal.SIGTERM, 128 + signal.SIGHUP))
         for each in family:
             self.assertIn(state_of(each), ("", "Z"), each)
+
+    def test_it_leaves_no_file(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("-n", "1", "--", sys.executable, "-c", SEES_SOCKET, folder, TMPDIR=folder)
+            self.assertEqual("[0] True\n", done.stdout, done.stderr)
+            self.assertEqual([], os.listdir(folder))
 
     def test_a_signal_before_there_are_workers_leaves_no_process(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

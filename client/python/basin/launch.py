@@ -6,6 +6,7 @@ them, and ends the processes that they leave behind.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -281,11 +283,16 @@ class _Aggregator:
         self._verbose = verbose
         self._ctl = _find_basinctl(program)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("BASIN_")}
+        # For the socket at which workers share memory, which a killed process leaves there.
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        with contextlib.suppress(OSError):
+            self._folder = tempfile.TemporaryDirectory(prefix="basin-run-")
+            kept["TMPDIR"] = self._folder.name
         listen = (
             "--grpc-listen=127.0.0.1:0",
             "--admin-listen=127.0.0.1:0",
             "--http-listen=none",
-            "--local-listen=auto",
+            "--local-listen=none" if self._folder is None else "--local-listen=auto",
         )
         leases = () if self._ctl is None else _LEASES
         try:
@@ -361,6 +368,8 @@ class _Aggregator:
         if self._group.process.returncode is None:
             self._group.signal(signal.SIGKILL)  # There are no workers left to serve.
             self._group.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 def _worker_id(rank: int) -> str:
