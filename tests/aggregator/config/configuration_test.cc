@@ -105,6 +105,7 @@ TEST(Table, DefaultsAreThoseOfTheParts) {
   }
   EXPECT_EQ("127.0.0.1:29600", settings.grpc_address);
   EXPECT_EQ("127.0.0.1:29601", settings.http_address);
+  EXPECT_EQ("auto", settings.local_socket);
   EXPECT_FALSE(settings.engine.core.state_file);
 }
 
