@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "aggregator/admin/dump.h"
 #include "aggregator/admin/metadata.h"
 #include "aggregator/admin/view.h"
@@ -229,7 +230,10 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
       request->job(), response,
       [lane = request->lane(), last = request->last()](
           const Job& job, const Runner&, absl::Time lived, v1::ListRoundsResponse* rounds) {
+        // Here, because the ages of rounds count from `lived`.
+        const int64_t now = absl::ToUnixNanos(absl::Now());
         *rounds = RoundsOf(job, lane, last, lived);
+        rounds->set_time_unix_ns(static_cast<uint64_t>(now));
         if (!lane.empty() && rounds->lanes_size() == 0) {
           return absl::NotFoundError(
               absl::StrCat("Job ", job.name(), " has no lane ", QuoteForError(lane), "."));

@@ -155,7 +155,7 @@ void AddPast(const Lane& lane, uint32_t last, v1::LaneRounds& rounds) {
   }
 }
 
-void AddRecent(const Lane& lane, uint32_t last, v1::LaneRounds& rounds) {
+void AddRecent(const Lane& lane, uint32_t last, absl::Time lived, v1::LaneRounds& rounds) {
   for (auto summary = lane.past.rbegin(); summary != lane.past.rend() && last > 0;
        ++summary, --last) {
     v1::RoundSummary& view = *rounds.add_recent();
@@ -169,6 +169,12 @@ void AddRecent(const Lane& lane, uint32_t last, v1::LaneRounds& rounds) {
     view.set_waited_for(summary->waited_for);
     if (summary->norm.has_value()) view.set_gradient_norm(*summary->norm);
     wire::Encode(summary->batch, view.mutable_effective_batch());
+    view.set_age_ns(Nanoseconds(lived - summary->opened - summary->took));
+    for (const Arrival& arrival : summary->arrivals) {
+      v1::Arrival& arrived = *view.add_arrivals();
+      arrived.set_worker(arrival.worker);
+      arrived.set_after_ns(Nanoseconds(arrival.after));
+    }
   }
 }
 
@@ -291,7 +297,7 @@ v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, ui
     rounds.set_bytes(lane.layout.bytes());
     if (lane.Open()) AddOpen(job, lane, lived, rounds);
     AddPast(lane, last, rounds);
-    AddRecent(lane, last, rounds);
+    AddRecent(lane, last, lived, rounds);
   }
   return response;
 }

@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "aggregator/core/layout.h"
 #include "protocol/bitmap.h"
 #include "protocol/messages.h"
@@ -138,6 +139,10 @@ class Contribution {
   bool Commits(TensorIndex tensor) const { return Names(commit_, tensor); }
   bool Complete() const { return have_.count() == commit_.chunks; }
 
+  // For observers: when it last became effective.
+  absl::Time arrived() const { return arrived_; }
+  void NoteArrival(absl::Time now) { arrived_ = now; }
+
   // ---- what the round does with it
   // The chunk was reduced, so its bytes are no longer held.
   void NoteReduced(uint32_t flat, uint64_t size) {
@@ -179,6 +184,7 @@ class Contribution {
   Begin begin_;
   Commit commit_;
   bool refetched_ = false;
+  absl::Time arrived_ = absl::InfinitePast();
 };
 
 }  // namespace basin::aggregator

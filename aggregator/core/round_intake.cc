@@ -259,6 +259,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   if (!member.contribution.Complete()) return;
   if (member.contribution.digest() == member.contribution.commit().digest) {
     roster_.Apply(member, ContributionInput::kComplete);
+    member.contribution.NoteArrival(scope.now);
     straggler_ = Straggler{member.id, straggler_.until, scope.now};
     UpdateBlocked(scope, member);
     return;

@@ -2,21 +2,41 @@
 
 #include "aggregator/core/round_summary.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace basin::aggregator {
+namespace {
+
+std::vector<Arrival> ArrivalsOf(const Round& round) {
+  std::vector<Arrival> arrivals;
+  for (const RoundMember& member : round.members()) {
+    if (!member.contribution.effective()) continue;
+    arrivals.push_back({member.id, member.contribution.arrived() - round.opened()});
+  }
+  std::stable_sort(arrivals.begin(), arrivals.end(),
+                   [](const Arrival& a, const Arrival& b) { return a.after < b.after; });
+  if (arrivals.size() > kRememberedArrivals) {
+    arrivals.erase(arrivals.begin(), arrivals.end() - kRememberedArrivals);
+  }
+  return arrivals;
+}
+
+}  // namespace
 
 RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRecord& record,
                        absl::Time now) {
   RoundSummary summary;
   summary.round = record.round;
   summary.outcome = record.value.outcome;
+  summary.opened = round.opened();
   summary.took = now - round.opened();
   if (record.value.outcome != Outcome::kCommitted) return summary;
   summary.contributors = static_cast<uint32_t>(record.value.contributors.size());
   summary.world_size = record.value.world_size;
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;
+  summary.arrivals = ArrivalsOf(round);
   const Straggler& last = round.straggler();
   if (last.waited()) {
     summary.gathered = last.since - round.opened();

@@ -24,6 +24,15 @@ namespace basin::aggregator {
 inline constexpr size_t kRememberedRounds = 50;
 inline constexpr size_t kRememberedCalls = 2;
 
+// Of a round, so that jobs of many workers take little memory: the last ones are of interest.
+inline constexpr size_t kRememberedArrivals = 64;
+
+// When the contribution of a worker was complete, after the first begin of its round.
+struct Arrival {
+  WorkerId worker;
+  absl::Duration after;
+};
+
 // A round with a verdict, in numbers. Its time has three parts: its members contributed
 // (`gathered`), then all waited only for the last of them (`waited`), then the rest was reduced and
 // the value staged.
@@ -32,12 +41,14 @@ struct RoundSummary {
   Outcome outcome = Outcome::kCommitted;
   uint32_t contributors = 0;
   uint32_t world_size = 0;
-  absl::Duration took;      // From its first begin to its verdict.
+  absl::Time opened;        // Its first begin.
+  absl::Duration took;      // From there to its verdict.
   absl::Duration gathered;  // Until the last contribution but one was complete.
   absl::Duration waited;
   WorkerId waited_for;         // The last of several to contribute to a committed round, or empty.
   std::optional<double> norm;  // The norm of the result; absent if there is none.
   Counts batch;
+  std::vector<Arrival> arrivals;  // Of a committed round, in order; of many the last.
 };
 
 // Summarizes a round of `layout` that gets the verdict in `record` now.

@@ -16,6 +16,7 @@ FOLDERS = ("aggregator/core", "client/core", "protocol")
 
 # Members that Fields() may lack, and why.
 LEFT_OUT = {
+    "aggregator/core/contribution.h: arrived_": "for observers",
     "aggregator/core/coordinator.h: config_": "constant",
     "aggregator/core/coordinator.h: shortest_wait_": "constant",
     "aggregator/core/coordinator.h: deadlines_": "how early jobs are looked at changes nothing",
