@@ -218,6 +218,8 @@ std::vector<Flag> Flags() {
             }),
       Switch("--beside-others", "", false,
              [](Arguments& arguments) { return &arguments.beside_others; }),
+      Switch("--merge", "", false, [](Arguments& arguments) { return &arguments.merge; }),
+      Text("--file", false, [](Arguments& arguments) { return &arguments.file; }),
   };
 }
 

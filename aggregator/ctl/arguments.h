@@ -75,6 +75,10 @@ struct Arguments {
   uint64_t memory_bytes = 0;
   uint32_t rounds = 10;
   bool beside_others = false;
+
+  // A timeline.
+  bool merge = false;
+  std::string file;
 };
 
 // Flags override the environment, which overrides the defaults.

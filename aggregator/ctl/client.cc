@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "aggregator/ctl/output.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/create_channel.h"
 #include "runtime/grpc/credentials.h"
@@ -34,6 +36,14 @@ void Client::Identify(grpc::ClientContext& context) const {
 
 void Client::SetDeadline(grpc::ClientContext& context) const {
   context.set_deadline(absl::ToChronoTime(absl::Now() + arguments_.timeout));
+}
+
+void ExplainUnreachable(const Arguments& arguments) {
+  Complain(absl::StrCat("basinctl: nothing answers on ", arguments.address,
+                        "; check that the aggregator runs, that this is its admin.listen, and ",
+                        arguments.tls.on() ? "that BASIN_TLS_CA is the CA of its certificate"
+                                           : "set BASIN_TLS_CA if it has tls.cert",
+                        "; `basinctl doctor` finds the cause\n"));
 }
 
 }  // namespace basin::aggregator

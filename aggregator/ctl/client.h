@@ -71,6 +71,9 @@ class Client {
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
+// What a user should know beside gRPC's text when nothing answers.
+void ExplainUnreachable(const Arguments& arguments);
+
 }  // namespace basin::aggregator
 
 #endif  // BASIN_AGGREGATOR_CTL_CLIENT_H_

@@ -8,9 +8,17 @@
 #include "aggregator/ctl/plan.h"
 #include "aggregator/ctl/queries.h"
 #include "aggregator/ctl/secrets.h"
+#include "aggregator/ctl/timeline.h"
 #include "aggregator/ctl/top.h"
 
 namespace basin::aggregator {
+
+namespace {
+
+// More than a shell passes.
+constexpr size_t kMostFiles = 1000000;
+
+}  // namespace
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command>& commands = *new std::vector<Command>{
@@ -78,6 +86,22 @@ const std::vector<Command>& Commands() {
        1,
        1,
        RunEvents},
+      {"timeline",
+       "--job=JOB [--lane=LANE] [--rounds=N] [--file=FILE] | --merge FILE... [--job=JOB]",
+       "write a trace of a job's last rounds, for ui.perfetto.dev",
+       "Writes the rounds that the aggregator remembers (50 of each gradient lane, or the last\n"
+       "--rounds): how long contributions were gathered, waited for and reduced, and when that\n"
+       "of each worker arrived. Workers with BASIN_TIMELINE write traces of their own; --merge\n"
+       "joins their files, and those of this command, into one, with arrows from each worker's\n"
+       "push through the aggregator to its result. With --job, the job's last rounds are in it\n"
+       "too. --file: instead of standard output. Without --job it needs no aggregator.",
+       {"basinctl timeline --job=vision --file=job.json",
+        "basinctl timeline --merge traces/*.json --job=vision --file=all.json",
+        "basinctl timeline --merge traces/*.json job.json > all.json"},
+       1,
+       kMostFiles,
+       nullptr,
+       RunTimeline},
       {"drain",
        "worker JOB WORKER | service",
        "stop a worker or the aggregator gracefully",

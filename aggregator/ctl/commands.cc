@@ -57,15 +57,6 @@ absl::Status CheckUse(const Command& command, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// What a user should know beside gRPC's text.
-void ExplainUnreachable(const Arguments& arguments) {
-  Complain(absl::StrCat("basinctl: nothing answers on ", arguments.address,
-                        "; check that the aggregator runs, that this is its admin.listen, and ",
-                        arguments.tls.on() ? "that BASIN_TLS_CA is the CA of its certificate"
-                                           : "set BASIN_TLS_CA if it has tls.cert",
-                        "; `basinctl doctor` finds the cause\n"));
-}
-
 absl::Status RunConnected(const Command& command, const Arguments& arguments) {
   absl::StatusOr<Client> client = Client::Open(arguments);
   if (!client.ok()) return client.status();

@@ -1,5 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""basinctl from an operator's view: doctor, bench, plan, top, formats, completion.
+"""basinctl from an operator's view: doctor, bench, plan, top, formats, timeline,
+completion.
 
 Usage: test_basinctl.py BASIND BASINCTL TRAINER
 """
@@ -280,6 +281,11 @@ class Answers(WithFolder):
             as_yaml = yaml.safe_load(self.ctl(basind, *command, "-o", "yaml"))
             for told in (as_json, as_yaml):  # What changes from one call to the next.
                 told.get("service", {}).pop("uptime_ns", None)
+                if command[0] == "rounds":
+                    told.pop("time_unix_ns")
+                    for lane in told["lanes"]:
+                        for past in lane["recent"]:
+                            past.pop("age_ns")
                 for member in told.get("members", []):
                     member.pop("last_seen_ns")
                     member.pop("progress")
@@ -397,6 +403,70 @@ class Changes(WithFolder):
         self.assertIn("vision", self.ctl(basind, "dump", "vision").stdout)
         self.assertIn("text", json.loads(self.ctl(basind, "dump", "-o", "json").stdout))
         self.assertEqual(5, self.ctl(basind, "dump", "nobody").returncode)
+
+
+class Timelines(WithFolder):
+    def write(self, name: str, *events: str, end: str = "\n]\n") -> Path:
+        path = self.folder / name
+        path.write_text("[\n" + ",\n".join(events) + end)
+        return path
+
+    def refused(self, words: str, *arguments: str, code: int = 2) -> None:
+        done = run(BASINCTL, "timeline", *arguments)
+        self.assertEqual(code, done.returncode, done.stderr)
+        self.assertIn(words, done.stderr)
+        self.assertEqual("", done.stdout)
+
+    def test_a_job_with_a_round(self) -> None:
+        basind = self.start()
+        self.train(basind, "vision")
+        path = self.folder / "job.json"
+        where = ("--job=vision", f"--address={basind.admin}")
+        done = run(BASINCTL, "timeline", *where, f"--file={path}")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("", done.stdout)
+        events = json.loads(path.read_text())
+        names = [event["name"] for event in events if event["ph"] == "X"]
+        self.assertIn("round 1", names)
+        self.assertIn("contribution to round 1", names)
+        printed = run(BASINCTL, "timeline", *where, "--rounds=1", "-o", "json")
+        self.assertEqual(
+            [event["name"] for event in events],
+            [event["name"] for event in json.loads(printed.stdout)],
+        )
+
+    def test_merge_needs_no_aggregator(self) -> None:
+        a = self.write("a", '{"ph":"X","name":"push","pid":7,"tid":2,"ts":5,"dur":1}')
+        b = self.write("b", '{"ph":"X","name":"wait","pid":7,"tid":2,"ts":5,"dur":1}', end=",\n")
+        done = run(BASINCTL, "timeline", "--merge", str(a), str(b))
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(
+            [("push", 1, 100002), ("wait", 2, 200002)],
+            [(event["name"], event["pid"], event["tid"]) for event in json.loads(done.stdout)],
+        )
+
+    def test_mistakes(self) -> None:
+        event = self.write("a", '{"ph":"X","name":"push","pid":7,"tid":2,"ts":5,"dur":1}')
+        self.refused("--job is missing")
+        self.refused("--merge needs the files", "--merge")
+        self.refused("files are joined with --merge", str(event))
+        self.refused("a timeline is JSON", "--job=vision", "-o", "yaml")
+        self.refused("which is to be read", "--merge", str(event), f"--file={event}")
+        self.refused("nothing answers", "--job=vision", f"--address={nobody()}", code=3)
+        none = str(self.folder / "none")
+        self.refused(f"{none} cannot be read: No such file", "--merge", none)
+        self.refused("cannot be written", "--merge", str(event), f"--file={none}/x", code=6)
+        basind = self.start()
+        self.refused("no job vision", "--job=vision", f"--address={basind.admin}", code=5)
+        kept = self.write("kept", "{}")
+        self.refused(
+            "no job vision",
+            "--job=vision",
+            f"--address={basind.admin}",
+            f"--file={kept}",
+            code=5,
+        )
+        self.assertIn("{}", kept.read_text())
 
 
 class Completion(unittest.TestCase):
