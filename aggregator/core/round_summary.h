@@ -24,7 +24,7 @@ namespace basin::aggregator {
 inline constexpr size_t kRememberedRounds = 50;
 inline constexpr size_t kRememberedCalls = 2;
 
-// Of a round, so that jobs of many workers take little memory: the last ones are of interest.
+// A round remembers only its last arrivals, so that a job of many workers takes little memory.
 inline constexpr size_t kRememberedArrivals = 64;
 
 // When the contribution of a worker was complete, after the first begin of its round.
@@ -48,7 +48,7 @@ struct RoundSummary {
   WorkerId waited_for;         // The last of several to contribute to a committed round, or empty.
   std::optional<double> norm;  // The norm of the result; absent if there is none.
   Counts batch;
-  std::vector<Arrival> arrivals;  // Of a committed round, in order; of many the last.
+  std::vector<Arrival> arrivals;  // The last ones of a committed round, in order.
 };
 
 // Summarizes a round of `layout` that gets the verdict in `record` now.
