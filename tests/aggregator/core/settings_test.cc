@@ -3,6 +3,7 @@
 // An operator changes settings of a running job, limits bound how much of the service a job uses,
 // and observers see past rounds.
 
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -309,6 +310,21 @@ TEST(RoundSummaries, HaveTheSplitOfTheTime) {
   EXPECT_EQ(past.waited, absl::Milliseconds(500));
   EXPECT_EQ(past.waited_for, "c");
   EXPECT_EQ(past.took, absl::Seconds(1));
+  std::vector<std::pair<WorkerId, absl::Duration>> arrivals;
+  for (const Arrival& arrival : past.arrivals) arrivals.emplace_back(arrival.worker, arrival.after);
+  EXPECT_THAT(arrivals, ::testing::ElementsAre(std::pair("a", absl::ZeroDuration()),
+                                               std::pair("b", absl::Milliseconds(300)),
+                                               std::pair("c", absl::Milliseconds(800))));
+}
+
+TEST(RoundSummaries, HaveTheTimeOfTheirFirstBegin) {
+  Running t;
+  t.Round();
+  t.Sleep(absl::Seconds(3));
+  t.Round();
+  const std::deque<RoundSummary>& past = t.job().lanes()[0].past;
+  const RoundSummary& before = past[past.size() - 2];
+  EXPECT_EQ(past.back().opened - (before.opened + before.took), absl::Seconds(3));
 }
 
 TEST(RoundSummaries, AreTheLastFifty) {
