@@ -319,9 +319,11 @@ stage_bench() {
   local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
   local step=(--models 5M,600x32 --steps 8) drops=8 kills=2
   local links=(--workers 4 --rounds 2 --only basin)
+  local timeline=(--timeline --models 600x32 --workers 2 --steps 8 --turns 1)
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
     step=(--steps 30) drops=30 kills=20 links=()
+    timeline=(--timeline --models 600x32,5M --workers 2 --steps 30 --turns 9)
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
   report flood_bench build/release/benchmarks/flood_bench
@@ -330,6 +332,8 @@ stage_bench() {
   report allreduce "$python" tests/bench/allreduce/allreduce.py "${allreduce[@]}"
   report allreduce-latency "$python" tests/bench/allreduce/allreduce.py "${latency[@]}"
   report step-time "$python" tests/bench/step/step_time.py "${step[@]}"
+  report timeline_bench build/release/benchmarks/timeline_bench "${library[@]}"
+  report timeline-cost "$python" tests/bench/step/step_time.py "${timeline[@]}"
   report layerdrop "$python" tests/bench/layerdrop/layerdrop.py --steps "$drops"
   report loss "$python" tests/bench/loss/loss.py --kills "$kills"
   local missing

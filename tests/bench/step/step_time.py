@@ -15,9 +15,13 @@ thread, so of Python and torch, and of the aggregator. "early" is the fraction o
 was still to come when an average byte of its gradients was pushed; 0 means that all was pushed at
 the end.
 
+With --timeline, each model runs through basin without and with BASIN_TIMELINE instead, in turns, so
+that both meet the same load; the ratio is that of the medians of all turns.
+
 examples:
   step_time.py --build build/release
   step_time.py --build build/release --workers 2 --models 600x32,resnet50 --steps 50
+  step_time.py --build build/release --workers 2 --models 5M --timeline --turns 9
 """
 
 import argparse
@@ -25,6 +29,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +67,7 @@ class Result:
         )
 
 
-def run_workers(case: Case, through: str, *arguments: str) -> Result:
+def run_workers(case: Case, through: str, *arguments: str, **environment: str) -> Result:
     workers = [
         start(
             [
@@ -81,6 +86,7 @@ def run_workers(case: Case, through: str, *arguments: str) -> Result:
             # The launcher does the same.
             MALLOC_MMAP_THRESHOLD_=str(32 << 20),
             MALLOC_TRIM_THRESHOLD_=str(512 << 20),
+            **environment,
         )
         for rank in range(case.workers)
     ]
@@ -95,14 +101,35 @@ def run_workers(case: Case, through: str, *arguments: str) -> Result:
     )
 
 
-def run(case: Case, through: str) -> Result:
+def run(case: Case, through: str, **environment: str) -> Result:
     if through == "basin":
         with running_basind(case.build) as (aggregator, address):
-            result = run_workers(case, through, f"--address={address}")
+            result = run_workers(case, through, f"--address={address}", **environment)
             result.aggregator = cpu_of(aggregator.pid) / (WARM_UP + case.steps)
             return result
     with tempfile.TemporaryDirectory() as folder:
         return run_workers(case, through, f"--store={folder}/store")
+
+
+def compare_timeline(case: Case, turns: int) -> str:
+    """A row with the step without a timeline, and what it takes with one."""
+    without: list[Result] = []
+    recorded: list[Result] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(turns):
+            without.append(run(case, "basin"))
+            recorded.append(run(case, "basin", BASIN_TIMELINE=folder))
+        size = statistics.mean(path.stat().st_size for path in Path(folder).iterdir())
+
+    def ratio(number: Callable[[Result], float]) -> str:
+        median = statistics.median(map(number, without))
+        return f"{median * 1e3:.1f} | {statistics.median(map(number, recorded)) / median:.3f}"
+
+    rounds = WARM_UP + case.steps
+    return (
+        f"{ratio(lambda each: each.seconds)} | {ratio(lambda each: each.trainer)} | "
+        f"{ratio(lambda each: each.workers)} | {size / rounds / 1024:.1f}"
+    )
 
 
 def main() -> None:
@@ -114,7 +141,21 @@ def main() -> None:
     parser.add_argument("--workers", type=numbers, default=[2, 4])
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--batch", type=int, default=64, help="samples of each worker")
+    parser.add_argument("--timeline", action="store_true", help="what a timeline costs")
+    parser.add_argument("--turns", type=int, default=5, help="of --timeline (default: 5)")
     options = parser.parse_args()
+
+    if options.timeline:
+        print(
+            "| model | workers | ms per step | with | trainer CPU | with | all CPU | with | KiB |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|")
+        for model in options.models.split(","):
+            for workers in options.workers:
+                case = Case(options.build.resolve(), model, workers, options.steps, options.batch)
+                row = compare_timeline(case, options.turns)
+                print(f"| {model} | {workers} | {row} |", flush=True)
+        return
 
     print("| model | workers | through | ms per step | of alone | CPU ms | early |")
     print("|---|---|---|---|---|---|---|")
