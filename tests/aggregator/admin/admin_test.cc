@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/admin/metadata.h"
 #include "aggregator/ctl/show.h"
@@ -267,6 +269,33 @@ TEST_F(AdminTest, PastRoundsHaveTheirRecord) {
   EXPECT_TRUE(last == "a" || last == "b") << last;
   EXPECT_THAT(Show(rounds), HasSubstr(absl::StrCat(last, " (")));
   EXPECT_THAT(Show(rounds), HasSubstr("committed"));
+}
+
+TEST_F(AdminTest, PastRoundsHaveTheirTimes) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  aggregator_.clock.Advance(absl::Seconds(2));
+  CommitOneRound();
+  aggregator_.clock.Advance(absl::Seconds(3));
+  auto request = Aggregator::About<v1::ListRoundsRequest>();
+  request.set_lane(kLane);
+  request.set_last(2);
+  const absl::Time before = absl::Now();
+  const auto rounds =
+      aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds, request);
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  const absl::Time sent = absl::FromUnixNanos(static_cast<int64_t>(rounds.time_unix_ns()));
+  EXPECT_GE(sent, before - absl::Seconds(1));
+  EXPECT_LE(sent, absl::Now() + absl::Seconds(1));
+  ASSERT_EQ(2, rounds.lanes(0).recent_size());
+  const v1::RoundSummary& last = rounds.lanes(0).recent(0);
+  const v1::RoundSummary& first = rounds.lanes(0).recent(1);
+  EXPECT_EQ(last.age_ns(), 3'000'000'000u);
+  EXPECT_EQ(first.age_ns(), 5'000'000'000u);
+  ASSERT_EQ(2, last.arrivals_size());
+  EXPECT_EQ(last.waited_for(), last.arrivals(1).worker());
+  EXPECT_EQ(last.gather_ns(), last.arrivals(0).after_ns());
+  EXPECT_EQ(last.gather_ns() + last.wait_ns(), last.arrivals(1).after_ns());
 }
 
 TEST(ShowTest, ARoundWithoutANormHasNone) {
