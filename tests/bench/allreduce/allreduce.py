@@ -36,7 +36,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,13 +69,17 @@ class Result:
         )
 
 
+def median_round(lines: list[str]) -> float:
+    """Seconds; a round ends when its slowest process has ended it."""
+    rounds = zip(*(json.loads(line)["seconds"] for line in lines))
+    return statistics.median(max(each) for each in rounds)
+
+
 def summary(lines: list[str], case: Case, wire_bytes: float) -> Result:
-    """Combines the output of the processes, the hub's last: a round ends when its slowest process
-    has ended it."""
+    """Combines the output of the processes, the hub's last."""
     reports = [json.loads(line) for line in lines]
-    rounds = zip(*(report["seconds"] for report in reports))
     return Result(
-        seconds=statistics.median(max(each) for each in rounds),
+        seconds=median_round(lines),
         cpu_seconds=sum(report["cpu_seconds"] for report in reports) / case.rounds,
         hub_cpu_seconds=reports[-1]["cpu_seconds"] / case.rounds,
         wire_bytes=wire_bytes,
@@ -177,14 +181,22 @@ def cpu_of(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def running_basind(build: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yields the process, which is killed at the end, and the address for workers."""
+def running_basind(
+    build: Path,
+    *arguments: str,
+    within: Sequence[str] = (),
+    listen: str = "127.0.0.1:0",
+    end: signal.Signals = signal.SIGKILL,
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yields the process, which `end` ends, and the address for workers. `within` is a command that
+    runs it."""
     folder = tempfile.TemporaryDirectory()  # A killed process leaves its socket there.
     aggregator = start(
         [
+            *within,
             str(build / "aggregator" / "basind" / "basind"),
             "serve",
-            "--grpc-listen=127.0.0.1:0",
+            f"--grpc-listen={listen}",
             "--admin-listen=none",
             "--http-listen=none",
             *arguments,
@@ -200,9 +212,33 @@ def running_basind(build: Path, *arguments: str) -> Iterator[tuple[subprocess.Po
             raise SystemExit("allreduce: basind ended before it served")
         yield aggregator, found[1]
     finally:
-        aggregator.send_signal(signal.SIGKILL)
+        aggregator.send_signal(end)
         aggregator.communicate()
         folder.cleanup()
+
+
+def start_worker(
+    case: Case,
+    address: str,
+    rank: int,
+    *arguments: str,
+    within: Sequence[str] = (),
+    **environment: str,
+) -> subprocess.Popen[str]:
+    return start(
+        [
+            *within,
+            str(case.build / "allreduce" / "basin_worker"),
+            f"--address={address}",
+            f"--worker=w{rank}",
+            f"--workers={case.workers}",
+            f"--streams={case.streams}",
+            f"--bytes={case.bytes}",
+            f"--rounds={case.rounds}",
+            *arguments,
+        ],
+        **environment,
+    )
 
 
 def run_basin(
@@ -213,20 +249,7 @@ def run_basin(
 ) -> Result:
     """`started` receives the processes, basind first; `ended` is called before basind is killed."""
     with running_basind(case.build, *arguments) as (aggregator, address):
-        workers = [
-            start(
-                [
-                    str(case.build / "allreduce" / "basin_worker"),
-                    f"--address={address}",
-                    f"--worker=w{rank}",
-                    f"--workers={case.workers}",
-                    f"--streams={case.streams}",
-                    f"--bytes={case.bytes}",
-                    f"--rounds={case.rounds}",
-                ]
-            )
-            for rank in range(case.workers)
-        ]
+        workers = [start_worker(case, address, rank) for rank in range(case.workers)]
         started([aggregator.pid, *(worker.pid for worker in workers)])
         lines = finish(workers)
         ended()

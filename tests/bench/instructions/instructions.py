@@ -29,7 +29,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
-from allreduce import finish, start
+from allreduce import Case, finish, running_basind, start_worker
 
 HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected.json"
@@ -41,10 +41,6 @@ MIB = 8
 TENSORS, TENSOR_BYTES = 400, 4096
 
 
-def in_callgrind(command: list[str], out: Path) -> list[str]:
-    return ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}", *command]
-
-
 def count_in(out: Path) -> int:
     found = re.search(r"^(?:summary|totals): (\d+)", out.read_text(), re.MULTILINE)
     if found is None:
@@ -54,45 +50,29 @@ def count_in(out: Path) -> int:
 
 def count(build: Path, counted: str, rounds: int, tensors: int, size: int, shared: bool) -> int:
     """Instructions of one process of a job with so many rounds of tensors of `size` bytes."""
+    case = Case(build, WORKERS, tensors * size, rounds)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "callgrind.out"
-        aggregator_command = [
-            str(build / "aggregator" / "basind" / "basind"),
-            "serve",
-            "--grpc-listen=127.0.0.1:0",
-            "--admin-listen=none",
-            "--http-listen=none",
+        callgrind = ("valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}")
+        # It writes its numbers when the process ends by itself.
+        with running_basind(
+            build,
             f"--local-listen={'auto' if shared else 'none'}",
             "--worker-lease=10m",
-        ]
-        if counted == "aggregator":
-            aggregator_command = in_callgrind(aggregator_command, out)
-        aggregator = start(aggregator_command)
-        try:
-            assert aggregator.stdout is not None
-            served = (re.search(r"serves workers on (\S+),", line) for line in aggregator.stdout)
-            address = next((found[1] for found in served if found), None)
-            if address is None:
-                raise SystemExit("instructions: basind ended before it served")
-            workers = []
-            for rank in range(WORKERS):
-                command = [
-                    str(build / "allreduce" / "basin_worker"),
-                    f"--address={address}",
-                    f"--worker=w{rank}",
-                    f"--workers={WORKERS}",
-                    "--streams=2",
-                    f"--bytes={tensors * size}",
+            within=callgrind if counted == "aggregator" else (),
+            end=signal.SIGTERM,
+        ) as (_, address):
+            workers = [
+                start_worker(
+                    case,
+                    address,
+                    rank,
                     f"--tensors={tensors}",
-                    f"--rounds={rounds}",
-                ]
-                if counted == "client" and rank == 0:
-                    command = in_callgrind(command, out)
-                workers.append(start(command))
+                    within=callgrind if counted == "client" and rank == 0 else (),
+                )
+                for rank in range(WORKERS)
+            ]
             finish(workers)
-        finally:
-            aggregator.send_signal(signal.SIGTERM)
-            aggregator.communicate(timeout=120)
         return count_in(out)
 
 

@@ -16,9 +16,7 @@ examples:
 
 import argparse
 import os
-import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +25,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
-from allreduce import finish, numbers, start
+from allreduce import (
+    Case,
+    finish,
+    median_round,
+    numbers,
+    running_basind,
+    start,
+    start_worker,
+)
 
 HERE = Path(__file__).resolve().parent
 ADDRESS = "10.78.0.{}"
@@ -102,48 +108,20 @@ def network(rates: list[tuple[int, int]]) -> Iterator[Network]:
         made.close()
 
 
-def seconds_of(lines: list[str]) -> float:
-    """The median round; a round is over when its slowest worker has ended it."""
-    rounds = (re.search(r'"seconds": \[([^\]]*)\]', line) for line in lines)
-    seconds = [[float(each) for each in found[1].split(",")] for found in rounds if found]
-    return statistics.median(max(each) for each in zip(*seconds))
-
-
 def basin(net: Network, options: argparse.Namespace, workers: int, streams: int) -> float:
-    command = [
-        str(options.build / "aggregator" / "basind" / "basind"),
-        "serve",
-        f"--grpc-listen={ADDRESS.format(1)}:29600",
+    case = Case(options.build, workers, options.mib << 20, options.rounds, streams)
+    with running_basind(
+        options.build,
         "--grpc-insecure=true",
-        "--admin-listen=none",
-        "--http-listen=none",
         *options.basind.split(),
-    ]
-    aggregator = start([*net.at(0), *command])
-    try:
-        assert aggregator.stdout is not None
-        if not any("serves workers on" in line for line in aggregator.stdout):
-            raise SystemExit("links: basind ended before it served")
+        within=net.at(0),
+        listen=f"{ADDRESS.format(1)}:29600",
+    ) as (_, address):
         trainers = [
-            start(
-                [
-                    *net.at(1 + worker),
-                    str(options.build / "allreduce" / "basin_worker"),
-                    f"--address={ADDRESS.format(1)}:29600",
-                    f"--worker=w{worker}",
-                    f"--workers={workers}",
-                    f"--streams={streams}",
-                    f"--bytes={options.mib << 20}",
-                    f"--rounds={options.rounds}",
-                ],
-                BASIN_INSECURE="true",
-            )
-            for worker in range(workers)
+            start_worker(case, address, rank, within=net.at(1 + rank), BASIN_INSECURE="true")
+            for rank in range(workers)
         ]
-        return seconds_of(finish(trainers))
-    finally:
-        aggregator.kill()
-        aggregator.communicate()
+        return median_round(finish(trainers))
 
 
 def gloo(net: Network, options: argparse.Namespace, workers: int, _: int) -> float:
@@ -164,7 +142,7 @@ def gloo(net: Network, options: argparse.Namespace, workers: int, _: int) -> flo
             )
             for worker in range(workers)
         ]
-        return seconds_of(finish(trainers))
+        return median_round(finish(trainers))
 
 
 def main() -> None:
