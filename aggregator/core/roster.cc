@@ -9,28 +9,27 @@ namespace basin::aggregator {
 
 Roster::Roster(std::vector<RoundMember> members) : members_(std::move(members)) { Index(); }
 
-void Roster::Tally::Add(const RoundMember& member) {
-  contributors += member.contribution.counts();
-  begun += member.contribution.begun();
-  effective += member.contribution.effective();
-  alive += member.alive();
-  receivers += member.receives();
-  there += member.there();
-  unstaged += member.receives() && !member.staged();
-  free += !member.room.blocked;
-  waiting += member.waits();
+void Roster::Tally::Count(const RoundMember& member, int32_t by) {
+  const auto count = [by](uint32_t& total, bool counts) {
+    if (counts) total += static_cast<uint32_t>(by);
+  };
+  count(contributors, member.contribution.counts());
+  count(begun, member.contribution.begun());
+  count(effective, member.contribution.effective());
+  count(alive, member.alive());
+  count(receivers, member.receives());
+  count(there, member.there());
+  count(unstaged, member.receives() && !member.staged());
+  count(free, !member.room.blocked);
+  count(waiting, member.waits());
 }
 
-void Roster::Tally::Remove(const RoundMember& member) {
-  contributors -= member.contribution.counts();
-  begun -= member.contribution.begun();
-  effective -= member.contribution.effective();
-  alive -= member.alive();
-  receivers -= member.receives();
-  there -= member.there();
-  unstaged -= member.receives() && !member.staged();
-  free -= !member.room.blocked;
-  waiting -= member.waits();
+template <typename Change>
+auto Roster::Recount(RoundMember& member, Change change) {
+  tally_.Count(member, -1);
+  auto result = change();
+  tally_.Count(member, 1);
+  return result;
 }
 
 void Roster::Index() {
@@ -38,38 +37,28 @@ void Roster::Index() {
   tally_ = Tally{};
   for (size_t i = 0; i < members_.size(); ++i) {
     const RoundMember& member = members_[i];
-    tally_.Add(member);
+    tally_.Count(member, 1);
     if (member.slot >= index_.size()) index_.resize(member.slot + 1, -1);
     if (member.alive()) index_[member.slot] = static_cast<int32_t>(i);
   }
 }
 
 bool Roster::Apply(RoundMember& member, ContributionInput input) {
-  tally_.Remove(member);
-  const bool taken = member.contribution.Apply(input);
-  tally_.Add(member);
-  return taken;
+  return Recount(member, [&] { return member.contribution.Apply(input); });
 }
 
 bool Roster::Apply(RoundMember& member, PresenceInput input) {
-  tally_.Remove(member);
-  const bool taken = member.presence.Apply(input);
-  tally_.Add(member);
+  const bool taken = Recount(member, [&] { return member.presence.Apply(input); });
   if (taken && !member.alive()) index_[member.slot] = -1;
   return taken;
 }
 
 bool Roster::Apply(RoundMember& member, StagingInput input) {
-  tally_.Remove(member);
-  const bool taken = member.staging.Apply(input);
-  tally_.Add(member);
-  return taken;
+  return Recount(member, [&] { return member.staging.Apply(input); });
 }
 
 void Roster::SetBlocked(RoundMember& member, bool blocked) {
-  tally_.Remove(member);
-  member.room.blocked = blocked;
-  tally_.Add(member);
+  Recount(member, [&] { return member.room.blocked = blocked; });
 }
 
 std::vector<uint32_t> Roster::SkippersOf(TensorIndex tensor) const {

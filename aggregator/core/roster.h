@@ -72,9 +72,13 @@ class Roster {
     uint32_t free = 0;
     uint32_t waiting = 0;
 
-    void Add(const RoundMember& member);
-    void Remove(const RoundMember& member);
+    // Counts the member once more (`by` is 1) or once less (-1).
+    void Count(const RoundMember& member, int32_t by);
   };
+
+  // Makes a change to the member, and keeps the counts right.
+  template <typename Change>
+  auto Recount(RoundMember& member, Change change);
 
   void Index();
 

@@ -11,7 +11,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Of this trace; several traces in one file get other numbers.
+// The number of the process in this trace; several traces in one file get other numbers.
 constexpr uint64_t kProcess = 1;
 
 int64_t MicrosOf(uint64_t nanoseconds) { return static_cast<int64_t>(nanoseconds / 1000); }

@@ -72,7 +72,7 @@ class LocalServer {
   void Refuse(const std::string& what);
 
   const std::string name_;
-  const std::string directory_;  // Of its own; empty: none.
+  const std::string directory_;  // The one that it has made for the socket; empty: none.
   const std::optional<SocketFile> file_;
   const uint64_t most_bytes_;
   const int listener_;

@@ -41,7 +41,7 @@ struct Log {
 
 // A trace of the worker's rounds.
 struct TimelineSettings {
-  std::string path;  // Of a file or a folder; empty: none.
+  std::string path;  // A file or a folder; empty: none.
   uint32_t every = 1;
   uint64_t max_bytes = 0;
 };

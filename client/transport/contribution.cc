@@ -102,11 +102,4 @@ Growth Preparation::TakeGrowth() {
   return {number_, std::exchange(digests_, {}), done(), contribution_.squared_norm};
 }
 
-Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
-                     const void* data, wire::Encoding encoding, std::optional<ArenaPlace> place) {
-  Preparation preparation(1, key, dtype, tensor_bytes, data, encoding, std::move(place));
-  preparation.Advance(tensor_bytes);
-  return preparation.Begin();
-}
-
 }  // namespace basin::client

@@ -37,7 +37,7 @@ struct Contribution {
   PayloadPtr narrow;        // In `encoding`.
   std::optional<ArenaPlace> place;
   wire::Encoding encoding;
-  std::vector<Digest> digests;  // Of the chunks that can be sent.
+  std::vector<Digest> digests;  // Those of the chunks that can be sent.
   // Before it was narrowed; see kernels/norm.h. Absent: integers have none.
   std::optional<double> squared_norm;
   uint64_t growing = 0;  // The number of the growths; 0: everything is here.
@@ -91,11 +91,6 @@ class Preparation {
   kernels::ContentDigest content_;
   Contribution contribution_;
 };
-
-// The whole contribution.
-Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
-                     const void* data, wire::Encoding encoding,
-                     std::optional<ArenaPlace> place = std::nullopt);
 
 // The memory that the trainer lent for one round. `returned` is called when the last holder
 // releases it, on that holder's thread.

@@ -51,8 +51,8 @@ struct TraceEvent {
   uint64_t process = 0;
   uint64_t track = 0;       // 0: the process as a whole.
   int64_t begin_us = 0;     // Since 1970.
-  int64_t duration_us = 0;  // Of a slice.
-  uint64_t flow = 0;        // Of an arrow.
+  int64_t duration_us = 0;  // A slice has one.
+  uint64_t flow = 0;        // An arrow has one.
   TraceArgs args;
 };
 

@@ -25,6 +25,22 @@ Harness Begun(uint64_t window) {
 
 using Chunks = std::vector<ChunkRange>;
 
+// A worker whose frames may have chunks of several tensors, in a round of a lane of this `model`.
+Harness BegunWithLists(const std::vector<TensorSpec>& model) {
+  Harness worker;
+  Welcome welcome = worker.MakeWelcome();
+  welcome.features = kFeatureRuns;
+  worker.Connect(welcome);
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, model});
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = model;
+  worker.Hear(layout);
+  worker.Hear(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  worker.Begin();
+  return worker;
+}
+
 TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {
   Harness worker = Begun(kWindow);
   const std::vector<SendContribution> frames = worker.PushOne(kA).Of<SendContribution>();
@@ -105,18 +121,7 @@ TEST(PushTest, OfAWithdrawnRoundNothingMoreIsSent) {
 }
 
 TEST(PushTest, AFrameOfManyWaitsForTheNextOfThemThatGrows) {
-  Harness worker;
-  Welcome welcome = worker.MakeWelcome();
-  welcome.features = kFeatureRuns;
-  worker.Connect(welcome);
-  const std::vector<TensorSpec> model = {F32("a", 10), F32("b", 20), F32("c", 30)};
-  worker.Do(RegisterTensors{"g", LaneKind::kGradient, model});
-  LaneLayout layout = worker.MakeLayout();
-  layout.tensors = model;
-  worker.Hear(layout);
-  worker.Hear(
-      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
-  worker.Begin();
+  Harness worker = BegunWithLists({F32("a", 10), F32("b", 20), F32("c", 30)});
   PushTensors push{0, {{0, 0, 7, 1.0}, {0, 1, 0, std::nullopt, 0}, {0, 2, 0, std::nullopt, 0}}};
   EXPECT_TRUE(Ranges(worker.Do(push)).empty());
   PushMore more = More(1, 1);
@@ -129,19 +134,8 @@ TEST(PushTest, AFrameOfManyWaitsForTheNextOfThemThatGrows) {
 // ---- frames of several tensors
 
 TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {
-  Harness worker;
-  Welcome welcome = worker.MakeWelcome();
-  welcome.features = kFeatureRuns;
-  worker.Connect(welcome);
-  const std::vector<TensorSpec> model = {F32("a", 10), F32("b", 2 * kChunkBytes / 4 + 5),
-                                         F32("c", 20), F32("d", 30)};
-  worker.Do(RegisterTensors{"g", LaneKind::kGradient, model});
-  LaneLayout layout = worker.MakeLayout();
-  layout.tensors = model;
-  worker.Hear(layout);
-  worker.Hear(
-      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
-  worker.Begin();
+  Harness worker =
+      BegunWithLists({F32("a", 10), F32("b", 2 * kChunkBytes / 4 + 5), F32("c", 20), F32("d", 30)});
   PushTensors push{0, {}};
   for (const TensorHandle tensor : {3u, 2u, 1u, 0u}) push.tensors.push_back({0, tensor, tensor, 1});
   const std::vector<SendContribution> frames = worker.Do(push).Of<SendContribution>();

@@ -6,11 +6,20 @@
 
 #include <gtest/gtest.h>
 
+#include "client/transport/contribution.h"
 #include "kernels/cast.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
 namespace {
+
+// A whole contribution.
+Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t bytes, const void* data,
+                     const wire::Encoding& encoding = {}) {
+  Preparation preparation(1, key, dtype, bytes, data, encoding);
+  preparation.Advance(bytes);
+  return preparation.Begin();
+}
 
 std::string Copied(const RoundResult& result, TensorHandle tensor, size_t size) {
   std::string bytes(size, '\0');
@@ -211,10 +220,10 @@ TEST(RoundResult, Criterion_3_8_ANormIsThereWhereSomethingHasOne) {
 TEST(Round, Criterion_3_8_IntegersHaveNoNorm) {
   const std::vector<int64_t> integers = {3, 4};
   const kernels::TensorKey key("i");
-  EXPECT_EQ(Prepare(key, DType::kI64, 16, integers.data(), {}).squared_norm, std::nullopt);
+  EXPECT_EQ(Prepare(key, DType::kI64, 16, integers.data()).squared_norm, std::nullopt);
   const std::vector<float> floats = {3, 4};
-  EXPECT_EQ(Prepare(key, DType::kF32, 8, floats.data(), {}).squared_norm, 25);
-  EXPECT_EQ(Prepare(key, DType::kF32, 0, nullptr, {}).squared_norm, 0) << "it is empty";
+  EXPECT_EQ(Prepare(key, DType::kF32, 8, floats.data()).squared_norm, 25);
+  EXPECT_EQ(Prepare(key, DType::kF32, 0, nullptr).squared_norm, 0) << "it is empty";
 }
 
 TEST(Round, NarrowTensorsTravelAsCast) {
@@ -357,7 +366,7 @@ TEST(Round, ALargeTensorIsSentWhileItIsRead) {
     double norm = 0;
     for (const TensorHandle tensor : {0, 1}) {
       const std::string& bytes = rig.gradients[tensor];
-      norm += *Prepare(key, DType::kF32, bytes.size(), bytes.data(), {}).squared_norm;
+      norm += *Prepare(key, DType::kF32, bytes.size(), bytes.data()).squared_norm;
     }
     EXPECT_EQ(commit.squared_norm, norm);
     const auto results = Results(rig, 1);
