@@ -14,8 +14,10 @@ inline constexpr uint32_t kProtocolVersion = 1;
 // The version of the arithmetic, which determines the bits of a result.
 inline constexpr uint32_t kContractVersion = 1;
 
-// Features of basin/v1/types.proto that this version has: frames of several tensors.
+// Features of basin/v1/types.proto that this version has: frames of several tensors, and several
+// messages and frames in one.
 inline constexpr uint64_t kFeatureRuns = uint64_t{1} << 9;
+inline constexpr uint64_t kFeatureBatches = uint64_t{1} << 10;
 
 }  // namespace basin
 

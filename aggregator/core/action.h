@@ -35,6 +35,9 @@ struct Route {
 struct Send {
   SessionId session = 0;
   ToWorker message;
+  // Need not be sent before another message to this session: its receiver has nothing to do until
+  // then.
+  bool can_wait = false;
 };
 
 // The same message to several sessions; it can be serialised once for all of them.

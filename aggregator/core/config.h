@@ -76,9 +76,12 @@ struct Config {
   LatePolicy late_policy = LatePolicy::kWait;
   RecoveryPolicy recovery_policy = RecoveryPolicy::kMajority;
 
-  uint64_t memory_bytes = uint64_t{4} << 30;   // Parked + accumulating + unacknowledged results.
-  uint64_t frame_bytes = uint64_t{1} << 20;    // A multiple of kChunkBytes.
-  uint32_t frame_tensors = 1;                  // In one frame. The engine sets the limit.
+  uint64_t memory_bytes = uint64_t{4} << 30;  // Parked + accumulating + unacknowledged results.
+  uint64_t frame_bytes = uint64_t{1} << 20;   // A multiple of kChunkBytes.
+  uint32_t frame_tensors = 1;                 // In one frame. The engine sets the limit.
+  // Features of the protocol that sessions may use, besides frames of several tensors. The engine
+  // sets what it can do.
+  uint64_t features = 0;
   uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
   uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
 

@@ -126,7 +126,9 @@ std::vector<SessionLost> Delivery::TakeSettled(absl::Time now, std::vector<Actio
     settling_.pop_front();
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
-    settled.push_back({id, found->second.streams.empty(), std::move(found->second.ended)});
+    // What the transport has ended itself shows nothing about the process at the other end.
+    const bool by_peer = found->second.streams.empty() && found->second.ended.empty();
+    settled.push_back({id, by_peer, std::move(found->second.ended)});
     std::vector<FrameId> forgotten;
     for (const StreamId stream : EndSession(id, forgotten)) {
       actions.push_back(CloseStream{stream, absl::OkStatus()});

@@ -325,7 +325,10 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
   }
   if (!lane.round.has_value() && open && state() == JobState::kRunning && IsMember(worker) &&
       !worker.finishing) {
-    lane.round.emplace(number, Ballot{term_, 1}, RoundMembers(lane.kind), lane.layout, scope.now);
+    std::vector<RoundMember> members = RoundMembers(lane.kind);
+    // With the lane's index a session gets the window of its rounds; without it, it sends nothing.
+    for (RoundMember& member : members) member.room.told = lane.memory.window;
+    lane.round.emplace(number, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);
     lane.last_used = scope.now;
   }
   if (lane.round.has_value() && lane.round->Has(slot)) return &*lane.round;

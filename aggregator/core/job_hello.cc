@@ -323,8 +323,9 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   welcome.settings = settings();
   welcome.frame_bytes = scope.config.frame_bytes;
   welcome.heartbeat = scope.config.heartbeat;
-  if (scope.config.frame_tensors > 1) welcome.features = hello.features & kFeatureRuns;
-  worker.frame_tensors = welcome.features != 0 ? scope.config.frame_tensors : 1;
+  const bool runs = scope.config.frame_tensors > 1 && (hello.features & kFeatureRuns) != 0;
+  welcome.features = (hello.features & scope.config.features) | (runs ? kFeatureRuns : 0);
+  worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
 
   // A worker that became a member while it was disconnected does not know this, so it starts where
   // the lanes are.

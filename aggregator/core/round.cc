@@ -104,10 +104,11 @@ void Round::AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& work
   scope.actions.push_back(Note{kind, scope.job_name, worker, scope.lane_name, number_, text});
 }
 
-void Round::SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const {
+void Round::SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message,
+                   bool can_wait) const {
   const Worker& worker = scope.workers[member.slot];
   if (!member.alive() || !worker.connected()) return;
-  scope.actions.push_back(Send{*worker.session, std::move(message)});
+  scope.actions.push_back(Send{*worker.session, std::move(message), can_wait});
 }
 
 void Round::Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,

@@ -347,7 +347,8 @@ class Round {
                const std::string& text) const;
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
               const std::string& text) const;
-  void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
+  void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message,
+              bool can_wait = false) const;
 
   // All changes of the phase go through here. Returns whether the table has the input in this
   // phase; if not, nothing changes.

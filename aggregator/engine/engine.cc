@@ -33,6 +33,12 @@ constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
 // thousand turns.
 constexpr absl::Duration kTurn = absl::Microseconds(50);
 
+// What a transport thread may do in place of the loop: the events of a small round, of which only
+// the first comes from the transport. A larger message may mean more work than that thread has time
+// for.
+constexpr int kTransportTurns = 8;
+constexpr uint64_t kTransportBytes = uint64_t{64} << 10;
+
 uint64_t InputBytes(const Reduction& reduction) {
   uint64_t bytes = 0;
   for (const std::vector<ChunkInput>& chunk : reduction.inputs) {
@@ -62,6 +68,7 @@ void Engine::Start(Transport& transport) {
   if (options_.shared_result_bytes > 0) {
     memory_thread_ = std::make_unique<ThreadPool>("basin-memory", 1);
   }
+  transport_ = &transport;
   runner_ = std::make_unique<Runner>(options_.core, DependenciesFor(transport), clock_.Now());
   {
     MutexLock lock(mutex_);
@@ -69,7 +76,7 @@ void Engine::Start(Transport& transport) {
   }
   loop_ = std::thread([this] {
     NameThread("basin-loop");
-    Loop(*runner_);
+    Loop();
   });
 }
 
@@ -80,6 +87,10 @@ void Engine::Stop() {
     wake_.NotifyAll();
   }
   if (loop_.joinable()) loop_.join();
+  {
+    MutexLock lock(mutex_);
+    while (working_) wake_.Wait(mutex_);
+  }
   // What they still finish is posted to an inbox that is no longer read.
   reduce_threads_.reset();
   state_thread_.reset();
@@ -163,60 +174,103 @@ void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
 
 void Engine::Post(uint64_t connection, Task task) {
   const absl::Time now = clock_.Now();
-  bool first;
+  bool idle;
   {
     MutexLock lock(mutex_);
     if (!running_) return;
-    first = inbox_.empty();
+    // The thread that works looks again before it ends.
+    idle = inbox_.empty() && !working_;
     inbox_.push_back({connection, now, std::move(task)});
     arrived_.store(true, std::memory_order_relaxed);
   }
   // Notifies outside of the lock, because the loop would otherwise wake up only to wait for it.
-  if (first) wake_.NotifyAll();
+  if (idle) wake_.NotifyAll();
 }
 
-void Engine::TakeInbox(Turns<Posted>& turns) {
+void Engine::PostNow(uint64_t connection, Task task) {
+  const absl::Time now = clock_.Now();
+  bool idle;
+  {
+    MutexLock lock(mutex_);
+    if (!running_) return;
+    inbox_.push_back({connection, now, std::move(task)});
+    arrived_.store(true, std::memory_order_relaxed);
+    if (working_) return;  // That thread looks again before it ends.
+    // Otherwise the loop's thread is awake already, or is about to be.
+    idle = inbox_.size() == 1 && turns_.empty();
+    if (idle) {
+      working_ = true;
+      TakeInbox();
+    }
+  }
+  if (!idle) return wake_.NotifyAll();
+  for (int turns = 0; turns < kTransportTurns && !turns_.empty(); ++turns) TakeTurn();
+  MutexLock lock(mutex_);
+  working_ = false;
+  turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
+  const bool wake = !running_ || !turns_.empty() || !inbox_.empty() ||
+                    wakes_ == absl::InfinitePast() || runner_->NextDeadline() < wakes_;
+  if (wake) wake_.NotifyAll();
+}
+
+void Engine::TakeInbox() {
   arrived_.store(false, std::memory_order_relaxed);
   for (Posted& posted : inbox_) {
     if (posted.connection == kNow) {
-      turns.AddNow(std::move(posted));
+      turns_.AddNow(std::move(posted));
     } else if (posted.connection == kLast) {
-      turns.AddLast(std::move(posted));
+      turns_.AddLast(std::move(posted));
     } else {
       const uint64_t connection = posted.connection;
-      turns.Add(connection, std::move(posted));
+      turns_.Add(connection, std::move(posted));
     }
   }
   inbox_.clear();
 }
 
-void Engine::Loop(Runner& runner) {
-  Turns<Posted> turns;
+void Engine::TakeTurn() {
+  const Posted posted = turns_.Next();
+  turn_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
+  const absl::Time begun = clock_.Now();
+  posted.task(*runner_, begun);
+  transport_->Flush();
+  turns_.Charge(posted.connection, static_cast<uint64_t>((clock_.Now() - begun) / kTurn));
+  if (!arrived_.load(std::memory_order_relaxed)) return;
+  MutexLock lock(mutex_);
+  TakeInbox();
+}
+
+void Engine::Loop() {
   while (true) {
     {
       MutexLock lock(mutex_);
-      turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
-      while (running_ && turns.empty() && inbox_.empty() && clock_.Now() < runner.NextDeadline()) {
-        clock_.Wait(wake_, mutex_, runner.NextDeadline());
+      while (running_) {
+        if (working_) {
+          wakes_ = absl::InfinitePast();
+          wake_.Wait(mutex_);
+          continue;
+        }
+        wakes_ = runner_->NextDeadline();
+        if (!turns_.empty() || !inbox_.empty() || clock_.Now() >= wakes_) break;
+        clock_.Wait(wake_, mutex_, wakes_);
       }
       if (!running_) return;
-      TakeInbox(turns);
+      working_ = true;
+      TakeInbox();
     }
     // Waiting events are handled before a deadline is judged: after a stall of this process, the
     // message of a worker that seems late may have arrived long ago. Events that arrive meanwhile
     // take their turns too.
-    for (size_t left = turns.size(); left > 0; --left) {
-      const Posted posted = turns.Next();
-      turn_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
-      const absl::Time begun = clock_.Now();
-      posted.task(runner, begun);
-      turns.Charge(posted.connection, static_cast<uint64_t>((clock_.Now() - begun) / kTurn));
-      if (!arrived_.load(std::memory_order_relaxed)) continue;
-      MutexLock lock(mutex_);
-      TakeInbox(turns);
-    }
+    for (size_t left = turns_.size(); left > 0; --left) TakeTurn();
     const absl::Time now = clock_.Now();
-    if (runner.NextDeadline() <= now) runner.Tick(now);
+    if (runner_->NextDeadline() <= now) {
+      runner_->Tick(now);
+      transport_->Flush();
+    }
+    MutexLock lock(mutex_);
+    working_ = false;
+    turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
+    if (!running_) wake_.NotifyAll();
   }
 }
 
@@ -236,10 +290,20 @@ SessionId Engine::OpenSession() {
 }
 
 void Engine::OnMessage(SessionId session, ToAggregator message, uint64_t bytes) {
-  Post(session,
-       [session, message = std::move(message), bytes](Runner& runner, absl::Time now) mutable {
-         runner.MessageReceived(session, std::move(message), bytes, now);
-       });
+  Task task = [session, message = std::move(message), bytes](Runner& runner,
+                                                             absl::Time now) mutable {
+    runner.MessageReceived(session, std::move(message), bytes, now);
+  };
+  bytes <= kTransportBytes ? PostNow(session, std::move(task)) : Post(session, std::move(task));
+}
+
+void Engine::OnBatch(SessionId session, Batch batch) {
+  uint64_t bytes = batch.frame_bytes;
+  for (const auto& [message, size] : batch.messages) bytes += size;
+  Task task = [session, batch = std::move(batch)](Runner& runner, absl::Time now) mutable {
+    runner.BatchReceived(session, std::move(batch), now);
+  };
+  bytes <= kTransportBytes ? PostNow(session, std::move(task)) : Post(session, std::move(task));
 }
 
 void Engine::CloseSession(SessionId session, std::string ended) {

@@ -12,6 +12,10 @@
 // The loop takes one event of each connection in turn (turns.h), and fewer of a connection whose
 // events take long: a flood from one worker delays the other workers of all jobs by one event.
 //
+// A small round is mostly wake-ups. So while the loop has nothing to do, a transport thread that
+// brings a small message does the work of the loop itself, which wakes no thread. One thread does
+// it at any time; the loop's own does what becomes due at a deadline.
+//
 // Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
 // what comes before Start or after Stop is dropped.
 // Failure: none of its own.
@@ -75,9 +79,12 @@ class Engine {
   // Ends the loop and the threads that reduce; sends nothing to sessions. Idempotent.
   void Stop();
 
-  // ---- for the transport
+  // ---- for the transport. REQUIRES: the caller holds no lock that its own calls need: it may be
+  // the thread that works.
   SessionId OpenSession();
   void OnMessage(SessionId session, ToAggregator message, uint64_t bytes);
+  // What came together has one turn.
+  void OnBatch(SessionId session, Batch batch);
   // `ended`: why the transport ended it, as a sentence; empty when the other side did.
   void CloseSession(SessionId session, std::string ended = "");
   StreamId OpenStream(SessionToken token);
@@ -111,9 +118,13 @@ class Engine {
   static constexpr uint64_t kLast = ~uint64_t{0};
 
   void Post(uint64_t connection, Task task);
-  void Loop(Runner& runner);
-  // Moves what was posted to where it waits for its turn.
-  void TakeInbox(Turns<Posted>& turns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same, but the calling thread does the work of the loop if no other thread does.
+  void PostNow(uint64_t connection, Task task);
+  void Loop();
+  // Takes the next turn. REQUIRES: this thread is the one that works, and there is one.
+  void TakeTurn();
+  // Moves what was posted to where it waits for its turn. REQUIRES: as above.
+  void TakeInbox() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RunnerDependencies DependenciesFor(Transport& transport);
   // On the reduce thread of `place`.
   void ReduceOnDevice(ThreadPool& workers, uint64_t place,
@@ -139,13 +150,20 @@ class Engine {
   std::unique_ptr<ThreadPool> reduce_threads_;
   std::unique_ptr<ThreadPool> state_thread_;
   std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.
-  std::unique_ptr<Runner> runner_;
+  Transport* transport_ = nullptr;
   std::thread loop_;
+
+  // Used by the thread that works.
+  std::unique_ptr<Runner> runner_;
+  Turns<Posted> turns_;
 
   mutable Mutex mutex_;
   Condition wake_;
   std::vector<Posted> inbox_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // A thread works.
+  // When the loop's thread wakes up by itself; past while it waits for another one.
+  absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace basin::aggregator

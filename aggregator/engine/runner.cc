@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "protocol/limits/limits.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -22,6 +23,7 @@ constexpr uint64_t kLeastArena = uint64_t{64} << 10;
 Config WithLimits(Config config) {
   config.max_streams = kMaxStreams;
   config.frame_tensors = kMaxRunsPerFrame;
+  config.features = kFeatureBatches;
   return config;
 }
 
@@ -55,6 +57,15 @@ void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t b
                              absl::Time now) {
   Step(basin::aggregator::MessageReceived{session, std::move(message)}, now);
   dependencies_.transport->Consumed(session, bytes);
+}
+
+void Runner::BatchReceived(SessionId session, Batch batch, absl::Time now) {
+  for (auto& [message, bytes] : batch.messages) {
+    MessageReceived(session, std::move(message), bytes, now);
+  }
+  if (batch.frame_bytes == 0) return;
+  for (auto& [stream, frame] : batch.frames) FrameReceived(stream, std::move(frame), now);
+  dependencies_.transport->Consumed(session, batch.frame_bytes);
 }
 
 void Runner::SessionClosed(SessionId session, std::string ended, absl::Time now) {
@@ -298,7 +309,8 @@ OutgoingFrame Runner::PartOfFrame(uint64_t begin, uint64_t bytes, uint32_t skip,
 // ---- actions
 
 void Runner::Do(const basin::aggregator::Send& send) {
-  dependencies_.transport->Send({send.session}, send.message);
+  send.can_wait ? dependencies_.transport->SendLater(send.session, send.message)
+                : dependencies_.transport->Send({send.session}, send.message);
 }
 
 void Runner::Do(const SendAll& send) { dependencies_.transport->Send(send.sessions, send.message); }
@@ -452,7 +464,7 @@ void Runner::Do(const DropValue& drop) { values_.erase(IdOf(drop.job, drop.key))
 
 void Runner::Do(const aggregator::AcceptStream& accept) {
   streams_[accept.stream] = {accept.session, accept.job};
-  dependencies_.transport->AcceptStream(accept.stream);
+  dependencies_.transport->AcceptStream(accept.stream, accept.session);
 }
 
 void Runner::Do(const aggregator::CloseStream& close) {

@@ -57,6 +57,13 @@ struct RunnerDependencies {
   std::function<void()> drained;
 };
 
+// What came in one message of a session: messages of it, and frames of its data streams.
+struct Batch {
+  std::vector<std::pair<ToAggregator, uint64_t>> messages;  // With the bytes of each.
+  std::vector<std::pair<StreamId, IncomingFrame>> frames;
+  uint64_t frame_bytes = 0;  // Of all frames, held for the session.
+};
+
 // Only counts up.
 struct RunnerCounters {
   uint64_t contribution_bytes = 0;  // Payload of contributions that arrived whole.
@@ -78,6 +85,7 @@ class Runner {
   void SessionOpened(SessionId session, absl::Time now);
   // `bytes` are given back to the transport as consumed, here and below.
   void MessageReceived(SessionId session, ToAggregator message, uint64_t bytes, absl::Time now);
+  void BatchReceived(SessionId session, Batch batch, absl::Time now);
   // The session stream has ended. Its data streams end on their own.
   void SessionClosed(SessionId session, std::string ended, absl::Time now);
   void StreamOpened(StreamId stream, SessionToken token, absl::Time now);

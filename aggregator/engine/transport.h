@@ -6,10 +6,9 @@
 // Engine::OpenStream) and never uses a number twice. After the engine has closed a connection, or
 // the transport has reported that it is closed, later calls of either about it have no effect.
 //
-// Thread contract: the engine calls from its loop; the calls must not block and must not call back
-// into the engine before they return.
-// Failure: none is reported here. The transport closes a connection that cannot send, and reports
-// it to the engine like any other loss.
+// Thread contract: the engine calls from one thread at a time; the calls must not block and must
+// not call back into the engine before they return. Failure: none is reported here. The transport
+// closes a connection that cannot send, and reports it to the engine like any other loss.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_
 #define BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_
@@ -38,11 +37,18 @@ class Transport {
   // To all of them the same message, in the order of the calls.
   virtual void Send(absl::Span<const SessionId> sessions, const ToWorker& message) = 0;
 
+  // The same to one of them, but not before another message to that session.
+  virtual void SendLater(SessionId session, const ToWorker& message) { Send({session}, message); }
+
+  // All that is to be done at this moment was said: what was sent may have waited until now, to
+  // travel together.
+  virtual void Flush() {}
+
   // Closes the session stream after what was sent before.
   virtual void CloseSession(SessionId session) = 0;
 
-  // The stream belongs to a session; the worker may send on it.
-  virtual void AcceptStream(StreamId stream) = 0;
+  // The stream belongs to this session; the worker may send on it.
+  virtual void AcceptStream(StreamId stream, SessionId session) = 0;
 
   // The other end of a session; empty when it is over. From any thread.
   virtual Peer PeerOf(SessionId) const { return {}; }

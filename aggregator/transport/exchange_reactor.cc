@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/transport/session_reactor.h"
 #include "proto/wire/status_detail.h"
 #include "protocol/limits/limits.h"
 #include "protocol/version.h"
@@ -35,6 +36,7 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
     Pause();
     Introduced();
     token_ = bind->token;
+    number_ = bind->stream;
     stream_ =
         registry_.Open(std::static_pointer_cast<ExchangeReactor>(shared_from_this()), bind->token);
     ++counters().streams;
@@ -52,9 +54,18 @@ std::shared_ptr<Segments> ExchangeReactor::shared() const {
   return shared_;
 }
 
-void ExchangeReactor::Accept() {
+void ExchangeReactor::Accept(StreamId stream, const std::shared_ptr<SessionReactor>& session) {
+  if (session != nullptr) {
+    session_ = session;
+    session->Accept(number_, stream, std::static_pointer_cast<ExchangeReactor>(shared_from_this()));
+  }
   Write(BufferOf(*EncodeHead({Bound{}})));
   Resume();
+}
+
+bool ExchangeReactor::SendInSession(const SharedFrame& frame) const {
+  const std::shared_ptr<SessionReactor> session = session_.lock();
+  return session != nullptr && session->Send(number_, frame);
 }
 
 void ExchangeReactor::Over(const absl::Status&) {

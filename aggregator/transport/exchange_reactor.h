@@ -11,6 +11,7 @@
 #define BASIN_AGGREGATOR_TRANSPORT_EXCHANGE_REACTOR_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "aggregator/transport/registry.h"
@@ -28,8 +29,16 @@ class ExchangeReactor : public StreamReactor {
                   TransportCounters& counters, Newcomers& newcomers, Registry& registry)
       : StreamReactor(context, limits, counters, newcomers), registry_(registry) {}
 
-  // Answers Bind.
-  void Accept();
+  // Answers Bind. It belongs to this session.
+  void Accept(StreamId stream, const std::shared_ptr<SessionReactor>& session);
+
+  // Whether the frame travels with the session, as it can if it is small. REQUIRES: as for Send.
+  bool SendInSession(const SharedFrame& frame) const;
+  // The session that Accept named; null when it is over.
+  std::shared_ptr<SessionReactor> session() const { return session_.lock(); }
+
+  // A frame of this stream came with the session.
+  void HoldFrame(uint64_t bytes) { Hold(bytes); }
 
   // The memory that its session shares; null if none. REQUIRES: it was opened in the registry.
   // Kept: frames may be under way when the session ends before the stream.
@@ -46,10 +55,13 @@ class ExchangeReactor : public StreamReactor {
   Registry& registry_;
   mutable Mutex shared_mutex_;
   mutable std::shared_ptr<Segments> shared_ ABSL_GUARDED_BY(shared_mutex_);
-  uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
+  // For the sending thread only.
+  uint64_t sequence_ = 0;  // The last sent frame.
+  std::weak_ptr<SessionReactor> session_;
   // For the receiving thread only; Over comes after it.
   FrameReader reader_{FrameSender::kWorker, [this] { return shared(); }};
   SessionToken token_ = 0;          // 0 before it has presented one.
+  uint32_t number_ = 0;             // In its session; constant once it has presented a token.
   std::optional<StreamId> stream_;  // Since then.
 };
 

@@ -60,6 +60,9 @@ uint64_t ExpandingFor(uint64_t memory_bytes) {
   return std::clamp(memory_bytes / 2, uint64_t{64} << 20, uint64_t{1} << 30);
 }
 
+// A message that is small enough to be copied into a batch for each receiver.
+constexpr size_t kMaxBatchedBytes = size_t{16} << 10;
+
 class GrpcServer::SessionService
     : public v1::Session::WithRawCallbackMethod_Run<v1::Session::Service> {
  public:
@@ -215,36 +218,64 @@ void GrpcServer::Stop() {
 // ---- the engine's
 
 void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& message) {
+  Send(sessions, message, false);
+}
+
+void GrpcServer::SendLater(SessionId session, const ToWorker& message) {
+  Send({session}, message, true);
+}
+
+void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& message,
+                      bool can_wait) {
   absl::StatusOr<std::vector<std::string>> encoded = wire::EncodePieces(message);
   if (!encoded.ok()) {
     ++counters_.unsendable_messages;
     for (const SessionId session : sessions) {
       if (const auto reactor = registry_->FindSession(session)) {
+        reactor->FlushAll();
         reactor->Close(encoded.status(), StreamReactor::Rest::kSend);
       }
     }
     return;
   }
-  std::vector<grpc::ByteBuffer> pieces;
-  for (std::string& piece : *encoded) pieces.push_back(BufferOf(std::move(piece)));
+  const bool small = encoded->size() == 1 && encoded->front().size() <= kMaxBatchedBytes;
+  std::vector<grpc::ByteBuffer> pieces;  // Shared by all receivers.
+  if (!small) {
+    for (std::string& piece : *encoded) pieces.push_back(BufferOf(std::move(piece)));
+  }
   const auto* welcome = std::get_if<Welcome>(&message);
   for (const SessionId session : sessions) {
     if (welcome != nullptr) registry_->Welcome(session, welcome->token);
     const auto reactor = registry_->FindSession(session);
     if (reactor == nullptr) continue;
-    for (const grpc::ByteBuffer& piece : pieces) reactor->Send(piece);
+    if (small) {
+      reactor->Send(encoded->front(), can_wait);
+      if (!can_wait) unflushed_.push_back(reactor);
+    }
+    for (const grpc::ByteBuffer& piece : pieces) reactor->SendNow(piece);
+#ifdef BASIN_FAILPOINTS
+    if (std::holds_alternative<Verdict>(message)) reactor->FlushAll();
+#endif
     if (std::holds_alternative<Verdict>(message)) BASIN_FAILPOINT("verdict.told");
   }
 }
 
+void GrpcServer::Flush() {
+  for (const auto& reactor : unflushed_) reactor->Flush();
+  unflushed_.clear();
+}
+
 void GrpcServer::CloseSession(SessionId session) {
   if (const auto reactor = registry_->TakeSession(session)) {
+    reactor->FlushAll();
     reactor->Close(absl::OkStatus(), StreamReactor::Rest::kSend);
   }
 }
 
-void GrpcServer::AcceptStream(StreamId stream) {
-  if (const auto reactor = registry_->FindStream(stream)) reactor->Accept();
+void GrpcServer::AcceptStream(StreamId stream, SessionId session) {
+  if (const auto reactor = registry_->FindStream(stream)) {
+    reactor->Accept(stream, registry_->FindSession(session));
+  }
 }
 
 bool GrpcServer::Shares(StreamId stream) const {
@@ -270,7 +301,12 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
     if (const auto reactor = registry_->FindStream(stream)) {
       const std::optional<SharedFrame> reference = ReferenceFor(*reactor, frame);
       if (reference.has_value()) ++counters_.local_results;
-      reactor->Send(reference.has_value() ? *reference : shared);
+      const SharedFrame& sent = reference.has_value() ? *reference : shared;
+      if (reactor->SendInSession(sent)) {
+        unflushed_.push_back(reactor->session());
+      } else {
+        reactor->Send(sent);
+      }
     }
     if (std::holds_alternative<ResultHeader>(frame.header)) BASIN_FAILPOINT("result.sent");
   }

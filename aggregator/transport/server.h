@@ -123,8 +123,10 @@ class GrpcServer : public Transport {
 
   // ---- the engine's
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
+  void SendLater(SessionId session, const ToWorker& message) override;
+  void Flush() override;
   void CloseSession(SessionId session) override;
-  void AcceptStream(StreamId stream) override;
+  void AcceptStream(StreamId stream, SessionId session) override;
   Peer PeerOf(SessionId session) const override { return registry_->PeerOf(session); }
   bool Shares(StreamId stream) const override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
@@ -135,6 +137,7 @@ class GrpcServer : public Transport {
   class SessionService;
   class ExchangeService;
 
+  void Send(absl::Span<const SessionId> sessions, const ToWorker& message, bool can_wait);
   void ShutDown(absl::Duration grace);
   void Report(const std::string& address, const std::string& what) const;
 
@@ -153,6 +156,8 @@ class GrpcServer : public Transport {
   std::unique_ptr<ExchangeService> exchange_service_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+
+  std::vector<std::shared_ptr<SessionReactor>> unflushed_;  // The engine's loop's.
 
   Mutex mutex_;
   Condition changed_;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "protocol/limits/limits.h"
+#include "protocol/version.h"
 #include "runtime/grpc/byte_buffer.h"
 
 namespace basin::aggregator {
@@ -23,37 +25,126 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
         absl::StrCat("A message of ", session_.has_value() ? who_ : "a session without a hello",
                      " was refused: ", taken.status().message()));
   }
-  if (!taken->has_value()) return absl::OkStatus();
-  ToAggregator& decoded = (*taken)->message;
-  if (!session_.has_value()) {
-    const auto* hello = std::get_if<Hello>(&decoded);
-    if (hello == nullptr) {
-      return absl::InvalidArgumentError(
-          "A session began with a message other than Hello. Send a Hello first, and wait for the "
-          "answer.");
+  Batch batch;
+  std::vector<std::shared_ptr<const void>> charges;
+  for (auto& one : taken->messages) {
+    if (!session_.has_value()) {
+      if (absl::Status opened = OnHello(one.message); !opened.ok()) return opened;
     }
-    job_ = hello->job;
-    who_ = absl::StrCat("worker ", hello->worker, " of job ", hello->job);
-    absl::Status admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
-    if (!admitted.ok()) return admitted;
-    session_ = registry_.Open(std::static_pointer_cast<SessionReactor>(shared_from_this()));
-    // A revocation meanwhile may have missed it.
-    admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
-    if (!admitted.ok()) return admitted;
-    ++counters().sessions;
-    Introduced();
+    // The memory of the message until the engine has handled it.
+    const uint64_t bytes = std::max(one.bytes, one.expanded);
+    Hold(bytes);
+    batch.messages.emplace_back(std::move(one.message), bytes);
+    if (one.charge != nullptr) charges.push_back(std::move(one.charge));
   }
-  // The memory of the message until the engine has handled it.
-  const uint64_t bytes = std::max((*taken)->bytes, (*taken)->expanded);
-  Hold(bytes);
+  if (absl::Status read = Read(std::move(taken->frames), batch); !read.ok()) return read;
   Engine& engine = registry_.engine();
-  engine.OnMessage(*session_, std::move(decoded), bytes);
-  if ((*taken)->charge != nullptr) {
+  if (batch.messages.size() == 1 && batch.frames.empty()) {
+    auto& [only, bytes] = batch.messages.front();
+    engine.OnMessage(*session_, std::move(only), bytes);
+  } else if (!batch.messages.empty() || !batch.frames.empty()) {
+    engine.OnBatch(*session_, std::move(batch));
+  }
+  if (!charges.empty()) {
     // The loop takes one thing after the other: when it comes to this, it has dealt with the
-    // message, even if the session is over by then.
-    engine.Inspect([charge = std::move((*taken)->charge)](const Runner&, absl::Time) {});
+    // messages, even if the session is over by then.
+    engine.Inspect([charges = std::move(charges)](const Runner&, absl::Time) {});
   }
   return absl::OkStatus();
+}
+
+absl::Status SessionReactor::OnHello(const ToAggregator& message) {
+  const auto* hello = std::get_if<Hello>(&message);
+  if (hello == nullptr) {
+    return absl::InvalidArgumentError(
+        "A session began with a message other than Hello. Send a Hello first, and wait for the "
+        "answer.");
+  }
+  job_ = hello->job;
+  who_ = absl::StrCat("worker ", hello->worker, " of job ", hello->job);
+  absl::Status admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
+  if (!admitted.ok()) return admitted;
+  session_ = registry_.Open(std::static_pointer_cast<SessionReactor>(shared_from_this()));
+  // A revocation meanwhile may have missed it.
+  admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
+  if (!admitted.ok()) return admitted;
+  if ((hello->features & kFeatureBatches) != 0) {
+    reader_.AllowBatches();
+    batches_ = true;
+  }
+  ++counters().sessions;
+  Introduced();
+  return absl::OkStatus();
+}
+
+absl::Status SessionReactor::Read(std::vector<wire::BatchedFrame> frames, Batch& batch) {
+  for (wire::BatchedFrame& one : frames) {
+    DataStream stream;
+    {
+      MutexLock lock(streams_mutex_);
+      const auto found = streams_.find(one.stream);
+      if (found != streams_.end()) stream = found->second;
+    }
+    const std::shared_ptr<ExchangeReactor> reactor = stream.reactor.lock();
+    if (reactor == nullptr) {  // A frame is lost with its stream.
+      frames_.Skip();
+      continue;
+    }
+    const uint64_t bytes = one.frame.size();
+    owner_ = reactor.get();
+    absl::StatusOr<IncomingFrame> frame =
+        frames_.Read(std::make_shared<OwnPayload>(std::move(one.frame)));
+    owner_ = nullptr;
+    if (absl::IsNotFound(frame.status())) continue;  // Dropped; see FrameReader.
+    if (!frame.ok()) {
+      return absl::Status(
+          frame.status().code(),
+          absl::StrCat("A frame of ", who_, " was refused: ", frame.status().message()));
+    }
+    if (std::holds_alternative<Ack>(frame->header)) continue;
+    if (frame->shared != nullptr) ++counters().local_frames;
+    reactor->HoldFrame(frame->payload_bytes);
+    batch.frame_bytes += bytes;
+    batch.frames.emplace_back(stream.id, *std::move(frame));
+  }
+  if (batch.frame_bytes > 0) Hold(batch.frame_bytes);
+  return absl::OkStatus();
+}
+
+// ---- sending
+
+void SessionReactor::SendNow(const grpc::ByteBuffer& message) {
+  FlushAll();
+  Write(message);
+}
+
+void SessionReactor::Send(std::string message, bool can_wait) {
+  if (batches_) outbox_.UseBatches();
+  outbox_.Add({std::move(message)}, can_wait);
+}
+
+bool SessionReactor::Send(uint32_t stream, const SharedFrame& frame) {
+  if (!batches_) return false;
+  std::string bytes = frame.BytesWithSequence(frames_sent_ + 1);
+  if (bytes.size() > kMaxBatchedFrameBytes) return false;
+  ++frames_sent_;
+  outbox_.UseBatches();
+  outbox_.Add({stream, std::move(bytes)});
+  return true;
+}
+
+void SessionReactor::Flush() {
+  if (outbox_.due()) FlushAll();
+}
+
+void SessionReactor::FlushAll() {
+  for (std::string& message : outbox_.Take()) Write(BufferOf(std::move(message)));
+}
+
+void SessionReactor::Accept(uint32_t number, StreamId stream,
+                            std::weak_ptr<ExchangeReactor> reactor) {
+  MutexLock lock(streams_mutex_);
+  streams_[number] = {stream, std::move(reactor)};
 }
 
 void SessionReactor::Over(const absl::Status& ended) {

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "protocol/messages.h"
@@ -30,12 +31,19 @@
 
 namespace basin::client {
 
+// What came in one message of a session: messages of it, and then frames of its data streams.
+struct Batch {
+  std::vector<ToWorker> messages;
+  std::vector<IncomingFrame> frames;
+};
+
 class SessionListener {
  public:
   virtual ~SessionListener() = default;
   virtual void OnUp() = 0;
   // By wire::MessageReader. `bytes` are to be reported as consumed.
   virtual void OnMessage(ToWorker message, uint64_t bytes) = 0;
+  virtual void OnBatch(Batch batch, uint64_t bytes) = 0;
   virtual void OnDown(const absl::Status& why) = 0;
 };
 
@@ -83,6 +91,11 @@ class Connector {
   // Each on a connection of its own. The channel presents token and number (Bind).
   virtual std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
                                                     std::shared_ptr<StreamListener> listener) = 0;
+  // The features of the protocol that its channels add to those of the core.
+  virtual uint64_t features() const { return 0; }
+  // All that is to be sent at this moment was given to the channels: it may have waited until now,
+  // to travel together.
+  virtual void Flush() {}
   // The memory that this worker shares with an aggregator on the same machine in the present
   // session; null if it shares none, or not yet. From any thread.
   virtual std::shared_ptr<Segments> shared() { return nullptr; }

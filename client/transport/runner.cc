@@ -26,15 +26,16 @@ absl::Status NoLane(LaneHandle lane) {
       {ErrorCode::kNotFound, absl::StrCat("Lane handle ", lane, " is not registered.")});
 }
 
-Config WithFeatures(Config config) {
-  config.features |= kFeatureRuns;
+Config WithFeatures(Config config, const Connector& connector) {
+  config.features |= kFeatureRuns | connector.features();
   return config;
 }
 
 }  // namespace
 
 Runner::Runner(Config config, RunnerDependencies dependencies)
-    : dependencies_(std::move(dependencies)), core_(WithFeatures(std::move(config))) {
+    : dependencies_(std::move(dependencies)),
+      core_(WithFeatures(std::move(config), *dependencies_.connector)) {
   streams_.resize(core_.session().streams().size());
 }
 
@@ -56,13 +57,29 @@ void Runner::SessionDown(uint64_t connection, const std::string& why, absl::Time
 void Runner::MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes,
                              absl::Time now) {
   if (connection != session_connection_) return;
+  OnMessage(std::move(message), now);
+  if (connection == session_connection_) session_->Consumed(bytes);
+}
+
+void Runner::BatchReceived(uint64_t connection, Batch batch, uint64_t bytes, absl::Time now) {
+  for (ToWorker& message : batch.messages) {
+    if (connection == session_connection_) OnMessage(std::move(message), now);
+  }
+  // Whether the stream is up is not asked: the aggregator may have opened it before this end has
+  // heard of it, and would not send the frame again.
+  for (const IncomingFrame& frame : batch.frames) {
+    if (connection == session_connection_) OnFrame(frame, now);
+  }
+  if (connection == session_connection_) session_->Consumed(bytes);
+}
+
+void Runner::OnMessage(ToWorker message, absl::Time now) {
   Observe(message);
   if (const auto refused = Step(client::MessageReceived{std::move(message)}, now)) {
     place_.refused = *refused;
     place_changed_ = true;
     PublishPlace();
   }
-  if (connection == session_connection_) session_->Consumed(bytes);
 }
 
 void Runner::StreamUp(uint64_t connection, uint32_t stream, absl::Time now) {
@@ -82,13 +99,17 @@ void Runner::StreamDown(uint64_t connection, uint32_t stream, const std::string&
 void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame,
                            absl::Time now) {
   if (connection != streams_[stream].connection) return;
+  OnFrame(frame, now);
+  if (connection == streams_[stream].connection) {
+    streams_[stream].channel->Consumed(frame.message_bytes);
+  }
+}
+
+void Runner::OnFrame(const IncomingFrame& frame, absl::Time now) {
   if (const auto* result = std::get_if<wire::ResultHeader>(&frame.header)) {
     OnResult(*result, frame, now);
   } else if (const auto* value = std::get_if<wire::ValueHeader>(&frame.header)) {
     OnValue(*value, frame, now);
-  }
-  if (connection == streams_[stream].connection) {
-    streams_[stream].channel->Consumed(frame.message_bytes);
   }
 }
 
@@ -96,15 +117,21 @@ void Runner::OpenDue(absl::Time now) {
   // Passes the events of a connection to the loop, with its number.
   class Session : public SessionListener {
    public:
-    Session(uint64_t connection, std::function<void(Task)> post)
-        : connection_(connection), post_(std::move(post)) {}
+    Session(uint64_t connection, std::function<void(Task)> post, std::function<void(Task)> post_now)
+        : connection_(connection), post_(std::move(post)), post_now_(std::move(post_now)) {}
     void OnUp() override {
       post_([id = connection_](Runner& runner, absl::Time at) { runner.SessionUp(id, at); });
     }
     void OnMessage(ToWorker message, uint64_t bytes) override {
-      post_([id = connection_, message = std::move(message), bytes](Runner& runner,
-                                                                    absl::Time at) mutable {
+      post_now_([id = connection_, message = std::move(message), bytes](Runner& runner,
+                                                                        absl::Time at) mutable {
         runner.MessageReceived(id, std::move(message), bytes, at);
+      });
+    }
+    void OnBatch(Batch batch, uint64_t bytes) override {
+      post_now_([id = connection_, batch = std::move(batch), bytes](Runner& runner,
+                                                                    absl::Time at) mutable {
+        runner.BatchReceived(id, std::move(batch), bytes, at);
       });
     }
     void OnDown(const absl::Status& why) override {
@@ -116,6 +143,7 @@ void Runner::OpenDue(absl::Time now) {
    private:
     const uint64_t connection_;
     const std::function<void(Task)> post_;
+    const std::function<void(Task)> post_now_;
   };
   class Data : public StreamListener {
    public:
@@ -149,7 +177,7 @@ void Runner::OpenDue(absl::Time now) {
     open_session_at_ = absl::InfiniteFuture();
     session_connection_ = ++connections_;
     session_ = dependencies_.connector->OpenSession(
-        std::make_shared<Session>(session_connection_, dependencies_.post));
+        std::make_shared<Session>(session_connection_, dependencies_.post, dependencies_.post_now));
   }
   for (uint32_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];

@@ -48,6 +48,8 @@ struct RunnerDependencies {
   Connector* connector = nullptr;
   // Runs the task on the loop, later; drops it when the loop has ended. From any thread.
   std::function<void(Task)> post;
+  // The same, or runs it at once. REQUIRES: the caller holds no lock.
+  std::function<void(Task)> post_now;
   // The place in the job has changed.
   std::function<void(const Place&)> placed;
   // The outcome of a lane's round was delivered, or is kept for Wait.
@@ -94,6 +96,7 @@ class Runner {
   // `why`: the code in brackets and a sentence.
   void SessionDown(uint64_t connection, const std::string& why, absl::Time now);
   void MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes, absl::Time now);
+  void BatchReceived(uint64_t connection, Batch batch, uint64_t bytes, absl::Time now);
   void StreamUp(uint64_t connection, uint32_t stream, absl::Time now);
   void StreamDown(uint64_t connection, uint32_t stream, const std::string& why, absl::Time now);
   void FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame, absl::Time now);
@@ -103,6 +106,8 @@ class Runner {
 
   // When Tick must be called at the latest.
   absl::Time NextDeadline() const;
+  // No event is known that has not been given.
+  void Flush() { dependencies_.connector->Flush(); }
 
   // ---- calls of the trainer
   // DeclareReady, SetBusy, Progress, Finish: whatever needs nothing from the runner.
@@ -220,6 +225,9 @@ class Runner {
   void ServeNow(const SendValue& send, const ServedValue& value);
   void CloseConnections();
   void EndValue(const ValueKey& key, const ValueOutcome& outcome);
+
+  void OnMessage(ToWorker message, absl::Time now);
+  void OnFrame(const IncomingFrame& frame, absl::Time now);
 
   // Results and values that came in; runner_actions.cc.
   void Observe(const ToWorker& message);

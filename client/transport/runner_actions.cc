@@ -90,7 +90,6 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   }
   std::optional<Error> refused = std::move(refused_);
   PublishPlace();
-  OpenDue(now);
   if (!broken_.empty()) {
     CloseConnections();
     Step(client::SessionDown{std::exchange(broken_, std::string())}, now);

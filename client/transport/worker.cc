@@ -174,7 +174,7 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
       timeline_(options.timeline),
       loop_(clock),
       runner_(std::move(options.core),
-              {&connector, loop_.poster(),
+              {&connector, loop_.poster(), loop_.now_poster(),
                [this, placed = std::move(options.placed)](const Place& place) {
                  {
                    MutexLock lock(mutex_);
@@ -208,10 +208,9 @@ template <typename T>
 T Worker::Ask(std::function<void(Runner&, absl::Time, std::function<void(const T&)>)> ask) {
   if (loop_.InLoop()) return CannotWait();
   const auto answer = std::make_shared<Answer<T>>();
-  const bool posted =
-      loop_.PostWithRoom([ask = std::move(ask), answer](Runner& runner, absl::Time now) {
-        ask(runner, now, [answer](const T& value) { answer->Give(value); });
-      });
+  const bool posted = loop_.Call([ask = std::move(ask), answer](Runner& runner, absl::Time now) {
+    ask(runner, now, [answer](const T& value) { answer->Give(value); });
+  });
   return posted ? answer->Await() : T(Closed());
 }
 

@@ -237,6 +237,8 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.AttemptRestarted.redo", kMaxRanges},
       {"basin.v1.Prepared.shard_digests", kMaxLanes},
       {"basin.v1.Supply.ranges", kMaxRanges},
+      {"basin.v1.Batch.messages", kMaxBatchMessages},
+      {"basin.v1.Batch.frames", kMaxBatchFrames},
   };
   const auto found = most->find(list.full_name());
   return found == most->end() ? 0 : found->second;

@@ -61,8 +61,72 @@ std::shared_ptr<const void> ByteBudget::Hold(size_t bytes) {
 }
 
 template <typename Message>
+void Outbox<Message>::Add(const std::vector<std::string>& pieces, bool can_wait) {
+  due_ = due_ || !can_wait;
+  const bool whole = pieces.size() == 1 && pieces.front().size() <= kPieceBytes;
+  if (!batches_ || !whole) {
+    CloseBatch();
+    out_.insert(out_.end(), pieces.begin(), pieces.end());
+    return;
+  }
+  if (messages_.size() == kMaxBatchMessages || bytes_ > kPieceBytes) CloseBatch();
+  bytes_ += pieces.front().size();
+  messages_.push_back(pieces.front());
+}
+
+template <typename Message>
+void Outbox<Message>::Add(BatchedFrame frame) {
+  due_ = true;
+  if (frames_.size() == kMaxBatchFrames || bytes_ > kPieceBytes) CloseBatch();
+  bytes_ += frame.frame.size();
+  frames_.push_back(std::move(frame));
+}
+
+template <typename Message>
+void Outbox<Message>::CloseBatch() {
+  if (messages_.empty() && frames_.empty()) return;
+  if (messages_.size() == 1 && frames_.empty()) {
+    out_.push_back(std::move(messages_.front()));
+  } else {
+    Wire<Message> carrier;
+    v1::Batch& batch = *carrier.mutable_batch();
+    for (std::string& message : messages_) batch.add_messages(std::move(message));
+    for (BatchedFrame& one : frames_) {
+      v1::StreamFrame& frame = *batch.add_frames();
+      frame.set_stream(one.stream);
+      frame.set_frame(std::move(one.frame));
+    }
+    out_.push_back(carrier.SerializeAsString());
+  }
+  messages_.clear();
+  frames_.clear();
+  bytes_ = 0;
+}
+
+template <typename Message>
+std::vector<std::string> Outbox<Message>::Take() {
+  CloseBatch();
+  due_ = false;
+  return std::exchange(out_, {});
+}
+
+template class Outbox<ToAggregator>;
+template class Outbox<ToWorker>;
+
+template <typename Message>
+absl::StatusOr<typename MessageReader<Message>::Received> MessageReader<Message>::Read(
+    std::string_view bytes) {
+  uncharged_ = 0;
+  Received received;
+  auto one = ReadOne(bytes, false, &received);
+  if (!one.ok()) return one.status();
+  if (one->has_value()) received.messages.push_back(**std::move(one));
+  return received;
+}
+
+template <typename Message>
 absl::StatusOr<std::optional<typename MessageReader<Message>::Complete>>
-MessageReader<Message>::Read(std::string_view bytes) {
+MessageReader<Message>::ReadOne(std::string_view bytes, bool in_batch, Received* batch) {
   // After any failure the held bytes are useless.
   const auto refuse = [this](absl::Status why) {
     Drop();
@@ -74,7 +138,11 @@ MessageReader<Message>::Read(std::string_view bytes) {
     return refuse(std::move(status));
   }
   arrived_ += bytes.size();
-  if (carrier.has_piece()) {
+  if ((carrier.has_piece() || carrier.has_batch()) && in_batch) {
+    return refuse(absl::InvalidArgumentError("A batch has a piece, or another batch."));
+  }
+  const bool whole = !carrier.has_piece();
+  if (!whole) {
     if (absl::Status status = Append(carrier.piece().bytes()); !status.ok()) {
       return refuse(std::move(status));
     }
@@ -90,6 +158,11 @@ MessageReader<Message>::Read(std::string_view bytes) {
         absl::StrCat("Another message arrived between the pieces of one, after ", held_.size(),
                      " bytes of it.")));
   }
+  if (carrier.has_batch() && batches_ && whole) {
+    Drop();
+    if (absl::Status status = Open(*carrier.mutable_batch(), batch); !status.ok()) return status;
+    return std::optional<Complete>();
+  }
   complete.bytes = arrived_;
   Drop();
   absl::StatusOr<Message> message = Decode(carrier);
@@ -99,13 +172,39 @@ MessageReader<Message>::Read(std::string_view bytes) {
 }
 
 template <typename Message>
+absl::Status MessageReader<Message>::Open(v1::Batch& batch, Received* received) {
+  if (batch.messages().empty() && batch.frames().empty()) {
+    return absl::InvalidArgumentError("A batch is empty.");
+  }
+  for (const std::string& bytes : batch.messages()) {
+    auto message = ReadOne(bytes, true, nullptr);
+    if (!message.ok()) return message.status();
+    received->messages.push_back(**std::move(message));
+  }
+  for (v1::StreamFrame& one : *batch.mutable_frames()) {
+    if (one.stream() >= kMaxStreams || one.frame().empty() ||
+        one.frame().size() > kMaxBatchedFrameBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("A batch has a frame of ", one.frame().size(), " bytes for data stream ",
+                       one.stream(), "; at most ", kMaxBatchedFrameBytes,
+                       " bytes and a number below ", kMaxStreams, " are allowed."));
+    }
+    received->frames.push_back({one.stream(), std::move(*one.mutable_frame())});
+  }
+  return absl::OkStatus();
+}
+
+template <typename Message>
 absl::Status MessageReader<Message>::Expand(std::string_view bytes, size_t most,
                                             google::protobuf::Message* message,
-                                            Complete* complete) const {
+                                            Complete* complete) {
   const absl::StatusOr<uint64_t> expanded = Weigh(bytes, most, *message);
   if (!expanded.ok()) return expanded.status();
   complete->expanded = *expanded;
-  if (budgets_ != nullptr && *expanded > kUnchargedBytes) {
+  if (budgets_ == nullptr) return Parse(bytes, most, message);
+  if (*expanded <= kUnchargedBytes - uncharged_) {
+    uncharged_ += *expanded;
+  } else {
     complete->charge = budgets_->expanding.Hold(*expanded);
     if (complete->charge == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat(

@@ -1,16 +1,16 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The stream of a session: each message is one gRPC message or, if it is too large for one,
-// consecutive pieces. Both transports send the pieces of EncodePieces() and pass received messages
-// to a MessageReader.
+// The stream of a session: a gRPC message is one message, a batch of messages and small frames, or
+// a piece of a message that is too large for one. Both transports fill an Outbox with what they
+// send, and pass what they receive to a MessageReader.
 //
 // The memory of a message is computed before protobuf reads it, and charged to a budget, because a
 // message of a few megabytes can become gigabytes (expansion.h).
 //
-// Thread contract: EncodePieces is a pure function; a reader belongs to one stream, and is used by
-// one thread at a time; a budget may be shared by all threads. Failure: a status that ends the
-// session. INVALID_ARGUMENT for violations of the protocol; RESOURCE_EXHAUSTED for messages that
-// are too large to be sent, or do not fit the budget.
+// Thread contract: EncodePieces is a pure function; a reader and an outbox belong to one stream,
+// and are used by one thread at a time; a budget may be shared by all threads. Failure: a status
+// that ends the session. INVALID_ARGUMENT for violations of the protocol; RESOURCE_EXHAUSTED for
+// messages that are too large to be sent, or do not fit the budget.
 
 #ifndef BASIN_PROTO_WIRE_SESSION_STREAM_H_
 #define BASIN_PROTO_WIRE_SESSION_STREAM_H_
@@ -33,6 +33,10 @@ namespace google::protobuf {
 class Message;
 }
 
+namespace basin::v1 {
+class Batch;
+}
+
 namespace basin::wire {
 
 // ---- sender
@@ -41,6 +45,45 @@ namespace basin::wire {
 // between them.
 absl::StatusOr<std::vector<std::string>> EncodePieces(const ToAggregator& message);
 absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message);
+
+// A frame of a data stream in a batch.
+struct BatchedFrame {
+  uint32_t stream = 0;  // As in Bind.
+  std::string frame;
+};
+
+// What one side has to send on a session, until it is worth a gRPC message. `Message` is
+// ToAggregator or ToWorker: what the session's stream carries.
+template <typename Message>
+class Outbox {
+ public:
+  // The peer takes batches; without them each message is one of its own, and frames are refused.
+  void UseBatches() { batches_ = true; }
+  bool batches() const { return batches_; }
+
+  // The gRPC messages of one message, by EncodePieces. `can_wait`: not before another message.
+  void Add(const std::vector<std::string>& pieces, bool can_wait);
+  // REQUIRES: batches(), and the frame has at most kMaxBatchedFrameBytes.
+  void Add(BatchedFrame frame);
+
+  // Whether something is to be sent now.
+  bool due() const { return due_; }
+  // The gRPC messages of everything in it, in order.
+  std::vector<std::string> Take();
+
+ private:
+  void CloseBatch();
+
+  bool batches_ = false;
+  bool due_ = false;
+  std::vector<std::string> out_;  // Closed batches, and what travels by itself.
+  std::vector<std::string> messages_;
+  std::vector<BatchedFrame> frames_;
+  size_t bytes_ = 0;  // Of the last two.
+};
+
+extern template class Outbox<ToAggregator>;
+extern template class Outbox<ToWorker>;
 
 // ---- receiver
 
@@ -70,8 +113,8 @@ struct ReaderBudgets {
   ByteBudget expanding{size_t{1} << 30};
 };
 
-// The memory that a message may use uncharged: not much more than its connection needs anyway, and
-// more than the messages of a worker within a round.
+// The memory that a message or a batch may use uncharged: not much more than its connection needs
+// anyway, and more than the messages of a worker within a round.
 inline constexpr size_t kUnchargedBytes = size_t{256} << 10;
 
 // `Message` is ToAggregator or ToWorker.
@@ -86,6 +129,13 @@ class MessageReader {
     std::shared_ptr<const void> charge;
   };
 
+  // Of one gRPC message: nothing while a message in pieces is not complete, and more than one
+  // message only for a batch. The frames come after the messages.
+  struct Received {
+    std::vector<Complete> messages;
+    std::vector<BatchedFrame> frames;
+  };
+
   // Null: only the bounds of a single message apply. REQUIRES: `budgets` outlive it, and the
   // charges.
   explicit MessageReader(ReaderBudgets* budgets = nullptr) : budgets_(budgets) {}
@@ -93,23 +143,32 @@ class MessageReader {
   MessageReader(const MessageReader&) = delete;
   MessageReader& operator=(const MessageReader&) = delete;
 
-  // Reads the next gRPC message of the stream. Nothing: its message is not complete. After a
-  // failure the reader holds nothing and the stream is to be ended.
-  absl::StatusOr<std::optional<Complete>> Read(std::string_view bytes);
+  // From now on batches may come; before, they are refused.
+  void AllowBatches() { batches_ = true; }
+
+  // Reads the next gRPC message of the stream. After a failure the reader holds nothing and the
+  // stream is to be ended.
+  absl::StatusOr<Received> Read(std::string_view bytes);
 
   // Bytes of the message that is not complete.
   size_t held() const { return held_.size(); }
 
  private:
+  // Reads a message that is whole or a piece; nothing while it is not complete.
+  absl::StatusOr<std::optional<Complete>> ReadOne(std::string_view bytes, bool in_batch,
+                                                  Received* batch);
+  absl::Status Open(v1::Batch& batch, Received* received);
   // Reads a message of protobuf if the budget has room for it; `complete` gets the charge.
   absl::Status Expand(std::string_view bytes, size_t most, google::protobuf::Message* message,
-                      Complete* complete) const;
+                      Complete* complete);
   absl::Status Append(std::string_view piece);
   void Drop();
 
   ReaderBudgets* const budgets_;
-  std::string held_;      // The pieces so far.
-  uint64_t arrived_ = 0;  // Bytes of the gRPC messages that brought them.
+  bool batches_ = false;
+  std::string held_;        // The pieces so far.
+  uint64_t arrived_ = 0;    // Bytes of the gRPC messages that brought them.
+  uint64_t uncharged_ = 0;  // Memory for what the gRPC message in hand has brought.
 };
 
 extern template class MessageReader<ToAggregator>;

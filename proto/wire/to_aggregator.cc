@@ -370,6 +370,9 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
       return DecodeField("announce", in.announce(), checker);
     case v1::ToAggregator::kGet:
       return DecodeField("get", in.get(), checker);
+    case v1::ToAggregator::kBatch:
+      checker.Fail("batch", "is not allowed here; a single message is expected");
+      return {};
     case v1::ToAggregator::kPiece:
       checker.Fail("piece", "is not allowed here; a whole message is expected");
       return {};

@@ -373,6 +373,9 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("get_failed", in.get_failed(), checker);
     case v1::ToWorker::kHeldUp:
       return DecodeField("held_up", in.held_up(), checker);
+    case v1::ToWorker::kBatch:
+      checker.Fail("batch", "is not allowed here; a single message is expected");
+      return {};
     case v1::ToWorker::kPiece:
       checker.Fail("piece", "is not allowed here; a whole message is expected");
       return {};

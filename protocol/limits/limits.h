@@ -35,6 +35,14 @@ inline constexpr size_t kMaxAssembledBytes = size_t{64} << 20;
 // A piece. Small against a connection's window, so that a session is not one long write.
 inline constexpr size_t kPieceBytes = size_t{1} << 20;
 
+// A batch: more entries than a trainer's thread and the loop have for each other at one moment.
+inline constexpr uint32_t kMaxBatchMessages = 64;
+inline constexpr uint32_t kMaxBatchFrames = 64;
+
+// A frame that travels with the session. It is copied on its way, which costs less than a message
+// of its own up to about this size.
+inline constexpr size_t kMaxBatchedFrameBytes = size_t{64} << 10;
+
 // All incomplete messages that a server holds, from all peers: four of the largest.
 inline constexpr size_t kMaxAssemblingBytes = 4 * kMaxAssembledBytes;
 

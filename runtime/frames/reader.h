@@ -37,10 +37,19 @@ class FrameReader {
 
   explicit FrameReader(FrameSender sender, Shared shared = nullptr)
       : sender_(sender), shared_(std::move(shared)) {}
+  // Of frames that travel with a session, and so have no opening among them.
+  static FrameReader InSession(FrameSender sender, Shared shared) {
+    FrameReader reader(sender, std::move(shared));
+    reader.open_ = true;
+    return reader;
+  }
 
   // Reads the next message of the stream. The first must be the sender's opening (Bind of a worker,
   // Bound of the aggregator), and no other may.
   absl::StatusOr<IncomingFrame> Read(PayloadPtr message);
+
+  // The next frame is dropped unread.
+  void Skip() { ++sequence_; }
 
  private:
   absl::StatusOr<std::shared_ptr<const SharedPayload>> Find(const SharedPlace& place) const;

@@ -79,12 +79,20 @@ SharedFrame::SharedFrame(std::string head, const PayloadParts& payload)
     ForEachPiece(part,
                  [&](std::string_view piece) { slices_.push_back(Borrow(piece, part.owner)); });
   }
+  for (const grpc::Slice& slice : slices_) size_ += slice.size();
 }
 
 grpc::ByteBuffer SharedFrame::WithSequence(uint64_t sequence) const {
   std::vector<grpc::Slice> slices = slices_;
   slices.front() = grpc::Slice(wire::EncodeSequence(sequence));
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::string SharedFrame::BytesWithSequence(uint64_t sequence) const {
+  std::string bytes = wire::EncodeSequence(sequence);
+  bytes.reserve(bytes.size() + size_);
+  for (const grpc::Slice& slice : slices_) bytes.append(ViewOf(slice));
+  return bytes;
 }
 
 }  // namespace basin

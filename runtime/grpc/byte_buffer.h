@@ -37,10 +37,15 @@ class SharedFrame {
   SharedFrame(std::string head, const PayloadParts& payload);
 
   grpc::ByteBuffer WithSequence(uint64_t sequence) const;
+  // The same, copied.
+  std::string BytesWithSequence(uint64_t sequence) const;
+  // Without the sequence number.
+  size_t size() const { return size_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
 
  private:
   std::vector<grpc::Slice> slices_;  // The first is free for the sequence number.
+  size_t size_ = 0;
   uint64_t payload_bytes_ = 0;
 };
 

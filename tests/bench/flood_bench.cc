@@ -83,7 +83,9 @@ class Wire : public Transport {
     Source& source = SourceOf(session);
     if (source.session == session) source.ended = true;
   }
-  void AcceptStream(StreamId stream) override { queues_.AcceptStream(stream); }
+  void AcceptStream(StreamId stream, SessionId session) override {
+    queues_.AcceptStream(stream, session);
+  }
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override {
     queues_.Send(streams, frame);
   }

@@ -199,7 +199,7 @@ void Network::CloseSession(aggregator::SessionId session) {
   }
 }
 
-void Network::AcceptStream(aggregator::StreamId stream) {
+void Network::AcceptStream(aggregator::StreamId stream, aggregator::SessionId) {
   MutexLock lock(mutex_);
   const LinkPtr link = Find(stream);
   if (link == nullptr) return;

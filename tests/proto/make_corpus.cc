@@ -79,6 +79,10 @@ void WriteStreams(Corpus& corpus) {
       carrier.mutable_piece()->set_last(piece + 1 == pieces);
       stream += framed(carrier.SerializeAsString());
     }
+    v1::ToAggregator carrier;
+    carrier.mutable_batch()->add_messages(whole);
+    carrier.mutable_batch()->add_frames()->set_frame("frame " + std::to_string(i));
+    stream += framed(carrier.SerializeAsString());
     corpus.Write("session_stream", "kind-" + std::to_string(i), stream);
   }
 }

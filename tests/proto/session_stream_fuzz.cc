@@ -21,9 +21,17 @@ using Reader = basin::wire::MessageReader<ToAggregator>;
 
 constexpr size_t kBudget = 512;
 
+void ExpectMessage(const Reader::Complete& taken, const std::string& bytes) {
+  const absl::StatusOr<ToAggregator> expected = basin::wire::DecodeToAggregator(bytes);
+  // Bytes, not values, are compared: a norm may be NaN.
+  if (!expected.ok() || *basin::wire::Encode(taken.message) != *basin::wire::Encode(*expected)) {
+    std::abort();
+  }
+}
+
 // Takes one message off the stream. False: the stream is to be ended.
 bool TakeOne(Reader& reader, std::string_view bytes, std::string& pieces) {
-  const absl::StatusOr<std::optional<Reader::Complete>> taken = reader.Read(bytes);
+  const absl::StatusOr<Reader::Received> taken = reader.Read(bytes);
   basin::v1::ToAggregator plain;
   const bool parsed = plain.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (!taken.ok()) {
@@ -31,22 +39,37 @@ bool TakeOne(Reader& reader, std::string_view bytes, std::string& pieces) {
     return false;
   }
   if (!parsed || (!pieces.empty() && !plain.has_piece())) std::abort();
+  if (plain.has_batch()) {
+    const basin::v1::Batch& batch = plain.batch();
+    if (taken->messages.size() != static_cast<size_t>(batch.messages_size()) ||
+        taken->frames.size() != static_cast<size_t>(batch.frames_size())) {
+      std::abort();
+    }
+    for (int i = 0; i < batch.messages_size(); ++i) {
+      ExpectMessage(taken->messages[static_cast<size_t>(i)], batch.messages(i));
+    }
+    for (int i = 0; i < batch.frames_size(); ++i) {
+      const basin::wire::BatchedFrame& frame = taken->frames[static_cast<size_t>(i)];
+      if (frame.stream != batch.frames(i).stream() || frame.frame != batch.frames(i).frame()) {
+        std::abort();
+      }
+    }
+    return true;
+  }
   std::string whole(bytes);
   if (plain.has_piece()) {
     pieces += plain.piece().bytes();
     if (pieces.size() > kBudget) std::abort();
-    if (taken->has_value() != plain.piece().last()) std::abort();
-    if (!taken->has_value()) {
+    if (taken->messages.empty() == plain.piece().last()) std::abort();
+    if (taken->messages.empty()) {
       if (reader.held() != pieces.size()) std::abort();
       return true;
     }
     whole = std::move(pieces);
     pieces.clear();
   }
-  const absl::StatusOr<ToAggregator> expected = basin::wire::DecodeToAggregator(whole);
-  if (!expected.ok() || !taken->has_value()) std::abort();
-  // Bytes, not values, are compared: a norm may be NaN.
-  if (*basin::wire::Encode((*taken)->message) != *basin::wire::Encode(*expected)) std::abort();
+  if (taken->messages.size() != 1) std::abort();
+  ExpectMessage(taken->messages.front(), whole);
   return true;
 }
 
@@ -57,6 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   basin::wire::ReaderBudgets budgets{basin::wire::ByteBudget(kBudget)};
   {
     Reader reader(&budgets);
+    reader.AllowBatches();
     std::string pieces;
     std::string_view rest(reinterpret_cast<const char*>(data), size);
     while (rest.size() >= 2) {

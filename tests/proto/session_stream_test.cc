@@ -77,9 +77,9 @@ TYPED_TEST(SessionStream, SmallMessagesTravelAsTheyAre) {
       ASSERT_EQ((*pieces)[0], *Encode(message));
       const auto taken = reader.Read((*pieces)[0]);
       ASSERT_TRUE(taken.ok()) << taken.status();
-      ASSERT_TRUE(taken->has_value());
-      EXPECT_TRUE((*taken)->message == message);
-      EXPECT_EQ((*taken)->bytes, (*pieces)[0].size());
+      ASSERT_EQ(taken->messages.size(), 1u);
+      EXPECT_TRUE(taken->messages[0].message == message);
+      EXPECT_EQ(taken->messages[0].bytes, (*pieces)[0].size());
     }
   }
 }
@@ -105,17 +105,119 @@ TYPED_TEST(SessionStream, PiecesOfAnySizesMakeTheMessage) {
       arrived += piece.size();
       const auto taken = reader.Read(piece);
       ASSERT_TRUE(taken.ok()) << taken.status();
-      ASSERT_EQ(taken->has_value(), begin == whole.size());
-      if (!taken->has_value()) {
+      ASSERT_EQ(taken->messages.size(), begin == whole.size() ? 1u : 0u);
+      if (taken->messages.empty()) {
         ASSERT_EQ(reader.held(), begin);
         continue;
       }
-      EXPECT_TRUE((*taken)->message == message) << "seed " << seed;
-      EXPECT_EQ((*taken)->bytes, arrived);
+      EXPECT_TRUE(taken->messages[0].message == message) << "seed " << seed;
+      EXPECT_EQ(taken->messages[0].bytes, arrived);
       EXPECT_EQ(reader.held(), 0u);
     }
   }
   EXPECT_TRUE(budgets.assembling.Take(kMaxAssembledBytes)) << "not all of the budget came back";
+}
+
+// An outbox with a random mix: what arrives is what was put in, messages and frames in order.
+TYPED_TEST(SessionStream, AnOutboxSendsEverythingInOrder) {
+  using Message = typename TypeParam::Message;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    RandomMessages random(seed);
+    Outbox<Message> outbox;
+    MessageReader<Message> reader;
+    reader.AllowBatches();
+    const bool batches = random.Below(4) != 0;
+    if (batches) outbox.UseBatches();
+    std::vector<Message> sent;
+    std::vector<std::string> frames;
+    size_t waiting = 0;  // Messages that may wait, since another one was added.
+    for (uint64_t count = random.Below(200); count > 0; --count) {
+      if (batches && random.Below(3) == 0) {
+        frames.push_back(absl::StrCat(random.Below(kMaxStreams), "/",
+                                      std::string(random.Below(kMaxBatchedFrameBytes - 8), 'f')));
+        outbox.Add({static_cast<uint32_t>(frames.size() % kMaxStreams), frames.back()});
+        waiting = 0;
+        continue;
+      }
+      sent.push_back(random.MakeAlternative<Message>(random.Below(std::variant_size_v<Message>)));
+      const bool can_wait = random.Below(2) == 0;
+      outbox.Add(*EncodePieces(sent.back()), can_wait);
+      waiting = can_wait ? waiting + 1 : 0;
+    }
+    EXPECT_EQ(outbox.due(), sent.size() + frames.size() > waiting) << "seed " << seed;
+    const std::vector<std::string> out = outbox.Take();
+    EXPECT_FALSE(outbox.due());
+    EXPECT_TRUE(outbox.Take().empty());
+    if (batches) {
+      EXPECT_LE(out.size(), 2 + (sent.size() + frames.size()) / 16) << "seed " << seed;
+    }
+    size_t message = 0;
+    size_t frame = 0;
+    for (const std::string& bytes : out) {
+      ASSERT_LE(bytes.size(), kMaxMessageBytes);
+      const auto taken = reader.Read(bytes);
+      ASSERT_TRUE(taken.ok()) << taken.status();
+      for (const auto& one : taken->messages) {
+        ASSERT_LT(message, sent.size());
+        EXPECT_TRUE(one.message == sent[message++]) << "seed " << seed;
+      }
+      for (const BatchedFrame& one : taken->frames) {
+        ASSERT_LT(frame, frames.size());
+        EXPECT_EQ(one.frame, frames[frame++]);
+        EXPECT_EQ(one.stream, frame % kMaxStreams);
+      }
+    }
+    EXPECT_EQ(message, sent.size());
+    EXPECT_EQ(frame, frames.size());
+  }
+}
+
+TYPED_TEST(SessionStream, Fault_N10_BrokenBatchesAreRefused) {
+  using Message = typename TypeParam::Message;
+  MessageReader<Message> reader;
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  RandomMessages random(7);
+  const std::string message = *Encode(random.MakeAlternative<Message>(0));
+  const auto batch = [](auto&& fill) {
+    typename TypeParam::Proto carrier;
+    fill(*carrier.mutable_batch());
+    return carrier.SerializeAsString();
+  };
+  const std::string good = batch([&](v1::Batch& of) { of.add_messages(message); });
+  this->ExpectRefused(reader, good, invalid, "batch is not allowed here");
+  reader.AllowBatches();
+  EXPECT_EQ(reader.Read(good)->messages.size(), 1u);
+  this->ExpectRefused(reader, batch([](v1::Batch&) {}), invalid, "A batch is empty");
+  this->ExpectRefused(reader, batch([&](v1::Batch& of) { of.add_messages(good); }), invalid,
+                      "A batch has a piece, or another batch");
+  this->ExpectRefused(reader,
+                      batch([&](v1::Batch& of) { of.add_messages(this->Piece(message, true)); }),
+                      invalid, "A batch has a piece, or another batch");
+  this->ExpectRefused(reader, this->Piece(good, true), invalid, "batch is not allowed here");
+  this->ExpectRefused(reader, batch([&](v1::Batch& of) {
+                        of.add_messages(message);
+                        of.add_messages("\xff\xff");
+                      }),
+                      invalid, "not a ");
+  this->ExpectRefused(reader, batch([](v1::Batch& of) { of.add_frames(); }), invalid,
+                      "A batch has a frame of 0 bytes");
+  this->ExpectRefused(reader, batch([](v1::Batch& of) {
+                        of.add_frames()->set_frame(std::string(kMaxBatchedFrameBytes + 1, 'f'));
+                      }),
+                      invalid, "A batch has a frame of 65537 bytes");
+  this->ExpectRefused(reader, batch([](v1::Batch& of) {
+                        of.add_frames()->set_frame("f");
+                        of.mutable_frames(0)->set_stream(kMaxStreams);
+                      }),
+                      invalid, "for data stream 64");
+  this->ExpectRefused(reader, batch([](v1::Batch& of) {
+                        for (uint32_t i = 0; i <= kMaxBatchFrames; ++i) {
+                          of.add_frames()->set_frame("f");
+                        }
+                      }),
+                      invalid, "frames");
+  ASSERT_TRUE(reader.Read(this->Piece("abc", false)).ok());
+  this->ExpectRefused(reader, good, invalid, "between the pieces of one");
 }
 
 TYPED_TEST(SessionStream, Fault_N10_NothingStandsBetweenPieces) {
@@ -253,9 +355,9 @@ void ExpectTravels(const Message& message, size_t least_pieces) {
     ASSERT_LE((*pieces)[i].size(), kMaxMessageBytes);
     const auto taken = reader.Read((*pieces)[i]);
     ASSERT_TRUE(taken.ok()) << taken.status();
-    ASSERT_EQ(taken->has_value(), i + 1 == pieces->size());
-    if (taken->has_value()) {
-      EXPECT_TRUE((*taken)->message == message);
+    ASSERT_EQ(taken->messages.size(), i + 1 == pieces->size() ? 1u : 0u);
+    if (!taken->messages.empty()) {
+      EXPECT_TRUE(taken->messages[0].message == message);
     }
   }
 }

@@ -93,9 +93,10 @@ TYPED_TEST(SessionMessages, OneofAndVariantHaveTheSameAlternatives) {
   ASSERT_EQ(proto->oneof_decl_count(), 1);
   const google::protobuf::OneofDescriptor* oneof = proto->oneof_decl(0);
   ASSERT_EQ(proto->field_count(), oneof->field_count()) << "a field outside the oneof";
-  // The other field is for pieces, which session_stream.h puts together.
-  ASSERT_EQ(oneof->field_count(), this->kAlternatives + 1);
-  ASSERT_EQ(oneof->field(this->kAlternatives)->name(), "piece");
+  // The other fields are for session_stream.h, which takes them apart and puts them together.
+  ASSERT_EQ(oneof->field_count(), this->kAlternatives + 2);
+  ASSERT_EQ(oneof->field(this->kAlternatives)->name(), "batch");
+  ASSERT_EQ(oneof->field(this->kAlternatives + 1)->name(), "piece");
   this->ForEach(1, [oneof](const auto& message, size_t index) {
     typename TypeParam::Proto out;
     ASSERT_TRUE(Encode(message, &out).ok());

@@ -60,6 +60,11 @@ void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
   if (auto* message = std::get_if<ToAggregator>(&item)) return OnMessage(connection, *message);
   if (auto* frame = std::get_if<PushFrame>(&item)) return OnPush(connection, *frame);
   if (auto* frame = std::get_if<ValueFrame>(&item)) return OnValue(connection, *frame);
+  if (auto* batched = std::get_if<BatchedFrame>(&item)) {
+    if (!world_.network[batched->stream].aggregator_open) return;  // Lost with its stream.
+    if (auto* frame = std::get_if<PushFrame>(&batched->frame)) OnPush(batched->stream, *frame);
+    if (auto* frame = std::get_if<ValueFrame>(&batched->frame)) OnValue(batched->stream, *frame);
+  }
 }
 
 void AggregatorProcess::OnOpen(ConnectionId id, const OpenRequest& request) {
@@ -80,6 +85,7 @@ void AggregatorProcess::SeesClose(ConnectionId id) {
   connection.aggregator_open = false;
   if (connection.stream == kSessionStream) {
     sessions_.erase(connection.session);
+    waiting_.erase(connection.session);
     return Step(aggregator::SessionClosed{connection.session});
   }
   const uint64_t before = core_.delivery().resent();
@@ -370,6 +376,11 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   if (!alive_) return;
   const auto again = sessions_.find(send.session);
   if (again == sessions_.end()) return;
+  if (send.can_wait) {
+    waiting_[send.session].push_back(std::move(send.message));
+    return;
+  }
+  Flush(send.session);
   world_.network.SendDown(again->second, std::move(send.message));
 }
 
@@ -391,6 +402,7 @@ void AggregatorProcess::Do(aggregator::EndSession& end) {
   if (end.error.code == ErrorCode::kLineageConflict) world_.coverage.Saw(Sight::kForkFenced);
   if (end.error.code == ErrorCode::kSuperseded) world_.coverage.Saw(Sight::kSuperseded);
   ++world_.coverage.to_worker[ToWorker(Ended{}).index()];
+  Flush(end.session);
   world_.network.SendDown(it->second, ToWorker(Ended{std::move(end.error)}));
   world_.network.CloseByAggregator(it->second);
   sessions_.erase(it);
@@ -449,7 +461,26 @@ void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::Frame& 
                           " session ", world_.network[connection].session);
     });
   }
-  std::visit([&](const auto& what) { world_.network.SendDown(connection, what); }, frame);
+  const auto session = sessions_.find(world_.network[connection].session);
+  if (session != sessions_.end() && world_.DrawBatched()) {
+    Flush(session->first);
+    std::visit(
+        [&](const auto& what) {
+          world_.network.SendDown(session->second, BatchedFrame{connection, what});
+        },
+        frame);
+  } else {
+    std::visit([&](const auto& what) { world_.network.SendDown(connection, what); }, frame);
+  }
+}
+
+void AggregatorProcess::Flush(aggregator::SessionId session) {
+  const auto found = waiting_.find(session);
+  if (found == waiting_.end()) return;
+  for (ToWorker& message : found->second) {
+    world_.network.SendDown(sessions_.at(session), std::move(message));
+  }
+  waiting_.erase(found);
 }
 
 void AggregatorProcess::Do(aggregator::AcceptStream& accept) {

@@ -95,6 +95,8 @@ class AggregatorProcess {
   void OnPush(ConnectionId connection, const PushFrame& frame);
   void OnValue(ConnectionId connection, const ValueFrame& frame);
   void SendOn(aggregator::StreamId stream, const Shell::Frame& frame);
+  // Sends what waits.
+  void Flush(aggregator::SessionId session);
   // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
   void PlantIn(Shell::Reduction& reduction);
@@ -109,6 +111,8 @@ class AggregatorProcess {
   uint32_t ticks_ = 0;  // Ticks in a row at one time.
 
   std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those that are open.
+  // Messages to them that can wait for another one.
+  std::map<aggregator::SessionId, std::vector<ToWorker>> waiting_;
   aggregator::SessionId next_session_ = 0;
   Shell shell_;
   shell::DeliveryModel delivery_;

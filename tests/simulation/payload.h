@@ -63,8 +63,14 @@ struct OpenRequest {
 struct OpenAccepted {};
 struct Closing {};  // The sender closed this connection after everything that it had sent.
 
+// A frame of a data stream that travels with its session.
+struct BatchedFrame {
+  uint32_t stream = 0;  // The connection.
+  std::variant<PushFrame, ResultFrame, ValueFrame> frame;
+};
+
 using Item = std::variant<OpenRequest, OpenAccepted, Closing, ToAggregator, ToWorker, PushFrame,
-                          ResultFrame, ValueFrame>;
+                          ResultFrame, ValueFrame, BatchedFrame>;
 
 }  // namespace basin::simulation
 

@@ -273,7 +273,8 @@ std::string Describe(const Scenario& scenario) {
       config.late_policy == aggregator::LatePolicy::kEvict ? ", late workers are evicted" : "",
       config.recovery_policy == aggregator::RecoveryPolicy::kAny ? ", recovery with anyone" : "",
       config.state_file ? ", state file" : "", scenario.broadcast ? ", broadcast" : "",
-      scenario.checkpoints ? ", checkpoints" : "", "\n");
+      scenario.checkpoints ? ", checkpoints" : "",
+      scenario.batches ? ", frames with their session" : "", "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -315,6 +316,7 @@ Scenario DrawScenario(uint64_t seed) {
   DrawLimits(random, scenario);
   DrawPolicies(random, scenario);
   DrawFaults(random, scenario);
+  scenario.batches = seed % 3 != 0;
   Random scripts(Mix(seed, 0x5c217));
   if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && scripts.Chance(60)) {
     MakeScripts(scenario);

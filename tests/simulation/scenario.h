@@ -146,6 +146,7 @@ struct Scenario {
   SimTime jitter = 0;
   SimTime step = 0;  // The time that a trainer computes between rounds.
   bool slow_reducer = false;
+  bool batches = false;  // Half of the frames travel with the session of their stream.
 
   aggregator::Config config;
 

@@ -94,20 +94,37 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
     Observe(*message);
     return Step(client::MessageReceived{std::move(*message)});
   }
-  if (auto* frame = std::get_if<ResultFrame>(&item)) {
-    frame_ = frame;
-    Step(shell::EventOf(Sums(), *frame));
-    frame_ = nullptr;
-    return;
+  if (const auto* batched = std::get_if<BatchedFrame>(&item)) {
+    if (const auto* frame = std::get_if<ResultFrame>(&batched->frame)) return OnFrame(*frame);
+    if (const auto* frame = std::get_if<ValueFrame>(&batched->frame)) return OnFrame(*frame);
   }
-  if (auto* frame = std::get_if<ValueFrame>(&item)) {
-    client::ValueReceived event{frame->key, frame->first, frame->count, {}};
-    for (uint32_t i = 0; i < frame->count; ++i) {
-      event.digests.push_back(ValueChunkDigest(frame->content, frame->first + i));
-    }
-    value_frame_ = frame;
-    Step(event);
-    value_frame_ = nullptr;
+  if (const auto* frame = std::get_if<ResultFrame>(&item)) return OnFrame(*frame);
+  if (const auto* frame = std::get_if<ValueFrame>(&item)) return OnFrame(*frame);
+}
+
+void WorkerProcess::OnFrame(const ResultFrame& frame) {
+  frame_ = &frame;
+  Step(shell::EventOf(Sums(), frame));
+  frame_ = nullptr;
+}
+
+void WorkerProcess::OnFrame(const ValueFrame& frame) {
+  client::ValueReceived event{frame.key, frame.first, frame.count, {}};
+  for (uint32_t i = 0; i < frame.count; ++i) {
+    event.digests.push_back(ValueChunkDigest(frame.content, frame.first + i));
+  }
+  value_frame_ = &frame;
+  Step(event);
+  value_frame_ = nullptr;
+}
+
+template <typename Frame>
+void WorkerProcess::SendOn(uint32_t stream, Frame frame) {
+  if (!streams_[stream].has_value()) return;
+  if (session_.has_value() && world_.DrawBatched()) {
+    world_.network.SendUp(*session_, BatchedFrame{*streams_[stream], std::move(frame)});
+  } else {
+    world_.network.SendUp(*streams_[stream], std::move(frame));
   }
 }
 
@@ -319,9 +336,7 @@ void WorkerProcess::Do(client::SendContribution& send) {
   lane.pushed_places |= places;
   world_.Notice(Trigger::kPush, index_, kNobody);
   if (!alive_) return;
-  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
-    world_.network.SendUp(*stream, std::move(frame));
-  }
+  SendOn(send.stream, std::move(frame));
 }
 
 void WorkerProcess::Require(const absl::Status& status) {
@@ -338,9 +353,7 @@ void WorkerProcess::Do(client::SendSupply& send) {
         return world_.scenario.lanes[lane.model].tensors[lane.layout[tensor]];
       });
   if (!frame.ok()) return Require(frame.status());
-  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
-    world_.network.SendUp(*stream, *std::move(frame));
-  }
+  SendOn(send.stream, *std::move(frame));
 }
 
 void WorkerProcess::Do(client::SendValue& send) {
@@ -351,11 +364,9 @@ void WorkerProcess::Do(client::SendValue& send) {
                                                            "did not announce."));
     return;
   }
-  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
-    const uint64_t end = (uint64_t{send.first} + send.count) * kChunkBytes;
-    const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - send.first * kChunkBytes;
-    world_.network.SendUp(*stream, ValueFrame{send.key, send.first, send.count, it->second, bytes});
-  }
+  const uint64_t end = (uint64_t{send.first} + send.count) * kChunkBytes;
+  const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - send.first * kChunkBytes;
+  SendOn(send.stream, ValueFrame{send.key, send.first, send.count, it->second, bytes});
 }
 
 void WorkerProcess::Do(client::KeepResult& keep) {

@@ -150,6 +150,10 @@ class WorkerProcess {
   void Do(client::Left& left);
 
   // Fails the run, because a bad status breaks the contract between a core and its runner.
+  void OnFrame(const ResultFrame& frame);
+  void OnFrame(const ValueFrame& frame);
+  template <typename Frame>
+  void SendOn(uint32_t stream, Frame frame);
   void Require(const absl::Status& status);
 
   // Notes what the transport learns from a message, ahead of the core.

@@ -42,6 +42,7 @@ World::World(const Scenario& the_scenario, Detail detail)
       trace(detail),
       checker(scenario, queue),
       random(Mix(the_scenario.seed, 0x3d5)),
+      batches_(Mix(the_scenario.seed, 0xba7)),
       fired_(scenario.faults.size()),
       noticed_(kTriggers) {
   // The launcher may be faster than the aggregator.

@@ -61,6 +61,8 @@ class World {
   bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
   // Returns whether the planted bug strikes now; it takes every seventh chance.
   bool PlantedNow(PlantedBug bug);
+  // Whether the next frame travels with its session.
+  bool DrawBatched() { return scenario.batches && batches_.Chance(50); }
 
   // The aggregator that a worker finds.
   std::optional<uint32_t> Resolve(uint32_t worker) const;
@@ -99,6 +101,7 @@ class World {
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<Slot> slots_;
+  Random batches_;                 // Its draws change no other draw.
   std::vector<bool> fired_;        // By position; whether the fault has struck.
   std::vector<uint64_t> noticed_;  // By trigger.
   uint32_t waits_ = 0;

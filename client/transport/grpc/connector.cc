@@ -2,12 +2,14 @@
 
 #include "client/transport/grpc/connector.h"
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
+#include "protocol/version.h"
 #include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
 #include "runtime/grpc/greeting.h"
@@ -33,7 +35,13 @@ class SessionCall : public Call {
       : Call(options, kSessionMethod, kMaxSessionQueueBytes),
         address_(options.address),
         local_(std::move(local)),
-        listener_(std::move(listener)) {}
+        listener_(std::move(listener)),
+        frames_(FrameReader::InSession(FrameSender::kAggregator, [this] { return Shared(); })) {
+    reader_.AllowBatches();
+  }
+
+  // Whether the aggregator takes batches.
+  bool batches() const { return batches_; }
 
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
@@ -44,20 +52,40 @@ class SessionCall : public Call {
     }
     auto taken = reader_.Read(StringOf(message));
     if (!taken.ok()) return Broken(taken.status(), address_);
-    if (taken->has_value()) {
-      listener_->OnMessage(std::move((*taken)->message), message.Length());
+    Batch batch;
+    for (wire::BatchedFrame& one : taken->frames) {
+      absl::StatusOr<IncomingFrame> frame =
+          frames_.Read(std::make_shared<OwnPayload>(std::move(one.frame)));
+      if (absl::IsNotFound(frame.status())) continue;  // Dropped; see FrameReader.
+      if (!frame.ok()) return Broken(frame.status(), address_);
+      batch.frames.push_back(*std::move(frame));
+    }
+    for (auto& one : taken->messages) {
+      const auto* welcome = std::get_if<Welcome>(&one.message);
+      if (welcome != nullptr) batches_ = (welcome->features & kFeatureBatches) != 0;
+      batch.messages.push_back(std::move(one.message));
+    }
+    if (batch.messages.size() == 1 && batch.frames.empty()) {
+      listener_->OnMessage(std::move(batch.messages.front()), message.Length());
+    } else if (!batch.messages.empty() || !batch.frames.empty()) {
+      listener_->OnBatch(std::move(batch), message.Length());
     } else {
       Consumed(message.Length());  // The reader itself limits the message that it keeps.
     }
     return absl::OkStatus();
   }
   void Over(const absl::Status& why) override { listener_->OnDown(why); }
+  std::shared_ptr<Segments> Shared() const {
+    return local_ == nullptr ? nullptr : local_->segments();
+  }
 
   const std::string address_;
   const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<SessionListener> listener_;
+  std::atomic<bool> batches_{false};
   // These belong to the read in flight.
   wire::MessageReader<ToWorker> reader_;
+  FrameReader frames_;
   bool greeted_ = false;
 };
 
@@ -111,12 +139,53 @@ void IfAlive(const std::weak_ptr<Held>& held, F&& act) {
   if (const std::shared_ptr<Held> call = held.lock()) act(*call);
 }
 
+}  // namespace
+
+// Belongs to the loop.
+class GrpcConnector::Sending {
+ public:
+  explicit Sending(std::weak_ptr<SessionCall> call) : call_(std::move(call)) {}
+
+  void Send(std::string message) {
+    IfAlive(call_, [&](SessionCall& call) {
+      if (!call.batches()) return call.Write(BufferOf(std::move(message)));
+      outbox_.UseBatches();
+      outbox_.Add({std::move(message)}, false);
+    });
+  }
+  // False: the frame has to travel on its stream.
+  bool Send(uint32_t stream, const SharedFrame& frame) {
+    bool sent = false;
+    IfAlive(call_, [&](SessionCall& call) {
+      if (!call.batches() || frame.size() + kMaxFrameOverheadBytes > kMaxBatchedFrameBytes) return;
+      outbox_.UseBatches();
+      outbox_.Add({stream, frame.BytesWithSequence(++frames_)});
+      sent = true;
+    });
+    return sent;
+  }
+  void Flush() {
+    if (!outbox_.due()) return;
+    IfAlive(call_, [&](Call& call) {
+      for (std::string& message : outbox_.Take()) call.Write(BufferOf(std::move(message)));
+    });
+  }
+
+ private:
+  const std::weak_ptr<SessionCall> call_;
+  wire::Outbox<ToAggregator> outbox_;
+  uint64_t frames_ = 0;
+};
+
+namespace {
+
 class GrpcSession : public SessionChannel {
  public:
-  explicit GrpcSession(std::weak_ptr<Call> call) : call_(std::move(call)) {}
+  GrpcSession(std::weak_ptr<Call> call, std::shared_ptr<GrpcConnector::Sending> sending)
+      : call_(std::move(call)), sending_(std::move(sending)) {}
   ~GrpcSession() override { Finish(); }
   void Send(std::string message) override {
-    IfAlive(call_, [&](Call& call) { call.Write(BufferOf(std::move(message))); });
+    if (sending_ != nullptr) sending_->Send(std::move(message));
   }
   void Consumed(uint64_t bytes) override {
     IfAlive(call_, [&](Call& call) { call.Consumed(bytes); });
@@ -125,16 +194,24 @@ class GrpcSession : public SessionChannel {
 
  private:
   void Finish() {
+    if (sending_ == nullptr) return;
+    sending_->Flush();
+    sending_.reset();
     IfAlive(call_, [](Call& call) { call.Finish(); });
   }
 
   const std::weak_ptr<Call> call_;
+  std::shared_ptr<GrpcConnector::Sending> sending_;  // Null once it is closed.
 };
 
 class GrpcStream : public StreamChannel {
  public:
-  GrpcStream(std::weak_ptr<Call> call, GrpcConnector* connector)
-      : call_(std::move(call)), connector_(connector) {}
+  GrpcStream(std::weak_ptr<Call> call, uint32_t number, GrpcConnector* connector,
+             std::weak_ptr<GrpcConnector::Sending> session)
+      : call_(std::move(call)),
+        number_(number),
+        connector_(connector),
+        session_(std::move(session)) {}
   ~GrpcStream() override { Cut(); }
   absl::Status Send(OutgoingFrame frame) override {
     const std::shared_ptr<Segments> segments = connector_->shared();
@@ -149,6 +226,8 @@ class GrpcStream : public StreamChannel {
     if (place.has_value()) frame.payload = {};
     IfAlive(call_, [&](Call& call) {
       const SharedFrame shared(*std::move(head), frame.payload);
+      const std::shared_ptr<GrpcConnector::Sending> session = session_.lock();
+      if (session != nullptr && session->Send(number_, shared)) return;
       call.Write(shared.WithSequence(++sequence_));
     });
     return absl::OkStatus();
@@ -169,7 +248,9 @@ class GrpcStream : public StreamChannel {
   }
 
   const std::weak_ptr<Call> call_;
+  const uint32_t number_;
   GrpcConnector* const connector_;
+  const std::weak_ptr<GrpcConnector::Sending> session_;
   uint64_t sequence_ = 0;  // The number of the last frame.
 };
 
@@ -197,7 +278,9 @@ std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
   const auto call = std::make_shared<SessionCall>(options_, local_, listener);
   listener->OnUp();
   call->Start();
-  return std::make_shared<GrpcSession>(call);
+  const auto sending = std::make_shared<Sending>(call);
+  sending_ = sending;
+  return std::make_shared<GrpcSession>(call, sending);
 }
 
 std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, SessionToken token,
@@ -221,12 +304,18 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
       local_->link = LocalLink::Open(std::exchange(local_->name, ""), token);
     }
   }
-  return std::make_shared<GrpcStream>(call, this);
+  return std::make_shared<GrpcStream>(call, stream, this, sending_);
 }
 
 std::shared_ptr<Segments> GrpcConnector::Local::segments() {
   MutexLock lock(mutex);
   return link == nullptr ? nullptr : link->segments();
+}
+
+uint64_t GrpcConnector::features() const { return kFeatureBatches; }
+
+void GrpcConnector::Flush() {
+  if (const auto sending = sending_.lock()) sending->Flush();
 }
 
 std::shared_ptr<Segments> GrpcConnector::shared() {

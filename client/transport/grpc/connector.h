@@ -44,6 +44,8 @@ class GrpcConnector : public Connector {
   std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
                                             std::shared_ptr<StreamListener> listener) override;
 
+  uint64_t features() const override;
+  void Flush() override;
   std::shared_ptr<Segments> shared() override;
 
   // What a session has received about the aggregator's local socket.
@@ -56,9 +58,14 @@ class GrpcConnector : public Connector {
     std::shared_ptr<Segments> segments();
   };
 
+  // What waits to be sent on the present session. Sends it, and takes no more, once the session is
+  // closed.
+  class Sending;
+
  private:
   const CallOptions options_;
   const std::shared_ptr<Local> local_;  // Null: no memory is shared.
+  std::weak_ptr<Sending> sending_;      // That of the present session; the loop's.
 };
 
 }  // namespace basin::client

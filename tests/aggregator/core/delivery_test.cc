@@ -285,6 +285,7 @@ TEST_F(DeliveryTest, ABrokenNetworkLeavesStreamsOpen) {
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_FALSE(settled[0].closed_by_peer);
   EXPECT_EQ(settled[0].ended, "It has sent nothing for 15s.");
+  EXPECT_FALSE(settled[0].closed_by_peer);
   EXPECT_EQ(Take<CloseStream>()[0].stream, 11u);
   EXPECT_EQ(delivery_.streams(), 0u);
 }

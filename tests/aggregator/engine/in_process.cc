@@ -43,7 +43,7 @@ void QueueTransport::CloseSession(SessionId session) {
   changed_.NotifyAll();
 }
 
-void QueueTransport::AcceptStream(StreamId stream) {
+void QueueTransport::AcceptStream(StreamId stream, SessionId) {
   MutexLock lock(mutex_);
   connections_[stream].accepted = true;
   changed_.NotifyAll();
@@ -122,6 +122,7 @@ void RigWorker::Connect() {
   hello.nonce = std::hash<std::string>()(id) | 1;
   hello.fresh = true;
   hello.settings = model_.settings;
+  hello.features = features;
   Say(hello);
   welcome = Await<Welcome>();
   while (streams.size() < streams_wanted) OpenStream();

@@ -55,7 +55,7 @@ class QueueTransport : public Transport {
 
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
   void CloseSession(SessionId session) override;
-  void AcceptStream(StreamId stream) override;
+  void AcceptStream(StreamId stream, SessionId session) override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;
@@ -142,6 +142,7 @@ class RigWorker {
   DType wire_dtype = DType::kUnspecified;
   int32_t wire_exponent = 0;
   uint32_t streams_wanted = 2;
+  uint64_t features = 0;        // Of its hello.
   size_t piece_bytes = 100000;  // Frames arrive in pieces of this size.
 
   // ---- knowledge

@@ -79,17 +79,48 @@ uint64_t Loopback::Open(const std::string& method,
 
 SessionId Loopback::OpenSession() {
   const auto reader = std::make_shared<wire::MessageReader<ToWorker>>();
-  return Open(kSessionMethod, [this, reader](uint64_t session, const grpc::ByteBuffer& message) {
-    const auto taken = reader->Read(StringOf(message));
-    ASSERT_TRUE(taken.ok()) << taken.status();
-    if (taken->has_value()) transport.Send({session}, (*taken)->message);
-  });
+  reader->AllowBatches();
+  const auto frames = std::make_shared<FrameReader>(
+      FrameReader::InSession(FrameSender::kAggregator, [] { return nullptr; }));
+  return Open(kSessionMethod,
+              [this, reader, frames](uint64_t session, const grpc::ByteBuffer& message) {
+                auto taken = reader->Read(StringOf(message));
+                ASSERT_TRUE(taken.ok()) << taken.status();
+                for (const auto& one : taken->messages) {
+                  if (const auto* welcome = std::get_if<Welcome>(&one.message)) {
+                    MutexLock lock(mutex_);
+                    sessions_[welcome->token] = session;
+                  }
+                  transport.Send({session}, one.message);
+                }
+                for (wire::BatchedFrame& one : taken->frames) {
+                  ++batched_results;
+                  StreamId stream;
+                  {
+                    MutexLock lock(mutex_);
+                    stream = numbers_.at(one.stream);
+                  }
+                  Take(stream, frames->Read(std::make_shared<OwnPayload>(std::move(one.frame))));
+                }
+              });
 }
 
 void Loopback::OnMessage(SessionId session, ToAggregator message) {
   const auto pieces = wire::EncodePieces(message);
   ASSERT_TRUE(pieces.ok()) << pieces.status();
-  for (const std::string& piece : *pieces) raw(session).Write(piece);
+  if (!batches) {
+    for (const std::string& piece : *pieces) raw(session).Write(piece);
+    return;
+  }
+  std::vector<std::string> out;
+  {
+    MutexLock lock(mutex_);
+    wire::Outbox<ToAggregator>& outbox = outboxes_[session];
+    if (!std::holds_alternative<Hello>(message)) outbox.UseBatches();
+    outbox.Add(*pieces, false);
+    if (!std::holds_alternative<Begin>(message)) out = outbox.Take();
+  }
+  for (const std::string& one : out) raw(session).Write(one);
 }
 
 void Loopback::CloseSession(SessionId session) { raw(session).CloseWrites(); }
@@ -98,7 +129,15 @@ StreamId Loopback::OpenStream(SessionToken token) {
   const StreamId stream =
       Open(kExchangeMethod,
            [this](uint64_t id, const grpc::ByteBuffer& message) { TakeFrameFrom(id, message); });
-  raw(stream).Write(*EncodeHead({Bind{token, 0}}));
+  uint32_t number;
+  {
+    MutexLock lock(mutex_);
+    number = static_cast<uint32_t>(numbers_.size()) % kMaxStreams;
+    numbers_[number] = stream;
+    const auto session = sessions_.find(token);
+    if (session != sessions_.end()) places_[stream] = {session->second, number};
+  }
+  raw(stream).Write(*EncodeHead({Bind{token, number}}));
   return stream;
 }
 
@@ -109,18 +148,22 @@ void Loopback::TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message) {
     FrameReader& reader = readers_.try_emplace(stream, FrameSender::kAggregator).first->second;
     frame = reader.Read(PayloadOf(message));
   }
+  Take(stream, std::move(frame));
+}
+
+void Loopback::Take(StreamId stream, absl::StatusOr<IncomingFrame> frame) {
   ASSERT_TRUE(frame.ok()) << frame.status();
-  if (std::holds_alternative<Bound>(frame->header)) return transport.AcceptStream(stream);
+  if (std::holds_alternative<Bound>(frame->header)) return transport.AcceptStream(stream, 0);
   OutgoingFrame taken{frame->header, frame->encoding, frame->claimed};
   taken.payload.Append({frame->payload, 0, frame->payload_bytes});
   transport.Send({stream}, taken);
 }
 
-std::string Loopback::Encode(StreamId stream, const IncomingFrame& frame) {
+std::string Loopback::Encode(uint64_t connection, const IncomingFrame& frame) {
   uint64_t sequence;
   {
     MutexLock lock(mutex_);
-    sequence = ++sent_[stream];
+    sequence = ++sent_[connection];
   }
   OutgoingFrame sent{frame.header, frame.encoding, frame.claimed};
   sent.payload.Append({frame.payload, 0, frame.payload_bytes});
@@ -132,7 +175,18 @@ std::string Loopback::Encode(StreamId stream, const IncomingFrame& frame) {
 }
 
 void Loopback::OnFrame(StreamId stream, IncomingFrame frame) {
-  raw(stream).Write(Encode(stream, frame));
+  if (!batches || frame.payload_bytes + kMaxFrameOverheadBytes > kMaxBatchedFrameBytes / 2) {
+    raw(stream).Write(Encode(stream, frame));
+    return;
+  }
+  std::pair<SessionId, uint32_t> place;
+  {
+    MutexLock lock(mutex_);
+    place = places_.at(stream);
+  }
+  std::string bytes = Encode(place.first, frame);
+  MutexLock lock(mutex_);
+  outboxes_[place.first].Add({place.second, std::move(bytes)});
 }
 
 void Loopback::CloseStream(StreamId stream) { raw(stream).Cancel(); }

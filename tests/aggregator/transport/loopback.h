@@ -10,14 +10,17 @@
 #ifndef BASIN_TESTS_AGGREGATOR_TRANSPORT_LOOPBACK_H_
 #define BASIN_TESTS_AGGREGATOR_TRANSPORT_LOOPBACK_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aggregator/transport/server.h"
+#include "proto/wire/session_stream.h"
 #include "runtime/frames/reader.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_stream.h"
@@ -46,8 +49,8 @@ class Loopback : public Network {
 
   // The stream below a session or data stream, to misuse.
   RawStream& raw(uint64_t connection);
-  // The frame with the next sequence number of the stream.
-  std::string Encode(StreamId stream, const IncomingFrame& frame);
+  // The frame with the next sequence number of a data stream, or of the frames of a session.
+  std::string Encode(uint64_t connection, const IncomingFrame& frame);
 
   template <typename T>
   T Look(const std::function<T(const Runner&)>& look) {
@@ -66,16 +69,25 @@ class Loopback : public Network {
   Engine engine;
   GrpcServer server;
   int port = 0;
+  // Whether begins and small frames wait for the next message, and travel with it. Set before the
+  // first worker connects, whose hello must offer it.
+  bool batches = false;
+  std::atomic<uint64_t> batched_results{0};  // Frames that came with a session.
 
  private:
   uint64_t Open(const std::string& method,
                 const std::function<void(uint64_t, const grpc::ByteBuffer&)>& take);
   void TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message);
+  void Take(StreamId stream, absl::StatusOr<IncomingFrame> frame);
 
   Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::shared_ptr<RawStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  std::map<StreamId, uint64_t> sent_ ABSL_GUARDED_BY(mutex_);  // Sequence numbers.
+  std::map<uint64_t, uint64_t> sent_ ABSL_GUARDED_BY(mutex_);     // Sequence numbers.
+  std::map<uint32_t, StreamId> numbers_ ABSL_GUARDED_BY(mutex_);  // Those of data streams.
+  std::map<SessionToken, SessionId> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::map<StreamId, std::pair<SessionId, uint32_t>> places_ ABSL_GUARDED_BY(mutex_);
+  std::map<SessionId, wire::Outbox<ToAggregator>> outboxes_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, FrameReader> readers_ ABSL_GUARDED_BY(mutex_);
 };
 

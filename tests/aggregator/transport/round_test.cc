@@ -43,6 +43,59 @@ TEST(TransportRound, BitsAreTheOraclesForTwoWorkersWithTwoStreamsEach) {
   EXPECT_EQ(loopback.server.counters().sessions, 2u);
 }
 
+// Begin, frames and commit of a worker are one message, and so are its result and Prepared.
+TEST(TransportRound, ASmallRoundIsFourMessagesForEachWorker) {
+  const Model model = AverageOf({F32("weight", 100)}, 2);
+  Loopback loopback;
+  loopback.batches = true;
+  RigWorker a(loopback, "a", model);
+  RigWorker b(loopback, "b", model);
+  a.features = b.features = kFeatureBatches;
+  Join({&a, &b});
+  const TransportCounters& counters = loopback.server.counters();
+  for (int round = 0; round < 3; ++round) {
+    const uint64_t received = counters.messages_received;
+    const uint64_t sent = counters.messages_sent;
+    for (RigWorker* worker : {&a, &b}) {
+      worker->Begin();
+      worker->Push(0, GradientOf(worker == &a ? 0 : 1, 100));
+      worker->Commit();
+    }
+    const std::vector<VerdictRecord> told = Finish({&a, &b});
+    EXPECT_EQ(told[0].value.contributors.size(), 2u);
+    EXPECT_EQ(a.results[0], ReferenceAverage({GradientOf(0, 100), GradientOf(1, 100)}));
+    EXPECT_EQ(b.results[0], a.results[0]);
+    // This worker acknowledges the result in a message of its own.
+    EXPECT_LE(counters.messages_received - received, 2 * 3u);
+    EXPECT_EQ(counters.messages_sent - sent, 2 * 2u);
+  }
+  EXPECT_EQ(loopback.batched_results, 3 * 2u);
+}
+
+// Some workers have an older client, in the same round.
+TEST(TransportRound, AWorkerWithoutBatchesIsServedBesideOneWithThem) {
+  const Model model = AverageOf({F32("weight", 100)}, 2);
+  Loopback loopback;
+  loopback.batches = true;
+  RigWorker a(loopback, "a", model);
+  a.features = kFeatureBatches;
+  a.Connect();
+  a.Ready();
+  loopback.batches = false;
+  RigWorker b(loopback, "b", model);
+  Join({&b});
+  EXPECT_EQ(b.welcome->features, 0u);
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Begin();
+    worker->Push(0, GradientOf(worker == &a ? 0 : 1, 100));
+    worker->Commit();
+  }
+  Finish({&a, &b});
+  EXPECT_EQ(a.results[0], ReferenceAverage({GradientOf(0, 100), GradientOf(1, 100)}));
+  EXPECT_EQ(b.results[0], a.results[0]);
+  EXPECT_EQ(loopback.batched_results, 1u);
+}
+
 // Rule: a result is serialised once for all receivers.
 TEST(TransportRound, AResultIsSerialisedOnceForAllItsReceivers) {
   constexpr uint32_t kWorkers = 4;

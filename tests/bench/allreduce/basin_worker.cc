@@ -5,7 +5,8 @@
 //   basin_worker --address=127.0.0.1:29600 --worker=w0 --workers=4 --streams=2 --bytes=N --rounds=5
 //
 // Prints the same line as socket_star. With --bytes of a few it measures the latency of a round.
-// With --tensors=N the bytes are those of N tensors.
+// With --tensors=N the bytes are those of N tensors. With --clients=N it is N workers, each on a
+// thread of its own and with "-0", "-1", ... after its id; the first one measures.
 
 #include <basin/basin.h>
 #include <malloc.h>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/bench/allreduce/stopwatch.h"
@@ -45,14 +47,15 @@ Flags Parse(int argc, char** argv) {
   return flags;
 }
 
-basin_worker* Connect(const Flags& flags) {
+basin_worker* Connect(const Flags& flags, const std::string& id) {
   basin_error* error = nullptr;
   basin_options* options = basin_options_new(0);
   for (const auto& [key, flag] :
-       {std::pair("address", "address"), std::pair("worker_id", "worker"),
-        std::pair("max_workers", "workers"), std::pair("streams", "streams")}) {
+       {std::pair("address", "address"), std::pair("max_workers", "workers"),
+        std::pair("streams", "streams")}) {
     Check(basin_options_set(options, key, flags.at(flag).c_str(), &error), error);
   }
+  Check(basin_options_set(options, "worker_id", id.c_str(), &error), error);
   Check(basin_options_set(options, "fresh", "true", &error), error);
   basin_worker* worker = nullptr;
   Check(basin_connect(options, &worker, &error), error);
@@ -60,18 +63,12 @@ basin_worker* Connect(const Flags& flags) {
   return worker;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  // Like the launcher for a trainer's process: freed messages are reused, not unmapped.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-
-  const Flags flags = Parse(argc, argv);
+// The rounds of one worker; `measures`: prints what they took.
+void Train(const Flags& flags, const std::string& id, bool measures) {
   const size_t bytes = std::strtoull(flags.at("bytes").c_str(), nullptr, 10);
   const int rounds = std::atoi(flags.at("rounds").c_str());
   basin_error* error = nullptr;
-  basin_worker* worker = Connect(flags);
+  basin_worker* worker = Connect(flags, id);
   const size_t count =
       flags.count("tensors") == 0 ? 1 : std::strtoull(flags.at("tensors").c_str(), nullptr, 10);
   const uint64_t elements = bytes / sizeof(float) / count;
@@ -107,12 +104,32 @@ int main(int argc, char** argv) {
     stopwatch.RoundEnded();
     if (gradient[0] != 1) {
       std::fprintf(stderr, "basin_worker: the average of ones is %g\n", double{gradient[0]});
-      return 1;
+      std::exit(1);
     }
   }
-  stopwatch.Print();
+  if (measures) stopwatch.Print();
   Check(basin_finished(worker, &error), error);
   Check(basin_leave(worker, &error), error);
   basin_close(worker);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Like the launcher for a trainer's process: freed messages are reused, not unmapped.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+
+  const Flags flags = Parse(argc, argv);
+  if (flags.count("clients") == 0) {
+    Train(flags, flags.at("worker"), true);
+    return 0;
+  }
+  std::vector<std::thread> threads;
+  for (int i = 0; i < std::atoi(flags.at("clients").c_str()); ++i) {
+    threads.emplace_back(
+        [&flags, i] { Train(flags, flags.at("worker") + "-" + std::to_string(i), i == 0); });
+  }
+  for (std::thread& thread : threads) thread.join();
   return 0;
 }

@@ -222,14 +222,14 @@ void FakeAggregator::Say(const ToWorker& message) {
   for (const std::string& piece : *pieces) {
     auto taken = reader.Read(piece);
     ASSERT_TRUE(taken.ok()) << taken.status();
-    if (!taken->has_value()) continue;
+    if (taken->messages.empty()) continue;
     std::shared_ptr<SessionListener> listener;
     {
       MutexLock lock(state_->mutex);
       listener = state_->sessions[session_].listener;
-      state_->unconsumed += (*taken)->bytes;
+      state_->unconsumed += taken->messages.front().bytes;
     }
-    listener->OnMessage(std::move((*taken)->message), (*taken)->bytes);
+    listener->OnMessage(std::move(taken->messages.front().message), taken->messages.front().bytes);
   }
 }
 
@@ -238,7 +238,7 @@ std::optional<ToAggregator> FakeAggregator::NextMessage() {
     auto taken = reader_->Read(*next);
     EXPECT_TRUE(taken.ok()) << taken.status();
     if (!taken.ok()) return std::nullopt;
-    if (taken->has_value()) return std::move((*taken)->message);
+    if (!taken->messages.empty()) return std::move(taken->messages.front().message);
   }
   return std::nullopt;
 }

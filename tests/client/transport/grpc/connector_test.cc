@@ -15,6 +15,7 @@
 #include "proto/wire/session.h"
 #include "proto/wire/session_stream.h"
 #include "proto/wire/status_detail.h"
+#include "protocol/version.h"
 #include "tests/client/transport/grpc/listeners.h"
 #include "tests/client/transport/grpc/raw_server.h"
 #include "tests/client/transport/grpc/tcp_relay.h"
@@ -122,6 +123,117 @@ TEST(GrpcSession, CarriesMessagesBothWaysInOrder) {
     EXPECT_EQ(heard->bytes, message.size());
     session->Consumed(heard->bytes);
   }
+}
+
+// A session whose welcome allows batches, and one data stream of it.
+struct BatchingSession {
+  explicit BatchingSession(GrpcConnector& connector, RawServer& server, uint64_t features) {
+    session = connector.OpenSession(ears);
+    ears->up.Await();
+    call = server.AwaitCall();
+    Welcome welcome;
+    welcome.token = kToken;
+    welcome.incarnation = {1, 1};
+    welcome.term = 1;
+    welcome.role = Role::kMember;
+    welcome.frame_bytes = kDefaultFrameBytes;
+    welcome.heartbeat = absl::Seconds(1);
+    welcome.contract_version = kContractVersion;
+    welcome.features = features;
+    call->Send(*wire::Encode(ToWorker(welcome)));
+    ears->messages.Await();
+  }
+  wire::MessageReader<ToAggregator>::Received Take() {
+    auto received = reader.Read(call->AwaitMessage());
+    EXPECT_TRUE(received.ok()) << received.status();
+    return *std::move(received);
+  }
+
+  std::shared_ptr<Ears> ears = std::make_shared<Ears>();
+  std::shared_ptr<SessionChannel> session;
+  std::shared_ptr<RawCall> call;
+  wire::MessageReader<ToAggregator> reader;
+};
+
+TEST(GrpcSession, WhatIsSentAtOneMomentIsOneMessageWithTheSmallFramesOfItsStreams) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  EXPECT_EQ(connector.features(), kFeatureBatches);
+  BatchingSession batching(connector, server, kFeatureBatches);
+  batching.reader.AllowBatches();
+  BoundStream stream(connector, server, 5);
+  const std::string small = Pattern(1000, 1);
+  const std::string large = Pattern(kMaxBatchedFrameBytes, 2);
+  const auto payload = [](const std::string& bytes) -> std::vector<PayloadPart> {
+    return {{std::make_shared<OwnPayload>(bytes), 0, bytes.size()}};
+  };
+  batching.session->Send(*wire::Encode(ToAggregator(Heartbeat{1, {}})));
+  ASSERT_TRUE(stream.channel->Send(Contribution(0, payload(small))).ok());
+  ASSERT_TRUE(stream.channel->Send(Contribution(1, payload(large))).ok());
+  batching.session->Send(*wire::Encode(ToAggregator(Heartbeat{2, {}})));
+  // What is too large to be copied does not wait.
+  const std::string first = stream.call->AwaitMessage();
+  EXPECT_EQ(Decode(first).sequence, 1u);
+  EXPECT_EQ(Joined(Decode(first).payload), large);
+  connector.Flush();
+  connector.Flush();
+  const auto taken = batching.Take();
+  ASSERT_EQ(taken.messages.size(), 2u);
+  EXPECT_EQ(std::get<Heartbeat>(taken.messages[1].message).progress, 2u);
+  ASSERT_EQ(taken.frames.size(), 1u);
+  EXPECT_EQ(taken.frames[0].stream, 5u);
+  EXPECT_EQ(Decode(taken.frames[0].frame).sequence, 1u);
+  EXPECT_EQ(Joined(Decode(taken.frames[0].frame).payload), small);
+
+  // A message by itself is no batch.
+  batching.session->Send(*wire::Encode(ToAggregator(Heartbeat{3, {}})));
+  connector.Flush();
+  const auto message = wire::DecodeToAggregator(batching.call->AwaitMessage());
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<Heartbeat>(*message).progress, 3u);
+
+  // What waits when the session is closed is still sent.
+  batching.session->Send(*wire::Encode(ToAggregator(Leave{})));
+  batching.session->Close();
+  EXPECT_EQ(batching.Take().messages.size(), 1u);
+}
+
+TEST(GrpcSession, WithoutBatchesEverythingIsSentAtOnce) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  BatchingSession batching(connector, server, 0);
+  BoundStream stream(connector, server);
+  batching.session->Send(*wire::Encode(ToAggregator(Heartbeat{1, {}})));
+  EXPECT_EQ(batching.Take().messages.size(), 1u);
+  const std::string small = Pattern(10, 1);
+  ASSERT_TRUE(stream.channel
+                  ->Send(Contribution(0, {{std::make_shared<OwnPayload>(small), 0, small.size()}}))
+                  .ok());
+  EXPECT_EQ(Joined(Decode(stream.call->AwaitMessage()).payload), small);
+}
+
+TEST(GrpcSession, TakesABatchOfMessagesAndFrames) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  BatchingSession batching(connector, server, kFeatureBatches);
+  wire::Outbox<ToWorker> outbox;
+  outbox.UseBatches();
+  outbox.Add(*wire::EncodePieces(ToWorker(Drain{true})), true);
+  EXPECT_FALSE(outbox.due());
+  outbox.Add({3, Result(1, "result")});
+  outbox.Add({3, Result(2, "another")});
+  for (const std::string& message : outbox.Take()) batching.call->Send(message);
+  const auto batch = batching.ears->batches.Await();
+  ASSERT_TRUE(batch.has_value());
+  ASSERT_EQ(batch->messages.size(), 1u);
+  EXPECT_TRUE(std::get<Drain>(batch->messages[0]).service);
+  ASSERT_EQ(batch->frames.size(), 2u);
+  EXPECT_EQ(batch->frames[1].payload_bytes, 7u);
+
+  // A frame that is none ends the session, as one of a data stream ends that.
+  outbox.Add({3, "no frame"});
+  for (const std::string& message : outbox.Take()) batching.call->Send(message);
+  EXPECT_THAT(*batching.ears->down.Await(), HasSubstr("broke the protocol"));
 }
 
 // The pieces may exceed the window, which is for messages that wait for the worker.

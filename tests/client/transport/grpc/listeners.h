@@ -67,10 +67,12 @@ struct Ears : public SessionListener {
   void OnMessage(ToWorker message, uint64_t bytes) override {
     messages.Add({std::move(message), bytes});
   }
+  void OnBatch(Batch batch, uint64_t) override { batches.Add(std::move(batch)); }
   void OnDown(const absl::Status& why) override { down.Add(std::string(why.ToString())); }
 
   Heard<bool> up;
   Heard<Message> messages;
+  Heard<Batch> batches;
   Heard<std::string> down;
 };
 
