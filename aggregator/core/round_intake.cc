@@ -143,8 +143,8 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
     AddNote(scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
   }
   // A worker whose whole contribution is here sends no more, until a message tells it to.
-  const bool can_wait = credit.refused.empty() && member.contribution.committed() &&
-                        member.contribution.Complete();
+  const bool can_wait =
+      credit.refused.empty() && member.contribution.committed() && member.contribution.Complete();
   SendTo(scope, member, std::move(credit), can_wait);
   if (intake.changed.has_value()) {
     Reject(

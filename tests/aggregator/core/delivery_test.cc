@@ -285,9 +285,18 @@ TEST_F(DeliveryTest, ABrokenNetworkLeavesStreamsOpen) {
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_FALSE(settled[0].closed_by_peer);
   EXPECT_EQ(settled[0].ended, "It has sent nothing for 15s.");
-  EXPECT_FALSE(settled[0].closed_by_peer);
   EXPECT_EQ(Take<CloseStream>()[0].stream, 11u);
   EXPECT_EQ(delivery_.streams(), 0u);
+}
+
+// Its token was revoked, for example, which ends its data streams as well.
+TEST_F(DeliveryTest, ASessionThatTheTransportEndedWasNotClosedByItsPeer) {
+  Open(11, kTokenA);
+  delivery_.CloseSession(kA, "Its token was revoked.", start_, actions_);
+  delivery_.LoseStream(11, actions_);
+  const auto settled = delivery_.TakeSettled(start_ + absl::Seconds(1), actions_);
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_FALSE(settled[0].closed_by_peer);
 }
 
 TEST_F(DeliveryTest, ASessionThatIsEndedWhileItSettlesIsReportedToNobody) {
