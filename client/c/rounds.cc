@@ -105,6 +105,26 @@ basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kin
   return BASIN_OK;
 }
 
+basin_code basin_allocate(basin_worker* worker, size_t bytes, void** memory, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok() && memory == nullptr) {
+    status = absl::InvalidArgumentError(
+        "The place for the address of the allocated memory is null. Pass the address of a "
+        "pointer.");
+  }
+  if (!status.ok()) return Return(status, error);
+  const absl::StatusOr<void*> allocated = worker->client().Allocate(bytes);
+  if (!allocated.ok()) return Return(allocated.status(), error);
+  *memory = *allocated;
+  return BASIN_OK;
+}
+
+basin_code basin_free(basin_worker* worker, void* memory, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok() && memory != nullptr) status = worker->client().Free(memory);
+  return Return(status, error);
+}
+
 basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
                        basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);

@@ -72,7 +72,7 @@ uint64_t Preparation::Advance(uint64_t most) {
       kernels::CastToWire(chunk, size / sizeof(float), contribution_.encoding.wire_dtype,
                           contribution_.encoding.wire_exponent, to);
       chunk = to;
-    } else if (contribution_.data == nullptr) {
+    } else if (contribution_.data == nullptr && copy != data_) {
       // The copy is what is read, so that a tensor that changes meanwhile has the right digest.
       std::memcpy(copy + at_, chunk, size);
       chunk = copy + at_;

@@ -55,7 +55,8 @@ struct Growth {
   std::optional<double> squared_norm;
 };
 
-// Computes the digests, the norm and, if there is a `place` or `encoding` is narrower, the copy.
+// Computes the digests, the norm and, if there is a `place` or `encoding` is narrower, the copy;
+// none if the tensor lies at its place already.
 // This reads the whole tensor, so it is done on the thread of the trainer that has just written it.
 class Preparation {
  public:

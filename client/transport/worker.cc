@@ -285,6 +285,17 @@ absl::StatusOr<std::shared_ptr<const Worker::TensorInfo>> Worker::FindLocked(
        absl::StrCat("Tensor handle ", tensor, " of lane handle ", lane, " is not registered.")});
 }
 
+// ---- memory
+
+absl::StatusOr<void*> Worker::Allocate(uint64_t bytes) { return registered_.Allocate(bytes); }
+
+absl::Status Worker::Free(const void* memory) {
+  if (registered_.Free(memory)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "This memory was not allocated by this worker, or was freed before. Free what basin_allocate "
+      "has returned, once.");
+}
+
 // ---- rounds
 
 absl::Status Worker::Begin(const BeginRound& begin) {
@@ -306,8 +317,23 @@ std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor)
   return place;
 }
 
+std::optional<ArenaPlace> Worker::PlaceInMemoryOfTrainer(const TensorInfo& info, const void* data) {
+  const std::shared_ptr<Segments> shared = connector_.shared();
+  if (shared == nullptr) return std::nullopt;
+  std::optional<ArenaPlace> place =
+      registered_.Find(data, info.bytes, ElementSize(info.spec.dtype));
+  if (place.has_value() && !shared->Offer(place->segment)) return std::nullopt;
+  return place;
+}
+
 Preparation Worker::Prepare(const TensorInfo& info, LaneHandle lane, TensorHandle tensor,
                             const void* data, const wire::Encoding& encoding, bool shared) {
+  if (registered_.any() && encoding.wire_dtype == DType::kUnspecified) {
+    if (std::optional<ArenaPlace> place = PlaceInMemoryOfTrainer(info, data)) {
+      return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, data, encoding,
+                         std::move(place));
+    }
+  }
   return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, data, encoding,
                      shared ? PlaceFor(lane, tensor) : std::nullopt);
 }

@@ -60,6 +60,7 @@
 #include "client/transport/gate.h"
 #include "client/transport/loop.h"
 #include "client/transport/outcome.h"
+#include "client/transport/registered.h"
 #include "client/transport/runner.h"
 #include "client/transport/timeline.h"
 #include "runtime/clock.h"
@@ -111,6 +112,13 @@ class Worker {
   // Idempotent; adds the tensors that are new. Handles stay valid for the life of the worker.
   absl::StatusOr<Registration> Register(const std::string& lane, LaneKind kind,
                                         const std::vector<TensorSpec>& tensors);
+
+  // ---- memory
+  // For tensors that an aggregator on this machine reads where they lie; see Registered. Valid
+  // until Free, or until the worker is destroyed. Failure: kResourceExhausted; kInvalidArgument for
+  // memory that is not of this kind.
+  absl::StatusOr<void*> Allocate(uint64_t bytes);
+  absl::Status Free(const void* memory);
 
   // ---- rounds
   absl::Status Begin(const BeginRound& begin);
@@ -210,6 +218,9 @@ class Worker {
   // memory.
   std::optional<ArenaPlace> PlaceFor(LaneHandle lane, TensorHandle tensor);
 
+  // That of a tensor that its trainer keeps in memory of Allocate.
+  std::optional<ArenaPlace> PlaceInMemoryOfTrainer(const TensorInfo& info, const void* data);
+
   // A contribution that is about to be pushed. REQUIRES: the data are those of the tensor.
   Preparation Prepare(const TensorInfo& info, LaneHandle lane, TensorHandle tensor,
                       const void* data, const wire::Encoding& encoding, bool shared);
@@ -221,6 +232,7 @@ class Worker {
   // These synchronise themselves.
   Gate gate_;
   Arena arena_;
+  Registered registered_;
 
   mutable Mutex mutex_;
   Place place_ ABSL_GUARDED_BY(mutex_);

@@ -55,6 +55,48 @@ TEST(Local, RoundsAreSummedBitForBitThroughSharedMemory) {
   for (int step = 0; step < 5; ++step) Step(trainers);
 }
 
+// The aggregator reads the trainer's own memory: a trainer that changes it after the push changes
+// its contribution, and that of nobody else.
+TEST(Local, RegisteredMemoryIsReadWhereItLies) {
+  Aggregator aggregator(1, 0, {}, nullptr, true);
+  const auto trainers = Join(aggregator.port(), 2, 2);
+  for (const auto& trainer : trainers) trainer->Allocate();
+  StepUntilShared(aggregator, trainers, 2);
+  for (int step = 0; step < 3; ++step) Step(trainers);
+  const uint64_t frames = aggregator.counters().local_frames;
+  trainers[0]->Contribute(1);
+  // All but the bias has come by reference when it is counted; nothing is reduced before the other
+  // worker has contributed.
+  Await([&] { return aggregator.counters().local_frames >= frames + kElements / (1 << 18); });
+  std::fill_n(trainers[0]->registered, kElements, 64.0F);
+  trainers[1]->Contribute(2);
+  for (const auto& trainer : trainers) trainer->Commit();
+  for (const auto& trainer : trainers) trainer->FinishAny();
+  EXPECT_EQ(trainers[0]->weight(), std::vector<float>(kElements, 66));
+  EXPECT_EQ(trainers[1]->weight(), trainers[0]->weight());
+
+  // Memory that was freed in a round is still there until its end.
+  trainers[0]->Contribute(4);
+  EXPECT_TRUE(trainers[0]->worker().Free(trainers[0]->registered).ok());
+  EXPECT_FALSE(trainers[0]->worker().Free(trainers[0]->registered).ok());
+  trainers[0]->registered = nullptr;
+  trainers[1]->Contribute(8);
+  for (const auto& trainer : trainers) trainer->Commit();
+  for (const auto& trainer : trainers) EXPECT_EQ(trainer->Finish(), 12.0F);
+  Step(trainers);  // From memory of its own, beside the other's.
+}
+
+TEST(Local, RegisteredMemoryIsOrdinaryMemoryWhereNothingIsShared) {
+  Aggregator aggregator(1);
+  const auto trainers = Join(aggregator.port(), 2, 2);
+  trainers[0]->Allocate();
+  for (int step = 0; step < 3; ++step) Step(trainers);
+  EXPECT_EQ(aggregator.counters().local_frames, 0u);
+  EXPECT_FALSE(trainers[0]->worker().Allocate(0).ok());
+  EXPECT_EQ(trainers[0]->worker().Allocate(uint64_t{1} << 60).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(Local, WorkersOfBothKindsShareARound) {
   Aggregator aggregator(1, 0, {}, nullptr, true);
   std::vector<std::unique_ptr<Trainer>> trainers;

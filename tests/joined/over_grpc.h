@@ -112,8 +112,21 @@ class Trainer {
     begin.spec.op = ReduceOp::kSum;
     EXPECT_TRUE(worker_->Begin(begin).ok());
     EXPECT_TRUE(worker_->Push(lane_, 1, bias_.data(), bias_.size() * sizeof(float)).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 0, weight_.data(), weight_.size() * sizeof(float)).ok());
+    const float* from = weight_.data();
+    if (registered != nullptr) {
+      std::fill_n(registered, kElements, value);
+      from = registered;
+    }
+    EXPECT_TRUE(worker_->Push(lane_, 0, from, kElements * sizeof(float)).ok());
   }
+  // From now on it keeps the weight's gradient in memory that the aggregator may read.
+  void Allocate() {
+    const absl::StatusOr<void*> memory = worker_->Allocate(kElements * sizeof(float));
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    registered = static_cast<float*>(*memory);
+  }
+  float* registered = nullptr;  // By Allocate.
+
   void Commit() {
     const absl::Status committed = worker_->Commit(lane_);
     EXPECT_TRUE(committed.ok()) << committed;

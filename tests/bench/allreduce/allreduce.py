@@ -2,14 +2,15 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """All-reduce of f32 between real processes on loopback: Basin and its references in one run.
 
-  basin    basind and workers on the C++ client, which share memory with it
-  network  the same without shared memory, as between machines
-  gloo     torch.distributed with Gloo: a ring, which moves fewer bytes
-  grpc     the messages of a hub over gRPC alone, without arithmetic, checksums or a protocol
-  sockets  the bytes of a hub over bare TCP sockets: the lowest cost of a hub
-  kept     like sockets, but the hub keeps what it receives, in separate memory per connection
-  memory   a hub over bare shared memory, with copies, arithmetic and checksums as Basin has them
-  uncopied the same for gradients and results that trainers keep in that memory
+  basin      basind and workers on the C++ client, which share memory with it
+  registered the same with gradients in memory of basin_allocate and results that are not copied
+  network    the same without shared memory, as between machines
+  gloo       torch.distributed with Gloo: a ring, which moves fewer bytes
+  grpc       the messages of a hub over gRPC alone, without arithmetic, checksums or a protocol
+  sockets    the bytes of a hub over bare TCP sockets: the lowest cost of a hub
+  kept       like sockets, but the hub keeps what it receives, in separate memory per connection
+  memory     a hub over bare shared memory, with copies, arithmetic and checksums as Basin has them
+  uncopied   the same for gradients and results that trainers keep in that memory
 
 For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
 median of the rounds), the wire bandwidth, and the CPU seconds of all processes per GB on the wire.
@@ -246,10 +247,11 @@ def run_basin(
     started: Callable[[list[int]], None] = nothing,
     ended: Callable[[], None] = nothing,
     arguments: tuple[str, ...] = ("--local-listen=auto",),
+    of_worker: tuple[str, ...] = (),
 ) -> Result:
     """`started` receives the processes, basind first; `ended` is called before basind is killed."""
     with running_basind(case.build, *arguments) as (aggregator, address):
-        workers = [start_worker(case, address, rank) for rank in range(case.workers)]
+        workers = [start_worker(case, address, rank, *of_worker) for rank in range(case.workers)]
         started([aggregator.pid, *(worker.pid for worker in workers)])
         lines = finish(workers)
         ended()
@@ -263,8 +265,13 @@ def run_network(case: Case) -> Result:
     return run_basin(case, arguments=("--local-listen=none",))
 
 
+def run_registered(case: Case) -> Result:
+    return run_basin(case, of_worker=("--uncopied=1",))
+
+
 RUNNERS = {
     "basin": run_basin,
+    "registered": run_registered,
     "network": run_network,
     "gloo": run_gloo,
     "grpc": run_grpc,

@@ -5,12 +5,14 @@
 //   basin_worker --address=127.0.0.1:29600 --worker=w0 --workers=4 --streams=2 --bytes=N --rounds=5
 //
 // Prints the same line as socket_star. With --bytes of a few it measures the latency of a round.
-// With --tensors=N the bytes are those of N tensors. With --clients=N it is N workers, each on a
+// With --uncopied=1 gradients and results stay in memory that is shared with the aggregator. With
+// --tensors=N the bytes are those of N tensors. With --clients=N it is N workers, each on a
 // thread of its own and with "-0", "-1", ... after its id; the first one measures.
 
 #include <basin/basin.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -86,24 +88,42 @@ void Train(const Flags& flags, const std::string& id, bool measures) {
   Check(basin_ready(worker, 0, 0, &error), error);
   Check(basin_await_member(worker, BASIN_SECONDS(60), &error), error);
 
-  std::vector<float> gradient(elements * count);
+  const size_t total = elements * count;
+  std::vector<float> own;
+  void* memory = nullptr;
+  if (flags.count("uncopied") == 0) {
+    own.resize(total);
+    memory = own.data();
+  } else {
+    Check(basin_allocate(worker, total * sizeof(float), &memory, &error), error);
+  }
+  float* const gradient = static_cast<float*>(memory);
   std::vector<basin_buffer> buffers;
   for (size_t i = 0; i < count; ++i) {
-    float* const part = gradient.data() + i * elements;
-    buffers.push_back({handles[i], part, part, elements * sizeof(float)});
+    float* const part = gradient + i * elements;
+    buffers.push_back({handles[i], part, own.empty() ? nullptr : part, elements * sizeof(float)});
   }
   basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
   spec.op = BASIN_AVERAGE;
   basin::bench::Stopwatch stopwatch;
   for (int round = 0; round < basin::bench::kWarmUp + rounds; ++round) {
-    gradient.assign(gradient.size(), 1);
+    std::fill_n(gradient, total, 1.0F);
     stopwatch.RoundBegins();
+    basin_result* result = nullptr;
     Check(basin_allreduce(worker, lane, &spec, buffers.data(), buffers.size(), BASIN_SECONDS(300),
-                          nullptr, &error),
+                          &result, &error),
           error);
     stopwatch.RoundEnded();
-    if (gradient[0] != 1) {
-      std::fprintf(stderr, "basin_worker: the average of ones is %g\n", double{gradient[0]});
+    float average = gradient[0];
+    if (own.empty()) {
+      const void* piece = nullptr;
+      size_t size = 0;
+      basin_result_piece(result, handles[0], 0, &piece, &size);
+      std::memcpy(&average, piece, sizeof(average));
+    }
+    basin_result_free(result);
+    if (average != 1) {
+      std::fprintf(stderr, "basin_worker: the average of ones is %g\n", double{average});
       std::exit(1);
     }
   }

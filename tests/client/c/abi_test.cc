@@ -535,6 +535,21 @@ TEST_F(Abi, AnAllreduceIsOneCallAndABarrierToo) {
   });
 }
 
+TEST_F(Abi, AllocatesMemoryForGradients) {
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  void* memory = nullptr;
+  ASSERT_EQ(basin_allocate(t.worker, 4096, &memory, t.failure.out()), BASIN_OK)
+      << t.failure.message();
+  EXPECT_EQ(static_cast<const char*>(memory)[4095], 0);
+  EXPECT_EQ(basin_free(t.worker, memory, t.failure.out()), BASIN_OK);
+  EXPECT_EQ(basin_free(t.worker, nullptr, t.failure.out()), BASIN_OK);
+  EXPECT_EQ(basin_free(t.worker, memory, t.failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(t.failure.message(), HasSubstr("freed before"));
+  EXPECT_EQ(basin_allocate(t.worker, 0, &memory, t.failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_allocate(t.worker, 1, nullptr, t.failure.out()), BASIN_INVALID_ARGUMENT);
+}
+
 TEST_F(Abi, ABarrierWaitsForEverybody) {
   const auto members = Launch(2);
   Failure& failure = members[0]->failure;

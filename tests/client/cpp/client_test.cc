@@ -214,6 +214,27 @@ TEST(CppClient, AllreducesInPlaceAndMeetsAtABarrier) {
   EXPECT_EQ(numbers[1], numbers[0]);
 }
 
+TEST(CppClient, AllreducesFromMemoryThatItAllocates) {
+  Job job(2);
+  std::vector<std::future<void>> running;
+  for (std::size_t i = 0; i < 2; ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] {
+      const Result<void*> memory = job.workers[i].Allocate(6 * sizeof(float));
+      ASSERT_TRUE(memory.ok()) << memory.status().message();
+      auto* const numbers = static_cast<float*>(*memory);
+      EXPECT_EQ(numbers[5], 0);
+      std::fill_n(numbers, 6, 2.0F);
+      const Result<RoundResult> result = job.lanes[i].Allreduce(
+          RoundSpec(Op::kProduct), {{1, numbers, numbers, 6 * sizeof(float)}}, kLong);
+      EXPECT_TRUE(result.ok()) << result.status().message();
+      EXPECT_EQ(numbers[0], 4);
+      EXPECT_TRUE(job.workers[i].Free(numbers).ok());
+      EXPECT_EQ(job.workers[i].Free(numbers).code(), Code::kInvalidArgument);
+    }));
+  }
+  for (auto& each : running) each.get();
+}
+
 TEST(CppClient, CopiesValues) {
   Job job(2);
   const Tensor tensor = {"parameters", DType::kF32, {kWeights}};

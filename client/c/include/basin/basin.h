@@ -287,6 +287,16 @@ typedef struct basin_round_spec {
 #define BASIN_ROUND_SPEC_INIT \
   { sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0 }
 
+/* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a
+ * tensor in it copies nothing, as long as memory is shared with the aggregator; otherwise it is
+ * ordinary memory. Like any memory that is pushed, it must not change until the round's outcome is
+ * known. Use a few large pieces: each is an object of the system. The memory is zeroed and aligned
+ * to a page; closing the worker frees it. Fails with BASIN_RESOURCE_EXHAUSTED without memory. */
+BASIN_API basin_code basin_allocate(basin_worker* worker, size_t bytes, void** memory,
+                                    basin_error** error);
+/* Frees it. What is being pushed from it is still read. */
+BASIN_API basin_code basin_free(basin_worker* worker, void* memory, basin_error** error);
+
 typedef struct basin_result basin_result;
 
 /* Called once: with a result, which the callback must free, or with an error, which it must not. */

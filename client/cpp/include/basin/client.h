@@ -419,6 +419,21 @@ class Worker {
     return fd;
   }
 
+  // ---- memory
+  // For gradients that an aggregator on the same machine reads where they lie, without a copy; see
+  // basin_allocate in basin.h. Valid until Free, or until the worker is destroyed.
+  Result<void*> Allocate(std::size_t bytes) {
+    internal::Taken error;
+    void* memory = nullptr;
+    if (basin_allocate(worker_.get(), bytes, &memory, error.out()) != BASIN_OK) return error.Take();
+    return memory;
+  }
+  Status Free(void* memory) {
+    internal::Taken error;
+    basin_free(worker_.get(), memory, error.out());
+    return error.Take();
+  }
+
   // ---- tensors and rounds
   // Idempotent; may be called again with more tensors.
   Result<Lane> Register(const std::string& lane, const std::vector<Tensor>& tensors,
