@@ -225,6 +225,12 @@ class Service {
     options.report = [this](const std::string& address, const std::string& what) {
       SayRefused(address, what);
     };
+    options.on_local_refused = [this](const std::string& what) {
+      SayOnceAMinute("local_socket_refused", "local_socket_refused", what);
+    };
+    options.on_local_failed = [this](const std::string& why) {
+      Say(log_, LogLevel::kWarning, "local_socket_failed", why);
+    };
     options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
     return options;
   }

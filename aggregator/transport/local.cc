@@ -25,26 +25,22 @@ constexpr size_t kMaxWaiting = 128;
 // The wait before the next attempt after accepting a connection has failed.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
-constexpr char kPeer[] = "this machine";
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& name,
                                                                 uint64_t most_bytes,
                                                                 TransportCounters& counters,
                                                                 Report report) {
-  std::string directory;
+  std::unique_ptr<PrivateDirectory> directory;
   if (name.empty()) {
-    absl::StatusOr<std::string> made = MakePrivateDirectory();
+    PrivateDirectory::RemoveAbandoned();
+    absl::StatusOr<std::unique_ptr<PrivateDirectory>> made = PrivateDirectory::Make();
     if (!made.ok()) return made.status();
     directory = *std::move(made);
   }
-  std::string chosen = name.empty() ? directory + "/workers" : name;
+  std::string chosen = directory == nullptr ? name : directory->SocketName();
   const absl::StatusOr<int> listener = ListenLocal(chosen);
-  if (!listener.ok()) {
-    if (!directory.empty()) rmdir(directory.c_str());
-    return listener.status();
-  }
+  if (!listener.ok()) return listener.status();
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   std::unique_ptr<LocalServer> server(new LocalServer(std::move(chosen), std::move(directory),
                                                       most_bytes, *listener, wake, counters,
@@ -59,10 +55,11 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
   return server;
 }
 
-LocalServer::LocalServer(std::string name, std::string directory, uint64_t most_bytes, int listener,
-                         int wake, TransportCounters& counters, Report report)
-    : name_(std::move(name)),
-      directory_(std::move(directory)),
+LocalServer::LocalServer(std::string name, std::unique_ptr<PrivateDirectory> directory,
+                         uint64_t most_bytes, int listener, int wake, TransportCounters& counters,
+                         Report report)
+    : directory_(std::move(directory)),
+      name_(std::move(name)),
       file_(SocketFileAt(name_)),
       most_bytes_(most_bytes),
       listener_(listener),
@@ -79,7 +76,6 @@ LocalServer::~LocalServer() {
   }
   close(listener_);
   RemoveSocket(name_, file_);
-  if (!directory_.empty()) rmdir(directory_.c_str());
 }
 
 void LocalServer::Admit(SessionToken token) {
@@ -187,7 +183,7 @@ bool LocalServer::Open(Connection& connection, const SegmentMessage& message) {
 
 void LocalServer::Refuse(const std::string& what) {
   ++counters_.local_refused;
-  if (report_ != nullptr) report_(kPeer, what);
+  if (report_ != nullptr) report_(what);
 }
 
 }  // namespace basin::aggregator

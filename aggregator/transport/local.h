@@ -25,6 +25,7 @@
 #include "aggregator/transport/counters.h"
 #include "protocol/ids.h"
 #include "runtime/mutex.h"
+#include "runtime/shared_memory/private_directory.h"
 #include "runtime/shared_memory/segments.h"
 #include "runtime/shared_memory/socket.h"
 
@@ -32,11 +33,12 @@ namespace basin::aggregator {
 
 class LocalServer {
  public:
-  // The address of a peer, and its violation, as a sentence.
-  using Report = std::function<void(const std::string& address, const std::string& what)>;
+  // The violation of a peer, as a sentence.
+  using Report = std::function<void(const std::string& what)>;
 
   // `name`: as runtime/shared_memory/socket.h has it; empty for one in a directory that only this
-  // user can enter. `most_bytes`: what one session may share. REQUIRES: `counters` outlives it.
+  // user can enter; those of killed processes are removed then. `most_bytes`: what one session may
+  // share. REQUIRES: `counters` outlives it.
   static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& name,
                                                             uint64_t most_bytes,
                                                             TransportCounters& counters,
@@ -62,8 +64,8 @@ class LocalServer {
     std::optional<SessionToken> token;
   };
 
-  LocalServer(std::string name, std::string directory, uint64_t most_bytes, int listener, int wake,
-              TransportCounters& counters, Report report);
+  LocalServer(std::string name, std::unique_ptr<PrivateDirectory> directory, uint64_t most_bytes,
+              int listener, int wake, TransportCounters& counters, Report report);
   void Run();
   void Accept();
   // False: the connection is over.
@@ -71,8 +73,8 @@ class LocalServer {
   bool Open(Connection& connection, const SegmentMessage& message);
   void Refuse(const std::string& what);
 
+  const std::unique_ptr<PrivateDirectory> directory_;  // Null: the socket has a given name.
   const std::string name_;
-  const std::string directory_;  // The one that it has made for the socket; empty: none.
   const std::optional<SocketFile> file_;
   const uint64_t most_bytes_;
   const int listener_;

@@ -132,14 +132,14 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         ". Check that the address belongs to this host and that no other process uses the port."));
   }
   if (options_.local) {
-    auto local =
-        LocalServer::Start(options_.local_socket, options_.local_bytes, counters_, options_.report);
+    auto local = LocalServer::Start(options_.local_socket, options_.local_bytes, counters_,
+                                    options_.on_local_refused);
     // Without it workers on this machine are served like others.
     if (local.ok()) {
       local_ = *std::move(local);
-    } else {
-      Report("this machine",
-             absl::StrCat(local.status().message(), ". Workers on it use the network instead."));
+    } else if (options_.on_local_failed != nullptr) {
+      options_.on_local_failed(absl::StrCat(local.status().message(),
+                                            ". Workers on this machine use the network instead."));
     }
   }
   engine_ = &engine;

@@ -85,6 +85,9 @@ struct ServerOptions {
 
   // Receives violations by peers: the address without a port, and a sentence. From any thread.
   Registry::Report report;
+  // Violations at the local socket, and why there is none, as sentences.
+  LocalServer::Report on_local_refused;
+  std::function<void(const std::string& why)> on_local_failed;
 
   // Whether to close connections that send too much before their first valid message. Off only for
   // tests of the effects.

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -96,14 +95,6 @@ void RemoveSocket(const std::string& name, const std::optional<SocketFile>& file
   const std::optional<SocketFile> now = SocketFileAt(name);
   if (!file.has_value() || !now.has_value()) return;
   if (now->device == file->device && now->number == file->number) unlink(name.c_str());
-}
-
-absl::StatusOr<std::string> MakePrivateDirectory() {
-  const char* const base = std::getenv("TMPDIR");
-  std::string path =
-      absl::StrCat(base == nullptr || base[0] != '/' ? "/tmp" : base, "/basin-XXXXXX");
-  if (mkdtemp(path.data()) == nullptr) return Failed(path, "cannot make its directory");
-  return path;
 }
 
 absl::StatusOr<int> ConnectLocal(const std::string& name) {

@@ -29,8 +29,6 @@ struct SocketFile {
 std::optional<SocketFile> SocketFileAt(const std::string& name);
 // Removes the socket at the path, unless another one was put there.
 void RemoveSocket(const std::string& name, const std::optional<SocketFile>& file);
-// A new directory for sockets, in TMPDIR or /tmp, that only this user can enter.
-absl::StatusOr<std::string> MakePrivateDirectory();
 // Returns a descriptor that blocks. Does not wait: UNAVAILABLE when no process listens there.
 absl::StatusOr<int> ConnectLocal(const std::string& name);
 // Sends the bytes as one message, with a descriptor unless it is negative. Does not wait:

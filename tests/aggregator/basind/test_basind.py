@@ -98,6 +98,41 @@ class Start(unittest.TestCase):
                 self.assertEqual(0, basind.end())
             self.assertEqual([], list(Path(folder).iterdir()))
 
+    def test_the_socket_of_a_killed_process_goes_at_the_next_start(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            with Basind(BASIND, "--local-listen=auto", TMPDIR=folder) as killed:
+                killed.await_serving()
+                [abandoned] = Path(folder).iterdir()
+                killed.process.kill()
+                killed.process.wait()
+            self.assertEqual([abandoned], list(Path(folder).iterdir()))
+            with Basind(BASIND, "--local-listen=auto", TMPDIR=folder) as first:
+                first.await_serving()
+                [used] = Path(folder).iterdir()
+                self.assertNotEqual(abandoned, used)
+                with Basind(BASIND, "--local-listen=auto", TMPDIR=folder) as second:
+                    second.await_serving()
+                    self.assertIn(used, Path(folder).iterdir())
+                    self.assertEqual(2, len(list(Path(folder).iterdir())))
+                    self.assertEqual(0, second.end())
+                self.assertEqual([used], list(Path(folder).iterdir()))
+                self.assertEqual(0, first.end())
+            self.assertEqual([], list(Path(folder).iterdir()))
+
+    def test_a_stranger_at_the_socket_is_logged_by_a_name_of_its_own(self) -> None:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Basind(BASIND, "--local-listen=auto", TMPDIR=folder) as basind,
+        ):
+            basind.await_serving()
+            [directory] = Path(folder).iterdir()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.connect(str(directory / "workers"))
+                stranger.send(b"no message of Basin")
+                line = basind.await_event("local_socket_refused")
+            self.assertEqual("warning", line["level"])
+            self.assertEqual(0, basind.end())
+
     def test_without_room_for_the_socket_workers_use_the_network(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name in ("missing", "long" * 40):
@@ -105,8 +140,8 @@ class Start(unittest.TestCase):
                 if name != "missing":
                     parent.mkdir()
                 with Basind(BASIND, "--local-listen=auto", TMPDIR=str(parent)) as basind:
-                    reason = basind.await_event("peer_refused")["reason"]
-                    self.assertIn("Workers on it use the network instead.", reason)
+                    reason = basind.await_event("local_socket_failed")["reason"]
+                    self.assertIn("Workers on this machine use the network instead.", reason)
                     basind.await_serving()
                     self.assertEqual(0, basind.end())
                 if name != "missing":

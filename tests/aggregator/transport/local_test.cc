@@ -30,11 +30,10 @@ constexpr SessionToken kToken = 0x1234567812345678;
 class LocalSocketTest : public testing::Test {
  protected:
   LocalSocketTest() {
-    auto started = LocalServer::Start("", 1 << 30, counters_,
-                                      [this](const std::string&, const std::string& what) {
-                                        MutexLock lock(mutex_);
-                                        reports_.push_back(what);
-                                      });
+    auto started = LocalServer::Start("", 1 << 30, counters_, [this](const std::string& what) {
+      MutexLock lock(mutex_);
+      reports_.push_back(what);
+    });
     EXPECT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
     server_->Admit(kToken);

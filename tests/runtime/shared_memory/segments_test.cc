@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -190,9 +191,9 @@ TEST(LocalSocket, APathThatAnEarlierProcessLeftIsUsedAgain) {
 }
 
 TEST(LocalSocket, ASocketThatAnotherProcessHasPutThereStays) {
-  const auto directory = MakePrivateDirectory();
-  ASSERT_TRUE(directory.ok()) << directory.status();
-  const std::string path = *directory + "/socket";
+  std::string directory = ::testing::TempDir() + "/sockets-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string path = directory + "/socket";
   const auto first = ListenLocal(path);
   ASSERT_TRUE(first.ok()) << first.status();
   const std::optional<SocketFile> file = SocketFileAt(path);
@@ -211,7 +212,7 @@ TEST(LocalSocket, ASocketThatAnotherProcessHasPutThereStays) {
   EXPECT_FALSE(SocketFileAt(path).has_value());
   EXPECT_FALSE(SocketFileAt("@name").has_value());
   RemoveSocket(path + "2", file);
-  EXPECT_EQ(rmdir(directory->c_str()), 0) << "all are gone";
+  EXPECT_EQ(rmdir(directory.c_str()), 0) << "all are gone";
   close(*first);
   close(*second);
 }
