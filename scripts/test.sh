@@ -327,6 +327,7 @@ stage_bench() {
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
   report flood_bench build/release/benchmarks/flood_bench
+  report share_bench build/release/benchmarks/share_bench
   report payload_bench build/release/benchmarks/payload_bench "${library[@]}"
   report kernels_bench build/release/benchmarks/kernels_bench "${kernels[@]}"
   report allreduce "$python" tests/bench/allreduce/allreduce.py "${allreduce[@]}"

@@ -107,11 +107,12 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   dependencies.reduce = [this](std::unique_ptr<Reduction> reduction) {
     // A std::function must be copyable.
     const std::shared_ptr<Reduction> shared = std::move(reduction);
-    if (InputBytes(*shared) <= kReducedByLoop) return ReduceOnCpu(shared);
+    const uint64_t bytes = InputBytes(*shared);
+    if (bytes <= kReducedByLoop) return ReduceOnCpu(shared);
     const uint64_t place = PlaceOf(shared->action);
     // While the threads end, they still submit, and are no longer in reduce_threads_.
     ThreadPool& workers = *reduce_threads_;
-    workers.Submit(place, [this, &workers, place, shared] {
+    workers.Submit(place, shared->action.job, bytes, [this, &workers, place, shared] {
       devices_ == nullptr ? ReduceOnCpu(shared) : ReduceOnDevice(workers, place, shared);
     });
   };
@@ -164,9 +165,9 @@ void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
   };
   thread.Time([&](kernels::cuda::DevicePipeline& pipeline) {
     const auto ticket = StartOnDevice(reduction, pipeline, thread.device(), reducer_, pool_, done);
-    // Posted behind the tasks that this thread has to start meanwhile. By then the work may be
-    // done, because its lane was needed.
-    workers.Submit(place, [&thread, ticket] {
+    // Posted behind the tasks of the job that this thread has to start meanwhile. By then the work
+    // may be done, because its lane was needed.
+    workers.Submit(place, reduction->action.job, 0, [&thread, ticket] {
       thread.Time([ticket](kernels::cuda::DevicePipeline& p) { p.Finish(ticket); });
     });
   });

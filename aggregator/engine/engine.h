@@ -10,7 +10,9 @@
 //   operator, signals --+                                  +--> notes, state file
 //
 // The loop takes one event of each connection in turn (turns.h), and fewer of a connection whose
-// events take long: a flood from one worker delays the other workers of all jobs by one event.
+// events take long: a flood from one worker delays the other workers of all jobs by one event. The
+// reduce threads serve the jobs in turn (thread_pool.h), so that large rounds of one job delay
+// those of another by one reduction.
 //
 // A small round is mostly wake-ups. So while the loop has nothing to do, a transport thread that
 // brings a small message does the work of the loop itself, which wakes no thread. One thread does

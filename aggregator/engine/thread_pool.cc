@@ -11,6 +11,10 @@
 namespace basin::aggregator {
 namespace {
 
+// The bytes of a task that cost its job a turn. Tasks of fewer bytes are not sent to a thread
+// (Engine).
+constexpr uint64_t kTurnBytes = uint64_t{64} << 10;
+
 // SplitMix64's finaliser: neighbouring chunks go to different threads.
 uint64_t Mix(uint64_t key) {
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9;
@@ -48,26 +52,26 @@ uint32_t ThreadPool::ThreadOf(uint64_t key) const {
   return static_cast<uint32_t>(Mix(key) % threads_.size());
 }
 
-void ThreadPool::Submit(uint64_t key, std::function<void()> task) {
+void ThreadPool::Submit(uint64_t key, uint64_t job, uint64_t bytes, std::function<void()> task) {
   Thread& thread = *threads_[ThreadOf(key)];
   {
     MutexLock lock(thread.mutex);
-    thread.tasks.push_back(std::move(task));
+    thread.tasks.Add(job, {job, bytes, std::move(task)});
   }
   thread.wake.NotifyAll();
 }
 
 void ThreadPool::Work(Thread& thread) {
   while (true) {
-    std::function<void()> task;
+    Task task;
     {
       MutexLock lock(thread.mutex);
       while (thread.tasks.empty() && !thread.stop) thread.wake.Wait(thread.mutex);
       if (thread.tasks.empty()) return;
-      task = std::move(thread.tasks.front());
-      thread.tasks.pop_front();
+      task = thread.tasks.Next();
+      thread.tasks.Charge(task.job, task.bytes / kTurnBytes);
     }
-    task();
+    task.run();
   }
 }
 

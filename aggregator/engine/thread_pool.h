@@ -1,22 +1,25 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Threads that reduce. A chunk belongs to one thread, chosen by a hash of its place, so that no
-// lock stands around an accumulator and a job's chunks spread over all threads.
+// lock stands around an accumulator and a job's chunks spread over all threads. Jobs that wait for
+// a thread share it equally, by the bytes that they reduce (turns.h): the tasks of a job with many
+// of them delay another job's by one.
 //
-// Thread contract: Submit from any thread; tasks of one key run in order, on one thread.
+// Thread contract: Submit from any thread; tasks of one key and job run in order, on one thread.
 // Failure: none; a task that is submitted runs, the destructor included.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_THREAD_POOL_H_
 #define BASIN_AGGREGATOR_ENGINE_THREAD_POOL_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "aggregator/engine/turns.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -30,7 +33,10 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  void Submit(uint64_t key, std::function<void()> task);
+  // For a thread that serves no jobs: tasks run in the order in which they come.
+  void Submit(uint64_t key, std::function<void()> task) { Submit(key, 0, 0, std::move(task)); }
+  // `bytes`: how much the task reads, by which it is charged to its job.
+  void Submit(uint64_t key, uint64_t job, uint64_t bytes, std::function<void()> task);
 
   // The thread of a key, from 0.
   uint32_t ThreadOf(uint64_t key) const;
@@ -38,11 +44,16 @@ class ThreadPool {
   uint32_t count() const { return static_cast<uint32_t>(threads_.size()); }
 
  private:
+  struct Task {
+    uint64_t job = 0;
+    uint64_t bytes = 0;
+    std::function<void()> run;
+  };
   // One thread and what it is to do.
   struct Thread {
     Mutex mutex;
     Condition wake;
-    std::deque<std::function<void()>> tasks ABSL_GUARDED_BY(mutex);
+    Turns<Task> tasks ABSL_GUARDED_BY(mutex);
     bool stop ABSL_GUARDED_BY(mutex) = false;
     std::thread thread;
   };

@@ -1,9 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What waits for the loop, in the order in which it is taken: one item of each connection in turn,
-// so that a connection which sends a thousand messages delays the others by one. A connection whose
-// item took long to handle passes as many turns as that was worth (start-time fair queueing). What
-// comes from one connection is taken in the order in which it came.
+// What waits for a thread, in the order in which it is taken: one item of each source in turn, so
+// that a source with a thousand items delays the others by one. A source whose item takes long
+// passes as many turns as that is worth (start-time fair queueing). The items of one source are
+// taken in the order in which they came. The loop's sources are connections; those of a reduce
+// thread are jobs.
 //
 // Thread contract: none of its own; one thread at a time.
 
@@ -24,15 +25,15 @@ namespace basin::aggregator {
 template <typename T>
 class Turns {
  public:
-  // Takes its turn among the connections: the next one at the earliest. In the present turn,
-  // connections that keep sending could shut out the others.
-  void Add(uint64_t connection, T item) {
-    Queue& queue = queues_[connection];
+  // Takes its turn among the sources: the next one at the earliest. In the present turn, sources
+  // that keep adding could shut out the others.
+  void Add(uint64_t source, T item) {
+    Queue& queue = queues_[source];
     queue.items.push_back({++added_, std::move(item)});
     ++size_;
-    if (queue.items.size() == 1) Enqueue(connection, queue);
+    if (queue.items.size() == 1) Enqueue(source, queue);
   }
-  // Comes from no connection, and is taken before everything else.
+  // Comes from no source, and is taken before everything else.
   void AddNow(T item) {
     now_.push_back({++added_, std::move(item)});
     ++size_;
@@ -59,9 +60,9 @@ class Turns {
     }
     return std::move(item.value);
   }
-  // The connection passes so many turns.
-  void Charge(uint64_t connection, uint64_t turns) {
-    const auto it = queues_.find(connection);
+  // The source passes so many turns.
+  void Charge(uint64_t source, uint64_t turns) {
+    const auto it = queues_.find(source);
     if (it != queues_.end()) it->second.turn += turns;
   }
 
@@ -84,19 +85,19 @@ class Turns {
   struct Place {
     uint64_t turn;
     uint64_t number;  // Among all places.
-    uint64_t connection;
+    uint64_t source;
   };
   static bool Later(const Place& a, const Place& b) {
     return a.turn != b.turn ? a.turn > b.turn : a.number > b.number;
   }
 
-  void Push(uint64_t turn, uint64_t connection) {
-    places_.push_back({turn, ++placed_, connection});
+  void Push(uint64_t turn, uint64_t source) {
+    places_.push_back({turn, ++placed_, source});
     std::push_heap(places_.begin(), places_.end(), Later);
   }
-  void Enqueue(uint64_t connection, Queue& queue) {
+  void Enqueue(uint64_t source, Queue& queue) {
     queue.turn = std::max(turn_, queue.turn) + 1;
-    Push(queue.turn, connection);
+    Push(queue.turn, source);
   }
 
   Item TakeNext() {
@@ -105,15 +106,15 @@ class Turns {
       std::pop_heap(places_.begin(), places_.end(), Later);
       const Place place = places_.back();
       places_.pop_back();
-      Queue& queue = queues_.at(place.connection);
+      Queue& queue = queues_.at(place.source);
       if (queue.turn > place.turn) {  // It was charged meanwhile.
-        Push(queue.turn, place.connection);
+        Push(queue.turn, place.source);
         continue;
       }
       turn_ = place.turn;
       Item item = TakeFront(queue.items);
-      if (!queue.items.empty()) Enqueue(place.connection, queue);
-      ForgetIdle(place.connection);
+      if (!queue.items.empty()) Enqueue(place.source, queue);
+      ForgetIdle(place.source);
       return item;
     }
   }
@@ -122,7 +123,7 @@ class Turns {
     items.pop_front();
     return item;
   }
-  // From time to time, forgets connections that have nothing waiting and no turns to pass.
+  // From time to time, forgets sources that have nothing waiting and no turns to pass.
   void ForgetIdle(uint64_t present) {
     if (queues_.size() <= 2 * places_.size() + 64) return;
     absl::erase_if(queues_, [&](const auto& entry) {
@@ -130,7 +131,7 @@ class Turns {
     });
   }
 
-  absl::flat_hash_map<uint64_t, Queue> queues_;  // By connection.
+  absl::flat_hash_map<uint64_t, Queue> queues_;  // By source.
   std::vector<Place> places_;                    // A heap; one for each queue that is not empty.
   std::deque<Item> now_;
   std::deque<Last> last_;

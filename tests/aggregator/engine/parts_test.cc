@@ -3,7 +3,9 @@
 // The parts of the engine by themselves.
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -114,6 +116,73 @@ TEST(ThreadPool, RunEverythingInOrderPerKey) {
     EXPECT_EQ(order.size(), 100u);
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   }
+}
+
+// One thread, which runs nothing before all tasks are there.
+class OneThread {
+ public:
+  OneThread() {
+    threads_->Submit(0, 99, 0, [this] {
+      MutexLock lock(mutex_);
+      while (held_) released_.Wait(mutex_);
+    });
+  }
+  // A task of a job, which reads so many KiB.
+  void Add(uint64_t job, uint64_t kib, char name) {
+    threads_->Submit(0, job, kib << 10, [this, name] { ran_ += name; });
+  }
+  // The names in the order in which the tasks ran.
+  std::string Run() {
+    {
+      MutexLock lock(mutex_);
+      held_ = false;
+      released_.NotifyAll();
+    }
+    threads_.reset();
+    return ran_;
+  }
+
+ private:
+  Mutex mutex_;
+  Condition released_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = true;
+  std::string ran_;  // The thread's until it has ended.
+  std::unique_ptr<ThreadPool> threads_ = std::make_unique<ThreadPool>("test", 1);
+};
+
+TEST(ThreadPool, AJobsFloodDelaysAnotherJobByOneTask) {
+  OneThread thread;
+  for (int i = 0; i < 100; ++i) thread.Add(1, 4096, 'f');
+  thread.Add(2, 1024, 'x');
+  const std::string ran = thread.Run();
+  EXPECT_EQ(ran.size(), 101u);
+  EXPECT_LE(ran.find('x'), 1u) << ran;
+}
+
+TEST(ThreadPool, JobsShareAThreadByBytes) {
+  OneThread thread;
+  for (int i = 0; i < 10; ++i) thread.Add(1, 4096, 'L');
+  for (int i = 0; i < 40; ++i) thread.Add(2, 1024, 's');
+  const std::string ran = thread.Run();
+  // After any number of tasks, neither is ahead of the other by more than the longest task, and by
+  // what rounding to turns costs.
+  int ahead = 0;
+  for (const char name : ran) {
+    ahead += name == 'L' ? 4 : -1;
+    EXPECT_LE(std::abs(ahead), 5) << ran;
+  }
+}
+
+TEST(ThreadPool, TheTasksOfAJobKeepTheirOrder) {
+  OneThread thread;
+  for (const char name : {'a', 'b', 'c', 'd'}) thread.Add(1, name == 'b' ? 8192 : 64, name);
+  for (const char name : {'w', 'x', 'y', 'z'}) thread.Add(2, name == 'y' ? 8192 : 64, name);
+  const std::string ran = thread.Run();
+  std::string one;
+  std::string other;
+  for (const char name : ran) (name < 'w' ? one : other) += name;
+  EXPECT_EQ(one, "abcd");
+  EXPECT_EQ(other, "wxyz");
 }
 
 // Takes items, in order, until none waits.
