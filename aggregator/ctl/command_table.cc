@@ -208,7 +208,7 @@ const std::vector<Command>& Commands() {
       {"doctor",
        "[--workers-address=HOST:PORT]",
        "find out why an aggregator cannot be reached",
-       "Checks name, TCP, TLS, token, round trip, clock and version, and says how to\n"
+       "Checks name, TCP, MTU, TLS, token, round trip, clock and version, and says how to\n"
        "fix each failed check. It checks the address of operators (--address) and that of\n"
        "workers (--workers-address, also BASIN_ADDRESS): those that are given, or both. The\n"
        "exit code is that of the first failure. It changes nothing.",

@@ -32,6 +32,15 @@ constexpr absl::Duration kMostClockSkew = absl::Seconds(5);
 // Calls to measure the round trip with; the median counts.
 constexpr int kCalls = 5;
 
+// The bytes of a packet: what loopback interfaces have at least, what Ethernet has by default, and
+// the headers of IPv4 and ICMP in a ping.
+constexpr uint32_t kLoopbackPackets = 65000;
+constexpr uint32_t kEthernetPackets = 1500;
+constexpr uint32_t kPingHeaders = 28;
+
+// The bytes by which TCP's options may make a segment shorter than the way allows.
+constexpr uint32_t kMostOptions = 40;
+
 // The outcome of a call that changes nothing.
 struct Answer {
   absl::Status status;
@@ -63,7 +72,7 @@ class Doctor {
       absl::StrAppend(&hosts, hosts.empty() ? "" : ", ", HostOf(one));
     }
     Add({"name", Verdict::kOk, hosts, "", absl::OkStatus()});
-    absl::Status connected;
+    absl::StatusOr<PacketSize> connected = absl::UnavailableError("the name has no address");
     for (const SocketAddress& one : *found) {
       const absl::Time begin = absl::Now();
       connected = Connect(one, arguments_.timeout);
@@ -71,10 +80,11 @@ class Doctor {
       Add({"tcp", Verdict::kOk,
            absl::StrCat("connected to ", HostOf(one), " in ", Milliseconds(absl::Now() - begin)),
            "", absl::OkStatus()});
+      Add(JudgePackets(*connected, HostOf(one)));
       return true;
     }
-    return Failed("tcp", connected,
-                  absl::IsDeadlineExceeded(connected)
+    return Failed("tcp", connected.status(),
+                  absl::IsDeadlineExceeded(connected.status())
                       ? "Packets are lost on the way: check firewalls and, in Kubernetes, the "
                         "NetworkPolicy."
                       : "Check that the aggregator runs, and that it listens on this address: its "
@@ -249,6 +259,40 @@ nlohmann::ordered_json AsJson(const Diagnosis& diagnosis) {
 }
 
 }  // namespace
+
+Finding JudgePackets(const PacketSize& size, const std::string& host) {
+  Finding finding;
+  finding.step = "mtu";
+  if (size.way == 0) {
+    finding.verdict = Verdict::kSkipped;
+    finding.what = "this system does not report it";
+    return finding;
+  }
+  finding.what = absl::StrCat("packets have up to ", size.way, " bytes");
+  if (size.way >= kLoopbackPackets) {
+    finding.what = "packets stay on this machine";
+  } else if (size.ends + kMostOptions < size.way) {
+    finding.verdict = Verdict::kWarning;
+    absl::StrAppend(&finding.what, " here, and up to ", size.ends, " at the aggregator's end");
+    finding.fix =
+        "Give the network interfaces on both ends, and all between them, the same MTU. Where they "
+        "differ, some packets are lost or cut.";
+  } else if (size.way < kEthernetPackets) {
+    finding.verdict = Verdict::kWarning;
+    absl::StrAppend(&finding.what, ", fewer than the ", kEthernetPackets, " of Ethernet");
+    finding.fix =
+        "A tunnel or an overlay network on the way (VPN, VXLAN) takes the rest. Training works; "
+        "for fewer packets, use hostNetwork on Kubernetes, or raise the MTU below the tunnel.";
+  } else if (size.way > kEthernetPackets) {
+    absl::StrAppend(&finding.what, ", more than the ", kEthernetPackets, " of Ethernet");
+    finding.fix = absl::StrCat(
+        "Nothing, if rounds pass. If small calls work and rounds stall, a switch or tunnel on the "
+        "way drops such packets: try `ping -M do -s ",
+        size.way - kPingHeaders, " ", host,
+        "`, and set net.ipv4.tcp_mtu_probing=1 or an MTU of 1500 on both ends.");
+  }
+  return finding;
+}
 
 Diagnosis DiagnoseOperators(const Arguments& arguments) {
   Doctor doctor("operators", arguments.address, arguments);

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "aggregator/ctl/arguments.h"
+#include "aggregator/ctl/reach.h"
 
 namespace basin::aggregator {
 
@@ -21,7 +22,7 @@ enum class Verdict : uint8_t { kOk, kWarning, kFailed, kSkipped };
 
 // The outcome of one step.
 struct Finding {
-  std::string step;  // "name", "tcp", "tls", "token", "round trip", "clock", "version".
+  std::string step;  // "name", "tcp", "mtu", "tls", "token", "round trip", "clock", "version".
   Verdict verdict = Verdict::kOk;
   std::string what;
   std::string fix;      // What to do about it; empty if nothing.
@@ -34,6 +35,9 @@ struct Diagnosis {
   std::string address;
   std::vector<Finding> findings;
 };
+
+// About the packets on the way to the host, from which no failure follows.
+Finding JudgePackets(const PacketSize& size, const std::string& host);
 
 Diagnosis DiagnoseOperators(const Arguments& arguments);
 Diagnosis DiagnoseWorkers(const Arguments& arguments);

@@ -3,6 +3,8 @@
 #include "aggregator/ctl/reach.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -32,6 +34,17 @@ absl::Status Await(int socket, absl::Duration timeout) {
   return error == 0 ? absl::OkStatus() : SystemError(error);
 }
 
+PacketSize SizeOn(int socket, sa_family_t family) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  constexpr uint32_t kTcp = 20;
+  constexpr uint32_t kTimestamps = 12;
+  const uint32_t headers = (family == AF_INET6 ? 40 : 20) + kTcp +
+                           ((info.tcpi_options & TCPI_OPT_TIMESTAMPS) != 0 ? kTimestamps : 0);
+  return {info.tcpi_pmtu, info.tcpi_snd_mss + headers};
+}
+
 }  // namespace
 
 std::string HostOf(const SocketAddress& address) {
@@ -59,15 +72,17 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address) {
   return found;
 }
 
-absl::Status Connect(const SocketAddress& address, absl::Duration timeout) {
+absl::StatusOr<PacketSize> Connect(const SocketAddress& address, absl::Duration timeout) {
   const int opened = socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (opened < 0) return SystemError(errno);
   absl::Status connected;
   if (connect(opened, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) {
     connected = errno == EINPROGRESS ? Await(opened, timeout) : SystemError(errno);
   }
+  const PacketSize size = connected.ok() ? SizeOn(opened, address.bytes.ss_family) : PacketSize{};
   close(opened);
-  return connected;
+  if (!connected.ok()) return connected;
+  return size;
 }
 
 }  // namespace basin::aggregator

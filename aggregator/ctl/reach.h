@@ -9,6 +9,7 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,15 @@ std::string HostOf(const SocketAddress& address);
 // the resolver's text.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address);
 
+// The bytes of the packets of a connection, IP and TCP headers included; 0: unknown.
+struct PacketSize {
+  uint32_t way = 0;   // What the way to the host carries, as far as this machine knows (path MTU).
+  uint32_t ends = 0;  // What both ends of the connection allow.
+};
+
 // Connects, and closes the connection. Failure: UNAVAILABLE with the system's text;
 // DEADLINE_EXCEEDED.
-absl::Status Connect(const SocketAddress& address, absl::Duration timeout);
+absl::StatusOr<PacketSize> Connect(const SocketAddress& address, absl::Duration timeout);
 
 }  // namespace basin::aggregator
 

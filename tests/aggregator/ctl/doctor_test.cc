@@ -106,5 +106,42 @@ TEST(Doctor, AnAggregatorThatReportsNothingIsNotJudged) {
   EXPECT_EQ(aggregator.FindingOf("version").verdict, Verdict::kSkipped);
 }
 
+TEST(Doctor, ThePacketsOfEthernetAreGood) {
+  const Finding finding = JudgePackets({1500, 1500}, "10.0.0.5");
+  EXPECT_EQ(finding.step, "mtu");
+  EXPECT_EQ(finding.verdict, Verdict::kOk);
+  EXPECT_THAT(finding.what, HasSubstr("1500"));
+  EXPECT_EQ(finding.fix, "");
+}
+
+TEST(Doctor, SmallPacketsAreAWarningThatNamesTheTunnel) {
+  const Finding finding = JudgePackets({1450, 1450}, "10.0.0.5");
+  EXPECT_EQ(finding.verdict, Verdict::kWarning);
+  EXPECT_THAT(finding.what, HasSubstr("1450"));
+  EXPECT_THAT(finding.fix, HasSubstr("overlay"));
+}
+
+TEST(Doctor, JumboPacketsAreGoodAndComeWithTheWayToTryThem) {
+  const Finding finding = JudgePackets({9000, 9000}, "10.0.0.5");
+  EXPECT_EQ(finding.verdict, Verdict::kOk);
+  EXPECT_THAT(finding.fix, HasSubstr("ping -M do -s 8972 10.0.0.5"));
+}
+
+TEST(Doctor, EndsWithDifferentPacketsAreAWarning) {
+  const Finding finding = JudgePackets({9000, 1500}, "10.0.0.5");
+  EXPECT_EQ(finding.verdict, Verdict::kWarning);
+  EXPECT_THAT(finding.what, HasSubstr("9000 bytes here, and up to 1500"));
+  EXPECT_THAT(finding.fix, HasSubstr("same MTU"));
+}
+
+TEST(Doctor, PacketsThatStayOnThisMachineAreNotJudged) {
+  EXPECT_EQ(JudgePackets({65536, 32793}, "127.0.0.1").verdict, Verdict::kOk);
+  EXPECT_EQ(JudgePackets({65536, 32793}, "127.0.0.1").fix, "");
+  EXPECT_EQ(JudgePackets({}, "127.0.0.1").verdict, Verdict::kSkipped);
+  OtherAggregator aggregator;
+  aggregator.greet = [](grpc::ServerContext&) {};
+  EXPECT_THAT(aggregator.FindingOf("mtu").what, HasSubstr("this machine"));
+}
+
 }  // namespace
 }  // namespace basin::aggregator

@@ -82,7 +82,7 @@ class Doctor(WithFolder):
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertIn(f"operators at {basind.admin}", done.stdout)
         self.assertIn(f"workers at {basind.grpc}", done.stdout)
-        for step in ("name", "tcp", "tls", "token", "round trip", "clock", "version"):
+        for step in ("name", "tcp", "mtu", "tls", "token", "round trip", "clock", "version"):
             self.assertEqual(2, len(re.findall(rf"^  (?:ok|skipped) +{step} ", done.stdout, re.M)))
         self.assertNotIn("fix:", done.stdout)
 
