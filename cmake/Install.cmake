@@ -6,7 +6,7 @@
 #
 #   cmake --install build/release --component client --prefix /usr/local
 #
-# The component `server` has the programs basind and basinctl.
+# The component `server` has the programs basind and basinctl, and their manual pages.
 
 include_guard(GLOBAL)
 include(GNUInstallDirs)
@@ -41,4 +41,6 @@ install(FILES "${PROJECT_BINARY_DIR}/basin.pc"
 
 if(TARGET basind)
   install(TARGETS basind basinctl RUNTIME COMPONENT server)
+  install(FILES docs/man/basind.8 DESTINATION "${CMAKE_INSTALL_MANDIR}/man8" COMPONENT server)
+  install(FILES docs/man/basinctl.1 DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT server)
 endif()

@@ -127,6 +127,8 @@ class Wheel(unittest.TestCase):
         for program in PROGRAMS:
             self.assertIn(f"basin/bin/{program}", names)
         self.assertIn("basin_client-0.1.0.dist-info/licenses/LICENSE", names)
+        for manual in ("man8/basind.8", "man1/basinctl.1", "man1/basin-run.1"):
+            self.assertIn(f"basin_client-0.1.0.data/data/share/man/{manual}", names)
         shared = {name for name in names if ".so" in name} - {"basin/libbasin.so.2"}
         self.assertTrue(any("/libgrpc-" in name for name in shared), shared)
         for name in shared:  # A name that is unique in the process.

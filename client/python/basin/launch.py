@@ -48,7 +48,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "is prefixed with the worker's rank. When a worker fails, the others are ended and its "
         "exit code is returned, unless at least --min-workers are left and succeed.",
     )
-    parser.add_argument("-n", "--workers", type=int, required=True, metavar="N")
+    parser.add_argument(
+        "-n", "--workers", type=int, required=True, metavar="N", help="number of workers"
+    )
     parser.add_argument(
         "--min-workers",
         type=int,
