@@ -2,6 +2,8 @@
 
 #include "client/c/error.h"
 
+#include <sysexits.h>
+
 #include "proto/wire/status_detail.h"
 
 namespace basin::c {
@@ -33,6 +35,21 @@ extern "C" {
 const char* basin_code_name(basin_code code) {
   if (code < BASIN_OK || code > BASIN_NOT_FOUND) return "UNKNOWN";
   return basin::ErrorCodeName(static_cast<basin::ErrorCode>(code));
+}
+
+int basin_exit_code(basin_code code) {
+  switch (code) {
+    case BASIN_OK:
+      return 0;
+    case BASIN_LINEAGE_CONFLICT:
+      return EX_TEMPFAIL;
+    case BASIN_INVALID_ARGUMENT:
+    case BASIN_MISMATCH:
+    case BASIN_VERSION_MISMATCH:
+      return EX_CONFIG;
+    default:
+      return 1;
+  }
 }
 
 basin_code basin_error_code(const basin_error* error) {

@@ -11,7 +11,9 @@
  * In each step every worker computes the gradient over its share of the step's samples, and all
  * apply the average, weighted by the number of samples. All workers therefore hold the same
  * parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
- * A worker that gets SIGTERM leaves after the step that it is in, with exit code 143.
+ * A worker that gets SIGTERM leaves after the step that it is in, with exit code 143. After an
+ * error it ends with the error's exit code, by which a Job of Kubernetes decides whether to restart
+ * it.
  */
 
 #include <basin/basin.h>
@@ -261,7 +263,7 @@ int main(int argc, char** argv) {
   if (Run(&trainer, argc > 1 ? atof(argv[1]) : 200, &error) != BASIN_OK) {
     fprintf(stderr, "%s: %s\n", basin_code_name(basin_error_code(error)),
             basin_error_message(error));
-    status = basin_error_restart_helps(error) ? 75 : 1;
+    status = basin_exit_code(basin_error_code(error));
     basin_error_free(error);
   }
   basin_close(trainer.worker);

@@ -11,7 +11,9 @@
 // In each step every worker computes the gradient over its share of the step's samples, and all
 // apply the average, weighted by the number of samples. All workers therefore hold the same
 // parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
-// A worker that gets SIGTERM leaves after the step that it is in, with exit code 143.
+// A worker that gets SIGTERM leaves after the step that it is in, with exit code 143. After an
+// error it ends with the error's exit code, by which a Job of Kubernetes decides whether to restart
+// it.
 
 #include <basin/client.h>
 
@@ -202,7 +204,7 @@ class Trainer {
 
 int Fail(const basin::Status& status) {
   std::fprintf(stderr, "%s: %s\n", basin::CodeName(status.code()), status.message().c_str());
-  return status.restart_helps() ? 75 : 1;
+  return status.exit_code();
 }
 
 }  // namespace

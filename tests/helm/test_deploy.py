@@ -164,6 +164,23 @@ class EveryTrainer(unittest.TestCase):
                 # sets one would override that.
                 self.assertLessEqual(trainers.env.keys(), known)
 
+    def test_credentials_are_files_of_the_secret(self) -> None:
+        doctor = documents(DEPLOY / "doctor.yaml")[0]["spec"]
+        pods = {name: trainers.pod for name, trainers in self.trainers.items()}
+        for name, pod in {**pods, "doctor.yaml": doctor}.items():
+            with self.subTest(name):
+                (container,) = pod["containers"]
+                values = {one["name"]: one.get("value") for one in container["env"]}
+                (volume,) = [
+                    one["name"]
+                    for one in pod["volumes"]
+                    if one.get("secret", {}).get("secretName") == "basin-client"
+                ]
+                (mount,) = [one for one in container["volumeMounts"] if one["name"] == volume]
+                self.assertTrue(mount["readOnly"])
+                for variable, file in (("BASIN_TLS_CA", "ca.crt"), ("BASIN_TOKEN_FILE", "token")):
+                    self.assertEqual(f"{mount['mountPath']}/{file}", values[variable])
+
     def test_worker_is_the_pod(self) -> None:
         for name, trainers in self.trainers.items():
             with self.subTest(name):

@@ -330,7 +330,7 @@ class Trainer {
 
 int Fail(const basin::Status& status) {
   Say("failed", Quoted("text") + ":" + Trainer::Text(status));
-  return status.restart_helps() ? 75 : 1;
+  return status.exit_code();
 }
 
 }  // namespace

@@ -161,6 +161,15 @@ class Consumers(unittest.TestCase):
         for found, made in zip(parameters, [*(k - 3.5 for k in range(8)), 2.0]):
             self.assertAlmostEqual(found, made, delta=0.01)
 
+    def test_the_examples_end_with_the_exit_code_of_their_error(self) -> None:
+        for folder in ("c", "cpp"):
+            with self.subTest(folder):
+                program = self.build(ROOT / "examples" / folder) / "linear_regression"
+                wrong = self.environment("exit", "a", 2, BASIN_MIN_WORKERS="3")
+                done = subprocess.run([program], env=clean(wrong), capture_output=True, text=True)
+                self.assertEqual(78, done.returncode, done.stderr)
+                self.assertIn("INVALID_ARGUMENT: ", done.stderr)
+
     def test_the_example_trains_while_workers_die_and_join(self) -> None:
         program = self.build(ROOT / "examples/cpp") / "linear_regression"
 

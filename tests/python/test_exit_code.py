@@ -71,6 +71,19 @@ class ExitCode(unittest.TestCase):
                 self.assertEqual(code, done.returncode)
                 self.assertEqual(1, done.stderr.count("Traceback"))
 
+    def test_each_is_that_of_a_program_in_c(self) -> None:
+        done = run(
+            "import ctypes, os\n"
+            "from basin.errors import BY_CODE\n"
+            "library = ctypes.CDLL(os.environ['BASIN_LIBRARY'])\n"
+            "for code, kind in BY_CODE.items():\n"
+            "    error = kind('')\n"
+            "    error.restart_helps = kind.__name__ == 'LineageConflict'  # As from the library.\n"
+            "    assert error.exit_code == library.basin_exit_code(code), kind\n"
+            "print(len(BY_CODE))\n"
+        )
+        self.assertEqual((0, "18\n"), (done.returncode, done.stdout), done.stderr)
+
     def test_a_hook_of_the_script_is_kept(self) -> None:
         for script in (OWN_HOOK + REFUSED, CALLED + OWN_HOOK + REFUSED):
             done = run(script)

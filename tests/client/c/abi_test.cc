@@ -123,6 +123,18 @@ class Environment {
   const OptionMap variables_;
 };
 
+TEST(Library, ExitCodesDistinguishWhatARestartChanges) {
+  EXPECT_EQ(basin_exit_code(BASIN_OK), 0);
+  EXPECT_EQ(basin_exit_code(BASIN_LINEAGE_CONFLICT), 75);
+  for (const basin_code code : {BASIN_INVALID_ARGUMENT, BASIN_MISMATCH, BASIN_VERSION_MISMATCH}) {
+    EXPECT_EQ(basin_exit_code(code), 78) << basin_code_name(code);
+  }
+  for (const basin_code code : {BASIN_SUPERSEDED, BASIN_EVICTED, BASIN_UNAVAILABLE, BASIN_NOT_FOUND,
+                                static_cast<basin_code>(1000)}) {
+    EXPECT_EQ(basin_exit_code(code), 1) << basin_code_name(code);
+  }
+}
+
 TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
   Options options(0);
   Failure failure;

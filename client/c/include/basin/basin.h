@@ -112,6 +112,10 @@ typedef enum basin_code {
 
 /* The name without its prefix, "OUTCOME_UNKNOWN". */
 BASIN_API const char* basin_code_name(basin_code code);
+/* The exit code of a program that ends with this error, by which whatever restarts it can
+ * distinguish errors (podFailurePolicy of Kubernetes): 75 if a restart helps, 78 if something else
+ * must be corrected first, otherwise 1; 0 for BASIN_OK. */
+BASIN_API int basin_exit_code(basin_code code);
 
 typedef struct basin_error basin_error;
 BASIN_API basin_code basin_error_code(const basin_error* error);

@@ -5,7 +5,7 @@
 //   basin::Result<basin::Worker> worker = basin::Worker::Connect(options);
 //   if (!worker.ok()) {
 //     std::cerr << worker.status().message() << "\n";
-//     return worker.status().restart_helps() ? 75 : 1;
+//     return worker.status().exit_code();
 //   }
 //   worker->Ready();
 //
@@ -71,6 +71,10 @@ class [[nodiscard]] Status {
   bool fatal() const { return fatal_; }
   // A restart of this process may help.
   bool restart_helps() const { return restart_helps_; }
+
+  // The exit code of a program that ends with it: 75 if a restart helps, 78 if something else must
+  // be corrected first, otherwise 1; 0 if OK.
+  int exit_code() const { return basin_exit_code(static_cast<basin_code>(code_)); }
 
   // For calls whose failure does not matter to the caller.
   void IgnoreError() const {}
