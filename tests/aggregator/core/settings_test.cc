@@ -122,6 +122,30 @@ TEST(SetJobTest, AnotherRunBeginsWithItsOwnSettings) {
   EXPECT_EQ(t.job().late_policy(t.config), LatePolicy::kWait);
 }
 
+TEST(SetJobTest, Fault_A1_AfterARestartTheJobHasWhatItsWorkersDeclared) {
+  Running t(Settings(1, 2, 2));
+  SetJob set = SetMax(3);
+  set.loss_policy = LossPolicy::kAbort;
+  t.Step(set);
+  TestWorker& c = t.Join("c");
+  t.Round();
+  ASSERT_EQ(c.role, Role::kMember);
+  for (TestWorker* worker : {&t.a, &t.b, &c}) worker->Contribute();
+  for (TestWorker* worker : {&t.a, &t.b, &c}) {
+    worker->fresh = false;
+    worker->settings = Settings(1, 2, 2);
+  }
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &c}) worker->Connect();
+  EXPECT_EQ(t.job().settings().max_workers, 2u);
+  EXPECT_EQ(t.job().loss_policy(t.config), LossPolicy::kShrink);
+  EXPECT_THAT(t.a.membership.members, testing::ElementsAre("a", "b", "c"))
+      << "members stay, also beyond max_workers";
+  for (TestWorker* worker : {&t.a, &t.b, &c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+  EXPECT_EQ(t.Join("d").role, Role::kSpare);
+}
+
 TEST(SetJobTest, TheLossPolicyIsThatOfTheJob) {
   Three t;
   SetJob set = Set();
