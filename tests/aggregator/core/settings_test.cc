@@ -146,6 +146,22 @@ TEST(SetJobTest, Fault_A1_AfterARestartTheJobHasWhatItsWorkersDeclared) {
   EXPECT_EQ(t.Join("d").role, Role::kSpare);
 }
 
+TEST(SetJobTest, Fault_A1_AfterARestartTheFirstWorkerDecidesWhatTheOthersMustDeclare) {
+  Running t(Settings(1, 2, 2));
+  t.Step(SetMax(3));
+  TestWorker& c = t.Worker("c");
+  c.settings = Settings(1, 3, 2);  // It was started with the operator's settings.
+  c.Connect();
+  ASSERT_FALSE(c.ended.has_value()) << c.ended->text;
+  for (TestWorker* worker : {&t.a, &t.b, &c}) worker->fresh = false;
+  t.Crash(5000);
+  t.a.Connect();
+  c.Connect();
+  ASSERT_TRUE(c.ended.has_value());
+  EXPECT_EQ(c.ended->code, ErrorCode::kMismatch);
+  EXPECT_THAT(c.ended->text, HasSubstr("max_workers"));
+}
+
 TEST(SetJobTest, TheLossPolicyIsThatOfTheJob) {
   Three t;
   SetJob set = Set();
