@@ -2,62 +2,14 @@
 
 #include "kernels/cuda/cuda_device.h"
 
-#include <cuda_runtime_api.h>
-
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/cuda_calls.h"
 #include "kernels/cuda/launch.h"
 
 namespace basin::kernels::cuda {
 namespace {
-
-// Nothing if the call succeeded, else a sentence with the device, the call and the text of the
-// runtime.
-std::optional<Failure> Check(cudaError_t error, const std::string& device, const char* call) {
-  if (error == cudaSuccess) return std::nullopt;
-  // Clears an error that does not persist, so that later calls report only their own.
-  cudaGetLastError();
-  return Failure{FailureCode::kDevice, device + ": " + call +
-                                           " failed: " + cudaGetErrorString(error) + " (" +
-                                           cudaGetErrorName(error) + ")"};
-}
-
-// Shared by a device, its queues and its memory: whether work on it has not ended.
-using Hangs = std::shared_ptr<std::atomic<bool>>;
-
-std::optional<Failure> CheckHangs(const std::atomic<bool>& hangs, const std::string& device) {
-  if (!hangs) return std::nullopt;
-  return Failure{FailureCode::kDevice, device + ": work has not ended within " +
-                                           std::to_string(kPatience.count()) + " s"};
-}
-
-// Makes a device current on this thread, and puts back which one was: the thread is the caller's.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int index) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
-    error_ = before_ == index ? cudaSuccess : cudaSetDevice(index);
-    changed_ = before_ != index;
-  }
-  ~CurrentDevice() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
-  cudaError_t error() const { return error_; }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
-};
 
 class CudaQueue final : public Queue {
  public:
@@ -66,7 +18,7 @@ class CudaQueue final : public Queue {
 
   ~CudaQueue() override {
     if (*hangs_) {
-      (void)arrivals_.release();  // The work may still end, and arrive.
+      arrivals_.Leak();
       return;
     }
     const CurrentDevice current(index_);
@@ -100,48 +52,16 @@ class CudaQueue final : public Queue {
                 [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
-  // cudaStreamSynchronize would wait forever for a device that hangs.
   std::optional<Failure> Wait() override {
-    std::optional<Failure> failure = Call("cudaLaunchHostFunc", [&] {
-      const cudaError_t error = cudaLaunchHostFunc(stream_, Arrive, arrivals_.get());
-      if (error == cudaSuccess) ++added_;
-      return error;
-    });
+    std::optional<Failure> failure =
+        Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_); });
     if (failure) return failure;
-    failure = Call("cudaStreamQuery", [&] { return AwaitArrival(); });
+    failure = Call("cudaStreamQuery",
+                   [&] { return arrivals_.Await(stream_, hangs_.get(), [] { return false; }); });
     return failure ? failure : CheckHangs(*hangs_, device_);
   }
 
  private:
-  // The end of the work that was added so far, as a callback of the runtime reports it.
-  struct Arrivals {
-    std::mutex mutex;
-    std::condition_variable changed;
-    uint64_t count = 0;  // Guarded by mutex.
-  };
-
-  static void Arrive(void* arrivals) {
-    auto* const queue = static_cast<Arrivals*>(arrivals);
-    const std::lock_guard<std::mutex> lock(queue->mutex);
-    ++queue->count;
-    queue->changed.notify_all();
-  }
-
-  // After an error of the device no callback comes, so its state is checked now and then.
-  cudaError_t AwaitArrival() {
-    constexpr std::chrono::milliseconds kLook{50};
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    std::unique_lock<std::mutex> lock(arrivals_->mutex);
-    while (!arrivals_->changed.wait_for(lock, kLook, [&] { return arrivals_->count == added_; })) {
-      const cudaError_t state = cudaStreamQuery(stream_);
-      if (state != cudaSuccess && state != cudaErrorNotReady) return state;
-      cudaGetLastError();  // "Not ready" is no error, but is kept like one.
-      if (std::chrono::steady_clock::now() > deadline) *hangs_ = true;
-      if (*hangs_) return cudaSuccess;
-    }
-    return cudaSuccess;
-  }
-
   template <typename Function>
   std::optional<Failure> Call(const char* name, Function function) const {
     if (auto failure = CheckHangs(*hangs_, device_)) return failure;
@@ -154,8 +74,7 @@ class CudaQueue final : public Queue {
   const int index_;
   const cudaStream_t stream_;
   const Hangs hangs_;
-  std::unique_ptr<Arrivals> arrivals_ = std::make_unique<Arrivals>();
-  uint64_t added_ = 0;  // Arrivals that are due.
+  Arrivals arrivals_;
 };
 
 class CudaDevice final : public Device {
@@ -209,28 +128,10 @@ class CudaDevice final : public Device {
 
 std::string_view CudaArchitectures() { return BASIN_CUDA_ARCHITECTURES; }
 
-Result<int> CountCudaDevices() {
-  int count = 0;
-  if (auto failure = Check(cudaGetDeviceCount(&count), "CUDA", "cudaGetDeviceCount")) {
-    return *std::move(failure);
-  }
-  return count;
-}
-
 Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
-  const Result<int> count = CountCudaDevices();
-  if (!count.ok()) return count.failure();
-  std::string name = "CUDA device " + std::to_string(index);
-  if (index < 0 || index >= count.value()) {
-    return Failure{FailureCode::kDevice, name + ": there are " + std::to_string(count.value()) +
-                                             " devices, numbered from 0"};
-  }
-  cudaDeviceProp properties;
-  if (auto failure =
-          Check(cudaGetDeviceProperties(&properties, index), name, "cudaGetDeviceProperties")) {
-    return *std::move(failure);
-  }
-  name += std::string(" (") + properties.name + ")";
+  Result<std::string> named = NameOfCudaDevice(index);
+  if (!named.ok()) return named.failure();
+  std::string name = std::move(named).value();
   const CurrentDevice current(index);
   if (auto failure = Check(current.error(), name, "cudaSetDevice")) return *std::move(failure);
   const auto error = static_cast<cudaError_t>(CheckKernels());

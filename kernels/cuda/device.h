@@ -14,24 +14,16 @@
 #ifndef BASIN_KERNELS_CUDA_DEVICE_H_
 #define BASIN_KERNELS_CUDA_DEVICE_H_
 
-#include <chrono>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
 
+#include "kernels/cuda/memory.h"
 #include "kernels/cuda/task.h"
 #include "kernels/failure.h"
 
 namespace basin::kernels::cuda {
-
-// An allocation, released with the object. Aligned to kAlignment. Must not outlive its device.
-using Memory = std::unique_ptr<void, std::function<void(void*)>>;
-
-// The longest work takes milliseconds. Longer than a device that is shared, or that was reset by
-// its driver, needs to answer.
-constexpr std::chrono::seconds kPatience{10};
 
 // Work that runs in the order in which it was added, behind the caller's back.
 class Queue {

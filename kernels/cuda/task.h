@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One launch on a device, as plain data: what to reduce, or what to cast. All pointers are device
-// addresses, except where a comment states otherwise.
+// One launch on a device, as plain data: what to reduce, to cast or to copy. All pointers are
+// device addresses, except where a comment states otherwise.
 //
 // Thread contract: plain values.
 
@@ -81,6 +81,20 @@ struct CastTask {
   bool to_wire;
   bool aligned;  // Both arrays begin at a multiple of 16 bytes.
 };
+
+// Small copies within a device, in one launch: they gather tensors into one array, or scatter one
+// array to tensors. REQUIRES: sources and destinations do not overlap.
+struct CopyItem {
+  const void* source;
+  void* destination;
+  uint64_t bytes;
+};
+constexpr size_t kMaxCopies = 160;
+struct CopyTask {
+  CopyItem items[kMaxCopies];
+  uint32_t count;
+};
+static_assert(sizeof(CopyTask) <= 4096, "kernel arguments");
 
 }  // namespace basin::kernels::cuda
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cast_body.h"
 #include "kernels/cuda/reduce_body.h"
 #include "kernels/float_environment.h"
+#include "tests/kernels/cuda/emulated_calls.h"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -76,31 +77,6 @@ void RunNow(const CastTask& task) {
 }
 
 // ---- The device ---------------------------------------------------------------------------------
-
-class Calls {
- public:
-  explicit Calls(std::shared_ptr<FaultPlan> faults) : faults_(std::move(faults)) {}
-
-  std::optional<Failure> Make(const char* call) const {
-    if (faults_->hung) return Hangs();
-    const int64_t number = faults_->calls++;
-    const int64_t from = faults_->failing_from;
-    const bool fails =
-        number == faults_->failing_call || (from != FaultPlan::kNever && number >= from);
-    if (!fails) return std::nullopt;
-    return Failure{FailureCode::kDevice, std::string("emulated device: ") + call + " failed"};
-  }
-
-  static Failure Hangs() {
-    return Failure{FailureCode::kDevice, "emulated device: work has not ended"};
-  }
-
-  FaultPlan& faults() const { return *faults_; }
-  const std::shared_ptr<FaultPlan>& shared() const { return faults_; }
-
- private:
-  std::shared_ptr<FaultPlan> faults_;
-};
 
 class EmulatedQueue final : public Queue {
  public:
@@ -176,10 +152,10 @@ class EmulatedDevice final : public Device {
   std::string_view name() const override { return "emulated device"; }
 
   Result<Memory> AllocateOnDevice(size_t size) override {
-    return Allocate("allocation", size, &FaultPlan::device_bytes);
+    return calls_.Allocate("allocation", size, &FaultPlan::device_bytes);
   }
   Result<Memory> AllocatePinned(size_t size) override {
-    return Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
+    return calls_.Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
   }
 
   Result<std::unique_ptr<Queue>> MakeQueue() override {
@@ -188,35 +164,34 @@ class EmulatedDevice final : public Device {
   }
 
  private:
-  Result<Memory> Allocate(const char* call, size_t size,
-                          std::atomic<int64_t> FaultPlan::*left) const {
-    if (auto failure = calls_.Make(call)) return *std::move(failure);
-    FaultPlan& faults = calls_.faults();
-    const auto bytes = static_cast<int64_t>((size + kAlignment - 1) / kAlignment * kAlignment);
-    if ((faults.*left -= bytes) < 0) {
-      faults.*left += bytes;
-      return Failure{FailureCode::kDevice,
-                     std::string("emulated device: ") + call + " failed: out of memory"};
-    }
-    void* const data = std::aligned_alloc(kAlignment, static_cast<size_t>(bytes));
-    const std::lock_guard<std::mutex> lock(faults.mutex);
-    faults.allocated.insert(data);
-    return Memory(data, [plan = calls_.shared(), left, bytes](void* allocated) {
-      if (plan->hung) return;
-      (*plan).*left += bytes;
-      const std::lock_guard<std::mutex> guard(plan->mutex);
-      plan->allocated.erase(allocated);
-      std::free(allocated);
-    });
-  }
-
   const Calls calls_;
 };
 
 }  // namespace
 
+Result<Memory> Calls::Allocate(const char* call, size_t size,
+                               std::atomic<int64_t> FaultPlan::*left) const {
+  if (auto failure = Make(call)) return *std::move(failure);
+  const auto bytes = static_cast<int64_t>((size + kAlignment - 1) / kAlignment * kAlignment);
+  if (((*faults_).*left -= bytes) < 0) {
+    (*faults_).*left += bytes;
+    return Failure{FailureCode::kDevice,
+                   std::string("emulated device: ") + call + " failed: out of memory"};
+  }
+  void* const data = std::aligned_alloc(kAlignment, static_cast<size_t>(bytes));
+  const std::lock_guard<std::mutex> lock(faults_->mutex);
+  faults_->allocated.emplace(data, FaultPlan::Allocation{size, left == &FaultPlan::device_bytes});
+  return Memory(data, [plan = faults_, left, bytes](void* allocated) {
+    if (plan->hung) return;
+    (*plan).*left += bytes;
+    const std::lock_guard<std::mutex> guard(plan->mutex);
+    plan->allocated.erase(allocated);
+    std::free(allocated);
+  });
+}
+
 FaultPlan::~FaultPlan() {
-  for (void* const data : allocated) std::free(data);
+  for (const auto& [data, allocation] : allocated) std::free(data);
 }
 
 std::unique_ptr<Device> MakeEmulatedDevice(std::shared_ptr<FaultPlan> faults) {

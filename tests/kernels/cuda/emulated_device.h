@@ -16,9 +16,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 
 #include "kernels/cuda/device.h"
 
@@ -46,7 +46,11 @@ struct FaultPlan {
   std::atomic<int64_t> most_busy{0};    // and the most at one time.
 
   std::mutex mutex;
-  std::set<void*> allocated;  // Guarded by mutex.
+  struct Allocation {
+    size_t bytes = 0;
+    bool on_device = false;
+  };
+  std::map<void*, Allocation> allocated;  // Guarded by mutex.
 };
 
 std::unique_ptr<Device> MakeEmulatedDevice(std::shared_ptr<FaultPlan> faults);

@@ -1,0 +1,13 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// cuda_trainer_device.h in a build without CUDA.
+
+#include "kernels/cuda/cuda_trainer_device.h"
+
+namespace basin::kernels::cuda {
+
+Result<std::unique_ptr<TrainerDevice>> OpenTrainerDevice(int) {
+  return Failure{FailureCode::kDevice, "CUDA: this build has no CUDA kernels (BASIN_CUDA)"};
+}
+
+}  // namespace basin::kernels::cuda

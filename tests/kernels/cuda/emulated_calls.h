@@ -1,0 +1,52 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the emulated devices share: calls that a FaultPlan makes fail, and memory that it counts.
+//
+// Thread contract: any thread.
+
+#ifndef BASIN_TESTS_KERNELS_CUDA_EMULATED_CALLS_H_
+#define BASIN_TESTS_KERNELS_CUDA_EMULATED_CALLS_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/memory.h"
+#include "kernels/failure.h"
+#include "tests/kernels/cuda/emulated_device.h"
+
+namespace basin::kernels::cuda {
+
+class Calls {
+ public:
+  explicit Calls(std::shared_ptr<FaultPlan> faults) : faults_(std::move(faults)) {}
+
+  std::optional<Failure> Make(const char* call) const {
+    if (faults_->hung) return Hangs();
+    const int64_t number = faults_->calls++;
+    const int64_t from = faults_->failing_from;
+    const bool fails =
+        number == faults_->failing_call || (from != FaultPlan::kNever && number >= from);
+    if (!fails) return std::nullopt;
+    return Failure{FailureCode::kDevice, std::string("emulated device: ") + call + " failed"};
+  }
+
+  static Failure Hangs() {
+    return Failure{FailureCode::kDevice, "emulated device: work has not ended"};
+  }
+
+  // Takes the bytes from `left`, one of the amounts of the plan.
+  Result<Memory> Allocate(const char* call, size_t size,
+                          std::atomic<int64_t> FaultPlan::*left) const;
+
+  FaultPlan& faults() const { return *faults_; }
+  const std::shared_ptr<FaultPlan>& shared() const { return faults_; }
+
+ private:
+  std::shared_ptr<FaultPlan> faults_;
+};
+
+}  // namespace basin::kernels::cuda
+
+#endif  // BASIN_TESTS_KERNELS_CUDA_EMULATED_CALLS_H_

@@ -1,0 +1,114 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The copy kernel, and the order of copies with a trainer's streams, on the emulated device.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/copy_body.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
+
+namespace basin::kernels::cuda {
+namespace {
+
+// Every length, alignment of either side and number of threads copies these bytes and no others.
+TEST(CopyBodyTest, CopiesWhatItIsGivenAndNothingElse) {
+  constexpr unsigned char kUntouched = 0xee;
+  alignas(16) unsigned char from[160];
+  for (size_t i = 0; i < sizeof(from); ++i) from[i] = static_cast<unsigned char>(i + 1);
+  for (size_t source = 0; source < 16; source += 3) {
+    for (size_t destination = 0; destination < 16; ++destination) {
+      for (uint64_t bytes = 0; bytes <= 100; ++bytes) {
+        for (const uint64_t threads : {1, 7}) {
+          alignas(16) unsigned char to[160];
+          std::memset(to, kUntouched, sizeof(to));
+          const CopyItem item = {from + source, to + destination, bytes};
+          for (uint64_t thread = 0; thread < threads; ++thread) CopyShare(item, thread, threads);
+          ASSERT_EQ(std::memcmp(to + destination, from + source, bytes), 0);
+          for (size_t i = 0; i < sizeof(to); ++i) {
+            if (i >= destination && i < destination + bytes) continue;
+            ASSERT_EQ(to[i], kUntouched) << "byte " << i << " of " << bytes;
+          }
+        }
+      }
+    }
+  }
+}
+
+class TrainerDeviceTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
+  std::unique_ptr<TrainerDevice> device_ = MakeEmulatedTrainerDevice(faults_);
+  EmulatedStream stream_;
+  Memory tensor_ = AllocateForTrainer(faults_, sizeof(int));
+  int* value_ = static_cast<int*>(tensor_.get());
+};
+
+TEST_F(TrainerDeviceTest, ACopyToTheHostSeesWhatTheStreamWroteBefore) {
+  *value_ = 1;
+  stream_.Hold();
+  stream_.Add([this] { *value_ = 2; });
+  const auto event = device_->MakeEvent().value();
+  ASSERT_FALSE(event->Record(&stream_));
+  const auto queue = device_->MakeQueue().value();
+  int copy = 0;
+  ASSERT_FALSE(queue->After(event.get()));
+  ASSERT_FALSE(queue->CopyToHost(&copy, value_, sizeof(copy)));
+  std::atomic<bool> waited{false};
+  std::thread waiter([&] {
+    EXPECT_FALSE(queue->Wait());
+    waited = true;
+  });
+  EXPECT_FALSE(waited) << "the stream has not run yet";
+  stream_.Release();
+  waiter.join();
+  EXPECT_EQ(copy, 2);
+}
+
+TEST_F(TrainerDeviceTest, AStreamSeesWhatWasCopiedToTheDeviceBefore) {
+  *value_ = 0;
+  const auto queue = device_->MakeQueue().value();
+  const int three = 3;
+  ASSERT_FALSE(queue->CopyToDevice(value_, &three, sizeof(three)));
+  ASSERT_FALSE(queue->Before(&stream_));
+  int seen = 0;
+  stream_.Add([&] { seen = *value_; });
+  ASSERT_FALSE(queue->Wait());
+  stream_.Synchronize();
+  EXPECT_EQ(seen, 3);
+}
+
+TEST_F(TrainerDeviceTest, RefusesCapturesAndWhatIsNotItsOwn) {
+  const auto event = device_->MakeEvent().value();
+  stream_.captured = true;
+  EXPECT_EQ(event->Record(&stream_)->code, FailureCode::kUnsupported);
+  EmulatedStream other(1);
+  EXPECT_EQ(event->Record(&other)->code, FailureCode::kInvalidArgument);
+  int host = 0;
+  EXPECT_EQ(device_->CheckMemory(&host, sizeof(host))->code, FailureCode::kInvalidArgument);
+  EXPECT_EQ(device_->CheckMemory(value_, sizeof(int) + 1)->code, FailureCode::kInvalidArgument);
+  EXPECT_FALSE(device_->CheckMemory(value_, sizeof(int)));
+}
+
+TEST_F(TrainerDeviceTest, Fault_A13_WorkBehindAStreamThatNeverRunsIsGivenUp) {
+  stream_.Hold();
+  const auto event = device_->MakeEvent().value();
+  ASSERT_FALSE(event->Record(&stream_));
+  const auto queue = device_->MakeQueue().value();
+  ASSERT_FALSE(queue->After(event.get()));
+  device_->LosePatience();
+  const auto failure = queue->Wait();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, FailureCode::kDevice);
+  EXPECT_TRUE(device_->AllocatePinned(1).ok() == false) << "every call fails from then on";
+}
+
+}  // namespace
+}  // namespace basin::kernels::cuda
