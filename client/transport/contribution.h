@@ -33,6 +33,8 @@ std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data
 struct Contribution {
   // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`.
   const void* data = nullptr;
+  // Keeps `data` as long as something reads it; null: the trainer does, as long as the loan lasts.
+  std::shared_ptr<const void> owner;
   uint64_t wire_bytes = 0;  // The size as it travels.
   PayloadPtr narrow;        // In `encoding`.
   std::optional<ArenaPlace> place;
@@ -106,14 +108,15 @@ class Loan {
   const std::function<void()> returned_;
 };
 
-// A tensor that was lent; or a segment with copies of many, which the next round may overwrite when
-// the loan is returned.
+// A tensor that was lent, or has an owner of its own; or a segment with copies of many, which the
+// next round may overwrite when the loan is returned.
 class LentPayload : public Payload {
  public:
-  LentPayload(std::shared_ptr<Loan> loan, const void* data, uint64_t size)
-      : loan_(std::move(loan)), piece_(static_cast<const char*>(data), size) {}
+  // `owner`: the loan, or what keeps the data.
+  LentPayload(std::shared_ptr<const void> owner, const void* data, uint64_t size)
+      : owner_(std::move(owner)), piece_(static_cast<const char*>(data), size) {}
   LentPayload(std::shared_ptr<Loan> loan, std::shared_ptr<const Segment> segment)
-      : loan_(std::move(loan)),
+      : owner_(std::move(loan)),
         segment_(std::move(segment)),
         piece_(segment_->data(), segment_->size()) {}
   absl::Span<const std::string_view> pieces() const override {
@@ -121,7 +124,7 @@ class LentPayload : public Payload {
   }
 
  private:
-  const std::shared_ptr<Loan> loan_;
+  const std::shared_ptr<const void> owner_;
   const std::shared_ptr<const Segment> segment_;
   const std::string_view piece_;
 };

@@ -74,11 +74,12 @@ std::string RoundResult::WhyNoResult(TensorHandle tensor) const {
 }
 
 absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) const {
-  if (timeline_ == nullptr) return Copy(tensor, to, size);
+  if (timeline_ == nullptr) return CopyPart(tensor, size, 0, to, size);
   return CopyTo({{tensor, to, size}});
 }
 
-absl::Status RoundResult::Copy(TensorHandle tensor, void* to, uint64_t size) const {
+absl::Status RoundResult::CopyPart(TensorHandle tensor, uint64_t size, uint64_t begin, void* to,
+                                   uint64_t count) const {
   if (!Has(tensor)) {
     return absl::NotFoundError(
         absl::StrCat("Round ", record_.round, " has no result for ", WhyNoResult(tensor), "."));
@@ -88,7 +89,7 @@ absl::Status RoundResult::Copy(TensorHandle tensor, void* to, uint64_t size) con
   // Again if it was copied meanwhile by the loop.
   for (auto content = staged_->content();; content = staged_->content()) {
     const StagedTensor& staged = content->Find(index);
-    status = staged.CopyTo(to, size);
+    status = staged.CopyPart(size, begin, to, count);
     if (!status.ok() || staged.intact()) break;
     if (content != staged_->content()) continue;
     status = absl::DataLossError(
@@ -103,14 +104,22 @@ absl::Status RoundResult::Copy(TensorHandle tensor, void* to, uint64_t size) con
 }
 
 absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) const {
-  const absl::Time begin = timeline_ == nullptr ? absl::Time() : timeline_->Now();
+  const absl::Time began = StartOfCopy();
   absl::Status status;
   for (const Destination& one : destinations) {
-    status = Copy(one.tensor, one.to, one.size);
+    status = CopyPart(one.tensor, one.size, 0, one.to, one.size);
     if (!status.ok()) break;
   }
-  if (timeline_ != nullptr) timeline_->Copied(lane_, record_.round, begin);
+  RecordCopy(began);
   return status;
+}
+
+absl::Time RoundResult::StartOfCopy() const {
+  return timeline_ == nullptr ? absl::Time() : timeline_->Now();
+}
+
+void RoundResult::RecordCopy(absl::Time began) const {
+  if (timeline_ != nullptr) timeline_->Copied(lane_, record_.round, began);
 }
 
 std::vector<std::string_view> RoundResult::Pieces(TensorHandle tensor) const {

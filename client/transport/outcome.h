@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/core/event.h"
 #include "client/transport/staging.h"
@@ -80,6 +81,13 @@ class RoundResult {
     void* to = nullptr;
     uint64_t size = 0;
   };
+  // Copies bytes [begin, begin + count) of the result, which has `size`. Failure: as CopyTo. The
+  // timeline has copies in parts only if they are recorded.
+  absl::Status CopyPart(TensorHandle tensor, uint64_t size, uint64_t begin, void* to,
+                        uint64_t count) const;
+  // Now, for RecordCopy, which puts a copy that began then into the timeline.
+  absl::Time StartOfCopy() const;
+  void RecordCopy(absl::Time began) const;
   // The same for many; stops at the first failure.
   absl::Status CopyTo(absl::Span<const Destination> destinations) const;
   // The tensor where it was received, in pieces that follow each other; valid as long as this is.
@@ -94,7 +102,6 @@ class RoundResult {
   static std::string NonFiniteOf(const RoundValue& value, const std::vector<TensorSpec>& layout);
   TensorFacts FactsAt(const Tensor& tensor, uint64_t divisor) const;
   std::string WhyNoResult(TensorHandle tensor) const;
-  absl::Status Copy(TensorHandle tensor, void* to, uint64_t size) const;
 
   const VerdictRecord record_;
   const std::optional<Error> rejected_;

@@ -291,7 +291,10 @@ PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tenso
     payload = segment;
     begin = contribution.place->offset;
   } else if (payload == nullptr) {
-    payload = std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
+    std::shared_ptr<const void> owner = std::move(contribution.owner);
+    if (owner == nullptr) owner = round.loan;
+    payload =
+        std::make_shared<LentPayload>(std::move(owner), contribution.data, contribution.wire_bytes);
   }
   PushTensor push{handle, tensor, 0, contribution.squared_norm};
   for (const Digest digest : contribution.digests) push.digest += digest;

@@ -25,7 +25,7 @@ const StagedChunk* StagedTensor::Find(uint32_t chunk) const {
   return &chunks_[chunk];
 }
 
-absl::Status StagedTensor::CopyTo(void* to, uint64_t size) const {
+absl::Status StagedTensor::CopyPart(uint64_t size, uint64_t begin, void* to, uint64_t count) const {
   uint64_t held = 0;
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     if (Find(chunk) == nullptr) {
@@ -37,9 +37,16 @@ absl::Status StagedTensor::CopyTo(void* to, uint64_t size) const {
     return absl::InvalidArgumentError(
         absl::StrCat("the destination has ", size, " bytes and the tensor ", held));
   }
-  char* at = static_cast<char*>(to);
+  char* copied = static_cast<char*>(to);
+  uint64_t at = 0;
   for (const StagedChunk& chunk : chunks_) {
-    at = CopyBytes(chunk.part, at, size >= kBypassCacheBytes);
+    const uint64_t first = std::max(begin, at);
+    const uint64_t end = std::min(begin + count, at + chunk.part.size);
+    if (first < end) {
+      const PayloadPart part = {chunk.part.owner, chunk.part.offset + (first - at), end - first};
+      copied = CopyBytes(part, copied, count >= kBypassCacheBytes);
+    }
+    at += chunk.part.size;
   }
   return absl::OkStatus();
 }

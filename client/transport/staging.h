@@ -49,7 +49,9 @@ class StagedTensor {
   const StagedChunk* Find(uint32_t chunk) const;
   // Copies the tensor. INVALID_ARGUMENT when `size` is not the tensor's, DATA_LOSS when a chunk is
   // missing; `to` is unchanged then.
-  absl::Status CopyTo(void* to, uint64_t size) const;
+  absl::Status CopyTo(void* to, uint64_t size) const { return CopyPart(size, 0, to, size); }
+  // Copies bytes [begin, begin + count) of the tensor, which has `size`. Failure: as CopyTo.
+  absl::Status CopyPart(uint64_t size, uint64_t begin, void* to, uint64_t count) const;
   // All chunks in memory of their own, unless that comes too late.
   void MakePrivate();
   bool intact() const;

@@ -361,8 +361,9 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   return status;
 }
 
-absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors) {
-  std::vector<std::shared_ptr<const TensorInfo>> infos;
+absl::StatusOr<Worker::Infos> Worker::FindPushed(LaneHandle lane,
+                                                 absl::Span<const PushedTensor> tensors) const {
+  Infos infos;
   infos.reserve(tensors.size());
   {
     MutexLock lock(mutex_);
@@ -379,6 +380,22 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
     }
     if (!status.ok()) return status;
   }
+  return infos;
+}
+
+absl::Status Worker::CheckPush(LaneHandle lane, absl::Span<const PushedTensor> tensors) const {
+  return FindPushed(lane, tensors).status();
+}
+
+std::string Worker::NameOf(LaneHandle lane, TensorHandle tensor) const {
+  const auto info = Find(lane, tensor);
+  return info.ok() ? (*info)->spec.name : "";
+}
+
+absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors) {
+  const absl::StatusOr<Infos> found = FindPushed(lane, tensors);
+  if (!found.ok()) return found.status();
+  const Infos& infos = *found;
   const absl::Time began = StartOfPush();
   uint64_t bytes = 0;
   std::vector<Preparation> preparations;
@@ -402,6 +419,7 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
   begun.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     begun.emplace_back(tensors[i].tensor, preparations[i].Begin());
+    if (begun.back().second.data != nullptr) begun.back().second.owner = tensors[i].owner;
   }
   absl::Status status =
       Post([lane, begun = std::move(begun)](Runner& runner, absl::Time now) mutable {

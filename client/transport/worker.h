@@ -133,10 +133,17 @@ class Worker {
     const void* data = nullptr;
     uint64_t bytes = 0;
     wire::Encoding encoding;
+    // Keeps `data` as long as the library reads it; null: the trainer does.
+    std::shared_ptr<const void> owner = nullptr;
   };
   // The same for many tensors: small ones share frames, and the loop wakes up once. An error of one
   // is the call's, and then none is pushed.
   absl::Status PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors);
+  // The error that PushMany would return for the tensors, without reading them: of their handles,
+  // sizes and encodings.
+  absl::Status CheckPush(LaneHandle lane, absl::Span<const PushedTensor> tensors) const;
+  // The name of a tensor; empty if it is not registered.
+  std::string NameOf(LaneHandle lane, TensorHandle tensor) const;
   absl::Status Skip(LaneHandle lane, TensorHandle tensor);
   // Failure: the error of a Push or a Skip, after which the round is as before: withdraw it; or the
   // error with which the round has ended meanwhile: Wait returns it again, when the memory is free.
@@ -210,6 +217,9 @@ class Worker {
   absl::StatusOr<std::shared_ptr<const TensorInfo>> FindLocked(LaneHandle lane,
                                                                TensorHandle tensor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those of tensors that can be pushed.
+  using Infos = std::vector<std::shared_ptr<const TensorInfo>>;
+  absl::StatusOr<Infos> FindPushed(LaneHandle lane, absl::Span<const PushedTensor> tensors) const;
 
   // For the timeline, if there is one.
   absl::Time StartOfPush() const { return timeline_ == nullptr ? absl::Time() : timeline_->Now(); }

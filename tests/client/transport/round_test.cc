@@ -91,6 +91,27 @@ TEST(Round, WhoHearsTheOutcomeFindsThePlaceThatCameWithIt) {
   EXPECT_EQ(told.get_future().get().membership, rig.membership);
 }
 
+TEST(Round, ATensorWithAnOwnerIsHeldAsLongAsItIsRead) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  auto bytes = std::make_shared<std::string>(rig.gradients[0]);
+  const std::weak_ptr<std::string> held = bytes;
+  ASSERT_TRUE(
+      rig.worker->PushMany(rig.lane.lane, {{0, bytes->data(), bytes->size(), {}, bytes}}).ok());
+  bytes.reset();
+  EXPECT_FALSE(held.expired());
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  EXPECT_EQ(rig.TakeContribution(3).at(0), rig.gradients[0]);
+  auto results = Results(rig, 1);
+  results.erase(1);
+  results.erase(2);
+  rig.SendResults(results, 1);
+  rig.Conclude(rig.ValueOf(results), 1, 0);
+  ASSERT_TRUE(rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration()).ok());
+  EXPECT_TRUE(held.expired());
+}
+
 TEST(Round, ResultsOfRoundsInARowDoNotMix) {
   Rig rig;
   rig.Join();

@@ -32,6 +32,21 @@ TEST(StagedTensor, IsCopiedOnlyWhenItIsWhole) {
   EXPECT_TRUE(tensor.CopyTo(copy.data(), 5).ok());
 }
 
+TEST(StagedTensor, IsCopiedInParts) {
+  StagedTensor tensor;
+  tensor.Keep(0, {{std::make_shared<OwnPayload>("xx01234"), 2, 5}, 0});
+  tensor.Keep(1, {{std::make_shared<OwnPayload>("56789"), 0, 5}, 0});
+  const std::string whole = "0123456789";
+  for (uint64_t begin = 0; begin <= whole.size(); ++begin) {
+    for (uint64_t count = 0; begin + count <= whole.size(); ++count) {
+      std::string copy(count + 1, '-');
+      ASSERT_TRUE(tensor.CopyPart(whole.size(), begin, copy.data(), count).ok());
+      EXPECT_EQ(copy, whole.substr(begin, count) + "-");
+    }
+  }
+  EXPECT_EQ(tensor.CopyPart(9, 0, nullptr, 0).code(), absl::StatusCode::kInvalidArgument);
+}
+
 // A result of one tensor of ten bytes in the memory of an aggregator.
 struct SharedResult {
   SharedResult() {

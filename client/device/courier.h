@@ -1,0 +1,158 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Carries tensors between the memory of one device and the host.
+//
+// A LOAD is a set of pieces of tensors that travel together, through one block of host memory and
+// one queue of the device. Small pieces are gathered into one array by a kernel, or scattered from
+// one, and take one copy together. Several loads are on their way at once: while the thread of the
+// courier delivers one, the device copies the next.
+//
+// No call waits for the device, except that Bring waits for a queue while all of them are in use.
+//
+// Thread contract: safe from any thread. Callbacks run on the courier's thread. Failure: of a call
+// that the device refuses, with the failure of trainer_device.h; of a load, through its callback.
+// Without memory of the device small pieces are copied one by one; without pinned memory a load
+// waits for a block, or takes ordinary memory.
+
+#ifndef BASIN_CLIENT_DEVICE_COURIER_H_
+#define BASIN_CLIENT_DEVICE_COURIER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/device/pinned_pool.h"
+#include "kernels/cuda/trainer_device.h"
+#include "runtime/mutex.h"
+
+namespace basin::client {
+
+// Bytes of a tensor on the device, and where they are in the block of their load.
+struct LoadPiece {
+  void* device = nullptr;
+  uint64_t bytes = 0;
+  uint64_t at = 0;
+};
+
+// The pieces of one load, laid out in its block: small ones first.
+struct LoadLayout {
+  std::vector<LoadPiece> pieces;  // In the order of Add.
+  uint64_t bytes = 0;
+  uint64_t gathered = 0;  // Bytes of the block that hold small pieces.
+
+  void Place();  // Sets where the pieces are, and the sizes.
+};
+
+class Courier {
+ public:
+  using Failure = kernels::Failure;
+  using EventPtr = std::shared_ptr<kernels::cuda::Event>;
+
+  // Pieces of this size and above are copied one by one.
+  static constexpr uint64_t kLargePiece = uint64_t{64} << 10;
+  // The most that the small pieces of a load take.
+  static constexpr uint64_t kMostGathered = uint64_t{4} << 20;
+
+  Courier(std::unique_ptr<kernels::cuda::TrainerDevice> device,
+          std::shared_ptr<PinnedBudget> budget);
+  // Drops the loads that have not started, waits for the others, and reports all of them.
+  ~Courier();
+  Courier(const Courier&) = delete;
+  Courier& operator=(const Courier&) = delete;
+
+  kernels::cuda::TrainerDevice& device() { return *device_; }
+
+  // A point behind the work that the stream has been given.
+  kernels::Result<EventPtr> Record(kernels::cuda::TrainerStream stream);
+
+  // `host`: the block with the pieces; null after a failure. The last holder releases it.
+  using Fetched =
+      std::function<void(const std::optional<Failure>& failure, std::shared_ptr<char> host)>;
+  // Copies the pieces to the host, after the event. REQUIRES: they stay valid and unchanged until
+  // `done` is called.
+  void Fetch(LoadLayout layout, EventPtr after, Fetched done);
+
+  // Copies loads to the device, each after the event, and makes the stream wait for them. `fill`
+  // writes the pieces of load `index` to its block, and is called in this call. Failure: that of
+  // `fill`, or of the device; then nothing is on its way, and the stream waits for nothing.
+  struct Refused {
+    absl::Status status;             // Of `fill`, ...
+    std::optional<Failure> failure;  // ... or of the device.
+    bool ok() const { return status.ok() && !failure.has_value(); }
+  };
+  using Fill = std::function<absl::Status(size_t index, char* host)>;
+  Refused Bring(const std::vector<LoadLayout>& loads, const EventPtr& after,
+                kernels::cuda::TrainerStream stream, const Fill& fill);
+
+  // The failure of a load that Bring had started before it returned. Reported once.
+  std::optional<Failure> TakeLateFailure();
+
+ private:
+  struct Slot {
+    std::unique_ptr<kernels::cuda::TransferQueue> queue;
+    kernels::cuda::Memory gathered;  // Null: there is no memory.
+  };
+  struct Load {
+    LoadLayout layout;
+    EventPtr after;
+    std::shared_ptr<char> host;
+    Fetched done;  // Null if it goes to the device.
+    std::unique_ptr<Slot> slot;
+    std::optional<Failure> failure;  // Why it has not started.
+
+    bool to_host() const { return done != nullptr; }
+  };
+  using LoadPtr = std::unique_ptr<Load>;
+  // Those of one direction.
+  struct Slots {
+    std::vector<std::unique_ptr<Slot>> idle;
+    int made = 0;
+  };
+
+  // Gives the load a slot if one is idle, or may be made; then it has none yet.
+  static bool TakeSlot(Load& load, Slots& slots, int most);
+  // Makes its slot if it has none.
+  void MakeSlot(Load& load);
+  // Adds the copies to the load's queue.
+  std::optional<Failure> StartFetch(Load& load);
+  std::optional<Failure> StartBring(Load& load, kernels::cuda::TrainerStream stream);
+
+  // Starts loads that wait, as long as there are slots and blocks. Called by the courier's thread
+  // or a caller's. `patient`: a load may wait for a block that is in use.
+  void StartWaiting(bool patient) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the slot of a load that is over.
+  void Release(Load& load) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for a load that has started, and reports it.
+  void Deliver(LoadPtr load);
+  void Run();
+
+  // A load that is being started by a thread counts, so that the end waits for it.
+  bool Quiet() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiting_.empty() && on_their_way_.empty() && starting_ == 0;
+  }
+
+  const std::shared_ptr<kernels::cuda::TrainerDevice> device_;
+  const std::shared_ptr<PinnedPool> pool_;
+
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<LoadPtr> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::deque<LoadPtr> on_their_way_ ABSL_GUARDED_BY(mutex_);  // Oldest first.
+  int starting_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Loads of one direction do not wait for those of the other.
+  Slots fetching_ ABSL_GUARDED_BY(mutex_);
+  Slots bringing_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Failure> late_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_DEVICE_COURIER_H_

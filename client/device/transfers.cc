@@ -1,0 +1,294 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/device/transfers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/wire/status_detail.h"
+
+namespace basin::client {
+namespace {
+
+// Large enough for the full bandwidth of a bus, and small enough that a load is pushed while the
+// next one is copied.
+constexpr uint64_t kLoadBytes = uint64_t{8} << 20;
+
+absl::Status ErrorOf(ErrorCode code, const std::string& text) {
+  return wire::ToStatus({code, text});
+}
+
+// The error of a call that a device has refused. `what`: the subject, "tensor a of lane handle 0".
+absl::Status Explain(const kernels::Failure& failure, const std::string& what) {
+  switch (failure.code) {
+    case kernels::FailureCode::kUnsupported:
+      return ErrorOf(ErrorCode::kFailedPrecondition,
+                     absl::StrCat("Cannot copy ", what, ": ", failure.message,
+                                  ". A graph would repeat the copy without the round. Capture the "
+                                  "forward and the backward without the reduction, and reduce "
+                                  "after the replay."));
+    case kernels::FailureCode::kInvalidArgument:
+      return ErrorOf(ErrorCode::kInvalidArgument,
+                     absl::StrCat("Cannot copy ", what, ": ", failure.message,
+                                  ". Pass the index of the device that the tensors are on, and one "
+                                  "of its streams."));
+    case kernels::FailureCode::kDevice:
+      break;
+  }
+  return ErrorOf(ErrorCode::kFailedPrecondition,
+                 absl::StrCat("Cannot copy ", what, ": ", failure.message,
+                              ". Withdraw the round if it is open. If the device fails again, "
+                              "restart this process, or train on the CPU."));
+}
+
+absl::Status CannotWaitHere() {
+  return ErrorOf(ErrorCode::kFailedPrecondition,
+                 "A callback made a call that waits for a device; make it from another thread.");
+}
+
+}  // namespace
+
+DeviceTransfers::DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes)
+    : worker_(worker),
+      open_(std::move(open)),
+      budget_(std::make_shared<PinnedBudget>(pinned_bytes)) {}
+
+DeviceTransfers::~DeviceTransfers() {
+  DropAll();
+  std::map<int, std::unique_ptr<Courier>> couriers;
+  {
+    MutexLock lock(mutex_);
+    couriers.swap(couriers_);
+  }
+}
+
+// ---- lanes
+
+DeviceTransfers::LanePtr DeviceTransfers::LaneOf(LaneHandle handle) {
+  MutexLock lock(mutex_);
+  LanePtr& lane = lanes_[handle];
+  if (lane == nullptr) lane = std::make_shared<Lane>();
+  return lane;
+}
+
+std::vector<DeviceTransfers::LanePtr> DeviceTransfers::Lanes() {
+  MutexLock lock(mutex_);
+  std::vector<LanePtr> lanes;
+  for (const auto& [handle, lane] : lanes_) lanes.push_back(lane);
+  return lanes;
+}
+
+absl::Status DeviceTransfers::Begin(const BeginRound& begin) {
+  if (worker_.InLoop()) return worker_.Begin(begin);  // Refuses.
+  const LanePtr lane = LaneOf(begin.lane);
+  MutexLock passing(lane->passing);
+  absl::Status status = worker_.Begin(begin);
+  if (!status.ok()) return status;
+  MutexLock lock(lane->mutex);
+  ++lane->round;
+  lane->failed = absl::OkStatus();
+  return status;
+}
+
+absl::Status DeviceTransfers::Settle(LaneHandle handle) {
+  const LanePtr lane = LaneOf(handle);
+  MutexLock lock(lane->mutex);
+  if (lane->on_their_way > 0 && worker_.InLoop()) return CannotWaitHere();
+  while (lane->on_their_way > 0) lane->changed.Wait(lane->mutex);
+  return lane->failed;
+}
+
+void DeviceTransfers::Drop(LaneHandle handle) {
+  const LanePtr lane = LaneOf(handle);
+  MutexLock lock(lane->mutex);
+  ++lane->round;
+}
+
+void DeviceTransfers::DropAll() {
+  for (const LanePtr& lane : Lanes()) {
+    MutexLock lock(lane->mutex);
+    ++lane->round;
+  }
+}
+
+void DeviceTransfers::SettleAll() {
+  if (worker_.InLoop()) return;
+  for (const LanePtr& lane : Lanes()) {
+    MutexLock lock(lane->mutex);
+    while (lane->on_their_way > 0) lane->changed.Wait(lane->mutex);
+  }
+}
+
+// ---- devices
+
+absl::StatusOr<Courier*> DeviceTransfers::CourierOf(int device) {
+  MutexLock lock(mutex_);
+  std::unique_ptr<Courier>& courier = couriers_[device];
+  if (courier == nullptr) {
+    auto opened = open_(device);
+    if (!opened.ok()) {
+      couriers_.erase(device);
+      return ErrorOf(ErrorCode::kFailedPrecondition,
+                     absl::StrCat("Cannot use the tensors of CUDA device ", device, ": ",
+                                  opened.failure().message,
+                                  ". Use a build with CUDA on a machine with a driver, or train on "
+                                  "the CPU."));
+    }
+    courier = std::make_unique<Courier>(std::move(opened).value(), budget_);
+  }
+  return courier.get();
+}
+
+absl::StatusOr<Courier::EventPtr> DeviceTransfers::Prepare(Courier& courier,
+                                                           const OnDevice& where) {
+  if (const auto late = courier.TakeLateFailure()) {
+    return Explain(*late, "the results of the last round");
+  }
+  auto event = courier.Record(where.stream);
+  if (!event.ok()) {
+    return Explain(event.failure(), absl::StrCat("tensors of device ", where.index));
+  }
+  return std::move(event).value();
+}
+
+// ---- pushes
+
+absl::Status DeviceTransfers::Push(LaneHandle handle,
+                                   absl::Span<const Worker::PushedTensor> tensors,
+                                   const OnDevice& where) {
+  if (absl::Status status = worker_.CheckPush(handle, tensors); !status.ok()) return status;
+  const absl::StatusOr<Courier*> courier = CourierOf(where.index);
+  if (!courier.ok()) return courier.status();
+  for (const Worker::PushedTensor& tensor : tensors) {
+    if (const auto failure = (*courier)->device().CheckMemory(tensor.data, tensor.bytes)) {
+      return Explain(*failure, absl::StrCat("tensor ", worker_.NameOf(handle, tensor.tensor)));
+    }
+  }
+  const absl::StatusOr<Courier::EventPtr> event = Prepare(**courier, where);
+  if (!event.ok()) return event.status();
+
+  struct Part {
+    std::vector<Worker::PushedTensor> tensors;
+    LoadLayout layout;
+    uint64_t bytes = 0;
+  };
+  std::vector<Part> parts;
+  for (const Worker::PushedTensor& tensor : tensors) {
+    if (parts.empty() || parts.back().bytes + tensor.bytes > kLoadBytes) parts.emplace_back();
+    Part& part = parts.back();
+    part.tensors.push_back(tensor);
+    part.layout.pieces.push_back({const_cast<void*>(tensor.data), tensor.bytes});
+    part.bytes += tensor.bytes;
+  }
+  const LanePtr lane = LaneOf(handle);
+  uint64_t round = 0;
+  {
+    MutexLock lock(lane->mutex);
+    if (!lane->failed.ok()) return lane->failed;
+    round = lane->round;
+    lane->on_their_way += parts.size();
+  }
+  for (Part& part : parts) {
+    part.layout.Place();
+    (*courier)->Fetch(
+        part.layout, *event,
+        [this, lane, handle, round, tensors = std::move(part.tensors), layout = part.layout](
+            const std::optional<kernels::Failure>& failure, const std::shared_ptr<char>& host) {
+          Pass(lane, handle, round, tensors, layout, failure, host);
+        });
+  }
+  return absl::OkStatus();
+}
+
+void DeviceTransfers::Pass(const LanePtr& lane, LaneHandle handle, uint64_t round,
+                           std::vector<Worker::PushedTensor> tensors, const LoadLayout& layout,
+                           const std::optional<kernels::Failure>& failure,
+                           const std::shared_ptr<char>& host) {
+  absl::Status status;
+  if (failure) {
+    const size_t more = tensors.size() - 1;
+    status =
+        Explain(*failure, absl::StrCat("tensor ", worker_.NameOf(handle, tensors.front().tensor),
+                                       more == 0 ? "" : absl::StrCat(" and ", more, " more"),
+                                       " to the "
+                                       "host"));
+  } else {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].data = host.get() + layout.pieces[i].at;
+      tensors[i].owner = host;
+    }
+    MutexLock passing(lane->passing);
+    bool wanted = false;
+    {
+      MutexLock lock(lane->mutex);
+      wanted = lane->round == round && lane->failed.ok();
+    }
+    if (wanted) status = worker_.PushMany(handle, tensors);
+  }
+  tensors.clear();  // With their hold on the block.
+  MutexLock lock(lane->mutex);
+  if (lane->round == round && lane->failed.ok()) lane->failed = status;
+  --lane->on_their_way;
+  lane->changed.NotifyAll();
+}
+
+// ---- results
+
+absl::Status DeviceTransfers::Copy(const RoundResult& result,
+                                   absl::Span<const RoundResult::Destination> to,
+                                   const OnDevice& where) {
+  const absl::StatusOr<Courier*> courier = CourierOf(where.index);
+  if (!courier.ok()) return courier.status();
+  for (const RoundResult::Destination& one : to) {
+    absl::Status status = result.CopyPart(one.tensor, one.size, 0, nullptr, 0);
+    if (!status.ok()) return status;
+    if (const auto failure = (*courier)->device().CheckMemory(one.to, one.size)) {
+      return Explain(*failure, absl::StrCat("the result of tensor handle ", one.tensor));
+    }
+  }
+  const absl::StatusOr<Courier::EventPtr> event = Prepare(**courier, where);
+  if (!event.ok()) return event.status();
+
+  // Where a piece is in its result.
+  struct Source {
+    const RoundResult::Destination* of;
+    uint64_t begin;
+  };
+  std::vector<LoadLayout> loads;
+  std::vector<std::vector<Source>> sources;
+  uint64_t bytes = kLoadBytes;  // Of the last load.
+  for (const RoundResult::Destination& one : to) {
+    for (uint64_t begin = 0; begin < one.size;) {
+      if (bytes >= kLoadBytes) {
+        loads.emplace_back();
+        sources.emplace_back();
+        bytes = 0;
+      }
+      const uint64_t count = std::min(one.size - begin, kLoadBytes - bytes);
+      loads.back().pieces.push_back({static_cast<char*>(one.to) + begin, count});
+      sources.back().push_back({&one, begin});
+      begin += count;
+      bytes += count;
+    }
+  }
+  for (LoadLayout& load : loads) load.Place();
+  const absl::Time began = result.StartOfCopy();
+  const Courier::Refused refused =
+      (*courier)->Bring(loads, *event, where.stream, [&](size_t index, char* host) {
+        absl::Status status;
+        for (size_t i = 0; i < sources[index].size() && status.ok(); ++i) {
+          const Source& source = sources[index][i];
+          const LoadPiece& piece = loads[index].pieces[i];
+          status = result.CopyPart(source.of->tensor, source.of->size, source.begin,
+                                   host + piece.at, piece.bytes);
+        }
+        return status;
+      });
+  result.RecordCopy(began);
+  if (!refused.status.ok()) return refused.status;
+  if (refused.failure) return Explain(*refused.failure, "results to the device");
+  return absl::OkStatus();
+}
+
+}  // namespace basin::client

@@ -1,0 +1,112 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The tensors of a worker that are in the memory of a device: copies gradients to the host while
+// the backward goes on, pushes them to the worker as they arrive, and copies results back, in the
+// order of the trainer's streams.
+//
+// A push marks the work that the stream has been given so far, and returns. Behind that mark the
+// tensors are copied to the host and pushed, on another thread. Settle waits for it, before a
+// commit. A result is copied from where it was received, and the stream is made to wait for the
+// copy.
+//
+// Ownership of memory: the library reads a pushed tensor until Settle has returned; results are
+// written until the work that the stream is given after Copy. The copies on the host have owners of
+// their own, so that a round's outcome does not wait for them.
+//
+// Thread contract: safe from any thread; in a callback of the worker, calls that would wait are
+// refused. Failure: FAILED_PRECONDITION while the stream is captured into a graph, and after an
+// error of the device; INVALID_ARGUMENT for memory or a stream of another device. If a copy to the
+// host fails, Settle and further pushes of the round return why: the round can only be withdrawn.
+
+#ifndef BASIN_CLIENT_DEVICE_TRANSFERS_H_
+#define BASIN_CLIENT_DEVICE_TRANSFERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/device/courier.h"
+#include "client/transport/worker.h"
+#include "kernels/cuda/trainer_device.h"
+#include "runtime/mutex.h"
+
+namespace basin::client {
+
+// Where the tensors of a call are, and the stream that uses them.
+struct OnDevice {
+  int index = 0;
+  kernels::cuda::TrainerStream stream = nullptr;
+};
+
+class DeviceTransfers {
+ public:
+  // Opens the device of this index. Called once for each.
+  using Open = std::function<kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>>(int)>;
+
+  // REQUIRES: the worker outlives it. `pinned_bytes`: the most pinned memory for all devices.
+  DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes);
+  // Drops what has not started; returns when no memory of the trainer is read or written.
+  ~DeviceTransfers();
+  DeviceTransfers(const DeviceTransfers&) = delete;
+  DeviceTransfers& operator=(const DeviceTransfers&) = delete;
+
+  // Worker::Begin. What was pushed before, and is still on its way, is not part of the round.
+  absl::Status Begin(const BeginRound& begin);
+
+  // Worker::PushMany, for tensors whose data are on a device. If it fails, none is pushed.
+  absl::Status Push(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
+                    const OnDevice& where);
+
+  // Returns when what was pushed in the lane has been passed to the worker, and why it was not.
+  absl::Status Settle(LaneHandle lane);
+  // What was pushed, and is still on its way, is no longer passed to the worker. For all lanes, or
+  // one.
+  void Drop(LaneHandle lane);
+  void DropAll();
+  void SettleAll();
+
+  // RoundResult::CopyTo, for destinations on a device. After an error destinations may be written
+  // in part, but nothing more is written.
+  absl::Status Copy(const RoundResult& result, absl::Span<const RoundResult::Destination> to,
+                    const OnDevice& where);
+
+ private:
+  struct Lane {
+    // Held while the worker gets tensors of a round, or begins one.
+    Mutex passing;
+    Mutex mutex;
+    Condition changed;
+    uint64_t round ABSL_GUARDED_BY(mutex) = 0;  // Counts begins and drops.
+    uint64_t on_their_way ABSL_GUARDED_BY(mutex) = 0;
+    absl::Status failed ABSL_GUARDED_BY(mutex);  // Of this round.
+  };
+  using LanePtr = std::shared_ptr<Lane>;
+
+  LanePtr LaneOf(LaneHandle lane);
+  std::vector<LanePtr> Lanes();
+  absl::StatusOr<Courier*> CourierOf(int device);
+  absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);
+
+  // A load of tensors has come, or has failed.
+  void Pass(const LanePtr& lane, LaneHandle handle, uint64_t round,
+            std::vector<Worker::PushedTensor> tensors, const LoadLayout& layout,
+            const std::optional<kernels::Failure>& failure, const std::shared_ptr<char>& host);
+
+  Worker& worker_;
+  const Open open_;
+  const std::shared_ptr<PinnedBudget> budget_;
+
+  Mutex mutex_;
+  std::map<LaneHandle, LanePtr> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::unique_ptr<Courier>> couriers_ ABSL_GUARDED_BY(mutex_);  // By device.
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_DEVICE_TRANSFERS_H_

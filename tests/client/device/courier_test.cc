@@ -1,0 +1,212 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Loads of many pieces in both directions: gathered or not, with pinned memory or without.
+
+#include "client/device/courier.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/client/transport/fake_aggregator.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
+
+namespace basin::client {
+namespace {
+
+using kernels::cuda::EmulatedStream;
+using kernels::cuda::FaultPlan;
+using kernels::cuda::Memory;
+
+// The outcome of a load to the host.
+class Arrived {
+ public:
+  Courier::Fetched Callback() {
+    return [this](const std::optional<kernels::Failure>& failure, std::shared_ptr<char> host) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      failure_ = failure;
+      host_ = std::move(host);
+      done_ = true;
+      changed_.notify_all();
+    };
+  }
+  std::shared_ptr<char> Await() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+    return host_;
+  }
+  std::optional<kernels::Failure> failure() {
+    Await();
+    return failure_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::optional<kernels::Failure> failure_;
+  std::shared_ptr<char> host_;
+};
+
+class CourierTest : public testing::Test {
+ protected:
+  // Sizes below, at and above the limit of a small piece, and of none.
+  void MakeTensors(size_t small) {
+    std::vector<uint64_t> sizes = {Courier::kLargePiece, 0, 3 * Courier::kLargePiece + 5};
+    for (size_t i = 0; i < small; ++i) sizes.push_back(1 + 97 * i % 5000);
+    sizes.push_back(Courier::kLargePiece - 1);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      tensors_.push_back(kernels::cuda::AllocateForTrainer(faults_, sizes[i]));
+      content_.push_back(Noise(sizes[i], i));
+      std::memcpy(tensors_.back().get(), content_[i].data(), sizes[i]);
+      layout_.pieces.push_back({tensors_.back().get(), sizes[i]});
+    }
+    layout_.Place();
+  }
+  void Start(uint64_t pinned_bytes = uint64_t{64} << 20) {
+    courier_ = std::make_unique<Courier>(kernels::cuda::MakeEmulatedTrainerDevice(faults_),
+                                         std::make_shared<PinnedBudget>(pinned_bytes));
+  }
+  Courier::EventPtr Now() { return courier_->Record(&stream_).value(); }
+  // Fetches the tensors, and compares.
+  void Fetch() {
+    Arrived arrived;
+    courier_->Fetch(layout_, Now(), arrived.Callback());
+    const std::shared_ptr<char> host = arrived.Await();
+    ASSERT_NE(host, nullptr) << arrived.failure()->message;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      ASSERT_EQ(std::string(host.get() + layout_.pieces[i].at, layout_.pieces[i].bytes),
+                content_[i]);
+    }
+  }
+  // Brings other content, and compares in the stream.
+  void Bring() {
+    for (size_t i = 0; i < content_.size(); ++i) content_[i] = Noise(content_[i].size(), 1000 + i);
+    const auto refused = courier_->Bring({layout_}, Now(), &stream_, [&](size_t, char* host) {
+      for (size_t i = 0; i < content_.size(); ++i) {
+        std::memcpy(host + layout_.pieces[i].at, content_[i].data(), content_[i].size());
+      }
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(refused.ok());
+    bool same = true;
+    stream_.Add([&] {
+      for (size_t i = 0; i < tensors_.size(); ++i) {
+        same &= std::memcmp(tensors_[i].get(), content_[i].data(), content_[i].size()) == 0;
+      }
+    });
+    stream_.Synchronize();
+    EXPECT_TRUE(same);
+  }
+
+  const std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
+  EmulatedStream stream_;
+  std::vector<Memory> tensors_;
+  std::vector<std::string> content_;
+  LoadLayout layout_;
+  std::unique_ptr<Courier> courier_;
+};
+
+TEST_F(CourierTest, SmallPiecesAreGatheredIntoOneCopy) {
+  MakeTensors(300);
+  Start();
+  Fetch();
+  // 301 small pieces and one without bytes, 160 in each launch.
+  EXPECT_EQ(faults_->launches, 2);
+  // A queue, its memory, an event and its record, the pinned block, the order after the event, two
+  // launches, three copies, and the wait.
+  EXPECT_EQ(faults_->calls, 12);
+  Bring();
+  EXPECT_EQ(faults_->launches, 4);
+}
+
+TEST_F(CourierTest, WithoutMemoryOfTheDeviceSmallPiecesAreCopiedOneByOne) {
+  faults_->device_bytes = 0;
+  MakeTensors(20);
+  Start();
+  Fetch();
+  Bring();
+  EXPECT_EQ(faults_->launches, 0);
+}
+
+TEST_F(CourierTest, WithoutPinnedMemoryOrdinaryMemoryIsUsed) {
+  MakeTensors(20);
+  Start(0);
+  Fetch();
+  Bring();
+  EXPECT_EQ(faults_->pinned_bytes, int64_t{1} << 40);
+}
+
+TEST_F(CourierTest, MoreSmallPiecesThanFitIntoTheArrayAreCopiedOneByOne) {
+  constexpr uint64_t kPiece = Courier::kLargePiece - 64;
+  for (uint64_t bytes = 0; bytes < Courier::kMostGathered + 3 * kPiece; bytes += kPiece) {
+    tensors_.push_back(kernels::cuda::AllocateForTrainer(faults_, kPiece));
+    content_.push_back(Noise(kPiece, bytes));
+    std::memcpy(tensors_.back().get(), content_.back().data(), kPiece);
+    layout_.pieces.push_back({tensors_.back().get(), kPiece});
+  }
+  layout_.Place();
+  EXPECT_LE(layout_.gathered, Courier::kMostGathered);
+  Start();
+  Fetch();
+  Bring();
+}
+
+// The device gets several loads at once; the callers wait for none of them.
+TEST_F(CourierTest, SeveralLoadsAreOnTheirWayAtOnce) {
+  MakeTensors(3);
+  Start();
+  stream_.Hold();
+  std::vector<Arrived> arrived(10);
+  for (Arrived& one : arrived) courier_->Fetch(layout_, Now(), one.Callback());
+  EXPECT_GT(faults_->most_busy, 1);
+  stream_.Release();
+  for (Arrived& one : arrived) EXPECT_NE(one.Await(), nullptr);
+}
+
+// Blocks that others hold are waited for while loads are on their way, and then done without.
+TEST_F(CourierTest, LoadsGoOnWhileAllPinnedMemoryIsHeld) {
+  MakeTensors(3);
+  Start(layout_.bytes * 2);
+  std::vector<Arrived> arrived(6);
+  for (Arrived& one : arrived) courier_->Fetch(layout_, Now(), one.Callback());
+  for (Arrived& one : arrived) EXPECT_NE(one.Await(), nullptr) << "each holds its block";
+}
+
+TEST_F(CourierTest, Fault_A13_TheEndDoesNotWaitForAStreamThatNeverRuns) {
+  MakeTensors(3);
+  Start();
+  stream_.Hold();
+  std::vector<Arrived> arrived(8);
+  for (Arrived& one : arrived) courier_->Fetch(layout_, Now(), one.Callback());
+  courier_.reset();
+  for (Arrived& one : arrived) EXPECT_TRUE(one.failure().has_value());
+  stream_.Release();
+}
+
+// A failure that the device reports when Bring has returned is reported by the next call.
+TEST_F(CourierTest, Fault_A13_ALateFailureIsNotLost) {
+  MakeTensors(3);
+  Start();
+  stream_.Hold();
+  const Courier::EventPtr now = Now();
+  ASSERT_TRUE(
+      courier_->Bring({layout_}, now, &stream_, [](size_t, char*) { return absl::OkStatus(); })
+          .ok());
+  faults_->hangs = true;
+  faults_->hung = true;
+  stream_.Release();
+  std::optional<kernels::Failure> late;
+  while (!late) late = courier_->TakeLateFailure();
+  EXPECT_EQ(late->code, kernels::FailureCode::kDevice);
+}
+
+}  // namespace
+}  // namespace basin::client

@@ -1,0 +1,418 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Rounds with tensors on a device: the order with the trainer's streams, errors in every call,
+// rounds that end while tensors are on their way.
+
+#include "client/device/transfers.h"
+
+#include <cstring>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/client/transport/fake_aggregator.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
+
+namespace basin::client {
+namespace {
+
+using kernels::cuda::AllocateForTrainer;
+using kernels::cuda::EmulatedStream;
+using kernels::cuda::FaultPlan;
+using kernels::cuda::Memory;
+
+constexpr uint64_t kPinnedBytes = uint64_t{64} << 20;
+
+// A worker whose tensors a and b are on a device.
+class DeviceRig {
+ public:
+  explicit DeviceRig(uint64_t pinned_bytes = kPinnedBytes, int devices = 1) {
+    for (int i = 0; i < devices; ++i) faults.push_back(std::make_shared<FaultPlan>());
+    transfers = std::make_unique<DeviceTransfers>(
+        *rig.worker,
+        [this](int index) -> kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>> {
+          if (index < 0 || static_cast<size_t>(index) >= faults.size()) {
+            return kernels::Failure{kernels::FailureCode::kDevice,
+                                    "emulated device: there is no such device"};
+          }
+          return kernels::cuda::MakeEmulatedTrainerDevice(faults[index], {index, false});
+        },
+        pinned_bytes);
+    for (TensorHandle tensor = 0; tensor < rig.model.size(); ++tensor) {
+      memory.push_back(AllocateForTrainer(faults[tensor % devices], BytesOf(tensor)));
+    }
+    rig.Join();
+  }
+
+  uint64_t BytesOf(TensorHandle tensor) const { return rig.gradients.at(tensor).size(); }
+  Worker::PushedTensor Pushed(TensorHandle tensor, wire::Encoding encoding = {}) const {
+    return {tensor, memory[tensor].get(), BytesOf(tensor), encoding, nullptr};
+  }
+  RoundResult::Destination Destination(TensorHandle tensor) const {
+    return {tensor, memory[tensor].get(), BytesOf(tensor)};
+  }
+  absl::Status Begin() {
+    BeginRound begin;
+    begin.lane = rig.lane.lane;
+    begin.spec.op = ReduceOp::kAverage;
+    return transfers->Begin(begin);
+  }
+  // The trainer's backward, in the stream.
+  void Compute() {
+    stream.Add([this] {
+      for (TensorHandle tensor = 0; tensor < memory.size(); ++tensor) {
+        std::memcpy(memory[tensor].get(), rig.gradients[tensor].data(), BytesOf(tensor));
+      }
+    });
+  }
+  absl::Status Push() {
+    return transfers->Push(rig.lane.lane, {Pushed(0), Pushed(1), Pushed(2)}, {0, &stream});
+  }
+  absl::Status Settle() { return transfers->Settle(rig.lane.lane); }
+  // The rest of a round whose contribution was passed to the worker.
+  RoundOutcome Finish(const std::map<TensorIndex, std::string>& results, RoundNumber round = 1,
+                      uint64_t* chain = nullptr) {
+    const absl::Status status = rig.worker->Commit(rig.lane.lane);
+    EXPECT_TRUE(status.ok()) << status;
+    const auto pushed = rig.TakeContribution(4, round);
+    for (TensorIndex tensor = 0; tensor < 2; ++tensor) {
+      EXPECT_EQ(pushed.at(tensor), rig.gradients.at(tensor));
+    }
+    rig.SendResults(results, round);
+    const VerdictRecord record =
+        rig.Conclude(rig.ValueOf(results), round, chain == nullptr ? 0 : *chain);
+    if (chain != nullptr) *chain = record.chain;
+    return rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
+  }
+  // What the stream sees after what it was given so far.
+  std::map<TensorIndex, std::string> Seen() {
+    std::map<TensorIndex, std::string> seen;
+    stream.Add([&] {
+      for (TensorHandle tensor = 0; tensor < memory.size(); ++tensor) {
+        seen[tensor] = std::string(static_cast<char*>(memory[tensor].get()), BytesOf(tensor));
+      }
+    });
+    stream.Synchronize();
+    return seen;
+  }
+  std::vector<RoundResult::Destination> AllDestinations() const {
+    return {Destination(0), Destination(1), Destination(2)};
+  }
+
+  std::vector<std::shared_ptr<FaultPlan>> faults;
+  EmulatedStream stream;
+  Rig rig;
+  std::vector<Memory> memory;
+  std::unique_ptr<DeviceTransfers> transfers;
+};
+
+ErrorCode CodeOfText(const absl::Status& status, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << status << "\n" << part;
+  }
+  return CodeOf(status);
+}
+
+TEST(DeviceTransfersTest, AGradientIsSentAsItIsWhenTheStreamHasWrittenIt) {
+  DeviceRig t;
+  t.stream.Hold();
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  auto settled = std::async(std::launch::async, [&] { return t.Settle(); });
+  EXPECT_EQ(t.rig.aggregator.queued(), 0u) << "the stream has not run";
+  t.stream.Release();
+  ASSERT_TRUE(settled.get().ok());
+  const RoundOutcome outcome = t.Finish(Results(t.rig));
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+}
+
+TEST(DeviceTransfersTest, AResultComesBetweenWhatTheStreamDoesBeforeAndAfter) {
+  DeviceRig t;
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.Settle().ok());
+  const auto results = Results(t.rig);
+  const RoundOutcome outcome = t.Finish(results);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  // Work that still reads the gradients: the result must not overtake it.
+  t.stream.Hold();
+  std::string before;
+  t.stream.Add([&] { before = std::string(static_cast<char*>(t.memory[0].get()), t.BytesOf(0)); });
+  ASSERT_TRUE(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream}).ok());
+  t.stream.Release();
+  EXPECT_EQ(t.Seen(), results);
+  EXPECT_EQ(before, t.rig.gradients[0]);
+}
+
+TEST(DeviceTransfersTest, NarrowGradientsAreCastOnTheirWay) {
+  DeviceRig t;
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  const wire::Encoding narrow = {DType::kBF16, 0};
+  ASSERT_TRUE(
+      t.transfers->Push(t.rig.lane.lane, {t.Pushed(0, narrow), t.Pushed(1, narrow)}, {0, &t.stream})
+          .ok());
+  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
+  uint64_t bytes = 0;
+  while (bytes < (t.BytesOf(0) + t.BytesOf(1)) / 2) {
+    bytes += t.rig.aggregator.AwaitFrame().payload.size();
+  }
+  EXPECT_EQ(bytes, (t.BytesOf(0) + t.BytesOf(1)) / 2);
+}
+
+TEST(DeviceTransfersTest, RoundsInARowUseTheSameMemory) {
+  DeviceRig t;
+  uint64_t chain = 0;
+  int64_t left = 0;
+  for (RoundNumber round = 1; round <= 4; ++round) {
+    ASSERT_TRUE(t.Begin().ok());
+    t.Compute();
+    ASSERT_TRUE(t.Push().ok());
+    ASSERT_TRUE(t.Settle().ok());
+    const auto results = Results(t.rig);
+    const RoundOutcome outcome = t.Finish(results, round, &chain);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    ASSERT_TRUE(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream}).ok());
+    EXPECT_EQ(t.Seen(), results);
+    if (round == 2) left = t.faults[0]->pinned_bytes;
+    if (round > 2) {
+      EXPECT_EQ(t.faults[0]->pinned_bytes, left) << "of round " << round;
+    }
+  }
+}
+
+TEST(DeviceTransfersTest, WorksWithoutPinnedMemoryAndWithoutMemoryOfTheDevice) {
+  DeviceRig t(0);
+  t.faults[0]->device_bytes = 0;
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.Settle().ok());
+  const auto results = Results(t.rig);
+  const RoundOutcome outcome = t.Finish(results);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream}).ok());
+  EXPECT_EQ(t.Seen(), results);
+}
+
+TEST(DeviceTransfersTest, TensorsOfALaneMayBeOnSeveralDevices) {
+  DeviceRig t(kPinnedBytes, 2);
+  EmulatedStream second(1);
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  t.stream.Synchronize();
+  ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(0), t.Pushed(2)}, {0, &t.stream}).ok());
+  ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(1)}, {1, &second}).ok());
+  ASSERT_TRUE(t.Settle().ok());
+  const auto results = Results(t.rig);
+  const RoundOutcome outcome = t.Finish(results);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(
+      t.transfers->Copy(**outcome, {t.Destination(0), t.Destination(2)}, {0, &t.stream}).ok());
+  ASSERT_TRUE(t.transfers->Copy(**outcome, {t.Destination(1)}, {1, &second}).ok());
+  second.Synchronize();
+  EXPECT_EQ(t.Seen(), results);
+}
+
+// ---- refusals
+
+TEST(DeviceTransfersTest, RefusesACaptureAndWhatIsOnAnotherDevice) {
+  DeviceRig t(kPinnedBytes, 2);
+  ASSERT_TRUE(t.Begin().ok());
+  const LaneHandle lane = t.rig.lane.lane;
+  t.stream.captured = true;
+  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {0, &t.stream}),
+                       {"captured into a graph", "Capture the forward and the backward"}),
+            ErrorCode::kFailedPrecondition);
+  t.stream.captured = false;
+  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(1)}, {0, &t.stream}),
+                       {"tensor b", "Pass the index"}),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(1)}, {1, &t.stream}),
+                       {"the stream is another's", "one of its streams"}),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {2, nullptr}),
+                       {"CUDA device 2", "there is no such device", "train on the CPU"}),
+            ErrorCode::kFailedPrecondition);
+  Worker::PushedTensor wrong = t.Pushed(0);
+  --wrong.bytes;
+  EXPECT_EQ(CodeOf(t.transfers->Push(lane, {t.Pushed(2), wrong}, {0, &t.stream})),
+            ErrorCode::kInvalidArgument);
+  // None of them was pushed, so that all of them still can be.
+  t.Compute();
+  t.stream.Synchronize();
+  EmulatedStream second(1);
+  ASSERT_TRUE(t.transfers->Push(lane, {t.Pushed(0), t.Pushed(2)}, {0, &t.stream}).ok());
+  ASSERT_TRUE(t.transfers->Push(lane, {t.Pushed(1)}, {1, &second}).ok());
+  ASSERT_TRUE(t.Settle().ok());
+  EXPECT_TRUE(t.Finish(Results(t.rig)).ok());
+}
+
+TEST(DeviceTransfersTest, ARefusedCopyOfResultsWritesNothing) {
+  DeviceRig t;
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.Settle().ok());
+  const RoundOutcome outcome = t.Finish(Results(t.rig));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto before = t.Seen();
+  RoundResult::Destination wrong = t.Destination(0);
+  --wrong.size;
+  EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, {t.Destination(1), wrong}, {0, &t.stream})),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, {{99, t.memory[0].get(), 4}}, {0, &t.stream})),
+            ErrorCode::kNotFound);
+  std::string host(t.BytesOf(0), '\0');
+  EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, {{0, host.data(), host.size()}}, {0, &t.stream})),
+            ErrorCode::kInvalidArgument);
+  t.stream.captured = true;
+  EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream})),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(t.Seen(), before);
+}
+
+// ---- rounds that end early
+
+TEST(DeviceTransfersTest, WhatWasDroppedIsNoPartOfTheNextRound) {
+  DeviceRig t;
+  t.stream.Hold();
+  ASSERT_TRUE(t.Begin().ok());
+  ASSERT_TRUE(t.Push().ok());
+  t.transfers->Drop(t.rig.lane.lane);
+  ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, "a test").ok());
+  t.rig.aggregator.Await<Withdraw>();
+  const auto results = Results(t.rig);
+  t.rig.SendResults(results, 1);
+  uint64_t chain = t.rig.Conclude(t.rig.ValueOf(results), 1, 0).chain;
+  ASSERT_TRUE(t.rig.worker->Wait(t.rig.lane.lane, absl::InfiniteDuration()).ok());
+  ASSERT_TRUE(t.Begin().ok());
+  t.stream.Release();
+  ASSERT_TRUE(t.Settle().ok());
+  // The tensors of the round before would be refused as pushed twice, or have other bytes.
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.Settle().ok());
+  EXPECT_TRUE(t.Finish(results, 2, &chain).ok());
+}
+
+TEST(DeviceTransfersTest, Fault_A13_TheWorkerMayBeClosedWhileTheDeviceHangs) {
+  DeviceRig t;
+  t.stream.Hold();
+  ASSERT_TRUE(t.Begin().ok());
+  ASSERT_TRUE(t.Push().ok());
+  t.transfers.reset();
+  t.stream.Release();
+}
+
+TEST(DeviceTransfersTest, TensorsArriveWhileTheWorkerIsDisconnected) {
+  DeviceRig t;
+  t.stream.Hold();
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  t.rig.aggregator.Await<Begin>();
+  t.rig.aggregator.LoseSession();
+  t.stream.Release();
+  EXPECT_TRUE(t.Settle().ok()) << "the worker keeps them until it is connected again";
+  EXPECT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
+}
+
+// ---- errors of the device
+
+// Every call of the device fails once, in a round that pushes and copies results. Each time there
+// is a typed error, or the right result; the next round works.
+TEST(DeviceTransfersTest, Fault_A13_AnyCallOfTheDeviceMayFail) {
+  int failed = 0;
+  int64_t calls = 1;
+  for (int64_t failing = -1; failing < calls; ++failing) {
+    SCOPED_TRACE(failing);
+    DeviceRig t;
+    FaultPlan& faults = *t.faults[0];
+    faults.failing_call = failing;
+    uint64_t chain = 0;
+    RoundNumber round = 1;
+    const auto results = Results(t.rig);
+    ASSERT_TRUE(t.Begin().ok());
+    t.Compute();
+    absl::Status status = t.Push();
+    if (status.ok()) status = t.Settle();
+    RoundOutcome outcome = absl::CancelledError("not committed");
+    if (status.ok()) {
+      outcome = t.Finish(results, round, &chain);
+    } else {
+      EXPECT_EQ(CodeOfText(status, {"emulated device", "failed", "Withdraw", "train on the CPU"}),
+                ErrorCode::kFailedPrecondition);
+      ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, std::string(status.message())).ok());
+      t.rig.SendResults(results, round);
+      chain = t.rig.Conclude(t.rig.ValueOf(results), round, chain).chain;
+      outcome = t.rig.worker->Wait(t.rig.lane.lane, absl::InfiniteDuration());
+      ++failed;
+    }
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    // The withdrawn worker gets the result, too.
+    absl::Status copied = t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream});
+    if (copied.ok()) {
+      const auto seen = t.Seen();
+      // The error of a copy that has started comes with the next call.
+      copied = t.transfers->Copy(**outcome, {}, {0, &t.stream});
+      EXPECT_TRUE(!copied.ok() || seen == results);
+    }
+    if (!copied.ok()) {
+      ++failed;
+      EXPECT_EQ(CodeOfText(copied, {"emulated device", "failed"}), ErrorCode::kFailedPrecondition);
+    }
+    if (failing < 0) calls = faults.calls;
+    faults.failing_call = FaultPlan::kNever;
+
+    ++round;
+    ASSERT_TRUE(t.Begin().ok());
+    t.Compute();
+    ASSERT_TRUE(t.Push().ok());
+    ASSERT_TRUE(t.Settle().ok());
+    outcome = t.Finish(results, round, &chain);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    status = t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(t.Seen(), results);
+    t.transfers.reset();
+    EXPECT_EQ(faults.running, 0);
+  }
+  EXPECT_GT(failed, 10);
+}
+
+// After an error that the context does not survive, every call fails with an error, and no more.
+TEST(DeviceTransfersTest, Fault_A13_ADeviceMayFailForGood) {
+  DeviceRig t;
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.Settle().ok());
+  const RoundOutcome outcome = t.Finish(Results(t.rig));
+  t.faults[0]->failing_from = t.faults[0]->calls.load();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream})),
+              ErrorCode::kFailedPrecondition);
+    EXPECT_EQ(CodeOf(t.Push()), ErrorCode::kFailedPrecondition);
+  }
+}
+
+TEST(DeviceTransfersTest, Fault_A13_ADeviceThatHangsFailsTheRound) {
+  DeviceRig t;
+  ASSERT_TRUE(t.Begin().ok());
+  t.faults[0]->hangs = true;
+  ASSERT_TRUE(t.Push().ok());
+  EXPECT_EQ(CodeOfText(t.Settle(), {"tensor a and 2 more", "emulated device", "has not ended"}),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(CodeOf(t.Push()), ErrorCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace basin::client
