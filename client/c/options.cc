@@ -37,7 +37,8 @@ enum class Kind : uint8_t {
   kLevel,
   kPath,
   kRounds,
-  kBytes
+  kBytes,
+  kMemory
 };
 
 struct Option {
@@ -63,6 +64,7 @@ constexpr std::array kOptions = {
     Option{"token_file", Kind::kPath, ""},
     Option{"local", Kind::kFlag, "true"},
     Option{"log_level", Kind::kLevel, "warning"},
+    Option{"pinned_bytes", Kind::kMemory, "536870912"},
     Option{"timeline", Kind::kPath, ""},
     Option{"timeline_every", Kind::kRounds, "1"},
     Option{"timeline_max_bytes", Kind::kBytes, "67108864"},
@@ -83,7 +85,7 @@ constexpr std::array kLaunchers = {
 
 // ---- values
 
-// The bounds of what a timeline is set to.
+// The bounds of what a timeline is set to; that of bytes also bounds pinned memory.
 constexpr uint64_t kMostRounds = 1000000;
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 
@@ -133,6 +135,8 @@ std::string Wrong(Kind kind, std::string_view value) {
       return IsNumber(value, basin::client::TimelineText::kLeastBytes, kMostBytes)
                  ? ""
                  : NumberRule(basin::client::TimelineText::kLeastBytes, kMostBytes) + " is needed";
+    case Kind::kMemory:
+      return IsNumber(value, 0, kMostBytes) ? "" : NumberRule(0, kMostBytes) + " is needed";
     case Kind::kLevel:
       for (const char* level : basin::c::kLogLevels) {
         if (value == level) return "";
@@ -271,6 +275,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
       !token.ok()) {
     return token.status();
   }
+  settings.pinned_bytes = Number("pinned_bytes");
   settings.timeline = {Text("timeline"), Count("timeline_every"), Number("timeline_max_bytes")};
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;

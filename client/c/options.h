@@ -51,7 +51,8 @@ struct Settings {
   std::string address;
   ClientTls tls;
   std::string token_file;
-  bool local = true;  // Shares memory with an aggregator on this machine.
+  bool local = true;          // Shares memory with an aggregator on this machine.
+  uint64_t pinned_bytes = 0;  // The most pinned memory for tensors on a device.
   TimelineSettings timeline;
   client::Config core;
 };

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "client/c/worker.h"
+
 namespace {
 
 // The number in basin.h's form: negative if there is none.
@@ -14,6 +16,24 @@ double Norm(const std::optional<double>& squared_norm) { return squared_norm.val
 
 int64_t Known(const std::optional<uint64_t>& count) {
   return count.has_value() ? static_cast<int64_t>(*count) : -1;
+}
+
+using Destinations = std::vector<basin::client::RoundResult::Destination>;
+
+absl::StatusOr<Destinations> DestinationsOf(const basin_result* result, const basin_buffer* buffers,
+                                            size_t count) {
+  if (result == nullptr || (buffers == nullptr && count > 0)) {
+    return absl::InvalidArgumentError("The result or the list of destinations is null. Pass both.");
+  }
+  Destinations destinations;
+  destinations.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (buffers[i].out == nullptr && buffers[i].bytes > 0) {
+      return absl::InvalidArgumentError("A destination of the result is null. Set out.");
+    }
+    destinations.push_back({buffers[i].tensor, buffers[i].out, buffers[i].bytes});
+  }
+  return destinations;
 }
 
 }  // namespace
@@ -128,21 +148,20 @@ basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* 
 
 basin_code basin_result_copy_many(const basin_result* result, const basin_buffer* buffers,
                                   size_t count, basin_error** error) {
-  if (result == nullptr || (buffers == nullptr && count > 0)) {
-    return basin::c::Return(
-        absl::InvalidArgumentError("The result or the list of destinations is null. Pass both."),
-        error);
-  }
-  std::vector<basin::client::RoundResult::Destination> destinations;
-  destinations.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    if (buffers[i].out == nullptr && buffers[i].bytes > 0) {
-      return basin::c::Return(
-          absl::InvalidArgumentError("A destination of the result is null. Set out."), error);
-    }
-    destinations.push_back({buffers[i].tensor, buffers[i].out, buffers[i].bytes});
-  }
-  return basin::c::Return(result->round->CopyTo(destinations), error);
+  const auto destinations = DestinationsOf(result, buffers, count);
+  return basin::c::Return(
+      destinations.ok() ? result->round->CopyTo(*destinations) : destinations.status(), error);
+}
+
+basin_code basin_result_copy_device(basin_worker* worker, const basin_result* result,
+                                    const basin_buffer* buffers, size_t count, int32_t device,
+                                    void* stream, basin_error** error) {
+  absl::Status status = basin::c::Check(worker);
+  if (!status.ok()) return basin::c::Return(status, error);
+  const auto destinations = DestinationsOf(result, buffers, count);
+  if (!destinations.ok()) return basin::c::Return(destinations.status(), error);
+  return basin::c::Return(worker->transfers().Copy(*result->round, *destinations, {device, stream}),
+                          error);
 }
 
 int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index, const void** data,

@@ -77,6 +77,40 @@ basin_code Hand(const RoundOutcome& outcome, basin_result** result, basin_error*
   return BASIN_OK;
 }
 
+absl::StatusOr<std::vector<basin::client::Worker::PushedTensor>> PushedOf(
+    uint32_t lane, const basin_pushed* tensors, size_t count) {
+  if (tensors == nullptr && count > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("The list of ", count,
+                                                   " tensors to push (lane handle ", lane,
+                                                   ") is null. Pass one entry for each."));
+  }
+  std::vector<basin::client::Worker::PushedTensor> pushed;
+  pushed.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const basin_pushed& in = tensors[i];
+    const auto dtype = EnumOf<basin::DType>(
+        absl::StrCat("The dtype to send tensor ", in.tensor, " of lane handle ", lane, " in"),
+        in.as, BASIN_U8);
+    if (!dtype.ok()) return dtype.status();
+    pushed.push_back({in.tensor, in.data, in.bytes, {*dtype, in.exponent}, nullptr});
+  }
+  return pushed;
+}
+
+// Waits for tensors of the lane that are on their way from a device.
+absl::Status Settle(basin_worker* worker, uint32_t lane) {
+  basin::client::DeviceTransfers* const transfers = worker->used_transfers();
+  return transfers == nullptr ? absl::OkStatus() : transfers->Settle(lane);
+}
+
+// The same, and the worker does not get them.
+void Drop(basin_worker* worker, uint32_t lane) {
+  basin::client::DeviceTransfers* const transfers = worker->used_transfers();
+  if (transfers == nullptr) return;
+  transfers->Drop(lane);
+  transfers->Settle(lane).IgnoreError();
+}
+
 }  // namespace
 
 extern "C" {
@@ -129,7 +163,10 @@ basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_sp
                        basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   const auto begin = BeginOf(lane, spec);
-  return Return(begin.ok() ? worker->client().Begin(*begin) : begin.status(), error);
+  if (!begin.ok()) return Return(begin.status(), error);
+  basin::client::DeviceTransfers* const transfers = worker->used_transfers();
+  return Return(transfers == nullptr ? worker->client().Begin(*begin) : transfers->Begin(*begin),
+                error);
 }
 
 basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
@@ -152,23 +189,16 @@ basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tenso
 basin_code basin_push_many(basin_worker* worker, uint32_t lane, const basin_pushed* tensors,
                            size_t count, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  if (tensors == nullptr && count > 0) {
-    return Return(absl::InvalidArgumentError(absl::StrCat("The list of ", count,
-                                                          " tensors to push (lane handle ", lane,
-                                                          ") is null. Pass one entry for each.")),
-                  error);
-  }
-  std::vector<basin::client::Worker::PushedTensor> pushed;
-  pushed.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const basin_pushed& in = tensors[i];
-    const auto dtype = EnumOf<basin::DType>(
-        absl::StrCat("The dtype to send tensor ", in.tensor, " of lane handle ", lane, " in"),
-        in.as, BASIN_U8);
-    if (!dtype.ok()) return Return(dtype.status(), error);
-    pushed.push_back({in.tensor, in.data, in.bytes, {*dtype, in.exponent}});
-  }
-  return Return(worker->client().PushMany(lane, pushed), error);
+  const auto pushed = PushedOf(lane, tensors, count);
+  return Return(pushed.ok() ? worker->client().PushMany(lane, *pushed) : pushed.status(), error);
+}
+
+basin_code basin_push_device(basin_worker* worker, uint32_t lane, const basin_pushed* tensors,
+                             size_t count, int32_t device, void* stream, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const auto pushed = PushedOf(lane, tensors, count);
+  if (!pushed.ok()) return Return(pushed.status(), error);
+  return Return(worker->transfers().Push(lane, *pushed, {device, stream}), error);
 }
 
 basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basin_error** error) {
@@ -180,6 +210,7 @@ basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basi
 basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done, void* user,
                         basin_error** error) {
   absl::Status status = Check(worker);
+  if (status.ok()) status = Settle(worker, lane);
   if (status.ok()) status = worker->client().Commit(lane, Teller(lane, done, user));
   return Return(status, error);
 }
@@ -188,6 +219,7 @@ basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reaso
                           basin_round_done done, void* user, basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) {
+    Drop(worker, lane);
     status = worker->client().Withdraw(lane, basin::c::Text(reason), Teller(lane, done, user));
   }
   return Return(status, error);
@@ -196,12 +228,21 @@ basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reaso
 basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout, basin_result** result,
                       basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  return Hand(worker->client().Wait(lane, Timeout(timeout)), result, error);
+  const RoundOutcome outcome = worker->client().Wait(lane, Timeout(timeout));
+  // A round that has failed may have tensors on their way.
+  if (!outcome.ok() && worker->used_transfers() != nullptr) {
+    const absl::StatusOr<bool> outstanding = worker->client().Outstanding(lane);
+    if (outstanding.ok() && !*outstanding) Drop(worker, lane);
+  }
+  return Hand(outcome, result, error);
 }
 
 basin_code basin_abandon(basin_worker* worker, basin_error** error) {
-  absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().Abandon();
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  basin::client::DeviceTransfers* const transfers = worker->used_transfers();
+  if (transfers != nullptr) transfers->DropAll();
+  const absl::Status status = worker->client().Abandon();
+  if (transfers != nullptr) transfers->SettleAll();
   return Return(status, error);
 }
 

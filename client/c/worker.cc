@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/c/error.h"
+#include "kernels/cuda/cuda_trainer_device.h"
 #include "proto/wire/status_detail.h"
 
 using basin::c::Check;
@@ -114,6 +115,8 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
       basin::client::Worker::Connect(std::move(options), *worker->connector_, worker->clock_);
   if (!connected.ok()) return connected.status();
   worker->worker_ = *std::move(connected);
+  worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
+      *worker->worker_, basin::kernels::cuda::OpenTrainerDevice, settings.pinned_bytes);
   return worker;
 }
 
@@ -127,6 +130,7 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
           settings.token_file, settings.local)) {}
 
 basin_worker::~basin_worker() {
+  transfers_.reset();  // Before the worker, to which it passes tensors.
   worker_.reset();
   timeline_.reset();  // After the worker, whose last rounds it has.
   connector_.reset();

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@
 #include "client/c/options.h"
 #include "client/c/report.h"
 #include "client/c/timeline_file.h"
+#include "client/device/transfers.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
 #include "runtime/clock.h"
@@ -42,6 +44,15 @@ struct basin_worker {
   bool here() const;
 
   basin::client::Worker& client() { return *worker_; }
+  // For tensors on a device.
+  basin::client::DeviceTransfers& transfers() {
+    uses_devices_ = true;
+    return *transfers_;
+  }
+  // The same if it was ever used, else null: a round of tensors on the host needs none of it.
+  basin::client::DeviceTransfers* used_transfers() {
+    return uses_devices_ ? transfers_.get() : nullptr;
+  }
   const std::string& id() const { return id_; }
   int event_fd() const { return event_fd_; }
 
@@ -57,6 +68,8 @@ struct basin_worker {
   std::unique_ptr<basin::c::TimelineFile> timeline_;  // Null: there is none.
   std::unique_ptr<basin::client::GrpcConnector> connector_;
   std::unique_ptr<basin::client::Worker> worker_;
+  std::atomic<bool> uses_devices_{false};
+  std::unique_ptr<basin::client::DeviceTransfers> transfers_;
 };
 
 namespace basin::c {

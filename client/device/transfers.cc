@@ -99,17 +99,20 @@ absl::Status DeviceTransfers::Settle(LaneHandle handle) {
   return lane->failed;
 }
 
-void DeviceTransfers::Drop(LaneHandle handle) {
-  const LanePtr lane = LaneOf(handle);
+void DeviceTransfers::Drop(const LanePtr& lane) {
   MutexLock lock(lane->mutex);
   ++lane->round;
+  if (lane->on_their_way == 0) return;
+  // Without its tensors the round must not be committed.
+  lane->failed = ErrorOf(ErrorCode::kFailedPrecondition,
+                         "The round has ended, or was withdrawn, while its tensors were copied "
+                         "from the device. Begin another round.");
 }
 
+void DeviceTransfers::Drop(LaneHandle lane) { Drop(LaneOf(lane)); }
+
 void DeviceTransfers::DropAll() {
-  for (const LanePtr& lane : Lanes()) {
-    MutexLock lock(lane->mutex);
-    ++lane->round;
-  }
+  for (const LanePtr& lane : Lanes()) Drop(lane);
 }
 
 void DeviceTransfers::SettleAll() {

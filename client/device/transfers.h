@@ -65,8 +65,8 @@ class DeviceTransfers {
 
   // Returns when what was pushed in the lane has been passed to the worker, and why it was not.
   absl::Status Settle(LaneHandle lane);
-  // What was pushed, and is still on its way, is no longer passed to the worker. For all lanes, or
-  // one.
+  // What was pushed, and is still on its way, is no longer passed to the worker, and the round can
+  // no longer be committed. For one lane, or all.
   void Drop(LaneHandle lane);
   void DropAll();
   void SettleAll();
@@ -89,6 +89,7 @@ class DeviceTransfers {
   using LanePtr = std::shared_ptr<Lane>;
 
   LanePtr LaneOf(LaneHandle lane);
+  static void Drop(const LanePtr& lane);
   std::vector<LanePtr> Lanes();
   absl::StatusOr<Courier*> CourierOf(int device);
   absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);

@@ -30,6 +30,11 @@
  *                           library may read the tensor until basin_wait reports the outcome, or
  *                           basin_abandon or basin_close returns.
  *   basin_push_narrow       The tensor is copied during the call.
+ *   basin_push_device       The library may read the tensor until basin_commit or basin_withdraw
+ *                           returns, or basin_wait reports the outcome of the round.
+ *   basin_result_copy_device
+ *                           The library may write to the tensor until the work that the stream is
+ *                           given after the call. After an error it writes no more.
  *   basin_announce          With BASIN_IN_PLACE the library may read the tensor until it is
  *                           announced again, or basin_stop_serving or basin_close returns; between
  *                           basin_step_begin and basin_step_end it does not read it.
@@ -41,10 +46,10 @@
  * `basin-client`; all workers of the process share the threads of gRPC (`default-executo`,
  * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`), which
  * remain after the last worker is closed. A worker with the option `timeline` has another thread,
- * `basin-timeline`. A worker that is closed in a callback has another thread, `basin-close`, until
- * it is closed. No thread handles signals, and no signal handler is installed. Callbacks run on
- * `basin-client` and must not block; within a callback, a call that would have to wait fails with
- * BASIN_FAILED_PRECONDITION.
+ * `basin-timeline`, and one with tensors on CUDA devices a `basin-device` for each device. A worker
+ * that is closed in a callback has another thread, `basin-close`, until it is closed. No thread
+ * handles signals, and no signal handler is installed. Callbacks run on `basin-client` and must not
+ * block; within a callback, a call that would have to wait fails with BASIN_FAILED_PRECONDITION.
  *
  * Fork. In a child every call on the parent's worker fails with BASIN_FAILED_PRECONDITION at once.
  * A child that needs its own worker must exec first: gRPC does not work in a fork.
@@ -334,6 +339,22 @@ typedef struct basin_pushed {
 BASIN_API basin_code basin_push_many(basin_worker* worker, uint32_t lane,
                                      const basin_pushed* tensors, size_t count,
                                      basin_error** error);
+/* Pushes many tensors that are in the memory of a CUDA device: `device` is its index, and `stream`
+ * the cudaStream_t in which they are written, or NULL for the default stream. Returns at once: the
+ * tensors are copied after the work that the stream was given before this call, while it goes on
+ * with other work, and the caller's thread waits for none of it until basin_commit, which waits for
+ * the copies. The copies travel through pinned memory of at most the option `pinned_bytes`, and
+ * through ordinary memory, more slowly, when that is not enough. A lane may have tensors on several
+ * devices, and on the host; a tensor is of one device, and so is a call.
+ *
+ * If it fails, none of the tensors is pushed. BASIN_FAILED_PRECONDITION: the library was built
+ * without CUDA, there is no driver or no such device, the stream is being captured into a graph, or
+ * the device has failed. BASIN_INVALID_ARGUMENT: a tensor or the stream belongs to another device.
+ * If a copy fails later, basin_commit returns why, with the tensor and the device: withdraw the
+ * round. */
+BASIN_API basin_code basin_push_device(basin_worker* worker, uint32_t lane,
+                                       const basin_pushed* tensors, size_t count, int32_t device,
+                                       void* stream, basin_error** error);
 /* Skips a tensor. Tensors that are neither pushed nor skipped before the commit are skipped too. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
@@ -447,6 +468,14 @@ BASIN_API basin_code basin_result_copy(const basin_result* result, uint32_t tens
 /* Copies many tensors, each to `out`; `in` is not used. Stops at the first that fails. */
 BASIN_API basin_code basin_result_copy_many(const basin_result* result, const basin_buffer* buffers,
                                             size_t count, basin_error** error);
+/* The same for tensors in the memory of a CUDA device; see basin_push_device. `worker` is the one
+ * that got the result. The tensors are written after the work that the stream was given before this
+ * call, and before what it is given later; the call itself does not wait for the device. If the
+ * device reports an error of such a copy when the call has returned, the next call with the device
+ * fails with it. */
+BASIN_API basin_code basin_result_copy_device(basin_worker* worker, const basin_result* result,
+                                              const basin_buffer* buffers, size_t count,
+                                              int32_t device, void* stream, basin_error** error);
 /* Gives access to the received tensor without a copy, as consecutive pieces. They are valid as long
  * as the result. Returns 0 beyond the last piece. */
 BASIN_API int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index,

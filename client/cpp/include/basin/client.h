@@ -159,6 +159,9 @@ class RoundResult {
     return error.Take();
   }
 
+  // For functions that this class lacks.
+  const basin_result* c() const { return result_.get(); }
+
   // Instead of a copy: calls take(data, bytes) for each piece of the tensor, in order, where it was
   // received.
   template <typename Take>
@@ -204,6 +207,13 @@ class RoundResult {
 // the same lane. REQUIRES: the worker exists while it is used.
 class Lane {
  public:
+  struct Buffer {
+    std::size_t tensor = 0;
+    const void* in = nullptr;
+    void* out = nullptr;    // May be `in`. Unchanged if no worker contributed to the tensor.
+    std::size_t bytes = 0;  // At `in`, and at `out`.
+  };
+
   // Called once, on the library's thread; it must not block.
   using Done = std::function<void(Result<RoundResult> outcome)>;
 
@@ -227,6 +237,34 @@ class Lane {
     internal::Taken error;
     basin_push_narrow(worker_, lane_, HandleOf(tensor), data, bytes, static_cast<basin_dtype>(as),
                       exponent, error.out());
+    return error.Take();
+  }
+  // Where the tensors of a call are: a CUDA device, and the cudaStream_t that uses them, null for
+  // the default stream.
+  struct Cuda {
+    std::int32_t device = 0;
+    void* stream = nullptr;
+  };
+  // Pushes tensors that are on a device, each from `in`; returns at once, and Commit waits for the
+  // copies. See basin_push_device.
+  Status PushDevice(const std::vector<Buffer>& tensors, Cuda where) {
+    std::vector<basin_pushed> list;
+    list.reserve(tensors.size());
+    for (const Buffer& tensor : tensors) {
+      list.push_back({HandleOf(tensor.tensor), tensor.in, tensor.bytes, BASIN_SAME_DTYPE, 0});
+    }
+    internal::Taken error;
+    basin_push_device(worker_, lane_, list.data(), list.size(), where.device, where.stream,
+                      error.out());
+    return error.Take();
+  }
+  // Copies tensors of a result of this lane to the device, each to `out`, in the order of the
+  // stream. See basin_result_copy_device.
+  Status CopyDevice(const RoundResult& result, const std::vector<Buffer>& tensors, Cuda where) {
+    const std::vector<basin_buffer> list = ToC(tensors);
+    internal::Taken error;
+    basin_result_copy_device(worker_, result.c(), list.data(), list.size(), where.device,
+                             where.stream, error.out());
     return error.Take();
   }
   Status Skip(std::size_t tensor) {
@@ -272,21 +310,11 @@ class Lane {
     return RoundResult(result, handles_);
   }
 
-  struct Buffer {
-    std::size_t tensor = 0;
-    const void* in = nullptr;
-    void* out = nullptr;    // May be `in`. Unchanged if no worker contributed to the tensor.
-    std::size_t bytes = 0;  // At `in`, and at `out`.
-  };
   // Begin, Push, Commit, Wait and Copy in one.
   Result<RoundResult> Allreduce(const RoundSpec& spec, const std::vector<Buffer>& buffers,
                                 Duration timeout) {
     const basin_round_spec c = ToC(spec);
-    std::vector<basin_buffer> list;
-    list.reserve(buffers.size());
-    for (const Buffer& buffer : buffers) {
-      list.push_back({HandleOf(buffer.tensor), buffer.in, buffer.out, buffer.bytes});
-    }
+    const std::vector<basin_buffer> list = ToC(buffers);
     internal::Taken error;
     basin_result* result = nullptr;
     if (basin_allreduce(worker_, lane_, &c, list.data(), list.size(), timeout.count(), &result,
@@ -335,6 +363,15 @@ class Lane {
     c.micro_batches = spec.counts.micro_batches.value_or(-1);
     c.step = spec.step;
     return c;
+  }
+
+  std::vector<basin_buffer> ToC(const std::vector<Buffer>& buffers) const {
+    std::vector<basin_buffer> list;
+    list.reserve(buffers.size());
+    for (const Buffer& buffer : buffers) {
+      list.push_back({HandleOf(buffer.tensor), buffer.in, buffer.out, buffer.bytes});
+    }
+    return list;
   }
 
   std::uint32_t HandleOf(std::size_t tensor) const {
