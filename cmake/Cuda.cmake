@@ -5,7 +5,8 @@
 
 set(BASIN_HAVE_CUDA OFF)
 
-if(BASIN_CUDA STREQUAL "OFF" OR BASIN_CLIENT_ONLY)
+# A client is built with CUDA only on request: few trainers have tensors on a device.
+if(BASIN_CUDA STREQUAL "OFF" OR (BASIN_CLIENT_ONLY AND NOT BASIN_CUDA STREQUAL "ON"))
   message(STATUS "Basin: CUDA kernels off")
 elseif(NOT EXISTS "${PROJECT_SOURCE_DIR}/kernels/cuda/CMakeLists.txt")
   if(BASIN_CUDA STREQUAL "ON")

@@ -1,0 +1,172 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The device of a trainer's tensors with the CUDA runtime: the order with streams, captures, and
+// the copy kernel. Without a GPU only the failure is tested; the other cases are skipped.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_calls.h"
+#include "kernels/cuda/cuda_trainer_device.h"
+
+namespace basin::kernels::cuda {
+namespace {
+
+TEST(CudaTrainerDeviceTest, Fault_A13_NoDriverOrDeviceIsAFailureThatSaysSo) {
+  const Result<int> count = CountCudaDevices();
+  const auto device = OpenTrainerDevice(0);
+  EXPECT_EQ(device.ok(), count.ok() && count.value() > 0);
+  if (!count.ok()) {
+    EXPECT_EQ(device.failure().code, FailureCode::kDevice);
+    EXPECT_EQ(device.failure().message, count.failure().message);
+  }
+  for (const int index : {-1, 1 << 20}) {
+    const auto none = OpenTrainerDevice(index);
+    ASSERT_FALSE(none.ok());
+    EXPECT_FALSE(none.failure().message.empty());
+  }
+}
+
+class CudaTrainerTest : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = size_t{32} << 20;
+
+  void SetUp() override {
+    auto opened = OpenTrainerDevice(0);
+    if (!opened.ok()) GTEST_SKIP() << opened.failure().message;
+    device_ = std::move(opened).value();
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+    tensor_ = device_->AllocateOnDevice(kBytes).value();
+    host_ = device_->AllocatePinned(kBytes).value();
+    queue_ = device_->MakeQueue().value();
+    event_ = device_->MakeEvent().value();
+  }
+  void TearDown() override {
+    if (stream_ == nullptr) return;
+    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
+  }
+  // Holds the stream up until `released_`.
+  void HoldUp() {
+    const auto wait = [](void* released) {
+      while (!*static_cast<std::atomic<bool>*>(released)) std::this_thread::yield();
+    };
+    ASSERT_EQ(cudaLaunchHostFunc(stream_, wait, &released_), cudaSuccess);
+  }
+  // Whether all bytes on the host are this one.
+  bool HostIs(unsigned char byte) const {
+    const auto* const bytes = static_cast<const unsigned char*>(host_.get());
+    for (size_t i = 0; i < kBytes; ++i) {
+      if (bytes[i] != byte) return false;
+    }
+    return true;
+  }
+
+  std::atomic<bool> released_{false};
+  std::unique_ptr<TrainerDevice> device_;
+  cudaStream_t stream_ = nullptr;
+  Memory tensor_;
+  Memory host_;
+  std::unique_ptr<TransferQueue> queue_;
+  std::unique_ptr<Event> event_;
+};
+
+TEST_F(CudaTrainerTest, ACopyToTheHostSeesWhatTheStreamWroteBefore) {
+  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 1, kBytes, stream_), cudaSuccess);
+  HoldUp();
+  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 2, kBytes, stream_), cudaSuccess);
+  ASSERT_FALSE(event_->Record(stream_));
+  ASSERT_FALSE(queue_->After(event_.get()));
+  ASSERT_FALSE(queue_->CopyToHost(host_.get(), tensor_.get(), kBytes));
+  std::thread waiter([this] { EXPECT_FALSE(queue_->Wait()); });
+  released_ = true;
+  waiter.join();
+  EXPECT_TRUE(HostIs(2));
+}
+
+TEST_F(CudaTrainerTest, AStreamSeesWhatWasCopiedToTheDeviceBefore) {
+  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 1, kBytes, stream_), cudaSuccess);
+  ASSERT_FALSE(event_->Record(stream_));
+  std::memset(host_.get(), 3, kBytes);
+  ASSERT_FALSE(queue_->After(event_.get()));
+  ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), host_.get(), kBytes));
+  ASSERT_FALSE(queue_->Before(stream_));
+  const Memory seen = device_->AllocatePinned(kBytes).value();
+  ASSERT_EQ(cudaMemcpyAsync(seen.get(), tensor_.get(), kBytes, cudaMemcpyDeviceToHost, stream_),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_EQ(std::memcmp(seen.get(), host_.get(), kBytes), 0);
+  EXPECT_FALSE(queue_->Wait());
+}
+
+// Items of all sizes and alignments, gathered and scattered again.
+TEST_F(CudaTrainerTest, TheCopyKernelCopiesWhatItIsGiven) {
+  auto* const from = static_cast<unsigned char*>(host_.get());
+  for (size_t i = 0; i < kBytes; ++i) from[i] = static_cast<unsigned char>(i * 7 + i / 251);
+  const Memory second = device_->AllocateOnDevice(kBytes).value();
+  const Memory third = device_->AllocateOnDevice(kBytes).value();
+  CopyTask gather = {};
+  CopyTask scatter = {};
+  std::vector<std::pair<uint64_t, uint64_t>> places;  // In the tensor: begin, size.
+  uint64_t begin = 0;
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < kMaxCopies; ++i) {
+    const uint64_t bytes = i < 100 ? i : i * 977;
+    auto* const source = static_cast<unsigned char*>(tensor_.get()) + begin;
+    auto* const gathered = static_cast<unsigned char*>(second.get()) + at;
+    auto* const scattered = static_cast<unsigned char*>(third.get()) + begin;
+    gather.items[i] = {source, gathered, bytes};
+    scatter.items[i] = {gathered, scattered, bytes};
+    places.emplace_back(begin, bytes);
+    begin += bytes + 1 + i % 16;
+    at += bytes + 16 - bytes % 16;
+  }
+  gather.count = scatter.count = kMaxCopies;
+  ASSERT_LT(begin, kBytes);
+  const Memory back = device_->AllocatePinned(kBytes).value();
+  ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), host_.get(), kBytes));
+  ASSERT_FALSE(queue_->Run(gather));
+  ASSERT_FALSE(queue_->Run(scatter));
+  ASSERT_FALSE(queue_->CopyToHost(back.get(), third.get(), kBytes));
+  ASSERT_FALSE(queue_->Wait());
+  for (const auto& [first, bytes] : places) {
+    ASSERT_EQ(std::memcmp(static_cast<char*>(back.get()) + first, from + first, bytes), 0) << first;
+  }
+}
+
+// The capture is refused as the place of a copy, and other calls leave it whole.
+TEST_F(CudaTrainerTest, ACaptureIsRefusedAndSurvives) {
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 1, kBytes, stream_), cudaSuccess);
+  const auto refused = event_->Record(stream_);
+  std::thread other([this] {
+    EXPECT_TRUE(device_->AllocatePinned(4096).ok());
+    EXPECT_FALSE(queue_->CopyToHost(host_.get(), tensor_.get(), kBytes));
+    EXPECT_FALSE(queue_->Wait());
+  });
+  other.join();
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, FailureCode::kUnsupported);
+  EXPECT_FALSE(event_->Record(stream_));
+}
+
+TEST_F(CudaTrainerTest, RefusesMemoryThatIsNotOfTheDevice) {
+  EXPECT_FALSE(device_->CheckMemory(tensor_.get(), kBytes));
+  EXPECT_EQ(device_->CheckMemory(host_.get(), kBytes)->code, FailureCode::kInvalidArgument);
+  int local = 0;
+  EXPECT_EQ(device_->CheckMemory(&local, sizeof(local))->code, FailureCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace basin::kernels::cuda
