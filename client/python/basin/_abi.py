@@ -188,6 +188,11 @@ _FUNCTIONS = (
         (_WORKER, c_uint32, c_uint32, c_void_p, c_size_t, c_int, c_int32, _ERROR),
     ),
     ("push_many", _CODE, (_WORKER, c_uint32, POINTER(Pushed), c_size_t, _ERROR)),
+    (
+        "push_device",
+        _CODE,
+        (_WORKER, c_uint32, POINTER(Pushed), c_size_t, c_int32, c_void_p, _ERROR),
+    ),
     ("commit", _CODE, (_WORKER, c_uint32, c_void_p, c_void_p, _ERROR)),
     ("withdraw", _CODE, (_WORKER, c_uint32, c_char_p, c_void_p, c_void_p, _ERROR)),
     ("wait", _CODE, (_WORKER, c_uint32, c_int64, POINTER(c_void_p), _ERROR)),
@@ -209,6 +214,11 @@ _FUNCTIONS = (
     ("result_has", c_int, (c_void_p, c_uint32)),
     ("result_copy", _CODE, (c_void_p, c_uint32, c_void_p, c_size_t, _ERROR)),
     ("result_copy_many", _CODE, (c_void_p, POINTER(Buffer), c_size_t, _ERROR)),
+    (
+        "result_copy_device",
+        _CODE,
+        (_WORKER, c_void_p, POINTER(Buffer), c_size_t, c_int32, c_void_p, _ERROR),
+    ),
     ("result_free", None, (c_void_p,)),
     (
         "announce",

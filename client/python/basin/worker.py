@@ -411,6 +411,31 @@ class Worker:
         with contextlib.suppress(RoundAborted):
             _call("push_many", self._pointer, lane, tensors, count)
 
+    def push_device(
+        self,
+        lane: int,
+        tensors: "ctypes.Array[_abi.Pushed]",
+        count: int,
+        device: int,
+        stream: int,
+    ) -> None:
+        """Pushes the first `count` of these, which are on a CUDA device, after the work that the
+        stream has been given so far. commit() waits for the copies."""
+        with contextlib.suppress(RoundAborted):
+            _call("push_device", self._pointer, lane, tensors, count, device, stream)
+
+    def copy_device(
+        self,
+        result: Result,
+        buffers: "ctypes.Array[_abi.Buffer]",
+        count: int,
+        device: int,
+        stream: int,
+    ) -> None:
+        """Copies the first `count` of these to a CUDA device, each to its `out`, after the work
+        that the stream has been given so far and before what it is given later."""
+        _call("result_copy_device", self._pointer, result._pointer, buffers, count, device, stream)
+
     def commit(self, lane: int) -> Error | None:
         """Declares this worker's contribution complete. If it is refused, it is withdrawn, so that
         the others do not wait for it, and the reason is returned."""

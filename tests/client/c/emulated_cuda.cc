@@ -99,6 +99,10 @@ void basin_emulated_capture(void* stream, int32_t captured) {
 
 int64_t basin_emulated_calls(int32_t device) { return TheMachine().devices.at(device)->calls; }
 
+void basin_emulated_fail(int32_t device, int64_t call) {
+  TheMachine().devices.at(device)->failing_call = call;
+}
+
 void basin_emulated_fail_from(int32_t device, int64_t call) {
   TheMachine().devices.at(device)->failing_from = call;
 }

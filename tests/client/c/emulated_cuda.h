@@ -34,9 +34,10 @@ BASIN_EMULATED void basin_emulated_synchronize(void* stream);
 /* Whether the stream is being captured into a graph. */
 BASIN_EMULATED void basin_emulated_capture(void* stream, int32_t captured);
 
-/* The calls that the library has made of a device so far; from call `call` on, all fail; -1: none.
- */
+/* The calls that the library has made of a device so far. Call `call` fails, or all from it on; -1:
+ * none. */
 BASIN_EMULATED int64_t basin_emulated_calls(int32_t device);
+BASIN_EMULATED void basin_emulated_fail(int32_t device, int64_t call);
 BASIN_EMULATED void basin_emulated_fail_from(int32_t device, int64_t call);
 
 #ifdef __cplusplus

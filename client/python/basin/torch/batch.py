@@ -19,11 +19,16 @@ assert _PUSHED.size == ctypes.sizeof(_abi.Pushed)
 
 class Batch:
     """The gradients of one lane that are ready and not pushed yet. The memory of each is the
-    caller's to keep, unchanged, until the outcome of the round."""
+    caller's to keep, unchanged, until the outcome of the round.
 
-    def __init__(self, worker: Worker, lane: int) -> None:
+    device: the index of the CUDA device that they are on; None: they are on the CPU
+    """
+
+    def __init__(self, worker: Worker, lane: int, device: int | None = None) -> None:
         self._worker = worker
         self._lane = lane
+        self._device = device
+        self._stream = 0
         self._tensors = (_abi.Pushed * _CAPACITY)()
         self._count = 0
         self._bytes = 0
@@ -44,11 +49,21 @@ class Batch:
         if self._bytes >= FULL_BYTES or self._count == _CAPACITY:
             self.push()
 
+    def use_stream(self, stream: int) -> None:
+        """What is added from now on is written in this stream."""
+        if stream != self._stream:
+            self.push()
+            self._stream = stream
+
     def push(self) -> None:
         """Pushes what was added."""
         count, self._count, self._bytes = self._count, 0, 0
-        if count > 0:
+        if count == 0:
+            return
+        if self._device is None:
             self._worker.push_many(self._lane, self._tensors, count)
+        else:
+            self._worker.push_device(self._lane, self._tensors, count, self._device, self._stream)
 
     def drop(self) -> None:
         """Forgets what was added: the round is withdrawn."""

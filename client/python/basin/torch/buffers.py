@@ -14,7 +14,7 @@ import torch
 from basin import _abi
 from basin.errors import Error, RoundAborted
 from basin.spec import Op, RoundSpec
-from basin.torch import tensors
+from basin.torch import device, tensors
 from basin.worker import TensorSpec, Worker
 
 
@@ -73,7 +73,7 @@ class BufferLane:
 
     def _push(self) -> None:
         for handle, buffer in self._buffers:
-            copied = buffer.clone(memory_format=torch.contiguous_format)
+            copied = device.on_host(buffer.clone(memory_format=torch.contiguous_format))
             self._sent.append(copied)
             self._worker.push(self._lane, handle, copied.data_ptr(), tensors.bytes_of(copied))
 

@@ -13,7 +13,7 @@ from basin.arguments import string_of
 from basin.client import CALL_PREFIX, Handle
 from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import differentiable, objects, tensors
+from basin.torch import device, differentiable, objects, tensors
 from basin.torch.context import current, member
 from basin.torch.state import State, Tensors, optimizer_key
 from basin.worker import Result, RoundInfo, TensorSpec
@@ -226,7 +226,7 @@ def _start(
                 "that of its old value. Use the call without the underscore, whose result is "
                 "differentiable, or pass tensor.detach()."
             )
-    sent = [tensor.detach().contiguous() for _, tensor in named]
+    sent = [device.on_host(tensor) for _, tensor in named]
     tracked = [
         not in_place and torch.is_grad_enabled() and tensor.requires_grad for _, tensor in named
     ]
@@ -249,7 +249,10 @@ def _start(
             if in_place:
                 with torch.no_grad():
                     received = target.copy_(received)
-            elif tracked[i]:
+                outputs.append(received)
+                continue
+            received = received.to(target.device)
+            if tracked[i]:
                 received = differentiable.attach(target, received, gradient_of(name, result.info))
             outputs.append(received)
         return finish(outputs)
@@ -417,7 +420,7 @@ def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int)
     for key, tensor in named:
         data = tensor.detach()
         if data.numel() > 0:
-            staged.append((key, data, data.contiguous()))
+            staged.append((key, data, device.on_host(data)))
     here.client.broadcast_memory(
         name,
         here.client.next_version(name, None),  # Workers may start minutes apart.

@@ -7,6 +7,7 @@ import ctypes
 import os
 import struct
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -29,7 +30,7 @@ from basin.errors import (
 from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
 from basin.spec import Counts, RoundSpec
-from basin.torch import forks, narrow, tensors
+from basin.torch import device, forks, narrow, tensors
 from basin.torch.batch import FULL_BYTES, Batch
 from basin.torch.buffers import BufferLane
 from basin.torch.divided_again import DividedAgain
@@ -109,9 +110,14 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
         self._batch = Batch(worker, self._lane)
+        self._cuda_batches: dict[int, Batch] = {}  # By device.
+        # Each CUDA device has a thread of autograd, and their hooks come at the same time.
+        self._hooked = threading.RLock()
+        self._in_hook = False
+        self._on_cuda = any(device.cuda_index(parameter) >= 0 for parameter in names)
         # What the library reads in this round, so that it stays whatever happens to .grad.
         self._lent: list[torch.UntypedStorage] = []
-        self._parameters = Parameters(worker, name, names, self.hook_of, modules, optimizer)
+        self._parameters = Parameters(worker, name, names, self._hook_on_device, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
 
         self._expected_round: int | None = None  # The first round of a late joiner.
@@ -146,6 +152,26 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._layout.take(self._parameters.layout())
         self._parameters.finish_scan()
         return replaced
+
+    def _hook_on_device(self, parameter: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        """The hook of a parameter. One on a CUDA device notes the stream in which its gradient was
+        accumulated: it may be sent from a thread or a hook with another one."""
+        hook = self.hook_of(parameter)
+        facts = self.facts_of(parameter)
+        if facts.cuda < 0 and not self._on_cuda:
+            return hook
+
+        def hook_on_cuda(of: torch.Tensor) -> None:
+            with self._hooked:
+                if facts.cuda >= 0:
+                    facts.stream = device.stream_of(facts.cuda)
+                self._in_hook = True
+                try:
+                    hook(of)
+                finally:
+                    self._in_hook = False
+
+        return hook_on_cuda
 
     def facts_of(self, parameter: torch.Tensor) -> Reduced:
         return self._parameters.facts(parameter)
@@ -241,7 +267,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def begin(self, counts: Counts) -> None:
         # A signal may have left gradients of a round that has ended.
-        self._batch.drop()
+        self._drop_batches()
         self._lent.clear()
         spec = replace(
             self._spec,
@@ -274,7 +300,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 or gradient.dtype is not facts.dtype
                 or gradient.shape != facts.shape
                 or gradient.requires_grad
-                or not gradient.is_cpu
+                or not (gradient.is_cpu or facts.cuda >= 0)
+                or (facts.cuda >= 0 and device.cuda_index(gradient) != facts.cuda)
                 or not gradient.is_contiguous()
                 or not self._own_hooks
             ):
@@ -297,10 +324,11 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def send(self, gradients: Sequence[TensorGradient]) -> None:
         began = time.perf_counter()
-        add, size = self._batch.add, 0
+        size = 0
         for each in gradients:
             facts, memory = each.facts, each.sent
             assert memory is not None
+            add = self._batch.add if facts.cuda < 0 else self._cuda_batch(facts).add
             facts.address = address = memory.data_ptr()
             self._lent.append(memory.untyped_storage())
             if self._wire_dtype is not None and facts.dtype is torch.float32:
@@ -317,12 +345,35 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def commit(self) -> Error | None:
         began = time.perf_counter()
         self._batch.push()
+        for batch in self._cuda_batches.values():
+            batch.push()
         self.totals.push_seconds += time.perf_counter() - began
         self._send_buffers()
         return self._worker.commit(self._lane)
 
-    def withdraw_round(self, reason: str) -> None:
+    def _cuda_batch(self, facts: Reduced) -> Batch:
+        """The batch of a gradient on a CUDA device, for the stream that has written it."""
+        if device.is_captured():
+            raise FailedPrecondition(
+                f"A gradient of lane {self.name} was accumulated while a CUDA graph is captured, "
+                "which would repeat the copy without the round. Capture the forward and the "
+                "backward under no_sync(), replay the graph, and call sync_gradients()."
+            )
+        batch = self._cuda_batches.get(facts.cuda)
+        if batch is None:
+            batch = Batch(self._worker, self._lane, facts.cuda)
+            self._cuda_batches[facts.cuda] = batch
+        # After a backward its streams have been joined with the caller's.
+        batch.use_stream(facts.stream if self._in_hook else device.stream_of(facts.cuda))
+        return batch
+
+    def _drop_batches(self) -> None:
         self._batch.drop()
+        for batch in self._cuda_batches.values():
+            batch.drop()
+
+    def withdraw_round(self, reason: str) -> None:
+        self._drop_batches()
         try:
             self._send_buffers()
         finally:
@@ -370,21 +421,31 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         written: list[tuple[torch.Tensor, int]] = []  # With its address.
         buffers = (_abi.Buffer * len(gradients))()
         known, at, size = len(divisors), 0, 0
+        on_cuda: dict[int, list[tuple[int, int, int]]] = {}  # Handle, address, bytes.
         for each in gradients:
             facts, memory = each.facts, each.sent
             if not 0 <= facts.handle < known or divisors[facts.handle] == 0:
                 continue
             if memory is None or memory.data_ptr() != facts.address:
                 # It was not sent, or its memory was replaced through .data.
-                memory = torch.empty(facts.shape, dtype=facts.dtype)
+                memory = device.empty_like(each.parameter, facts.shape, facts.dtype)
                 facts.address = memory.data_ptr()
             address = facts.address
-            _BUFFER.pack_into(buffers, at, facts.handle, 0, address, facts.bytes)
-            at += _BUFFER.size
+            if facts.cuda < 0:
+                _BUFFER.pack_into(buffers, at, facts.handle, 0, address, facts.bytes)
+                at += _BUFFER.size
+            else:
+                on_cuda.setdefault(facts.cuda, []).append((facts.handle, address, facts.bytes))
             size += facts.bytes
             delivered.append(each)
             written.append((memory, address))
-        self._outcome.copy_many(buffers, len(delivered))
+        self._outcome.copy_many(buffers, at // _BUFFER.size)
+        for index, written_there in on_cuda.items():
+            for i, (handle, address, count) in enumerate(written_there):
+                _BUFFER.pack_into(buffers, i * _BUFFER.size, handle, 0, address, count)
+            self._worker.copy_device(
+                self._outcome, buffers, len(written_there), index, device.stream_of(index)
+            )
         self.totals.bytes_received += size
         for each, (memory, address) in zip(delivered, written, strict=True):
             facts, parameter = each.facts, each.parameter
@@ -396,8 +457,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 memory, whole = self._add_aside(each, memory, whole)
                 address = memory.data_ptr()
             squared_norm = squared_norms[facts.handle]
-            # It is unknown if negative. The norm of a result with a NaN is a NaN.
-            if whole and not squared_norm < 0:
+            # It is unknown if negative. The norm of a result with a NaN is a NaN. Whether memory on
+            # a device still is the result cannot be seen from here.
+            if whole and facts.cuda < 0 and not squared_norm < 0:
                 facts.result.put(memory, address, squared_norm)
             else:
                 facts.result.drop()
@@ -507,7 +569,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return ((self.name_of(parameter), parameter) for parameter in self._parameters)
 
     def start_again(self) -> None:
-        self._batch.drop()
+        self._drop_batches()
         if self.usage.in_round:
             self._worker.abandon()
         self._lent.clear()

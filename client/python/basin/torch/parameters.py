@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from basin import _abi
 from basin.errors import FailedPrecondition, Mismatch, Unsupported
-from basin.torch import tensors
+from basin.torch import device, tensors
 from basin.torch.delivered import Delivered
 from basin.worker import TensorSpec, Worker
 
@@ -28,18 +28,22 @@ class Reduced:
     """A parameter whose gradients are reduced, as of the last scan.
 
     bytes:   of a gradient
+    cuda:    the index of the CUDA device that it is on; negative on the CPU
     result:  the last result, if .grad is one
     handle:  its tensor in the client; -1 until it is registered
     address: of the gradient that was sent last
+    stream:  of the CUDA device, in which the gradient was accumulated last
     """
 
     spec: TensorSpec
     dtype: torch.dtype
     shape: torch.Size
     bytes: int
+    cuda: int
     result: Delivered
     handle: int = -1
     address: int = 0
+    stream: int = 0
 
     def become(self, other: "Reduced") -> None:
         for name in self.__slots__:
@@ -91,6 +95,7 @@ class Parameters:
         self._finished = False
         self._dtypes: list[torch.dtype] = []
         self._shapes: list[torch.Size] = []
+        self._devices: list[int] = []
         self._requiring: list[bool] = []  # Whether each requires a gradient.
         self._contained: list[torch.Tensor | None] = []  # The parameters of all submodules.
         self._registered: dict[str, TensorSpec] = {}  # By name: the first registration.
@@ -161,11 +166,15 @@ class Parameters:
             if taken is None:
                 if self._can_be_reduced(parameter):
                     self._taken[parameter] = self._take(parameter)
-                    hook = self._hook_of(parameter)
-                    self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
-            elif parameter.dtype != taken.dtype or parameter.shape != taken.shape:
+                    self._add_hook(parameter)
+                continue
+            if parameter.dtype != taken.dtype or parameter.shape != taken.shape:
                 self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
+                self._move(parameter, taken)
                 taken.become(self._take(parameter))
+            elif device.cuda_index(parameter) != taken.cuda:
+                self._can_be_reduced(parameter)
+                self._move(parameter, taken)
         for parameter in self._taken:
             if len(_hooks_of(parameter) or ()) > 1:
                 raise Unsupported(
@@ -197,6 +206,7 @@ class Parameters:
         """The parameters are registered, and all else that depends on them is done."""
         self._dtypes = list(map(_dtype_of, self._taken))
         self._shapes = list(map(_shape_of, self._taken))
+        self._devices = device.cuda_indices(self._taken)
         self._requiring = list(map(_requires_grad_of, self._taken))
         self._contained = self._now_contained()
         self._finished = True
@@ -213,8 +223,23 @@ class Parameters:
             dtype,
             shape,
             tensors.bytes_of(parameter),
+            device.cuda_index(parameter),
             Delivered(parameter.numel(), parameter.element_size()),
         )
+
+    def _add_hook(self, parameter: torch.Tensor) -> None:
+        hook = self._hook_of(parameter)
+        self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
+
+    def _move(self, parameter: torch.Tensor, taken: Reduced) -> None:
+        """The parameter may be on another device, whose hooks differ."""
+        if device.cuda_index(parameter) == taken.cuda:
+            return
+        taken.cuda = device.cuda_index(parameter)
+        taken.result.drop()
+        if (hook := self._hooks.pop(parameter, None)) is not None:
+            hook.remove()
+            self._add_hook(parameter)
 
     def _has_changed(self) -> bool:
         """Whether anything that scan() looks at is different. Called often: the loops are those of
@@ -226,6 +251,7 @@ class Parameters:
             or any(id(module) not in self._places for module in self._modules())
             or not all(map(operator.is_, map(_dtype_of, self._taken), self._dtypes))
             or not all(map(operator.eq, map(_shape_of, self._taken), self._shapes))
+            or device.cuda_indices(self._taken) != self._devices
             or not all(map(operator.is_, map(_requires_grad_of, self._taken), self._requiring))
             or max(map(len, filter(None, map(_hooks_of, self._taken))), default=0) > 1
             or (

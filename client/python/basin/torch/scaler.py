@@ -38,12 +38,13 @@ class GradScaler(torch.amp.GradScaler):
                 f"device cannot be {device!r}: it comes first, as with torch.amp.GradScaler. Use "
                 f"GradScaler(init_scale={device!r}) for a scale."
             )
-        if torch.device(device).type != "cpu":
+        kind = torch.device(device).type
+        if kind not in ("cpu", "cuda"):
             raise Unsupported(
-                f"The device of this gradient scaler is {device}, but Basin reduces only CPU "
-                'tensors. Use GradScaler("cpu").'
+                f"The device of this gradient scaler is {device}, but Basin reduces only tensors "
+                'on the CPU and on CUDA devices. Use GradScaler("cpu") or GradScaler("cuda").'
             )
-        super().__init__("cpu", *arguments, **options)
+        super().__init__(kind, *arguments, **options)
 
 
 class ScalerWatch:

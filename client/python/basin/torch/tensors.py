@@ -8,6 +8,7 @@ import torch
 
 from basin import _abi
 from basin.errors import InvalidArgument, Unsupported
+from basin.torch import device
 from basin.worker import TensorSpec
 
 DTYPES = {
@@ -30,7 +31,8 @@ def torch_dtype(dtype: int) -> torch.dtype:
 
 
 def check_memory(name: str, tensor: torch.Tensor) -> None:
-    """Raises Unsupported, with an alternative, if this is not a whole tensor in CPU memory."""
+    """Raises Unsupported, with an alternative, if this is not a whole tensor in the memory of the
+    CPU or of a CUDA device."""
     if type(tensor).__name__ == "DTensor":
         raise Unsupported(
             f"Tensor {name} is a DTensor, one of several shards. Basin takes whole tensors: do not "
@@ -45,10 +47,10 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
             f"Tensor {name} is on meta, so it has no memory yet. First give it values on the CPU: "
             'call module.to_empty(device="cpu"), then load or initialize them.'
         )
-    if tensor.device.type != "cpu":
+    if not device.is_supported(tensor):
         raise Unsupported(
-            f"Tensor {name} is on {tensor.device}, but Basin takes only CPU tensors. Keep the "
-            "model on the CPU."
+            f"Tensor {name} is on {tensor.device}, but Basin takes only tensors on the CPU and on "
+            "CUDA devices. Move the model to one of them."
         )
 
 

@@ -1,0 +1,42 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Where tensors are: on the CPU, or on CUDA devices, whose streams order what is done with them."""
+
+from collections.abc import Iterable
+
+import torch
+
+_CPU = -1  # As torch.Tensor.get_device() has it.
+
+
+def cuda_index(tensor: torch.Tensor) -> int:
+    """The index of the CUDA device that the tensor is on; negative on the CPU."""
+    return tensor.get_device() if tensor.is_cuda else _CPU
+
+
+def cuda_indices(each: Iterable[torch.Tensor]) -> list[int]:
+    """Those of many tensors, fast: the loop is that of a builtin function."""
+    return list(map(torch.Tensor.get_device, each))
+
+
+def is_supported(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu or tensor.is_cuda
+
+
+def stream_of(index: int) -> int:
+    """The current stream of this thread on the device, as a number for the library."""
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+def is_captured() -> bool:
+    """Whether the current stream is being captured into a graph."""
+    return torch.cuda.is_current_stream_capturing()
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in CPU memory, contiguous; a copy only if it must be."""
+    return tensor.detach().cpu().contiguous()
+
+
+def empty_like(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Contiguous memory on the device of the tensor."""
+    return torch.empty(shape, dtype=dtype, device=tensor.device)
