@@ -303,6 +303,34 @@ TEST(DeviceTransfersTest, WhatWasDroppedIsNoPartOfTheNextRound) {
   EXPECT_TRUE(t.Finish(results, 2, &chain).ok());
 }
 
+TEST(DeviceTransfersTest, ARoundWithoutItsDroppedTensorsIsNotCommitted) {
+  DeviceRig t;
+  t.stream.Hold();
+  ASSERT_TRUE(t.Begin().ok());
+  ASSERT_TRUE(t.Push().ok());
+  t.transfers->DropAll();
+  t.stream.Release();
+  EXPECT_EQ(CodeOfText(t.Settle(), {"Begin another round"}), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(CodeOf(t.Push()), ErrorCode::kFailedPrecondition);
+  t.transfers->SettleAll();
+  EXPECT_EQ(t.faults[0]->running, 0);
+}
+
+TEST(DeviceTransfersTest, InACallbackWhatWouldWaitIsRefused) {
+  DeviceRig t;
+  t.stream.Hold();
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  absl::Status settled;
+  ASSERT_TRUE(t.rig.worker->Inspect([&](const Runner&) { settled = t.Settle(); }).ok());
+  EXPECT_EQ(CodeOfText(settled, {"A callback", "from another thread"}),
+            ErrorCode::kFailedPrecondition);
+  t.stream.Release();
+  ASSERT_TRUE(t.Settle().ok());
+  EXPECT_TRUE(t.Finish(Results(t.rig)).ok());
+}
+
 TEST(DeviceTransfersTest, Fault_A13_TheWorkerMayBeClosedWhileTheDeviceHangs) {
   DeviceRig t;
   t.stream.Hold();
