@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/cuda_calls.h"
 
+#include "kernels/cuda/cuda_device.h"
+
 namespace basin::kernels::cuda {
 
 Result<int> CountCudaDevices() {

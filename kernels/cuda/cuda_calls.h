@@ -124,9 +124,6 @@ class Arrivals {
   uint64_t added_ = 0;  // Arrivals that are due.
 };
 
-// The number of devices. A machine without a driver is a Failure.
-Result<int> CountCudaDevices();
-
 // "CUDA device 0 (NVIDIA H200)". Fails if there is no such device.
 Result<std::string> NameOfCudaDevice(int index);
 

@@ -65,7 +65,7 @@ class CourierTest : public testing::Test {
     for (size_t i = 0; i < sizes.size(); ++i) {
       tensors_.push_back(kernels::cuda::AllocateForTrainer(faults_, sizes[i]));
       content_.push_back(Noise(sizes[i], i));
-      std::memcpy(tensors_.back().get(), content_[i].data(), sizes[i]);
+      content_[i].copy(static_cast<char*>(tensors_.back().get()), sizes[i]);
       layout_.pieces.push_back({tensors_.back().get(), sizes[i]});
     }
     layout_.Place();
@@ -91,7 +91,7 @@ class CourierTest : public testing::Test {
     for (size_t i = 0; i < content_.size(); ++i) content_[i] = Noise(content_[i].size(), 1000 + i);
     const auto refused = courier_->Bring({layout_}, Now(), &stream_, [&](size_t, char* host) {
       for (size_t i = 0; i < content_.size(); ++i) {
-        std::memcpy(host + layout_.pieces[i].at, content_[i].data(), content_[i].size());
+        content_[i].copy(host + layout_.pieces[i].at, content_[i].size());
       }
       return absl::OkStatus();
     });

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cuda_calls.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_trainer_device.h"
 
 namespace basin::kernels::cuda {
