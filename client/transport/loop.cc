@@ -82,6 +82,7 @@ bool Loop::Inbox::RunOrPost(Task task, bool others, bool wait_for_room) {
     if (!running) return false;
     if (turn == std::thread::id() && tasks.empty()) {
       turn = std::this_thread::get_id();
+      call = !others;
       taken = runner;
     }
   }
@@ -96,6 +97,7 @@ bool Loop::Inbox::RunOrPost(Task task, bool others, bool wait_for_room) {
     if (others && pass < kPasses && running) TakeTasks(batch);
     if (!batch.empty()) continue;
     turn = std::thread::id();
+    call = false;
     // Wakes the loop's thread if there is something for it to do.
     const bool wake = !running || !tasks.empty() || wakes == absl::InfinitePast() ||
                       taken->NextDeadline() < wakes;
@@ -119,6 +121,11 @@ bool Loop::Call(Task task) { return inbox_->RunOrPost(std::move(task), false, tr
 bool Loop::InLoop() const {
   MutexLock lock(inbox_->mutex);
   return inbox_->turn == std::this_thread::get_id();
+}
+
+bool Loop::InCall() const {
+  MutexLock lock(inbox_->mutex);
+  return inbox_->call && inbox_->turn == std::this_thread::get_id();
 }
 
 void Loop::Run(Inbox& inbox, Runner& runner) {

@@ -53,6 +53,8 @@ class Loop {
 
   // Whether the calling thread has the turn: it runs a task, or a callback of one.
   bool InLoop() const;
+  // Whether it has the turn for its own Call.
+  bool InCall() const;
 
  private:
   // Shared with the listeners of channels, which may outlive the loop.
@@ -74,6 +76,7 @@ class Loop {
     size_t waiting_for_room ABSL_GUARDED_BY(mutex) = 0;  // Threads.
     bool running ABSL_GUARDED_BY(mutex) = false;
     std::thread::id turn ABSL_GUARDED_BY(mutex);  // The thread that has it; none: the loop is idle.
+    bool call ABSL_GUARDED_BY(mutex) = false;     // It has the turn for a Call.
     // When the loop's thread wakes up by itself; past while it waits for the turn or does not wait.
     absl::Time wakes ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
     Runner* runner ABSL_GUARDED_BY(mutex) = nullptr;  // Used by the thread that has the turn.

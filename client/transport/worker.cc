@@ -180,7 +180,10 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                    MutexLock lock(mutex_);
                    place_ = place;
                  }
-                 if (placed != nullptr) placed(place);
+                 if (placed == nullptr) return;
+                 if (!loop_.InCall()) return placed(place);
+                 // The trainer may hold a lock in its call that its callback needs.
+                 loop_.poster()([placed, place](Runner&, absl::Time) { placed(place); });
                },
                options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_,
                &arena_, timeline_}) {}

@@ -71,7 +71,7 @@ namespace basin::client {
 struct WorkerOptions {
   Config core;  // A nonce of 0 and a jitter seed of 0 are chosen at random.
   // Called whenever place() has changed, and whenever the outcome of a lane's round was delivered
-  // or is kept for Wait. May be null.
+  // or is kept for Wait; on a thread of the library. May be null.
   std::function<void(const Place&)> placed;
   std::function<void(LaneHandle)> ended;
   std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
