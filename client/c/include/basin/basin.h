@@ -48,8 +48,8 @@
  * remain after the last worker is closed. A worker with the option `timeline` has another thread,
  * `basin-timeline`, and one with tensors on CUDA devices a `basin-device` for each device. A worker
  * that is closed in a callback has another thread, `basin-close`, until it is closed. No thread
- * handles signals, and no signal handler is installed. Callbacks run on one of these threads, one at
- * a time for each worker, and must not block: they would delay the network of all workers of the
+ * handles signals, and no signal handler is installed. Callbacks run on one of these threads, one
+ * at a time for each worker, and must not block: they would delay the network of all workers of the
  * process. Within a callback, a call that would have to wait fails with BASIN_FAILED_PRECONDITION.
  *
  * Fork. In a child every call on the parent's worker fails with BASIN_FAILED_PRECONDITION at once.
