@@ -1240,6 +1240,23 @@ TEST_F(Abi, MemoryThatIsNotTheValuesIsAnError) {
       << failure.message();
 }
 
+// The library starts without a driver, and with a build without CUDA; a tensor on a device is then
+// refused. With a GPU, the memory of the host is not the device's.
+TEST_F(Abi, ATensorOnADeviceThatIsNotThereIsRefused) {
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  t.Push(1);
+  const basin_pushed weight = {t.handles[0], t.weight.data(), t.weight.size() * sizeof(float),
+                               BASIN_SAME_DTYPE, 0};
+  const basin_code code =
+      basin_push_device(t.worker, t.lane, &weight, 1, 0, nullptr, t.failure.out());
+  EXPECT_TRUE(code == BASIN_FAILED_PRECONDITION || code == BASIN_INVALID_ARGUMENT) << code;
+  EXPECT_THAT(t.failure.message(), HasSubstr("CUDA"));
+  t.Commit();
+  ASSERT_EQ(t.Wait(), BASIN_OK) << t.failure.message();
+  EXPECT_TRUE(t.ResultIs(1));
+}
+
 TEST_F(Abi, AnOlderCallersStructuresAreNotWrittenBeyond) {
   const auto members = Launch(1);
   basin_place place;
