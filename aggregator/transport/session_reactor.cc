@@ -124,12 +124,9 @@ void SessionReactor::Send(std::string message, bool can_wait) {
 }
 
 bool SessionReactor::Send(uint32_t stream, const SharedFrame& frame) {
-  if (!batches_) return false;
-  std::string bytes = frame.BytesWithSequence(frames_sent_ + 1);
-  if (bytes.size() > kMaxBatchedFrameBytes) return false;
-  ++frames_sent_;
+  if (!batches_ || frame.size() + kMaxFrameOverheadBytes > kMaxBatchedFrameBytes) return false;
   outbox_.UseBatches();
-  outbox_.Add({stream, std::move(bytes)});
+  outbox_.Add({stream, frame.BytesWithSequence(++frames_sent_)});
   return true;
 }
 
