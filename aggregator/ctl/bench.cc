@@ -53,12 +53,12 @@ Measured Summarise(std::vector<absl::Duration> times) {
 class BenchWorker {
  public:
   BenchWorker(const Arguments& arguments, std::string job, uint32_t index, uint32_t workers,
-              client::Connector& connector, Clock& clock)
+              Clock& clock)
       : arguments_(arguments),
         job_(std::move(job)),
         index_(index),
         workers_(workers),
-        connector_(connector),
+        connector_(arguments.workers_address, arguments.tls, {}, {}, arguments.token_file),
         clock_(clock) {}
 
   absl::Status Run() {
@@ -127,7 +127,7 @@ class BenchWorker {
   const std::string job_;
   const uint32_t index_;
   const uint32_t workers_;
-  client::Connector& connector_;
+  client::GrpcConnector connector_;
   Clock& clock_;
   std::unique_ptr<client::Worker> worker_;
 };
@@ -225,12 +225,9 @@ absl::Status RunBench(const Arguments& given) {
   }
   const std::string job = NameOfJob(arguments);
   MonotonicClock clock;
-  client::GrpcConnector connector(arguments.workers_address, arguments.tls, {}, {},
-                                  arguments.token_file);
   std::vector<std::unique_ptr<BenchWorker>> workers;
   for (uint32_t i = 0; i < arguments.workers; ++i) {
-    workers.push_back(
-        std::make_unique<BenchWorker>(arguments, job, i, arguments.workers, connector, clock));
+    workers.push_back(std::make_unique<BenchWorker>(arguments, job, i, arguments.workers, clock));
   }
   if (absl::Status ran = RunAll(workers); !ran.ok()) return ran;
   const Measured small = Summarise(workers[0]->small);

@@ -2,9 +2,10 @@
 //
 // The transport of a worker's messages: gRPC in a trainer, queues in tests.
 //
-// A channel is one stream to the aggregator, opened by a Connector. Its listener gets received
-// messages decoded and hashed, by the thread that received them. OnUp is the first call of a
-// listener, unless it is OnDown, and OnDown the last.
+// A channel is one stream to the aggregator, opened by a Connector. A connector serves one worker,
+// which has one session at a time. The listener of a channel gets received messages decoded and
+// hashed, by the thread that received them. OnUp is the first call of a listener, unless it is
+// OnDown, and OnDown the last.
 //
 // Back-pressure: a channel counts the bytes it has given to its listener, and stops reading while
 // more of them than it is willing to hold were not reported as Consumed.

@@ -86,8 +86,8 @@ class Worker {
   using ValueDone = Runner::ValueDone;
 
   // Starts to connect and returns at once; the worker reconnects by itself until it is destroyed.
-  // REQUIRES: connector and clock outlive the worker. Failure: kInvalidArgument for invalid names
-  // of jobs, runs or workers.
+  // REQUIRES: the connector is this worker's only, and it and the clock outlive the worker.
+  // Failure: kInvalidArgument for invalid names of jobs, runs or workers.
   static absl::StatusOr<std::unique_ptr<Worker>> Connect(WorkerOptions options,
                                                          Connector& connector, Clock& clock);
 
