@@ -19,7 +19,8 @@ meaningful.
 
 With --latency it prints the time of a round of 1 KiB instead, and that of gRPC alone: the same
 exchange with one phase (send, receive when all have sent) and with two (like Basin: also
-acknowledge the result, and receive a notice that all have it).
+acknowledge the result, and receive a notice that all have it); and that of Gloo, whose ring has one
+phase and no membership.
 
 examples:
   allreduce.py --build build/release
@@ -57,6 +58,7 @@ class Case:
 @dataclass
 class Result:
     seconds: float  # In the median round.
+    slow_seconds: float  # In the round than which 1 % are slower.
     cpu_seconds: float  # All processes, per round.
     hub_cpu_seconds: float  # The hub's part; for a ring, that of its last process.
     wire_bytes: float  # Per round, by all senders.
@@ -70,17 +72,22 @@ class Result:
         )
 
 
+def seconds_of_rounds(lines: list[str]) -> list[float]:
+    """A round ends when its slowest process has ended it."""
+    return [max(each) for each in zip(*(json.loads(line)["seconds"] for line in lines))]
+
+
 def median_round(lines: list[str]) -> float:
-    """Seconds; a round ends when its slowest process has ended it."""
-    rounds = zip(*(json.loads(line)["seconds"] for line in lines))
-    return statistics.median(max(each) for each in rounds)
+    return statistics.median(seconds_of_rounds(lines))
 
 
 def summary(lines: list[str], case: Case, wire_bytes: float) -> Result:
     """Combines the output of the processes, the hub's last."""
     reports = [json.loads(line) for line in lines]
+    seconds = sorted(seconds_of_rounds(lines))
     return Result(
-        seconds=median_round(lines),
+        seconds=statistics.median(seconds),
+        slow_seconds=seconds[len(seconds) * 99 // 100],
         cpu_seconds=sum(report["cpu_seconds"] for report in reports) / case.rounds,
         hub_cpu_seconds=reports[-1]["cpu_seconds"] / case.rounds,
         wire_bytes=wire_bytes,
@@ -294,8 +301,10 @@ def print_bandwidth(options: argparse.Namespace) -> None:
 
 
 def print_latency(options: argparse.Namespace) -> None:
-    print("| workers | through | median round, us | CPU us of all processes per round |")
-    print("|---|---|---|---|")
+    print(
+        "| workers | through | median round, us | 99 % below | CPU us of all processes per round |"
+    )
+    print("|---|---|---|---|---|")
     for workers in options.workers:
         case = Case(options.build, workers, 1024, options.rounds, streams=1)
         for _ in range(options.repeats):
@@ -303,9 +312,11 @@ def print_latency(options: argparse.Namespace) -> None:
                 ("basin", run_basin(case)),
                 ("grpc, one phase", run_star("grpc_star", case, "--phases=1")),
                 ("grpc, two phases", run_star("grpc_star", case, "--phases=2")),
+                ("gloo", run_gloo(case)),
             ):
-                seconds, cpu = result.seconds * 1e6, result.cpu_seconds * 1e6
-                print(f"| {workers} | {name} | {seconds:.0f} | {cpu:.0f} |", flush=True)
+                median, slow = result.seconds * 1e6, result.slow_seconds * 1e6
+                cpu = result.cpu_seconds * 1e6
+                print(f"| {workers} | {name} | {median:.0f} | {slow:.0f} | {cpu:.0f} |", flush=True)
 
 
 def numbers(text: str) -> list[int]:
