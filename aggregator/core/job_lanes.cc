@@ -191,15 +191,14 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
   scope.memory.reserved += plan->reserved - before.reserved;
   lane.memory = *plan;
   if (lane.memory == before) return;
-  if (lane.round.has_value()) {
-    lane.round->MemoryGrew(ScopeOf(scope, index));
-    AdvanceLane(scope, index);
-    return;
-  }
+  // With this window the next rounds start. In an open round each member gets its own after that.
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (workers_[slot].state == WorkerState::kLost) continue;
     SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
   }
+  if (!lane.round.has_value()) return;
+  lane.round->MemoryGrew(ScopeOf(scope, index));
+  AdvanceLane(scope, index);
 }
 
 void Job::RetryMemory(const JobScope& scope) {

@@ -50,6 +50,8 @@ void Round::MemoryGrew(const RoundScope& scope) {
     if (!member.alive()) continue;
     UpdateBlocked(scope, member);
     member.room.told = FlowControl::Window(scope.memory, member);
+    // All have been told of the whole window.
+    if (member.room.told == scope.memory.window) continue;
     SendTo(scope, member, Credit{scope.lane, number_, member.room.told, {}, {}});
   }
   Advance(scope);

@@ -95,6 +95,8 @@ void Engine::Stop() {
   reduce_threads_.reset();
   state_thread_.reset();
   memory_thread_.reset();
+  // What is left must not outlive the transport.
+  turns_ = Turns<Posted>();
   MutexLock lock(mutex_);
   inbox_.clear();
 }

@@ -63,9 +63,10 @@ void ExchangeReactor::Accept(StreamId stream, const std::shared_ptr<SessionReact
   Resume();
 }
 
-bool ExchangeReactor::SendInSession(const SharedFrame& frame) const {
-  const std::shared_ptr<SessionReactor> session = session_.lock();
-  return session != nullptr && session->Send(number_, frame);
+std::shared_ptr<SessionReactor> ExchangeReactor::SendInSession(const SharedFrame& frame) const {
+  std::shared_ptr<SessionReactor> session = session_.lock();
+  if (session != nullptr && !session->Send(number_, frame)) session.reset();
+  return session;
 }
 
 void ExchangeReactor::Over(const absl::Status&) {

@@ -32,10 +32,9 @@ class ExchangeReactor : public StreamReactor {
   // Answers Bind. It belongs to this session.
   void Accept(StreamId stream, const std::shared_ptr<SessionReactor>& session);
 
-  // Whether the frame travels with the session, as it can if it is small. REQUIRES: as for Send.
-  bool SendInSession(const SharedFrame& frame) const;
-  // The session that Accept named; null when it is over.
-  std::shared_ptr<SessionReactor> session() const { return session_.lock(); }
+  // Sends the frame with the session, and returns that; null if it has to travel on the stream.
+  // REQUIRES: as for Send.
+  std::shared_ptr<SessionReactor> SendInSession(const SharedFrame& frame) const;
 
   // A frame of this stream came with the session.
   void HoldFrame(uint64_t bytes) { Hold(bytes); }

@@ -250,7 +250,7 @@ void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& mess
     if (reactor == nullptr) continue;
     if (small) {
       reactor->Send(encoded->front(), can_wait);
-      if (!can_wait) unflushed_.push_back(reactor);
+      if (reactor->due()) unflushed_.push_back(reactor);
     }
     for (const grpc::ByteBuffer& piece : pieces) reactor->SendNow(piece);
 #ifdef BASIN_FAILPOINTS
@@ -266,10 +266,12 @@ void GrpcServer::Flush() {
 }
 
 void GrpcServer::CloseSession(SessionId session) {
-  if (const auto reactor = registry_->TakeSession(session)) {
-    reactor->FlushAll();
-    reactor->Close(absl::OkStatus(), StreamReactor::Rest::kSend);
-  }
+  const auto reactor = registry_->FindSession(session);
+  if (reactor == nullptr) return;
+  // First, because what still arrives is refused once the session is not in the registry.
+  reactor->FlushAll();
+  reactor->Close(absl::OkStatus(), StreamReactor::Rest::kSend);
+  registry_->TakeSession(session);
 }
 
 void GrpcServer::AcceptStream(StreamId stream, SessionId session) {
@@ -302,8 +304,10 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
       const std::optional<SharedFrame> reference = ReferenceFor(*reactor, frame);
       if (reference.has_value()) ++counters_.local_results;
       const SharedFrame& sent = reference.has_value() ? *reference : shared;
-      if (reactor->SendInSession(sent)) {
-        unflushed_.push_back(reactor->session());
+      // The frames of a value arrive in order, and some are too large for the session.
+      const bool may = !std::holds_alternative<ValueHeader>(frame.header);
+      if (auto session = may ? reactor->SendInSession(sent) : nullptr) {
+        unflushed_.push_back(std::move(session));
       } else {
         reactor->Send(sent);
       }

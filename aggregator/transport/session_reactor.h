@@ -49,7 +49,9 @@ class SessionReactor : public StreamReactor {
   void Send(std::string message, bool can_wait);
   // A frame of one of its data streams, with the next Flush. False: it has to travel on the stream.
   bool Send(uint32_t stream, const SharedFrame& frame);
-  // Sends what waits, if some of it cannot wait any longer.
+  // Whether some of what waits cannot wait any longer.
+  bool due() const { return outbox_.due(); }
+  // Sends what waits, if that is so.
   void Flush();
   // Sends all that waits.
   void FlushAll();

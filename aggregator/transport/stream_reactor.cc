@@ -298,7 +298,13 @@ void StreamReactor::Close(const absl::Status& why, Rest rest) {
 }
 
 void StreamReactor::Fail(const absl::Status& why) {
-  Close(why, Rest::kDrop);
+  bool closing;
+  {
+    MutexLock lock(mutex_);
+    closing = closing_.has_value();
+  }
+  // The last messages of a stream that was closed before are still sent.
+  if (!closing) Close(why, Rest::kDrop);
   TellOver();
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <optional>
 #include <utility>
 
 #include "protocol/limits/limits.h"
@@ -15,6 +16,22 @@ namespace {
 
 // How often a thread that has taken the turn looks for more: often enough for the end of a round.
 constexpr int kPasses = 4;
+
+// A thread inherits the signal mask of its creator, and no thread of the library handles signals.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace
 
@@ -28,16 +45,11 @@ void Loop::Start(Runner& runner) {
     inbox_->running = true;
     inbox_->runner = &runner;
   }
-  // A thread inherits the signal mask of its creator.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   thread_ = std::thread([inbox = inbox_, &runner] {
     pthread_setname_np(pthread_self(), "basin-client");
     Run(*inbox, runner);
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Loop::Stop() {
@@ -87,6 +99,8 @@ bool Loop::Inbox::RunOrPost(Task task, bool others, bool wait_for_room) {
     }
   }
   if (taken == nullptr) return Post(std::move(task), wait_for_room);
+  std::optional<SignalsBlocked> blocked;
+  if (!others) blocked.emplace();  // gRPC may start a thread in a trainer's call.
   std::vector<Task> batch;
   batch.push_back(std::move(task));
   for (int pass = 1;; ++pass) {

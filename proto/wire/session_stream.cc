@@ -62,7 +62,8 @@ std::shared_ptr<const void> ByteBudget::Hold(size_t bytes) {
 
 template <typename Message>
 void Outbox<Message>::Add(const std::vector<std::string>& pieces, bool can_wait) {
-  due_ = due_ || !can_wait;
+  // What waits is bounded.
+  due_ = due_ || !can_wait || messages_.size() + out_.size() >= kMaxBatchMessages / 2;
   const bool whole = pieces.size() == 1 && pieces.front().size() <= kPieceBytes;
   if (!batches_ || !whole) {
     CloseBatch();

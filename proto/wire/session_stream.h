@@ -61,7 +61,8 @@ class Outbox {
   void UseBatches() { batches_ = true; }
   bool batches() const { return batches_; }
 
-  // The gRPC messages of one message, by EncodePieces. `can_wait`: not before another message.
+  // The gRPC messages of one message, by EncodePieces. `can_wait`: not before another message,
+  // unless many wait already.
   void Add(const std::vector<std::string>& pieces, bool can_wait);
   // REQUIRES: batches(), and the frame has at most kMaxBatchedFrameBytes.
   void Add(BatchedFrame frame);

@@ -144,7 +144,11 @@ TYPED_TEST(SessionStream, AnOutboxSendsEverythingInOrder) {
       outbox.Add(*EncodePieces(sent.back()), can_wait);
       waiting = can_wait ? waiting + 1 : 0;
     }
-    EXPECT_EQ(outbox.due(), sent.size() + frames.size() > waiting) << "seed " << seed;
+    if (sent.size() + frames.size() > waiting) {
+      EXPECT_TRUE(outbox.due()) << "seed " << seed;
+    } else if (sent.size() < kMaxBatchMessages / 2) {
+      EXPECT_FALSE(outbox.due()) << "seed " << seed;
+    }
     const std::vector<std::string> out = outbox.Take();
     EXPECT_FALSE(outbox.due());
     EXPECT_TRUE(outbox.Take().empty());
@@ -169,6 +173,19 @@ TYPED_TEST(SessionStream, AnOutboxSendsEverythingInOrder) {
     }
     EXPECT_EQ(message, sent.size());
     EXPECT_EQ(frame, frames.size());
+  }
+}
+
+// A peer could cause them without end.
+TYPED_TEST(SessionStream, Fault_N11_WhatCanWaitIsBounded) {
+  using Message = typename TypeParam::Message;
+  const auto pieces = EncodePieces(RandomMessages(1).MakeAlternative<Message>(0));
+  for (const bool batches : {true, false}) {
+    Outbox<Message> outbox;
+    if (batches) outbox.UseBatches();
+    size_t waiting = 0;
+    for (; !outbox.due() && waiting < 1000; ++waiting) outbox.Add(*pieces, true);
+    EXPECT_LT(waiting, kMaxBatchMessages);
   }
 }
 

@@ -63,7 +63,6 @@ void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
   if (auto* batched = std::get_if<BatchedFrame>(&item)) {
     if (!world_.network[batched->stream].aggregator_open) return;  // Lost with its stream.
     if (auto* frame = std::get_if<PushFrame>(&batched->frame)) OnPush(batched->stream, *frame);
-    if (auto* frame = std::get_if<ValueFrame>(&batched->frame)) OnValue(batched->stream, *frame);
   }
 }
 
@@ -462,13 +461,10 @@ void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::Frame& 
     });
   }
   const auto session = sessions_.find(world_.network[connection].session);
-  if (session != sessions_.end() && world_.DrawBatched()) {
+  const auto* result = std::get_if<ResultFrame>(&frame);
+  if (result != nullptr && session != sessions_.end() && world_.DrawBatched()) {
     Flush(session->first);
-    std::visit(
-        [&](const auto& what) {
-          world_.network.SendDown(session->second, BatchedFrame{connection, what});
-        },
-        frame);
+    world_.network.SendDown(session->second, BatchedFrame{connection, *result});
   } else {
     std::visit([&](const auto& what) { world_.network.SendDown(connection, what); }, frame);
   }

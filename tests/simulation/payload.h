@@ -66,7 +66,7 @@ struct Closing {};  // The sender closed this connection after everything that i
 // A frame of a data stream that travels with its session.
 struct BatchedFrame {
   uint32_t stream = 0;  // The connection.
-  std::variant<PushFrame, ResultFrame, ValueFrame> frame;
+  std::variant<PushFrame, ResultFrame> frame;
 };
 
 using Item = std::variant<OpenRequest, OpenAccepted, Closing, ToAggregator, ToWorker, PushFrame,

@@ -96,7 +96,6 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
   }
   if (const auto* batched = std::get_if<BatchedFrame>(&item)) {
     if (const auto* frame = std::get_if<ResultFrame>(&batched->frame)) return OnFrame(*frame);
-    if (const auto* frame = std::get_if<ValueFrame>(&batched->frame)) return OnFrame(*frame);
   }
   if (const auto* frame = std::get_if<ResultFrame>(&item)) return OnFrame(*frame);
   if (const auto* frame = std::get_if<ValueFrame>(&item)) return OnFrame(*frame);
@@ -118,8 +117,7 @@ void WorkerProcess::OnFrame(const ValueFrame& frame) {
   value_frame_ = nullptr;
 }
 
-template <typename Frame>
-void WorkerProcess::SendOn(uint32_t stream, Frame frame) {
+void WorkerProcess::SendOn(uint32_t stream, PushFrame frame) {
   if (!streams_[stream].has_value()) return;
   if (session_.has_value() && world_.DrawBatched()) {
     world_.network.SendUp(*session_, BatchedFrame{*streams_[stream], std::move(frame)});
@@ -366,7 +364,9 @@ void WorkerProcess::Do(client::SendValue& send) {
   }
   const uint64_t end = (uint64_t{send.first} + send.count) * kChunkBytes;
   const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - send.first * kChunkBytes;
-  SendOn(send.stream, ValueFrame{send.key, send.first, send.count, it->second, bytes});
+  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
+    world_.network.SendUp(*stream, ValueFrame{send.key, send.first, send.count, it->second, bytes});
+  }
 }
 
 void WorkerProcess::Do(client::KeepResult& keep) {

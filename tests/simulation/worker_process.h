@@ -152,8 +152,7 @@ class WorkerProcess {
   // Fails the run, because a bad status breaks the contract between a core and its runner.
   void OnFrame(const ResultFrame& frame);
   void OnFrame(const ValueFrame& frame);
-  template <typename Frame>
-  void SendOn(uint32_t stream, Frame frame);
+  void SendOn(uint32_t stream, PushFrame frame);
   void Require(const absl::Status& status);
 
   // Notes what the transport learns from a message, ahead of the core.

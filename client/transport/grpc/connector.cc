@@ -48,7 +48,7 @@ class SessionCall : public Call {
     // Reads the name before the welcome, whose token opens the local socket.
     if (local_ != nullptr && !std::exchange(greeted_, true)) {
       MutexLock lock(local_->mutex);
-      local_->name = LocalSocketIn(context());
+      if (!local_->refused) local_->name = LocalSocketIn(context());
     }
     auto taken = reader_.Read(StringOf(message));
     if (!taken.ok()) return Broken(taken.status(), address_);
@@ -74,7 +74,14 @@ class SessionCall : public Call {
     }
     return absl::OkStatus();
   }
-  void Over(const absl::Status& why) override { listener_->OnDown(why); }
+  void Over(const absl::Status& why) override {
+    // Whatever was refused, it is sent once more without references.
+    if (Shared() != nullptr && absl::IsInvalidArgument(why)) {
+      MutexLock lock(local_->mutex);
+      local_->refused = true;
+    }
+    listener_->OnDown(why);
+  }
   std::shared_ptr<Segments> Shared() const {
     return local_ == nullptr ? nullptr : local_->segments();
   }
@@ -226,7 +233,9 @@ class GrpcStream : public StreamChannel {
     if (place.has_value()) frame.payload = {};
     IfAlive(call_, [&](Call& call) {
       const SharedFrame shared(*std::move(head), frame.payload);
-      const std::shared_ptr<GrpcConnector::Sending> session = session_.lock();
+      // The frames of a value arrive in order, and some are too large for the session.
+      const bool may = !std::holds_alternative<ValueHeader>(frame.header);
+      const auto session = may ? session_.lock() : nullptr;
       if (session != nullptr && session->Send(number_, shared)) return;
       call.Write(shared.WithSequence(++sequence_));
     });

@@ -539,6 +539,26 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
   EXPECT_EQ(t.round(0)->number(), 2u);
 }
 
+// A joiner of the lane knows the window of the next rounds, even if it came while there was none.
+TEST(Memory, AWorkerOutsideTheOpenRoundLearnsThatItsLaneHasMemoryNow) {
+  Config config = Narrow(2);
+  config.memory_bytes = 13 * kChunkBytes;
+  Cluster t(Settings(1, 2, 1), config);
+  t.Worker("a").Connect();
+  t["a"].Register({Tensor("w")}, "call/first", LaneKind::kCall);
+  t["a"].Register({Tensor("w")}, "second");
+  t["a"].Ready();
+  t["a"].Contribute(Spec(ReduceOp::kSum), "call/first");
+  t["a"].Begin(Spec(ReduceOp::kSum), "second");
+  t.Worker("b").Connect();
+  t["b"].Register({Tensor("w")}, "second");
+  ASSERT_EQ(t["b"].lane("second").window, 0u) << "this test has to begin without memory";
+  t.ClearLog();
+  t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
+  ASSERT_EQ(t["b"].Count<Credit>(), 1u);
+  EXPECT_EQ(t["b"].Last<Credit>().window, kChunkBytes);
+}
+
 TEST(Memory, ALaneThatOutgrowsItsFrameGetsMore) {
   Cluster t(Settings(1, 1, 1));
   t.Worker("a").Connect();
