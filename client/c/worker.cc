@@ -3,7 +3,6 @@
 #include "client/c/worker.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -16,27 +15,12 @@
 #include "client/c/error.h"
 #include "kernels/cuda/cuda_trainer_device.h"
 #include "proto/wire/status_detail.h"
+#include "runtime/signals_blocked.h"
 
 using basin::c::Check;
 using basin::c::Return;
 
 namespace {
-
-// Threads that gRPC starts while this lives handle no signals: those are the trainer's.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // Copies a string with its zero; returns its length.
 size_t CopyText(const std::string& text, char* to, size_t size) {
@@ -92,7 +76,7 @@ absl::StatusOr<TensorSpec> SpecOf(const basin_tensor* tensor) {
 
 absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Settings settings,
                                                                     basin::c::Log log) {
-  const SignalsBlocked blocked;
+  const basin::SignalsBlocked blocked;
   std::unique_ptr<basin_worker> worker(new basin_worker(settings, log));
   if (worker->event_fd_ < 0) {
     return absl::ResourceExhaustedError(
@@ -146,7 +130,7 @@ void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
   worker->client().BeginStep();
   // The thread is never joined. When the process ends meanwhile, it is like the thread of a worker
   // that was not closed: nothing of this library is destroyed at the end of a process.
-  const SignalsBlocked blocked;
+  const basin::SignalsBlocked blocked;
   std::thread([worker = std::move(worker)]() mutable {
     pthread_setname_np(pthread_self(), "basin-close");
     worker.reset();

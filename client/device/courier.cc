@@ -3,10 +3,11 @@
 #include "client/device/courier.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "runtime/signals_blocked.h"
 
 namespace basin::client {
 namespace {
@@ -76,16 +77,11 @@ void LoadLayout::Place() {
 Courier::Courier(std::unique_ptr<kernels::cuda::TrainerDevice> device,
                  std::shared_ptr<PinnedBudget> budget)
     : device_(std::move(device)), pool_(std::make_shared<PinnedPool>(device_, std::move(budget))) {
-  // A thread inherits the signal mask of its creator; signals are the trainer's.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-device");
     Run();
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Courier::~Courier() {

@@ -3,12 +3,12 @@
 #include "client/transport/loop.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <optional>
 #include <utility>
 
 #include "protocol/limits/limits.h"
+#include "runtime/signals_blocked.h"
 
 namespace basin::client {
 
@@ -16,22 +16,6 @@ namespace {
 
 // How often a thread that has taken the turn looks for more: often enough for the end of a round.
 constexpr int kPasses = 4;
-
-// A thread inherits the signal mask of its creator, and no thread of the library handles signals.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

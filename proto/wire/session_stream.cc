@@ -76,7 +76,7 @@ void Outbox<Message>::Add(const std::vector<std::string>& pieces, bool can_wait)
 }
 
 template <typename Message>
-void Outbox<Message>::Add(BatchedFrame frame) {
+void Outbox<Message>::Add(BatchedFrame&& frame) {
   due_ = true;
   if (frames_.size() == kMaxBatchFrames || bytes_ > kPieceBytes) CloseBatch();
   bytes_ += frame.frame.size();

@@ -65,7 +65,7 @@ class Outbox {
   // unless many wait already.
   void Add(const std::vector<std::string>& pieces, bool can_wait);
   // REQUIRES: batches(), and the frame has at most kMaxBatchedFrameBytes.
-  void Add(BatchedFrame frame);
+  void Add(BatchedFrame&& frame);
 
   // Whether something is to be sent now.
   bool due() const { return due_; }
