@@ -59,7 +59,7 @@ void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t b
   dependencies_.transport->Consumed(session, bytes);
 }
 
-void Runner::BatchReceived(SessionId session, Batch batch, absl::Time now) {
+void Runner::BatchReceived(SessionId session, Batch&& batch, absl::Time now) {
   for (auto& [message, bytes] : batch.messages) {
     MessageReceived(session, std::move(message), bytes, now);
   }

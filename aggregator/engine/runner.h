@@ -85,7 +85,7 @@ class Runner {
   void SessionOpened(SessionId session, absl::Time now);
   // `bytes` are given back to the transport as consumed, here and below.
   void MessageReceived(SessionId session, ToAggregator message, uint64_t bytes, absl::Time now);
-  void BatchReceived(SessionId session, Batch batch, absl::Time now);
+  void BatchReceived(SessionId session, Batch&& batch, absl::Time now);
   // The session stream has ended. Its data streams end on their own.
   void SessionClosed(SessionId session, std::string ended, absl::Time now);
   void StreamOpened(StreamId stream, SessionToken token, absl::Time now);

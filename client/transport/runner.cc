@@ -96,7 +96,7 @@ void Runner::StreamDown(uint64_t connection, uint32_t stream, const std::string&
   Step(client::StreamDown{stream, why}, now);
 }
 
-void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame,
+void Runner::FrameReceived(uint64_t connection, uint32_t stream, const IncomingFrame& frame,
                            absl::Time now) {
   if (connection != streams_[stream].connection) return;
   OnFrame(frame, now);
@@ -155,10 +155,8 @@ void Runner::OpenDue(absl::Time now) {
       });
     }
     void OnFrame(IncomingFrame frame) override {
-      post_([id = connection_, stream = stream_, frame = std::move(frame)](Runner& runner,
-                                                                           absl::Time at) mutable {
-        runner.FrameReceived(id, stream, std::move(frame), at);
-      });
+      post_([id = connection_, stream = stream_, frame = std::move(frame)](
+                Runner& runner, absl::Time at) { runner.FrameReceived(id, stream, frame, at); });
     }
     void OnDown(const absl::Status& why) override {
       post_([id = connection_, stream = stream_,

@@ -99,7 +99,8 @@ class Runner {
   void BatchReceived(uint64_t connection, Batch batch, uint64_t bytes, absl::Time now);
   void StreamUp(uint64_t connection, uint32_t stream, absl::Time now);
   void StreamDown(uint64_t connection, uint32_t stream, const std::string& why, absl::Time now);
-  void FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame, absl::Time now);
+  void FrameReceived(uint64_t connection, uint32_t stream, const IncomingFrame& frame,
+                     absl::Time now);
   void LoanReturned(LaneHandle lane, uint64_t begin);
   void GateOpened(absl::Time now);
   void Tick(absl::Time now);
