@@ -124,7 +124,7 @@ void SessionReactor::Send(std::string message, bool can_wait) {
 }
 
 bool SessionReactor::Send(uint32_t stream, const SharedFrame& frame) {
-  if (!batches_ || frame.size() + kMaxFrameOverheadBytes > kMaxBatchedFrameBytes) return false;
+  if (!batches_ || !frame.FitsBatch()) return false;
   outbox_.UseBatches();
   outbox_.Add({stream, frame.BytesWithSequence(++frames_sent_)});
   return true;

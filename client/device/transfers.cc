@@ -260,7 +260,7 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
   };
   std::vector<LoadLayout> loads;
   std::vector<std::vector<Source>> sources;
-  uint64_t bytes = kLoadBytes;  // Of the last load.
+  uint64_t bytes = kLoadBytes;  // What the last load has.
   for (const RoundResult::Destination& one : to) {
     for (uint64_t begin = 0; begin < one.size;) {
       if (bytes >= kLoadBytes) {

@@ -16,6 +16,7 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
+#include "protocol/limits/limits.h"
 #include "runtime/payload.h"
 
 namespace basin {
@@ -39,8 +40,8 @@ class SharedFrame {
   grpc::ByteBuffer WithSequence(uint64_t sequence) const;
   // The same, copied.
   std::string BytesWithSequence(uint64_t sequence) const;
-  // Without the sequence number.
-  size_t size() const { return size_; }
+  // Whether it is small enough to travel with a session, in a batch.
+  bool FitsBatch() const { return size_ + kMaxFrameOverheadBytes <= kMaxBatchedFrameBytes; }
   uint64_t payload_bytes() const { return payload_bytes_; }
 
  private:

@@ -164,7 +164,7 @@ class GrpcConnector::Sending {
   bool Send(uint32_t stream, const SharedFrame& frame) {
     bool sent = false;
     IfAlive(call_, [&](SessionCall& call) {
-      if (!call.batches() || frame.size() + kMaxFrameOverheadBytes > kMaxBatchedFrameBytes) return;
+      if (!call.batches() || !frame.FitsBatch()) return;
       outbox_.UseBatches();
       outbox_.Add({stream, frame.BytesWithSequence(++frames_)});
       sent = true;
