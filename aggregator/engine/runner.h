@@ -61,7 +61,7 @@ struct RunnerDependencies {
 struct Batch {
   std::vector<std::pair<ToAggregator, uint64_t>> messages;  // With the bytes of each.
   std::vector<std::pair<StreamId, IncomingFrame>> frames;
-  uint64_t frame_bytes = 0;  // Of all frames, held for the session.
+  uint64_t frame_bytes = 0;  // The sum over the frames, held for the session.
 };
 
 // Only counts up.

@@ -84,7 +84,7 @@ class DeviceTransfers {
     Condition changed;
     uint64_t round ABSL_GUARDED_BY(mutex) = 0;  // Counts begins and drops.
     uint64_t on_their_way ABSL_GUARDED_BY(mutex) = 0;
-    absl::Status failed ABSL_GUARDED_BY(mutex);  // Of this round.
+    absl::Status failed ABSL_GUARDED_BY(mutex);  // What failed in this round.
   };
   using LanePtr = std::shared_ptr<Lane>;
 

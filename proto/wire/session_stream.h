@@ -80,7 +80,7 @@ class Outbox {
   std::vector<std::string> out_;  // Closed batches, and what travels by itself.
   std::vector<std::string> messages_;
   std::vector<BatchedFrame> frames_;
-  size_t bytes_ = 0;  // Of the last two.
+  size_t bytes_ = 0;  // In the last two.
 };
 
 extern template class Outbox<ToAggregator>;
@@ -130,7 +130,7 @@ class MessageReader {
     std::shared_ptr<const void> charge;
   };
 
-  // Of one gRPC message: nothing while a message in pieces is not complete, and more than one
+  // From one gRPC message: nothing while a message in pieces is not complete, and more than one
   // message only for a batch. The frames come after the messages.
   struct Received {
     std::vector<Complete> messages;

@@ -37,7 +37,7 @@ class FrameReader {
 
   explicit FrameReader(FrameSender sender, Shared shared = nullptr)
       : sender_(sender), shared_(std::move(shared)) {}
-  // Of frames that travel with a session, and so have no opening among them.
+  // For frames that travel with a session, which have no opening among them.
   static FrameReader InSession(FrameSender sender, Shared shared) {
     FrameReader reader(sender, std::move(shared));
     reader.open_ = true;

@@ -142,7 +142,7 @@ class RigWorker {
   DType wire_dtype = DType::kUnspecified;
   int32_t wire_exponent = 0;
   uint32_t streams_wanted = 2;
-  uint64_t features = 0;        // Of its hello.
+  uint64_t features = 0;        // In its hello.
   size_t piece_bytes = 100000;  // Frames arrive in pieces of this size.
 
   // ---- knowledge

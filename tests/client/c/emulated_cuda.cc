@@ -24,7 +24,7 @@ struct EmulatedMachine {
   std::mutex mutex;
   std::array<std::shared_ptr<FaultPlan>, 2> devices = {std::make_shared<FaultPlan>(),
                                                        std::make_shared<FaultPlan>()};
-  std::map<void*, Memory> memory;  // Of the trainer.
+  std::map<void*, Memory> memory;  // The trainer's.
   bool any_memory = false;
 };
 
