@@ -322,9 +322,11 @@ def with_timeline(rank: int) -> tuple[list[str], str]:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         options: dict[str, Any] = {"timeline_every": 2, "timeline_max_bytes": 100000}
+        # A slice of less than a microsecond is left out of a trace, so what is copied is large.
+        ones = np.ones(1 << 18, np.float32)
         with basin.connect(timeline=str(trace), **options) as client:
             for _ in range(4):
-                client.allreduce(np.ones(3), "ones", op=basin.Sum)
+                client.allreduce(ones, "ones", op=basin.Sum)
         events = json.loads(trace.read_text())
         try:
             basin.connect(timeline=f"{folder}/no/trace.json")
