@@ -77,6 +77,7 @@ const char* SightName(Sight sight) {
                                            "prepared again, ABORTED",
                                            "aggregator died between verdicts",
                                            "result resent on another stream",
+                                           "tensor pushed in pieces",
                                            "frame of several tensors",
                                            "chunk pushed again",
                                            "reduction ended after its attempt",

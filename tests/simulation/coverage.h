@@ -32,6 +32,7 @@ enum class Sight : uint8_t {
   kAdoptedAborted,
   kCrashBetweenVerdicts,  // The aggregator died after it had sent a verdict to only some workers.
   kResultResent,          // On another stream, because its own was lost.
+  kPushedInPieces,        // A tensor's last chunks came after its first ones were pushed.
   kManyTensors,           // A frame with chunks of several tensors.
   kPushResent,            // A chunk was pushed once more in the same round.
   kStaleReduction,        // A reduction ended after its attempt.

@@ -198,6 +198,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   std::iota(lane.order.begin(), lane.order.end(), 0);
   random_.Shuffle(lane.order);
   lane.next = 0;
+  lane.growing.clear();
   lane.withdraw = Strikes(FaultKind::kWithdraw, step);
   lane.corrupt = Strikes(FaultKind::kCorrupt, step);
   lane.patience = 0;
@@ -226,6 +227,7 @@ void WorkerProcess::PushNext(uint32_t handle) {
     Step(client::WithdrawRound{handle, "the backward failed"});
     return Wait(handle, 0);
   }
+  if (!lane.growing.empty()) return Grow(lane);
   if (lane.next == lane.order.size()) {
     lane.given.committed = true;
     Record(lane);
@@ -242,10 +244,46 @@ void WorkerProcess::PushNext(uint32_t handle) {
       return;
     }
     push.tensors.push_back(ToPush(handle, tensor));
+    // The library sends a large tensor while it copies it.
+    const uint32_t chunks = ChunksOf(lane, tensor);
+    if (chunks > 1 && random_.Chance(30)) {
+      client::PushTensor& part = push.tensors.back();
+      lane.growing.push_back(part);
+      part.digest = 0;
+      part.squared_norm.reset();
+      part.chunks = lane.growing.back().chunks =
+          static_cast<uint32_t>(random_.Between(1, chunks - 1));
+      world_.coverage.Saw(Sight::kPushedInPieces);
+    }
   } while (lane.next < lane.order.size() && random_.Chance(50));
   Record(lane);
   if (push.tensors.size() == 1) return Step(push.tensors.front());
   Step(push);
+}
+
+// More chunks of some tensors that were pushed in part.
+void WorkerProcess::Grow(Lane& lane) {
+  client::PushMore more{lane.growing.front().lane, {}};
+  for (client::PushTensor& tensor : lane.growing) {
+    const uint32_t chunks = ChunksOf(lane, tensor.tensor);
+    if (!more.parts.empty() && random_.Chance(50)) continue;
+    tensor.chunks = static_cast<uint32_t>(random_.Between(*tensor.chunks + 1, chunks));
+    more.parts.push_back({tensor.tensor, *tensor.chunks, 0, {}});
+    if (*tensor.chunks < chunks) continue;
+    more.parts.back().digest = tensor.digest;
+    more.parts.back().squared_norm = tensor.squared_norm;
+  }
+  const auto is_whole = [&](const client::PushTensor& tensor) {
+    return *tensor.chunks == ChunksOf(lane, tensor.tensor);
+  };
+  lane.growing.erase(std::remove_if(lane.growing.begin(), lane.growing.end(), is_whole),
+                     lane.growing.end());
+  Step(more);
+}
+
+uint32_t WorkerProcess::ChunksOf(const Lane& lane, client::TensorHandle tensor) const {
+  const LaneModel& model = world_.scenario.lanes[lane.model];
+  return ChunkCount(*TensorBytes(model.tensors[lane.known[tensor]]));
 }
 
 client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle tensor) {
@@ -256,7 +294,7 @@ client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle t
   const uint64_t tensor_hash = HashName(spec.name);
   Digest digest = lane.corrupt ? 1 : 0;
   lane.corrupt = false;
-  for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
+  for (uint32_t chunk = 0; chunk < ChunksOf(lane, tensor); ++chunk) {
     digest += DigestOf(ContributionChunk(worker_, lane.key, tensor_hash, chunk));
   }
   // A few norms are not finite, which the aggregator must note.

@@ -109,6 +109,7 @@ class WorkerProcess {
     uint64_t key = 0;
     std::vector<client::TensorHandle> order;
     size_t next = 0;
+    std::vector<client::PushTensor> growing;  // Pushed in part: what they are as a whole.
     bool withdraw = false;
     bool corrupt = false;
     bool abandon = false;
@@ -171,6 +172,8 @@ class WorkerProcess {
   void PushNext(uint32_t handle);
   // Notes that the tensor is pushed.
   client::PushTensor ToPush(uint32_t handle, client::TensorHandle tensor);
+  uint32_t ChunksOf(const Lane& lane, client::TensorHandle tensor) const;
+  void Grow(Lane& lane);
   void Finish(uint32_t handle);
   void Wait(uint32_t handle, SimTime patience);
   void EndRound(uint32_t handle, const VerdictRecord& record);

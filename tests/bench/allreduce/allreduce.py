@@ -249,11 +249,15 @@ def start_worker(
     )
 
 
+THROUGH_MEMORY = ("--local-listen=auto",)
+THROUGH_NETWORK = ("--local-listen=none",)
+
+
 def run_basin(
     case: Case,
     started: Callable[[list[int]], None] = nothing,
     ended: Callable[[], None] = nothing,
-    arguments: tuple[str, ...] = ("--local-listen=auto",),
+    arguments: tuple[str, ...] = THROUGH_MEMORY,
     of_worker: tuple[str, ...] = (),
 ) -> Result:
     """`started` receives the processes, basind first; `ended` is called before basind is killed."""
@@ -269,7 +273,7 @@ def run_basin(
 
 
 def run_network(case: Case) -> Result:
-    return run_basin(case, arguments=("--local-listen=none",))
+    return run_basin(case, arguments=THROUGH_NETWORK)
 
 
 def run_registered(case: Case) -> Result:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Where the CPU time of an all-reduce goes: CPU seconds per GB on the wire, by purpose, of
-basind and its workers, and of the hub of gRPC alone and its workers.
+basind and its workers, over the network or through shared memory, and of the hub of gRPC alone and
+its workers.
 
 Needs `perf`, and the right to use it (kernel.perf_event_paranoid). The shares are those of perf's
 samples of the hub and of one worker, once they run; they are multiplied with the CPU time of the
@@ -10,6 +11,7 @@ hub and of all workers.
 examples:
   profile.py --build build/release
   profile.py --build build/release --workers 4 --mib 64
+  profile.py --build build/release --through memory
 """
 
 import argparse
@@ -19,7 +21,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from allreduce import Case, Result, run_basin, run_star
+from allreduce import THROUGH_MEMORY, THROUGH_NETWORK, Case, Result, run_basin, run_star
 
 # A sample counts for the first row that matches its "symbol (object)".
 ROWS = (
@@ -96,12 +98,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--through", choices=("network", "memory"), default="network")
     options = parser.parse_args()
 
     case = Case(options.build, options.workers, options.mib << 20, options.rounds)
     with tempfile.TemporaryDirectory() as folder:
         ours, star = Profile(Path(folder) / "ours"), Profile(Path(folder) / "star")
-        columns = ours.columns(run_basin(case, ours.started, ours.ended))
+        arguments = THROUGH_NETWORK if options.through == "network" else THROUGH_MEMORY
+        columns = ours.columns(run_basin(case, ours.started, ours.ended, arguments))
         result = run_star("grpc_star", case, started=star.started)
         star.ended()
         columns += star.columns(result)
