@@ -3,6 +3,7 @@
 """The time of a training step of PyTorch with several workers on this machine.
 
   alone  the same number of independent processes: the cost of computing
+  hooks  the same with an empty hook for each parameter, the least that any hook in Python costs
   basin  basin.torch.DistributedOptimizer, through basind
   gloo   torch's DistributedDataParallel over Gloo
 
@@ -38,7 +39,7 @@ from allreduce import cpu_of, finish, numbers, running_basind, start
 
 HERE = Path(__file__).resolve().parent
 WARM_UP = 2  # The same as in step_worker.py.
-THROUGH = ("alone", "basin", "gloo")
+THROUGH = ("alone", "hooks", "basin", "gloo")
 
 
 @dataclass

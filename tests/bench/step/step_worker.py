@@ -150,6 +150,9 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         pushes = Pushes(basin.torch.context.current().client.worker, basin._abi.Pushed)
         optimizer = basin.torch.DistributedOptimizer(optimizer, model.named_parameters())
         end = basin.torch.shutdown
+    elif options.through == "hooks":
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda _: None)
     elif options.through == "gloo":
         store = torch.distributed.FileStore(options.store, options.workers)
         torch.distributed.init_process_group(
@@ -188,7 +191,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--through", choices=("alone", "basin", "gloo"), required=True)
+    parser.add_argument("--through", choices=("alone", "hooks", "basin", "gloo"), required=True)
     parser.add_argument("--model", choices=(*LAYERS, *SHAPES), required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
