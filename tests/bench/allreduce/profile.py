@@ -41,6 +41,7 @@ ROWS = (
     ("gRPC", ("libgrpc", "libgpr", "libabsl", "libprotobuf", "grpc::", "absl::")),
 )
 REST = "the rest of Basin"
+BETWEEN_ROUNDS = (" main (", "::Train (")
 
 
 def row_of(sample: str) -> str:
@@ -78,7 +79,11 @@ class Profile:
         command = ["perf", "script", "-i", str(self._data), f"--pid={pid}", "-F", "ip,sym,dso"]
         samples = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         # The work of a worker between two rounds is excluded.
-        lines = [line for line in samples.splitlines() if line.strip() and " main (" not in line]
+        lines = [
+            line
+            for line in samples.splitlines()
+            if line.strip() and not any(each in line for each in BETWEEN_ROUNDS)
+        ]
         counts = collections.Counter(row_of(line) for line in lines)
         return {row: count / counts.total() for row, count in counts.items()}
 
