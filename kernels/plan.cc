@@ -196,6 +196,7 @@ Result<ReductionPlan> ReductionPlan::Make(ReductionSpec spec) {
 
 std::optional<Failure> ReductionPlan::AddTerms() {
   bool all_skipped = true;
+  terms_.reserve(spec_.contributions.size());
   for (size_t i = 0; i < spec_.contributions.size(); ++i) {
     if (auto failure = CheckContribution(spec_, accumulator_dtype_, i)) return failure;
     const Contribution& contribution = spec_.contributions[i];

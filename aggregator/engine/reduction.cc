@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/plan.h"
 
@@ -124,7 +125,8 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
     return std::nullopt;
   }
 
-  std::vector<size_t> begins;
+  absl::InlinedVector<size_t, 9> begins;
+  work.slices.reserve(inputs.size());
   for (const ChunkInput& input : inputs) {
     begins.push_back(work.slices.size());
     if (input.part.owner == nullptr) continue;

@@ -3,16 +3,29 @@
 #include "aggregator/engine/round_store.h"
 
 #include <algorithm>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 namespace basin::aggregator {
 namespace {
 
-PayloadPart CopyOf(const PayloadPart& part) {
-  std::string bytes(part.size, '\0');
-  CopyBytes(part, bytes.data());
-  return {std::make_shared<OwnPayload>(std::move(bytes)), 0, part.size};
-}
+class Copy : public Payload {
+ public:
+  explicit Copy(const PayloadPart& part)
+      : bytes_(new char[part.size]), piece_(bytes_.get(), part.size) {
+    CopyBytes(part, bytes_.get());
+  }
+  absl::Span<const std::string_view> pieces() const override {
+    return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
+  }
+
+ private:
+  const std::unique_ptr<char[]> bytes_;
+  const std::string_view piece_;
+};
+
+PayloadPart CopyOf(const PayloadPart& part) { return {std::make_shared<Copy>(part), 0, part.size}; }
 
 }  // namespace
 

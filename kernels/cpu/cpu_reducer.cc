@@ -123,6 +123,7 @@ class Folder {
   Folder(const KernelTable& kernels, const ReductionPlan& plan, const Input* inputs,
          const Span& span, Facts* facts)
       : kernels_(kernels), plan_(plan), span_(span), facts_(facts) {
+    streams_.reserve(plan.terms().size());
     for (const Term& term : plan.terms()) {
       streams_.push_back(Stream{&term, inputs[term.contribution]});
     }

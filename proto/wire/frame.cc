@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "basin/v1/exchange.pb.h"
+#include "google/protobuf/arena.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "proto/wire/bytes.h"
@@ -17,6 +18,7 @@
 
 namespace basin::wire {
 
+using google::protobuf::Arena;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
@@ -406,7 +408,9 @@ absl::StatusOr<std::string> EncodeParts(const FrameHeader& header, size_t payloa
   CheckPayload(header, payload_bytes, checker);
   if (!checker.ok()) return checker.status();
 
-  v1::FrameHeader proto;
+  // A header may have a hundred chunk runs.
+  Arena arena;
+  v1::FrameHeader& proto = *Arena::CreateMessage<v1::FrameHeader>(&arena);
   std::visit(PutKind{&proto}, header.kind);
   if (header.encoding != Encoding{}) Encode(header.encoding, proto.mutable_encoding());
   proto.mutable_chunk_digests()->Add(header.chunk_digests.begin(), header.chunk_digests.end());
@@ -501,7 +505,8 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   const std::string_view header = Contiguous(raw->header, &copy);
 
   // The checksum comes first: it is the best explanation of a header that makes no sense.
-  v1::FrameHeader proto;
+  Arena arena;
+  v1::FrameHeader& proto = *Arena::CreateMessage<v1::FrameHeader>(&arena);
   const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
   const bool with_payload = !raw->is_shared && (!parsed.ok() || proto.chunk_digests().empty());
   const uint64_t checksum = raw->is_shared ? ChecksumOf(header, raw->shared, true)

@@ -8,11 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
+#include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
 #include "proto/wire/session.h"
 
 namespace basin::wire {
 namespace {
+
+using google::protobuf::Arena;
 
 template <typename Message>
 using Wire =
@@ -133,7 +136,8 @@ MessageReader<Message>::ReadOne(std::string_view bytes, bool in_batch, Received*
     Drop();
     return why;
   };
-  Wire<Message> carrier;
+  Arena arena;
+  Wire<Message>& carrier = *Arena::CreateMessage<Wire<Message>>(&arena);
   Complete complete;
   if (absl::Status status = Expand(bytes, kMaxMessageBytes, &carrier, &complete); !status.ok()) {
     return refuse(std::move(status));

@@ -3,6 +3,7 @@
 // Messages from a worker to the aggregator.
 
 #include "basin/v1/session.pb.h"
+#include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
 #include "proto/wire/session.h"
 #include "proto/wire/session_types.h"
@@ -231,6 +232,8 @@ Staged Decode(const v1::Staged& in, Checker& checker) {
 
 namespace {
 
+using google::protobuf::Arena;
+
 // ResultAck and Need have the same fields.
 template <typename In, typename Out>
 void EncodeRanges(const In& in, Out* out) {
@@ -433,13 +436,15 @@ absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in) {
 }
 
 absl::StatusOr<std::string> Encode(const ToAggregator& in) {
-  v1::ToAggregator message;
+  Arena arena;
+  v1::ToAggregator& message = *Arena::CreateMessage<v1::ToAggregator>(&arena);
   if (absl::Status status = Encode(in, &message); !status.ok()) return status;
   return message.SerializeAsString();
 }
 
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes) {
-  v1::ToAggregator message;
+  Arena arena;
+  v1::ToAggregator& message = *Arena::CreateMessage<v1::ToAggregator>(&arena);
   const absl::StatusOr<uint64_t> expanded = Weigh(bytes, kMaxAssembledBytes, message);
   if (!expanded.ok()) return expanded.status();
   if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;

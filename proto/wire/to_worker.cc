@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
+#include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
 #include "proto/wire/session.h"
 #include "proto/wire/session_types.h"
@@ -81,6 +82,8 @@ void Encode(const Welcome& in, v1::Welcome* out) {
 }
 
 namespace {
+
+using google::protobuf::Arena;
 
 // Features that the protocol reserves and this version does not support.
 void RefuseFeatures(const v1::Welcome& in, Checker& checker) {
@@ -401,13 +404,15 @@ absl::StatusOr<ToWorker> Decode(const v1::ToWorker& in) {
 }
 
 absl::StatusOr<std::string> Encode(const ToWorker& in) {
-  v1::ToWorker message;
+  Arena arena;
+  v1::ToWorker& message = *Arena::CreateMessage<v1::ToWorker>(&arena);
   if (absl::Status status = Encode(in, &message); !status.ok()) return status;
   return message.SerializeAsString();
 }
 
 absl::StatusOr<ToWorker> DecodeToWorker(std::string_view bytes) {
-  v1::ToWorker message;
+  Arena arena;
+  v1::ToWorker& message = *Arena::CreateMessage<v1::ToWorker>(&arena);
   const absl::StatusOr<uint64_t> expanded = Weigh(bytes, kMaxAssembledBytes, message);
   if (!expanded.ok()) return expanded.status();
   if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;

@@ -132,14 +132,20 @@ def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient
 def on_all(gradients: Iterable[Gradient[P, G]], event: Event, store: Store) -> None:
     """The event happens to all of these."""
     rows = _ROWS[event]
+    known: State | None = None  # Most are in the same state.
+    after, effect = State.LOCAL, None
     for each in gradients:
-        row = rows.get(each.state)
-        if row is None:
-            each.on(event, store)  # Raises.
-        else:
-            each.state, effect = row
-            if effect is not None:
-                effect(each, store)
+        state = each.state
+        if state is not known:
+            row = rows.get(state)
+            if row is None:
+                each.on(event, store)  # Raises.
+                continue
+            known = state
+            after, effect = row
+        each.state = after
+        if effect is not None:
+            effect(each, store)
 
 
 def _remove(gradient: Gradient[Any, Any], store: Store) -> Any:

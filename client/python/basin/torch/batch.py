@@ -4,8 +4,12 @@ each costs more than the bytes of a small one."""
 
 import ctypes
 import struct
+from collections.abc import Iterable
+
+import torch
 
 from basin import _abi
+from basin.lane.gradient import Gradient
 from basin.worker import Worker
 
 # Enough for a call to cost little, and little enough that most is sent during the backward.
@@ -48,6 +52,29 @@ class Batch:
         self._bytes += size
         if self._bytes >= FULL_BYTES or self._count == _CAPACITY:
             self.push()
+
+    def add_as_they_are(
+        self,
+        gradients: Iterable[Gradient[torch.Tensor, torch.Tensor]],
+        lent: list[torch.UntypedStorage],
+    ) -> int:
+        """Like add() for the memory of each that is to be sent, in its own dtype; notes the address
+        in its facts, and the memory in `lent`. Returns the bytes."""
+        total = 0
+        pack, width = _PUSHED.pack_into, _PUSHED.size
+        for each in gradients:
+            facts, memory = each.facts, each.sent
+            assert memory is not None
+            facts.address = address = memory.data_ptr()
+            lent.append(memory.untyped_storage())
+            size, count = facts.bytes, self._count
+            pack(self._tensors, count * width, facts.handle, address, size, _abi.SAME_DTYPE, 0)
+            total += size
+            self._count = count + 1
+            self._bytes += size
+            if self._bytes >= FULL_BYTES or count + 1 == _CAPACITY:
+                self.push()
+        return total
 
     def use_stream(self, stream: int) -> None:
         """What is added from now on is written in this stream."""

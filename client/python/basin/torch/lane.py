@@ -4,6 +4,7 @@ this module carries it out with tensors and the client."""
 
 import contextlib
 import ctypes
+import operator
 import os
 import struct
 import sys
@@ -45,6 +46,7 @@ _NOT_THE_USER = (
     os.path.dirname(torch.__file__) + os.sep,
 )
 
+_held_by = operator.attrgetter("parameter.grad")
 
 # _abi.Buffer, which takes longer to write field by field.
 _BUFFER = struct.Struct("@IPPN")
@@ -195,6 +197,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return parameters_of(optimizer)
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, call: str) -> None:
+        if self._parameters.are_present(parameters_of(optimizer), optimizer is self._optimizer):
+            return
         for parameter in parameters_of(optimizer):
             if self._parameters.was_replaced(parameter):
                 raise FailedPrecondition(
@@ -220,7 +224,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return parameter.grad
 
     def held(self, gradients: Iterable[TensorGradient]) -> list[torch.Tensor | None]:
-        return [each.parameter.grad for each in gradients]
+        return list(map(_held_by, gradients))
 
     def set_grad(self, parameter: torch.Tensor, gradient: torch.Tensor | None) -> None:
         if gradient is not None and gradient.dtype != parameter.dtype:
@@ -325,6 +329,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def send(self, gradients: Sequence[TensorGradient]) -> None:
         began = time.perf_counter()
         size = 0
+        if self._wire_dtype is None and not self._parameters.on_cuda:
+            size = self._batch.add_as_they_are(gradients, self._lent)
+            gradients = ()
         for each in gradients:
             facts, memory = each.facts, each.sent
             assert memory is not None
@@ -422,9 +429,11 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         buffers = (_abi.Buffer * len(gradients))()
         known, at, size = len(divisors), 0, 0
         on_cuda: dict[int, list[tuple[int, int, int]]] = {}  # Handle, address, bytes.
+        pack, width = _BUFFER.pack_into, _BUFFER.size
         for each in gradients:
             facts, memory = each.facts, each.sent
-            if not 0 <= facts.handle < known or divisors[facts.handle] == 0:
+            handle, count = facts.handle, facts.bytes
+            if not 0 <= handle < known or divisors[handle] == 0:
                 continue
             if memory is None or memory.data_ptr() != facts.address:
                 # It was not sent, or its memory was replaced through .data.
@@ -432,17 +441,17 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 facts.address = memory.data_ptr()
             address = facts.address
             if facts.cuda < 0:
-                _BUFFER.pack_into(buffers, at, facts.handle, 0, address, facts.bytes)
-                at += _BUFFER.size
+                pack(buffers, at, handle, 0, address, count)
+                at += width
             else:
-                on_cuda.setdefault(facts.cuda, []).append((facts.handle, address, facts.bytes))
-            size += facts.bytes
+                on_cuda.setdefault(facts.cuda, []).append((handle, address, count))
+            size += count
             delivered.append(each)
             written.append((memory, address))
-        self._outcome.copy_many(buffers, at // _BUFFER.size)
+        self._outcome.copy_many(buffers, at // width)
         for index, written_there in on_cuda.items():
             for i, (handle, address, count) in enumerate(written_there):
-                _BUFFER.pack_into(buffers, i * _BUFFER.size, handle, 0, address, count)
+                pack(buffers, i * width, handle, 0, address, count)
             self._worker.copy_device(
                 self._outcome, buffers, len(written_there), index, device.stream_of(index)
             )

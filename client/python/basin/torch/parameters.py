@@ -96,6 +96,7 @@ class Parameters:
         self._dtypes: list[torch.dtype] = []
         self._shapes: list[torch.Size] = []
         self._devices: list[int] = []
+        self.on_cuda = False  # Whether any of them is on a CUDA device.
         self._requiring: list[bool] = []  # Whether each requires a gradient.
         self._contained: list[torch.Tensor | None] = []  # The parameters of all submodules.
         self._registered: dict[str, TensorSpec] = {}  # By name: the first registration.
@@ -116,6 +117,11 @@ class Parameters:
         """Whether another object has replaced the parameter in the model."""
         replaced = self._replaced.get(id(parameter))
         return replaced is not None and replaced() is parameter
+
+    def are_present(self, parameters: Iterable[torch.Tensor], known: bool) -> bool:
+        """Whether no parameter was ever replaced and, if `known`, these are all parameters of this
+        lane. Called in each step."""
+        return not self._replaced and (not known or all(map(self._names.__contains__, parameters)))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         """The parameters that can be reduced, as of the last scan."""
@@ -207,6 +213,7 @@ class Parameters:
         self._dtypes = list(map(_dtype_of, self._taken))
         self._shapes = list(map(_shape_of, self._taken))
         self._devices = device.cuda_indices(self._taken)
+        self.on_cuda = any(index >= 0 for index in self._devices)
         self._requiring = list(map(_requires_grad_of, self._taken))
         self._contained = self._now_contained()
         self._finished = True
