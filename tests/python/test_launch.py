@@ -110,6 +110,21 @@ print("waits", flush=True)
 while True:
     client.allreduce(numpy.ones(1), "x", op=basin.Sum)
 """
+# The aggregator ends when both workers have finished, and they then go on, such as to save a model.
+FINISHED_BEFORE_IT_ENDS = """
+import os, select, signal, sys
+import basin
+basind = int(os.popen("pgrep -x basind -P " + os.environ["BASIN_RUN_PROCESS"]).read())
+ended = os.pidfd_open(basind)
+basin.connect().close()
+if os.environ["RANK"] == "0":
+    open(sys.argv[1]).read()
+    os.kill(basind, signal.SIGTERM)
+else:
+    open(sys.argv[1], "w").close()
+select.select([ended], [], [])
+print("saved", flush=True)
+"""
 ADDS_TWO = """
 import os, signal, sys
 rank = int(os.environ["RANK"])
@@ -189,6 +204,10 @@ def state_of(process: int) -> str:
     except (FileNotFoundError, ProcessLookupError):
         return ""
     return text.rpartition(")")[2].split()[0]
+
+
+def is_basind(process: int) -> bool:
+    return Path(f"/proc/{process}/comm").read_text() == "basind\n"
 
 
 def children_of(process: int) -> list[int]:
@@ -465,6 +484,52 @@ class Launch(unittest.TestCase):
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
+
+    def end_aggregator(self, number: int) -> tuple[int, list[str]]:
+        """Ends the aggregator of two workers in a round. Returns what basin-run then ends with, and
+        the lines of its stderr."""
+        process = subprocess.Popen(
+            command("-n", "2", "--", sys.executable, "-c", WAITS_IN_A_ROUND),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        assert process.stdout is not None
+        for _ in range(2):
+            self.assertIn("waits", process.stdout.readline())
+        family = children_of(process.pid)
+        (aggregator,) = [each for each in family if is_basind(each)]
+        os.kill(aggregator, number)
+        _, said = process.communicate(timeout=PATIENCE)
+        for each in family:
+            self.assertIn(state_of(each), ("", "Z"), each)
+        return process.returncode, said.splitlines()
+
+    def test_fault_a1_an_aggregator_that_is_killed_ends_the_job_with_the_reason(self) -> None:
+        code, lines = self.end_aggregator(signal.SIGKILL)
+        self.assertEqual(128 + signal.SIGKILL, code)
+        self.assertEqual(
+            "basin-run: the job has failed: the aggregator was ended by SIGKILL, and its workers "
+            "cannot continue without it",
+            lines[-1],
+        )
+
+    def test_an_aggregator_that_ends_by_itself_ends_the_job_with_the_reason(self) -> None:
+        """Its exit code is 0, and the job has failed."""
+        code, lines = self.end_aggregator(signal.SIGTERM)
+        self.assertEqual(1, code)
+        self.assertIn("the job has failed: the aggregator ended with 0", lines[-1])
+
+    def test_workers_that_have_finished_need_no_aggregator(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            os.mkfifo(pipe)
+            done = run("-n", "2", "--", sys.executable, "-c", FINISHED_BEFORE_IT_ENDS, pipe)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(["[0] saved", "[1] saved"], sorted(done.stdout.splitlines()))
 
     def test_ctrl_c_leaves_no_process(self) -> None:
         process = self.start("-n", "2", "--", sys.executable, "-c", HAS_A_CHILD)

@@ -193,6 +193,7 @@ class _Group:
     """A program in its own process group."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        self._waiting = threading.Lock()
         self.process = subprocess.Popen(
             command,
             env=environment,
@@ -214,9 +215,11 @@ class _Group:
     def wait(self) -> int:
         """Waits for the program, and ends the processes that it has left. Returns its exit code, or
         the negative number of the signal that ended it."""
-        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-        self.signal(signal.SIGKILL)
-        return self.process.wait()
+        with self._waiting:
+            if self.process.returncode is None:
+                os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+                self.signal(signal.SIGKILL)
+            return self.process.wait()
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -325,16 +328,22 @@ class _Aggregator:
         signals.check()
         raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
 
-    def watch(self, on_entry: Callable[[dict[str, Any]], None]) -> None:
-        """Calls `on_entry` with each entry of the log from now on, on a thread."""
+    def watch(
+        self, on_entry: Callable[[dict[str, Any]], None], on_end: Callable[[int], None]
+    ) -> None:
+        """Calls `on_entry` with each entry of the log from now on, and `on_end` with the exit code
+        when the aggregator has ended, on a thread."""
 
         def read() -> None:
             assert self._group.process.stdout is not None
             for line in self._group.process.stdout:
+                if not line.endswith("\n"):
+                    break  # The aggregator was killed while it wrote.
                 entry = json.loads(line)
                 if self._verbose:
                     self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
                 on_entry(entry)
+            on_end(self._group.wait())
 
         threading.Thread(target=read, daemon=True).start()
 
@@ -417,15 +426,22 @@ def _name_of(number: int) -> str:
 
 @dataclass(frozen=True)
 class _Ended:
-    """The end of a worker's process. A negative code is the signal that ended it."""
+    """The end of a process, a worker's or without a rank the aggregator's. A negative code is the
+    signal that ended it."""
 
-    rank: int
+    rank: int | None
     code: int
 
     def __str__(self) -> str:
+        who = "the aggregator" if self.rank is None else f"worker {self.rank}"
         if self.code >= 0:
-            return f"worker {self.rank} ended with {self.code}"
-        return f"worker {self.rank} was ended by {_name_of(-self.code)}"
+            return f"{who} ended with {self.code}"
+        return f"{who} was ended by {_name_of(-self.code)}"
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell would return."""
+        return self.code if self.code >= 0 else 128 - self.code
 
 
 class _Late:
@@ -447,7 +463,7 @@ class _Job:
         self._workers = options.workers
         run_id = secrets.token_hex(8)
         self._environment_of = functools.partial(_environment, options, aggregator.address, run_id)
-        # The end of a worker, a wait that is to be reported, a signal, or an entry of the log.
+        # The end of a process, a wait that is to be reported, a signal, or an entry of the log.
         self._events: queue.Queue[_Ended | _Late | int | dict[str, Any]] = queue.Queue()
         self._groups: list[_Group] = []
         self._errors: list[_Errors] = []
@@ -457,7 +473,7 @@ class _Job:
         self._first_failure = 0
         self._cause = ""  # Why the job has failed, if it has.
         self._patience: float | None = None  # How long the workers have to end, once signalled.
-        aggregator.watch(self._events.put)
+        aggregator.watch(self._events.put, lambda code: self._events.put(_Ended(None, code)))
 
     def start(self) -> None:
         """Starts one more worker."""
@@ -491,7 +507,10 @@ class _Job:
                 self._patience = None
                 continue
             if isinstance(event, _Ended):
-                self._on_end(event)
+                if event.rank is None:
+                    self._on_aggregator_end(event)
+                else:
+                    self._on_worker_end(event.rank, event)
             elif isinstance(event, _Late):
                 if self._story.waits and self._patience is None:
                     ready, needed = self._story.ready, self._workers
@@ -547,25 +566,32 @@ class _Job:
             self._aggregator.show(entry, told)
         self._check_enough()
 
-    def _on_end(self, ended: _Ended) -> None:
-        self._running.discard(ended.rank)
+    def _on_worker_end(self, rank: int, ended: _Ended) -> None:
+        self._running.discard(rank)
         if ended.code == 0:
-            self._succeeded.add(ended.rank)
+            self._succeeded.add(rank)
         else:
             self._output.say(str(ended))
-            self._first_failure = self._first_failure or (
-                ended.code if ended.code > 0 else 128 - ended.code
-            )
+            self._first_failure = self._first_failure or ended.exit_code
         if self._patience is not None:
             return
         if len(self._running) + len(self._succeeded) < self._least:
             self._end(signal.SIGTERM)
             self._cause = f"the job has failed: {ended}"
-            if ended.code > 0 and self._errors[ended.rank].last:
-                self._cause += f". The last line of its stderr: {self._errors[ended.rank].last}"
+            if ended.code > 0 and self._errors[rank].last:
+                self._cause += f". The last line of its stderr: {self._errors[rank].last}"
         elif self._running:
-            self._aggregator.report_exit(self._name, _worker_id(ended.rank), ended.code)
+            self._aggregator.report_exit(self._name, _worker_id(rank), ended.code)
             self._check_enough()
+
+    def _on_aggregator_end(self, ended: _Ended) -> None:
+        """Ends workers that would otherwise wait for another aggregator for ever."""
+        finished = all(_worker_id(rank) in self._story.finished for rank in self._running)
+        if self._patience is not None or finished:
+            return
+        self._end(signal.SIGTERM)
+        self._first_failure = self._first_failure or ended.exit_code or 1
+        self._cause = f"the job has failed: {ended}, and its workers cannot continue without it"
 
     def _check_enough(self) -> None:
         """Ends a job whose workers wait for others that will not come, because a script has exited

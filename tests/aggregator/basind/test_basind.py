@@ -539,6 +539,7 @@ class Documentation(unittest.TestCase):
         sources = [
             *(SOURCE / "aggregator").rglob("*.cc"),
             *(SOURCE / "client").rglob("*.cc"),
+            *(SOURCE / "client/python").rglob("*.py"),
             *(SOURCE / "runtime").rglob("*.cc"),
         ]
         # Adjacent literals are one text.
