@@ -44,6 +44,8 @@ readonly TEST_PACKAGES=(
   chromium-headless-shell
   # simulated network failures, in network namespaces
   iproute2 nftables
+  # clocks that jump
+  libfaketime
   # container image: its base, its build and its run, without an engine or a registry
   mmdebstrap buildah runc
   # a cluster in namespaces (tests/cluster), whose own programs are only unpacked or compiled
