@@ -87,7 +87,9 @@ class Oracle:
     def _hear(self) -> None:
         assert self.process.stderr is not None
         for text in self.process.stderr:
-            self.said += text
+            with self._changed:
+                self.said += text
+                self._changed.notify_all()
 
     def find(self, event: str, **fields: Any) -> list[Line]:
         with self._changed:
@@ -119,6 +121,12 @@ class Oracle:
                         f"{self.worker}: {len(self.find(event))} of {count} {event}; "
                         f"{self.lines[-5:]}; {self.said[-3000:]}"
                     )
+
+    def await_said(self, text: str) -> None:
+        """Waits until it has written this text on standard error."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: text in self.said, PATIENCE):
+                raise AssertionError(f"{self.worker}: no {text} in {self.said[-3000:]}")
 
     def tell(self, word: str = "") -> None:
         """Sends a command to a trainer that runs step by step."""
