@@ -72,12 +72,12 @@ def _conditional_violation(path: str, layer: Layer, line: str) -> str | None:
     if not conditional or layer.folder == "kernels/cuda":
         return None
     condition = conditional.group(1)
+    # The guard of a header has the names of its folders, which may be those of an accelerator.
+    if condition == re.sub(r"[^A-Z0-9]", "_", f"BASIN_{path}_".upper()):
+        return None
     if _ACCELERATOR.search(condition):
         return f"variants are chosen by file and CMake, not by #if: {condition}"
-    guard = re.sub(r"[^A-Z0-9]", "_", f"BASIN_{path}_".upper())
-    if layer.pure and condition != guard:
-        return f"a core has no conditional code: {condition}"
-    return None
+    return f"a core has no conditional code: {condition}" if layer.pure else None
 
 
 def violations(root: Path) -> Iterator[str]:

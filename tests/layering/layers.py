@@ -261,6 +261,13 @@ LAYERS = (
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),
+    # NCCL has no headers or link lines here: it is loaded at run time.
+    Layer(
+        "client/group/nccl",
+        uses=("protocol", "kernels", "runtime"),
+        headers=("absl/",),
+        links=("absl::", "Threads::", "dl"),
+    ),
     Layer(
         "client/c",
         uses=(

@@ -1,0 +1,8 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A shared library that is not NCCL, although it has one of its names.
+
+extern "C" int ncclGetVersion(int* version) {
+  *version = 23203;
+  return 0;
+}
