@@ -194,6 +194,8 @@ FaultPlan::~FaultPlan() {
   for (const auto& [data, allocation] : allocated) std::free(data);
 }
 
+void RunOnHost(const ReduceTask& task) { RunNow(task); }
+
 std::unique_ptr<Device> MakeEmulatedDevice(std::shared_ptr<FaultPlan> faults) {
   return std::make_unique<EmulatedDevice>(Calls(std::move(faults)));
 }

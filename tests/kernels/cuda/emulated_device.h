@@ -53,6 +53,9 @@ struct FaultPlan {
   std::map<void*, Allocation> allocated;  // Guarded by mutex.
 };
 
+// A launch of the reduction.
+void RunOnHost(const ReduceTask& task);
+
 std::unique_ptr<Device> MakeEmulatedDevice(std::shared_ptr<FaultPlan> faults);
 
 }  // namespace basin::kernels::cuda

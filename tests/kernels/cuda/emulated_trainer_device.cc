@@ -201,7 +201,55 @@ class EmulatedTrainerDevice final : public TrainerDevice {
   const EmulatedSharedPtr shared_;
 };
 
+class EmulatedGroupQueue final : public GroupQueue {
+ public:
+  explicit EmulatedGroupQueue(std::shared_ptr<FaultPlan> faults) : calls_(std::move(faults)) {}
+  ~EmulatedGroupQueue() override { *ended_ = true; }  // Streams that wait for this go on.
+
+  std::optional<Failure> UseOnThisThread() override { return calls_.Make("use of the device"); }
+  TrainerStream stream() override { return &stream_; }
+
+  std::optional<Failure> After(Event* event) override {
+    if (auto failure = calls_.Make("wait for an event")) return failure;
+    Add([ended = ended_, mark = static_cast<EmulatedEvent*>(event)->mark()] {
+      mark->Await([&] { return ended->load(); });
+    });
+    return std::nullopt;
+  }
+  std::optional<Failure> Before(TrainerStream stream) override {
+    if (auto failure = calls_.Make("order of a stream")) return failure;
+    const auto mark = std::make_shared<Mark>(calls_.shared());
+    Add([mark] { mark->Set(); });
+    static_cast<EmulatedStream*>(stream)->Add(
+        [ended = ended_, mark] { mark->Await([&] { return ended->load(); }); });
+    return std::nullopt;
+  }
+  std::optional<Failure> Run(const ReduceTask& task) override {
+    if (auto failure = calls_.Make("reduction")) return failure;
+    ++calls_.faults().launches;
+    Add([task] { RunOnHost(task); });
+    return std::nullopt;
+  }
+  std::optional<Failure> Notify(std::function<void()> arrived) override {
+    if (auto failure = calls_.Make("notification")) return failure;
+    Add(std::move(arrived));
+    return std::nullopt;
+  }
+  std::optional<Failure> Check() override { return calls_.Make("check"); }
+
+ private:
+  void Add(std::function<void()> work) { stream_.Add(std::move(work)); }
+
+  const Calls calls_;
+  const std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
+  EmulatedStream stream_;
+};
+
 }  // namespace
+
+std::unique_ptr<GroupQueue> MakeEmulatedGroupQueue(std::shared_ptr<FaultPlan> faults) {
+  return std::make_unique<EmulatedGroupQueue>(std::move(faults));
+}
 
 EmulatedStream::~EmulatedStream() {
   {

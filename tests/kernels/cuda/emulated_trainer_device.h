@@ -20,6 +20,7 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/cuda/group_queue.h"
 #include "kernels/cuda/trainer_device.h"
 #include "tests/kernels/cuda/emulated_device.h"
 
@@ -63,6 +64,10 @@ struct EmulatedTrainerOptions {
 
 std::unique_ptr<TrainerDevice> MakeEmulatedTrainerDevice(std::shared_ptr<FaultPlan> faults,
                                                          EmulatedTrainerOptions options = {});
+
+// The queue of a node's ranks, whose stream is an EmulatedStream: its work runs on a thread, as
+// soon as it may. Its events are those of the emulated devices.
+std::unique_ptr<GroupQueue> MakeEmulatedGroupQueue(std::shared_ptr<FaultPlan> faults);
 
 // Memory of the device as a trainer allocates it, which no fault of the plan concerns.
 Memory AllocateForTrainer(const std::shared_ptr<FaultPlan>& faults, size_t size);

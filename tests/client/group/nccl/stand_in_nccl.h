@@ -42,7 +42,7 @@ struct StandInControl {
   int (*calls)(const char* function);  // Since reset().
   int (*communicators)();              // That exist.
   int (*waiting_calls)();              // Calls that hang.
-  // Forgets faults and counts. REQUIRES: no communicator exists and no call hangs.
+  // Forgets everything. REQUIRES: no call hangs, and communicators that exist are not used.
   void (*reset)();
 };
 

@@ -1,0 +1,102 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How the CUDA runtime is called in a trainer's process, and the events there: what the queues of
+// cuda_trainer_device.cc and cuda_group_queue.cc share.
+//
+// Thread contract: TrainerCalls from any thread; an event from one thread at a time.
+
+#ifndef BASIN_KERNELS_CUDA_CUDA_TRAINER_CALLS_H_
+#define BASIN_KERNELS_CUDA_CUDA_TRAINER_CALLS_H_
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/cuda_calls.h"
+#include "kernels/cuda/trainer_device.h"
+
+namespace basin::kernels::cuda {
+
+// While a thread of the trainer captures a graph, CUDA refuses most calls of all other threads, and
+// the capture fails with them. None of the calls here concern the graph.
+class NoPartOfCaptures {
+ public:
+  NoPartOfCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~NoPartOfCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  NoPartOfCaptures(const NoPartOfCaptures&) = delete;
+  NoPartOfCaptures& operator=(const NoPartOfCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// A device as its queues, events and memory see it: how the runtime is called for it.
+struct TrainerCalls {
+  std::string name;
+  int index = 0;
+  Hangs hangs = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> impatient{false};
+
+  template <typename Function>
+  std::optional<Failure> Call(const char* call, Function function) const {
+    if (auto failure = CheckHangs(*hangs, name)) return failure;
+    const NoPartOfCaptures mode;
+    const CurrentDevice current(index);
+    if (current.error() != cudaSuccess) return Check(current.error(), name, "cudaSetDevice");
+    return Check(function(), name, call);
+  }
+};
+
+using TrainerCallsPtr = std::shared_ptr<TrainerCalls>;
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(TrainerCallsPtr calls, cudaEvent_t event) : calls_(std::move(calls)), event_(event) {}
+  ~CudaEvent() override {
+    if (*calls_->hangs) return;
+    (void)calls_->Call("cudaEventDestroy", [&] { return cudaEventDestroy(event_); });
+  }
+
+  std::optional<Failure> Record(TrainerStream stream) override {
+    const auto handle = static_cast<cudaStream_t>(stream);
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaSuccess;
+    auto failure = calls_->Call("cudaStreamIsCapturing", [&] {
+      error = cudaStreamIsCapturing(handle, &captured);
+      // The default stream, which another one's capture forbids to use.
+      const bool implicit = error == cudaErrorStreamCaptureImplicit;
+      if (!implicit) return error;
+      captured = cudaStreamCaptureStatusActive;
+      cudaGetLastError();
+      return cudaSuccess;
+    });
+    if (failure) return OfStream(*std::move(failure), error);
+    if (captured != cudaStreamCaptureStatusNone) {
+      return Failure{FailureCode::kUnsupported,
+                     calls_->name + ": the stream is being captured into a graph"};
+    }
+    failure =
+        calls_->Call("cudaEventRecord", [&] { return error = cudaEventRecord(event_, handle); });
+    return failure ? OfStream(*std::move(failure), error) : failure;
+  }
+
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  // An event cannot be recorded on a stream of another device.
+  static Failure OfStream(Failure failure, cudaError_t error) {
+    const bool foreign =
+        error == cudaErrorInvalidResourceHandle || error == cudaErrorContextIsDestroyed;
+    if (foreign) failure.code = FailureCode::kInvalidArgument;
+    return failure;
+  }
+
+  const TrainerCallsPtr calls_;
+  const cudaEvent_t event_;
+};
+
+}  // namespace basin::kernels::cuda
+
+#endif  // BASIN_KERNELS_CUDA_CUDA_TRAINER_CALLS_H_

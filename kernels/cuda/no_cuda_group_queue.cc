@@ -1,0 +1,13 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// cuda_group_queue.h in a build without CUDA.
+
+#include "kernels/cuda/cuda_group_queue.h"
+
+namespace basin::kernels::cuda {
+
+Result<std::unique_ptr<GroupQueue>> OpenGroupQueue(int) {
+  return Failure{FailureCode::kDevice, "CUDA: this build has no CUDA kernels (BASIN_CUDA)"};
+}
+
+}  // namespace basin::kernels::cuda
