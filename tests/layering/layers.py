@@ -261,10 +261,17 @@ LAYERS = (
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),
+    Layer(
+        "client/group/core",
+        uses=("protocol",),
+        headers=("absl/",),
+        links=("absl::",),
+        pure=True,
+    ),
     # NCCL has no headers or link lines here: it is loaded at run time.
     Layer(
         "client/group/nccl",
-        uses=("protocol", "kernels", "runtime"),
+        uses=("protocol", "kernels", "runtime", "client/group/core"),
         headers=("absl/",),
         links=("absl::", "Threads::", "dl"),
     ),

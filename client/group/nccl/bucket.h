@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/group/core/settings.h"
 #include "client/group/nccl/abi.h"
 #include "kernels/cuda/task.h"
 #include "kernels/plan.h"
@@ -25,7 +26,8 @@
 namespace basin::client::nccl {
 
 // A task folds the contributions of all ranks in one launch.
-constexpr int kMostRanks = kernels::cuda::kMaxTermsPerTask;
+using group::kMostRanks;
+static_assert(kMostRanks <= kernels::cuda::kMaxTermsPerTask);
 
 // Places are the ranks of the communicator. They are given in the byte order of the worker ids, so
 // that place i has contribution i of every plan.
@@ -37,14 +39,10 @@ struct Place {
   bool leads() const { return place == leader; }
 };
 
-// What the group may do to the order of additions.
-enum class GroupMode : uint8_t {
-  // The leader gathers the contributions and folds them with our kernel: the bits of the plan.
-  kDeterministic,
-  // ncclReduce adds in an order of its own. Each contribution is scaled as the plan says, and sums
-  // of 16-bit floats are computed in f32.
-  kFast,
-};
+// Deterministic: the leader gathers the contributions and folds them with our kernel. Fast:
+// ncclReduce adds; each contribution is scaled as the plan says, and sums of 16-bit floats are
+// computed in f32.
+using group::GroupMode;
 
 struct GroupTensor {
   // Of all ranks' contributions. The same on every rank.

@@ -82,8 +82,9 @@ class Communicator::Threads {
   const Place& place() const { return options_.place; }
   milliseconds work_within() const { return options_.work_within; }
 
-  // REQUIRES: the mutex of the board is held.
-  void Add(Command command) { waiting_.push_back(std::move(command)); }
+  void Add(Command command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(board->mutex) {
+    waiting_.push_back(std::move(command));
+  }
 
   void Work();
   void Watch();
@@ -127,11 +128,11 @@ class Communicator::Threads {
   Memory scratch_;
   Memory facts_;  // Of the launches; they are not reported.
 
-  std::deque<Command> waiting_;  // Guarded by the board's mutex.
+  std::deque<Command> waiting_ ABSL_GUARDED_BY(board->mutex);
   // Of the work that has not ended. A callback of the runtime must not release them.
   std::deque<EventPtr> events_;
-  Comm comm_ = nullptr;     // Written by the working thread before `watched_`.
-  Comm watched_ = nullptr;  // Guarded by the board's mutex: what the watch aborts.
+  Comm comm_ = nullptr;  // Written by the working thread before `watched_`.
+  Comm watched_ ABSL_GUARDED_BY(board->mutex) = nullptr;  // What the watch aborts.
 };
 
 // ---- calls
@@ -549,15 +550,14 @@ Communicator::Work Communicator::Broadcast(std::vector<GroupBytes> parts, Order 
 
 Communicator::Work Communicator::Give(std::vector<GroupTensor> tensors,
                                       std::vector<GroupBytes> parts, Order order) {
-  Board& board = *threads_->board;
-  MutexLock lock(board.mutex);
-  if (!board.failure.ok()) return {threads_->board, 0, board.failure};
-  if (board.closing) {
+  MutexLock lock(threads_->board->mutex);
+  if (!threads_->board->failure.ok()) return {threads_->board, 0, threads_->board->failure};
+  if (threads_->board->closing) {
     return {threads_->board, 0, absl::FailedPreconditionError("the communicator is closed")};
   }
   threads_->Add({std::move(tensors), std::move(parts), std::move(order)});
-  board.changed.NotifyAll();
-  return {threads_->board, board.given++, absl::OkStatus()};
+  threads_->board->changed.NotifyAll();
+  return {threads_->board, threads_->board->given++, absl::OkStatus()};
 }
 
 void Communicator::Abort(absl::Status why) { threads_->board->Fail(std::move(why)); }
@@ -565,8 +565,8 @@ void Communicator::Abort(absl::Status why) { threads_->board->Fail(std::move(why
 absl::Status Communicator::Close() {
   if (!work_.joinable()) return status();
   {
-    MutexLock lock(threads_->board->mutex);
     Board& board = *threads_->board;
+    MutexLock lock(board.mutex);
     board.closing = true;
     board.changed.NotifyAll();
     // The trainer's own work may never end.

@@ -1,0 +1,86 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything that the core of a local group can ask for. Actions of one Step are carried out in
+// order.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_CLIENT_GROUP_CORE_ACTION_H_
+#define BASIN_CLIENT_GROUP_CORE_ACTION_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/group/core/event.h"
+
+namespace basin::client::group {
+
+struct Send {
+  LocalRank to = 0;
+  Message message;
+};
+// The process at the other end does not belong to this group: send it a GaveUp that refuses it with
+// this text, and close the connection.
+struct Refuse {
+  LocalRank rank = 0;
+  uint64_t nonce = 0;
+  std::string why;
+};
+// Answered by UniqueIdMade.
+struct MakeUniqueId {
+  uint64_t request = 0;
+};
+// Form the communicator of these members, of which this process has place `place`. Answered by
+// CommunicatorFormed or CommunicatorFailed.
+struct FormCommunicator {
+  Epoch epoch;
+  std::vector<GroupMember> members;
+  int place = 0;
+  int leader = 0;  // The place of the member with the lowest rank.
+  std::string unique_id;
+};
+// End the communicator, with the work in it. It is the one that was formed last.
+struct AbortCommunicator {
+  Epoch epoch;
+  std::string why;
+};
+// The group is complete: these are its members, and the leader contributes for all of them.
+struct GroupReady {
+  Epoch epoch;
+  std::vector<GroupMember> members;
+  LocalRank leader = 0;
+};
+// Reduce this rank's contribution to the round, which is kept until the round has ended. Asked for
+// again, in another epoch, when the group has lost a member meanwhile.
+struct ReduceRound {
+  Epoch epoch;
+  GroupRound round = 0;
+};
+// Some members have the result of the round, and others have lost the group: broadcast the result
+// once more, from this rank ...
+struct SupplyRound {
+  Epoch epoch;
+  GroupRound round = 0;
+};
+// ... or from that one, instead of reducing. A result is kept until the next round has ended.
+struct TakeRound {
+  Epoch epoch;
+  GroupRound round = 0;
+  LocalRank supplier = 0;
+};
+// There is no group for this process any more.
+struct GroupFailed {
+  absl::Status status;
+};
+struct LeftGroup {};
+
+using Action =
+    std::variant<Send, Refuse, MakeUniqueId, FormCommunicator, AbortCommunicator, GroupReady,
+                 ReduceRound, SupplyRound, TakeRound, GroupFailed, LeftGroup>;
+
+}  // namespace basin::client::group
+
+#endif  // BASIN_CLIENT_GROUP_CORE_ACTION_H_

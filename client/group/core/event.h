@@ -1,0 +1,159 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything that can happen to the core of a local group, and what its ranks send one another.
+//
+// Each two ranks of a node have a connection, which begins with the hello of both and delivers
+// messages in order. It ends when one of the two does.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_CLIENT_GROUP_CORE_EVENT_H_
+#define BASIN_CLIENT_GROUP_CORE_EVENT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "protocol/fields.h"
+
+namespace basin::client::group {
+
+using basin::operator==;
+using basin::operator!=;
+
+using LocalRank = int;
+using GroupRound = uint64_t;  // Rounds of a group, from 1.
+
+// Which forming of the group: a later one has a higher number, and of two with one number the one
+// whose proposer has the lower rank counts.
+struct Epoch {
+  uint64_t number = 0;
+  LocalRank proposer = 0;
+  uint64_t nonce = 0;  // Of the proposer.
+
+  auto Fields() const { return std::tie(number, proposer, nonce); }
+  bool LaterThan(const Epoch& other) const {
+    return number != other.number ? number > other.number : proposer < other.proposer;
+  }
+};
+
+struct GroupMember {
+  LocalRank rank = 0;
+  std::string worker;  // The id of the process in its job.
+  uint64_t nonce = 0;  // Random: which process has this rank.
+
+  auto Fields() const { return std::tie(rank, worker, nonce); }
+};
+
+// ---- messages
+
+struct Hello {
+  GroupMember member;
+  // Values that must be the same on every rank, by the name that a user knows.
+  std::map<std::string, std::string> agreed;
+  uint64_t epoch = 0;    // The highest number that it knows.
+  bool grouped = false;  // It is or was in a group.
+
+  auto Fields() const { return std::tie(member, agreed, epoch, grouped); }
+};
+// These are the group from now on. The members are in the byte order of their worker ids.
+struct Propose {
+  Epoch epoch;
+  std::vector<GroupMember> members;
+  std::string unique_id;
+
+  auto Fields() const { return std::tie(epoch, members, unique_id); }
+};
+// To the proposer: the sender's communicator is formed.
+struct Formed {
+  Epoch epoch;
+  bool fresh = true;     // It has been in no group that was ready.
+  GroupRound ended = 0;  // The last round whose result it has.
+  bool open = false;     // It takes part in the next round.
+
+  auto Fields() const { return std::tie(epoch, fresh, ended, open); }
+};
+// The communicator of the sender has failed. To the proposer, or whoever proposes next.
+struct Broken {
+  Epoch epoch;
+  std::string why;
+
+  auto Fields() const { return std::tie(epoch, why); }
+};
+// Every member has formed its communicator.
+struct Ready {
+  Epoch epoch;
+  GroupRound ended = 0;    // The last round whose result any of them has,
+  LocalRank supplier = 0;  // and who has it,
+  bool wanted = false;     // for members that were lost to it.
+
+  auto Fields() const { return std::tie(epoch, ended, supplier, wanted); }
+};
+// To a proposer whose rank had an earlier process: there was an epoch with this number already.
+struct Behind {
+  uint64_t number = 0;
+
+  auto Fields() const { return std::tie(number); }
+};
+// The sender has given up, for a reason that concerns its group; or it refuses the receiver, which
+// does not belong to its group.
+struct GaveUp {
+  std::string why;
+  bool refuses = false;
+
+  auto Fields() const { return std::tie(why, refuses); }
+};
+struct Leave {};
+
+using Message = std::variant<Propose, Formed, Broken, Ready, Behind, GaveUp, Leave>;
+
+// ---- events
+
+struct Tick {};
+// A connection is open, after the hello of its other end.
+struct PeerConnected {
+  Hello hello;
+};
+// It has ended. Nothing comes from this process any more.
+struct PeerLost {
+  LocalRank rank = 0;
+  uint64_t nonce = 0;
+};
+struct MessageReceived {
+  LocalRank from = 0;
+  Message message;
+};
+// The answer to MakeUniqueId. An empty id: it failed.
+struct UniqueIdMade {
+  uint64_t request = 0;
+  std::string id;
+  std::string why;
+};
+// The answer to FormCommunicator, ...
+struct CommunicatorFormed {
+  Epoch epoch;
+};
+// ... or an error of a communicator, also one that was formed.
+struct CommunicatorFailed {
+  Epoch epoch;
+  std::string why;
+};
+// The trainer begins a round; answered by ReduceRound or TakeRound when the group is ready.
+struct RoundBegun {};
+// The result of the round is here. Not given for a communicator that was aborted.
+struct RoundEnded {
+  Epoch epoch;
+  GroupRound round = 0;
+};
+struct LeaveGroup {};
+
+using Event =
+    std::variant<Tick, PeerConnected, PeerLost, MessageReceived, UniqueIdMade, CommunicatorFormed,
+                 CommunicatorFailed, RoundBegun, RoundEnded, LeaveGroup>;
+
+}  // namespace basin::client::group
+
+#endif  // BASIN_CLIENT_GROUP_CORE_EVENT_H_

@@ -1,0 +1,453 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/group/core/local_group.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace basin::client::group {
+namespace {
+
+std::string Ranks(const std::vector<LocalRank>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "local rank " : "local ranks ",
+                      absl::StrJoin(ranks, ", "));
+}
+
+}  // namespace
+
+LocalGroup::LocalGroup(GroupConfig config, absl::Time now)
+    : config_(std::move(config)),
+      now_(now),
+      gather_until_(now + config_.gather_within),
+      deadline_(gather_until_) {}
+
+Hello LocalGroup::MakeHello() const {
+  return {config_.self, config_.agreed, seen_, !fresh_ || communicator_};
+}
+
+void LocalGroup::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  if (Over()) return;
+  now_ = now;
+  actions_ = &actions;
+  std::visit([this](const auto& one) { On(one); }, event);
+  if (!Over()) Consider();
+  actions_ = nullptr;
+}
+
+// ---- who is here
+
+bool LocalGroup::Alive(const GroupMember& member) const {
+  if (member.rank == self()) return member.nonce == config_.self.nonce;
+  const auto peer = peers_.find(member.rank);
+  return peer != peers_.end() && peer->second.member.nonce == member.nonce;
+}
+
+bool LocalGroup::IsMember(LocalRank rank) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const GroupMember& member) {
+    return member.rank == rank && Alive(member);
+  });
+}
+
+bool LocalGroup::HasNewcomer() const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [this](const auto& peer) { return !IsMember(peer.first); });
+}
+
+std::optional<LocalRank> LocalGroup::Proposer() const {
+  // The members are a group of their own: a rank that joins leads when it is in it.
+  std::optional<LocalRank> lowest;
+  for (const GroupMember& member : members_) {
+    if (Alive(member) && (!lowest || member.rank < *lowest)) lowest = member.rank;
+  }
+  if (lowest) return lowest;
+  for (const auto& [rank, hello] : peers_) {
+    if (hello.grouped) return std::nullopt;
+  }
+  return peers_.empty() ? self() : std::min(self(), peers_.begin()->first);
+}
+
+void LocalGroup::On(const PeerConnected& connected) {
+  const Hello& hello = connected.hello;
+  const GroupMember& member = hello.member;
+  const auto refuse = [&](const std::string& why) { Act(Refuse{member.rank, member.nonce, why}); };
+  if (member.rank < 0 || member.rank >= config_.size || member.rank == self()) {
+    refuse(
+        absl::StrCat("local rank ", member.rank, " (", member.worker,
+                     member.rank == self() ? ") is another process's as well" : ") is not below ",
+                     member.rank == self() ? "" : absl::StrCat(config_.size)));
+    return;
+  }
+  // A process that replaces another one: its connection has ended, or is about to.
+  if (peers_.count(member.rank) > 0) On(PeerLost{member.rank, peers_[member.rank].member.nonce});
+  if (!fresh_ && hello.agreed != config_.agreed) {
+    peers_[member.rank] = hello;
+    const std::string why = Disagreement();
+    peers_.erase(member.rank);
+    refuse(why);
+    return;
+  }
+  peers_[member.rank] = hello;
+  seen_ = std::max(seen_, hello.epoch);
+}
+
+void LocalGroup::On(const PeerLost& lost) {
+  const auto peer = peers_.find(lost.rank);
+  if (peer == peers_.end() || peer->second.member.nonce != lost.nonce) return;
+  const bool of_group = IsMember(lost.rank);
+  peers_.erase(peer);
+  lost_[lost.rank] = lost.nonce;
+  formed_.erase(lost.rank);
+  if (of_group) EndEpoch(absl::StrCat("local rank ", lost.rank, " was lost"));
+}
+
+std::string LocalGroup::Disagreement() const {
+  std::set<std::string> names;
+  for (const auto& [name, value] : config_.agreed) names.insert(name);
+  for (const auto& [rank, hello] : peers_) {
+    for (const auto& [name, value] : hello.agreed) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const auto value_of = [&name](const std::map<std::string, std::string>& agreed) {
+      const auto found = agreed.find(name);
+      return found == agreed.end() ? std::string("not set") : found->second;
+    };
+    std::map<LocalRank, std::string> of_rank = {{self(), value_of(config_.agreed)}};
+    for (const auto& [rank, hello] : peers_) of_rank[rank] = value_of(hello.agreed);
+    std::map<std::string, std::vector<LocalRank>> by_value;
+    for (const auto& [rank, value] : of_rank) by_value[value].push_back(rank);
+    if (by_value.size() == 1) continue;
+    std::vector<std::string> parts;
+    for (const auto& [value, ranks] : by_value) {
+      parts.push_back(absl::StrCat(value, " (", Ranks(ranks), ")"));
+    }
+    return absl::StrCat("the ranks of this node disagree on ", name, ": ",
+                        absl::StrJoin(parts, ", "), "; start them with the same value");
+  }
+  return "";
+}
+
+// ---- proposing
+
+void LocalGroup::Consider() {
+  if (phase_ == GroupPhase::kGathering) {
+    const bool all = static_cast<int>(peers_.size()) + 1 == config_.size;
+    if (!all && now_ < gather_until_) {
+      deadline_ = gather_until_;
+      return;
+    }
+    const std::string disagreement = Disagreement();
+    if (!disagreement.empty()) {
+      Fail(absl::InvalidArgumentError(disagreement), GaveUp{disagreement, true});
+      return;
+    }
+    if (Proposer() == self()) {
+      WantId();
+    } else if (!Proposer()) {
+      deadline_ = absl::InfiniteFuture();  // A group takes as long as its round.
+    } else if (deadline_ <= gather_until_ || deadline_ == absl::InfiniteFuture()) {
+      deadline_ = now_ + 2 * config_.form_within;
+    }
+    return;
+  }
+  if (Proposer() != self()) return;
+  const bool joined = phase_ == GroupPhase::kReady && !open_ && HasNewcomer();
+  if (phase_ == GroupPhase::kReforming || joined) WantId();
+}
+
+void LocalGroup::WantId() {
+  phase_ = GroupPhase::kMakingId;
+  deadline_ = now_ + config_.form_within;
+  Act(MakeUniqueId{++requests_});
+}
+
+void LocalGroup::On(const UniqueIdMade& made) {
+  if (phase_ != GroupPhase::kMakingId || made.request != requests_) return;
+  if (made.id.empty()) {
+    OnFailure(absl::StrCat("the id of a communicator could not be made: ", made.why));
+    return;
+  }
+  if (Proposer() != self()) {
+    phase_ = members_.empty() ? GroupPhase::kGathering : GroupPhase::kReforming;
+    deadline_ = now_ + 2 * config_.form_within;
+    return;
+  }
+  Propose propose;
+  propose.epoch = {seen_ + 1, self(), config_.self.nonce};
+  propose.unique_id = made.id;
+  propose.members.push_back(config_.self);
+  for (const auto& [rank, hello] : peers_) propose.members.push_back(hello.member);
+  // The order in which contributions are added.
+  std::sort(propose.members.begin(), propose.members.end(),
+            [](const GroupMember& a, const GroupMember& b) {
+              return std::tie(a.worker, a.rank) < std::tie(b.worker, b.rank);
+            });
+  SendToAll(propose);
+  Apply(propose);
+}
+
+void LocalGroup::From(LocalRank from, const Propose& propose) {
+  seen_ = std::max(seen_, propose.epoch.number);
+  if (!propose.epoch.LaterThan(epoch_)) {
+    if (propose.epoch.proposer == epoch_.proposer) Act(Send{from, Behind{seen_}});
+    return;
+  }
+  const auto own = std::find(propose.members.begin(), propose.members.end(), config_.self);
+  if (own != propose.members.end()) Apply(propose);
+}
+
+void LocalGroup::From(LocalRank, const Behind& behind) {
+  seen_ = std::max(seen_, behind.number);
+  const bool concerns = epoch_.proposer == self() && behind.number >= epoch_.number &&
+                        (phase_ == GroupPhase::kForming || phase_ == GroupPhase::kFormed);
+  if (concerns) EndEpoch("an earlier process of this rank had this epoch");
+}
+
+void LocalGroup::Apply(const Propose& propose) {
+  AbortIfAny("the group is formed again");
+  epoch_ = propose.epoch;
+  seen_ = std::max(seen_, epoch_.number);
+  members_ = propose.members;
+  unique_id_ = propose.unique_id;
+  formed_.clear();
+  for (auto& [rank, hello] : peers_) hello.grouped = hello.grouped || IsMember(rank);
+  phase_ = GroupPhase::kForming;
+  const bool proposes = epoch_.proposer == self();
+  deadline_ = now_ + (proposes ? 1 : 2) * config_.form_within;
+  communicator_ = true;
+  FormCommunicator form{epoch_, members_, 0, 0, unique_id_};
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const auto place = static_cast<int>(i);
+    if (members_[i].rank == self()) form.place = place;
+    if (members_[i].rank < members_[static_cast<size_t>(form.leader)].rank) form.leader = place;
+  }
+  Act(std::move(form));
+  // A member that is known to be lost here: the proposer will see it as well. One that has no
+  // connection to this rank yet is not lost.
+  const bool lost =
+      std::any_of(members_.begin(), members_.end(), [this](const GroupMember& member) {
+        const auto known = lost_.find(member.rank);
+        return known != lost_.end() && known->second == member.nonce && !Alive(member);
+      });
+  if (lost) EndEpoch("a member was lost");
+}
+
+// ---- forming
+
+void LocalGroup::On(const CommunicatorFormed& formed) {
+  if (formed.epoch != epoch_ || phase_ != GroupPhase::kForming) return;
+  phase_ = GroupPhase::kFormed;
+  ReportFormed();
+}
+
+void LocalGroup::ReportFormed() {
+  const Formed report{epoch_, fresh_, ended_, open_};
+  if (epoch_.proposer != self()) {
+    Act(Send{epoch_.proposer, report});
+    return;
+  }
+  formed_[self()] = report;
+  BecomeReadyIfAllHave();
+}
+
+void LocalGroup::From(LocalRank from, const Formed& formed) {
+  const bool expected = formed.epoch == epoch_ && epoch_.proposer == self() && IsMember(from) &&
+                        (phase_ == GroupPhase::kForming || phase_ == GroupPhase::kFormed);
+  if (!expected) return;
+  formed_[from] = formed;
+  BecomeReadyIfAllHave();
+}
+
+void LocalGroup::BecomeReadyIfAllHave() {
+  if (formed_.size() != members_.size()) return;
+  Ready ready;
+  ready.epoch = epoch_;
+  bool known = false;
+  for (const auto& [rank, formed] : formed_) {
+    if (formed.fresh) continue;
+    if (!known || formed.ended > ready.ended) {
+      ready.ended = formed.ended;
+      ready.supplier = rank;
+    }
+    known = true;
+  }
+  for (const auto& [rank, formed] : formed_) {
+    ready.wanted = ready.wanted || (!formed.fresh && formed.open && formed.ended < ready.ended);
+  }
+  for (const GroupMember& member : members_) {
+    if (member.rank != self()) Act(Send{member.rank, ready});
+  }
+  ApplyReady(ready);
+}
+
+void LocalGroup::From(LocalRank from, const Ready& ready) {
+  if (ready.epoch != epoch_ || from != epoch_.proposer || phase_ != GroupPhase::kFormed) return;
+  ApplyReady(ready);
+}
+
+void LocalGroup::ApplyReady(const Ready& ready) {
+  phase_ = GroupPhase::kReady;
+  deadline_ = absl::InfiniteFuture();
+  const LocalRank leader =
+      std::min_element(members_.begin(), members_.end(),
+                       [](const GroupMember& a, const GroupMember& b) { return a.rank < b.rank; })
+          ->rank;
+  Act(GroupReady{epoch_, members_, leader});
+  if (ready.wanted && ready.supplier == self()) Act(SupplyRound{epoch_, ready.ended});
+  const bool takes = !fresh_ && open_ && ended_ < ready.ended;
+  fresh_ = false;
+  // A newcomer begins where the others are.
+  if (ended_ < ready.ended) ended_ = takes ? ready.ended - 1 : ready.ended;
+  if (takes) {
+    Act(TakeRound{epoch_, ended_ + 1, ready.supplier});
+  } else if (open_) {
+    Act(ReduceRound{epoch_, ended_ + 1});
+  }
+}
+
+// ---- failures
+
+void LocalGroup::AbortIfAny(const std::string& why) {
+  if (communicator_) Act(AbortCommunicator{epoch_, why});
+  communicator_ = false;
+}
+
+void LocalGroup::EndEpoch(const std::string& why) {
+  AbortIfAny(why);
+  why_ = why;
+  if (phase_ == GroupPhase::kGathering || phase_ == GroupPhase::kMakingId) return;
+  phase_ = GroupPhase::kReforming;
+  deadline_ = now_ + 2 * config_.form_within;
+}
+
+void LocalGroup::OnFailure(const std::string& why) {
+  if (++attempts_ >= config_.most_attempts) {
+    const std::string text = absl::StrCat("the local group failed ", attempts_,
+                                          " times without a round, at last because ", why);
+    Fail(absl::UnavailableError(text), GaveUp{text, false});
+    return;
+  }
+  if (phase_ == GroupPhase::kMakingId) {
+    WantId();
+  } else {
+    EndEpoch(why);
+  }
+}
+
+void LocalGroup::On(const CommunicatorFailed& failed) {
+  if (failed.epoch != epoch_ || !communicator_) return;
+  const std::string why = absl::StrCat("local rank ", self(), ": ", failed.why);
+  if (Proposer() == self()) {
+    OnFailure(why);
+    return;
+  }
+  EndEpoch(why);
+  Act(Send{*Proposer(), Broken{failed.epoch, why}});
+}
+
+void LocalGroup::From(LocalRank from, const Broken& broken) {
+  // The epoch may have ended here for another reason, which is being dealt with.
+  if (broken.epoch != epoch_ || !communicator_ || !IsMember(from)) return;
+  OnFailure(broken.why);
+}
+
+void LocalGroup::Fail(absl::Status status, const Message& farewell) {
+  AbortIfAny(std::string(status.message()));
+  SendToAll(farewell);
+  phase_ = GroupPhase::kFailed;
+  deadline_ = absl::InfiniteFuture();
+  Act(GroupFailed{std::move(status)});
+}
+
+void LocalGroup::From(LocalRank from, const GaveUp& gave_up) {
+  if (gave_up.refuses && fresh_) {
+    Fail(absl::InvalidArgumentError(gave_up.why), Leave{});
+  } else if (!gave_up.refuses && IsMember(from)) {
+    Fail(absl::UnavailableError(gave_up.why), Leave{});
+  } else {
+    From(from, Leave{});
+  }
+}
+
+void LocalGroup::On(const Tick&) {
+  if (now_ < deadline_) return;
+  switch (phase_) {
+    case GroupPhase::kMakingId:
+      OnFailure("the id of a communicator was not made in time");
+      return;
+    case GroupPhase::kForming:
+    case GroupPhase::kFormed: {
+      if (epoch_.proposer != self()) break;
+      std::vector<LocalRank> silent;
+      for (const GroupMember& member : members_) {
+        if (formed_.count(member.rank) == 0) silent.push_back(member.rank);
+      }
+      OnFailure(Ranks(silent) + " did not form the communicator in time");
+      return;
+    }
+    case GroupPhase::kGathering:
+      if (deadline_ <= gather_until_ || !Proposer() || Proposer() == self()) return;
+      break;
+    case GroupPhase::kReforming:
+      if (Proposer() == self()) return;  // Which is among the members, as this rank is.
+      break;
+    default:
+      return;
+  }
+  const bool formed = phase_ == GroupPhase::kForming || phase_ == GroupPhase::kFormed;
+  const LocalRank proposer = formed ? epoch_.proposer : *Proposer();
+  Fail(absl::DeadlineExceededError(absl::StrCat(
+           "no local group was formed in time: local rank ", proposer,
+           formed ? " has not reported that all have formed theirs" : " has proposed none",
+           why_.empty() ? "" : absl::StrCat(", after: ", why_))),
+       Leave{});
+}
+
+// ---- rounds
+
+void LocalGroup::On(const RoundBegun&) {
+  if (open_) return;
+  open_ = true;
+  if (phase_ == GroupPhase::kReady) Act(ReduceRound{epoch_, ended_ + 1});
+}
+
+void LocalGroup::On(const RoundEnded& ended) {
+  // A rank that waits to propose has a communicator that goes on.
+  const bool running = phase_ == GroupPhase::kReady || phase_ == GroupPhase::kMakingId;
+  const bool expected =
+      running && communicator_ && ended.epoch == epoch_ && open_ && ended.round == ended_ + 1;
+  if (!expected) return;
+  ended_ = ended.round;
+  open_ = false;
+  attempts_ = 0;
+  why_.clear();
+}
+
+// ---- the end
+
+void LocalGroup::From(LocalRank from, const Leave&) {
+  const auto peer = peers_.find(from);
+  if (peer != peers_.end()) On(PeerLost{from, peer->second.member.nonce});
+}
+
+void LocalGroup::On(const LeaveGroup&) {
+  AbortIfAny("this rank leaves");
+  SendToAll(Leave{});
+  phase_ = GroupPhase::kLeft;
+  deadline_ = absl::InfiniteFuture();
+  Act(LeftGroup{});
+}
+
+void LocalGroup::On(const MessageReceived& received) {
+  if (peers_.count(received.from) == 0) return;
+  std::visit([&](const auto& message) { From(received.from, message); }, received.message);
+}
+
+void LocalGroup::SendToAll(const Message& message) {
+  for (const auto& [rank, hello] : peers_) Act(Send{rank, message});
+}
+
+}  // namespace basin::client::group

@@ -1,0 +1,163 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The local group of one rank: who is in it, who leads it, when its communicator is formed, and
+// what becomes of a round when a member is lost. Each rank of the node has one, which knows the
+// others by their connections.
+//
+// One rank PROPOSES: of a group, the lowest of its members that is alive; before there is a group,
+// the lowest of all. It proposes when every rank is here, or the time for that is over; again when
+// a member is lost or its communicator fails; and, between rounds, when a rank has joined. A
+// proposal is a new epoch with its members and the id of their communicator. Members form the
+// communicator and report it to the proposer, which reports that all have: then the group is READY.
+// The LEADER is the member with the lowest rank.
+//
+// A member that is lost ends the epoch at once: everyone aborts its communicator and waits for the
+// next proposal. A round that was open is reduced again among those that are left; unless one of
+// them has its result, which it supplies to the others. So either every member of a group that
+// survives gets the result of a round, or none does.
+//
+// Failure: GroupFailed ends this rank's part, with INVALID_ARGUMENT for values that the ranks do
+// not agree on, DEADLINE_EXCEEDED for a rank that does not answer, UNAVAILABLE after
+// `most_attempts` failures of the communicator in a row.
+//
+// Thread contract: one thread at a time.
+
+#ifndef BASIN_CLIENT_GROUP_CORE_LOCAL_GROUP_H_
+#define BASIN_CLIENT_GROUP_CORE_LOCAL_GROUP_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/group/core/action.h"
+#include "client/group/core/event.h"
+
+namespace basin::client::group {
+
+struct GroupConfig {
+  GroupMember self;
+  int size = 1;  // LOCAL_WORLD_SIZE.
+  std::map<std::string, std::string> agreed;
+  // How long the first proposal waits for ranks that are not here yet.
+  absl::Duration gather_within = absl::Seconds(60);
+  // How long the communicator takes to form. A rank that proposes nothing is lost to the others
+  // after twice this time.
+  absl::Duration form_within = absl::Seconds(90);
+  int most_attempts = 3;
+};
+
+enum class GroupPhase : uint8_t {
+  kGathering,  // No proposal has come yet.
+  kMakingId,   // This rank is going to propose.
+  kForming,    // The communicator is being formed here,
+  kFormed,     // or has been formed here and is being formed elsewhere.
+  kReady,      //
+  kReforming,  // The epoch has ended; another rank is going to propose.
+  kFailed,     //
+  kLeft,       //
+};
+
+class LocalGroup {
+ public:
+  LocalGroup(GroupConfig config, absl::Time now);
+
+  void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
+  absl::Time NextDeadline() const { return deadline_; }
+
+  // For a connection that begins now.
+  Hello MakeHello() const;
+
+  GroupPhase phase() const { return phase_; }
+  const Epoch& epoch() const { return epoch_; }
+  const std::vector<GroupMember>& members() const { return members_; }
+  bool open() const { return open_; }
+  GroupRound ended() const { return ended_; }
+
+  auto Fields() const {
+    return std::tie(phase_, peers_, lost_, seen_, epoch_, members_, unique_id_, communicator_,
+                    fresh_, ended_, open_, formed_, attempts_, why_, requests_, gather_until_,
+                    deadline_);
+  }
+
+ private:
+  // One for each event.
+  void On(const Tick& tick);
+  void On(const PeerConnected& connected);
+  void On(const PeerLost& lost);
+  void On(const MessageReceived& received);
+  void On(const UniqueIdMade& made);
+  void On(const CommunicatorFormed& formed);
+  void On(const CommunicatorFailed& failed);
+  void On(const RoundBegun& begun);
+  void On(const RoundEnded& ended);
+  void On(const LeaveGroup& leave);
+  // One for each message.
+  void From(LocalRank from, const Propose& propose);
+  void From(LocalRank from, const Formed& formed);
+  void From(LocalRank from, const Broken& broken);
+  void From(LocalRank from, const Ready& ready);
+  void From(LocalRank from, const Behind& behind);
+  void From(LocalRank from, const GaveUp& gave_up);
+  void From(LocalRank from, const Leave& leave);
+
+  bool Over() const { return phase_ == GroupPhase::kFailed || phase_ == GroupPhase::kLeft; }
+  bool Alive(const GroupMember& member) const;
+  bool IsMember(LocalRank rank) const;
+  bool HasNewcomer() const;
+  // Who is going to propose; absent while others have a group that this rank is not in.
+  std::optional<LocalRank> Proposer() const;
+  LocalRank self() const { return config_.self.rank; }
+
+  // What has to be done after each event.
+  void Consider();
+  void WantId();
+  void Apply(const Propose& propose);
+  void ApplyReady(const Ready& ready);
+  void ReportFormed();
+  void BecomeReadyIfAllHave();
+  // The epoch cannot go on: its communicator is aborted, and there will be another proposal.
+  void EndEpoch(const std::string& why);
+  // The communicator of the epoch has failed somewhere.
+  void OnFailure(const std::string& why);
+  void AbortIfAny(const std::string& why);
+  // `farewell` is sent to all.
+  void Fail(absl::Status status, const Message& farewell);
+  std::string Disagreement() const;
+  void SendToAll(const Message& message);
+
+  template <typename T>
+  void Act(T action) {
+    actions_->emplace_back(std::in_place_type<T>, std::move(action));
+  }
+
+  const GroupConfig config_;
+  absl::Time now_;
+  std::vector<Action>* actions_ = nullptr;  // Of the Step that runs.
+
+  GroupPhase phase_ = GroupPhase::kGathering;
+  std::map<LocalRank, Hello> peers_;    // Connected; `grouped` is kept up to date.
+  std::map<LocalRank, uint64_t> lost_;  // The nonce of the last process that was lost.
+  uint64_t seen_ = 0;                   // The highest number of an epoch.
+  Epoch epoch_;                         // Of the last group that this rank is or was in, ...
+  std::vector<GroupMember> members_;    // ... and its members.
+  std::string unique_id_;
+  bool communicator_ = false;  // There is one, being formed or formed.
+  bool fresh_ = true;
+  GroupRound ended_ = 0;
+  bool open_ = false;
+  std::map<LocalRank, Formed> formed_;  // At the proposer: who has reported.
+  int attempts_ = 0;                    // Failures since a round has ended.
+  std::string why_;                     // The last failure.
+  uint64_t requests_ = 0;
+  absl::Time gather_until_;
+  absl::Time deadline_;
+};
+
+}  // namespace basin::client::group
+
+#endif  // BASIN_CLIENT_GROUP_CORE_LOCAL_GROUP_H_

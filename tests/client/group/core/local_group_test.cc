@@ -1,0 +1,177 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/group/core/local_group.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/group/core/node.h"
+
+namespace basin::client::group {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LocalGroupTest : public testing::Test {
+ protected:
+  // All ranks are in one group that is ready, with this leader.
+  void ExpectGroup(const std::vector<LocalRank>& ranks, LocalRank leader) {
+    for (const LocalRank rank : ranks) {
+      const Node::Process& process = node_.At(rank);
+      ASSERT_EQ(process.core->phase(), GroupPhase::kReady) << "rank " << rank;
+      EXPECT_EQ(process.ready->leader, leader);
+      EXPECT_EQ(process.ready->members.size(), ranks.size());
+      EXPECT_EQ(process.core->epoch(), node_.At(leader).core->epoch());
+    }
+  }
+  void StartAll() {
+    for (LocalRank rank = 0; rank < 4; ++rank) node_.Start(rank);
+    node_.Quiesce();
+  }
+  void BeginRound() {
+    for (LocalRank rank = 0; rank < 4; ++rank) {
+      if (node_.Alive(rank)) node_.Give(rank, RoundBegun{});
+    }
+  }
+
+  Node node_{4};
+};
+
+TEST_F(LocalGroupTest, Item3_TheRanksOfANodeFormOneGroupAndTheLowestLeads) {
+  StartAll();
+  ExpectGroup({0, 1, 2, 3}, 0);
+  // Places are in the order of the worker ids: worker-0 is rank 1, worker-3 rank 0.
+  EXPECT_EQ(node_.At(1).communicator->place, 0);
+  EXPECT_EQ(node_.At(1).communicator->leader, 1);
+  BeginRound();
+  node_.Quiesce();
+  for (LocalRank rank = 0; rank < 4; ++rank) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+}
+
+TEST_F(LocalGroupTest, Item3_ARankThatDoesNotComeIsNotWaitedForLongerThanAllowed) {
+  for (LocalRank rank = 1; rank < 4; ++rank) node_.Start(rank);
+  node_.Quiesce();
+  EXPECT_EQ(node_.At(1).core->phase(), GroupPhase::kGathering);
+  node_.NextDeadline();
+  node_.Quiesce();
+  ExpectGroup({1, 2, 3}, 1);
+}
+
+TEST_F(LocalGroupTest, Item3_ARankThatJoinsIsTakenInBetweenRounds) {
+  for (LocalRank rank = 1; rank < 4; ++rank) node_.Start(rank);
+  node_.Quiesce();
+  node_.NextDeadline();
+  node_.Quiesce();
+  BeginRound();
+  node_.Start(0);
+  node_.Quiesce([](uint32_t) { return 0u; }, false);
+  EXPECT_EQ(node_.At(0).core->phase(), GroupPhase::kGathering) << "a round is open";
+  node_.NextDeadline();
+  EXPECT_EQ(node_.At(0).core->phase(), GroupPhase::kGathering);
+  node_.Quiesce();
+  ExpectGroup({0, 1, 2, 3}, 0);
+  EXPECT_EQ(node_.At(0).core->ended(), 1u);
+  BeginRound();
+  node_.Quiesce();
+  EXPECT_EQ(node_.At(0).core->ended(), 2u);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_ALostRankIsLeftOutAndTheRoundIsReducedAgain) {
+  StartAll();
+  BeginRound();
+  node_.Kill(2);
+  node_.Quiesce();
+  ExpectGroup({0, 1, 3}, 0);
+  for (const LocalRank rank : {0, 1, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_WhenTheLeaderIsLostTheNextRankLeads) {
+  StartAll();
+  BeginRound();
+  node_.Kill(0);
+  node_.Quiesce();
+  ExpectGroup({1, 2, 3}, 1);
+  for (const LocalRank rank : {1, 2, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+  // The process that takes its place joins, and leads again.
+  node_.Start(0);
+  node_.Quiesce();
+  ExpectGroup({0, 1, 2, 3}, 0);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_AResultThatOneRankHasIsSuppliedToTheOthers) {
+  StartAll();
+  BeginRound();
+  ASSERT_TRUE(node_.EndRound(2));
+  node_.Kill(0);
+  node_.Quiesce([](uint32_t) { return 0u; }, false);
+  ExpectGroup({1, 2, 3}, 1);
+  EXPECT_TRUE(node_.At(2).supplies);
+  EXPECT_TRUE(node_.At(1).takes);
+  EXPECT_TRUE(node_.At(3).takes);
+  node_.Quiesce();
+  for (const LocalRank rank : {1, 2, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_ACommunicatorThatFailsIsFormedAgain) {
+  node_.failing_forms = 1;
+  StartAll();
+  ExpectGroup({0, 1, 2, 3}, 0);
+  BeginRound();
+  EXPECT_TRUE(node_.FailCommunicator(3));
+  node_.Quiesce();
+  ExpectGroup({0, 1, 2, 3}, 0);
+  EXPECT_EQ(node_.At(3).core->ended(), 1u);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_AfterSeveralFailuresEveryRankGetsATypedError) {
+  node_.failing_forms = 1000;
+  StartAll();
+  while (node_.NextDeadline()) node_.Quiesce();
+  for (LocalRank rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(node_.At(rank).failed) << rank;
+    EXPECT_EQ(node_.At(rank).failed->code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(node_.At(rank).failed->message()),
+                AllOf(HasSubstr("failed 3 times"), HasSubstr("unhandled system error")));
+  }
+}
+
+TEST_F(LocalGroupTest, Item3_RanksThatDisagreeAreNamedWithTheirValues) {
+  for (LocalRank rank = 0; rank < 4; ++rank) {
+    node_.agreed["LOCAL_WORLD_SIZE"] = rank == 3 ? "8" : "4";
+    node_.Start(rank);
+  }
+  node_.Quiesce();
+  while (node_.NextDeadline()) node_.Quiesce();
+  for (LocalRank rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(node_.At(rank).failed) << rank;
+    EXPECT_EQ(*node_.At(rank).failed,
+              absl::InvalidArgumentError(
+                  "the ranks of this node disagree on LOCAL_WORLD_SIZE: 4 (local ranks 0, 1, 2), 8 "
+                  "(local rank 3); start them with the same value"));
+  }
+}
+
+TEST_F(LocalGroupTest, Item3_ARankThatDisagreesDoesNotDisturbAGroup) {
+  for (LocalRank rank = 0; rank < 3; ++rank) node_.Start(rank);
+  node_.Quiesce();
+  node_.NextDeadline();
+  node_.Quiesce();
+  node_.agreed["BASIN_JOB"] = "k";
+  node_.Start(3);
+  node_.Quiesce();
+  ExpectGroup({0, 1, 2}, 0);
+  EXPECT_EQ(node_.At(3).failed->code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(node_.At(3).failed->message()),
+              HasSubstr("BASIN_JOB: j (local ranks 0, 1, 2), k (local rank 3)"));
+}
+
+TEST_F(LocalGroupTest, ARankThatLeavesIsLeftOut) {
+  StartAll();
+  node_.Give(1, LeaveGroup{});
+  EXPECT_EQ(node_.At(1).core->phase(), GroupPhase::kLeft);
+  node_.Quiesce();
+  ExpectGroup({0, 2, 3}, 0);
+}
+
+}  // namespace
+}  // namespace basin::client::group

@@ -1,0 +1,102 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Random lives of a node: ranks that die at any moment and come again, communicators that fail,
+// messages in any order between different ranks. When the faults end, the ranks that are alive must
+// be one group, and all of them must end the same round.
+//
+// A failing seed is run alone with BASIN_GROUP_SEED=N.
+
+#include <cstdlib>
+
+#include "gtest/gtest.h"
+#include "tests/client/group/core/node.h"
+
+namespace basin::client::group {
+namespace {
+
+void Live(uint64_t seed) {
+  SCOPED_TRACE(
+      absl::StrCat("replay with BASIN_GROUP_SEED=", seed, " --gtest_filter=SimulatedTest.*"));
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
+  const int size = 2 + static_cast<int>(pick(4));
+  Node node(size);
+  const auto any_rank = [&] { return static_cast<LocalRank>(pick(static_cast<uint32_t>(size))); };
+  // In some lives communicators fail as well, so that a group may give up.
+  const bool failures = pick(3) == 0;
+  const uint32_t calm = 5 + pick(60);
+  for (int step = 0; step < 400; ++step) {
+    const LocalRank rank = any_rank();
+    const uint32_t fault = pick(calm);
+    if (!node.Alive(rank)) {
+      if (pick(10) == 0) node.Start(rank);
+    } else if (fault == 0 && pick(4) == 0) {
+      node.Kill(rank);
+    } else if (fault == 1 && failures) {
+      ++(pick(2) == 0 ? node.failing_forms : node.failing_ids);
+    } else if (fault == 2 && failures) {
+      node.FailCommunicator(rank);
+    } else if (fault == 3 && pick(10) == 0) {
+      node.Give(rank, LeaveGroup{});
+    } else if (pick(4) == 0) {
+      node.Give(rank, RoundBegun{});
+    }
+    if (pick(30) == 0) {
+      // Messages that take longer than any deadline are failures too.
+      if (!failures) node.Quiesce(pick, pick(2) == 0);
+      node.NextDeadline();
+    }
+    for (uint32_t i = pick(12); i > 0; --i) node.Something(pick, true);
+    if (testing::Test::HasFailure()) return;
+  }
+  // Faults end.
+  node.failing_forms = node.failing_ids = 0;
+  for (LocalRank rank = 0; rank < size; ++rank) {
+    if (node.Alive(rank) && node.Over(rank)) node.Kill(rank);
+    if (!node.Alive(rank) && pick(2) == 0) node.Start(rank);
+  }
+  node.Quiesce(pick, true);
+  for (int i = 0; i < 10; ++i) {
+    for (LocalRank rank = 0; rank < size; ++rank) {
+      if (node.Alive(rank)) node.Give(rank, RoundBegun{});
+    }
+    node.Quiesce(pick, true);
+    if (i < 5) node.NextDeadline();
+    node.Quiesce(pick, true);
+  }
+  std::string states;
+  for (LocalRank rank = 0; rank < size; ++rank) {
+    if (node.Alive(rank)) absl::StrAppend(&states, "\nrank ", rank, ": ", node.Describe(rank));
+  }
+  SCOPED_TRACE(states);
+  std::optional<LocalRank> leader;
+  int alive = 0;
+  for (LocalRank rank = 0; rank < size; ++rank) {
+    // In such a life some may have given up, which is a typed error.
+    if (!node.Alive(rank) || (failures && node.At(rank).failed)) continue;
+    if (!leader) leader = rank;
+    ++alive;
+  }
+  for (LocalRank rank = 0; rank < size; ++rank) {
+    if (!node.Alive(rank) || (failures && node.At(rank).failed)) continue;
+    const Node::Process& process = node.At(rank);
+    ASSERT_EQ(process.core->phase(), GroupPhase::kReady)
+        << "rank " << rank << (process.failed ? process.failed->ToString() : "");
+    EXPECT_EQ(process.core->epoch(), node.At(*leader).core->epoch());
+    EXPECT_EQ(process.ready->leader, *leader);
+    EXPECT_EQ(static_cast<int>(process.ready->members.size()), alive) << "rank " << rank;
+    EXPECT_EQ(process.core->ended(), node.At(*leader).core->ended());
+    EXPECT_FALSE(process.core->open());
+  }
+}
+
+TEST(SimulatedTest, Item3_Fault_A13_RanksThatAreLeftAreOneGroupWithTheSameRounds) {
+  if (const char* const seed = std::getenv("BASIN_GROUP_SEED")) {
+    Live(std::strtoull(seed, nullptr, 10));
+    return;
+  }
+  for (uint64_t seed = 1; seed <= 3000 && !testing::Test::HasFailure(); ++seed) Live(seed);
+}
+
+}  // namespace
+}  // namespace basin::client::group
