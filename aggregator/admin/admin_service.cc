@@ -112,17 +112,23 @@ absl::Status AdminService::Begin(const grpc::ServerContext* context, Rpc rpc,
 // ---- how handlers reach the core
 
 template <typename Response, typename Look>
-absl::Status AdminService::LookFor(Response* response, Look look) {
+absl::Status AdminService::LookFor(Response* response, Look look, Inspection inspect) {
   using Answer = std::pair<absl::Status, Response>;
   std::optional<Answer> answer = Ask<Answer>(
-      engine_, kLoopTimeout, [look = std::move(look)](const Runner& runner, absl::Time now) {
+      engine_, kLoopTimeout,
+      [look = std::move(look)](const Runner& runner, absl::Time now) {
         Answer found;
         found.first = look(runner, now, &found.second);
         return found;
-      });
+      },
+      inspect);
   if (!answer.has_value()) {
     return absl::DeadlineExceededError(
-        "The aggregator's event loop does not answer; see /livez and basin_loop_delay_seconds.");
+        inspect == &Engine::Inspect
+            ? "The aggregator's event loop does not answer; see /livez and "
+              "basin_loop_delay_seconds."
+            : "The state file is not written yet, so a restart may undo the change; see "
+              "basin_state_file_failures_total.");
   }
   *response = std::move(answer->second);
   return answer->first;
@@ -420,10 +426,11 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
     return ToGrpc(good);
   const basin::aggregator::SetJob set = SettingsIn(*request);
   engine_.Command(set);
-  // The core has taken the command. A second attempt gives the same answer: it sets what is set, or
-  // refuses again.
-  return ToGrpc(
-      LookFor(response, [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
+  // The core has taken the command, and the state file has it. A second attempt gives the same
+  // answer: it sets what is set, or refuses again.
+  return ToGrpc(LookFor(
+      response,
+      [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
         const Coordinator& core = runner.core();
         const Job* job = core.FindJob(set.job);
         if (job == nullptr) return NoSuchJob(set.job);
@@ -439,9 +446,10 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
             ", max_workers = ", status.settings().max_workers(),
             ", loss_policy = ", status.loss_policy() == v1::LOSS_POLICY_ABORT ? "abort" : "shrink",
             ", late_policy = ", status.late_policy() == v1::LATE_POLICY_EVICT ? "evict" : "wait",
-            " until the aggregator restarts or another run begins."));
+            ", ", job->HowLongSet(), "."));
         return absl::OkStatus();
-      }));
+      },
+      &Engine::InspectWritten));
 }
 
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,

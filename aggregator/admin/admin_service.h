@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/engine/engine.h"
+#include "aggregator/telemetry/ask.h"
 #include "aggregator/telemetry/events.h"
 #include "basin/v1/admin.grpc.pb.h"
 #include "runtime/mutex.h"
@@ -71,7 +72,7 @@ class AdminService : public v1::Admin::Service {
                      const std::string& job);
   // Fills `response` from the loop. `look(runner, now, response)` returns a status.
   template <typename Response, typename Look>
-  absl::Status LookFor(Response* response, Look look);
+  absl::Status LookFor(Response* response, Look look, Inspection inspect = &Engine::Inspect);
   // The id of a job, or NOT_FOUND.
   template <typename Response, typename Look>
   absl::Status LookAtJob(const std::string& job, Response* response, Look look);

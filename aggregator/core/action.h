@@ -226,6 +226,17 @@ struct SaveState {
   RunId run;
   Term term = 0;
   Membership membership;
+  std::optional<ChangedSettings> settings = std::nullopt;
+};
+
+// Write down what an operator has changed of the job's settings, if there is something; what is
+// written of its members stays. Report SettingsSaved.
+struct SaveSettings {
+  JobId job = 0;
+  JobName name;
+  RunId run;
+  Term term = 0;
+  std::optional<ChangedSettings> settings;
 };
 
 // What deserves a counter, an event and a log line. Each kind has a counter of its own.
@@ -307,7 +318,7 @@ using Action =
     std::variant<Send, SendAll, EndSession, NameTensors, EndJob, KeepChunks, DiscardChunks,
                  StartAttempt, Reduce, Publish, ReleaseResult, RelayResult, ResultsTaken, EndRound,
                  RelayValue, SendValue, DropValue, AcceptStream, CloseStream, SendFrame,
-                 ForgetFrames, SaveState, Note, Drained>;
+                 ForgetFrames, SaveState, SaveSettings, Note, Drained>;
 
 }  // namespace basin::aggregator
 

@@ -6,16 +6,6 @@
 #include "protocol/plural.h"
 
 namespace basin::aggregator {
-namespace {
-
-const char* PolicyName(LossPolicy policy) {
-  return policy == LossPolicy::kAbort ? "abort" : "shrink";
-}
-const char* PolicyName(LatePolicy policy) {
-  return policy == LatePolicy::kEvict ? "evict" : "wait";
-}
-
-}  // namespace
 
 JobSettings AgreedSettings::Resolve(JobSettings asked) {
   if (asked.max_workers == 0) asked.max_workers = 1;
@@ -91,17 +81,43 @@ std::vector<std::string> AgreedSettings::Set(const Config& config, const SetJob&
   change("min_workers", settings_.min_workers, next.min_workers);
   change("max_workers", settings_.max_workers, next.max_workers);
   if (set.loss_policy.has_value()) {
-    change("loss_policy", std::string(PolicyName(loss_policy(config))),
-           std::string(PolicyName(*set.loss_policy)));
+    change("loss_policy", std::string(NameOf(loss_policy(config))),
+           std::string(NameOf(*set.loss_policy)));
     loss_policy_ = set.loss_policy;
   }
   if (set.late_policy.has_value()) {
-    change("late_policy", std::string(PolicyName(late_policy(config))),
-           std::string(PolicyName(*set.late_policy)));
+    change("late_policy", std::string(NameOf(late_policy(config))),
+           std::string(NameOf(*set.late_policy)));
     late_policy_ = set.late_policy;
   }
   if (!changes.empty()) settings_ = next;
   return changes;
+}
+
+std::optional<ChangedSettings> AgreedSettings::changed() const {
+  const bool policies = loss_policy_.has_value() || late_policy_.has_value();
+  if (settings_ == declared_ && !policies) return std::nullopt;
+  return ChangedSettings{declared_, settings_, loss_policy_, late_policy_};
+}
+
+std::string AgreedSettings::WhyNotRestored(const Config& config, const ChangedSettings& changed) {
+  if (changed.settings.max_workers > config.max_workers) {
+    return absl::StrCat("max_workers was ", changed.settings.max_workers,
+                        ", and this aggregator allows ", config.max_workers, " (limits.workers)");
+  }
+  if (changed.late_policy == LatePolicy::kEvict &&
+      config.evict_late_after == absl::InfiniteDuration()) {
+    return "late_policy was evict, and round.evict_late_after is none";
+  }
+  return "";
+}
+
+void AgreedSettings::Restore(const ChangedSettings& changed) {
+  is_declared_ = true;
+  declared_ = changed.declared;
+  settings_ = changed.settings;
+  loss_policy_ = changed.loss_policy;
+  late_policy_ = changed.late_policy;
 }
 
 }  // namespace basin::aggregator

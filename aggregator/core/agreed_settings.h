@@ -60,6 +60,12 @@ class AgreedSettings {
   std::string WhyNotSet(const Config& config, uint32_t taken, const SetJob& set) const;
   // Returns what changes, as "min_workers = 2". REQUIRES: WhyNotSet() is empty.
   std::vector<std::string> Set(const Config& config, const SetJob& set);
+  // What has to survive a restart; nothing if an operator has changed nothing.
+  std::optional<ChangedSettings> changed() const;
+  // Why what an operator had changed under another configuration cannot hold under this one; empty
+  // when it can.
+  static std::string WhyNotRestored(const Config& config, const ChangedSettings& changed);
+  void Restore(const ChangedSettings& changed);
 
   auto Fields() const {
     return std::tie(is_declared_, declared_, settings_, loss_policy_, late_policy_);

@@ -13,13 +13,19 @@
 #include <tuple>
 
 #include "absl/time/time.h"
-#include "protocol/ids.h"
+#include "protocol/messages.h"
 #include "protocol/round.h"
 
 namespace basin::aggregator {
 
 enum class LossPolicy : uint8_t { kShrink = 0, kAbort = 1 };
 enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1 };
+inline const char* NameOf(LossPolicy policy) {
+  return policy == LossPolicy::kAbort ? "abort" : "shrink";
+}
+inline const char* NameOf(LatePolicy policy) {
+  return policy == LatePolicy::kEvict ? "evict" : "wait";
+}
 enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
 
 // The rules of the protocol and of delivery that can be switched off, only to show that explorer
@@ -38,12 +44,23 @@ struct Rules {
   bool counts_acks_twice = false;     // Count an acknowledgement for the next session, too.
 };
 
-// A generation that was read from the state file.
+// The settings of a job in which an operator has changed something.
+struct ChangedSettings {
+  JobSettings declared;  // By the first hello of the run.
+  JobSettings settings;
+  // Where an operator has set other ones than the configuration has.
+  std::optional<LossPolicy> loss_policy;
+  std::optional<LatePolicy> late_policy;
+  auto Fields() const { return std::tie(declared, settings, loss_policy, late_policy); }
+};
+
+// What was read from the state file about a job: a generation, and what an operator had changed.
 struct SavedState {
   RunId run;
   Term term = 0;
   Membership membership;
-  auto Fields() const { return std::tie(run, term, membership); }
+  std::optional<ChangedSettings> settings = std::nullopt;
+  auto Fields() const { return std::tie(run, term, membership, settings); }
 };
 
 struct Config {

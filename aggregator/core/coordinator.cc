@@ -172,6 +172,10 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
             return About{
                 WithJob(scope, saved.job, [&](Job& job) { job.OnStateSaved(scope, saved); })};
           },
+          [&](const SettingsSaved& saved) {
+            return About{
+                WithJob(scope, saved.job, [&](Job& job) { job.OnSettingsSaved(scope, saved); })};
+          },
           [&](const EvictWorker& evict) {
             return About{WithJob(scope, evict.job, [&](Job& job) {
               job.Evict(scope, evict.worker, absl::StrCat("was evicted: ", evict.reason));
@@ -309,6 +313,7 @@ void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator e
                          const std::string& why) {
   Job& job = entry->second;
   scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0, why});
+  job.ForgetSettings(scope);
   job.ReleaseMemory(scope);
   scope.actions.push_back(EndJob{entry->first});
   // The job has not used the saved list, so the next job of this name gets it.

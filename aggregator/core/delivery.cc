@@ -174,7 +174,7 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       },
       Unrouted<aggregator::Send, SendAll, NameTensors, EndJob, KeepChunks, DiscardChunks, Reduce,
                ReleaseResult, DropValue, AcceptStream, CloseStream, SendFrame, ForgetFrames,
-               SaveState, Note, Drained>{},
+               SaveState, SaveSettings, Note, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
   for (const StreamId stream : closed) actions.push_back(CloseStream{stream, absl::OkStatus()});

@@ -138,6 +138,12 @@ struct StateSaved {
   bool ok = true;
 };
 
+// A SaveSettings action has been carried out, or failed. They end in the order of the actions.
+struct SettingsSaved {
+  JobId job = 0;
+  bool ok = true;
+};
+
 // What an operator or a launcher may ask for.
 struct EvictWorker {
   JobName job;
@@ -177,8 +183,8 @@ struct Tick {};
 
 using Event = std::variant<Tick, SessionOpened, SessionClosed, StreamOpened, StreamLost,
                            MessageReceived, SessionLost, FrameReceived, ValueReceived, ReduceDone,
-                           StateSaved, EvictWorker, WorkerExited, DrainWorker, DrainService,
-                           RecoverJob, SuspendJob, ResumeJob, SetJob>;
+                           StateSaved, SettingsSaved, EvictWorker, WorkerExited, DrainWorker,
+                           DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
 
 }  // namespace basin::aggregator
 

@@ -43,6 +43,10 @@ class Evidence {
     since_ = now;
     if (led.has_value()) led_ = led;
   }
+  // What an operator had changed under an earlier aggregator does not hold any more.
+  void ForgetSettings() {
+    if (saved_.has_value()) saved_->settings.reset();
+  }
   // A value that a recovery adopted was lost with all its holders.
   void Lose(Orphan orphan) { orphans_.push_back(std::move(orphan)); }
   // Forgets the held sessions and what was decided; what else is known stays.

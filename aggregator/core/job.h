@@ -165,6 +165,7 @@ class Job {
   void LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost);
   void OnReduceDone(const JobScope& scope, const ReduceDone& done);
   void OnStateSaved(const JobScope& scope, const StateSaved& saved);
+  void OnSettingsSaved(const JobScope& scope, const SettingsSaved& saved);
 
   void Evict(const JobScope& scope, const WorkerId& worker, const std::string& reason);
   void DrainWorkerNow(const JobScope& scope, const WorkerId& worker);
@@ -174,6 +175,10 @@ class Job {
   // job; empty if the operator can. `free` is what is left of the memory budget.
   std::string WhyNotSet(const Config& config, uint64_t free, const SetJob& set) const;
   void Set(const JobScope& scope, const SetJob& set);
+  // How long what an operator has set holds, as the end of a sentence.
+  std::string HowLongSet() const;
+  // The job is about to be forgotten.
+  void ForgetSettings(const JobScope& scope);
   void TellDraining(const JobScope& scope);
   void EndAllSessions(const JobScope& scope, const Error& error);
 
@@ -226,8 +231,8 @@ class Job {
 
   auto Fields() const {
     return std::tie(id_, name_, run_, term_, machine_, reason_, changed_, standing_, evidence_,
-                    settings_, pace_, forming_, generations_, workers_, lanes_, values_, pause_,
-                    why_not_running_, deadlock_check_, idle_since_);
+                    settings_, settings_writes_, pace_, forming_, generations_, workers_, lanes_,
+                    values_, pause_, why_not_running_, deadlock_check_, idle_since_);
   }
 
  private:
@@ -320,6 +325,11 @@ class Job {
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
   void TellPaced(const JobScope& scope);
 
+  // job_settings.cc
+  void SaveSettings(const JobScope& scope, const std::string& report);
+  void ReportSet(const JobScope& scope, const std::string& report) const;
+  void RestoreSettings(const JobScope& scope, const Hello& hello);
+
   // job_waits.cc
   void OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
   void LeaveOutOfStep(const JobScope& scope, Slot slot);
@@ -358,6 +368,7 @@ class Job {
   Standing standing_;
   Evidence evidence_;  // Recoveries decide from it.
   AgreedSettings settings_;
+  SettingsWrites settings_writes_;
   Pace pace_;
   Forming forming_;
   Generations generations_;

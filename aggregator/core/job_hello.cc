@@ -78,6 +78,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
       EnterRecovery(scope, "the aggregator does not remember this run");
     }
   }
+  RestoreSettings(scope, hello);
   if (!CheckSettings(scope, session, hello)) return;
   const std::optional<Slot> known = workers_.Find(hello.worker);
   const bool same_process = known.has_value() && workers_[*known].nonce == hello.nonce;

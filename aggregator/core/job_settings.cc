@@ -31,14 +31,75 @@ std::string Job::WhyNotSet(const Config& config, uint64_t free, const SetJob& se
 
 void Job::Set(const JobScope& scope, const SetJob& set) {
   if (!WhyNotSet(scope.config, scope.memory.free(), set).empty()) return;  // The caller checks too.
-  const uint64_t before = settings_.most_workers();
+  const AgreedSettings before = settings_;
   const std::vector<std::string> changes = settings_.Set(scope.config, set);
-  if (changes.empty()) return;
-  lanes_.Recharge(before, settings_.most_workers(), scope.memory);
+  if (settings_ == before) return;
+  lanes_.Recharge(before.most_workers(), settings_.most_workers(), scope.memory);
   changed_ = true;
+  evidence_.ForgetSettings();
+  const std::string report =
+      changes.empty() ? "" : absl::StrCat("An operator has set ", absl::StrJoin(changes, ", "));
+  if (scope.config.state_file) return SaveSettings(scope, report);
+  ReportSet(scope, report);
+}
+
+void Job::SaveSettings(const JobScope& scope, const std::string& report) {
+  settings_writes_.Begin(report);
+  scope.actions.push_back(aggregator::SaveSettings{id_, name_, run_, term_, settings_.changed()});
+}
+
+void Job::OnSettingsSaved(const JobScope& scope, const SettingsSaved& saved) {
+  if (!settings_writes_.open()) return;
+  ReportSet(scope, settings_writes_.End(saved.ok));
+}
+
+std::string Job::HowLongSet() const {
+  return settings_writes_.is_saved() ? "until another run begins"
+                                     : "until the aggregator restarts or another run begins";
+}
+
+void Job::ReportSet(const JobScope& scope, const std::string& report) const {
+  if (report.empty()) return;
+  AddNote(scope, NoteKind::kJobSet, "", absl::StrCat(report, "; this holds ", HowLongSet(), "."));
+}
+
+// What an operator had changed before the aggregator was restarted holds again in the same run. A
+// run without a name is the same if its workers ask for what that run had.
+void Job::RestoreSettings(const JobScope& scope, const Hello& hello) {
+  if (!saved().has_value() || !saved()->settings.has_value() || saved()->run != run_) return;
+  if (settings_.changed().has_value()) return;  // It holds already.
+  const ChangedSettings& changed = *saved()->settings;
+  AgreedSettings restored;
+  restored.Restore(changed);
+  std::string why = AgreedSettings::WhyNotRestored(scope.config, changed);
+  if (const auto differs = restored.DiffersFrom(hello.settings); differs.has_value()) {
+    why = absl::StrCat("worker ", hello.worker, " asks for ", differs->name, " = ", differs->theirs,
+                       ", and the job had ", differs->ours);
+  }
+  if (!why.empty()) {
+    AddNote(scope, NoteKind::kJobSet, "",
+            absl::StrCat(
+                "What an operator had set before the restart does not hold any more: ", why, "."));
+    evidence_.ForgetSettings();
+    return;
+  }
+  settings_ = restored;
+  // They are in the file, as if they had been written now.
+  settings_writes_.Begin("");
+  settings_writes_.End(true);
   AddNote(scope, NoteKind::kJobSet, "",
-          absl::StrCat("An operator has set ", absl::StrJoin(changes, ", "),
-                       "; this holds until the aggregator restarts or another run begins."));
+          absl::StrCat("What an operator had set before the restart holds again: min_workers = ",
+                       settings().min_workers, ", max_workers = ", settings().max_workers,
+                       ", loss_policy = ", NameOf(loss_policy(scope.config)),
+                       ", late_policy = ", NameOf(late_policy(scope.config)), "."));
+}
+
+// The job is forgotten, and with it what an operator has set, unless the next job of this name is
+// to get what the state file has.
+void Job::ForgetSettings(const JobScope& scope) {
+  if (saved().has_value() || !scope.config.state_file || !settings_.changed().has_value()) return;
+  settings_ = AgreedSettings();
+  SaveSettings(scope, "");
 }
 
 }  // namespace basin::aggregator

@@ -75,7 +75,7 @@ void Job::TellPaced(const JobScope& scope) {
 }
 
 void Job::Save(const JobScope& scope, const Membership& next) const {
-  scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
+  scope.actions.push_back(SaveState{id_, name_, run_, term_, next, settings_.changed()});
 }
 
 void Job::SavePending(const JobScope& scope, PendingChange change) {

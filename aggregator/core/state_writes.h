@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Generations on their way to the state file, and the one change that waits until its generation is
-// there. A disk that hangs is treated as one that fails, so that no change waits for ever.
+// Generations and settings on their way to the state file, and the one change that waits until its
+// generation is there. A disk that hangs is treated as one that fails, so that no change waits for
+// ever.
 //
 // Thread contract: plain values.
 
@@ -11,7 +12,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -55,6 +58,30 @@ class StateWrites {
 
   Generation newest_;
   std::vector<Write> open_;  // The oldest first.
+};
+
+// What an operator has changed of the settings, on its way to the state file. It is in force before
+// it is there, and is reported when it is. The file takes one write after the other.
+class SettingsWrites {
+ public:
+  // `report`: what to say when this write has ended; empty if it is nothing that was asked for.
+  void Begin(std::string report) { open_.push_back(std::move(report)); }
+  // The oldest write has ended. Returns what to say.
+  std::string End(bool ok) {
+    is_saved_ = ok;
+    std::string report = std::move(open_.front());
+    open_.erase(open_.begin());
+    return report;
+  }
+  bool open() const { return !open_.empty(); }
+  // Whether the last write that has ended is on disk.
+  bool is_saved() const { return is_saved_; }
+
+  auto Fields() const { return std::tie(open_, is_saved_); }
+
+ private:
+  std::vector<std::string> open_;  // The oldest first.
+  bool is_saved_ = false;
 };
 
 // A change of members that is announced when it is on disk. There is one at a time.

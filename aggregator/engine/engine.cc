@@ -126,6 +126,14 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
       });
     });
   };
+  dependencies.save_settings = [this](const SaveSettings& settings) {
+    state_thread_->Submit(0, [this, settings] {
+      const bool ok = state_file_->Save(settings).ok();
+      Post(kNow, [job = settings.job, ok](Runner& runner, absl::Time now) {
+        runner.Saved(SettingsSaved{job, ok}, now);
+      });
+    });
+  };
   dependencies.arena_bytes = options_.shared_result_bytes;
   if (memory_thread_ != nullptr) {
     dependencies.make_arena = [this](JobId job, LaneIndex lane, ResultPlaces places) {
@@ -341,6 +349,14 @@ void Engine::Command(Event command) {
 
 void Engine::Inspect(std::function<void(const Runner&, absl::Time)> look) {
   Post(kLast, [look = std::move(look)](Runner& runner, absl::Time now) { look(runner, now); });
+}
+
+void Engine::InspectWritten(std::function<void(const Runner&, absl::Time)> look) {
+  if (state_thread_ == nullptr) return Inspect(std::move(look));
+  // The loop has taken the commands before this, and the thread writes in the order of the loop.
+  Post(kLast, [this, look = std::move(look)](Runner&, absl::Time) {
+    state_thread_->Submit(0, [this, look] { Inspect(look); });
+  });
 }
 
 }  // namespace basin::aggregator

@@ -54,6 +54,7 @@ class StateFile {
   virtual ~StateFile() = default;
   // Returns when it is on disk, or the reason why it is not. Called from a thread of its own.
   virtual absl::Status Save(const SaveState& state) = 0;
+  virtual absl::Status Save(const SaveSettings& settings) = 0;
 };
 
 struct EngineOptions {
@@ -99,6 +100,9 @@ class Engine {
   void Command(Event command);
   // Calls `look` from the loop; it must not block.
   void Inspect(std::function<void(const Runner& runner, absl::Time now)> look);
+  // The same, after what earlier commands have given to the state file has been written, or has
+  // failed.
+  void InspectWritten(std::function<void(const Runner& runner, absl::Time now)> look);
   // Called from the loop when a DrainService is over. REQUIRES: before Start.
   void OnDrained(std::function<void()> drained) { drained_ = std::move(drained); }
 

@@ -129,6 +129,7 @@ void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Ti
 }
 
 void Runner::Saved(const StateSaved& saved, absl::Time now) { Step(saved, now); }
+void Runner::Saved(const SettingsSaved& saved, absl::Time now) { Step(saved, now); }
 
 void Runner::ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena) {
   const auto found = memory_.find({job, lane});
@@ -487,6 +488,8 @@ void Runner::Do(const ForgetFrames& forget) {
 }
 
 void Runner::Do(const SaveState& save) { dependencies_.save(save); }
+
+void Runner::Do(const SaveSettings& save) { dependencies_.save_settings(save); }
 
 void Runner::Do(const Note& note) { dependencies_.notes->OnNote(note, now_); }
 

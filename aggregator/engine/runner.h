@@ -54,6 +54,7 @@ struct RunnerDependencies {
   uint64_t arena_bytes = 0;
   // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
   std::function<void(const SaveState&)> save;
+  std::function<void(const SaveSettings&)> save_settings;
   std::function<void()> drained;
 };
 
@@ -93,6 +94,7 @@ class Runner {
   void StreamClosed(StreamId stream, absl::Time now);
   void Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now);
   void Saved(const StateSaved& saved, absl::Time now);
+  void Saved(const SettingsSaved& saved, absl::Time now);
   void ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena);
   // What an operator or launcher asks for.
   void Command(const Event& command, absl::Time now);
@@ -159,6 +161,7 @@ class Runner {
   void Do(const SendFrame& send);
   void Do(const ForgetFrames& forget);
   void Do(const SaveState& save);
+  void Do(const SaveSettings& save);
   void Do(const Note& note);
   void Do(const Drained& drained);
 

@@ -123,9 +123,25 @@ absl::Status DiskStateFile::Begin(Term term) {
 
 absl::Status DiskStateFile::Save(const SaveState& state) {
   state_.term = std::max(state_.term, state.term);
-  state_.jobs[state.name] = {state.run, state.term, state.membership};
-  order_.erase(std::remove(order_.begin(), order_.end(), state.name), order_.end());
-  order_.push_back(state.name);
+  state_.jobs[state.name] = {state.run, state.term, state.membership, state.settings};
+  return WriteNewest(state.name);
+}
+
+absl::Status DiskStateFile::Save(const SaveSettings& settings) {
+  state_.term = std::max(state_.term, settings.term);
+  SavedState& job = state_.jobs[settings.name];
+  // The members of a run without a name may be those of the run that has got one meanwhile.
+  if (!job.run.empty() && job.run != settings.run) job.membership = Membership();
+  job.run = settings.run;
+  job.term = settings.term;
+  job.settings = settings.settings;
+  return WriteNewest(settings.name);
+}
+
+// The job is the last of all to be dropped for want of room.
+absl::Status DiskStateFile::WriteNewest(const JobName& name) {
+  order_.erase(std::remove(order_.begin(), order_.end(), name), order_.end());
+  order_.push_back(name);
   while (order_.size() > max_jobs_) {
     state_.jobs.erase(order_.front());
     order_.erase(order_.begin());

@@ -45,10 +45,12 @@ class DiskStateFile : public StateFile {
   absl::Status Begin(Term term);
 
   absl::Status Save(const SaveState& state) override;
+  absl::Status Save(const SaveSettings& settings) override;
 
  private:
   std::string Aside() const { return path_ + ".damaged"; }
   absl::Status SetAside();
+  absl::Status WriteNewest(const JobName& name);
   absl::Status Write();
   absl::Status Reported(absl::Status status);
 

@@ -3,6 +3,8 @@
 #include "aggregator/state/format.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,7 +19,10 @@ namespace basin::aggregator {
 namespace {
 
 constexpr char kFirstLine[] = "basin-state 1";
+constexpr char kFirstLineWithSettings[] = "basin-state 2";
+constexpr char kSet[] = "set ";
 constexpr char kNoRun[] = "-";
+constexpr char kNotSet[] = "-";
 
 std::string ChecksumLine(std::string_view body) {
   return absl::StrCat("checksum ",
@@ -51,6 +56,7 @@ class Lines {
     return absl::DataLossError(absl::StrCat("line ", number_, ": ", what));
   }
   std::string_view rest() const { return rest_; }
+  bool NextBegins(std::string_view text) const { return rest_.substr(0, text.size()) == text; }
 
  private:
   std::string_view rest_;
@@ -67,7 +73,56 @@ bool ReadGeneration(const std::string& text, Generation& generation) {
          ReadNumber(parts[1], generation.counter);
 }
 
-// "job NAME run RUN term TERM generation GENERATION members COUNT", then so many lines.
+// "min N start N max N"
+bool ReadSettings(const std::string* word, JobSettings& settings) {
+  uint64_t least = 0;
+  uint64_t start = 0;
+  uint64_t most = 0;
+  const bool good = word[0] == "min" && ReadNumber(word[1], least) && word[2] == "start" &&
+                    ReadNumber(word[3], start) && word[4] == "max" && ReadNumber(word[5], most) &&
+                    1 <= least && least <= start && start <= most && most <= kMaxWorkers;
+  settings.min_workers = static_cast<uint32_t>(least);
+  settings.start_workers = static_cast<uint32_t>(start);
+  settings.max_workers = static_cast<uint32_t>(most);
+  return good;
+}
+
+template <typename Policy>
+bool ReadPolicy(const std::string& word, const std::array<Policy, 2>& all,
+                std::optional<Policy>& policy) {
+  for (const Policy each : all) {
+    if (word == NameOf(each)) policy = each;
+  }
+  return policy.has_value() || word == kNotSet;
+}
+
+template <typename Policy>
+std::string TextOf(const std::optional<Policy>& policy) {
+  return policy.has_value() ? NameOf(*policy) : kNotSet;
+}
+
+std::string TextOf(const JobSettings& settings) {
+  return absl::StrCat("min ", settings.min_workers, " start ", settings.start_workers, " max ",
+                      settings.max_workers);
+}
+
+// "set SETTINGS to SETTINGS loss POLICY late POLICY"
+absl::Status ReadChanged(Lines& lines, ChangedSettings& changed) {
+  const absl::StatusOr<std::vector<std::string>> words = lines.NextWords(18);
+  if (!words.ok()) return words.status();
+  const std::vector<std::string>& word = *words;
+  const bool good =
+      ReadSettings(&word[1], changed.declared) && word[7] == "to" &&
+      ReadSettings(&word[8], changed.settings) && word[14] == "loss" &&
+      ReadPolicy(word[15], std::array{LossPolicy::kShrink, LossPolicy::kAbort},
+                 changed.loss_policy) &&
+      word[16] == "late" &&
+      ReadPolicy(word[17], std::array{LatePolicy::kWait, LatePolicy::kEvict}, changed.late_policy);
+  return good ? absl::OkStatus() : lines.Wrong("it is not what an operator has set");
+}
+
+// "job NAME run RUN term TERM generation GENERATION members COUNT", then so many lines, then
+// perhaps what an operator has set.
 absl::Status ReadJob(Lines& lines, WrittenState& state) {
   const absl::StatusOr<std::vector<std::string>> words = lines.NextWords(10);
   if (!words.ok()) return words.status();
@@ -89,6 +144,10 @@ absl::Status ReadJob(Lines& lines, WrittenState& state) {
     list.push_back(*std::move(worker));
   }
   job.membership.members = std::move(list);
+  if (lines.NextBegins(kSet)) {
+    absl::Status read = ReadChanged(lines, job.settings.emplace());
+    if (!read.ok()) return read;
+  }
   if (!state.jobs.emplace(word[1], std::move(job)).second) return lines.Wrong("it has a job twice");
   return absl::OkStatus();
 }
@@ -96,21 +155,29 @@ absl::Status ReadJob(Lines& lines, WrittenState& state) {
 }  // namespace
 
 std::string EncodeState(const WrittenState& state) {
+  const char* first = kFirstLine;
   std::string body = absl::StrCat("term ", state.term, "\n");
   for (const auto& [name, job] : state.jobs) {
     absl::StrAppend(&body, "job ", name, " run ", job.run.empty() ? kNoRun : job.run, " term ",
                     job.term, " generation ", ToString(job.membership.generation));
     absl::StrAppend(&body, " members ", job.membership.members.size(), "\n");
     for (const WorkerId& worker : job.membership.members) absl::StrAppend(&body, worker, "\n");
+    if (!job.settings.has_value()) continue;
+    first = kFirstLineWithSettings;
+    absl::StrAppend(&body, kSet, TextOf(job.settings->declared), " to ",
+                    TextOf(job.settings->settings), " loss ", TextOf(job.settings->loss_policy),
+                    " late ", TextOf(job.settings->late_policy), "\n");
   }
-  return absl::StrCat(kFirstLine, "\n", ChecksumLine(body), "\n", body);
+  return absl::StrCat(first, "\n", ChecksumLine(body), "\n", body);
 }
 
 absl::StatusOr<WrittenState> DecodeState(std::string_view text) {
   Lines lines(text);
   const absl::StatusOr<std::string> first = lines.Next();
   if (!first.ok()) return first.status();
-  if (*first != kFirstLine) return lines.Wrong("it is not a state file of this version");
+  if (*first != kFirstLine && *first != kFirstLineWithSettings) {
+    return lines.Wrong("it is not a state file of this version");
+  }
   const absl::StatusOr<std::string> checksum = lines.Next();
   if (!checksum.ok()) return checksum.status();
   if (*checksum != ChecksumLine(lines.rest())) {

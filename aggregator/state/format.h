@@ -2,12 +2,17 @@
 //
 // The content of the state file, as readable text with a checksum:
 //
-//   basin-state 1
+//   basin-state 2
 //   checksum 5c1f0e8a7d3b9264
 //   term 1842380321234567
 //   job vision/resnet run 7f3c... term 1842380321234567 generation 1842380321234567.3 members 2
 //   w-0
 //   w-1
+//   set min 2 start 2 max 2 to min 1 start 2 max 4 loss abort late -
+//
+// The last line is there if an operator has changed settings of the job: what its workers declared,
+// what it has, and the policies that were set. Without such a line in the file it is version 1,
+// which earlier programs read too.
 //
 // The checksum is XXH3 of everything below its line. A run without an id is "-".
 //

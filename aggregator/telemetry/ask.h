@@ -8,6 +8,7 @@
 #define BASIN_AGGREGATOR_TELEMETRY_ASK_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,17 +19,21 @@
 
 namespace basin::aggregator {
 
+// Engine::Inspect, or Engine::InspectWritten.
+using Inspection = void (Engine::*)(std::function<void(const Runner&, absl::Time)>);
+
 // The result of `look(runner, now)` in the loop; nothing if the loop did not run it in time, or the
 // engine has stopped. `look` may be called even later: it must own its data.
 template <typename Answer, typename Look>
-std::optional<Answer> Ask(Engine& engine, std::chrono::milliseconds timeout, Look look) {
+std::optional<Answer> Ask(Engine& engine, std::chrono::milliseconds timeout, Look look,
+                          Inspection inspect = &Engine::Inspect) {
   struct Delivery {
     Mutex mutex;
     Condition arrived;
     std::optional<Answer> answer ABSL_GUARDED_BY(mutex);
   };
   const auto delivery = std::make_shared<Delivery>();
-  engine.Inspect([delivery, look = std::move(look)](const Runner& runner, absl::Time now) {
+  (engine.*inspect)([delivery, look = std::move(look)](const Runner& runner, absl::Time now) {
     Answer answer = look(runner, now);
     MutexLock lock(delivery->mutex);
     delivery->answer.emplace(std::move(answer));

@@ -138,6 +138,7 @@ void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived)
           [&](const aggregator::SendValue& send) { unexpected(send); },
           [&](const aggregator::DropValue& drop) { unexpected(drop); },
           [&](const aggregator::SaveState& save) { unexpected(save); },
+          [&](const aggregator::SaveSettings& save) { unexpected(save); },
           [&](const auto& other) { Check(shell_.Do(other)); },
       },
       action);

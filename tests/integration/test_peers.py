@@ -5,12 +5,14 @@ Usage: test_peers.py BASIND BASINCTL ORACLE_TRAINER
 """
 
 import importlib
+import json
 import os
 import re
 import signal
 import socket
 import struct
 import sys
+import tempfile
 import unittest
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +197,40 @@ class Peers(Jobs):
         trainers[0].await_event("evicted")
         self.expect_one_history(trainers[1:])
         self.assertEqual([3] + [2] * 59, self.masks(trainers[1]))
+
+    def test_fault_a1_what_an_operator_has_set_outlives_the_aggregator(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            state = f"--state-file={folder}/state"
+            basind = self.start(state)
+            trainers = self.train(basind.grpc, 2, "1000000", "--pace-ms=5", least=2)
+            for trainer in trainers:
+                trainer.await_more("applied", 20)
+
+            def job() -> dict[str, Any]:
+                command = ("jobs", "--output=json", f"--address={basind.admin}")
+                jobs: list[dict[str, Any]] = json.loads(run(self.basinctl, *command).stdout)["jobs"]
+                return jobs[0]
+
+            change = ("job", "set", "default", "--min=1", "--loss-policy=abort")
+            done = run(self.basinctl, *change, f"--address={basind.admin}")
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn("until another run begins", done.stdout)
+            before = job()
+            self.assertEqual(1, before["settings"]["min_workers"])
+            # At once: the answer came after the file was written.
+            basind.process.kill()
+            basind = self.restart(basind, state)
+            self.assertIn("holds again", basind.await_event("job_set")["reason"])
+            for trainer in trainers:
+                trainer.await_more("applied", len(trainer.find("applied")) + 20)
+            self.assertEqual(
+                [before[name] for name in ("settings", "loss_policy", "late_policy")],
+                [job()[name] for name in ("settings", "loss_policy", "late_policy")],
+            )
+            # It is in force: training goes on with one of two.
+            trainers[1].kill()
+            trainers[0].await_more("applied", len(trainers[0].find("applied")) + 20)
+            self.expect_one_history(trainers)
 
     def test_fault_w16_workers_that_come_and_go_leave_nothing(self) -> None:
         basind = self.start()

@@ -91,6 +91,7 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
             if (Stream* stream = network.FindStream(close.stream)) stream->down.clear();
           },
           [&](const aggregator::SaveState& save) { Save(save); },
+          [](const aggregator::SaveSettings&) {},  // No operator sets anything here.
           [&](const aggregator::Note& note) {
             std::string about = aggregator::NoteKindName(note.kind);
             if (!note.lane.empty()) absl::StrAppend(&about, " ", note.lane, "/", note.round);

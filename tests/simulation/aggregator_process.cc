@@ -497,6 +497,9 @@ void AggregatorProcess::Do(aggregator::EndRound& end) {
   if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(end));
 }
 
+// No operator sets anything here.
+void AggregatorProcess::Do(aggregator::SaveSettings& /*save*/) {}
+
 void AggregatorProcess::Do(aggregator::SaveState& save) {
   const uint32_t number = static_cast<uint32_t>(saves_.size());
   saves_.push_back(std::move(save));

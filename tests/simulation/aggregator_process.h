@@ -83,6 +83,7 @@ class AggregatorProcess {
   void Do(aggregator::CloseStream& close);
   void Do(aggregator::SendFrame& send) { Require(shell_.Do(send, send_on_)); }
   void Do(aggregator::SaveState& save);
+  void Do(aggregator::SaveSettings& save);
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
   template <typename Other>

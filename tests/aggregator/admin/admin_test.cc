@@ -2,9 +2,12 @@
 //
 // The admin service over gRPC, in front of an engine with workers that the test drives.
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,7 @@
 #include "proto/status/status.h"
 #include "protocol/limits/limits.h"
 #include "runtime/grpc/credentials.h"
+#include "runtime/mutex.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_stream.h"
 #include "tests/proto/admin_requests.h"
@@ -47,19 +51,39 @@ class Recorder : public NoteSink {
   EventHistory& events_;
 };
 
-EngineOptions OptionsWithTerm() {
+EngineOptions OptionsWithTerm(bool state_file) {
   EngineOptions options;
   options.core.term = kTerm;
+  options.core.state_file = state_file;
   return options;
 }
+
+// Writes in memory, and waits at what an operator has set until it is let go on.
+class HeldStateFile : public StateFile {
+ public:
+  absl::Status Save(const SaveState& /*state*/) override { return absl::OkStatus(); }
+  absl::Status Save(const SaveSettings& settings) override {
+    MutexLock lock(mutex);
+    written = settings.settings;
+    changed.NotifyAll();
+    while (held) changed.Wait(mutex);
+    return result;
+  }
+
+  Mutex mutex;
+  Condition changed;
+  bool held ABSL_GUARDED_BY(mutex) = false;
+  absl::Status result ABSL_GUARDED_BY(mutex);
+  std::optional<ChangedSettings> written ABSL_GUARDED_BY(mutex);
+};
 
 // An engine without sockets, and the admin service with one.
 class Aggregator : public EngineNetwork {
  public:
-  explicit Aggregator(Gatekeeper* gatekeeper = nullptr)
+  explicit Aggregator(Gatekeeper* gatekeeper = nullptr, StateFile* state_file = nullptr)
       : EngineNetwork(engine),
         recorder(events),
-        engine(OptionsWithTerm(), clock, *reducer, recorder, nullptr) {
+        engine(OptionsWithTerm(state_file != nullptr), clock, *reducer, recorder, state_file) {
     engine.Start(transport);
     AdminOptions options;
     options.address = "127.0.0.1:0";
@@ -482,6 +506,47 @@ TEST_F(AdminTest, SettingsOfARunningJobAreSetWithinTheBounds) {
     request.set_min_workers(1);
   });
   EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+}
+
+TEST(AdminWithStateFile, WhatIsSetIsWrittenBeforeTheAnswer) {
+  HeldStateFile file;
+  Aggregator aggregator(nullptr, &file);
+  const Model model = AverageOf({F32("weight", kElements)}, 2);
+  RigWorker a(aggregator, "a", model);
+  RigWorker b(aggregator, "b", model);
+  Join({&a, &b});
+  const auto set_max = [&](uint32_t workers) {
+    auto request = Aggregator::About<v1::SetJobRequest>();
+    request.clear_min_workers();
+    request.set_max_workers(workers);
+    return aggregator.Call<v1::ChangeResponse>(&v1::Admin::Stub::SetJob, request).text();
+  };
+  {
+    MutexLock lock(file.mutex);
+    file.held = true;
+  }
+  std::atomic<bool> answered{false};
+  std::string text;
+  std::thread operator_thread([&] {
+    text = set_max(5);
+    answered = true;
+  });
+  {
+    MutexLock lock(file.mutex);
+    while (!file.written.has_value()) file.changed.Wait(file.mutex);
+    EXPECT_EQ(5u, file.written->settings.max_workers);
+    EXPECT_FALSE(answered);
+    file.held = false;
+    file.changed.NotifyAll();
+  }
+  operator_thread.join();
+  EXPECT_THAT(text, HasSubstr("max_workers = 5"));
+  EXPECT_THAT(text, HasSubstr("until another run begins."));
+  {
+    MutexLock lock(file.mutex);
+    file.result = absl::UnavailableError("The disk is full.");
+  }
+  EXPECT_THAT(set_max(6), HasSubstr("until the aggregator restarts or another run begins."));
 }
 
 TEST_F(AdminTest, ADumpHasTheStateAndNothingSecret) {

@@ -662,6 +662,7 @@ void Cluster::Do(const Action& action, const Shell::Push* push, const shell::Val
                  },
                  [&](const SendValue& send) { Do(send); },
                  [&](const SaveState& save) { Do(save); },
+                 [&](const SaveSettings& save) { Do(save); },
                  [&](const auto& other) {
                    if constexpr (!IsOfDelivery<decltype(other)>) check(shell_.Do(other));
                  },
@@ -706,11 +707,29 @@ void Cluster::Do(const SaveState& save) {
   if (saves) FinishSaves();
 }
 
+void Cluster::Do(const SaveSettings& save) {
+  settings_saves_asked.push_back(save);
+  if (saves) FinishSettingsSaves();
+}
+
+void Cluster::FinishSettingsSaves() {
+  const std::vector<SaveSettings> asked = std::exchange(settings_saves_asked, {});
+  for (const SaveSettings& save : asked) {
+    if (save_ok) {
+      SavedState& saved = config.saved[save.name];
+      saved.run = save.run;
+      saved.term = save.term;
+      saved.settings = save.settings;
+    }
+    Step(SettingsSaved{save.job, save_ok});
+  }
+}
+
 void Cluster::FinishSaves() {
   const std::vector<SaveState> asked = std::exchange(saves_asked, {});
   for (const SaveState& save : asked) {
     if (save_ok) {
-      config.saved[save.name] = SavedState{save.run, save.term, save.membership};
+      config.saved[save.name] = SavedState{save.run, save.term, save.membership, save.settings};
     }
     Step(StateSaved{save.job, save.membership.generation, save_ok});
   }

@@ -226,10 +226,11 @@ class Cluster {
   std::unique_ptr<Coordinator> core;
 
   bool reduces = true;  // Carries out each Reduce at once.
-  bool saves = true;    // Carries out each SaveState at once.
+  bool saves = true;    // Carries out each SaveState and SaveSettings at once.
   bool save_ok = true;
   std::vector<Note> notes;
   std::vector<SaveState> saves_asked;
+  std::vector<SaveSettings> settings_saves_asked;
   std::vector<Reduce> reduces_asked;  // Those not yet carried out.
   std::vector<Action> log;            // All actions since the last ClearLog.
   bool drained = false;
@@ -251,6 +252,7 @@ class Cluster {
   void FinishReduces();
   void Finish(const Shell::Reduction& reduction) { Step(shell_.Finish(reduction)); }
   void FinishSaves();
+  void FinishSettingsSaves();
   // Kills the aggregator, which cuts every session, and restarts it `down` later.
   void Crash(Term term, absl::Duration down = absl::Seconds(1));
 
@@ -281,6 +283,7 @@ class Cluster {
   void Do(const Reduce& reduce);
   void Do(const SendValue& send);
   void Do(const SaveState& save);
+  void Do(const SaveSettings& save);
   void SendResults(const std::vector<SessionId>& sessions,
                    const absl::StatusOr<Shell::Result>& frame);
   TestWorker* BySession(SessionId session);

@@ -296,6 +296,8 @@ class Peers {
         pending_.push_back(std::move(done));
       } else if (const auto* save = std::get_if<SaveState>(&action)) {
         pending_.push_back(StateSaved{save->job, save->membership.generation, Coin()});
+      } else if (const auto* set = std::get_if<SaveSettings>(&action)) {
+        pending_.push_back(SettingsSaved{set->job, Coin()});
       } else if (const auto* end = std::get_if<EndSession>(&action)) {
         Drop(end->session);
       } else if (const auto* send = std::get_if<Send>(&action)) {

@@ -122,7 +122,155 @@ TEST(SetJobTest, AnotherRunBeginsWithItsOwnSettings) {
   EXPECT_EQ(t.job().late_policy(t.config), LatePolicy::kWait);
 }
 
-TEST(SetJobTest, Fault_A1_AfterARestartTheJobHasWhatItsWorkersDeclared) {
+// ---- SetJob and a restart
+
+Config WithStateFile() {
+  Config config;
+  config.state_file = true;
+  return config;
+}
+
+// Two members, and what an operator has set: three workers at most, and abort.
+class SetWithStateFile : public Running {
+ public:
+  explicit SetWithStateFile(const Config& config = WithStateFile())
+      : Running(Settings(1, 2, 2), config) {
+    SetJob set = SetMax(3);
+    set.loss_policy = LossPolicy::kAbort;
+    Step(set);
+    Round();
+    for (TestWorker* worker : {&a, &b}) worker->fresh = false;
+  }
+  void RestartAndConnect() {
+    Crash(5000);
+    for (TestWorker* worker : {&a, &b}) worker->Connect();
+  }
+};
+
+TEST(SetJobTest, Fault_A1_WhatIsSetIsReportedWhenItIsWrittenAndOutlivesARestart) {
+  SetWithStateFile t;
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("until another run begins"));
+  t.RestartAndConnect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 3, 2));
+  EXPECT_EQ(t.job().loss_policy(t.config), LossPolicy::kAbort);
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet),
+              HasSubstr("holds again: min_workers = 1, max_workers"));
+  EXPECT_EQ(t.job().HowLongSet(), "until another run begins");
+  TestWorker& c = t.Worker("c");
+  c.settings = Settings(1, 3, 2);  // It was started with the operator's settings.
+  c.Connect();
+  EXPECT_FALSE(c.ended.has_value()) << c.ended->text;
+  // What the job writes later keeps it.
+  t.Join("d");
+  t.Round();
+  t.RestartAndConnect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 3, 2));
+}
+
+TEST(SetJobTest, Fault_A1_WhoeverComesFirstAfterARestartTheOthersMayDeclareEither) {
+  SetWithStateFile t;
+  t.Crash(5000);
+  TestWorker& c = t.Worker("c");
+  c.settings = Settings(1, 3, 2);
+  for (TestWorker* worker : {&c, &t.a, &t.b}) {
+    worker->Connect();
+    EXPECT_FALSE(worker->ended.has_value()) << worker->ended->text;
+  }
+}
+
+TEST(SetJobTest, WhatIsSetIsReportedOnlyWhenItIsWritten) {
+  Running t(Settings(1, 2, 2), WithStateFile());
+  t.saves = false;
+  t.Step(SetMax(3));
+  t.Step(SetMin(2));
+  EXPECT_EQ(t.job().settings().max_workers, 3u) << "it is in force";
+  EXPECT_EQ(t.Notes(NoteKind::kJobSet), 0u);
+  t.FinishSettingsSaves();
+  EXPECT_EQ(t.Notes(NoteKind::kJobSet), 2u);
+  t.save_ok = false;
+  t.saves = true;
+  t.Step(SetMax(4));
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("max_workers = 4; this holds until the"));
+}
+
+TEST(SetJobTest, TheListOfMembersInTheStateFileStaysAsItIs) {
+  SetWithStateFile t;
+  const Membership members = t.config.saved[kJob].membership;
+  EXPECT_THAT(members.members, testing::ElementsAre("a", "b"));
+  t.Crash(5000);
+  t.a.Connect();  // The job waits for b, and a set must not end that.
+  ASSERT_EQ(t.job().state(), JobState::kRecovering);
+  t.Step(SetMax(5));
+  EXPECT_EQ(t.config.saved[kJob].membership, members);
+  EXPECT_EQ(t.config.saved[kJob].settings->settings.max_workers, 5u);
+  t.b.Connect();
+  EXPECT_EQ(t.job().settings().max_workers, 5u);
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+}
+
+TEST(SetJobTest, WhatIsSetBackDuringARecoveryStaysSetBack) {
+  SetWithStateFile t;
+  t.Crash(5000);
+  t.a.Connect();
+  SetJob back = SetMax(2);
+  back.loss_policy = LossPolicy::kShrink;
+  t.Step(back);
+  t.b.Connect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 2, 2));
+  t.RestartAndConnect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 2, 2));
+}
+
+TEST(SetJobTest, WhatIsSetEndsWithItsRun) {
+  SetWithStateFile t;
+  t.Crash(5000);
+  TestWorker& c = t.Worker("c");
+  c.run = "another";
+  c.Connect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 2, 2));
+  EXPECT_EQ(t.job().loss_policy(t.config), LossPolicy::kShrink);
+}
+
+TEST(SetJobTest, WorkersThatAskForOtherNumbersAreOfAnotherRun) {
+  SetWithStateFile t;
+  t.Crash(5000);
+  TestWorker& c = t.Worker("c");
+  c.settings = Settings(4, 4, 4);
+  c.Connect();
+  EXPECT_FALSE(c.ended.has_value()) << c.ended->text;
+  EXPECT_EQ(t.job().settings(), Settings(4, 4, 4));
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("worker c asks for max_workers = 4"));
+}
+
+TEST(SetJobTest, WhatIsSetEndsWithTheJob) {
+  SetWithStateFile t;
+  t.Step(WorkerExited{kJob, "a"});
+  t.Step(WorkerExited{kJob, "b"});
+  ASSERT_TRUE(t.config.saved[kJob].settings.has_value());
+  t.Sleep(t.config.idle_job_timeout + absl::Minutes(1));
+  ASSERT_EQ(t.core->FindJob(kJob), nullptr);
+  EXPECT_FALSE(t.config.saved[kJob].settings.has_value());
+}
+
+TEST(SetJobTest, AConfigurationThatForbidsWhatWasSetTakesPrecedence) {
+  Config config = WithStateFile();
+  config.evict_late_after = absl::Seconds(20);
+  SetWithStateFile t(config);
+  SetJob set = Set();
+  set.late_policy = LatePolicy::kEvict;
+  t.Step(set);
+  t.config.evict_late_after = absl::InfiniteDuration();
+  t.RestartAndConnect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 2, 2));
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("round.evict_late_after is none"));
+  SetWithStateFile u;
+  u.config.max_workers = 2;
+  u.RestartAndConnect();
+  EXPECT_EQ(u.job().settings(), Settings(1, 2, 2));
+  EXPECT_THAT(u.NoteText(NoteKind::kJobSet), HasSubstr("limits.workers"));
+}
+
+TEST(SetJobTest, Fault_A1_WithoutAStateFileTheJobHasWhatItsWorkersDeclared) {
   Running t(Settings(1, 2, 2));
   SetJob set = SetMax(3);
   set.loss_policy = LossPolicy::kAbort;
@@ -146,7 +294,7 @@ TEST(SetJobTest, Fault_A1_AfterARestartTheJobHasWhatItsWorkersDeclared) {
   EXPECT_EQ(t.Join("d").role, Role::kSpare);
 }
 
-TEST(SetJobTest, Fault_A1_AfterARestartTheFirstWorkerDecidesWhatTheOthersMustDeclare) {
+TEST(SetJobTest, Fault_A1_WithoutAStateFileTheFirstWorkerDecidesWhatTheOthersMustDeclare) {
   Running t(Settings(1, 2, 2));
   t.Step(SetMax(3));
   TestWorker& c = t.Worker("c");

@@ -654,6 +654,7 @@ class RecordingStateFile : public StateFile {
     saved_.push_back(state.membership);
     return absl::OkStatus();
   }
+  absl::Status Save(const SaveSettings& /*settings*/) override { return absl::OkStatus(); }
   std::vector<Membership> saved() const {
     MutexLock lock(mutex_);
     return saved_;

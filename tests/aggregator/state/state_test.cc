@@ -36,6 +36,15 @@ SaveState Members(const JobName& job, Term term, uint64_t counter,
   return save;
 }
 
+SaveSettings MinOf(const JobName& job, const RunId& run, uint32_t min) {
+  SaveSettings save;
+  save.name = job;
+  save.run = run;
+  save.term = 7;
+  save.settings = ChangedSettings{{2, 4, 2}, {min, 4, 2}, LossPolicy::kAbort, std::nullopt};
+  return save;
+}
+
 class StateFileTest : public ::testing::Test {
  protected:
   StateFileTest() : folder_(std::filesystem::path(::testing::TempDir()) / "basin-state-test") {
@@ -71,6 +80,39 @@ TEST_F(StateFileTest, IsEmptyWhereThereIsNone) {
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(0u, state->term);
   EXPECT_THAT(state->jobs, IsEmpty());
+}
+
+TEST_F(StateFileTest, WhatAnOperatorHasSetIsWrittenBesideTheMembers) {
+  DiskStateFile first = Open();
+  ASSERT_TRUE(first.Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  EXPECT_THAT(Text(), HasSubstr("basin-state 1\n"));
+  ASSERT_TRUE(first.Save(MinOf("a", "run-1", 1)).ok());
+  EXPECT_THAT(Text(), AllOf(HasSubstr("basin-state 2\n"),
+                            HasSubstr("w1\nset min 2 start 2 max 4 to min 1 start 2 max 4 loss "
+                                      "abort late -\n")));
+  ASSERT_TRUE(first.Save(MinOf("b", "", 2)).ok()) << "a job that has no members yet";
+  const absl::StatusOr<WrittenState> state = Open().Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(state->jobs.at("a").membership.members, ElementsAre("w0", "w1"));
+  EXPECT_TRUE(*MinOf("a", "", 1).settings == state->jobs.at("a").settings.value());
+  EXPECT_TRUE(*MinOf("b", "", 2).settings == state->jobs.at("b").settings.value());
+  EXPECT_THAT(state->jobs.at("b").membership.members, IsEmpty());
+  // The members of another run are not those of this one.
+  ASSERT_TRUE(first.Save(MinOf("a", "run-2", 1)).ok());
+  EXPECT_THAT(Open().Load()->jobs.at("a").membership.members, IsEmpty());
+  // A generation that is written has the settings of its moment.
+  ASSERT_TRUE(first.Save(Members("a", 7, 2, {"w0"})).ok());
+  ASSERT_TRUE(first.Save(Members("b", 7, 2, {"w0"})).ok());
+  EXPECT_THAT(Text(), HasSubstr("basin-state 1\n"));
+}
+
+TEST_F(StateFileTest, SettingsThatCannotBeAreDamage) {
+  WrittenState state;
+  state.jobs["a"].settings = ChangedSettings{{2, 4, 2}, {3, 4, 2}, std::nullopt, std::nullopt};
+  const absl::Status status = DecodeState(EncodeState(state)).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("line 5: it is not what an operator has set"));
 }
 
 TEST_F(StateFileTest, ANewProcessReadsWhatTheLastOneSaved) {
