@@ -12,6 +12,8 @@ Builds and runs the tests that need a GPU.
               installed and allowed to run
   trainer     the copies of a trainer's tensors: their order with its streams, captured graphs, and
               the kernel that gathers small ones
+  group       the communicator of a node's ranks with NCCL itself, on as many GPUs as there are. NCCL
+              is the system's, or the file that BASIN_NCCL_LIBRARY names; without it this is skipped
   aggregator  whole rounds through an engine that reduces on the GPU, with the bits of the CPU, and
               what reduce.device auto chooses here
   bench       bandwidth of the reduction, as a share of the device's own copy bandwidth, and of the
@@ -29,8 +31,8 @@ usage: scripts/test-gpu.sh [--build DIR] [--arch LIST] [--build-only] [--no-sani
   --carried      run what lies beside this script
 
 Without --carry, contract, sanitizer and bench need only a GPU, nvcc, a C++ compiler and CMake, none
-of Basin's other dependencies, and no network. The tests of the trainer and of the aggregator are
-those of build/release; they are skipped where they were not built.
+of Basin's other dependencies, and no network. The tests of the trainer, of groups and of the
+aggregator are those of build/release; they are skipped where they were not built.
 
 All output goes to the terminal and to report.txt in DIR.
 Exit status: 0 passed, 1 failed, 2 usage, 77 what needs no GPU passed, but there is no GPU.
@@ -85,12 +87,14 @@ done
 readonly most_carried_kib=$((64 * 1024))
 device_test="$root/build/release/tests/aggregator/basin_aggregator_device_test"
 trainer_test="$root/build/release/tests/kernels/cuda/kernels_cuda_trainer_test"
+group_test="$root/build/release/tests/client/group/nccl/basin_client_nccl_cuda_test"
 golden="$root/tests/golden"
 if "$carried"; then
   export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   build="$here"
   device_test="$here/basin_aggregator_device_test"
   trainer_test="$here/kernels_cuda_trainer_test"
+  group_test="$here/basin_client_nccl_cuda_test"
   golden="$here/golden"
 fi
 mkdir -p "$build"
@@ -117,7 +121,7 @@ pack() {
   say "== carry"
   (cd "$root" && run cmake --preset release && run cmake --build build/release --target \
     basin_aggregator_device_test kernels_cuda_bench kernels_cuda_contract_test \
-    kernels_cuda_trainer_test) || return 1
+    kernels_cuda_trainer_test basin_client_nccl_cuda_test) || return 1
   mkdir -p "$carry/golden" || return 1
   cp "$golden"/*.txt "$carry/golden/" || return 1
   cp "$root/scripts/test-gpu.sh" "$carry/" || return 1
@@ -126,9 +130,10 @@ pack() {
   strip -o "$carry/cuda_bench" "$kernels/kernels_cuda_bench" || return 1
   strip -o "$carry/basin_aggregator_device_test" "$device_test" || return 1
   strip -o "$carry/kernels_cuda_trainer_test" "$trainer_test" || return 1
+  strip -o "$carry/basin_client_nccl_cuda_test" "$group_test" || return 1
   # The machine with a GPU has the libraries of C and C++, and no others.
   mkdir -p "$carry/lib" || return 1
-  ldd "$carry"/{cuda_contract,cuda_bench,basin_aggregator_device_test,kernels_cuda_trainer_test} |
+  ldd "$carry"/{cuda_contract,cuda_bench} "$carry"/*_test |
     awk '/=> \// { print $3 }' | sort -u |
     grep -v -E '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' |
     xargs -r cp -L -t "$carry/lib" || return 1
@@ -195,6 +200,13 @@ if [[ -x "$trainer_test" ]]; then
   run "$trainer_test" || status=1
 else
   say "skipped: $trainer_test was not built"
+fi
+
+say "== group"
+if [[ -x "$group_test" ]]; then
+  run "$group_test" || status=1
+else
+  say "skipped: $group_test was not built"
 fi
 
 # Without a GPU its cases on the emulated device run, and show that it can run here.

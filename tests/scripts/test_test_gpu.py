@@ -40,7 +40,8 @@ class Carried(unittest.TestCase):
             has_gpu = Path("/dev/nvidiactl").exists()
             self.assertEqual(0 if has_gpu else NO_GPU, ended.returncode, output)
             self.assertTrue(list(Path(moved, "lib").glob("libabsl_*")))
-            for part in ("== contract", "== trainer", "== aggregator", "[  PASSED  ]"):
+            parts = ("== contract", "== trainer", "== group", "== aggregator", "[  PASSED  ]")
+            for part in parts:
                 self.assertIn(part, output)
             self.assertEqual(not has_gpu, "nothing of CUDA has run" in output)
             self.assertIn("[  PASSED  ]", (moved / "report.txt").read_text())
@@ -49,7 +50,11 @@ class Carried(unittest.TestCase):
         """Programs that fail, in place of those that were packed."""
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(SCRIPT, folder)
-            others = ("basin_aggregator_device_test", "kernels_cuda_trainer_test")
+            others = (
+                "basin_aggregator_device_test",
+                "basin_client_nccl_cuda_test",
+                "kernels_cuda_trainer_test",
+            )
             for program in ("cuda_contract", *others):
                 path = Path(folder, program)
                 path.write_text("#!/bin/sh\nexit 0\n")
