@@ -12,8 +12,8 @@ Builds and runs the tests that need a GPU.
               installed and allowed to run
   trainer     the copies of a trainer's tensors: their order with its streams, captured graphs, and
               the kernel that gathers small ones
-  group       the communicator of a node's ranks with NCCL itself, on as many GPUs as there are. NCCL
-              is the system's, or the file that BASIN_NCCL_LIBRARY names; without it this is skipped
+  group       the communicator of a node's ranks with NCCL itself, on as many GPUs as there are;
+              the system's NCCL, or the file that BASIN_NCCL_LIBRARY names; skipped without it
   aggregator  whole rounds through an engine that reduces on the GPU, with the bits of the CPU, and
               what reduce.device auto chooses here
   bench       bandwidth of the reduction, as a share of the device's own copy bandwidth, and of the

@@ -71,7 +71,7 @@ struct TakeRound {
   GroupRound round = 0;
   LocalRank supplier = 0;
 };
-// There is no group for this process any more.
+// There is no group for this process any more: close its connections, after earlier messages.
 struct GroupFailed {
   absl::Status status;
 };

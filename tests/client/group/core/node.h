@@ -71,19 +71,13 @@ class Node {
     config.agreed = agreed;
     process.core = std::make_unique<LocalGroup>(config, now);
     for (LocalRank other = 0; other < size_; ++other) {
-      if (other != rank && Alive(other)) Connect(rank, other);
+      if (other != rank && Alive(other) && !Over(other)) Connect(rank, other);
     }
   }
 
   void Kill(LocalRank rank) {
-    const uint64_t nonce = At(rank).nonce;
+    Disconnect(rank);
     At(rank) = Process();
-    for (LocalRank other = 0; other < size_; ++other) {
-      if (!Alive(other)) continue;
-      if (connected_.erase({rank, other}) + connected_.erase({other, rank}) == 0) continue;
-      links_[{rank, other}].push_back(PeerLost{rank, nonce});
-      links_.erase({other, rank});
-    }
   }
 
   void Give(LocalRank rank, const Event& event) {
@@ -248,6 +242,14 @@ class Node {
     links_[{b, a}].push_back(PeerConnected{At(b).core->MakeHello()});
   }
 
+  void Disconnect(LocalRank rank) {
+    for (LocalRank other = 0; other < size_; ++other) {
+      if (connected_.erase({std::min(rank, other), std::max(rank, other)}) == 0) continue;
+      links_[{rank, other}].push_back(PeerLost{rank, At(rank).nonce});
+      links_.erase({other, rank});
+    }
+  }
+
   void Carry(LocalRank from, const Send& send) {
     if (Alive(send.to)) links_[{from, send.to}].push_back(MessageReceived{from, send.message});
   }
@@ -298,8 +300,11 @@ class Node {
     At(rank).supplies = supply;
   }
   void Carry(LocalRank rank, const TakeRound& take) { At(rank).takes = take; }
-  void Carry(LocalRank rank, const GroupFailed& failed) { At(rank).failed = failed.status; }
-  void Carry(LocalRank, const LeftGroup&) {}
+  void Carry(LocalRank rank, const GroupFailed& failed) {
+    At(rank).failed = failed.status;
+    Disconnect(rank);
+  }
+  void Carry(LocalRank rank, const LeftGroup&) { Disconnect(rank); }
 
   void Check(LocalRank rank, const LocalGroup& before) {
     const LocalGroup& core = *At(rank).core;
