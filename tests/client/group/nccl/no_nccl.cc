@@ -2,7 +2,9 @@
 //
 // A shared library that is not NCCL, although it has one of its names.
 
-extern "C" int ncclGetVersion(int* version) {
+#include "client/group/nccl/abi.h"
+
+extern "C" basin::client::nccl::Code ncclGetVersion(int* version) {
   *version = 23203;
-  return 0;
+  return basin::client::nccl::kSuccess;
 }
