@@ -110,6 +110,13 @@ print("waits", flush=True)
 while True:
     client.allreduce(numpy.ones(1), "x", op=basin.Sum)
 """
+SAVES_AT_SIGTERM = (
+    """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+"""
+    + WAITS_IN_A_ROUND
+)
 # The aggregator ends when both workers have finished, and they then go on, such as to save a model.
 FINISHED_BEFORE_IT_ENDS = """
 import os, select, signal, sys
@@ -485,11 +492,11 @@ class Launch(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def end_aggregator(self, number: int) -> tuple[int, list[str]]:
+    def end_aggregator(self, number: int, script: str = WAITS_IN_A_ROUND) -> tuple[int, list[str]]:
         """Ends the aggregator of two workers in a round. Returns what basin-run then ends with, and
         the lines of its stderr."""
         process = subprocess.Popen(
-            command("-n", "2", "--", sys.executable, "-c", WAITS_IN_A_ROUND),
+            command("-n", "2", "--", sys.executable, "-c", script),
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -522,6 +529,11 @@ class Launch(unittest.TestCase):
         code, lines = self.end_aggregator(signal.SIGTERM)
         self.assertEqual(1, code)
         self.assertIn("the job has failed: the aggregator ended with 0", lines[-1])
+
+    def test_workers_that_end_with_0_do_not_hide_that_the_job_has_failed(self) -> None:
+        code, lines = self.end_aggregator(signal.SIGKILL, SAVES_AT_SIGTERM)
+        self.assertEqual(128 + signal.SIGKILL, code)
+        self.assertIn("the job has failed: the aggregator was ended by SIGKILL", lines[-1])
 
     def test_workers_that_have_finished_need_no_aggregator(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -471,6 +471,7 @@ class _Job:
         self._running: set[int] = set()
         self._succeeded: set[int] = set()
         self._first_failure = 0
+        self._aggregator_ended = False
         self._cause = ""  # Why the job has failed, if it has.
         self._patience: float | None = None  # How long the workers have to end, once signalled.
         aggregator.watch(self._events.put, lambda code: self._events.put(_Ended(None, code)))
@@ -519,7 +520,8 @@ class _Job:
                 self._on_signal(event)
             else:
                 self._on_entry(event)
-        return 0 if len(self._succeeded) >= self._least else self._first_failure
+        enough = len(self._succeeded) >= self._least and not self._cause
+        return 0 if enough else self._first_failure
 
     def kill(self) -> None:
         """Ends the workers that are left. There are none after wait(), unless it has failed."""
@@ -541,7 +543,9 @@ class _Job:
 
     def _on_signal(self, number: int) -> None:
         if number in _ADDS_WORKER:
-            if len(self._running) < self._most and self._patience is None:
+            if self._aggregator_ended:
+                self._output.say("no worker is added: the aggregator has ended")
+            elif len(self._running) < self._most and self._patience is None:
                 self.start()
             else:
                 self._output.say(
@@ -586,6 +590,7 @@ class _Job:
 
     def _on_aggregator_end(self, ended: _Ended) -> None:
         """Ends workers that would otherwise wait for another aggregator for ever."""
+        self._aggregator_ended = True
         finished = all(_worker_id(rank) in self._story.finished for rank in self._running)
         if self._patience is not None or finished:
             return
