@@ -85,9 +85,10 @@ struct Hello {
   Incarnation incarnation;  // Zero before the first welcome.
   Membership membership;    // The last membership that it received; generation zero: no history.
   std::vector<LaneHistory> lanes;
+  uint32_t ranks = 1;  // The trainers that the worker stands for.
   auto Fields() const {
     return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
-                    from_start, lacks_state, settings, incarnation, membership, lanes);
+                    from_start, lacks_state, settings, incarnation, membership, lanes, ranks);
   }
 };
 
@@ -133,7 +134,8 @@ struct Begin {
   Counts counts;
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
-  auto Fields() const { return std::tie(lane, round, spec, counts, step_label, samples); }
+  uint32_t ranks = 1;  // The trainers in the contribution; the counts are the sums over them.
+  auto Fields() const { return std::tie(lane, round, spec, counts, step_label, samples, ranks); }
 };
 
 // Tensors that this worker will not push in this round.

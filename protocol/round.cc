@@ -34,6 +34,12 @@ std::string WhyNotCounted(const Counts& counts) {
   return "";
 }
 
+std::string WhyNotRanks(uint32_t ranks) {
+  if (ranks >= 1 && ranks <= kMaxRanks) return "";
+  return absl::StrCat("stands for ", ranks, " trainers; a worker stands for 1 to ", kMaxRanks,
+                      ", those of its own node: correct its ranks");
+}
+
 uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor) {
   if (value.outcome != Outcome::kCommitted || tensor >= value.layout_version) return 0;
   for (const TensorDivisor& entry : value.tensor_divisors) {
@@ -49,6 +55,20 @@ std::vector<uint64_t> DivisorsOf(const RoundValue& value) {
     if (entry.tensor < divisors.size()) divisors[entry.tensor] = entry.divisor;
   }
   return divisors;
+}
+
+uint32_t TrainersOf(const RoundValue& value) {
+  uint32_t trainers = 0;
+  for (const Contributor& contributor : value.contributors) trainers += contributor.ranks;
+  return trainers;
+}
+
+std::string DescribeContributors(const RoundValue& value) {
+  const size_t contributors = value.contributors.size();
+  const uint32_t trainers = TrainersOf(value);
+  std::string text = absl::StrCat(contributors, " contributors");
+  if (trainers != contributors) absl::StrAppend(&text, " of ", trainers, " trainers");
+  return text;
 }
 
 uint64_t SumOfWeights(const RoundValue& value) {
@@ -73,6 +93,7 @@ uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value)
     for (const char c : contributor.worker) chain = MixChain(chain, static_cast<uint8_t>(c));
     chain = MixChain(chain, contributor.incarnation.term);
     chain = MixChain(chain, contributor.incarnation.counter);
+    if (contributor.is_partial()) chain = MixChain(chain, contributor.ranks);
   }
   return MixChain(chain, value.digest);
 }

@@ -68,6 +68,13 @@ struct Counts {
 // when it can.
 std::string WhyNotCounted(const Counts& counts);
 
+// The most trainers that one worker stands for: those of a node. All of a job fit 32 bits.
+inline constexpr uint32_t kMaxRanks = 1024;
+
+// Why a worker cannot stand for so many trainers, as the end of a sentence that begins with the
+// worker or its contribution; empty when it can.
+std::string WhyNotRanks(uint32_t ranks);
+
 // Samples [begin, end) of the data set that entered a contribution.
 struct SampleRange {
   uint64_t begin = 0;
@@ -117,7 +124,10 @@ struct Contributor {
   // The norm of its tensors, as it reported it, also with weight 0; infinite if a number is not
   // finite. Absent: it was not reported, or all tensors are integers.
   std::optional<double> squared_norm = std::nullopt;
-  auto Fields() const { return std::tie(worker, incarnation, weight, squared_norm); }
+  uint32_t ranks = 1;  // The trainers in it.
+  // What it holds is then reduced over its trainers already: multiplied by their weights, too.
+  bool is_partial() const { return ranks > 1; }
+  auto Fields() const { return std::tie(worker, incarnation, weight, squared_norm, ranks); }
 };
 
 // The value of a round, which is prepared, staged and announced. It is fixed once prepared; a later
@@ -135,7 +145,7 @@ struct RoundValue {
   RoundFacts facts;
   Generation generation;          // The generation when it was reduced.
   uint32_t contract_version = 0;  // The version of the arithmetic.
-  uint32_t world_size = 0;        // Members of that generation, contributors or not.
+  uint32_t world_size = 0;        // Trainers of that generation, contributors or not.
   auto Fields() const {
     return std::tie(outcome, reason, spec, contributors, dropped, divisor, tensor_divisors,
                     layout_version, digest, facts, generation, contract_version, world_size);
@@ -149,6 +159,12 @@ std::vector<uint64_t> DivisorsOf(const RoundValue& value);
 inline bool HasResult(const RoundValue& value, TensorIndex tensor) {
   return DivisorOf(value, tensor) != 0;
 }
+
+// The trainers in the contributions.
+uint32_t TrainersOf(const RoundValue& value);
+
+// "3 contributors", "3 contributors of 6 trainers": for people.
+std::string DescribeContributors(const RoundValue& value);
 
 // Over the contributors; their number where nothing is weighted. No weight is above kMaxCount.
 uint64_t SumOfWeights(const RoundValue& value);

@@ -356,17 +356,17 @@ JOB_BOARD = Dashboard(
             ),
             Panel(
                 "Contributors",
-                "Workers that were counted in the last result, and members of the job then.",
+                "Trainers that were counted in the last result, and those of the job then.",
                 "short",
                 [
                     (of_job("basin_contributors"), "{{training_job}} {{lane}} counted"),
-                    (of_job("basin_world_size"), "{{training_job}} {{lane}} members"),
+                    (of_job("basin_world_size"), "{{training_job}} {{lane}} of the job"),
                 ],
             ),
             Panel(
                 "Divisor",
-                "What the sum of the last result was divided by: the number of contributors, or "
-                "the sum of their weights.",
+                "What the sum of the last result was divided by: the number of trainers, or the "
+                "sum of the weights.",
                 "short",
                 [(of_job("basin_divisor"), "{{training_job}} {{lane}}")],
             ),

@@ -53,11 +53,10 @@ v1::Role RoleOf(WorkerState state) {
   }
 }
 
-v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, absl::Time lived) {
+v1::MemberStatus MemberOf(const Worker& worker, absl::Time lived) {
   v1::MemberStatus status;
   status.set_worker(worker.id);
   status.set_role(RoleOf(worker.state));
-  if (rank.has_value()) status.set_rank(*rank);
   wire::Encode(worker.incarnation, status.mutable_incarnation());
   status.set_last_seen_ns(Nanoseconds(lived - worker.last_heard));
   status.set_progress(worker.progress);
@@ -241,24 +240,33 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
 v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
   v1::ListMembersResponse response;
   wire::Encode(job.membership().generation, response.mutable_generation());
-  std::map<WorkerId, uint32_t> ranks;
-  for (const WorkerId& id : job.membership().members) {
-    ranks.emplace(id, static_cast<uint32_t>(ranks.size()));
+  const MemberList& members = job.membership().members;
+  std::map<WorkerId, size_t> positions;
+  std::vector<uint32_t> first_ranks;
+  uint32_t next_rank = 0;
+  for (size_t position = 0; position < members.size(); ++position) {
+    positions.emplace(members[position], position);
+    first_ranks.push_back(next_rank);
+    next_rank += members.RanksOf(position);
   }
   std::vector<const Worker*> workers;
   for (const auto& [id, slot] : job.workers().by_id()) {
     if (job.workers()[slot].state != WorkerState::kLost) workers.push_back(&job.workers()[slot]);
   }
-  const auto rank_of = [&](const Worker& worker) {
-    const auto found = ranks.find(worker.id);
-    return found == ranks.end() ? static_cast<uint32_t>(ranks.size()) : found->second;
+  const auto position_of = [&](const Worker& worker) {
+    const auto found = positions.find(worker.id);
+    return found == positions.end() ? positions.size() : found->second;
   };
-  std::stable_sort(workers.begin(), workers.end(),
-                   [&](const Worker* a, const Worker* b) { return rank_of(*a) < rank_of(*b); });
+  std::stable_sort(workers.begin(), workers.end(), [&](const Worker* a, const Worker* b) {
+    return position_of(*a) < position_of(*b);
+  });
   for (const Worker* worker : workers) {
-    std::optional<uint32_t> rank;
-    if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
-    *response.add_members() = MemberOf(*worker, rank, lived);
+    v1::MemberStatus& status = *response.add_members();
+    status = MemberOf(*worker, lived);
+    const size_t position = position_of(*worker);
+    if (position == positions.size()) continue;
+    status.set_rank(first_ranks[position]);
+    status.set_ranks(members.RanksOf(position));
   }
   for (const auto& [id, session] : job.waiting()) {
     v1::MemberStatus& status = *response.add_members();

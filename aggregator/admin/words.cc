@@ -48,4 +48,10 @@ std::string Word(v1::ReduceOp op) {
   return WithoutPrefix(v1::ReduceOp_Name(op), sizeof("REDUCE_OP_") - 1);
 }
 
+std::string Ranks(const v1::MemberStatus& member) {
+  if (!member.has_rank()) return "";
+  if (member.ranks() < 2) return absl::StrCat(member.rank());
+  return absl::StrCat(member.rank(), "-", member.rank() + member.ranks() - 1);
+}
+
 }  // namespace basin::aggregator

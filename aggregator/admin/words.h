@@ -27,6 +27,9 @@ std::string Word(v1::RoundPhase phase);
 std::string Word(v1::Outcome outcome);
 std::string Word(v1::ReduceOp op);
 
+// "3", or "3-5" for a member that stands for three trainers; empty if it is no member.
+std::string Ranks(const v1::MemberStatus& member);
+
 }  // namespace basin::aggregator
 
 #endif  // BASIN_AGGREGATOR_ADMIN_WORDS_H_

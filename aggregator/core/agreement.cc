@@ -25,7 +25,7 @@ uint64_t Agreement::WeightOf(const RoundMember& member) const {
 }
 
 uint64_t Agreement::Divisor(const Roster& roster) const {
-  if (spec_.op == ReduceOp::kAverage) return roster.contributors();
+  if (spec_.op == ReduceOp::kAverage) return roster.trainers();
   if (spec_.op != ReduceOp::kWeightedAverage) return 1;
   uint64_t weight = 0;
   for (const RoundMember& member : roster) {
@@ -38,14 +38,17 @@ uint64_t Agreement::DivisorOf(const Roster& roster, TensorIndex tensor, uint32_t
                               uint64_t divisor) const {
   if (skips == roster.contributors()) return 0;
   if (skips == 0 || spec_.denominator == Denominator::kAll) return divisor;
-  if (spec_.op == ReduceOp::kAverage) return divisor - skips;
-  if (spec_.op != ReduceOp::kWeightedAverage) return divisor;
-  uint64_t weight = divisor;
+  const bool average = spec_.op == ReduceOp::kAverage;
+  if (!average && spec_.op != ReduceOp::kWeightedAverage) return divisor;
+  // Usually no member needs to be looked at, because each is one trainer.
+  if (average && roster.trainers() == roster.contributors()) return divisor - skips;
+  uint64_t present = divisor;
   for (const RoundMember& member : roster) {
     const Contribution& contribution = member.contribution;
-    if (contribution.counts() && contribution.Skips(tensor)) weight -= WeightOf(member);
+    if (!contribution.counts() || !contribution.Skips(tensor)) continue;
+    present -= average ? contribution.begin().ranks : WeightOf(member);
   }
-  return weight;
+  return present;
 }
 
 }  // namespace basin::aggregator

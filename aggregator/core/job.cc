@@ -358,7 +358,13 @@ void Job::TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, L
 void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   Lane* lane = FindLane(scope, slot, begin.lane);
   if (lane == nullptr) return;
-  if (const std::string why = WhyNotAllowed(begin.spec, begin.counts); !why.empty()) {
+  const Worker& worker = workers_[slot];
+  std::string why = WhyNotAllowed(begin);
+  // Otherwise they are those of its hello, which was checked.
+  if (why.empty() && begin.ranks > 1 && begin.ranks != worker.ranks) {
+    why = WhyNotKnown(begin.ranks, worker.knows_ranks, worker.id);
+  }
+  if (!why.empty()) {
     RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
                   absl::StrCat("Job ", name_, ", lane ", lane->name, ", round ", begin.round,
                                ": the begin of worker ", workers_[slot].id, " ", why, "."),
@@ -375,6 +381,7 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
   if (round == nullptr) return;
   HoldsState(scope, slot);  // It computed a gradient with the state.
+  workers_[slot].ranks = begin.ranks;
   round->OnBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
   NoteHeldUp();

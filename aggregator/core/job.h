@@ -253,6 +253,7 @@ class Job {
   bool CheckBounds(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckLineage(const JobScope& scope, SessionId session, const Hello& hello);
+  std::string WhyNotKnown(uint32_t ranks, bool knows, const WorkerId& except) const;
   void Admit(const JobScope& scope, SessionId session, const Hello& hello);
   std::optional<Slot> SlotFor(const JobScope& scope, const WorkerId& id);
   void WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello);

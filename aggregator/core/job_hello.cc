@@ -217,7 +217,37 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
   return true;
 }
 
+// Returns why a worker with these ranks cannot be with those that are here, as the end of a
+// sentence about it: a client that does not know of ranks would compute wrong ones. `knows`: its
+// own does.
+std::string Job::WhyNotKnown(uint32_t ranks, bool knows, const WorkerId& except) const {
+  if (knows && ranks == 1) return "";
+  if (!knows && ranks > 1) {
+    return absl::StrCat("stands for ", ranks,
+                        " trainers, but its client did not declare that feature; update it");
+  }
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    if (worker.state == WorkerState::kLost || worker.id == except) continue;
+    if (ranks > 1 && !worker.knows_ranks) {
+      return absl::StrCat("stands for ", ranks, " trainers, but the client of worker ", worker.id,
+                          " is too old to know that; update it");
+    }
+    if (!knows && worker.ranks > 1) {
+      return absl::StrCat("has a client that is too old to know that worker ", worker.id,
+                          " stands for ", worker.ranks, " trainers; update it");
+    }
+  }
+  return "";
+}
+
 void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
+  const bool knows_ranks = (hello.features & kFeatureRanks) != 0;
+  if (const std::string why = WhyNotKnown(hello.ranks, knows_ranks, hello.worker); !why.empty()) {
+    Refuse(scope, session, hello.worker, ErrorCode::kVersionMismatch,
+           absl::StrCat("Job ", name_, ": worker ", hello.worker, " ", why, "."));
+    return;
+  }
   std::optional<Slot> found = workers_.Find(hello.worker);
   if (!found.has_value()) {
     found = SlotFor(scope, hello.worker);
@@ -280,6 +310,8 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     worker.registered.clear();
   }
   worker.session = session;
+  worker.ranks = hello.ranks;
+  worker.knows_ranks = knows_ranks;
   worker.waits.clear();
   worker.last_heard = scope.now;
   worker.silent_until = absl::InfinitePast();
@@ -325,7 +357,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   welcome.frame_bytes = scope.config.frame_bytes;
   welcome.heartbeat = scope.config.heartbeat;
   const bool runs = scope.config.frame_tensors > 1 && (hello.features & kFeatureRuns) != 0;
-  welcome.features = (hello.features & scope.config.features) | (runs ? kFeatureRuns : 0);
+  welcome.features =
+      (hello.features & (scope.config.features | kFeatureRanks)) | (runs ? kFeatureRuns : 0);
   worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
 
   // A worker that became a member while it was disconnected does not know this, so it starts where

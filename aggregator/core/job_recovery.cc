@@ -212,7 +212,6 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
 
 void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
   TakeUnusedTerm(scope);
-  generations_.Recover(term_, decision.members);
   reason_ = decision.reason;
 
   const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
@@ -238,11 +237,14 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     if (members.count(id) == 0) continue;     // It is admitted then, in a new life.
     workers_.Apply(slot, WorkerInput::kRecover);
     worker.holds_state = !hello.lacks_state;
+    worker.ranks = hello.ranks;
+    worker.knows_ranks = (hello.features & kFeatureRanks) != 0;
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
         !(hello.incarnation == Incarnation{}) && incarnations.insert(hello.incarnation).second;
     worker.incarnation = keeps ? hello.incarnation : workers_.NextIncarnation(term_);
   }
+  generations_.Recover(term_, ListOf(decision.members, workers_));
 
   for (const RecoveredLane& recovered : decision.lanes) {
     lanes_.LeavePlacesBefore(recovered.lane);

@@ -15,6 +15,21 @@
 namespace basin::aggregator {
 namespace {
 
+// The contributors with the norm of what each of them holds for one trainer, so that a node can be
+// compared with a single one.
+std::vector<Contributor> PerTrainer(const RoundValue& value) {
+  std::vector<Contributor> contributors = value.contributors;
+  const bool by_weight =
+      value.spec.op == ReduceOp::kWeightedAverage && value.spec.kind == ContributionKind::kMean;
+  for (Contributor& contributor : contributors) {
+    if (!contributor.is_partial() || !contributor.squared_norm.has_value()) continue;
+    const auto share = static_cast<double>(by_weight ? std::max<uint64_t>(1, contributor.weight)
+                                                     : contributor.ranks);
+    *contributor.squared_norm /= share * share;
+  }
+  return contributors;
+}
+
 // Notes the workers whose contribution to a committed round is far from the usual size in its lane.
 void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
                 const VerdictRecord& record) {
@@ -26,7 +41,7 @@ void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
   const double loss_scale = record.value.spec.loss_scale;
   const bool scaled = loss_scale != 1;
   for (const UnusualNorm& unusual :
-       lane.norms.Add(record.value.contributors, loss_scale, scope.config.norm_alarm)) {
+       lane.norms.Add(PerTrainer(record.value), loss_scale, scope.config.norm_alarm)) {
     const std::string what =
         std::isfinite(unusual.norm)
             ? absl::StrFormat("has norm %.3g%s, %.1f standard deviations from the usual norm, %.3g",
@@ -143,7 +158,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
             record.round,
             committed
                 ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
-                               record.value.contributors.size(), " contributors.")
+                               DescribeContributors(record.value), ".")
                 : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")};
   note.contributions = record.value.contributors.size();
   note.credit_stalls = round.credit_stalls();

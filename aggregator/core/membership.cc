@@ -3,8 +3,16 @@
 #include "aggregator/core/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace basin::aggregator {
+
+MemberList ListOf(std::vector<WorkerId> ids, const Workers& workers) {
+  std::vector<uint32_t> ranks;
+  ranks.reserve(ids.size());
+  for (const WorkerId& id : ids) ranks.push_back(workers[*workers.Find(id)].ranks);
+  return {std::move(ids), std::move(ranks)};
+}
 
 std::vector<Slot> Candidates(const Workers& workers) {
   std::vector<Slot> ready;
@@ -20,32 +28,37 @@ std::vector<Slot> Candidates(const Workers& workers) {
   return ready;
 }
 
-std::vector<WorkerId> ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
-                                    const NextMembers& which) {
+MemberList ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
+                         const NextMembers& which) {
   std::vector<WorkerId> next;
+  std::vector<uint32_t> ranks;
+  const auto add = [&](const Worker& worker) {
+    next.push_back(worker.id);
+    ranks.push_back(worker.ranks);
+  };
   for (const WorkerId& id : current) {
     const std::optional<Slot> slot = workers.Find(id);
     if (!slot.has_value()) continue;
     const Worker& worker = workers[*slot];
     const bool stays = which.keep_all || (!worker.draining && !worker.finishing);
-    if (IsMember(worker) && stays) next.push_back(id);
+    if (IsMember(worker) && stays) add(worker);
   }
-  if (!which.admit) return next;
-  for (const Slot slot : Candidates(workers)) {
-    if (next.size() >= which.most) break;
-    next.push_back(workers[slot].id);
+  if (which.admit) {
+    for (const Slot slot : Candidates(workers)) {
+      if (next.size() >= which.most) break;
+      add(workers[slot]);
+    }
   }
-  return next;
+  return {std::move(next), std::move(ranks)};
 }
 
-std::vector<WorkerId> FirstMembers(const std::vector<Slot>& ready, const Workers& workers,
-                                   uint32_t most) {
+MemberList FirstMembers(const std::vector<Slot>& ready, const Workers& workers, uint32_t most) {
   std::vector<WorkerId> members;
   for (const Slot slot : ready) {
     if (members.size() < most) members.push_back(workers[slot].id);
   }
   std::sort(members.begin(), members.end());
-  return members;
+  return ListOf(std::move(members), workers);
 }
 
 bool AnyRevived(const std::vector<WorkerId>& next, const Workers& workers) {

@@ -20,6 +20,9 @@ namespace basin::aggregator {
 
 inline bool IsMember(const Worker& worker) { return worker.state == WorkerState::kMember; }
 
+// The list of these workers with the trainers that each stands for. REQUIRES: all are in `workers`.
+MemberList ListOf(std::vector<WorkerId> ids, const Workers& workers);
+
 // The ready workers, in the order in which they became ready.
 std::vector<Slot> Candidates(const Workers& workers);
 
@@ -31,13 +34,12 @@ struct NextMembers {
 };
 
 // Members that stay keep their order; joiners follow in the order in which they became ready.
-std::vector<WorkerId> ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
-                                    const NextMembers& which);
+MemberList ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
+                         const NextMembers& which);
 
 // The members of a job's first generation are the first `most` ready workers. Their ranks follow
 // the worker ids, so that ranks do not depend on which worker was quick.
-std::vector<WorkerId> FirstMembers(const std::vector<Slot>& ready, const Workers& workers,
-                                   uint32_t most);
+MemberList FirstMembers(const std::vector<Slot>& ready, const Workers& workers, uint32_t most);
 
 // Returns whether a worker in `next` is another incarnation under the rank of the earlier one.
 bool AnyRevived(const std::vector<WorkerId>& next, const Workers& workers);

@@ -20,9 +20,11 @@ constexpr Term kTermsAhead = Term{1} << 40;
 
 // Bytes in a message, at most; protocol/limits/limits.h bounds what they are made of.
 constexpr uint64_t kWorkerIdBytes = 63 + 3;
-constexpr uint64_t kContributorBytes = kWorkerIdBytes + 46;  // Its incarnation, weight, norm.
-constexpr uint64_t kDivisorBytes = 19;                       // For each tensor.
-constexpr uint64_t kNormBytes = 8;                           // For each tensor.
+constexpr uint64_t kMemberBytes = kWorkerIdBytes + 2;  // With its ranks.
+constexpr uint64_t kContributorBytes =
+    kWorkerIdBytes + 49;                // Its incarnation, weight, norm, ranks.
+constexpr uint64_t kDivisorBytes = 19;  // For each tensor.
+constexpr uint64_t kNormBytes = 8;      // For each tensor.
 constexpr uint64_t kRangeBytes = 22;
 constexpr uint64_t kMostRanges = 65536;
 constexpr uint64_t kFixedBytes = 4096;  // Names, reasons, numbers, facts.
@@ -69,6 +71,7 @@ std::string WhyNotVerdicts(const LaneHistory& lane) {
 
 std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config) {
   if (hello.nonce == 0) return "has no nonce";
+  if (std::string why = WhyNotRanks(hello.ranks); !why.empty()) return why;
   const Term highest = HighestTerm(hello);
   if (highest > term && highest - term > kTermsAhead) return "names an impossible term";
   if (hello.membership.members.size() > config.max_workers) return "names too many members";
@@ -103,11 +106,11 @@ uint64_t HistoryBytes(const Layout& layout, const TensorSpec* next, uint64_t wor
     chunks += ChunkCount(TensorBytes(*next).value_or(0));
   }
   const uint64_t value = ValueBytes(tensors, workers);
-  const uint64_t verdict = value + workers * kWorkerIdBytes;  // With the next members.
+  const uint64_t verdict = value + workers * kMemberBytes;  // With the next members.
   const uint64_t held = std::min(chunks, kMostRanges) * kRangeBytes;
   return specs + kRememberedVerdicts * verdict + value + held + kFixedBytes;
 }
 
-uint64_t HelloBytes(uint64_t workers) { return workers * kWorkerIdBytes + kFixedBytes; }
+uint64_t HelloBytes(uint64_t workers) { return workers * kMemberBytes + kFixedBytes; }
 
 }  // namespace basin::aggregator

@@ -129,12 +129,15 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
                  const RecoveryFacts& facts, RecoveryDecision& decision) {
   const Generation& generation = newest_members.generation;
   std::vector<WorkerId> list = newest_members.members;
+  std::vector<uint32_t> ranks;
+  for (size_t i = 0; i < list.size(); ++i) ranks.push_back(newest_members.members.RanksOf(i));
   std::set<WorkerId> listed(list.begin(), list.end());
   for (const Orphan& orphan : facts.orphans) {
     for (const auto& [id, hello] : hellos) {
       if (list.size() >= facts.max_workers || listed.count(id) > 0) continue;
       if (!CanExplain(hello, orphan)) continue;
       list.push_back(id);
+      ranks.push_back(hello.ranks);
       listed.insert(id);
     }
   }
@@ -161,7 +164,8 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
           if (lane.verdicts.size() == kRememberedVerdicts)
             lane.verdicts.erase(lane.verdicts.begin());
           lane.verdicts.push_back({staged->round, staged->ballot, staged->value_ballot,
-                                   staged->value, Membership{generation, list}, newest.chain});
+                                   staged->value, Membership{generation, {list, ranks}},
+                                   newest.chain});
         }
       }
       switch (Compare(mine, newest)) {

@@ -15,6 +15,9 @@ void Roster::Tally::Count(const RoundMember& member, int32_t by) {
   };
   count(contributors, member.contribution.counts());
   count(begun, member.contribution.begun());
+  if (member.contribution.begun()) {
+    trainers += static_cast<uint32_t>(by) * member.contribution.begin().ranks;
+  }
   count(effective, member.contribution.effective());
   count(alive, member.alive());
   count(receivers, member.receives());

@@ -39,6 +39,7 @@ class Roster {
 
   uint32_t contributors() const { return tally_.contributors; }
   uint32_t begun() const { return tally_.begun; }          // Contributors that have begun.
+  uint32_t trainers() const { return tally_.trainers; }    // In the contributions that have begun.
   uint32_t effective() const { return tally_.effective; }  // Contributors that are effective.
   uint32_t alive() const { return tally_.alive; }
   uint32_t receivers() const { return tally_.receivers; }  // Members that get the results.
@@ -64,6 +65,7 @@ class Roster {
   struct Tally {
     uint32_t contributors = 0;
     uint32_t begun = 0;
+    uint32_t trainers = 0;
     uint32_t effective = 0;
     uint32_t alive = 0;
     uint32_t receivers = 0;

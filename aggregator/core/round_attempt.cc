@@ -34,11 +34,11 @@ void Round::Compare(const RoundScope& scope) {
 
 void Round::StartAttemptNow(const RoundScope& scope) {
   StartAttempt start{
-      scope.job, scope.lane, number_, ballot_, Resolve(agreement_.spec(), roster_.contributors()),
-      {}};
+      scope.job, scope.lane, number_, ballot_, Resolve(agreement_.spec(), roster_.trainers()), {}};
   for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
-    start.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member)});
+    start.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member),
+                                  std::nullopt, member.contribution.begin().ranks});
   }
   scope.actions.push_back(std::move(start));
 }

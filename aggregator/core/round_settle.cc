@@ -159,16 +159,17 @@ void Round::TryPrepare(const RoundScope& scope) {
 void Round::PrepareCommitted(const RoundScope& scope) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kCommitted;
-  value_.spec = Resolve(agreement_.spec(), roster_.contributors());
+  value_.spec = Resolve(agreement_.spec(), roster_.trainers());
   value_.dropped = dropped_;
   value_.layout_version = scope.layout.version();
   value_.generation = scope.membership.generation;
-  value_.world_size = static_cast<uint32_t>(scope.membership.members.size());
+  value_.world_size = scope.membership.members.trainers();
   value_.contract_version = kContractVersion;
   for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
     value_.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member),
-                                   member.contribution.commit().squared_norm});
+                                   member.contribution.commit().squared_norm,
+                                   member.contribution.begin().ranks});
   }
   value_.divisor = agreement_.Divisor(roster_);
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
@@ -187,8 +188,8 @@ void Round::PrepareCommitted(const RoundScope& scope) {
                 "",
                 scope.lane_name,
                 number_,
-                absl::StrCat("Round ", number_, " was reduced over ", value_.contributors.size(),
-                             " contributors, ballot ", ToString(ballot_), ".")};
+                absl::StrCat("Round ", number_, " was reduced over ", DescribeContributors(value_),
+                             ", ballot ", ToString(ballot_), ".")};
   if (straggler_.waited()) {
     prepared.waited_for = straggler_.worker;
     prepared.waited = straggler_.until - straggler_.since;

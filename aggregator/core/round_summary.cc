@@ -32,7 +32,7 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
   summary.opened = round.opened();
   summary.took = now - round.opened();
   if (record.value.outcome != Outcome::kCommitted) return summary;
-  summary.contributors = static_cast<uint32_t>(record.value.contributors.size());
+  summary.contributors = TrainersOf(record.value);
   summary.world_size = record.value.world_size;
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;

@@ -39,7 +39,7 @@ struct Arrival {
 struct RoundSummary {
   RoundNumber round = 0;
   Outcome outcome = Outcome::kCommitted;
-  uint32_t contributors = 0;
+  uint32_t contributors = 0;  // Trainers, as in the world size.
   uint32_t world_size = 0;
   absl::Time opened;        // Its first begin.
   absl::Duration took;      // From there to its verdict.

@@ -36,7 +36,9 @@ std::string Exactly(double number) {
 
 }  // namespace
 
-std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
+std::string WhyNotAllowed(const Begin& begin) {
+  const RoundSpec& spec = begin.spec;
+  const Counts& counts = begin.counts;
   if (spec.op == ReduceOp::kUnspecified) return "names no op; use SUM, AVERAGE or another";
   if (!IsScale(spec.prescale)) {
     return absl::StrCat("has prescale ", spec.prescale, "; it must be finite and not zero");
@@ -69,7 +71,13 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
     return absl::StrCat("gives a predivide factor to op ", ReduceOpName(spec.op),
                         "; it has no meaning there");
   }
-  return "";
+  // The scale belongs to each trainer's values, and these are combined already.
+  if (extremes && begin.ranks > 1 && spec.prescale != 1) {
+    return absl::StrCat("has prescale ", spec.prescale, " for the ", ReduceOpName(spec.op), " of ",
+                        begin.ranks,
+                        " trainers; scale the values of each trainer first, and use prescale 1");
+  }
+  return WhyNotRanks(begin.ranks);
 }
 
 std::string WhyNotReducible(const RoundSpec& spec, DType dtype) {
@@ -87,10 +95,10 @@ std::string WhyNotReducible(const RoundSpec& spec, DType dtype) {
   return "";
 }
 
-double AutoPredivide(uint64_t contributors) {
+double AutoPredivide(uint64_t trainers) {
   // 2^k and 2^(k+1) are equally near to sqrt(N) when sqrt(N) = 1.5 * 2^k, that is 4 N = 9 * 4^k.
   double power = 1;
-  while (4.0 * static_cast<double>(contributors) > 9.0 * power * power) power *= 2;
+  while (4.0 * static_cast<double>(trainers) > 9.0 * power * power) power *= 2;
   return power;
 }
 
@@ -108,8 +116,8 @@ size_t ChooseSpec(const std::vector<const RoundSpec*>& specs,
   return chosen;
 }
 
-RoundSpec Resolve(RoundSpec spec, uint64_t contributors) {
-  if (spec.auto_predivide) spec.predivide = AutoPredivide(contributors);
+RoundSpec Resolve(RoundSpec spec, uint64_t trainers) {
+  if (spec.auto_predivide) spec.predivide = AutoPredivide(trainers);
   return spec;
 }
 

@@ -19,7 +19,7 @@
 namespace basin::aggregator {
 
 // Why this begin is not allowed, as the end of a sentence; empty when it is.
-std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts);
+std::string WhyNotAllowed(const Begin& begin);
 
 // "op SUM where AVERAGE is that": the first field in which two specs differ.
 std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference);
@@ -33,17 +33,17 @@ const char* DenominatorName(Denominator denominator);
 // they can.
 std::string WhyNotReducible(const RoundSpec& spec, DType dtype);
 
-// Predivide AUTO: the power of two nearest to the square root of the number of contributors, the
-// smaller one on a tie; 1 for none. It keeps both the terms and their sum away from the ends of the
-// exponent range.
-double AutoPredivide(uint64_t contributors);
+// Predivide AUTO: the power of two nearest to the square root of the number of trainers in the
+// contributions, the smaller one on a tie; 1 for none. It keeps both the terms and their sum away
+// from the ends of the exponent range.
+double AutoPredivide(uint64_t trainers);
 // Which of the `specs` of the contributors a round computes: `last`, that of the lane's last
 // committed round, if any contributor asks for it; else the most common, the first one among
 // equals. REQUIRES: !specs.empty().
 size_t ChooseSpec(const std::vector<const RoundSpec*>& specs, const std::optional<RoundSpec>& last);
 
 // The spec with the aggregator's choices filled in.
-RoundSpec Resolve(RoundSpec spec, uint64_t contributors);
+RoundSpec Resolve(RoundSpec spec, uint64_t trainers);
 // The spec without the aggregator's choices, so that rounds of different sizes compare equal.
 RoundSpec AsBegun(RoundSpec spec);
 

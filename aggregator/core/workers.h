@@ -114,6 +114,8 @@ struct Worker {
   absl::Time silent_until = absl::InfinitePast();
   absl::Time lost_at;          // When it counts as lost, while it is disconnected.
   uint32_t frame_tensors = 1;  // The tensors that a frame from or to it may have.
+  uint32_t ranks = 1;          // The trainers that it stands for, as it last reported.
+  bool knows_ranks = false;    // Its client knows that workers may stand for several trainers.
   uint64_t ready_order = 0;    // Candidates join in this order.
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
@@ -146,8 +148,9 @@ struct Worker {
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
                     still_counts, left, member_since, session, last_heard, silent_until, lost_at,
-                    frame_tensors, ready_order, step_label, state_hash, progress, waits,
-                    waits_since, busy, busy_until, misfit, superseded, layouts, registered);
+                    frame_tensors, ranks, knows_ranks, ready_order, step_label, state_hash,
+                    progress, waits, waits_since, busy, busy_until, misfit, superseded, layouts,
+                    registered);
   }
 };
 

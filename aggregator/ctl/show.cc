@@ -2,6 +2,7 @@
 
 #include "aggregator/ctl/show.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -50,6 +51,15 @@ std::string WaitedFor(const v1::RoundStatus& past) {
   return absl::StrCat(past.waited_for(), " (", Span(past.wait_ns()), ")");
 }
 
+// The trainers in the contributions of a round.
+uint32_t TrainersOf(const v1::RoundValue& value) {
+  uint32_t trainers = 0;
+  for (const v1::Contributor& contributor : value.contributors()) {
+    trainers += std::max(1U, contributor.ranks());
+  }
+  return trainers;
+}
+
 }  // namespace
 
 std::string Show(const v1::ServiceStatus& status) {
@@ -91,8 +101,7 @@ std::string Show(const v1::LimitsResponse& limits) {
 std::string Show(const v1::ListMembersResponse& members) {
   TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "FROM", "STATE"});
   for (const v1::MemberStatus& member : members.members()) {
-    table.Add({member.worker(), Word(member.role()),
-               member.has_rank() ? absl::StrCat(member.rank()) : "",
+    table.Add({member.worker(), Word(member.role()), Ranks(member),
                member.recovering() ? "" : Span(member.last_seen_ns()),
                member.recovering() ? "" : absl::StrCat(member.progress()),
                absl::StrCat(member.address(), member.shares_memory() ? ", shared memory" : ""),
@@ -113,14 +122,13 @@ std::string Show(const v1::ListRoundsResponse& rounds) {
     for (const v1::RoundStatus& past : lane.past()) {
       const v1::RoundValue& value = past.record().value();
       const bool committed = value.outcome() == v1::OUTCOME_COMMITTED;
-      table.Add(
-          {lane.lane(), absl::StrCat(past.record().round()), Word(value.outcome()),
-           past.duration_ns() == 0 ? "" : Span(past.duration_ns()),
-           committed ? Word(value.spec().op()) : "",
-           committed ? absl::StrCat(value.contributors_size(), " of ", value.world_size()) : "",
-           committed ? absl::StrCat(value.divisor()) : "",
-           past.has_gradient_norm() ? absl::StrFormat("%.4g", past.gradient_norm()) : "",
-           WaitedFor(past)});
+      table.Add({lane.lane(), absl::StrCat(past.record().round()), Word(value.outcome()),
+                 past.duration_ns() == 0 ? "" : Span(past.duration_ns()),
+                 committed ? Word(value.spec().op()) : "",
+                 committed ? absl::StrCat(TrainersOf(value), " of ", value.world_size()) : "",
+                 committed ? absl::StrCat(value.divisor()) : "",
+                 past.has_gradient_norm() ? absl::StrFormat("%.4g", past.gradient_norm()) : "",
+                 WaitedFor(past)});
     }
     if (!lane.has_open() && lane.past().empty()) {
       table.Add({lane.lane(), "", "no round yet", "", "", "", "", "", ""});

@@ -34,9 +34,11 @@ kernels::ReductionSpec SpecOf(const Reduction& reduction, DType dtype,
     contribution.wire_dtype =
         inputs[i].wire_dtype == DType::kUnspecified ? dtype : inputs[i].wire_dtype;
     contribution.wire_scale_exponent = inputs[i].wire_exponent;
-    contribution.weight = reduction.terms->contributors[i].weight;
-    contribution.kind = round.kind == ContributionKind::kMean ? kernels::ContributionKind::kMean
-                                                              : kernels::ContributionKind::kSum;
+    const Contributor& contributor = reduction.terms->contributors[i];
+    contribution.weight = contributor.weight;
+    const bool weighted = round.kind == ContributionKind::kSum || contributor.is_partial();
+    contribution.kind =
+        weighted ? kernels::ContributionKind::kSum : kernels::ContributionKind::kMean;
   }
   for (const uint32_t position : reduction.action.skipped) {
     spec.contributions[position].skipped = true;

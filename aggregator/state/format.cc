@@ -19,7 +19,7 @@ namespace basin::aggregator {
 namespace {
 
 constexpr char kFirstLine[] = "basin-state 1";
-constexpr char kFirstLineWithSettings[] = "basin-state 2";
+constexpr char kFirstLineOfTwo[] = "basin-state 2";
 constexpr char kSet[] = "set ";
 constexpr char kNoRun[] = "-";
 constexpr char kNotSet[] = "-";
@@ -121,6 +121,19 @@ absl::Status ReadChanged(Lines& lines, ChangedSettings& changed) {
   return good ? absl::OkStatus() : lines.Wrong("it is not what an operator has set");
 }
 
+// "WORKER", or "WORKER RANKS" for a worker of several trainers.
+bool ReadMember(const std::string& line, std::vector<WorkerId>& ids, std::vector<uint32_t>& ranks) {
+  const std::vector<std::string> words = absl::StrSplit(line, ' ');
+  uint64_t count = 1;
+  if (words.size() > 2 || !CheckWorkerId(words[0]).ok()) return false;
+  if (words.size() == 2 && (!ReadNumber(words[1], count) || count < 2 || count > kMaxRanks)) {
+    return false;
+  }
+  ids.push_back(words[0]);
+  ranks.push_back(static_cast<uint32_t>(count));
+  return true;
+}
+
 // "job NAME run RUN term TERM generation GENERATION members COUNT", then so many lines, then
 // perhaps what an operator has set.
 absl::Status ReadJob(Lines& lines, WrittenState& state) {
@@ -137,13 +150,13 @@ absl::Status ReadJob(Lines& lines, WrittenState& state) {
                     ReadNumber(word[9], members) && members <= kMaxWorkers;
   if (!good) return lines.Wrong("it is not a job");
   std::vector<WorkerId> list;
+  std::vector<uint32_t> ranks;
   for (uint64_t i = 0; i < members; ++i) {
     absl::StatusOr<std::string> worker = lines.Next();
     if (!worker.ok()) return worker.status();
-    if (!CheckWorkerId(*worker).ok()) return lines.Wrong("it is not a worker");
-    list.push_back(*std::move(worker));
+    if (!ReadMember(*worker, list, ranks)) return lines.Wrong("it is not a worker");
   }
-  job.membership.members = std::move(list);
+  job.membership.members = {std::move(list), std::move(ranks)};
   if (lines.NextBegins(kSet)) {
     absl::Status read = ReadChanged(lines, job.settings.emplace());
     if (!read.ok()) return read;
@@ -161,9 +174,17 @@ std::string EncodeState(const WrittenState& state) {
     absl::StrAppend(&body, "job ", name, " run ", job.run.empty() ? kNoRun : job.run, " term ",
                     job.term, " generation ", ToString(job.membership.generation));
     absl::StrAppend(&body, " members ", job.membership.members.size(), "\n");
-    for (const WorkerId& worker : job.membership.members) absl::StrAppend(&body, worker, "\n");
+    const MemberList& members = job.membership.members;
+    for (size_t i = 0; i < members.size(); ++i) {
+      absl::StrAppend(&body, members[i]);
+      if (members.RanksOf(i) > 1) {
+        first = kFirstLineOfTwo;
+        absl::StrAppend(&body, " ", members.RanksOf(i));
+      }
+      absl::StrAppend(&body, "\n");
+    }
     if (!job.settings.has_value()) continue;
-    first = kFirstLineWithSettings;
+    first = kFirstLineOfTwo;
     absl::StrAppend(&body, kSet, TextOf(job.settings->declared), " to ",
                     TextOf(job.settings->settings), " loss ", TextOf(job.settings->loss_policy),
                     " late ", TextOf(job.settings->late_policy), "\n");
@@ -175,7 +196,7 @@ absl::StatusOr<WrittenState> DecodeState(std::string_view text) {
   Lines lines(text);
   const absl::StatusOr<std::string> first = lines.Next();
   if (!first.ok()) return first.status();
-  if (*first != kFirstLine && *first != kFirstLineWithSettings) {
+  if (*first != kFirstLine && *first != kFirstLineOfTwo) {
     return lines.Wrong("it is not a state file of this version");
   }
   const absl::StatusOr<std::string> checksum = lines.Next();

@@ -7,12 +7,13 @@
 //   term 1842380321234567
 //   job vision/resnet run 7f3c... term 1842380321234567 generation 1842380321234567.3 members 2
 //   w-0
-//   w-1
+//   w-1 8
 //   set min 2 start 2 max 2 to min 1 start 2 max 4 loss abort late -
 //
-// The last line is there if an operator has changed settings of the job: what its workers declared,
-// what it has, and the policies that were set. Without such a line in the file it is version 1,
-// which earlier programs read too.
+// A number after a worker is that of its trainers, if it stands for several. The last line is there
+// if an operator has changed settings of the job: what its workers declared, what it has, and the
+// policies that were set. Without any of the two the file is version 1, which earlier programs read
+// too.
 //
 // The checksum is XXH3 of everything below its line. A run without an id is "-".
 //

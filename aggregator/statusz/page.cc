@@ -339,7 +339,7 @@ void AddMembers(Html& html, const v1::ListMembersResponse& members) {
     const v1::MemberStatus& member = members.members(i);
     std::string state = StandingOf(member);
     if (state.empty()) state = Word(member.role());
-    table.Row({member.worker(), member.has_rank() ? absl::StrCat(member.rank()) : "",
+    table.Row({member.worker(), Ranks(member),
                member.recovering() ? "" : Ago(member.last_seen_ns()), state});
   }
   html.Add(table.Take());

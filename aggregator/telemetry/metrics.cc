@@ -118,8 +118,9 @@ class ResultSeries {
   Scraped generation_ = Gauge("basin_result_generation",
                               "Generation of the members when the last result was reduced.");
   Scraped world_size_ =
-      Gauge("basin_world_size", "Members of the job when the lane's last result was reduced.");
-  Scraped contributors_ = Gauge("basin_contributors", "Workers counted in the lane's last result.");
+      Gauge("basin_world_size", "Trainers of the job when the lane's last result was reduced.");
+  Scraped contributors_ =
+      Gauge("basin_contributors", "Trainers counted in the lane's last result.");
   Scraped divisor_ = Gauge("basin_divisor", "Divisor of the lane's last result.");
   Scraped weights_ = Gauge(
       "basin_sum_of_weights",

@@ -21,7 +21,7 @@ ResultSnapshot LookAt(const Layout& layout, const RoundValue& value) {
   snapshot.generation = value.generation;
   snapshot.world_size = value.world_size;
   snapshot.contract_version = value.contract_version;
-  snapshot.contributors = value.contributors.size();
+  snapshot.contributors = TrainersOf(value);
   snapshot.divisor = value.divisor;
   snapshot.sum_of_weights = SumOfWeights(value);
   snapshot.effective_batch = value.facts.totals;

@@ -207,6 +207,7 @@ absl::StatusOr<uint64_t> ExpandedBytes(std::string_view bytes, const Descriptor&
 uint32_t MostEntries(const FieldDescriptor& list) {
   static const auto* const most = new std::map<std::string_view, uint32_t>{
       {"basin.v1.Membership.members", kMaxWorkers},
+      {"basin.v1.Membership.ranks", kMaxWorkers},
       {"basin.v1.TensorSpec.shape", kMaxRank},
       {"basin.v1.RoundFacts.tensor_squared_norms", kMaxTensors},
       {"basin.v1.RoundValue.contributors", kMaxWorkers},

@@ -73,6 +73,7 @@ void Encode(const Hello& in, v1::Hello* out) {
   Encode(in.incarnation, out->mutable_incarnation());
   Encode(in.membership, out->mutable_membership());
   for (const LaneHistory& lane : in.lanes) Encode(lane, out->add_lanes());
+  out->set_ranks(EncodeRanks(in.ranks));
 }
 
 // Another protocol version is let through: the core refuses it, and names both.
@@ -93,6 +94,7 @@ Hello Decode(const v1::Hello& in, Checker& checker) {
   out.incarnation = DecodeField("incarnation", in.incarnation(), checker);
   out.membership = DecodeField("membership", in.membership(), checker);
   out.lanes = DecodeList("lanes", in.lanes(), checker);
+  out.ranks = DecodeRanks(in.ranks());
   return out;
 }
 
@@ -149,6 +151,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   Encode(in.counts, out->mutable_counts());
   out->set_step_label(in.step_label);
   for (const SampleRange& range : in.samples) Encode(range, out->add_samples());
+  out->set_ranks(EncodeRanks(in.ranks));
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -159,6 +162,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.counts = DecodeField("counts", in.counts(), checker);
   out.step_label = in.step_label();
   out.samples = DecodeList("samples", in.samples(), checker);
+  out.ranks = DecodeRanks(in.ranks());
   return out;
 }
 

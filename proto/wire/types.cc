@@ -71,6 +71,7 @@ Error Decode(const v1::Error& in, Checker& checker) {
 void Encode(const Membership& in, v1::Membership* out) {
   Encode(in.generation, out->mutable_generation());
   for (const WorkerId& member : in.members) out->add_members(member);
+  out->mutable_ranks()->Add(in.members.ranks().begin(), in.members.ranks().end());
 }
 
 Membership Decode(const v1::Membership& in, Checker& checker) {
@@ -82,7 +83,13 @@ Membership Decode(const v1::Membership& in, Checker& checker) {
     members.push_back(checker.Worker("members", member));
   }
   checker.Distinct("members", members, [](const WorkerId& id) -> const std::string& { return id; });
-  out.members = std::move(members);
+  if (in.ranks_size() > 0 && in.ranks_size() != in.members_size()) {
+    checker.Fail("ranks", "are not one for each member");
+  }
+  for (const uint32_t ranks : in.ranks()) {
+    checker.AtMost("ranks", checker.Required("ranks", ranks), kMaxRanks);
+  }
+  if (checker.ok()) out.members = {std::move(members), {in.ranks().begin(), in.ranks().end()}};
   return out;
 }
 
@@ -251,6 +258,7 @@ void Encode(const Contributor& in, v1::Contributor* out) {
   Encode(in.incarnation, out->mutable_incarnation());
   out->set_weight(in.weight);
   if (in.squared_norm) out->set_squared_norm(*in.squared_norm);
+  out->set_ranks(EncodeRanks(in.ranks));
 }
 
 Contributor Decode(const v1::Contributor& in, Checker& checker) {
@@ -261,6 +269,7 @@ Contributor Decode(const v1::Contributor& in, Checker& checker) {
   if (in.has_squared_norm()) {
     out.squared_norm = checker.NotNegative("squared_norm", in.squared_norm());
   }
+  out.ranks = checker.AtMost("ranks", DecodeRanks(in.ranks()), kMaxRanks);
   return out;
 }
 
@@ -347,7 +356,7 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   out.facts = DecodeField("facts", in.facts(), checker);
   out.generation = DecodeField("generation", in.generation(), checker);
   out.contract_version = in.contract_version();
-  out.world_size = checker.AtMost("world_size", in.world_size(), kMaxWorkers);
+  out.world_size = checker.AtMost("world_size", in.world_size(), kMaxTrainers);
   return out;
 }
 

@@ -135,6 +135,10 @@ Error Decode(const v1::Error& in, Checker& checker);  // Fails for OK.
 void Encode(const Membership& in, v1::Membership* out);
 Membership Decode(const v1::Membership& in, Checker& checker);
 
+// A worker or a contribution of one trainer has no field for it on the wire.
+inline uint32_t EncodeRanks(uint32_t ranks) { return ranks == 1 ? 0 : ranks; }
+inline uint32_t DecodeRanks(uint32_t ranks) { return ranks == 0 ? 1 : ranks; }
+
 void Check(const TensorSpec& spec, Checker& checker);
 void Encode(const TensorSpec& in, v1::TensorSpec* out);
 TensorSpec Decode(const v1::TensorSpec& in, Checker& checker);

@@ -94,6 +94,7 @@ inline constexpr size_t kMaxEndpointBytes = 300;
 // ------------------------------------------------------------------------------------ counts
 
 inline constexpr uint32_t kMaxWorkers = 10000;  // Per job.
+inline constexpr uint32_t kMaxTrainers = kMaxWorkers * kMaxRanks;
 inline constexpr uint32_t kMaxLanes = 1024;     // Per job.
 inline constexpr uint32_t kMaxTensors = 65536;  // Per lane.
 inline constexpr uint32_t kMaxRank = 16;        // Dimensions: no framework has more.
@@ -129,9 +130,9 @@ static_assert(kMaxTensorBytes <= std::numeric_limits<int64_t>::max() / kMaxTenso
 static_assert(kMaxTotalCount / kMaxWorkers == kMaxCount &&
                   kMaxTotalCount <= std::numeric_limits<int64_t>::max(),
               "the counts and weights of all workers do not overflow, nor in basin.h");
-// A verdict names each contributor (id, incarnation, weight) and each next member, and may give a
-// divisor per tensor; all numbers at their longest.
-static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11) + kMaxTensors * 19 +
+// A verdict names each contributor (id, incarnation, weight, ranks) and each next member with its
+// ranks, and may give a divisor per tensor; all numbers at their longest.
+static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11 + 3 + 2) + kMaxTensors * 19 +
                       (size_t{64} << 10) <=
                   kMaxMessageBytes,
               "the largest verdict is a message");

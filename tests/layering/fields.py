@@ -51,7 +51,7 @@ LEFT_OUT = {
     "client/core/layout.h: bases_": "derived from the tensors",
     "client/core/layout.h: by_name_": "derived from the tensors",
     "protocol/bitmap.h: count_": "derived from the bits",
-    "protocol/member_list.h: ids_": "ids() gives what it points to",
+    "protocol/member_list.h: list_": "ids() and ranks() give what it points to",
     "protocol/transitions.h: taken_": "for observers",
 }
 

@@ -107,7 +107,16 @@ void RandomMessages::Fill(Error* out) {
   *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text()};
 }
 
-void RandomMessages::Fill(Membership* out) { *out = {Make<Generation>(), Workers()}; }
+uint32_t RandomMessages::Ranks() {
+  return Coin() ? 1 : static_cast<uint32_t>(1 + UpTo(kMaxRanks - 1));
+}
+
+void RandomMessages::Fill(Membership* out) {
+  std::vector<WorkerId> ids = Workers();
+  std::vector<uint32_t> ranks;
+  for (size_t i = 0; i < ids.size(); ++i) ranks.push_back(Ranks());
+  *out = {Make<Generation>(), {std::move(ids), std::move(ranks)}};
+}
 
 void RandomMessages::Fill(TensorSpec* out) {
   out->name = Name();
@@ -160,7 +169,7 @@ void RandomMessages::Fill(SampleRange* out) {
 }
 
 void RandomMessages::Fill(Contributor* out) {
-  *out = {Label(), Make<Incarnation>(), Number() % (kMaxCount + 1), std::nullopt};
+  *out = {Label(), Make<Incarnation>(), Number() % (kMaxCount + 1), std::nullopt, Ranks()};
   if (Coin()) out->squared_norm = Scale();
 }
 
@@ -197,7 +206,7 @@ void RandomMessages::Fill(RoundValue* out) {
   Fill(&out->facts);
   out->generation = Make<Generation>();
   out->contract_version = static_cast<uint32_t>(UpTo(1000));
-  out->world_size = static_cast<uint32_t>(UpTo(kMaxWorkers));
+  out->world_size = static_cast<uint32_t>(UpTo(kMaxTrainers));
 }
 
 void RandomMessages::Fill(VerdictRecord* out) {
@@ -250,6 +259,7 @@ void RandomMessages::Fill(Hello* out) {
   Fill(&out->incarnation);
   Fill(&out->membership);
   out->lanes = List<LaneHistory>(2);
+  out->ranks = Ranks();
 }
 
 void RandomMessages::Fill(Ready* out) { *out = {Number(), Number()}; }
@@ -265,7 +275,8 @@ void RandomMessages::Fill(LayoutSeen* out) {
 }
 
 void RandomMessages::Fill(Begin* out) {
-  *out = {Lane(), Round(), Make<RoundSpec>(), Make<Counts>(), Number(), List<SampleRange>()};
+  *out = {Lane(), Round(), Make<RoundSpec>(), Make<Counts>(), Number(), List<SampleRange>(),
+          Ranks()};
 }
 
 void RandomMessages::Fill(Skip* out) {

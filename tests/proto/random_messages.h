@@ -140,6 +140,7 @@ class RandomMessages {
   }
   std::optional<WorkerId> MaybeWorker();
   std::vector<WorkerId> Workers();
+  uint32_t Ranks();
   std::vector<TensorSpec> Specs();
   absl::Duration MakeDuration();
   double Scale();

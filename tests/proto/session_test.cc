@@ -288,6 +288,51 @@ TEST(SessionRules, Fault_N10_HelloNeedsMagicVersionNonceAndNames) {
   ExpectRefused<Hello>([](P p) { p->mutable_hello()->clear_worker(); }, "hello.worker");
 }
 
+// A worker of one trainer sends the bytes that it sent before there were others.
+TEST(SessionRules, OneRankIsNotOnTheWire) {
+  RandomMessages random(6);
+  Hello hello = random.Make<Hello>();
+  hello.membership.members = {"a", "b"};
+  hello.ranks = 1;
+  v1::ToAggregator proto;
+  ASSERT_TRUE(Encode(ToAggregator(hello), &proto).ok());
+  EXPECT_EQ(proto.hello().ranks(), 0u);
+  EXPECT_EQ(proto.hello().membership().ranks_size(), 0);
+  Begin begin = random.Make<Begin>();
+  begin.ranks = 1;
+  ASSERT_TRUE(Encode(ToAggregator(begin), &proto).ok());
+  EXPECT_EQ(proto.begin().ranks(), 0u);
+}
+
+TEST(SessionRules, RanksOfMembersAreOneForEachAndBounded) {
+  using P = v1::ToAggregator*;
+  const auto with = [](std::vector<uint32_t> ranks) {
+    return [ranks = std::move(ranks)](P p) {
+      auto* membership = p->mutable_hello()->mutable_membership();
+      membership->clear_members();
+      membership->add_members("a");
+      membership->add_members("b");
+      membership->mutable_ranks()->Assign(ranks.begin(), ranks.end());
+    };
+  };
+  ExpectRefused<Hello>(with({2}), "hello.membership.ranks are not one for each member");
+  ExpectRefused<Hello>(with({2, 1, 1}), "hello.membership.ranks are not one for each member");
+  ExpectRefused<Hello>(with({2, 0}), "hello.membership.ranks is required");
+  ExpectRefused<Hello>(with({2, kMaxRanks + 1}), "hello.membership.ranks");
+}
+
+// The core refuses it, and can name job, worker and round.
+TEST(SessionRules, RanksOfABeginAreLetThrough) {
+  RandomMessages random(6);
+  Begin begin = random.Make<Begin>();
+  begin.ranks = ~uint32_t{0};
+  v1::ToAggregator proto;
+  ASSERT_TRUE(Encode(ToAggregator(begin), &proto).ok());
+  const auto decoded = Decode(proto);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(std::get<Begin>(*decoded).ranks, begin.ranks);
+}
+
 TEST(SessionRules, HelloMayNameWhatIsHeldFree) {
   RandomMessages random(4);
   const ToAggregator hello = random.Make<Hello>();

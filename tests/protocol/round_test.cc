@@ -44,6 +44,7 @@ TEST(Chain, CommitsToWhatWasDecided) {
   EXPECT_TRUE(differs([](RoundValue& v) { v.contributors.pop_back(); }));
   EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].worker = "w-2"; }));
   EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].incarnation.term += 1; }));
+  EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].ranks = 2; }));
   EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].incarnation.counter += 1; }));
   // Names are delimited: "a" + "bc" is not "ab" + "c".
   RoundValue left = Value();
@@ -51,6 +52,27 @@ TEST(Chain, CommitsToWhatWasDecided) {
   left.contributors = {{"a", {}, 1}, {"bc", {}, 1}};
   right.contributors = {{"ab", {}, 1}, {"c", {}, 1}};
   EXPECT_NE(ExtendChain(0, 1, left), ExtendChain(0, 1, right));
+}
+
+TEST(MemberList, RanksOfAMemberFollowThoseBeforeIt) {
+  const MemberList members({"a", "b", "c"}, {2, 1, 3});
+  EXPECT_EQ(members.trainers(), 6u);
+  EXPECT_EQ(members.FirstRank(0), 0u);
+  EXPECT_EQ(members.FirstRank(2), 3u);
+  std::string holders;
+  for (uint32_t rank = 0; rank < 6; ++rank) holders += members[*members.PositionOf(rank)];
+  EXPECT_EQ(holders, "aabccc");
+  EXPECT_FALSE(members.PositionOf(6).has_value());
+  EXPECT_FALSE(MemberList().PositionOf(0).has_value());
+}
+
+TEST(MemberList, OfSingleTrainersAreEqualHoweverTheyWereMade) {
+  const MemberList members({"a", "b"});
+  EXPECT_EQ(members, MemberList({"a", "b"}, {1, 1}));
+  EXPECT_NE(members, MemberList({"a", "b"}, {1, 2}));
+  EXPECT_EQ(members.RanksOf(1), 1u);
+  EXPECT_EQ(members.PositionOf(1), 1u);
+  EXPECT_EQ(MemberList({}, {}), MemberList());
 }
 
 TEST(HasResult, OnlyWhereACommittedRoundHasADivisor) {

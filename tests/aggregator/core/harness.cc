@@ -99,6 +99,7 @@ Hello TestWorker::MakeHello() const {
   hello.fresh = fresh;
   hello.settings = settings;
   hello.features = features;
+  hello.ranks = ranks;
   hello.incarnation = incarnation;
   hello.from_start = from_start;
   if (role != Role::kMember) return hello;  // It has no history until it is one.
@@ -172,7 +173,7 @@ void TestWorker::Forget() {
 void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Counts& counts) {
   LaneView& view = lane(name);
   lacks_state = false;
-  view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}};
+  view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}, ranks};
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();

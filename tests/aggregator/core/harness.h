@@ -100,6 +100,7 @@ class TestWorker {
   bool fresh = true;
   JobSettings settings;
   uint64_t features = 0;
+  uint32_t ranks = 1;  // Its hellos and begins report it.
 
   // ---- what it knows
   struct LaneView {

@@ -133,6 +133,19 @@ TEST_F(StateFileTest, ANewProcessReadsWhatTheLastOneSaved) {
   EXPECT_THAT(FilesThere(), ElementsAre("state"));
 }
 
+// The file of a job of single trainers is that of earlier releases.
+TEST_F(StateFileTest, RanksOfMembersAreKept) {
+  SaveState save = Members("a", 7, 1, {"w0", "w1", "w2"});
+  ASSERT_TRUE(Open().Save(save).ok());
+  EXPECT_THAT(Text(), HasSubstr(" members 3\nw0\nw1\nw2\n"));
+  save.membership.members = {{"w0", "w1", "w2"}, {2, 1, 3}};
+  ASSERT_TRUE(Open().Save(save).ok());
+  EXPECT_THAT(Text(), HasSubstr(" members 3\nw0 2\nw1\nw2 3\n"));
+  const absl::StatusOr<WrittenState> state = Open().Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->jobs.at("a").membership.members, save.membership.members);
+}
+
 TEST_F(StateFileTest, WhatWasLoadedIsKept) {
   ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0"})).ok());
   DiskStateFile second = Open();

@@ -1,0 +1,261 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Workers that stand for several trainers: ranks, divisors, and clients that are too old for them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "protocol/version.h"
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Two nodes of 2 and 3 trainers, and a single trainer.
+struct Nodes : Cluster {
+  explicit Nodes(JobSettings settings = Settings(1, 4, 3), Config config = {})
+      : Cluster(settings, std::move(config)),
+        a(JoinWith("a", 2)),
+        b(JoinWith("b", 3)),
+        c(JoinWith("c", 1)) {}
+
+  TestWorker& JoinWith(const WorkerId& id, uint32_t ranks) {
+    TestWorker& worker = Worker(id);
+    worker.features = kFeatureRanks;
+    worker.ranks = ranks;
+    return Join(id);
+  }
+  void Round(const RoundSpec& spec = Spec(ReduceOp::kAverage)) {
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute(spec);
+  }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+TEST(Ranks, AreDenseAndFollowEachOther) {
+  Nodes t;
+  const MemberList& members = t.c.membership.members;
+  EXPECT_THAT(members.ids(), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(members.ranks(), ElementsAre(2, 3, 1));
+  EXPECT_EQ(members.FirstRank(1), 2u);
+  EXPECT_EQ(members.FirstRank(2), 5u);
+  EXPECT_EQ(members.trainers(), 6u);
+}
+
+TEST(Ranks, TheDivisorCountsTrainers) {
+  Nodes t;
+  t.Round();
+  const RoundValue& value = t.c.verdict().value;
+  EXPECT_EQ(value.divisor, 6u);
+  EXPECT_EQ(value.world_size, 6u);
+  EXPECT_EQ(TrainersOf(value), 6u);
+  ASSERT_EQ(value.contributors.size(), 3u);
+  EXPECT_EQ(value.contributors[1].ranks, 3u);
+  EXPECT_EQ(t.c.lane().delivered[1].begin()->second, (Reduced{7, 6})) << "each sum is added once";
+  EXPECT_THAT(t.NoteText(NoteKind::kRoundCommitted), HasSubstr("3 contributors of 6 trainers"));
+}
+
+TEST(Ranks, PresentCountsTheTrainersOfThoseWhoPush) {
+  Nodes t;
+  const RoundSpec spec = Spec(ReduceOp::kAverage, Denominator::kPresent);
+  t.a.Contribute(spec);
+  t.b.Contribute(spec, kLane, {1});
+  t.c.Contribute(spec);
+  const RoundValue& value = t.c.verdict().value;
+  EXPECT_EQ(DivisorOf(value, 0), 6u);
+  EXPECT_EQ(DivisorOf(value, 1), 3u);
+  EXPECT_EQ((t.c.lane().delivered[1][{1, 0}]), (Reduced{5, 3}));
+}
+
+TEST(Ranks, AWeightedAverageIsDividedByTheSumOfAllWeights) {
+  Nodes t;
+  const RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
+  t.a.Contribute(spec, kLane, {}, Counts{20, {}, {}});
+  t.b.Contribute(spec, kLane, {}, Counts{30, {}, {}});
+  t.c.Contribute(spec, kLane, {}, Counts{4, {}, {}});
+  EXPECT_EQ(t.c.verdict().value.divisor, 54u);
+  EXPECT_EQ(t.c.verdict().value.facts.totals.samples, 54u);
+}
+
+TEST(Ranks, ASumHasNoDivisor) {
+  Nodes t;
+  t.Round(Spec(ReduceOp::kSum));
+  EXPECT_EQ(t.c.verdict().value.divisor, 1u);
+}
+
+TEST(Ranks, AutoPredivideIsForTheTrainers) {
+  Nodes t;
+  t.b.ranks = 13;
+  RoundSpec spec = Spec(ReduceOp::kAverage);
+  spec.auto_predivide = true;
+  t.Round(spec);
+  EXPECT_EQ(t.c.verdict().value.spec.predivide, 4.0) << "the square root of 16";
+}
+
+// Also fault of a local trainer: its node goes on without it.
+TEST(Ranks, ANodeThatLostATrainerCountsLessFromItsNextBeginOn) {
+  Nodes t;
+  t.Round();
+  t.b.ranks = 2;
+  t.Round();
+  const VerdictRecord& record = t.c.verdict();
+  EXPECT_EQ(record.value.divisor, 5u);
+  EXPECT_EQ(record.value.world_size, 6u) << "that of the generation in which it was reduced";
+  EXPECT_THAT(record.next.members.ranks(), ElementsAre(2, 2, 1));
+  EXPECT_NE(record.next.generation, record.value.generation);
+  EXPECT_EQ(t.c.membership, record.next);
+  t.Round();
+  EXPECT_EQ(t.c.verdict().value.world_size, 5u);
+  EXPECT_EQ(t.c.verdict().next.generation, record.next.generation) << "nothing changed";
+}
+
+TEST(Ranks, ANodeThatGrowsTakesTheRanksAfterItsOwn) {
+  Nodes t;
+  t.Round();
+  t.a.ranks = 4;
+  t.Round();
+  EXPECT_EQ(t.c.verdict().value.divisor, 8u);
+  EXPECT_THAT(t.c.membership.members.ranks(), ElementsAre(4, 3, 1));
+}
+
+TEST(Ranks, ALostNodeTakesItsTrainersWithIt) {
+  Nodes t;
+  t.Round();
+  t.Step(WorkerExited{kJob, "b"});
+  t.a.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.c.verdict().value.divisor, 3u);
+  EXPECT_THAT(t.c.membership.members.ids(), ElementsAre("a", "c"));
+  EXPECT_EQ(t.c.membership.members.trainers(), 3u);
+}
+
+TEST(Ranks, ALossInTheRoundLeavesTheTrainersOfTheOthers) {
+  Nodes t;
+  t.a.Contribute();
+  t.b.Begin();
+  t.Step(WorkerExited{kJob, "b"});
+  t.c.Contribute();
+  EXPECT_EQ(t.c.verdict().value.divisor, 3u);
+}
+
+TEST(Ranks, OfSingleTrainersLeaveNoTrace) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_THAT(t.c.membership.members.ranks(), IsEmpty());
+  EXPECT_EQ(t.c.membership.members, MemberList({"a", "b", "c"}));
+  EXPECT_EQ(t.c.membership.members, MemberList({"a", "b", "c"}, {1, 1, 1}));
+}
+
+TEST(Ranks, SurviveTheAggregator) {
+  Nodes t;
+  t.Round();
+  t.Crash(t.config.term + 1);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  EXPECT_THAT(t.c.membership.members.ranks(), ElementsAre(2, 3, 1));
+  t.Round();
+  EXPECT_EQ(t.c.verdict().value.divisor, 6u);
+}
+
+TEST(Ranks, WorkersAreLimitedNotTrainers) {
+  Nodes t(Settings(1, 3, 3));
+  EXPECT_EQ(t.c.membership.members.trainers(), 6u);
+  TestWorker& spare = t.JoinWith("d", 1);
+  EXPECT_EQ(spare.role, Role::kSpare);
+}
+
+TEST(Ranks, ThatMakeNoSenseAreRefused) {
+  for (const uint32_t ranks : {0u, kMaxRanks + 1, ~0u}) {
+    Nodes t;
+    TestWorker& d = t.Worker("d");
+    d.features = kFeatureRanks;
+    d.ranks = ranks;
+    d.Connect();
+    ASSERT_TRUE(d.ended.has_value()) << ranks;
+    EXPECT_EQ(d.ended->code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(d.ended->text, HasSubstr("worker d"));
+    EXPECT_THAT(d.ended->text, HasSubstr("a worker stands for 1 to 1024"));
+
+    t.a.ranks = ranks;
+    t.Round();
+    EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(t.a.Last<Rejected>().error.text,
+                HasSubstr("Job job, lane model, round 1: the begin of worker a stands for"));
+    EXPECT_EQ(t.c.verdict().value.divisor, 4u) << "the others go on";
+    EXPECT_EQ(t.c.membership.members.trainers(), 6u) << "it has what it said before";
+  }
+}
+
+TEST(Ranks, AreRefusedForAScaleThatBelongsToEachTrainer) {
+  Nodes t;
+  RoundSpec spec = Spec(ReduceOp::kProduct);
+  spec.prescale = 2;
+  t.Round(spec);
+  EXPECT_THAT(t.b.Last<Rejected>().error.text,
+              HasSubstr("has prescale 2 for the PRODUCT of 3 trainers; scale the values of each"));
+}
+
+// Peers of another release.
+TEST(Ranks, AWorkerOfAnOlderClientIsRefusedWhereTheyMatter) {
+  Nodes t;
+  TestWorker& old = t.Worker("old");
+  old.Connect();
+  ASSERT_TRUE(old.ended.has_value());
+  EXPECT_EQ(old.ended->code, ErrorCode::kVersionMismatch);
+  EXPECT_EQ(old.ended->text,
+            "Job job: worker old has a client that is too old to know that worker a stands for 2 "
+            "trainers; update it.");
+}
+
+TEST(Ranks, ANodeIsRefusedAmongOlderClients) {
+  Three t;
+  TestWorker& node = t.Worker("node");
+  node.ranks = 2;
+  node.features = kFeatureRanks;
+  node.Connect();
+  ASSERT_TRUE(node.ended.has_value());
+  EXPECT_EQ(node.ended->code, ErrorCode::kVersionMismatch);
+  EXPECT_EQ(node.ended->text,
+            "Job job: worker node stands for 2 trainers, but the client of worker a is too old to "
+            "know that; update it.");
+}
+
+TEST(Ranks, ABeginOfSeveralIsRefusedAmongOlderClients) {
+  Three t;
+  t.a.ranks = 2;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("did not declare that feature"));
+  EXPECT_EQ(t.c.verdict().value.divisor, 2u);
+}
+
+TEST(Ranks, AnOlderClientIsWelcomeAmongSingleTrainers) {
+  Three t;
+  EXPECT_EQ(t.a.welcome->features & kFeatureRanks, 0u);
+  TestWorker& d = t.Worker("d");
+  d.features = kFeatureRanks;
+  d.Connect();
+  EXPECT_EQ(d.welcome->features & kFeatureRanks, kFeatureRanks);
+}
+
+// A contribution of a node has the norm of a sum, which is no reason for an alarm.
+TEST(Ranks, TheNormOfANodeIsComparedByTrainer) {
+  Nodes t;
+  t.a.squared_norm = 4 * 9.0;
+  t.b.squared_norm = 9 * 9.0;
+  t.c.squared_norm = 9.0;
+  for (int i = 0; i < 30; ++i) t.Round();
+  EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 0u);
+  t.b.squared_norm = 9 * 9e8;
+  t.Round();
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual), HasSubstr("worker b"));
+}
+
+}  // namespace
+}  // namespace basin::aggregator
