@@ -21,6 +21,7 @@
 
 namespace {
 
+using basin::kMaxRanks;
 using basin::kMaxStreams;
 using basin::kMaxWorkers;
 
@@ -32,6 +33,8 @@ enum class Kind : uint8_t {
   kRun,
   kWorker,
   kWorkers,
+  kRanks,
+  kLocalRank,
   kStreams,
   kFlag,
   kLevel,
@@ -56,6 +59,8 @@ constexpr std::array kOptions = {
     Option{"max_workers", Kind::kWorkers, nullptr},
     Option{"min_workers", Kind::kWorkers, "0"},
     Option{"start_workers", Kind::kWorkers, "0"},
+    Option{"ranks", Kind::kRanks, "1"},
+    Option{"local_rank", Kind::kLocalRank, "0"},
     Option{"fresh", Kind::kFlag, "false"},
     Option{"streams", Kind::kStreams, "2"},
     Option{"tls_ca", Kind::kPath, ""},
@@ -121,6 +126,10 @@ std::string Wrong(Kind kind, std::string_view value) {
       return rule(basin::CheckWorkerId(value));
     case Kind::kWorkers:
       return IsNumber(value, 0, kMaxWorkers) ? "" : NumberRule(0, kMaxWorkers) + " is needed";
+    case Kind::kRanks:
+      return IsNumber(value, 1, kMaxRanks) ? "" : NumberRule(1, kMaxRanks) + " is needed";
+    case Kind::kLocalRank:
+      return IsNumber(value, 0, kMaxRanks - 1) ? "" : NumberRule(0, kMaxRanks - 1) + " is needed";
     case Kind::kStreams:
       return IsNumber(value, 1, kMaxStreams) ? "" : NumberRule(1, kMaxStreams) + " is needed";
     case Kind::kFlag:
@@ -285,6 +294,14 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   core.fresh = Flag(Text("fresh")).value_or(false);
   core.streams = Count("streams");
   core.settings = {Count("min_workers"), Count("max_workers"), Count("start_workers")};
+  core.ranks = Count("ranks");
+  core.local_rank = Count("local_rank");
+  if (core.local_rank >= core.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("local_rank is ", core.local_rank,
+                                                   ", but the worker stands for ", core.ranks,
+                                                   " trainers (ranks), whose local ranks are 0 to ",
+                                                   core.ranks - 1, ". Correct one of them."));
+  }
   core.nonce = 0;        // Chosen at random,
   core.jitter_seed = 0;  // as is this.
   const basin::JobSettings& workers = core.settings;

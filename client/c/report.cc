@@ -32,8 +32,12 @@ void Report::OnPlace(const client::Place& place) {
   if (now.generation != last_.membership.generation) {
     const std::string rank =
         place.rank.has_value() ? absl::StrCat("rank ", *place.rank, " of ") : std::string();
-    say(BASIN_LOG_INFO, absl::StrCat(rank, CountOf(now.members.size(), "member"), ", generation ",
-                                     now.generation.term, ".", now.generation.counter, "."));
+    const uint32_t trainers = now.members.trainers();
+    const std::string grouped =
+        trainers == now.members.size() ? "" : absl::StrCat(CountOf(trainers, "trainer"), " in ");
+    say(BASIN_LOG_INFO,
+        absl::StrCat(rank, grouped, CountOf(now.members.size(), "member"), ", generation ",
+                     now.generation.term, ".", now.generation.counter, "."));
   }
   if (place.shares != last_.shares && place.shares.has_value()) {
     say(BASIN_LOG_INFO, *place.shares

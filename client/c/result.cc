@@ -75,6 +75,7 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.generation_counter = value.generation.counter;
   out.contract_version = value.contract_version;
   out.world_size = value.world_size;
+  out.trainers = basin::TrainersOf(value);
   // The part that fits the structure of an older caller.
   const size_t size = std::min(info->size, sizeof(out));
   out.size = info->size;
@@ -91,6 +92,12 @@ uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t in
   if (result == nullptr) return 0;
   const auto& contributors = result->round->record().value.contributors;
   return index < contributors.size() ? contributors[index].weight : 0;
+}
+
+uint32_t basin_result_contributor_ranks(const basin_result* result, uint32_t index) {
+  if (result == nullptr) return 0;
+  const auto& contributors = result->round->record().value.contributors;
+  return index < contributors.size() ? contributors[index].ranks : 0;
 }
 
 double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index) {

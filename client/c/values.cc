@@ -95,13 +95,14 @@ basin_code basin_broadcast(basin_worker* worker, const char* lane, const basin_t
                            int64_t timeout, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   const basin::Membership membership = worker->client().place().membership;
-  if (root >= membership.members.size()) {
+  const std::optional<size_t> position = membership.members.PositionOf(root);
+  if (!position.has_value()) {
     return Return(absl::InvalidArgumentError(
                       absl::StrCat("Rank ", root, " cannot be the root: the job has ",
-                                   basin::CountOf(membership.members.size(), "member"), ".")),
+                                   basin::CountOf(membership.members.trainers(), "trainer"), ".")),
                   error);
   }
-  const basin::WorkerId& source = membership.members[root];
+  const basin::WorkerId& source = membership.members[*position];
   const absl::Status status =
       source == worker->id() ? Announce(worker, lane, tensor, version, data, bytes, BASIN_COPY)
                              : Get(worker, lane, tensor, version, source, timeout, data, bytes);

@@ -179,7 +179,14 @@ basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error
   basin_place out = BASIN_PLACE_INIT;
   out.role = static_cast<basin_role>(now.role);
   out.rank = now.rank.value_or(0);
-  out.world_size = static_cast<uint32_t>(now.membership.members.size());
+  const basin::MemberList& members = now.membership.members;
+  out.world_size = members.trainers();
+  out.members = static_cast<uint32_t>(members.size());
+  if (now.rank.has_value()) {
+    const size_t position = members.PositionOf(*now.rank).value_or(0);
+    out.first_rank = members.FirstRank(position);
+    out.ranks = members.RanksOf(position);
+  }
   out.generation_term = now.membership.generation.term;
   out.generation_counter = now.membership.generation.counter;
   out.joins = now.joins;
@@ -198,8 +205,9 @@ basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error
 
 size_t basin_member_id(basin_worker* worker, uint32_t rank, char* id, size_t size) {
   const basin::client::Place place = PlaceOf(worker);
-  const auto& members = place.membership.members;
-  return CopyText(rank < members.size() ? members[rank] : "", id, size);
+  const basin::MemberList& members = place.membership.members;
+  const std::optional<size_t> position = members.PositionOf(rank);
+  return CopyText(position.has_value() ? members[*position] : "", id, size);
 }
 
 size_t basin_donor_id(basin_worker* worker, char* id, size_t size) {
@@ -214,6 +222,13 @@ basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                        basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) status = worker->client().Ready(step, state_hash);
+  return Return(status, error);
+}
+
+basin_code basin_set_ranks(basin_worker* worker, uint32_t ranks, uint32_t local_rank,
+                           basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().SetRanks(ranks, local_rank);
   return Return(status, error);
 }
 

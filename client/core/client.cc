@@ -36,7 +36,13 @@ bool IsCall(const Event& event) {
 
 }  // namespace
 
-Client::Client(Config config) : config_(std::move(config)), session_(config_), run_(config_.run) {}
+Client::Client(Config config)
+    : config_(std::move(config)),
+      session_(config_),
+      run_(config_.run),
+      ranks_(config_.ranks),
+      local_rank_(config_.local_rank),
+      grouped_(ranks_ > 1) {}
 
 const Lane* Client::FindLane(const std::string& name) const {
   for (const Lane& lane : lanes_) {
@@ -50,7 +56,9 @@ std::optional<uint32_t> Client::rank() const {
   const auto& members = membership_.members;
   const auto it = std::find(members.begin(), members.end(), config_.worker);
   if (it == members.end()) return std::nullopt;
-  return static_cast<uint32_t>(it - members.begin());
+  const auto position = static_cast<size_t>(it - members.begin());
+  // A trainer that has joined its node shares the last rank until the next generation.
+  return members.FirstRank(position) + std::min(local_rank_, members.RanksOf(position) - 1);
 }
 
 void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
@@ -217,7 +225,9 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
     return;
   }
   WithLane(scope, begin.lane, [&](Lane& lane) {
-    Error error = lane.Begin(scope, begin);
+    BeginRound with_ranks = begin;
+    with_ranks.ranks = ranks_;
+    Error error = lane.Begin(scope, with_ranks);
     if (error.code == ErrorCode::kOk) lacks_state_ = false;  // It computes a gradient with it.
     return error;
   });
@@ -262,6 +272,34 @@ void Client::OnCall(const Scope& scope, const SetBusy& busy) {
   busy_.reset();
   if (busy.expected > absl::ZeroDuration()) busy_ = message;
   if (scope.welcomed) scope.Tell(message);
+}
+
+void Client::OnCall(const Scope& scope, const SetRanks& set) {
+  std::string why = WhyNotRanks(set.ranks);
+  if (why.empty() && set.local_rank >= set.ranks) {
+    why = absl::StrCat("has local rank ", set.local_rank, ", but stands for ", set.ranks,
+                       " trainers; their local ranks are 0 to ", set.ranks - 1);
+  }
+  if (!why.empty()) {
+    Refuse(scope, {ErrorCode::kInvalidArgument, absl::StrCat("the worker ", why, ".")});
+    return;
+  }
+  if (set.ranks > 1 && scope.welcomed && !session_.knows_ranks()) {
+    Refuse(scope, WhyNoRanks());
+    return;
+  }
+  ranks_ = set.ranks;
+  local_rank_ = set.local_rank;
+  grouped_ |= ranks_ > 1;
+  if (role_ != Role::kMember) return;
+  scope.actions.push_back(MembershipNow{membership_, role_, rank(), false, std::nullopt});
+}
+
+Error Client::WhyNoRanks() const {
+  return {ErrorCode::kVersionMismatch,
+          absl::StrCat("the aggregator at ", config_.aggregator,
+                       " is too old for workers that stand for several trainers, and would divide "
+                       "wrongly. Update it, or let each trainer be a worker.")};
 }
 
 void Client::OnCall(const Scope&, const Progress&) {}

@@ -88,7 +88,7 @@ class Client {
     return std::tie(session_, lanes_, by_index_, starts_, values_, run_, term_, incarnation_,
                     from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
                     saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
-                    leave_by_, left_, fatal_, answer_by_);
+                    leave_by_, left_, fatal_, answer_by_, ranks_, local_rank_, grouped_);
   }
 
  private:
@@ -117,12 +117,14 @@ class Client {
   void OnCall(const Scope& scope, const WaitRound& wait);
   void OnCall(const Scope& scope, const AbandonRounds& abandon);
   void OnCall(const Scope& scope, const SetBusy& busy);
+  void OnCall(const Scope& scope, const SetRanks& set);
   void OnCall(const Scope& scope, const Progress& progress);
   void OnCall(const Scope& scope, const Finish& finish);
   void OnCall(const Scope& scope, const LeaveJob& leave);
   void OnCall(const Scope& scope, const AnnounceValue& announce);
   void OnCall(const Scope& scope, const StopServing& stop);
   void OnCall(const Scope& scope, const GetValue& get);
+  Error WhyNoRanks() const;
   void Refuse(const Scope& scope, Error error) const;
   template <typename F>
   void WithLane(const Scope& scope, LaneHandle handle, F&& call);
@@ -187,6 +189,9 @@ class Client {
   bool left_ = false;
   std::optional<Error> fatal_;
   absl::Time answer_by_ = absl::InfiniteFuture();  // The first answer of an aggregator.
+  uint32_t ranks_;                                 // The trainers that it stands for,
+  uint32_t local_rank_;                            // and the number of this process among them.
+  bool grouped_;  // They have been several, so an aggregator must know of that.
 };
 
 }  // namespace basin::client

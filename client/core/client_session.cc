@@ -52,7 +52,8 @@ Hello Client::MakeHello() const {
   hello.run = run_;
   hello.worker = config_.worker;
   hello.nonce = config_.nonce;
-  hello.features = config_.features;
+  hello.features = config_.features | kFeatureRanks;
+  hello.ranks = ranks_;
   hello.fresh = config_.fresh && !saw_members_;
   hello.settings = config_.settings;
   hello.incarnation = incarnation_;
@@ -105,6 +106,12 @@ void Client::OnWelcome(const Scope& scope, const Welcome& welcome) {
     EndSession(scope, SessionInput::kRetry,
                {ErrorCode::kRunConflict, absl::StrCat("An aggregator answered for run ",
                                                       welcome.run, ", not run ", run_, ".")});
+    return;
+  }
+  if (grouped_ && (welcome.features & kFeatureRanks) == 0) {
+    Error error = WhyNoRanks();
+    error.text = absl::StrCat("Job ", config_.job, ", worker ", config_.worker, ": ", error.text);
+    Stop(scope, std::move(error));
     return;
   }
   session_.Apply(config_, SessionInput::kWelcome, Error{}, scope.actions);

@@ -22,6 +22,10 @@ struct Config {
   bool fresh = false;  // The launcher vouches that the run is new.
   JobSettings settings;
   uint64_t features = 0;  // The runner sets those that it has.
+  // The trainers that the worker stands for at first, and the number of this process among them,
+  // from 0.
+  uint32_t ranks = 1;
+  uint32_t local_rank = 0;
 
   uint32_t frame_tensors = 1024;  // In one frame, where the aggregator has the feature.
   uint32_t streams = 2;           // Data streams, each on its own connection; at least 1.

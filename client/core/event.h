@@ -92,6 +92,7 @@ struct BeginRound {
   Counts counts;
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
+  uint32_t ranks = 1;  // The core sets it: the trainers that the worker stands for now.
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {
@@ -147,6 +148,12 @@ struct SetBusy {
   std::string reason;
   absl::Duration expected;
 };
+// The trainers that the worker stands for from the next begin on, and the number of this process
+// among them.
+struct SetRanks {
+  uint32_t ranks = 1;
+  uint32_t local_rank = 0;
+};
 struct Progress {};  // The trainer did something; shown in status.
 // Out of data: contributes to no further round.
 struct Finish {};
@@ -175,8 +182,8 @@ struct Tick {};
 using Event = std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
                            ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
                            PushTensor, PushTensors, PushMore, SkipTensor, CommitRound,
-                           WithdrawRound, WaitRound, AbandonRounds, SetBusy, Progress, Finish,
-                           LeaveJob, AnnounceValue, StopServing, GetValue>;
+                           WithdrawRound, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress,
+                           Finish, LeaveJob, AnnounceValue, StopServing, GetValue>;
 
 }  // namespace basin::client
 

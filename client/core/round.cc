@@ -117,8 +117,8 @@ void Round::SayRest(const Scope& scope, const LaneId& lane) {
 
 void Round::SayBegin(const Scope& scope, const LaneId& lane) {
   said_ = true;
-  scope.Tell(
-      Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label, begin_.samples});
+  scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
+                   begin_.samples, begin_.ranks});
   if (IsWithdrawn()) {
     SayWithdraw(scope, lane);
     return;

@@ -181,8 +181,8 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
-                    begin_.samples, state_, push_, skipped_, reason_, refusal_, said_, rest_said_,
-                    prepared_, wait_until_, polls_, waited_at_, held_up_by_);
+                    begin_.samples, begin_.ranks, state_, push_, skipped_, reason_, refusal_, said_,
+                    rest_said_, prepared_, wait_until_, polls_, waited_at_, held_up_by_);
   }
 
  private:

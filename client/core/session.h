@@ -89,6 +89,8 @@ class Session {
   const Error& trouble() const { return trouble_; }
   uint32_t frame_chunks() const { return frame_chunks_; }
   bool lists() const { return lists_; }  // Frames of several tensors are in use.
+  // The aggregator knows that workers may stand for several trainers.
+  bool knows_ranks() const { return knows_ranks_; }
   uint64_t progress() const { return progress_; }
 
   // Takes one input; returns whether the table has it. The caller sends the hello on kUp, and the
@@ -115,7 +117,7 @@ class Session {
 
   auto Fields() const {
     return std::tie(phase_, streams_, jitter_, failures_, trouble_, token_, frame_chunks_, lists_,
-                    heartbeat_, next_beat_, progress_);
+                    knows_ranks_, heartbeat_, next_beat_, progress_);
   }
 
  private:
@@ -130,6 +132,7 @@ class Session {
   SessionToken token_ = 0;
   uint32_t frame_chunks_ = 1;
   bool lists_ = false;
+  bool knows_ranks_ = false;
   absl::Duration heartbeat_;
   absl::Time next_beat_ = absl::InfiniteFuture();
   uint64_t progress_ = 0;

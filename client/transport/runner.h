@@ -111,7 +111,7 @@ class Runner {
   void Flush() { dependencies_.connector->Flush(); }
 
   // ---- calls of the trainer
-  // DeclareReady, SetBusy, Progress, Finish: whatever needs nothing from the runner.
+  // DeclareReady, SetBusy, SetRanks, Progress, Finish: whatever needs nothing from the runner.
   absl::Status Call(const Event& call, absl::Time now);
   absl::StatusOr<Registration> Register(const RegisterTensors& request, absl::Time now);
   absl::Status Begin(const BeginRound& begin, absl::Time now);

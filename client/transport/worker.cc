@@ -615,6 +615,12 @@ absl::Status Worker::Busy(const std::string& reason, absl::Duration expected) {
   });
 }
 
+absl::Status Worker::SetRanks(uint32_t ranks, uint32_t local_rank) {
+  return Do([&](Runner& runner, absl::Time now) {
+    return runner.Call(client::SetRanks{ranks, local_rank}, now);
+  });
+}
+
 absl::Status Worker::Progress() {
   return Post(
       [](Runner& runner, absl::Time now) { runner.Call(client::Progress{}, now).IgnoreError(); });

@@ -188,6 +188,9 @@ class Worker {
   // ---- how it is going
   // Why the trainer does something else, and for how long; zero: it is over.
   absl::Status Busy(const std::string& reason, absl::Duration expected);
+  // The trainers that this worker stands for from the next begin on, and the number of this one
+  // among them.
+  absl::Status SetRanks(uint32_t ranks, uint32_t local_rank);
   absl::Status Progress();
   // Out of data: contributes to no further round.
   absl::Status Finished();

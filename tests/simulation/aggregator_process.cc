@@ -418,7 +418,11 @@ void AggregatorProcess::Do(aggregator::Reduce& reduce) {
   if (!alive_) return;
   if (const auto* attempt = shell_.AttemptOf(reduce.job, reduce.lane, reduce.round)) {
     const bool present = attempt->spec.denominator == Denominator::kPresent;
-    const size_t counted = attempt->contributors.size() - (present ? reduce.skipped.size() : 0);
+    uint64_t counted = 0;
+    for (const Contributor& contributor : attempt->contributors) counted += contributor.ranks;
+    for (const uint32_t position : reduce.skipped) {
+      if (present) counted -= attempt->contributors[position].ranks;
+    }
     if (reduce.divisor != (attempt->spec.op == ReduceOp::kAverage ? counted : 1)) {
       world_.checker.Fail(Invariant::kOneSet,
                           absl::StrCat(name(), " was asked to divide by ", reduce.divisor, " for ",

@@ -324,9 +324,17 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
     counted.push_back(&it->second);
   }
   const bool average = value.spec.op == ReduceOp::kAverage;
-  if (value.divisor != (average ? counted.size() : 1)) {
-    Fail(Invariant::kOneSet, absl::StrCat(where, ": the divisor is ", value.divisor, " for ",
-                                          counted.size(), " contributors."));
+  const auto trainers = [](const std::vector<const Contribution*>& contributions) {
+    uint64_t sum = 0;
+    for (const Contribution* contribution : contributions) sum += contribution->ranks;
+    return sum;
+  };
+  if (value.divisor != (average ? trainers(counted) : 1) ||
+      TrainersOf(value) != trainers(counted)) {
+    Fail(Invariant::kOneSet,
+         absl::StrCat(where, ": the divisor is ", value.divisor, " and the trainers are ",
+                      TrainersOf(value), " for ", counted.size(), " contributors of ",
+                      trainers(counted), " trainers."));
     return;
   }
   if (value.layout_version > tensors.size()) {
@@ -356,10 +364,10 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       if (entry.tensor == tensor) divisor = entry.divisor;
     }
     const bool by_present = average && value.spec.denominator == Denominator::kPresent;
-    if (divisor != (by_present ? present.size() : value.divisor)) {
+    if (divisor != (by_present ? trainers(present) : value.divisor)) {
       Fail(Invariant::kOneSet,
            absl::StrCat(where, ": tensor ", spec.name, " has divisor ", divisor, " where ",
-                        present.size(), " of ", counted.size(), " contributors pushed it."));
+                        trainers(present), " of ", trainers(counted), " trainers pushed it."));
       return;
     }
     const uint64_t tensor_hash = HashName(spec.name);

@@ -68,6 +68,7 @@ struct Contribution {
   uint32_t worker = 0;
   uint64_t key = 0;     // Determines its bytes; see payload.h.
   uint32_t pushed = 0;  // Tensors of the lane's model, as bits.
+  uint32_t ranks = 1;   // The trainers in it.
   bool committed = false;
   bool withdrawn = false;
 };
@@ -196,7 +197,7 @@ class Checker {
   std::map<uint32_t, std::map<uint32_t, ProcessLane>> processes_;
   std::map<uint32_t, Generation> generation_seen_;  // By process.
   std::map<std::pair<uint32_t, Term>, uint64_t> counter_seen_;
-  std::map<Generation, std::vector<WorkerId>> generations_;
+  std::map<Generation, MemberList> generations_;
   std::set<std::pair<WorkerId, Term>> lost_;
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;

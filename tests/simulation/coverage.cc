@@ -95,7 +95,9 @@ const char* SightName(Sight sight) {
                                            "joiner counted in an open call",
                                            "joiner left out of an open call",
                                            "call made without a joiner",
-                                           "call postponed that a joiner began too late"};
+                                           "call postponed that a joiner began too late",
+                                           "member of several ranks",
+                                           "same members with other ranks"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

@@ -51,8 +51,10 @@ enum class Sight : uint8_t {
   kLeftOutOfCall,      // An open call left such a worker out.
   kCallWithout,        // A call ended without a worker that joined during it.
   kCallPostponed,      // The same, and the worker had begun it too late.
+  kSeveralRanks,       // A member had several ranks.
+  kRanksChanged,       // A generation with the same members had other ranks.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kCallPostponed) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRanksChanged) + 1;
 
 const char* SightName(Sight sight);
 

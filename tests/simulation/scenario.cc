@@ -274,7 +274,8 @@ std::string Describe(const Scenario& scenario) {
       config.recovery_policy == aggregator::RecoveryPolicy::kAny ? ", recovery with anyone" : "",
       config.state_file ? ", state file" : "", scenario.broadcast ? ", broadcast" : "",
       scenario.checkpoints ? ", checkpoints" : "",
-      scenario.batches ? ", frames with their session" : "", "\n");
+      scenario.batches ? ", frames with their session" : "",
+      scenario.most_ranks > 1 ? ", workers stand for several trainers" : "", "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -317,6 +318,7 @@ Scenario DrawScenario(uint64_t seed) {
   DrawPolicies(random, scenario);
   DrawFaults(random, scenario);
   scenario.batches = seed % 3 != 0;
+  scenario.most_ranks = seed % 4 == 2 ? 4 : 1;
   Random scripts(Mix(seed, 0x5c217));
   if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && scripts.Chance(60)) {
     MakeScripts(scenario);

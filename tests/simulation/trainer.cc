@@ -213,6 +213,11 @@ void WorkerProcess::BeginLane(uint32_t handle) {
     begin.spec.op = begin.spec.op == ReduceOp::kSum ? ReduceOp::kAverage : ReduceOp::kSum;
     begin.spec.denominator = Denominator::kAll;
   }
+  if (scenario.most_ranks > 1 && random_.Chance(20)) {
+    ranks_ = static_cast<uint32_t>(random_.Between(1, scenario.most_ranks));
+    Step(client::SetRanks{ranks_, ranks_ - 1});
+  }
+  lane.given.ranks = ranks_;
   begin.counts.samples = 32;
   begin.step_label = step;
   Step(begin);
@@ -513,8 +518,34 @@ void WorkerProcess::Do(client::Refused& refused) {
   TurnAfter(20 * kMillisecond);
 }
 
+// Ranks are dense: those of a member follow the ranks of the members before it.
+void WorkerProcess::CheckRank(const client::MembershipNow& now) {
+  if (!now.rank.has_value()) return;
+  const MemberList& members = now.membership.members;
+  uint32_t first = 0;
+  size_t position = 0;
+  for (; position < members.size() && members[position] != core_.config().worker; ++position) {
+    first += members.ranks().empty() ? 1 : members.ranks()[position];
+  }
+  const uint32_t ranks =
+      members.ranks().empty() || position == members.size() ? 1 : members.ranks()[position];
+  if (ranks > 1) world_.coverage.Saw(Sight::kSeveralRanks);
+  if (members_.ids() == members.ids() && members_ != members) {
+    world_.coverage.Saw(Sight::kRanksChanged);
+  }
+  members_ = members;
+  if (*now.rank >= first && *now.rank < first + ranks &&
+      (ranks != ranks_ || *now.rank == first + ranks - 1)) {
+    return;
+  }
+  world_.checker.Fail(Invariant::kOneSet,
+                      absl::StrCat(name(), " has rank ", *now.rank, ", but its ", ranks,
+                                   " ranks begin with ", first, "."));
+}
+
 void WorkerProcess::Do(client::MembershipNow& now) {
   world_.checker.GenerationSeen(index_, now.membership, now.role == Role::kMember);
+  CheckRank(now);
   world_.Narrate(Detail::kNotable, name(), [&] { return Narrate(now); });
   if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return;
   if (now.role != Role::kMember) {

@@ -27,6 +27,7 @@ WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, clie
       worker_(worker),
       core_(config),
       random_(Mix(Mix(world.scenario.seed, 0x7a1), index)),
+      ranks_(config.ranks),
       timer_at_(kNever),
       turn_at_(kNever),
       streams_(config.streams),

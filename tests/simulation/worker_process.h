@@ -145,6 +145,7 @@ class WorkerProcess {
   void Do(client::JobPaused&) {}
   void Do(client::Refused& refused);
   void Do(client::MembershipNow& now);
+  void CheckRank(const client::MembershipNow& now);
   void Do(client::ValueReady& ready);
   void Do(client::ValueFailed& failed);
   void Do(client::Fatal& fatal);
@@ -195,6 +196,8 @@ class WorkerProcess {
   const uint32_t worker_;
   client::Client core_;
   Random random_;
+  uint32_t ranks_;      // The trainers that it stands for.
+  MemberList members_;  // Those it was last told of.
   bool alive_ = true;
   bool fenced_ = false;    // It must stop for good.
   bool drained_ = false;   // It must leave at the next boundary.

@@ -245,6 +245,8 @@ void World::StartWorker(uint32_t worker) {
   config.settings = scenario.settings;
   config.streams = scenario.streams;
   config.jitter_seed = config.nonce;
+  config.ranks = 1 + static_cast<uint32_t>(Mix(config.nonce, 0x4a7) % scenario.most_ranks);
+  config.local_rank = config.ranks - 1;
   config.frame_tensors = scenario.config.frame_tensors;  // Both have the limit of the protocol.
   // Some workers have older clients.
   if (scenario.seed % 8 != 7 || worker % 2 == 0) config.features = kFeatureRuns;

@@ -50,6 +50,9 @@ class Place(Structure):
         ("left", c_int),
         ("donor_term", c_uint64),
         ("donor_counter", c_uint64),
+        ("first_rank", c_uint32),
+        ("ranks", c_uint32),
+        ("members", c_uint32),
     )
 
 
@@ -135,6 +138,7 @@ class RoundInfo(Structure):
         ("contract_version", c_uint32),
         ("world_size", c_uint32),
         ("layout", c_uint64),
+        ("trainers", c_uint32),
     )
 
 
@@ -161,6 +165,7 @@ _FUNCTIONS = (
     ("connect", _CODE, (c_void_p, POINTER(c_void_p), _ERROR)),
     ("close", None, (_WORKER,)),
     ("get_place", _CODE, (_WORKER, POINTER(Place), _ERROR)),
+    ("set_ranks", _CODE, (_WORKER, c_uint32, c_uint32, _ERROR)),
     ("member_id", c_size_t, (_WORKER, c_uint32, c_char_p, c_size_t)),
     ("worker_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
     ("donor_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
@@ -200,6 +205,7 @@ _FUNCTIONS = (
     ("result_info", None, (c_void_p, POINTER(RoundInfo))),
     ("result_contributor", c_char_p, (c_void_p, c_uint32)),
     ("result_contributor_weight", c_uint64, (c_void_p, c_uint32)),
+    ("result_contributor_ranks", c_uint32, (c_void_p, c_uint32)),
     ("result_contributor_squared_norm", c_double, (c_void_p, c_uint32)),
     ("result_nonfinite_worker", c_char_p, (c_void_p,)),
     ("result_nonfinite_tensor", c_char_p, (c_void_p,)),

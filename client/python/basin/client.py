@@ -224,12 +224,12 @@ class Client:
 
     @property
     def rank(self) -> int:
-        """The rank of this worker, from 0 to world_size - 1 within a generation."""
+        """The rank of this trainer, from 0 to world_size - 1 within a generation."""
         return self._place("rank").rank
 
     @property
     def world_size(self) -> int:
-        """The number of members in the present generation."""
+        """The number of trainers in the present generation."""
         return self._place("world_size").world_size
 
     @property
@@ -416,7 +416,7 @@ class Client:
             )
         lane = CALL_PREFIX + "broadcast"
         self._last_broadcast = self.worker.rounds_begun
-        if place.rank == root:
+        if place.has(root):
             for spec, address, size in tensors:
                 self.worker.announce(lane, spec, version, address, size)
             return
@@ -619,6 +619,8 @@ def connect(
     min_workers: int | None = None,
     max_workers: int | None = None,
     start_workers: int | None = None,
+    ranks: int | None = None,
+    local_rank: int | None = None,
     fresh: bool | None = None,
     streams: int | None = None,
     tls_ca: str | None = None,
@@ -660,6 +662,8 @@ def connect(
             "min_workers": text(min_workers),
             "max_workers": text(max_workers),
             "start_workers": text(start_workers),
+            "ranks": text(ranks),
+            "local_rank": text(local_rank),
             "fresh": None if fresh is None else str(fresh).lower(),
             "streams": text(streams),
             "tls_ca": tls_ca,

@@ -99,6 +99,10 @@ def check_dtype(spec: RoundSpec, tensor: TensorSpec) -> None:
 class Place:
     """The place of this worker in its job. Ranks are dense from 0 within a generation.
 
+    rank:        of this trainer
+    world_size:  the number of trainers
+    first_rank:  the first rank of this worker; it has `ranks` of them if it stands for several
+                 trainers, and its trainer with local rank i has the rank first_rank + i
     is_donor:    whether the newest members take the state from this worker
     donor_since: the generation in which they joined; (0, 0) if no member has to load the state
     """
@@ -111,6 +115,12 @@ class Place:
     draining: bool
     is_donor: bool = False
     donor_since: tuple[int, int] = (0, 0)
+    first_rank: int = 0
+    ranks: int = 1
+
+    def has(self, rank: int) -> bool:
+        """Whether a trainer of this worker has the rank."""
+        return self.first_rank <= rank < self.first_rank + self.ranks
 
 
 class NonFinite(NamedTuple):
@@ -127,7 +137,7 @@ class RoundInfo:
     """What was done in a round: the same on all workers that registered the same tensors.
 
     generation:          of the members when the round was reduced
-    world_size:          the number of these members, contributors or not
+    world_size:          the number of their trainers, contributors or not
     contract_version:    the version of the arithmetic
     spec:                as used: the op, the scales, and the counts over all contributors, each
                          None if one contributor did not report it
@@ -136,7 +146,9 @@ class RoundInfo:
     contributor_weights: the weight of each; 1 unless the round was weighted
     contributor_norms:   the 2-norm of each contribution; infinite if it was not finite, None if it
                          is unknown
-    divisor:             the divisor of an average: their number, or the sum of their weights
+    contributor_ranks:   the number of trainers in each contribution
+    divisor:             the divisor of an average: the number of these trainers, or the sum of the
+                         weights
     tensor_divisors:     the divisor of each tensor that has a result, by name
     squared_norm:        of the result; None if it has only integers, or nothing
     tensor_norms:        the 2-norm of each tensor's result, by name; integers have none
@@ -153,6 +165,7 @@ class RoundInfo:
     contributors: tuple[str, ...]
     contributor_weights: tuple[int, ...]
     contributor_norms: tuple[float | None, ...]
+    contributor_ranks: tuple[int, ...]
     divisor: int
     tensor_divisors: dict[str, int] = field(hash=False)
     squared_norm: float | None
@@ -160,6 +173,11 @@ class RoundInfo:
     overflow: bool
     nonfinite: NonFinite | None
     chain: int
+
+    @property
+    def trainers(self) -> int:
+        """The number of trainers in the contributions."""
+        return sum(self.contributor_ranks)
 
     @property
     def sum_of_weights(self) -> int:
@@ -228,6 +246,9 @@ class Result:
             ),
             contributor_norms=tuple(
                 None if square < 0 else math.sqrt(square) for square in squares
+            ),
+            contributor_ranks=tuple(
+                lib.basin_result_contributor_ranks(self._pointer, i) for i in everyone
             ),
             divisor=info.divisor,
             tensor_divisors=self._reduced(divisors),
@@ -335,7 +356,14 @@ class Worker:
             draining=bool(place.draining),
             is_donor=bool(place.is_donor),
             donor_since=(place.donor_term, place.donor_counter),
+            first_rank=place.first_rank,
+            ranks=place.ranks,
         )
+
+    def set_ranks(self, ranks: int, local_rank: int) -> None:
+        """From the next begin on this worker's contributions hold what `ranks` trainers have, and
+        this process has the number `local_rank` among them, from 0."""
+        _call("set_ranks", self._pointer, ranks, local_rank)
 
     def member_id(self, rank: int) -> str:
         text = ctypes.create_string_buffer(_MAX_ID_BYTES)

@@ -186,8 +186,8 @@ typedef enum basin_role { BASIN_JOINER = 0, BASIN_SPARE = 1, BASIN_MEMBER = 2 } 
 typedef struct basin_place {
   size_t size;
   basin_role role;     /* BASIN_JOINER again after it has left, or cannot continue. */
-  uint32_t rank;       /* The position of a member among the members. */
-  uint32_t world_size; /* The number of members; 0 until they are known. */
+  uint32_t rank;       /* Of this trainer: 0 to world_size - 1. */
+  uint32_t world_size; /* The number of trainers; 0 until they are known. */
   uint64_t generation_term;
   uint64_t generation_counter; /* The pair only increases; it changes with the members. */
   uint64_t joins;              /* How often this process became a member. */
@@ -200,14 +200,28 @@ typedef struct basin_place {
    */
   uint64_t donor_term;
   uint64_t donor_counter;
+  /* A member that stands for several trainers (basin_set_ranks) has the ranks from first_rank on:
+   * that of the trainer with local rank i is first_rank + i. */
+  uint32_t first_rank;
+  uint32_t ranks;   /* As of this generation; 0 for a worker that is not a member. */
+  uint32_t members; /* The number of members. */
 } basin_place;
 #define BASIN_PLACE_INIT \
-  { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Fails with a fatal error, such as BASIN_SUPERSEDED, once the process cannot continue. */
 BASIN_API basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error);
-/* Copy the id of the member with this rank, of the donor, or of this worker, with its final zero
- * and truncated to `size`. Return the length of the id, or 0 if there is none. */
+/* The worker stands for `ranks` trainers, 1 to 1024, and this process has the number `local_rank`
+ * among them, from 0. Until then the options `ranks` and `local_rank` apply. From the next begin on
+ * each contribution holds what all of them have: it is reduced over them by the op of the round, in
+ * a BASIN_WEIGHTED_AVERAGE after the multiplication by their weights, and its counts are their
+ * sums. That begin changes the divisor; ranks and world size change with the next generation. The
+ * numbers of workers in the options count such a worker once. Fails with BASIN_VERSION_MISMATCH if
+ * the aggregator is too old. */
+BASIN_API basin_code basin_set_ranks(basin_worker* worker, uint32_t ranks, uint32_t local_rank,
+                                     basin_error** error);
+/* Copy the id of the member that has this rank, of the donor, or of this worker, with its final
+ * zero and truncated to `size`. Return the length of the id, or 0 if there is none. */
 BASIN_API size_t basin_member_id(basin_worker* worker, uint32_t rank, char* id, size_t size);
 BASIN_API size_t basin_donor_id(basin_worker* worker, char* id, size_t size);
 BASIN_API size_t basin_worker_id(basin_worker* worker, char* id, size_t size);
@@ -408,7 +422,7 @@ typedef struct basin_round_info {
   uint64_t round;
   basin_op op;
   double prescale, postscale, predivide; /* As used. */
-  uint32_t contributors;
+  uint32_t contributors;                 /* Workers; see trainers. */
   uint64_t divisor;    /* The divisor of an average: a count or a sum of weights. */
   double squared_norm; /* The result's; negative if it has none: no tensor, or only integers. */
   int overflow;
@@ -427,18 +441,21 @@ typedef struct basin_round_info {
   uint64_t generation_term; /* The generation of the members when it was reduced. */
   uint64_t generation_counter;
   uint32_t contract_version; /* The version of the arithmetic. */
-  uint32_t world_size;       /* Members of that generation, contributors or not. */
+  uint32_t world_size;       /* Trainers of that generation, contributors or not. */
   uint64_t layout;           /* The hash that the workers agreed on. */
+  uint32_t trainers;         /* In the contributions: the ranks of the contributors, added up. */
 } basin_round_info;
 #define BASIN_ROUND_INFO_INIT                                                                    \
   {                                                                                              \
     sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, 0, 0, \
-        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0                                                  \
+        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0, 0                                               \
   }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
 /* The ids of the contributors, in byte order; valid as long as the result. NULL beyond the last. */
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
+/* The trainers in the contribution; 0 beyond the last contributor. */
+BASIN_API uint32_t basin_result_contributor_ranks(const basin_result* result, uint32_t index);
 /* The contributor's weight, which is 1 unless the round was weighted, and the squared norm of its
  * tensors: infinite if they contain a number that is not finite, negative if it is unknown or, for
  * integers, does not exist. 0 and -1 beyond the last contributor. A contribution with weight 0 adds

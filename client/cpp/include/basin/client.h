@@ -122,6 +122,7 @@ class RoundResult {
     for (std::uint32_t i = 0; i < from.contributors; ++i) {
       info.contributors.push_back(ContributorAt(i));
     }
+    info.trainers = from.trainers;
     info.divisor = from.divisor;
     info.weights = from.weights;
     info.squared_norm = Norm(from.squared_norm);
@@ -187,6 +188,7 @@ class RoundResult {
     contributor.worker = basin_result_contributor(result_.get(), index);
     contributor.weight = basin_result_contributor_weight(result_.get(), index);
     contributor.squared_norm = Norm(basin_result_contributor_squared_norm(result_.get(), index));
+    contributor.ranks = basin_result_contributor_ranks(result_.get(), index);
     return contributor;
   }
   // An invalid handle for a tensor that was not registered: the library refuses it.
@@ -425,6 +427,9 @@ class Worker {
     place.donor_since = {from.donor_term, from.donor_counter};
     place.draining = from.draining != 0;
     place.left = from.left != 0;
+    place.first_rank = from.first_rank;
+    place.ranks = from.ranks;
+    place.members = from.members;
     return place;
   }
   std::string id() const {
@@ -436,6 +441,13 @@ class Worker {
     return Text([this, rank](char* to, std::size_t size) {
       return basin_member_id(worker_.get(), rank, to, size);
     });
+  }
+  // The worker stands for so many trainers, this one with the number `local_rank` among them; see
+  // basin_set_ranks in basin.h.
+  Status SetRanks(std::uint32_t ranks, std::uint32_t local_rank) {
+    internal::Taken error;
+    basin_set_ranks(worker_.get(), ranks, local_rank, error.out());
+    return error.Take();
   }
   // Declares that the model is built and state can be loaded; necessary again after an eviction.
   Status Ready(std::uint64_t step = 0, std::uint64_t state_hash = 0) {

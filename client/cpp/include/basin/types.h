@@ -108,7 +108,7 @@ struct Generation {
 // Where a worker stands in its job.
 struct Place {
   Role role = Role::kJoiner;
-  std::uint32_t rank = 0;        // The rank of a member.
+  std::uint32_t rank = 0;        // That of this trainer, if it is a member.
   std::uint32_t world_size = 0;  // 0 before the first members are known.
   Generation generation;
   std::uint64_t joins = 0;  // How often this process became a member.
@@ -118,6 +118,10 @@ struct Place {
   Generation donor_since;  // With which they joined: a version for their state.
   bool draining = false;   // It will not be among the next members.
   bool left = false;
+  // A member that stands for several trainers (Worker::SetRanks) has the ranks from first_rank on.
+  std::uint32_t first_rank = 0;
+  std::uint32_t ranks = 0;    // As of this generation; 0 for a worker that is not a member.
+  std::uint32_t members = 0;  // The number of members.
 };
 
 // One that was counted in a round.
@@ -127,17 +131,19 @@ struct Contributor {
   // The squared norm of its tensors, also with weight 0; infinite if a number was not finite.
   // Absent if it is unknown, and for integers.
   std::optional<double> squared_norm;
+  std::uint32_t ranks = 1;  // The trainers in the contribution.
 };
 
 // The specification of a round, and its result without the tensors.
 struct RoundInfo {
   std::uint64_t round = 0;
   Generation generation;               // When it was reduced.
-  std::uint32_t world_size = 0;        // Members of that generation, contributors or not.
+  std::uint32_t world_size = 0;        // Trainers of that generation, contributors or not.
   std::uint32_t contract_version = 0;  // That of the arithmetic.
   // The spec as used; the counts are sums over all contributors, absent if one is unknown.
   RoundSpec spec{Op::kSum};
   std::vector<Contributor> contributors;  // In byte order of their ids.
+  std::uint32_t trainers = 0;             // In their contributions.
   std::uint64_t divisor = 0;              // The divisor of an average.
   std::uint64_t weights = 0;              // The sum over the contributors.
   std::optional<double> squared_norm;     // The result's; absent for integers.

@@ -118,7 +118,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """The number of workers. Raises FailedPrecondition after finished()."""
+    """The number of trainers. Raises FailedPrecondition after finished()."""
     return context.current().place("size()").world_size
 
 

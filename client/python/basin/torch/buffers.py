@@ -41,7 +41,7 @@ class BufferLane:
         try:
             self._buffers = self._register()
             self._begin()
-            if self._worker.place().rank == 0:
+            if self._worker.place().has(0):
                 self._push()
             self._refusal = self._worker.commit(self._lane)
         except BaseException as error:

@@ -77,7 +77,7 @@ class DividedAgain:
         meaningful = sum(element.value != 0.0 for element in elements)
         if info is None or meaningful < 2:
             return
-        for divisor in {float(len(info.contributors)), info.divisor}:
+        for divisor in {float(len(info.contributors)), float(info.trainers), info.divisor}:
             if divisor > 1 and all(element.is_divided_by(divisor) for element in elements):
                 self._warn(step, info, divisor, micro_batches)
                 return

@@ -27,7 +27,7 @@ def broadcast(here: Context, name: str, content: bytes, root_rank: int) -> bytes
             f"Rank {root} cannot be the root: there are {place.world_size} workers. Name one from "
             f"0 to {place.world_size - 1}."
         )
-    given = gather(here, name, content if place.rank == root else None)
+    given = gather(here, name, content if place.has(root) else None)
     if len(given) != 1:
         raise Unavailable(
             f"{len(given)} workers had rank {root} during the broadcast of {name}, because members "
