@@ -121,6 +121,7 @@ std::string LocalGroup::Disagreement() const {
     for (const auto& [rank, value] : of_rank) by_value[value].push_back(rank);
     if (by_value.size() == 1) continue;
     std::vector<std::string> parts;
+    parts.reserve(by_value.size());
     for (const auto& [value, ranks] : by_value) {
       parts.push_back(absl::StrCat(value, " (", Ranks(ranks), ")"));
     }

@@ -16,7 +16,6 @@ using kernels::kNormLeafElements;
 using kernels::PlanOutcome;
 using kernels::ReductionPlan;
 using kernels::Term;
-using kernels::cuda::At;
 using kernels::cuda::IsAligned;
 using kernels::cuda::kAlignment;
 using kernels::cuda::ReduceTask;

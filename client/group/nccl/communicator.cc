@@ -617,7 +617,8 @@ bool Communicator::settled() const {
   return threads_->board->settled;
 }
 
-absl::StatusOr<UniqueId> MakeUniqueId(std::shared_ptr<const Library> library, milliseconds within) {
+absl::StatusOr<UniqueId> MakeUniqueId(const std::shared_ptr<const Library>& library,
+                                      milliseconds within) {
   struct Answer {
     Mutex mutex;
     Condition changed;

@@ -75,7 +75,7 @@ struct GroupBytes {
 };
 
 // Makes the id of a communicator, which one rank gives to the others. Bounded by `within`.
-absl::StatusOr<UniqueId> MakeUniqueId(std::shared_ptr<const Library> library,
+absl::StatusOr<UniqueId> MakeUniqueId(const std::shared_ptr<const Library>& library,
                                       std::chrono::milliseconds within);
 
 class Communicator {
