@@ -23,9 +23,6 @@ using kernels::cuda::RoundUp;
 
 constexpr size_t kMaxElementSize = 8;
 
-// Messages of one group call. NCCL keeps state for each.
-constexpr size_t kMostMessages = 1024;
-
 unsigned char* Shifted(const void* data, uint64_t bytes) {
   return const_cast<unsigned char*>(static_cast<const unsigned char*>(data)) + bytes;
 }
@@ -83,6 +80,13 @@ size_t ScratchOf(const ReductionPlan& plan, GroupMode mode, const Place& place, 
   return bytes;
 }
 
+// Among numbers and NaN, the plan's minimum and maximum are NaN, and NCCL's are a number.
+bool LosesNan(const ReductionPlan& plan) {
+  const bool compares =
+      plan.combine() == kernels::Combine::kMin || plan.combine() == kernels::Combine::kMax;
+  return compares && IsFloatingPoint(plan.spec().tensor_dtype);
+}
+
 // The most elements of a piece for which the scratch memory suffices: whole leaves, so that pieces
 // begin at aligned addresses.
 uint64_t MostElements(const ReductionPlan& plan, GroupMode mode, const Place& place,
@@ -98,16 +102,25 @@ DType ResultType(const GroupTensor& tensor) {
   return tensor.finish ? tensor.plan->spec().result_dtype : AddedType(*tensor.plan);
 }
 
-absl::Status CheckTensors(const std::vector<GroupTensor>& tensors, const Place& place) {
+absl::Status CheckPlans(const std::vector<GroupTensor>& tensors, const Place& place) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const GroupTensor& tensor = tensors[i];
     const std::string name = absl::StrCat("tensor ", i, " of the bucket");
-    if (tensor.plan == nullptr) return absl::InvalidArgumentError(name + " has no plan");
+    if (tensor.plan == nullptr) continue;
     const size_t planned = tensor.plan->spec().contributions.size();
     if (planned != static_cast<size_t>(place.size)) {
       return absl::InvalidArgumentError(absl::StrCat(name, " is planned for ", planned,
                                                      " ranks, and the group has ", place.size));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Place& place) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const GroupTensor& tensor = tensors[i];
+    const std::string name = absl::StrCat("tensor ", i, " of the bucket");
+    if (tensor.plan == nullptr) return absl::InvalidArgumentError(name + " has no plan");
     if (tensor.plan->outcome() != PlanOutcome::kReduce || tensor.count == 0) continue;
     if (tensor.input == nullptr && TermOf(*tensor.plan, place.place) != nullptr) {
       return absl::InvalidArgumentError(name + " has no data");
@@ -132,7 +145,8 @@ std::vector<Step> StepsOf(const std::vector<GroupTensor>& tensors, GroupMode mod
     const ReductionPlan& plan = *tensors[i].plan;
     if (plan.outcome() != PlanOutcome::kReduce) continue;
     const bool whole = plan.terms().size() == static_cast<size_t>(place.size);
-    const GroupMode of_tensor = whole ? mode : GroupMode::kDeterministic;
+    const bool fast = mode == GroupMode::kFast && whole && !LosesNan(plan);
+    const GroupMode of_tensor = fast ? GroupMode::kFast : GroupMode::kDeterministic;
     const uint64_t most = MostElements(plan, of_tensor, place, scratch_bytes);
     for (uint64_t first = 0; first < tensors[i].count; first += most) {
       Piece piece{i, first, std::min(most, tensors[i].count - first), 0};

@@ -58,8 +58,11 @@ struct GroupTensor {
 // The element type of a tensor's result.
 DType ResultType(const GroupTensor& tensor);
 
-// Fails if a tensor cannot be reduced in this group; the message names its place in the bucket.
-absl::Status CheckTensors(const std::vector<GroupTensor>& tensors, const Place& place);
+// Both fail if a tensor cannot be reduced in this group; the message names its place in the bucket.
+// Every rank comes to the same answer about the plans, ...
+absl::Status CheckPlans(const std::vector<GroupTensor>& tensors, const Place& place);
+// ... and only this rank knows that it has given no plan or no memory. REQUIRES: CheckPlans.
+absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Place& place);
 
 // A part of a tensor, and where its part of the scratch memory begins.
 struct Piece {
@@ -78,9 +81,13 @@ struct Step {
 // The least scratch memory with which every bucket can be reduced in a group of kMostRanks.
 size_t LeastScratchBytes();
 
+// Messages and collectives of one group call. NCCL keeps state for each.
+constexpr size_t kMostMessages = 1024;
+
 // Tensors without a result, by their plan's outcome, are left out. In fast mode a tensor that a
 // rank has skipped is reduced as in deterministic mode, because ncclReduce takes something of every
-// rank. REQUIRES: CheckTensors; scratch_bytes >= LeastScratchBytes().
+// rank; so are minima and maxima of floats, because ncclReduce drops NaN. REQUIRES: CheckPlans,
+// CheckOwnPart; scratch_bytes >= LeastScratchBytes().
 std::vector<Step> StepsOf(const std::vector<GroupTensor>& tensors, GroupMode mode,
                           const Place& place, size_t scratch_bytes);
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -377,17 +378,23 @@ absl::Status Communicator::Threads::ReduceFast(const std::vector<PieceWork>& pie
 
 absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& parts) {
   const auto& nccl = library_->functions();
-  return InGroup("ncclGroupEnd of a broadcast", [&]() -> absl::Status {
-    for (const GroupBytes& part : parts) {
-      if (part.bytes == 0) continue;
-      const MaybeCode code = Call("ncclBroadcast", [&] {
-        return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, place().leader, comm_,
-                              queue_->stream());
-      });
-      if (absl::Status status = WhyNot("ncclBroadcast", code); !status.ok()) return status;
-    }
-    return absl::OkStatus();
-  });
+  for (size_t first = 0; first < parts.size(); first += kMostMessages) {
+    const size_t end = std::min(first + kMostMessages, parts.size());
+    absl::Status ended = InGroup("ncclGroupEnd of a broadcast", [&]() -> absl::Status {
+      for (size_t i = first; i < end; ++i) {
+        const GroupBytes& part = parts[i];
+        if (part.bytes == 0) continue;
+        const MaybeCode code = Call("ncclBroadcast", [&] {
+          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, place().leader, comm_,
+                                queue_->stream());
+        });
+        if (absl::Status status = WhyNot("ncclBroadcast", code); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    });
+    if (!ended.ok()) return ended;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Communicator::Threads::Finalize() {
@@ -539,22 +546,29 @@ absl::Status Communicator::WaitUntilFormed() {
 }
 
 Communicator::Work Communicator::Reduce(std::vector<GroupTensor> tensors, Order order) {
-  absl::Status status = CheckTensors(tensors, threads_->place());
-  if (!status.ok()) return {threads_->board, 0, std::move(status)};
-  return Give(std::move(tensors), {}, std::move(order));
+  absl::Status refused = CheckPlans(tensors, threads_->place());
+  if (!refused.ok()) return {threads_->board, 0, std::move(refused)};
+  absl::Status wrong = CheckOwnPart(tensors, threads_->place());
+  return Give(std::move(tensors), {}, std::move(order), std::move(wrong));
 }
 
 Communicator::Work Communicator::Broadcast(std::vector<GroupBytes> parts, Order order) {
-  return Give({}, std::move(parts), std::move(order));
+  return Give({}, std::move(parts), std::move(order), absl::OkStatus());
 }
 
 Communicator::Work Communicator::Give(std::vector<GroupTensor> tensors,
-                                      std::vector<GroupBytes> parts, Order order) {
+                                      std::vector<GroupBytes> parts, Order order,
+                                      absl::Status wrong) {
   MutexLock lock(threads_->board->mutex);
-  if (!threads_->board->failure.ok()) return {threads_->board, 0, threads_->board->failure};
-  if (threads_->board->closing) {
+  if (threads_->board->failure.ok() && threads_->board->closing) {
     return {threads_->board, 0, absl::FailedPreconditionError("the communicator is closed")};
   }
+  if (threads_->board->given - threads_->board->ended >= kMostWork) {
+    wrong = absl::ResourceExhaustedError(
+        absl::StrCat(kMostWork, " works of the communicator have not ended"));
+  }
+  if (!wrong.ok()) threads_->board->FailLocked(std::move(wrong));
+  if (!threads_->board->failure.ok()) return {threads_->board, 0, threads_->board->failure};
   threads_->Add({std::move(tensors), std::move(parts), std::move(order)});
   threads_->board->changed.NotifyAll();
   return {threads_->board, threads_->board->given++, absl::OkStatus()};

@@ -14,7 +14,11 @@
 // return.
 //   UNAVAILABLE         an error of NCCL or of the device
 //   DEADLINE_EXCEEDED   a call, the forming, or work that the trainer's own has not delayed
-//   INVALID_ARGUMENT    a bucket that this group cannot reduce; only this one ends the work alone
+//   INVALID_ARGUMENT    a bucket without a plan, or without memory that this rank needs
+//   RESOURCE_EXHAUSTED  more than kMostWork works that have not ended
+// One refusal ends the work alone: INVALID_ARGUMENT for plans of another number of ranks, because
+// every rank refuses that bucket. If only one rank left a bucket out, its next one would meet the
+// others' bucket before.
 // A rank that is lost is not noticed here before a deadline: whoever sees it calls Abort.
 //
 // Ownership of memory: inputs, results and the event are used until the work's Wait has returned.
@@ -61,6 +65,9 @@ struct CommunicatorOptions {
   // Memory on the device through which contributions pass. The same on every rank.
   size_t scratch_bytes = size_t{64} << 20;
 };
+
+// Works that were given to a communicator and have not ended.
+constexpr uint64_t kMostWork = uint64_t{1} << 16;
 
 // Where work belongs in the trainer's streams.
 struct Order {
@@ -129,7 +136,9 @@ class Communicator {
   class Threads;
 
   explicit Communicator(std::shared_ptr<Threads> threads);
-  Work Give(std::vector<GroupTensor> tensors, std::vector<GroupBytes> parts, Order order);
+  // `wrong`: why this rank cannot do its part, which ends the communicator.
+  Work Give(std::vector<GroupTensor> tensors, std::vector<GroupBytes> parts, Order order,
+            absl::Status wrong);
   // Waits for the threads, or leaves them behind.
   void End();
 
