@@ -9,8 +9,8 @@
 //
 // Failure: kDevice for an error of the runtime, with the device, the call and the text. Nothing
 // aborts.
-// Thread contract: one thread at a time, which has called UseOnThisThread. Callbacks run on a
-// thread of the runtime and call nothing here.
+// Thread contract: one thread at a time, which has called UseOnThisThread; that one call is safe
+// from any thread meanwhile. Callbacks run on a thread of the runtime and call nothing here.
 
 #ifndef BASIN_KERNELS_CUDA_GROUP_QUEUE_H_
 #define BASIN_KERNELS_CUDA_GROUP_QUEUE_H_

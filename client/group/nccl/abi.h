@@ -60,7 +60,8 @@ struct Config {  // ncclConfig_t of 2.18
 };
 static_assert(sizeof(Config) == 48 && offsetof(Config, net_name) == 32);
 
-constexpr int kLeastVersion = 21800;
+// Before, a communicator cannot be aborted by another thread than the one that uses it.
+constexpr int kLeastVersion = 21901;
 
 // The functions, by their names in the library.
 struct Functions {

@@ -27,6 +27,7 @@ inline SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
 struct Communicator::Board {
   explicit Board(std::chrono::milliseconds the_settle_within) : settle_within(the_settle_within) {}
 
+  const SteadyTime started_at = SteadyNow();
   const std::chrono::milliseconds settle_within;
 
   Mutex mutex;
@@ -36,7 +37,7 @@ struct Communicator::Board {
   SteadyTime failed_at ABSL_GUARDED_BY(mutex);
   bool formed ABSL_GUARDED_BY(mutex) = false;
   bool closing ABSL_GUARDED_BY(mutex) = false;
-  bool aborted ABSL_GUARDED_BY(mutex) = false;    // NCCL's part of the end after a failure is over.
+  bool aborted ABSL_GUARDED_BY(mutex) = false;    // After a failure: NCCL's part has been aborted.
   bool settled ABSL_GUARDED_BY(mutex) = false;    // Nothing runs on the device, and nothing will.
   bool work_over ABSL_GUARDED_BY(mutex) = false;  // The threads have ended.
   bool watch_over ABSL_GUARDED_BY(mutex) = false;

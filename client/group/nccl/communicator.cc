@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 // runs.
 constexpr std::chrono::microseconds kPollInterval{500};
 constexpr milliseconds kLookInterval{50};
-// How long an abort waits for a call of the other thread to return first.
-constexpr milliseconds kAbortPatience{500};
+// How long the threads may take to end after the settling.
+constexpr milliseconds kEndPatience{500};
 
 std::string Seconds(milliseconds time) {
   return absl::StrCat(static_cast<double>(time.count()) / 1000, " s");
@@ -98,6 +98,9 @@ class Communicator::Threads {
   // Makes a call of NCCL unless the communicator has failed, also meanwhile; then there is no code.
   template <typename Function>
   MaybeCode Call(const char* name, Function function);
+  // The two halves of a call.
+  void Begin(const char* name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(board->mutex);
+  MaybeCode Returned(Code code);
   // A call whose work NCCL may do behind our back; returns when that is done, or at `until`.
   template <typename Function>
   absl::Status CallAndPoll(const char* name, std::optional<SteadyTime> until, Function function);
@@ -121,6 +124,8 @@ class Communicator::Threads {
   absl::Status Finalize();
   // After a failure: waits until nothing runs on the device.
   void Settle();
+  // On the thread that watches. Whether it has been aborted.
+  bool AbortFromHere(Comm comm);
 
   const std::shared_ptr<const Library> library_;
   const std::shared_ptr<TrainerDevice> device_;
@@ -143,11 +148,18 @@ Communicator::Threads::MaybeCode Communicator::Threads::Call(const char* name, F
   {
     MutexLock lock(board->mutex);
     if (!board->failure.ok()) return std::nullopt;
-    board->calling = name;
-    board->call_until = SteadyNow() + options_.call_within;
-    board->changed.NotifyAll();
+    Begin(name);
   }
-  const Code code = function();
+  return Returned(function());
+}
+
+void Communicator::Threads::Begin(const char* name) {
+  board->calling = name;
+  board->call_until = SteadyNow() + options_.call_within;
+  board->changed.NotifyAll();
+}
+
+Communicator::Threads::MaybeCode Communicator::Threads::Returned(Code code) {
   MutexLock lock(board->mutex);
   board->calling = nullptr;
   board->changed.NotifyAll();
@@ -164,7 +176,7 @@ absl::Status Communicator::Threads::WhyNot(const char* name, const MaybeCode& co
   if (!code) return Failed();
   if (*code == kSuccess || *code == kInProgress) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat(std::string(device_->name()), ": ", library_->Describe(name, *code, comm_)));
+      absl::StrCat(std::string(device_->name()), ": ", library_->Describe(name, *code)));
 }
 
 absl::Status Communicator::Threads::Poll(const char* name, std::optional<SteadyTime> until) {
@@ -224,12 +236,14 @@ absl::Status Communicator::Threads::Form() {
     return library_->functions().CommInitRankConfig(&comm_, place().size, options_.id,
                                                     place().place, &config);
   });
+  bool in_time = false;
   {
     MutexLock lock(board->mutex);
-    if (code && comm_ != nullptr) watched_ = comm_;
+    in_time = code && board->failure.ok();
+    if (in_time) watched_ = comm_;
   }
-  if (!code && comm_ != nullptr) {
-    // The watch did not know of it.
+  if (!in_time && comm_ != nullptr) {
+    // The watch may have looked for it before.
     (void)library_->functions().CommAbort(comm_);
   }
   absl::Status status = WhyNot("ncclCommInitRankConfig", code);
@@ -282,11 +296,14 @@ absl::Status Communicator::Threads::Look() {
 }
 
 absl::Status Communicator::Threads::Execute(const Command& command) {
+  events_.push_back(command.order.after);
+  uint64_t running = 0;
   {
     MutexLock lock(board->mutex);
-    events_.push_back(command.order.after);
-    while (events_.size() > board->added + 1 - board->ended) events_.pop_front();
+    running = board->added + 1 - board->ended;
   }
+  // Not under the mutex: this may call the runtime, whose callbacks wait for the mutex.
+  while (events_.size() > running) events_.pop_front();
   if (command.order.after != nullptr) {
     auto failure = queue_->After(command.order.after.get());
     if (failure) return ToStatus(failure);
@@ -411,16 +428,19 @@ absl::Status Communicator::Threads::Finalize() {
     if (!board->failure.ok()) return board->failure;
     watched_ = nullptr;
     board->settled = true;
+    // From here on nobody else destroys it, whatever fails.
+    Begin("ncclCommDestroy");
   }
-  return WhyNot("ncclCommDestroy",
-                Call("ncclCommDestroy", [&] { return nccl.CommDestroy(comm_); }));
+  return WhyNot("ncclCommDestroy", Returned(nccl.CommDestroy(comm_)));
 }
 
 void Communicator::Threads::Settle() {
   {
     MutexLock lock(board->mutex);
     const auto until = board->failed_at + options_.settle_within;
-    while (!board->aborted && SteadyNow() < until) board->changed.WaitUntil(board->mutex, until);
+    while (!board->aborted && !board->watch_over && SteadyNow() < until) {
+      board->changed.WaitUntil(board->mutex, until);
+    }
     if (!board->aborted) return;
   }
   const auto failure = queue_->Notify([known = board] {
@@ -435,10 +455,19 @@ void Communicator::Threads::Settle() {
 
 // ---- the thread that watches
 
+bool Communicator::Threads::AbortFromHere(Comm comm) {
+  // Only now, because this may not return either. Without the device NCCL may still succeed.
+  (void)queue_->UseOnThisThread();
+  return library_->functions().CommAbort(comm) == kSuccess;
+}
+
 void Communicator::Threads::Watch() {
+  // The working thread gives up first, unless a call of the device or of NCCL does not return.
+  const auto formed_until = board->started_at + options_.form_within + options_.call_within;
   board->mutex.Lock();
   while (board->failure.ok() && !board->work_over) {
     auto until = SteadyNow() + std::chrono::hours(1);
+    if (!board->formed) until = std::min(until, formed_until);
     if (board->calling != nullptr) until = std::min(until, board->call_until);
     const auto since = board->RunsSince();
     if (since) until = std::min(until, *since + options_.work_within);
@@ -452,18 +481,26 @@ void Communicator::Threads::Watch() {
       board->FailLocked(absl::DeadlineExceededError(absl::StrCat(
           std::string(device_->name()), ": work of the node's ranks has not ended within ",
           Seconds(options_.work_within), ": a rank has not come, or hangs")));
+    } else if (!board->formed) {
+      board->FailLocked(absl::DeadlineExceededError(
+          absl::StrCat(std::string(device_->name()), ": the communicator was not formed within ",
+                       Seconds(options_.form_within + options_.call_within),
+                       ": a call of the device or of NCCL takes too long")));
     }
   }
   if (!board->failure.ok()) {
-    // A call that is about to return is not disturbed.
-    while (board->calling != nullptr && SteadyNow() < board->failed_at + kAbortPatience) {
-      board->changed.WaitUntil(board->mutex, board->failed_at + kAbortPatience);
+    // An abort frees what a call uses, so it waits for the call to return. It comes in time for
+    // what runs to end.
+    const auto abort_at =
+        std::min(board->call_until, board->failed_at + options_.settle_within / 2);
+    while (board->calling != nullptr && SteadyNow() < abort_at) {
+      board->changed.WaitUntil(board->mutex, abort_at);
     }
     const Comm comm = std::exchange(watched_, nullptr);
     board->mutex.Unlock();
-    if (comm != nullptr) (void)library_->functions().CommAbort(comm);
+    const bool aborted = comm == nullptr || AbortFromHere(comm);
     board->mutex.Lock();
-    board->aborted = true;
+    board->aborted = aborted;
   }
   board->watch_over = true;
   board->changed.NotifyAll();
@@ -520,6 +557,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Start(
 }
 
 Communicator::Communicator(std::shared_ptr<Threads> threads) : threads_(std::move(threads)) {
+  MutexLock lock(end_mutex_);
   // Each thread keeps what it uses, because it may be left behind.
   const SignalsBlocked blocked;
   work_ = std::thread([kept = threads_] {
@@ -533,6 +571,7 @@ Communicator::Communicator(std::shared_ptr<Threads> threads) : threads_(std::mov
 }
 
 Communicator::~Communicator() {
+  MutexLock lock(end_mutex_);
   if (!work_.joinable()) return;
   Abort(absl::CancelledError("the communicator was dropped"));
   End();
@@ -577,6 +616,7 @@ Communicator::Work Communicator::Give(std::vector<GroupTensor> tensors,
 void Communicator::Abort(absl::Status why) { threads_->board->Fail(std::move(why)); }
 
 absl::Status Communicator::Close() {
+  MutexLock end_lock(end_mutex_);
   if (!work_.joinable()) return status();
   {
     Board& board = *threads_->board;
@@ -604,12 +644,12 @@ void Communicator::End() {
   bool over = false;
   {
     MutexLock lock(board.mutex);
-    while (board.failure.ok() && !board.work_over) board.changed.Wait(board.mutex);
-    // After the settling, for the threads to notice it.
-    const auto until = board.failed_at + board.settle_within + kAbortPatience;
-    while (!board.Over() && (board.failure.ok() || SteadyNow() < until)) {
-      board.changed.WaitUntil(board.mutex, SteadyNow() + kLookInterval);
-    }
+    // It may fail while it is waited for.
+    const auto patient = [&board]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(board.mutex) {
+      return board.failure.ok() ||
+             SteadyNow() < board.failed_at + board.settle_within + kEndPatience;
+    };
+    while (!board.Over() && patient()) board.WaitFor(kLookInterval);
     over = board.Over();
   }
   for (std::thread* const thread : {&work_, &watch_}) {
@@ -661,7 +701,7 @@ absl::StatusOr<UniqueId> MakeUniqueId(const std::shared_ptr<const Library>& libr
         absl::StrCat("ncclGetUniqueId has not returned within ", Seconds(within)));
   }
   if (answer->code == kSuccess) return answer->id;
-  return absl::UnavailableError(library->Describe("ncclGetUniqueId", answer->code, nullptr));
+  return absl::UnavailableError(library->Describe("ncclGetUniqueId", answer->code));
 }
 
 }  // namespace basin::client::nccl

@@ -13,7 +13,7 @@
 // than the options allow, whether a peer never comes, work does not end, or a call of NCCL does not
 // return.
 //   UNAVAILABLE         an error of NCCL or of the device
-//   DEADLINE_EXCEEDED   a call, the forming, or work that the trainer's own has not delayed
+//   DEADLINE_EXCEEDED   a call of NCCL, the forming, or work that the trainer's own has not delayed
 //   INVALID_ARGUMENT    a bucket without a plan, or without memory that this rank needs
 //   RESOURCE_EXHAUSTED  more than kMostWork works that have not ended
 // One refusal ends the work alone: INVALID_ARGUMENT for plans of another number of ranks, because
@@ -25,7 +25,7 @@
 // After a failure that is true as well if settled() is; otherwise the device may still write to
 // them, and the memory of this object is never freed.
 //
-// Thread contract: safe from any thread.
+// Thread contract: safe from any thread. Nobody uses it when the destructor has begun.
 
 #ifndef BASIN_CLIENT_GROUP_NCCL_COMMUNICATOR_H_
 #define BASIN_CLIENT_GROUP_NCCL_COMMUNICATOR_H_
@@ -38,12 +38,14 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/group/nccl/bucket.h"
 #include "client/group/nccl/library.h"
 #include "kernels/cuda/group_queue.h"
 #include "kernels/cuda/trainer_device.h"
+#include "runtime/mutex.h"
 
 namespace basin::client::nccl {
 
@@ -53,7 +55,7 @@ struct CommunicatorOptions {
   Place place;
   UniqueId id = {};
   GroupMode mode = GroupMode::kDeterministic;
-  // From the start until all ranks have come.
+  // Until all ranks have come. What precedes that on this rank may take call_within in addition.
   std::chrono::milliseconds form_within{60000};
   // For work, since the trainer's own work before it and the work given before it have ended here.
   // Other ranks may begin later, so this is the longest that one is waited for.
@@ -124,7 +126,8 @@ class Communicator {
 
   // Ends it with this failure, unless it has failed. Does not wait.
   void Abort(absl::Status why);
-  // Ends it when all work has ended, with all ranks. Bounded; aborts where that fails.
+  // Ends it when all work has ended, with all ranks. Bounded; aborts where that fails. Whoever
+  // closes it second gets the same answer.
   absl::Status Close();
 
   // Why it has failed, or OK.
@@ -140,11 +143,12 @@ class Communicator {
   Work Give(std::vector<GroupTensor> tensors, std::vector<GroupBytes> parts, Order order,
             absl::Status wrong);
   // Waits for the threads, or leaves them behind.
-  void End();
+  void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end_mutex_);
 
   const std::shared_ptr<Threads> threads_;
-  std::thread work_;
-  std::thread watch_;
+  Mutex end_mutex_;  // Held by who ends the communicator, until it has ended.
+  std::thread work_ ABSL_GUARDED_BY(end_mutex_);
+  std::thread watch_ ABSL_GUARDED_BY(end_mutex_);
 };
 
 }  // namespace basin::client::nccl

@@ -128,9 +128,9 @@ absl::StatusOr<std::shared_ptr<const Library>> Library::Load(const LibrarySearch
   return std::shared_ptr<const Library>(std::move(library));
 }
 
-std::string Library::Describe(const char* call, Code code, Comm comm) const {
+std::string Library::Describe(const char* call, Code code) const {
   std::string text = absl::StrCat(call, " failed: ", functions_.GetErrorString(code));
-  const char* const last = functions_.GetLastError(comm);
+  const char* const last = functions_.GetLastError(nullptr);
   if (last != nullptr && *last != '\0') absl::StrAppend(&text, " (", last, ")");
   return text;
 }

@@ -46,8 +46,9 @@ class Library {
   const std::string& path() const { return path_; }
   int version() const { return version_; }
 
-  // A sentence about a call that did not succeed: the call, NCCL's text, and its last error.
-  std::string Describe(const char* call, Code code, Comm comm) const;
+  // A sentence about a call that did not succeed: the call, NCCL's text, and the last error of the
+  // process.
+  std::string Describe(const char* call, Code code) const;
 
  private:
   Library() = default;

@@ -42,7 +42,7 @@ TEST(NcclLibraryTest, Item3_LoadsFromTheGivenPath) {
   ASSERT_TRUE(library.ok()) << library.status();
   EXPECT_EQ((*library)->version(), 23203);
   EXPECT_EQ((*library)->path(), STAND_IN_NCCL);
-  EXPECT_EQ((*library)->Describe("ncclSend", kRemoteError, nullptr),
+  EXPECT_EQ((*library)->Describe("ncclSend", kRemoteError),
             "ncclSend failed: remote process exited or there was a network error (stand-in)");
 }
 
@@ -82,12 +82,12 @@ TEST(NcclLibraryTest, Item3_AGivenPathIsTheOnlyOne) {
 
 TEST(NcclLibraryTest, Item3_TooOldNamesBothVersions) {
   const StandInControl* const control = Control();
-  for (const auto& [version, text] : {std::pair{21703, "2.17.3"}, std::pair{2708, "2.7.8"}}) {
+  for (const auto& [version, text] : {std::pair{21805, "2.18.5"}, std::pair{2708, "2.7.8"}}) {
     control->set_version(version);
     const absl::Status status = Library::Load(Only(STAND_IN_NCCL)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr(std::string("is ") + text + ", and 2.18.0 or later is needed"),
+                AllOf(HasSubstr(std::string("is ") + text + ", and 2.19.1 or later is needed"),
                       HasSubstr("nvidia-nccl-cu13")));
   }
   control->reset();
