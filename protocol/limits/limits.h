@@ -28,7 +28,7 @@ inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 
 // The largest session message; it is sent in pieces if it is larger than a gRPC message. Large ones
 // are Hello and Welcome, which describe every lane of a job: room for one lane of the most tensors
-// with the longest names and shapes, for 14 lanes of the most workers, or for 64 lanes of 2000
+// with the longest names and shapes, for 13 lanes of the most workers, or for 64 lanes of 2000
 // workers. The aggregator refuses registrations that would exceed it (Config::max_history_bytes).
 inline constexpr size_t kMaxAssembledBytes = size_t{64} << 20;
 

@@ -307,7 +307,7 @@ WorkerId LongestId(uint32_t index) {
 Membership LargestMembership(uint32_t workers) {
   std::vector<WorkerId> members;
   for (uint32_t i = 0; i < workers; ++i) members.push_back(LongestId(i));
-  return {{kHuge, kHuge}, std::move(members)};
+  return {{kHuge, kHuge}, {std::move(members), std::vector<uint32_t>(workers, kMaxRanks)}};
 }
 
 RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
@@ -316,7 +316,7 @@ RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
   value.reason = std::string(kMaxTextBytes, 'r');
   value.spec = RandomMessages(1).Make<RoundSpec>();
   for (uint32_t i = 0; i < workers; ++i) {
-    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kMaxCount, 1.0});
+    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kMaxCount, 1.0, kMaxRanks});
   }
   value.facts.tensor_squared_norms.assign(tensors, 1.0);
   value.generation = {kHuge, kHuge};
@@ -446,7 +446,7 @@ TEST(LargestMessages, HowManyLanesAJobMayHave) {
     return (kMaxAssembledBytes - aggregator::HelloBytes(workers)) /
            aggregator::HistoryBytes(aggregator::Layout(), nullptr, workers);
   };
-  EXPECT_EQ(lanes(kMaxWorkers), 14u);
+  EXPECT_EQ(lanes(kMaxWorkers), 13u);
   EXPECT_GE(lanes(2000), 64u);
   EXPECT_EQ(aggregator::Config().max_history_bytes, kMaxAssembledBytes);
 }
