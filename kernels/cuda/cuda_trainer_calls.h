@@ -54,45 +54,13 @@ using TrainerCallsPtr = std::shared_ptr<TrainerCalls>;
 class CudaEvent final : public Event {
  public:
   CudaEvent(TrainerCallsPtr calls, cudaEvent_t event) : calls_(std::move(calls)), event_(event) {}
-  ~CudaEvent() override {
-    if (*calls_->hangs) return;
-    (void)calls_->Call("cudaEventDestroy", [&] { return cudaEventDestroy(event_); });
-  }
+  ~CudaEvent() override;
 
-  std::optional<Failure> Record(TrainerStream stream) override {
-    const auto handle = static_cast<cudaStream_t>(stream);
-    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaSuccess;
-    auto failure = calls_->Call("cudaStreamIsCapturing", [&] {
-      error = cudaStreamIsCapturing(handle, &captured);
-      // The default stream, which another one's capture forbids to use.
-      const bool implicit = error == cudaErrorStreamCaptureImplicit;
-      if (!implicit) return error;
-      captured = cudaStreamCaptureStatusActive;
-      cudaGetLastError();
-      return cudaSuccess;
-    });
-    if (failure) return OfStream(*std::move(failure), error);
-    if (captured != cudaStreamCaptureStatusNone) {
-      return Failure{FailureCode::kUnsupported,
-                     calls_->name + ": the stream is being captured into a graph"};
-    }
-    failure =
-        calls_->Call("cudaEventRecord", [&] { return error = cudaEventRecord(event_, handle); });
-    return failure ? OfStream(*std::move(failure), error) : failure;
-  }
+  std::optional<Failure> Record(TrainerStream stream) override;
 
   cudaEvent_t get() const { return event_; }
 
  private:
-  // An event cannot be recorded on a stream of another device.
-  static Failure OfStream(Failure failure, cudaError_t error) {
-    const bool foreign =
-        error == cudaErrorInvalidResourceHandle || error == cudaErrorContextIsDestroyed;
-    if (foreign) failure.code = FailureCode::kInvalidArgument;
-    return failure;
-  }
-
   const TrainerCallsPtr calls_;
   const cudaEvent_t event_;
 };
