@@ -15,10 +15,16 @@
 namespace basin::aggregator {
 namespace {
 
+// Not a minimum or maximum, whose size does not depend on how many there are, or a product.
+bool IsSum(ReduceOp op) {
+  return op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
+}
+
 // The contributors with the norm of what each of them holds for one trainer, so that a node can be
 // compared with a single one.
 std::vector<Contributor> PerTrainer(const RoundValue& value) {
   std::vector<Contributor> contributors = value.contributors;
+  if (!IsSum(value.spec.op)) return contributors;
   const bool by_weight =
       value.spec.op == ReduceOp::kWeightedAverage && value.spec.kind == ContributionKind::kMean;
   for (Contributor& contributor : contributors) {
@@ -35,9 +41,7 @@ void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
                 const VerdictRecord& record) {
   if (scope.config.norm_alarm == 0) return;
   // A minimum or maximum may start from infinity, and a product has no usual size.
-  const ReduceOp op = record.value.spec.op;
-  const bool sums = op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
-  if (lane.kind == LaneKind::kCall && !sums) return;
+  if (lane.kind == LaneKind::kCall && !IsSum(record.value.spec.op)) return;
   const double loss_scale = record.value.spec.loss_scale;
   const bool scaled = loss_scale != 1;
   for (const UnusualNorm& unusual :

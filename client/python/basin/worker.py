@@ -362,7 +362,9 @@ class Worker:
 
     def set_ranks(self, ranks: int, local_rank: int) -> None:
         """From the next begin on this worker's contributions hold what `ranks` trainers have, and
-        this process has the number `local_rank` among them, from 0."""
+        this process has the number `local_rank` among them, from 0. In a weighted average of
+        means, those of several trainers are multiplied by their weights, and that of one is
+        not."""
         _call("set_ranks", self._pointer, ranks, local_rank)
 
     def member_id(self, rank: int) -> str:

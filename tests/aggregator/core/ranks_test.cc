@@ -106,7 +106,7 @@ TEST(Ranks, ANodeThatLostATrainerCountsLessFromItsNextBeginOn) {
   t.Round();
   t.b.ranks = 2;
   t.Round();
-  const VerdictRecord& record = t.c.verdict();
+  const VerdictRecord record = t.c.verdict();
   EXPECT_EQ(record.value.divisor, 5u);
   EXPECT_EQ(record.value.world_size, 6u) << "that of the generation in which it was reduced";
   EXPECT_THAT(record.next.members.ranks(), ElementsAre(2, 2, 1));
