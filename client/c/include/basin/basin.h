@@ -212,12 +212,13 @@ typedef struct basin_place {
 /* Fails with a fatal error, such as BASIN_SUPERSEDED, once the process cannot continue. */
 BASIN_API basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error);
 /* The worker stands for `ranks` trainers, 1 to 1024, and this process has the number `local_rank`
- * among them, from 0. Until then the options `ranks` and `local_rank` apply. From the next begin on
- * each contribution holds what all of them have: it is reduced over them by the op of the round, in
- * a BASIN_WEIGHTED_AVERAGE after the multiplication by their weights, and its counts are their
- * sums. With one trainer it holds what that one has, not multiplied. That begin changes the divisor; ranks and world size change with the next generation. The
- * numbers of workers in the options count such a worker once. Fails with BASIN_VERSION_MISMATCH if
- * the aggregator is too old. */
+ * among them, from 0. Until then the options `ranks` and `local_rank` apply. From the next begin
+ * on each contribution holds what all of them have: it is reduced over them by the op of the
+ * round, in a BASIN_WEIGHTED_AVERAGE after the multiplication by their weights, and its counts are
+ * their sums. With one trainer it holds what that one has, not multiplied. That begin changes the
+ * divisor; ranks and world size change with the next generation. The numbers of workers in the
+ * options count such a worker once. Fails with BASIN_VERSION_MISMATCH if the aggregator is too
+ * old. */
 BASIN_API basin_code basin_set_ranks(basin_worker* worker, uint32_t ranks, uint32_t local_rank,
                                      basin_error** error);
 /* Copy the id of the member that has this rank, of the donor, or of this worker, with its final
