@@ -384,8 +384,16 @@ class JobState:
             logger.error("cannot serve the state to joiners: %s", error)
 
     def _is_holder(self, place: Place) -> bool:
-        deputy = 1 if self._worker.member_id(0) == self._worker.donor_id() else 0
-        return place.is_member and (place.is_donor or place.rank == deputy)
+        first, *second = self._first_members(place)
+        deputies = second if first == self._worker.donor_id() else [first]
+        return place.is_member and (place.is_donor or self._worker.id in deputies)
+
+    def _first_members(self, place: Place) -> list[str]:
+        """The ids of the first two members. A member may have several ranks, one for each of its
+        trainers."""
+        first = self._worker.member_id(0)
+        others = map(self._worker.member_id, range(1, place.world_size))
+        return [first, *itertools.islice((other for other in others if other != first), 1)]
 
     def _announce(self, version: int, first: str | None, call: str | None) -> None:
         began = time.perf_counter()
@@ -472,7 +480,7 @@ class JobState:
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(optimizer)
-        if self._worker.place().rank > 1:
+        if self._worker.id not in self._first_members(self._worker.place()):
             return  # It never serves, see _is_holder.
         for part in self._parts:
             if part.tensors is not None:
