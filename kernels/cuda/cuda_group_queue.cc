@@ -14,13 +14,8 @@ namespace {
 
 class CudaGroupQueue final : public GroupQueue {
  public:
-  CudaGroupQueue(TrainerCallsPtr calls, cudaStream_t stream, cudaEvent_t done)
-      : calls_(std::move(calls)), stream_(stream), done_(done) {}
-  // The runtime destroys a stream when its work has ended, and does not wait for that.
-  ~CudaGroupQueue() override {
-    (void)calls_->Call("cudaStreamDestroy", [&] { return cudaStreamDestroy(stream_); });
-    (void)calls_->Call("cudaEventDestroy", [&] { return cudaEventDestroy(done_); });
-  }
+  CudaGroupQueue(TrainerCallsPtr calls, std::unique_ptr<CudaStream> stream)
+      : calls_(std::move(calls)), stream_(std::move(stream)) {}
 
   std::optional<Failure> UseOnThisThread() override {
     // As NoPartOfCaptures, for the calls of the other library.
@@ -29,31 +24,24 @@ class CudaGroupQueue final : public GroupQueue {
     return cuda::Check(cudaSetDevice(calls_->index), calls_->name, "cudaSetDevice");
   }
 
-  TrainerStream stream() override { return stream_; }
+  TrainerStream stream() override { return stream_->get(); }
 
   std::optional<Failure> After(Event* event) override {
-    const cudaEvent_t handle = static_cast<CudaEvent*>(event)->get();
-    return calls_->Call("cudaStreamWaitEvent",
-                        [&] { return cudaStreamWaitEvent(stream_, handle, 0); });
+    return stream_->After(static_cast<CudaEvent*>(event)->get());
   }
 
-  std::optional<Failure> Before(TrainerStream stream) override {
-    auto failure = calls_->Call("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); });
-    if (failure) return failure;
-    return calls_->Call("cudaStreamWaitEvent", [&] {
-      return cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), done_, 0);
-    });
-  }
+  std::optional<Failure> Before(TrainerStream stream) override { return stream_->Before(stream); }
 
   std::optional<Failure> Run(const ReduceTask& task) override {
     return calls_->Call("launch of the reduction",
-                        [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
+                        [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
   }
 
   std::optional<Failure> Notify(std::function<void()> arrived) override {
     auto callback = std::make_unique<std::function<void()>>(std::move(arrived));
-    auto failure = calls_->Call(
-        "cudaLaunchHostFunc", [&] { return cudaLaunchHostFunc(stream_, Arrive, callback.get()); });
+    auto failure = calls_->Call("cudaLaunchHostFunc", [&] {
+      return cudaLaunchHostFunc(stream_->get(), Arrive, callback.get());
+    });
     // After an error of the device nobody calls it, and nobody frees it.
     if (!failure) (void)callback.release();
     return failure;
@@ -61,7 +49,7 @@ class CudaGroupQueue final : public GroupQueue {
 
   std::optional<Failure> Check() override {
     return calls_->Call("cudaStreamQuery", [&] {
-      const cudaError_t state = cudaStreamQuery(stream_);
+      const cudaError_t state = cudaStreamQuery(stream_->get());
       if (state != cudaErrorNotReady) return state;
       cudaGetLastError();  // "Not ready" is no error, but is kept like one.
       return cudaSuccess;
@@ -76,35 +64,18 @@ class CudaGroupQueue final : public GroupQueue {
   }
 
   const TrainerCallsPtr calls_;
-  const cudaStream_t stream_;
-  const cudaEvent_t done_;  // For Before.
+  const std::unique_ptr<CudaStream> stream_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<GroupQueue>> OpenGroupQueue(int index) {
-  const NoPartOfCaptures mode;
-  Result<std::string> name = NameOfCudaDevice(index);
-  if (!name.ok()) return name.failure();
-  auto calls = std::make_shared<TrainerCalls>();
-  calls->name = std::move(name).value();
-  calls->index = index;
-  auto failure = calls->Call("search for kernels for this GPU",
-                             [] { return static_cast<cudaError_t>(CheckKernels()); });
-  if (failure) return *std::move(failure);
-  cudaStream_t stream = nullptr;
-  cudaEvent_t done = nullptr;
-  failure = calls->Call("cudaStreamCreateWithFlags",
-                        [&] { return cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); });
-  if (failure) return *std::move(failure);
-  failure = calls->Call("cudaEventCreateWithFlags", [&] {
-    const cudaError_t error = cudaEventCreateWithFlags(&done, cudaEventDisableTiming);
-    if (error != cudaSuccess) cudaStreamDestroy(stream);
-    return error;
-  });
-  if (failure) return *std::move(failure);
+  Result<TrainerCallsPtr> calls = OpenTrainerCalls(index, CheckKernels);
+  if (!calls.ok()) return calls.failure();
+  Result<std::unique_ptr<CudaStream>> stream = CudaStream::Make(calls.value());
+  if (!stream.ok()) return stream.failure();
   return std::unique_ptr<GroupQueue>(
-      std::make_unique<CudaGroupQueue>(std::move(calls), stream, done));
+      std::make_unique<CudaGroupQueue>(std::move(calls).value(), std::move(stream).value()));
 }
 
 }  // namespace basin::kernels::cuda

@@ -51,6 +51,9 @@ struct TrainerCalls {
 
 using TrainerCallsPtr = std::shared_ptr<TrainerCalls>;
 
+// Those of the device with this index, once `check_kernels` has found kernels for it.
+Result<TrainerCallsPtr> OpenTrainerCalls(int index, int (*check_kernels)());
+
 class CudaEvent final : public Event {
  public:
   CudaEvent(TrainerCallsPtr calls, cudaEvent_t event) : calls_(std::move(calls)), event_(event) {}
@@ -63,6 +66,29 @@ class CudaEvent final : public Event {
  private:
   const TrainerCallsPtr calls_;
   const cudaEvent_t event_;
+};
+
+// A stream of our own, ordered behind and before work of the trainer.
+class CudaStream {
+ public:
+  static Result<std::unique_ptr<CudaStream>> Make(TrainerCallsPtr calls);
+  CudaStream(TrainerCallsPtr calls, cudaStream_t stream, cudaEvent_t done)
+      : calls_(std::move(calls)), stream_(stream), done_(done) {}
+  // The runtime destroys a stream when its work has ended, and does not wait for that.
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  // What is given to it from now on runs after the event, and before what `stream` is given.
+  std::optional<Failure> After(cudaEvent_t event);
+  std::optional<Failure> Before(TrainerStream stream);
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  const TrainerCallsPtr calls_;
+  const cudaStream_t stream_;
+  const cudaEvent_t done_;  // For Before.
 };
 
 }  // namespace basin::kernels::cuda

@@ -14,53 +14,41 @@ namespace {
 
 class CudaTransferQueue final : public TransferQueue {
  public:
-  CudaTransferQueue(TrainerCallsPtr calls, cudaStream_t stream, cudaEvent_t done)
-      : calls_(std::move(calls)), stream_(stream), done_(done) {}
+  CudaTransferQueue(TrainerCallsPtr calls, std::unique_ptr<CudaStream> stream)
+      : calls_(std::move(calls)), stream_(std::move(stream)) {}
   ~CudaTransferQueue() override {
-    if (*calls_->hangs) {
-      arrivals_.Leak();
-      return;
-    }
-    (void)calls_->Call("cudaStreamDestroy", [&] { return cudaStreamDestroy(stream_); });
-    (void)calls_->Call("cudaEventDestroy", [&] { return cudaEventDestroy(done_); });
+    if (*calls_->hangs) arrivals_.Leak();
   }
 
   std::optional<Failure> After(Event* event) override {
     const cudaEvent_t handle = static_cast<CudaEvent*>(event)->get();
-    auto failure = calls_->Call("cudaStreamWaitEvent",
-                                [&] { return cudaStreamWaitEvent(stream_, handle, 0); });
+    auto failure = stream_->After(handle);
     if (!failure) awaited_ = handle;
     return failure;
   }
 
   std::optional<Failure> CopyToDevice(void* device, const void* host, size_t size) override {
     return calls_->Call("cudaMemcpyAsync to the device", [&] {
-      return cudaMemcpyAsync(device, host, size, cudaMemcpyHostToDevice, stream_);
+      return cudaMemcpyAsync(device, host, size, cudaMemcpyHostToDevice, stream_->get());
     });
   }
 
   std::optional<Failure> CopyToHost(void* host, const void* device, size_t size) override {
     return calls_->Call("cudaMemcpyAsync to the host", [&] {
-      return cudaMemcpyAsync(host, device, size, cudaMemcpyDeviceToHost, stream_);
+      return cudaMemcpyAsync(host, device, size, cudaMemcpyDeviceToHost, stream_->get());
     });
   }
 
   std::optional<Failure> Run(const CopyTask& task) override {
     return calls_->Call("launch of the copies",
-                        [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
+                        [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
   }
 
-  std::optional<Failure> Before(TrainerStream stream) override {
-    auto failure = calls_->Call("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); });
-    if (failure) return failure;
-    return calls_->Call("cudaStreamWaitEvent", [&] {
-      return cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), done_, 0);
-    });
-  }
+  std::optional<Failure> Before(TrainerStream stream) override { return stream_->Before(stream); }
 
   std::optional<Failure> Wait() override {
     std::optional<Failure> failure =
-        calls_->Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_); });
+        calls_->Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_->get()); });
     if (failure) return failure;
     // The trainer's own work takes as long as the trainer wants.
     const auto patient = [&] {
@@ -69,18 +57,18 @@ class CudaTransferQueue final : public TransferQueue {
       cudaGetLastError();
       return waits;
     };
-    failure = calls_->Call("cudaStreamQuery",
-                           [&] { return arrivals_.Await(stream_, calls_->hangs.get(), patient); });
+    failure = calls_->Call("cudaStreamQuery", [&] {
+      return arrivals_.Await(stream_->get(), calls_->hangs.get(), patient);
+    });
     awaited_ = nullptr;
     return failure ? failure : CheckHangs(*calls_->hangs, calls_->name);
   }
 
  private:
   const TrainerCallsPtr calls_;
-  const cudaStream_t stream_;
-  const cudaEvent_t done_;         // For Before.
   cudaEvent_t awaited_ = nullptr;  // The last one that this is ordered after.
   Arrivals arrivals_;
+  const std::unique_ptr<CudaStream> stream_;  // It ends before what its callbacks write to.
 };
 
 class CudaTrainerDevice final : public TrainerDevice {
@@ -102,20 +90,10 @@ class CudaTrainerDevice final : public TrainerDevice {
   }
 
   Result<std::unique_ptr<TransferQueue>> MakeQueue() override {
-    cudaStream_t stream = nullptr;
-    cudaEvent_t done = nullptr;
-    auto failure = calls_->Call("cudaStreamCreateWithFlags", [&] {
-      return cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    });
-    if (failure) return *std::move(failure);
-    failure = calls_->Call("cudaEventCreateWithFlags", [&] {
-      const cudaError_t error = cudaEventCreateWithFlags(&done, cudaEventDisableTiming);
-      if (error != cudaSuccess) cudaStreamDestroy(stream);
-      return error;
-    });
-    if (failure) return *std::move(failure);
+    Result<std::unique_ptr<CudaStream>> stream = CudaStream::Make(calls_);
+    if (!stream.ok()) return stream.failure();
     return std::unique_ptr<TransferQueue>(
-        std::make_unique<CudaTransferQueue>(calls_, stream, done));
+        std::make_unique<CudaTransferQueue>(calls_, std::move(stream).value()));
   }
 
   Result<std::unique_ptr<Event>> MakeEvent() override {
@@ -168,16 +146,10 @@ class CudaTrainerDevice final : public TrainerDevice {
 }  // namespace
 
 Result<std::unique_ptr<TrainerDevice>> OpenTrainerDevice(int index) {
-  const NoPartOfCaptures mode;
-  Result<std::string> name = NameOfCudaDevice(index);
-  if (!name.ok()) return name.failure();
-  auto calls = std::make_shared<TrainerCalls>();
-  calls->name = std::move(name).value();
-  calls->index = index;
-  auto failure = calls->Call("search for kernels for this GPU",
-                             [] { return static_cast<cudaError_t>(CheckCopyKernel()); });
-  if (failure) return *std::move(failure);
-  return std::unique_ptr<TrainerDevice>(std::make_unique<CudaTrainerDevice>(std::move(calls)));
+  Result<TrainerCallsPtr> calls = OpenTrainerCalls(index, CheckCopyKernel);
+  if (!calls.ok()) return calls.failure();
+  return std::unique_ptr<TrainerDevice>(
+      std::make_unique<CudaTrainerDevice>(std::move(calls).value()));
 }
 
 }  // namespace basin::kernels::cuda

@@ -30,7 +30,7 @@ class Team:
     def __init__(self, folder: Path, name: str, first: int) -> None:
         self.job = f"{name}/digits"
         self.first = first  # The number of its first worker.
-        self.lines = ""  # Of auth.file.
+        self.lines = ""  # The lines of auth.file.
         self.tokens: dict[str, Path] = {}
         for role in ("worker", "observer", "admin"):
             made = run(BASINCTL, "token", "new", f"--jobs={name}/*", f"--role={role}")

@@ -32,7 +32,7 @@ using GroupRound = uint64_t;  // Rounds of a group, from 1.
 struct Epoch {
   uint64_t number = 0;
   LocalRank proposer = 0;
-  uint64_t nonce = 0;  // Of the proposer.
+  uint64_t nonce = 0;  // The proposer's.
 
   auto Fields() const { return std::tie(number, proposer, nonce); }
   bool LaterThan(const Epoch& other) const {

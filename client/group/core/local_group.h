@@ -109,7 +109,7 @@ class LocalGroup {
   bool Alive(const GroupMember& member) const;
   bool IsMember(LocalRank rank) const;
   bool HasNewcomer() const;
-  // Who is going to propose; absent while others have a group that this rank is not in.
+  // The rank that is going to propose; absent while others have a group that this rank is not in.
   std::optional<LocalRank> Proposer() const;
   LocalRank self() const { return config_.self.rank; }
 
@@ -137,13 +137,13 @@ class LocalGroup {
 
   const GroupConfig config_;
   absl::Time now_;
-  std::vector<Action>* actions_ = nullptr;  // Of the Step that runs.
+  std::vector<Action>* actions_ = nullptr;  // Those of the Step that runs.
 
   GroupPhase phase_ = GroupPhase::kGathering;
   std::map<LocalRank, Hello> peers_;    // Connected; `grouped` is kept up to date.
   std::map<LocalRank, uint64_t> lost_;  // The nonce of the last process that was lost.
   uint64_t seen_ = 0;                   // The highest number of an epoch.
-  Epoch epoch_;                         // Of the last group that this rank is or was in, ...
+  Epoch epoch_;                         // That of the last group that this rank is or was in, ...
   std::vector<GroupMember> members_;    // ... and its members.
   std::string unique_id_;
   bool communicator_ = false;  // There is one, being formed or formed.

@@ -45,7 +45,7 @@ struct Place {
 using group::GroupMode;
 
 struct GroupTensor {
-  // Of all ranks' contributions. The same on every rank.
+  // What all ranks contribute. The same on every rank.
   std::shared_ptr<const kernels::ReductionPlan> plan;
   // Whether the result is that of the plan. If not, it is the sum itself, without postscale,
   // predivision and divisor, of the accumulator's type (integers: of the tensor's).

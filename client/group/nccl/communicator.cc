@@ -132,10 +132,10 @@ class Communicator::Threads {
   std::unique_ptr<GroupQueue> queue_;
   const CommunicatorOptions options_;
   Memory scratch_;
-  Memory facts_;  // Of the launches; they are not reported.
+  Memory facts_;  // Those of the launches, which are not reported.
 
   std::deque<Command> waiting_ ABSL_GUARDED_BY(board->mutex);
-  // Of the work that has not ended. A callback of the runtime must not release them.
+  // Events of the work that has not ended. A callback of the runtime must not release them.
   std::deque<EventPtr> events_;
   Comm comm_ = nullptr;  // Written by the working thread before `watched_`.
   Comm watched_ ABSL_GUARDED_BY(board->mutex) = nullptr;  // What the watch aborts.

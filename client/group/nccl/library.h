@@ -54,7 +54,7 @@ class Library {
   Library() = default;
 
   Functions functions_ = {};
-  std::string path_;  // Of the file that the linker has loaded.
+  std::string path_;  // The file that the linker has loaded.
   int version_ = 0;
 };
 

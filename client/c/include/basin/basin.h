@@ -186,7 +186,7 @@ typedef enum basin_role { BASIN_JOINER = 0, BASIN_SPARE = 1, BASIN_MEMBER = 2 } 
 typedef struct basin_place {
   size_t size;
   basin_role role;     /* BASIN_JOINER again after it has left, or cannot continue. */
-  uint32_t rank;       /* Of this trainer: 0 to world_size - 1. */
+  uint32_t rank;       /* This trainer's: 0 to world_size - 1. */
   uint32_t world_size; /* The number of trainers; 0 until they are known. */
   uint64_t generation_term;
   uint64_t generation_counter; /* The pair only increases; it changes with the members. */

@@ -49,7 +49,7 @@ class Node {
   explicit Node(int size) : size_(size), processes_(static_cast<size_t>(size)) {}
 
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
-  std::map<std::string, std::string> agreed = {{"BASIN_JOB", "j"}};  // Of what starts next.
+  std::map<std::string, std::string> agreed = {{"BASIN_JOB", "j"}};  // For what starts next.
   int failing_forms = 0;  // Communicators that do not form.
   int failing_ids = 0;
 

@@ -60,7 +60,7 @@ const StandInControl* StandIn() {
 struct Rank {
   std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
   std::shared_ptr<TrainerDevice> device = kernels::cuda::MakeEmulatedTrainerDevice(faults);
-  EmulatedStream stream;  // Of the trainer.
+  EmulatedStream stream;  // The trainer's.
   std::unique_ptr<Communicator> communicator;
 
   EventPtr Record() {

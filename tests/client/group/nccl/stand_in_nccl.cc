@@ -79,7 +79,7 @@ struct Operation {
   DataType type = kUint8;
   RedOp op = kSum;
   int peer = 0;         // Or the root.
-  uint64_t number = 0;  // Of the collective, or of the message between the two ranks.
+  uint64_t number = 0;  // That of the collective, or of the message between the two ranks.
 
   size_t bytes() const { return count * SizeOf(type); }
 };

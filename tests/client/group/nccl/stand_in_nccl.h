@@ -19,7 +19,7 @@
 
 namespace basin::client::nccl {
 
-// Whom a fault concerns.
+// The ranks that a fault concerns.
 constexpr int kAnyRank = -1;
 
 struct StandInControl {
