@@ -71,10 +71,11 @@ struct Propose {
 struct Formed {
   Epoch epoch;
   bool fresh = true;     // It has been in no group that was ready.
-  GroupRound ended = 0;  // The last round whose result it has.
+  GroupRound ended = 0;  // The round before its next one,
+  bool holds = true;     // whose result it has; not so if it has joined after that round.
   bool open = false;     // It takes part in the next round.
 
-  auto Fields() const { return std::tie(epoch, fresh, ended, open); }
+  auto Fields() const { return std::tie(epoch, fresh, ended, holds, open); }
 };
 // The communicator of the sender has failed. To the proposer, or whoever proposes next.
 struct Broken {

@@ -46,6 +46,19 @@ bool LocalGroup::Alive(const GroupMember& member) const {
   return peer != peers_.end() && peer->second.member.nonce == member.nonce;
 }
 
+bool LocalGroup::MayBeAlive(const GroupMember& member) const {
+  if (Alive(member)) return true;
+  const auto lost = lost_.find(member.rank);
+  return peers_.count(member.rank) == 0 && (lost == lost_.end() || lost->second != member.nonce);
+}
+
+std::optional<LocalRank> LocalGroup::Unconnected() const {
+  for (const GroupMember& member : members_) {
+    if (MayBeAlive(member) && !Alive(member)) return member.rank;
+  }
+  return std::nullopt;
+}
+
 bool LocalGroup::IsMember(LocalRank rank) const {
   return std::any_of(members_.begin(), members_.end(), [&](const GroupMember& member) {
     return member.rank == rank && Alive(member);
@@ -61,7 +74,7 @@ std::optional<LocalRank> LocalGroup::Proposer() const {
   // The members are a group of their own: a rank that joins leads when it is in it.
   std::optional<LocalRank> lowest;
   for (const GroupMember& member : members_) {
-    if (Alive(member) && (!lowest || member.rank < *lowest)) lowest = member.rank;
+    if (MayBeAlive(member) && (!lowest || member.rank < *lowest)) lowest = member.rank;
   }
   if (lowest) return lowest;
   for (const auto& [rank, hello] : peers_) {
@@ -98,6 +111,8 @@ void LocalGroup::On(const PeerLost& lost) {
   const auto peer = peers_.find(lost.rank);
   if (peer == peers_.end() || peer->second.member.nonce != lost.nonce) return;
   const bool of_group = IsMember(lost.rank);
+  // The group that this rank has waited for may be lost with it, and another one is gathered.
+  if (members_.empty() && peer->second.grouped) gather_until_ = now_ + config_.gather_within;
   peers_.erase(peer);
   lost_[lost.rank] = lost.nonce;
   formed_.erase(lost.rank);
@@ -135,28 +150,43 @@ std::string LocalGroup::Disagreement() const {
 
 void LocalGroup::Consider() {
   if (phase_ == GroupPhase::kGathering) {
-    const bool all = static_cast<int>(peers_.size()) + 1 == config_.size;
-    if (!all && now_ < gather_until_) {
-      deadline_ = gather_until_;
-      return;
-    }
-    const std::string disagreement = Disagreement();
-    if (!disagreement.empty()) {
-      Fail(absl::InvalidArgumentError(disagreement), GaveUp{disagreement, true});
-      return;
-    }
-    if (Proposer() == self()) {
-      WantId();
-    } else if (!Proposer()) {
-      deadline_ = absl::InfiniteFuture();  // A group takes as long as its round.
-    } else if (deadline_ <= gather_until_ || deadline_ == absl::InfiniteFuture()) {
-      deadline_ = now_ + 2 * config_.form_within;
-    }
+    Gather();
     return;
   }
-  if (Proposer() != self()) return;
+  // Without a member that is alive, there would be two groups.
+  if (Proposer() != self() || Unconnected()) return;
   const bool joined = phase_ == GroupPhase::kReady && !open_ && HasNewcomer();
   if (phase_ == GroupPhase::kReforming || joined) WantId();
+}
+
+void LocalGroup::Gather() {
+  const std::optional<LocalRank> proposer = Proposer();
+  if (!proposer) {
+    deadline_ = absl::InfiniteFuture();  // A group takes as long as its round.
+    return;
+  }
+  std::vector<LocalRank> missing;
+  for (LocalRank rank = 0; rank < config_.size; ++rank) {
+    if (rank != self() && peers_.count(rank) == 0) missing.push_back(rank);
+  }
+  if (!missing.empty() && now_ < gather_until_) {
+    deadline_ = gather_until_;
+    return;
+  }
+  const std::string disagreement = Disagreement();
+  if (!disagreement.empty()) {
+    Fail(absl::InvalidArgumentError(disagreement), GaveUp{disagreement, true});
+  } else if (!missing.empty()) {
+    Fail(absl::DeadlineExceededError(absl::StrCat(
+             Ranks(missing), missing.size() == 1 ? " has" : " have", " not come within ",
+             absl::FormatDuration(config_.gather_within), ", of the ", config_.size,
+             " of this node; start all of them, or set BASIN_LOCAL_GROUP to off")),
+         Leave{});
+  } else if (*proposer == self()) {
+    WantId();
+  } else if (deadline_ <= gather_until_ || deadline_ == absl::InfiniteFuture()) {
+    deadline_ = now_ + 2 * config_.form_within;
+  }
 }
 
 void LocalGroup::WantId() {
@@ -226,14 +256,6 @@ void LocalGroup::Apply(const Propose& propose) {
     if (members_[i].rank < members_[static_cast<size_t>(form.leader)].rank) form.leader = place;
   }
   Act(std::move(form));
-  // A member that is known to be lost here: the proposer will see it as well. One that has no
-  // connection to this rank yet is not lost.
-  const bool lost =
-      std::any_of(members_.begin(), members_.end(), [this](const GroupMember& member) {
-        const auto known = lost_.find(member.rank);
-        return known != lost_.end() && known->second == member.nonce && !Alive(member);
-      });
-  if (lost) EndEpoch("a member was lost");
 }
 
 // ---- forming
@@ -245,7 +267,7 @@ void LocalGroup::On(const CommunicatorFormed& formed) {
 }
 
 void LocalGroup::ReportFormed() {
-  const Formed report{epoch_, fresh_, ended_, open_};
+  const Formed report{epoch_, fresh_, ended_, holds_, open_};
   if (epoch_.proposer != self()) {
     Act(Send{epoch_.proposer, report});
     return;
@@ -266,14 +288,19 @@ void LocalGroup::BecomeReadyIfAllHave() {
   if (formed_.size() != members_.size()) return;
   Ready ready;
   ready.epoch = epoch_;
+  // The group goes on after the last round whose result any of them has. If none has one, those
+  // that know it only from others go back to the round that is still open somewhere.
   bool known = false;
+  bool held = false;
   for (const auto& [rank, formed] : formed_) {
-    if (formed.fresh) continue;
-    if (!known || formed.ended > ready.ended) {
+    if (formed.fresh || (held && !formed.holds)) continue;
+    const bool first = !known || (formed.holds && !held);
+    if (first || (formed.holds ? formed.ended > ready.ended : formed.ended < ready.ended)) {
       ready.ended = formed.ended;
       ready.supplier = rank;
     }
     known = true;
+    held = held || formed.holds;
   }
   for (const auto& [rank, formed] : formed_) {
     ready.wanted = ready.wanted || (!formed.fresh && formed.open && formed.ended < ready.ended);
@@ -299,9 +326,13 @@ void LocalGroup::ApplyReady(const Ready& ready) {
   Act(GroupReady{epoch_, members_, leader});
   if (ready.wanted && ready.supplier == self()) Act(SupplyRound{epoch_, ready.ended});
   const bool takes = !fresh_ && open_ && ended_ < ready.ended;
+  // Whoever has no result begins where the others are.
+  const bool newcomer = fresh_ || !holds_;
   fresh_ = false;
-  // A newcomer begins where the others are.
-  if (ended_ < ready.ended) ended_ = takes ? ready.ended - 1 : ready.ended;
+  if (newcomer && !takes) {
+    ended_ = ready.ended;
+    holds_ = ended_ == 0;
+  }
   if (takes) {
     Act(TakeRound{epoch_, ended_ + 1, ready.supplier});
   } else if (open_) {
@@ -393,17 +424,21 @@ void LocalGroup::On(const Tick&) {
       if (deadline_ <= gather_until_ || !Proposer() || Proposer() == self()) return;
       break;
     case GroupPhase::kReforming:
-      if (Proposer() == self()) return;  // Which is among the members, as this rank is.
       break;
     default:
       return;
   }
   const bool formed = phase_ == GroupPhase::kForming || phase_ == GroupPhase::kFormed;
+  // The proposer is among the members, as this rank is.
   const LocalRank proposer = formed ? epoch_.proposer : *Proposer();
-  Fail(absl::DeadlineExceededError(absl::StrCat(
-           "no local group was formed in time: local rank ", proposer,
-           formed ? " has not reported that all have formed theirs" : " has proposed none",
-           why_.empty() ? "" : absl::StrCat(", after: ", why_))),
+  const bool proposes = proposer == self();
+  const char* const what = formed     ? " has not reported that all have formed theirs"
+                           : proposes ? " has not connected to this one"
+                                      : " has proposed none";
+  Fail(absl::DeadlineExceededError(
+           absl::StrCat("no local group was formed in time: local rank ",
+                        proposes ? Unconnected().value_or(proposer) : proposer, what,
+                        why_.empty() ? "" : absl::StrCat(", after: ", why_))),
        Leave{});
 }
 
@@ -422,6 +457,7 @@ void LocalGroup::On(const RoundEnded& ended) {
       running && communicator_ && ended.epoch == epoch_ && open_ && ended.round == ended_ + 1;
   if (!expected) return;
   ended_ = ended.round;
+  holds_ = true;
   open_ = false;
   attempts_ = 0;
   why_.clear();

@@ -5,8 +5,9 @@
 // others by their connections.
 //
 // One rank PROPOSES: of a group, the lowest of its members that is alive; before there is a group,
-// the lowest of all. It proposes when every rank is here, or the time for that is over; again when
-// a member is lost or its communicator fails; and, between rounds, when a rank has joined. A
+// the lowest of all. It proposes when every rank is here, so that a node cannot have two groups;
+// again when a member is lost or its communicator fails; and, between rounds, when a rank has
+// joined. A
 // proposal is a new epoch with its members and the id of their communicator. Members form the
 // communicator and report it to the proposer, which reports that all have: then the group is READY.
 // The LEADER is the member with the lowest rank.
@@ -43,7 +44,8 @@ struct GroupConfig {
   GroupMember self;
   int size = 1;  // LOCAL_WORLD_SIZE.
   std::map<std::string, std::string> agreed;
-  // How long the first proposal waits for ranks that are not here yet.
+  // How long the first proposal waits for ranks that are not here yet. A node with one that does
+  // not come has no group.
   absl::Duration gather_within = absl::Seconds(60);
   // How long the communicator takes to form. A rank that proposes nothing is lost to the others
   // after twice this time.
@@ -77,11 +79,15 @@ class LocalGroup {
   const std::vector<GroupMember>& members() const { return members_; }
   bool open() const { return open_; }
   GroupRound ended() const { return ended_; }
+  // It has been in no group that was ready.
+  bool fresh() const { return fresh_; }
+  // It has the result of the round `ended`, or there is none before its first.
+  bool holds() const { return holds_; }
 
   auto Fields() const {
     return std::tie(phase_, peers_, lost_, seen_, epoch_, members_, unique_id_, communicator_,
-                    fresh_, ended_, open_, formed_, attempts_, why_, requests_, gather_until_,
-                    deadline_);
+                    fresh_, ended_, holds_, open_, formed_, attempts_, why_, requests_,
+                    gather_until_, deadline_);
   }
 
  private:
@@ -107,6 +113,10 @@ class LocalGroup {
 
   bool Over() const { return phase_ == GroupPhase::kFailed || phase_ == GroupPhase::kLeft; }
   bool Alive(const GroupMember& member) const;
+  // Also if its connection to this rank has not begun yet.
+  bool MayBeAlive(const GroupMember& member) const;
+  // A member of the last group that is one of these.
+  std::optional<LocalRank> Unconnected() const;
   bool IsMember(LocalRank rank) const;
   bool HasNewcomer() const;
   // The rank that is going to propose; absent while others have a group that this rank is not in.
@@ -115,6 +125,7 @@ class LocalGroup {
 
   // What has to be done after each event.
   void Consider();
+  void Gather();
   void WantId();
   void Apply(const Propose& propose);
   void ApplyReady(const Ready& ready);
@@ -149,6 +160,7 @@ class LocalGroup {
   bool communicator_ = false;  // There is one, being formed or formed.
   bool fresh_ = true;
   GroupRound ended_ = 0;
+  bool holds_ = true;
   bool open_ = false;
   std::map<LocalRank, Formed> formed_;  // At the proposer: who has reported.
   int attempts_ = 0;                    // Failures since a round has ended.

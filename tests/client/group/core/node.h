@@ -40,9 +40,11 @@ class Node {
     std::optional<ReduceRound> reduces;
     std::optional<TakeRound> takes;
     std::optional<SupplyRound> supplies;
+    std::optional<Epoch> taken_in;  // The last epoch in which it takes a result.
     std::optional<absl::Status> failed;
     std::optional<GroupReady> ready;
     std::vector<std::string> refused;
+    std::map<GroupRound, std::string> results;  // Which reduction its result of a round is from.
     bool holds(GroupRound round) const { return core->ended() == round; }
   };
 
@@ -88,7 +90,7 @@ class Node {
     for (const Action& action : actions) {
       std::visit([&](const auto& one) { Carry(rank, one); }, action);
     }
-    Check(rank, before);
+    Check(rank, before, std::holds_alternative<RoundEnded>(event));
   }
 
   std::string Describe(LocalRank rank) {
@@ -156,6 +158,12 @@ class Node {
                             supplier.supplies->round == take.round;
       if (!supplied) return false;
       EXPECT_GE(supplier.core->ended(), take.round);
+      const auto supplied_result = supplier.results.find(take.round);
+      if (supplied_result == supplier.results.end()) {
+        ADD_FAILURE() << "rank " << take.supplier << " has no result of round " << take.round;
+        return false;
+      }
+      process.results[take.round] = supplied_result->second;
       process.takes.reset();
       Give(rank, RoundEnded{take.epoch, take.round});
       return true;
@@ -175,6 +183,8 @@ class Node {
       }
       reduced_.insert(key);
     }
+    process.results[reduce.round] =
+        absl::StrCat("epoch ", reduce.epoch.number, " of ", reduce.epoch.nonce);
     process.reduces.reset();
     Give(rank, RoundEnded{reduce.epoch, reduce.round});
     return true;
@@ -299,18 +309,58 @@ class Node {
     EXPECT_EQ(At(rank).core->ended(), supply.round) << "it is not kept";
     At(rank).supplies = supply;
   }
-  void Carry(LocalRank rank, const TakeRound& take) { At(rank).takes = take; }
+  void Carry(LocalRank rank, const TakeRound& take) {
+    At(rank).takes = take;
+    At(rank).taken_in = take.epoch;
+  }
   void Carry(LocalRank rank, const GroupFailed& failed) {
     At(rank).failed = failed.status;
     Disconnect(rank);
   }
   void Carry(LocalRank rank, const LeftGroup&) { Disconnect(rank); }
 
-  void Check(LocalRank rank, const LocalGroup& before) {
+  void Check(LocalRank rank, const LocalGroup& before, bool ended) {
     const LocalGroup& core = *At(rank).core;
+    // A rank of a group misses no round; a newcomer begins where the others are.
+    if (!ended && !before.fresh() && before.holds()) {
+      EXPECT_EQ(core.ended(), before.ended()) << "rank " << rank;
+    }
+    if (core.phase() == GroupPhase::kReady) CheckResults(rank);
+    CheckSupply(rank);
     EXPECT_FALSE(before.epoch().LaterThan(core.epoch())) << "rank " << rank << " goes back";
-    EXPECT_GE(core.ended(), before.ended());
     EXPECT_EQ(core.phase() == GroupPhase::kReady && !At(rank).communicator, false);
+  }
+
+  // Ranks that are in one group have the same result of each round.
+  void CheckResults(LocalRank rank) {
+    for (const GroupMember& member : At(rank).core->members()) {
+      const Process& other = At(member.rank);
+      if (!Alive(member.rank) || other.nonce != member.nonce) continue;
+      if (other.core->phase() != GroupPhase::kReady) continue;
+      if (other.core->epoch() != At(rank).core->epoch()) continue;
+      for (const auto& [round, result] : At(rank).results) {
+        const auto theirs = other.results.find(round);
+        if (theirs == other.results.end()) continue;
+        EXPECT_EQ(theirs->second, result)
+            << "round " << round << " of ranks " << rank << " and " << member.rank;
+      }
+    }
+  }
+
+  // When all members are ready, a result that is supplied is taken by one of them: a broadcast that
+  // nobody takes would not end.
+  void CheckSupply(LocalRank rank) {
+    if (!At(rank).communicator) return;
+    bool supplied = false;
+    bool taken = false;
+    for (const GroupMember& member : At(rank).communicator->members) {
+      const Process& other = At(member.rank);
+      if (!Alive(member.rank) || other.core->phase() != GroupPhase::kReady) return;
+      if (other.core->epoch() != At(rank).core->epoch()) return;
+      supplied = supplied || other.supplies;
+      taken = taken || other.taken_in == other.core->epoch();
+    }
+    EXPECT_EQ(supplied, taken);
   }
 
   const int size_;
