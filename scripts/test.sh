@@ -318,11 +318,13 @@ stage_bench() {
   local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
   local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
   local step=(--models 5M,600x32 --steps 8) drops=8 kills=2
-  local links=(--workers 4 --rounds 2 --only basin) many=(--workers 4,64 --rounds 2)
+  local links=(--workers 4 --rounds 2 --only basin)
+  local order=(--aggregator 800 --forward 50 --rounds 3)
+  local many=(--workers 4,64 --rounds 2)
   local timeline=(--timeline --models 600x32 --workers 2 --steps 8 --turns 1)
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
-    step=(--steps 30) drops=30 kills=20 links=() many=()
+    step=(--steps 30) drops=30 kills=20 links=() order=(--rounds 9) many=()
     timeline=(--timeline --models 600x32,5M --workers 2 --steps 30 --turns 9)
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
@@ -341,6 +343,8 @@ stage_bench() {
   local missing
   if missing="$("$python" tests/bench/links/links.py --can-run)"; then
     report links "$python" tests/bench/links/links.py "${links[@]}"
+    report links-order "$python" tests/bench/links/links.py --order --workers 4 --streams 1 \
+      --basind=--memory-frame=256KiB "${order[@]}"
   else
     skip links "$missing"
   fi
