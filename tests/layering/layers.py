@@ -276,6 +276,26 @@ LAYERS = (
         links=("absl::", "Threads::", "dl"),
     ),
     Layer(
+        "client/group/links",
+        uses=("protocol", "proto", "runtime", "client/group/core"),
+        headers=("absl/",),
+        links=("absl::",),
+        messages=True,
+    ),
+    Layer(
+        "client/group/runner",
+        uses=(
+            "protocol",
+            "kernels",
+            "runtime",
+            "client/group/core",
+            "client/group/links",
+            "client/group/nccl",
+        ),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
+    Layer(
         "client/c",
         uses=(
             "protocol",

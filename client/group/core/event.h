@@ -107,9 +107,18 @@ struct GaveUp {
 
   auto Fields() const { return std::tie(why, refuses); }
 };
-struct Leave {};
+// The process has been lost to the sender. The receiver may never have had a connection to it.
+struct Lost {
+  LocalRank rank = 0;
+  uint64_t nonce = 0;
 
-using Message = std::variant<Propose, Formed, Broken, Ready, Behind, GaveUp, Leave>;
+  auto Fields() const { return std::tie(rank, nonce); }
+};
+struct Leave {
+  auto Fields() const { return std::tie(); }
+};
+
+using Message = std::variant<Propose, Formed, Broken, Ready, Behind, GaveUp, Lost, Leave>;
 
 // ---- events
 

@@ -48,8 +48,7 @@ bool LocalGroup::Alive(const GroupMember& member) const {
 
 bool LocalGroup::MayBeAlive(const GroupMember& member) const {
   if (Alive(member)) return true;
-  const auto lost = lost_.find(member.rank);
-  return peers_.count(member.rank) == 0 && (lost == lost_.end() || lost->second != member.nonce);
+  return peers_.count(member.rank) == 0 && lost_.count(member.nonce) == 0;
 }
 
 std::optional<LocalRank> LocalGroup::Unconnected() const {
@@ -62,6 +61,12 @@ std::optional<LocalRank> LocalGroup::Unconnected() const {
 bool LocalGroup::IsMember(LocalRank rank) const {
   return std::any_of(members_.begin(), members_.end(), [&](const GroupMember& member) {
     return member.rank == rank && Alive(member);
+  });
+}
+
+bool LocalGroup::IsMember(LocalRank rank, uint64_t nonce) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const GroupMember& member) {
+    return member.rank == rank && member.nonce == nonce;
   });
 }
 
@@ -110,13 +115,24 @@ void LocalGroup::On(const PeerConnected& connected) {
 void LocalGroup::On(const PeerLost& lost) {
   const auto peer = peers_.find(lost.rank);
   if (peer == peers_.end() || peer->second.member.nonce != lost.nonce) return;
-  const bool of_group = IsMember(lost.rank);
   // The group that this rank has waited for may be lost with it, and another one is gathered.
   if (members_.empty() && peer->second.grouped) gather_until_ = now_ + config_.gather_within;
   peers_.erase(peer);
-  lost_[lost.rank] = lost.nonce;
   formed_.erase(lost.rank);
-  if (of_group) EndEpoch(absl::StrCat("local rank ", lost.rank, " was lost"));
+  // A member that has begun after that process has ended cannot see that it is lost.
+  if (IsMember(lost.rank, lost.nonce)) SendToAll(Lost{lost.rank, lost.nonce});
+  Lose(lost.rank, lost.nonce);
+}
+
+void LocalGroup::From(LocalRank, const Lost& lost) {
+  // A connection to it ends by itself.
+  const auto peer = peers_.find(lost.rank);
+  if (peer == peers_.end() || peer->second.member.nonce != lost.nonce) Lose(lost.rank, lost.nonce);
+}
+
+void LocalGroup::Lose(LocalRank rank, uint64_t nonce) {
+  lost_.insert(nonce);
+  if (IsMember(rank, nonce)) EndEpoch(absl::StrCat("local rank ", rank, " was lost"));
 }
 
 std::string LocalGroup::Disagreement() const {
@@ -177,11 +193,11 @@ void LocalGroup::Gather() {
   if (!disagreement.empty()) {
     Fail(absl::InvalidArgumentError(disagreement), GaveUp{disagreement, true});
   } else if (!missing.empty()) {
-    Fail(absl::DeadlineExceededError(absl::StrCat(
-             Ranks(missing), missing.size() == 1 ? " has" : " have", " not come within ",
-             absl::FormatDuration(config_.gather_within), ", of the ", config_.size,
-             " of this node; start all of them, or set BASIN_LOCAL_GROUP to off")),
-         Leave{});
+    const std::string text =
+        absl::StrCat(Ranks(missing), missing.size() == 1 ? " has" : " have", " not come within ",
+                     absl::FormatDuration(config_.gather_within), ", of the ", config_.size,
+                     " of this node; start all of them, or set BASIN_LOCAL_GROUP to off");
+    Fail(absl::DeadlineExceededError(text), GaveUp{text, false});
   } else if (*proposer == self()) {
     WantId();
   } else if (deadline_ <= gather_until_ || deadline_ == absl::InfiniteFuture()) {
@@ -399,6 +415,9 @@ void LocalGroup::From(LocalRank from, const GaveUp& gave_up) {
     Fail(absl::InvalidArgumentError(gave_up.why), Leave{});
   } else if (!gave_up.refuses && IsMember(from)) {
     Fail(absl::UnavailableError(gave_up.why), Leave{});
+  } else if (members_.empty() && !peers_[from].grouped) {
+    // It has waited for the same ranks as this one, and was earlier.
+    Fail(absl::DeadlineExceededError(gave_up.why), Leave{});
   } else {
     From(from, Leave{});
   }

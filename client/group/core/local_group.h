@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -109,6 +110,7 @@ class LocalGroup {
   void From(LocalRank from, const Ready& ready);
   void From(LocalRank from, const Behind& behind);
   void From(LocalRank from, const GaveUp& gave_up);
+  void From(LocalRank from, const Lost& lost);
   void From(LocalRank from, const Leave& leave);
 
   bool Over() const { return phase_ == GroupPhase::kFailed || phase_ == GroupPhase::kLeft; }
@@ -118,6 +120,7 @@ class LocalGroup {
   // A member of the last group that is one of these.
   std::optional<LocalRank> Unconnected() const;
   bool IsMember(LocalRank rank) const;
+  bool IsMember(LocalRank rank, uint64_t nonce) const;
   bool HasNewcomer() const;
   // The rank that is going to propose; absent while others have a group that this rank is not in.
   std::optional<LocalRank> Proposer() const;
@@ -131,6 +134,8 @@ class LocalGroup {
   void ApplyReady(const Ready& ready);
   void ReportFormed();
   void BecomeReadyIfAllHave();
+  // A process of the group is lost.
+  void Lose(LocalRank rank, uint64_t nonce);
   // The epoch cannot go on: its communicator is aborted, and there will be another proposal.
   void EndEpoch(const std::string& why);
   // The communicator of the epoch has failed somewhere.
@@ -151,11 +156,11 @@ class LocalGroup {
   std::vector<Action>* actions_ = nullptr;  // Those of the Step that runs.
 
   GroupPhase phase_ = GroupPhase::kGathering;
-  std::map<LocalRank, Hello> peers_;    // Connected; `grouped` is kept up to date.
-  std::map<LocalRank, uint64_t> lost_;  // The nonce of the last process that was lost.
-  uint64_t seen_ = 0;                   // The highest number of an epoch.
-  Epoch epoch_;                         // That of the last group that this rank is or was in, ...
-  std::vector<GroupMember> members_;    // ... and its members.
+  std::map<LocalRank, Hello> peers_;  // Connected; `grouped` is kept up to date.
+  std::set<uint64_t> lost_;           // The nonces of processes that were lost.
+  uint64_t seen_ = 0;                 // The highest number of an epoch.
+  Epoch epoch_;                       // That of the last group that this rank is or was in, ...
+  std::vector<GroupMember> members_;  // ... and its members.
   std::string unique_id_;
   bool communicator_ = false;  // There is one, being formed or formed.
   bool fresh_ = true;

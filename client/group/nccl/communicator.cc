@@ -37,13 +37,15 @@ absl::Status ToStatus(const std::optional<Failure>& failure) {
   return failure ? absl::UnavailableError(failure->message) : absl::OkStatus();
 }
 
-struct Command {
+}  // namespace
+
+// What is given to a communicator: a bucket, or parts.
+struct Communicator::Command {
   std::vector<GroupTensor> tensors;
   std::vector<GroupBytes> parts;
+  int root = 0;  // Whose parts are copied to the others.
   Order order;
 };
-
-}  // namespace
 
 // The resources of a communicator, and what its two threads do. One gives work to NCCL and the
 // device. The other one watches it, and aborts NCCL's part: it is the only one that waits for
@@ -117,7 +119,7 @@ class Communicator::Threads {
   absl::Status ReduceStep(const std::vector<GroupTensor>& tensors, const Step& step);
   absl::Status Gather(const std::vector<PieceWork>& pieces);
   absl::Status ReduceFast(const std::vector<PieceWork>& pieces);
-  absl::Status Broadcast(const std::vector<GroupBytes>& parts);
+  absl::Status Broadcast(const std::vector<GroupBytes>& parts, int root);
   // `add` makes the calls of one group.
   template <typename Function>
   absl::Status InGroup(const char* name, Function add);
@@ -311,7 +313,7 @@ absl::Status Communicator::Threads::Execute(const Command& command) {
   auto failure = queue_->Notify([known = board] { known->OnReached(); });
   if (failure) return ToStatus(failure);
   absl::Status status =
-      command.tensors.empty() ? Broadcast(command.parts) : Reduce(command.tensors);
+      command.tensors.empty() ? Broadcast(command.parts, command.root) : Reduce(command.tensors);
   if (!status.ok()) return status;
   if (command.order.before) {
     if (auto refused = queue_->Before(*command.order.before)) return ToStatus(refused);
@@ -393,7 +395,7 @@ absl::Status Communicator::Threads::ReduceFast(const std::vector<PieceWork>& pie
   return absl::OkStatus();
 }
 
-absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& parts) {
+absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& parts, int root) {
   const auto& nccl = library_->functions();
   for (size_t first = 0; first < parts.size(); first += kMostMessages) {
     const size_t end = std::min(first + kMostMessages, parts.size());
@@ -402,7 +404,7 @@ absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& par
         const GroupBytes& part = parts[i];
         if (part.bytes == 0) continue;
         const MaybeCode code = Call("ncclBroadcast", [&] {
-          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, place().leader, comm_,
+          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, root, comm_,
                                 queue_->stream());
         });
         if (absl::Status status = WhyNot("ncclBroadcast", code); !status.ok()) return status;
@@ -588,16 +590,22 @@ Communicator::Work Communicator::Reduce(std::vector<GroupTensor> tensors, Order 
   absl::Status refused = CheckPlans(tensors, threads_->place());
   if (!refused.ok()) return {threads_->board, 0, std::move(refused)};
   absl::Status wrong = CheckOwnPart(tensors, threads_->place());
-  return Give(std::move(tensors), {}, std::move(order), std::move(wrong));
+  return Give({std::move(tensors), {}, 0, std::move(order)}, std::move(wrong));
 }
 
-Communicator::Work Communicator::Broadcast(std::vector<GroupBytes> parts, Order order) {
-  return Give({}, std::move(parts), std::move(order), absl::OkStatus());
+Communicator::Work Communicator::Broadcast(std::vector<GroupBytes> parts, Order order,
+                                           std::optional<int> root) {
+  const Place& place = threads_->place();
+  const int from = root.value_or(place.leader);
+  absl::Status wrong;
+  if (from < 0 || from >= place.size) {
+    wrong = absl::InvalidArgumentError(
+        absl::StrCat("place ", from, " cannot broadcast: there are ", place.size, " places"));
+  }
+  return Give({{}, std::move(parts), from, std::move(order)}, std::move(wrong));
 }
 
-Communicator::Work Communicator::Give(std::vector<GroupTensor> tensors,
-                                      std::vector<GroupBytes> parts, Order order,
-                                      absl::Status wrong) {
+Communicator::Work Communicator::Give(Command command, absl::Status wrong) {
   MutexLock lock(threads_->board->mutex);
   if (threads_->board->failure.ok() && threads_->board->closing) {
     return {threads_->board, 0, absl::FailedPreconditionError("the communicator is closed")};
@@ -608,7 +616,7 @@ Communicator::Work Communicator::Give(std::vector<GroupTensor> tensors,
   }
   if (!wrong.ok()) threads_->board->FailLocked(std::move(wrong));
   if (!threads_->board->failure.ok()) return {threads_->board, 0, threads_->board->failure};
-  threads_->Add({std::move(tensors), std::move(parts), std::move(order)});
+  threads_->Add(std::move(command));
   threads_->board->changed.NotifyAll();
   return {threads_->board, threads_->board->given++, absl::OkStatus()};
 }

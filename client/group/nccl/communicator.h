@@ -121,8 +121,9 @@ class Communicator {
 
   // Reduces a bucket to the leader.
   Work Reduce(std::vector<GroupTensor> tensors, Order order);
-  // Copies memory of the leader to that of the other ranks.
-  Work Broadcast(std::vector<GroupBytes> parts, Order order);
+  // Copies memory of the rank at place `root`, which is the leader's unless it is given, to that of
+  // the other ranks. The same root on every rank.
+  Work Broadcast(std::vector<GroupBytes> parts, Order order, std::optional<int> root = {});
 
   // Ends it with this failure, unless it has failed. Does not wait.
   void Abort(absl::Status why);
@@ -136,12 +137,12 @@ class Communicator {
   bool settled() const;
 
  private:
+  struct Command;
   class Threads;
 
   explicit Communicator(std::shared_ptr<Threads> threads);
   // `wrong`: why this rank cannot do its part, which ends the communicator.
-  Work Give(std::vector<GroupTensor> tensors, std::vector<GroupBytes> parts, Order order,
-            absl::Status wrong);
+  Work Give(Command command, absl::Status wrong);
   // Waits for the threads, or leaves them behind.
   void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end_mutex_);
 

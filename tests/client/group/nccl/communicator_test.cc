@@ -425,6 +425,20 @@ TEST_F(CommunicatorTest, Item3_MinimaAndMaximaOfFloatsKeepNanInFastMode) {
   ExpectBits(cases, 3, 2);
 }
 
+TEST_F(CommunicatorTest, Item3_AResultIsBroadcastFromTheRankThatHasIt) {
+  Form(3, 1);
+  std::vector<Bytes> memory = {Bytes(10, 0), Bytes(10, 1), Bytes(10, 2)};
+  std::vector<Communicator::Work> works;
+  for (size_t i = 0; i < 3; ++i) {
+    Rank& rank = At(static_cast<int>(i));
+    works.push_back(rank.communicator->Broadcast({{memory[i].data(), 10}}, rank.Ordered(), 2));
+  }
+  for (const Communicator::Work& work : works) ASSERT_EQ(work.Wait(), absl::OkStatus());
+  for (const Bytes& each : memory) EXPECT_EQ(each, Bytes(10, 2));
+  EXPECT_EQ(At(0).communicator->Broadcast({}, {}, 3).Wait(),
+            absl::InvalidArgumentError("place 3 cannot broadcast: there are 3 places"));
+}
+
 TEST_F(CommunicatorTest, Item3_TheResultIsBroadcastFromTheLeader) {
   Form(3, 1);
   std::vector<std::vector<Bytes>> memory(3);
