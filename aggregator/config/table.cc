@@ -328,14 +328,16 @@ void AddBounds(std::vector<Option>& table) {
   table.push_back(Bytes(
       "memory.frame", +[](Settings& s) -> uint64_t& { return Core(s).frame_bytes; }, "1MiB",
       {kChunkBytes, kMaxPayloadBytes, kChunkBytes},
-      "Payload of one message. 1MiB is the fastest on most machines."));
+      "Payload of one message. 1MiB is the fastest on most machines, 256KiB on links of less than "
+      "1 Gbit/s."));
   table.push_back(Bytes(
       "memory.window", +[](Settings& s) -> uint64_t& { return Core(s).window_bytes; }, "16MiB",
       {kChunkBytes, kTiB},
       "The bytes that a worker may send ahead of the others on one lane, if there is room. At most "
       "grpc.window per data stream is in flight at a time, 8MiB for the usual two; more lets "
       "workers be out of step, but bytes that wait here have left the cache when they are "
-      "needed."));
+      "needed. On links of less than 1 Gbit/s 512KiB keeps the queue before the link short; it "
+      "must not be less than the rate times the round trip."));
   table.push_back(Bytes(
       "memory.result_window", +[](Settings& s) -> uint64_t& { return Core(s).result_window_bytes; },
       "8MiB", {kChunkBytes, kTiB},
