@@ -79,6 +79,33 @@ def through_reductions(rank: int) -> Any:
         return rank, gradients, untracked, texts, in_place is x
 
 
+def through_averages_of_a_node(rank: int) -> Any:
+    """The gradients through weighted averages of a worker of two trainers and a single one, which
+    has two samples; the loss of the single one is ten times the sum of the result."""
+    import basin
+
+    with session() as bt:
+        node = bt.rank() == 0
+        if node:
+            basin_context().client.worker.set_ranks(2, 0)
+        gradients, means = {}, {}
+        for contributes in ("mean", "sum"):
+            for samples in (4, 0):  # Of both trainers of the node.
+                x = torch.full((2,), 5.0 if node else 1.0, dtype=torch.float64, requires_grad=True)
+                y = bt.allreduce(
+                    x,
+                    f"{contributes} of {samples}",
+                    op=bt.WeightedAverage,
+                    weight_by="samples",
+                    contributes=contributes,
+                    counts=basin.Counts(samples=samples if node else 2),
+                )
+                (y * (1.0 if node else 10.0)).sum().backward()
+                gradients[contributes, samples] = x.grad
+                means[contributes, samples] = y.detach()
+        return node, gradients, means
+
+
 def groups(rank: int) -> Any:
     with session() as bt:
         floats = torch.full((3,), rank + 1.0)
@@ -178,6 +205,22 @@ class CollectivesTest(TorchTest):
             self.assertEqual((False, True), (untracked, in_place))
             self.assertRegex(texts[0], "MAX of max over all workers.*detach")
             self.assertRegex(texts[1], "tensor in place.*without the underscore")
+
+    def test_a_gradient_flows_through_the_average_of_a_node(self) -> None:
+        outcomes = self.jobs.run(through_averages_of_a_node, 2)
+        self.assertEqual([False, True], sorted(node for node, *_ in outcomes))
+        for node, gradients, means in outcomes:
+            # The result is (a * x of the node + b * x of the other); 11 is the sum of the losses.
+            for kind, a, b in (
+                (("mean", 4), 1 / 6, 2 / 6),  # The node sends a sum in any case.
+                (("mean", 0), 0.0, 2 / 2),
+                (("sum", 4), 1 / 6, 1 / 6),
+                (("sum", 0), 0.0, 1 / 2),
+            ):
+                mean = torch.full((2,), a * 5 + b * 1, dtype=torch.float64)
+                self.assert_close([mean], [means[kind]], 1e-12)
+                gradient = torch.full((2,), 11 * (a if node else b), dtype=torch.float64)
+                self.assert_close([gradient], [gradients[kind]], 1e-12)
 
     def test_broadcasts_give_everybody_the_bits_of_the_root(self) -> None:
         outcomes = self.run_job(broadcasts)

@@ -237,7 +237,7 @@ def _start(
             named = [(f"{name} (gradient)", gradient)]
             handle = _start("backward()", named, f"gradient/{name}", _first, False, reducing)
             reduced: torch.Tensor = _complete(handle)
-            return reduced * differentiable.factor_of_gradient(spec, info)
+            return reduced * differentiable.factor_of_gradient(info, client.worker_id)
 
         return reduce
 

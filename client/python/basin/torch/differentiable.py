@@ -63,9 +63,15 @@ def spec_of_gradient(name: str, spec: RoundSpec) -> RoundSpec:
     )
 
 
-def factor_of_gradient(spec: RoundSpec, info: RoundInfo) -> float:
-    """The factor of the reduced gradients, after a round of `spec` with the reply `info`."""
-    if spec.op != Op.WEIGHTED_AVERAGE:
+def factor_of_gradient(info: RoundInfo, worker: str) -> float:
+    """The factor of the reduced gradients for this worker, after a round with the reply `info`. It
+    is that of the worker's tensor in the result: its weight, or 1 if the tensor is a sum already,
+    as that of a worker with several trainers is; 0 if the round did not count it."""
+    if info.spec.op != Op.WEIGHTED_AVERAGE:
         return 1.0
-    weight = 1 if spec.contributes_sum else spec.weight_count or 0
-    return weight / max(1, info.divisor)
+    if worker not in info.contributors:
+        return 0.0
+    place = info.contributors.index(worker)
+    weight = info.contributor_weights[place]
+    is_sum = info.spec.contributes_sum or info.contributor_ranks[place] > 1
+    return (min(1, weight) if is_sum else weight) / max(1, info.divisor)
