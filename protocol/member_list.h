@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -32,15 +31,15 @@ class MemberList {
   MemberList() = default;
   // Each member is one trainer.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  MemberList(std::vector<WorkerId> ids) : MemberList(std::move(ids), {}) {}
-  MemberList(std::initializer_list<WorkerId> ids) : MemberList(std::vector<WorkerId>(ids)) {}
-  // `ranks` has the number of trainers of each member, or is empty if each is one.
-  MemberList(std::vector<WorkerId> ids, std::vector<uint32_t> ranks) {
-    if (ids.empty()) return;
+  MemberList(std::vector<WorkerId> ids) : MemberList(List{std::move(ids), {}}) {}
+  // `ranks` has the number of trainers of each member, or is empty if each is one. This is no
+  // constructor, because two lists in braces would also be a list of two ids: a string can be made
+  // of {"a", "b"}, and of {3, 2}.
+  static MemberList WithRanks(std::vector<WorkerId> ids, std::vector<uint32_t> ranks) {
     // Equal lists must be equal in every bit.
     const bool single = std::all_of(ranks.begin(), ranks.end(), [](uint32_t n) { return n == 1; });
     if (single) ranks.clear();
-    list_ = std::make_shared<const List>(List{std::move(ids), std::move(ranks)});
+    return MemberList(List{std::move(ids), std::move(ranks)});
   }
 
   const std::vector<WorkerId>& ids() const { return list().ids; }
@@ -88,6 +87,9 @@ class MemberList {
     std::vector<WorkerId> ids;
     std::vector<uint32_t> ranks;
   };
+  explicit MemberList(List list) {
+    if (!list.ids.empty()) list_ = std::make_shared<const List>(std::move(list));
+  }
   const List& list() const {
     static const List kNone;
     return list_ == nullptr ? kNone : *list_;

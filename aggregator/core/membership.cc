@@ -11,7 +11,7 @@ MemberList ListOf(std::vector<WorkerId> ids, const Workers& workers) {
   std::vector<uint32_t> ranks;
   ranks.reserve(ids.size());
   for (const WorkerId& id : ids) ranks.push_back(workers[*workers.Find(id)].ranks);
-  return {std::move(ids), std::move(ranks)};
+  return MemberList::WithRanks(std::move(ids), std::move(ranks));
 }
 
 std::vector<Slot> Candidates(const Workers& workers) {
@@ -49,7 +49,7 @@ MemberList ChooseMembers(const std::vector<WorkerId>& current, const Workers& wo
       add(workers[slot]);
     }
   }
-  return {std::move(next), std::move(ranks)};
+  return MemberList::WithRanks(std::move(next), std::move(ranks));
 }
 
 MemberList FirstMembers(const std::vector<Slot>& ready, const Workers& workers, uint32_t most) {

@@ -163,9 +163,9 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
           lane.verdicts = mine->verdicts;
           if (lane.verdicts.size() == kRememberedVerdicts)
             lane.verdicts.erase(lane.verdicts.begin());
-          lane.verdicts.push_back({staged->round, staged->ballot, staged->value_ballot,
-                                   staged->value, Membership{generation, {list, ranks}},
-                                   newest.chain});
+          lane.verdicts.push_back(
+              {staged->round, staged->ballot, staged->value_ballot, staged->value,
+               Membership{generation, MemberList::WithRanks(list, ranks)}, newest.chain});
         }
       }
       switch (Compare(mine, newest)) {

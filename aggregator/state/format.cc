@@ -156,7 +156,7 @@ absl::Status ReadJob(Lines& lines, WrittenState& state) {
     if (!worker.ok()) return worker.status();
     if (!ReadMember(*worker, list, ranks)) return lines.Wrong("it is not a worker");
   }
-  job.membership.members = {std::move(list), std::move(ranks)};
+  job.membership.members = MemberList::WithRanks(std::move(list), std::move(ranks));
   if (lines.NextBegins(kSet)) {
     absl::Status read = ReadChanged(lines, job.settings.emplace());
     if (!read.ok()) return read;

@@ -89,7 +89,9 @@ Membership Decode(const v1::Membership& in, Checker& checker) {
   for (const uint32_t ranks : in.ranks()) {
     checker.AtMost("ranks", checker.Required("ranks", ranks), kMaxRanks);
   }
-  if (checker.ok()) out.members = {std::move(members), {in.ranks().begin(), in.ranks().end()}};
+  if (checker.ok()) {
+    out.members = MemberList::WithRanks(std::move(members), {in.ranks().begin(), in.ranks().end()});
+  }
   return out;
 }
 

@@ -292,7 +292,7 @@ TEST(SessionRules, Fault_N10_HelloNeedsMagicVersionNonceAndNames) {
 TEST(SessionRules, OneRankIsNotOnTheWire) {
   RandomMessages random(6);
   Hello hello = random.Make<Hello>();
-  hello.membership.members = {"a", "b"};
+  hello.membership.members = {{"a", "b"}};
   hello.ranks = 1;
   v1::ToAggregator proto;
   ASSERT_TRUE(Encode(ToAggregator(hello), &proto).ok());

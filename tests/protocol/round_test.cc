@@ -3,6 +3,8 @@
 #include "protocol/round.h"
 
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -55,7 +57,7 @@ TEST(Chain, CommitsToWhatWasDecided) {
 }
 
 TEST(MemberList, RanksOfAMemberFollowThoseBeforeIt) {
-  const MemberList members({"a", "b", "c"}, {2, 1, 3});
+  const MemberList members = MemberList::WithRanks({"a", "b", "c"}, {2, 1, 3});
   EXPECT_EQ(members.trainers(), 6u);
   EXPECT_EQ(members.FirstRank(0), 0u);
   EXPECT_EQ(members.FirstRank(2), 3u);
@@ -66,13 +68,21 @@ TEST(MemberList, RanksOfAMemberFollowThoseBeforeIt) {
   EXPECT_FALSE(MemberList().PositionOf(0).has_value());
 }
 
+// With two lists in braces, a constructor that takes ids could take each list for one id.
+template <typename T, typename = void>
+struct TakesTwoLists : std::false_type {};
+template <typename T>
+struct TakesTwoLists<T, std::void_t<decltype(T{{"a", "b"}, {3, 2}})>> : std::true_type {};
+static_assert(!TakesTwoLists<MemberList>::value, "ids and ranks have a name: WithRanks");
+static_assert(TakesTwoLists<std::vector<WorkerId>>::value, "two strings, and neither is an id");
+
 TEST(MemberList, OfSingleTrainersAreEqualHoweverTheyWereMade) {
   const MemberList members({"a", "b"});
-  EXPECT_EQ(members, MemberList({"a", "b"}, {1, 1}));
-  EXPECT_NE(members, MemberList({"a", "b"}, {1, 2}));
+  EXPECT_EQ(members, MemberList::WithRanks({"a", "b"}, {1, 1}));
+  EXPECT_NE(members, MemberList::WithRanks({"a", "b"}, {1, 2}));
   EXPECT_EQ(members.RanksOf(1), 1u);
   EXPECT_EQ(members.PositionOf(1), 1u);
-  EXPECT_EQ(MemberList({}, {}), MemberList());
+  EXPECT_EQ(MemberList::WithRanks({}, {}), MemberList());
 }
 
 TEST(HasResult, OnlyWhereACommittedRoundHasADivisor) {

@@ -25,7 +25,7 @@ struct Recovering : testing::Test {
     hello.worker = worker;
     hello.nonce = worker[0];
     hello.fresh = fresh;
-    if (remembers) hello.membership = {{1, 1}, {"a", "b", "c"}};
+    if (remembers) hello.membership = {{1, 1}, {{"a", "b", "c"}}};
     ASSERT_TRUE(evidence.held().Hold(memory, ++last_session, hello));
   }
   RecoveryDecision Decide(absl::Time now = kRecoversSince, bool halted = false) {
@@ -71,7 +71,7 @@ TEST_F(EvidenceTest, ARunThatNobodyRemembersIsNewAtOnceIfItsLauncherSaysSo) {
 }
 
 TEST_F(EvidenceTest, TheStateFileSaysThatARunIsNotNew) {
-  evidence = Evidence(SavedState{"one", 1, {{1, 1}, {"a", "b"}}});
+  evidence = Evidence(SavedState{"one", 1, {{1, 1}, {{"a", "b"}}}});
   evidence.Begin(kRecoversSince, std::nullopt);
   Hold("a", false, true);
   EXPECT_EQ(Decide().step, RecoveryStep::kWait);

@@ -28,7 +28,7 @@ struct Members : testing::Test {
       workers.Apply(slot, WorkerInput::kChoose);
       workers[slot].holds_state = true;
     }
-    generations.Activate({{7, 1}, {"a", "b"}}, std::nullopt);
+    generations.Activate({{7, 1}, {{"a", "b"}}}, std::nullopt);
   }
   Workers workers;
   Generations generations;
@@ -65,7 +65,7 @@ TEST_F(GenerationsTest, TheNextOneIsTheCurrentOneUnlessItsMembersAreOthers) {
 }
 
 TEST_F(GenerationsTest, ADonorThatHasLeftServesWhileNoMemberHasTheState) {
-  const Membership next{{7, 2}, {"a", "b", "c"}};
+  const Membership next{{7, 2}, {{"a", "b", "c"}}};
   EXPECT_EQ(generations.DonorFor(next, workers, true), "a");
   generations.Activate(next, "a");
   EXPECT_EQ(generations.donor(), "a");
@@ -82,7 +82,7 @@ TEST_F(GenerationsTest, OneChangeWaitsForItsGeneration) {
   PendingChange change;
   change.kind = Kind::kVerdict;
   change.lane = 3;
-  change.next = {{7, 2}, {"a", "c"}};
+  change.next = {{7, 2}, {{"a", "c"}}};
   change.donor = "a";
   generations.Await(change, workers, kWriteDue);
   EXPECT_TRUE(generations.IsPending(Kind::kVerdict));
@@ -105,7 +105,7 @@ TEST_F(GenerationsTest, OneChangeWaitsForItsGeneration) {
 
 TEST_F(GenerationsTest, AChangeThatIsDroppedKeepsItsNumber) {
   PendingChange change;
-  change.next = {{7, 2}, {"a"}};
+  change.next = {{7, 2}, {{"a"}}};
   generations.Await(change, workers, kWriteDue);
   generations.DropPending();
   EXPECT_TRUE(generations.EndWrite({7, 2}));

@@ -124,7 +124,7 @@ class Peers {
     if (Below(3) != 0) return hello;
     const Job* job = core_.FindJob("job");
     hello.membership =
-        job != nullptr && Coin() ? job->membership() : Membership{{1 + Below(2), 1}, {"a", "b"}};
+        job != nullptr && Coin() ? job->membership() : Membership{{1 + Below(2), 1}, {{"a", "b"}}};
     if (Seldom()) hello.membership.generation.term = core_.config().term + Below(3);
     for (uint32_t i = 0; i < Below(3); ++i) {
       LaneHistory lane;

@@ -160,7 +160,7 @@ TEST(PendingChange, IsNotMeantForAnotherLifeOfAWorker) {
   Workers workers;
   const Slot slot = Add(workers, "a", WorkerState::kMember);
   PendingChange change;
-  change.next.members = {"a"};
+  change.next.members = {{"a"}};
   change.lives = {workers[slot].incarnation};
   EXPECT_TRUE(change.StillMeant(workers));
   workers.Apply(slot, WorkerInput::kLose);
@@ -179,7 +179,7 @@ Hello HelloOf(const WorkerId& worker, Nonce nonce, bool remembers) {
   Hello hello;
   hello.worker = worker;
   hello.nonce = nonce;
-  if (remembers) hello.membership = {{1, 1}, {worker}};
+  if (remembers) hello.membership = {{1, 1}, {{worker}}};
   return hello;
 }
 

@@ -151,7 +151,7 @@ TEST(Ranks, OfSingleTrainersLeaveNoTrace) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_THAT(t.c.membership.members.ranks(), IsEmpty());
   EXPECT_EQ(t.c.membership.members, MemberList({"a", "b", "c"}));
-  EXPECT_EQ(t.c.membership.members, MemberList({"a", "b", "c"}, {1, 1, 1}));
+  EXPECT_EQ(t.c.membership.members, MemberList::WithRanks({"a", "b", "c"}, {1, 1, 1}));
 }
 
 TEST(Ranks, SurviveTheAggregator) {

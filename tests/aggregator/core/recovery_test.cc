@@ -284,7 +284,7 @@ TEST(Recovery, AHolderThatIsNoLongerListedEndsTheWaitToo) {
   Orphan orphan{"model", 2, a.staged->ballot, ExtendChain(a.chain, 2, a.staged->value), {"a"}};
   // The job went on without a in a pause.
   for (const char* id : {"b", "c"}) {
-    hellos[id].membership = {{hellos[id].membership.generation.term, 99}, {"b", "c"}};
+    hellos[id].membership = {{hellos[id].membership.generation.term, 99}, {{"b", "c"}}};
     hellos[id].lanes[0].staged.reset();
   }
   RecoveryFacts facts;
@@ -618,7 +618,7 @@ TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
 struct Stranger : Committed {
   Stranger() : x(Worker("x")) {
     hello = x.MakeHello();
-    hello.membership = {{9000, 1}, {"x", "y", "z"}};
+    hello.membership = {{9000, 1}, {{"x", "y", "z"}}};
     hello.incarnation = {9000, 3};
   }
   TestWorker& x;
@@ -983,7 +983,7 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
       {[](Hello& h) { h.lanes[0].verdicts[0].next.generation.term = ~Term{0}; },
        "an impossible term"},
       {[](Hello& h) {
-         h.membership.members = {"a", "a"};
+         h.membership.members = {{"a", "a"}};
        },
        "names a member twice"},
       {[](Hello& h) { h.membership.members = std::vector<WorkerId>(20000, "x"); },

@@ -491,7 +491,7 @@ TEST(StateFile, NobodyWaitsForThoseWhoHaveLeft) {
 
 TEST(StateFile, WhatItSaidAtTheStartCountsOnce) {
   Config config = WithFile();
-  config.saved[kJob] = SavedState{"", 1, {{1, 1}, {"a", "b"}}};
+  config.saved[kJob] = SavedState{"", 1, {{1, 1}, {{"a", "b"}}}};
   Pair t(config);
   t.Round();
   for (TestWorker* worker : {&t.a, &t.b}) worker->Close();
@@ -504,7 +504,7 @@ TEST(StateFile, WhatItSaidAtTheStartCountsOnce) {
 
 TEST(StateFile, WhatItSaidIsKeptUntilItIsDecided) {
   Config config = WithFile();
-  config.saved[kJob] = SavedState{"", 1, {{1, 1}, {"a", "b"}}};
+  config.saved[kJob] = SavedState{"", 1, {{1, 1}, {{"a", "b"}}}};
   Cluster t(Settings(1, 2, 2), config);
   for (int run = 0; run < 2; ++run) {
     TestWorker& a = t.Worker("a");
@@ -520,7 +520,7 @@ TEST(StateFile, WhatItSaidIsKeptUntilItIsDecided) {
 
 TEST(StateFile, OfAnotherRunSaysNothing) {
   Config config = WithFile();
-  config.saved[kJob] = SavedState{"old", 1, {{1, 1}, {"a", "b"}}};
+  config.saved[kJob] = SavedState{"old", 1, {{1, 1}, {{"a", "b"}}}};
   Cluster t(Settings(1, 1, 1), config);
   t.now += absl::Minutes(1);
   t.Worker("a").run = "new";

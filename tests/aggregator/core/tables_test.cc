@@ -170,7 +170,7 @@ struct TwoRuns : Cluster {
   Hello HelloOfOther(bool remembers) {
     Hello hello = other.MakeHello();
     hello.fresh = !remembers;
-    if (remembers) hello.membership = {{1, 1}, {"other"}};
+    if (remembers) hello.membership = {{1, 1}, {{"other"}}};
     return hello;
   }
   // The aggregator is replaced, only `back` returns, and the window passes.
@@ -232,7 +232,7 @@ TEST(JobRows, AnOlderRunEndsARecovery) {
 TEST(JobRows, AnOperatorEndsAHaltInWhichNobodyRemembers) {
   Config config;
   config.state_file = true;
-  config.saved[kJob] = SavedState{"", 1, {{1, 1}, {"a", "b"}}};
+  config.saved[kJob] = SavedState{"", 1, {{1, 1}, {{"a", "b"}}}};
   Cluster t(Settings(1, 2, 1), config);
   t.Worker("a").fresh = false;
   t.Join("a");

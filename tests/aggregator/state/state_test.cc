@@ -138,7 +138,7 @@ TEST_F(StateFileTest, RanksOfMembersAreKept) {
   SaveState save = Members("a", 7, 1, {"w0", "w1", "w2"});
   ASSERT_TRUE(Open().Save(save).ok());
   EXPECT_THAT(Text(), HasSubstr(" members 3\nw0\nw1\nw2\n"));
-  save.membership.members = {{"w0", "w1", "w2"}, {2, 1, 3}};
+  save.membership.members = MemberList::WithRanks({"w0", "w1", "w2"}, {2, 1, 3});
   ASSERT_TRUE(Open().Save(save).ok());
   EXPECT_THAT(Text(), HasSubstr(" members 3\nw0 2\nw1\nw2 3\n"));
   const absl::StatusOr<WrittenState> state = Open().Load();

@@ -118,7 +118,7 @@ LaneLayout Harness::MakeLayout(uint32_t first, RoundNumber round) const {
 }
 
 Membership Harness::Members(uint64_t counter) const {
-  return {{kTerm, counter}, {"w-0", "w-1", "w-2"}};
+  return {{kTerm, counter}, {{"w-0", "w-1", "w-2"}}};
 }
 
 void Harness::RegisterModel() {

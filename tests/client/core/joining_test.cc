@@ -140,7 +140,7 @@ TEST(JoiningTest, ASpareIsTold) {
   worker.Connect();
   worker.Do(DeclareReady{});
   const MembershipNow now =
-      worker.Hear(MembershipChanged{{{kTerm, 1}, {"w-1"}}, Role::kSpare, std::nullopt, {}})
+      worker.Hear(MembershipChanged{{{kTerm, 1}, {{"w-1"}}}, Role::kSpare, std::nullopt, {}})
           .One<MembershipNow>();
   EXPECT_EQ(now.role, Role::kSpare);
   EXPECT_EQ(now.rank, std::nullopt);
@@ -155,7 +155,7 @@ TEST(JoiningTest, ASpareIsTold) {
 TEST(JoiningTest, MembershipOfOthersIsToldAndAnOlderOneIsIgnored) {
   Harness worker;
   worker.BecomeMember();
-  const Membership two{{kTerm, 2}, {"w-1", "w-0"}};
+  const Membership two{{kTerm, 2}, {{"w-1", "w-0"}}};
   const MembershipNow now =
       worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).One<MembershipNow>();
   EXPECT_EQ(now.rank, 1u);
@@ -188,7 +188,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   worker.Contribute();
   worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
-  verdict.record.next = {{kTerm, 2}, {"w-1", "w-2"}};
+  verdict.record.next = {{kTerm, 2}, {{"w-1", "w-2"}}};
   const Actions actions = worker.Hear(verdict);
   EXPECT_TRUE(actions.Has<Deliver>());
   const MembershipNow now = actions.One<MembershipNow>();
@@ -210,7 +210,7 @@ TEST(JoiningTest, ARoundOfAnEarlierMembershipFailsWhenTheWorkerJoinsAnew) {
   worker.Begin();
   worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
-  verdict.record.next = {{kTerm, 2}, {"w-1", "w-2"}};
+  verdict.record.next = {{kTerm, 2}, {{"w-1", "w-2"}}};
   worker.Hear(verdict);
   ASSERT_EQ(worker.lane().round()->state(), RoundState::kDecided);
   const Actions actions =
@@ -226,7 +226,7 @@ TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
   worker.Contribute();
   worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
-  verdict.record.next = {{kTerm, 2}, {"w-0", "w-1", "w-2", "w-3"}};
+  verdict.record.next = {{kTerm, 2}, {{"w-0", "w-1", "w-2", "w-3"}}};
   verdict.donor = "w-0";
   const Actions actions = worker.Hear(verdict);
   const MembershipNow now = actions.One<MembershipNow>();
@@ -281,7 +281,7 @@ TEST(JoiningTest, Fault_W3_AnotherIncarnationInTheWelcomeIsAnEviction) {
   worker.Do(SessionDown{""});
   Welcome welcome = worker.MakeWelcome();
   welcome.incarnation = {kTerm, 2};
-  welcome.membership = {{kTerm, 3}, {"w-1", "w-2"}};
+  welcome.membership = {{kTerm, 3}, {{"w-1", "w-2"}}};
   welcome.layouts = {worker.MakeLayout(0, 2)};
   const Actions actions = worker.Connect(welcome);
   ExpectEvicted(worker, actions);
@@ -306,7 +306,7 @@ TEST(JoiningTest, WhoIsNoMemberFollowsAnAggregatorOfALowerTerm) {
   Harness worker;
   Welcome higher = worker.MakeWelcome();
   higher.term = kTerm + 5;
-  higher.membership = {{kTerm + 5, 1}, {"w-1", "w-2"}};
+  higher.membership = {{kTerm + 5, 1}, {{"w-1", "w-2"}}};
   worker.Connect(higher);
   worker.RegisterModel();
   worker.Do(DeclareReady{});

@@ -46,18 +46,18 @@ TEST_F(RanksTest, HelloAndBeginReportThem) {
   worker.StreamsUp();
   worker.RegisterModel();
   worker.Do(DeclareReady{});
-  worker.Hear(
-      MembershipChanged{{{kTerm, 1}, {"w-0"}}, Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  worker.Hear(MembershipChanged{
+      {{kTerm, 1}, {{"w-0"}}}, Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   EXPECT_EQ(worker.Do(BeginRound{0, Harness::Average(), {}, 17, {}}).OneSent<Begin>().ranks, 3u);
 }
 
 TEST_F(RanksTest, TheRankIsThatOfTheTrainer) {
-  BecomeMember({{"w-1", "w-0", "w-2"}, {2, 3, 1}});
+  BecomeMember(MemberList::WithRanks({"w-1", "w-0", "w-2"}, {2, 3, 1}));
   EXPECT_EQ(worker.client.rank(), 3u) << "the second of 2, 3 and 4";
 }
 
 TEST_F(RanksTest, AChangeAppliesFromTheNextBeginOn) {
-  BecomeMember({{"w-1", "w-0", "w-2"}, {2, 3, 1}});
+  BecomeMember(MemberList::WithRanks({"w-1", "w-0", "w-2"}, {2, 3, 1}));
   worker.Begin();
   const Actions set = worker.Do(SetRanks{2, 0});
   EXPECT_EQ(set.One<MembershipNow>().rank, 2u);
@@ -75,15 +75,16 @@ TEST_F(RanksTest, AChangeAppliesFromTheNextBeginOn) {
 
 TEST_F(RanksTest, ATrainerThatHasJoinedItsNodeWaitsForItsRank) {
   const std::vector<WorkerId> ids = {"w-0", "w-1"};
-  BecomeMember({ids, {3, 2}});
+  BecomeMember(MemberList::WithRanks(ids, {3, 2}));
   worker.Do(SetRanks{5, 4});
   EXPECT_EQ(worker.client.rank(), 2u) << "the ranks 3 and 4 are still those of w-1";
-  worker.Hear(MembershipChanged{{{kTerm, 2}, {ids, {5, 2}}}, Role::kMember, std::nullopt, {}});
+  worker.Hear(MembershipChanged{
+      {{kTerm, 2}, MemberList::WithRanks(ids, {5, 2})}, Role::kMember, std::nullopt, {}});
   EXPECT_EQ(worker.client.rank(), 4u);
 }
 
 TEST_F(RanksTest, ThatMakeNoSenseAreRefused) {
-  BecomeMember({"w-0"});
+  BecomeMember({{"w-0"}});
   for (const uint32_t ranks : {0u, kMaxRanks + 1}) {
     const Error error = worker.Do(SetRanks{ranks, 0}).One<Refused>().error;
     EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
@@ -118,7 +119,7 @@ TEST_F(RanksTest, AnOlderAggregatorHasSingleTrainersOnly) {
 
 // A round in flight may hold several trainers although only one is left.
 TEST_F(RanksTest, AnOlderAggregatorIsRefusedAlsoAfterwards) {
-  BecomeMember({"w-0"});
+  BecomeMember({{"w-0"}});
   worker.Do(SetRanks{1, 0});
   worker.Do(SessionDown{"cut"});
   worker.Connect(worker.MakeWelcome(Role::kMember));

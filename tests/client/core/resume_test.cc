@@ -127,7 +127,7 @@ TEST(ResumeTest, Fault_A1_AnAggregatorThatForgotTheRoundGetsAllOfIt) {
   worker.HearAllResults();
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.term = kTerm + 1;
-  welcome.membership = {{kTerm + 1, 1}, {"w-0", "w-1", "w-2"}};
+  welcome.membership = {{kTerm + 1, 1}, {{"w-0", "w-1", "w-2"}}};
   welcome.layouts = {worker.MakeLayout()};
   const Actions actions = Reconnect(worker, welcome);
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 2}, {0, 2, 1}, {1, 0, 1}}));
@@ -201,7 +201,7 @@ TEST(ResumeTest, Fault_A2_AMissedVerdictComesWithTheWelcome) {
   worker.Stage();
   Welcome welcome = Back(worker, RoundPhase::kIdle);
   VerdictRecord record = worker.MakeVerdict(worker.Value()).record;
-  record.next = {{kTerm, 2}, {"w-0", "w-1"}};
+  record.next = {{kTerm, 2}, {{"w-0", "w-1"}}};
   welcome.open.clear();
   welcome.layouts = {worker.MakeLayout(0, 2)};
   welcome.verdicts = {{kLane, {record}}, {77, {record}}};

@@ -67,7 +67,7 @@ TEST(SessionTest, RemembersWhetherItWasWelcomedBeforeTheRunHadMembers) {
   Harness harness;
   Welcome welcome = harness.MakeWelcome();
   EXPECT_TRUE(again(welcome).from_start);
-  welcome.membership = {{kTerm, 1}, {"w-1"}};
+  welcome.membership = {{kTerm, 1}, {{"w-1"}}};
   EXPECT_FALSE(again(welcome).from_start);
 }
 

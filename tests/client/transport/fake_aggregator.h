@@ -205,7 +205,7 @@ class Rig {
   void Until(const std::function<bool(const Runner&)>& look);
 
   std::vector<TensorSpec> model;
-  Membership membership{{kTerm, 1}, {"w0", "w1"}};
+  Membership membership{{kTerm, 1}, {{"w0", "w1"}}};
   std::map<TensorHandle, std::string> gradients;
   uint64_t window = 64 * kChunkBytes;
   SessionToken token = 77;

@@ -86,7 +86,7 @@ TEST(Round, WhoHearsTheOutcomeFindsThePlaceThatCameWithIt) {
   rig.TakeContribution(4);
   const auto results = Results(rig, 1);
   rig.SendResults(results, 1);
-  rig.membership = {{kTerm, 2}, {"w0", "w1", "w2"}};  // From the verdict.
+  rig.membership = {{kTerm, 2}, {{"w0", "w1", "w2"}}};  // From the verdict.
   rig.Conclude(rig.ValueOf(results), 1, 0);
   EXPECT_EQ(told.get_future().get().membership, rig.membership);
 }

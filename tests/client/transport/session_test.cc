@@ -195,7 +195,7 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   rig.aggregator.Say(welcome);
   rig.TakeStreams(welcome.token);
   rig.membership.generation.counter = 2;
-  rig.membership.members = {"w1", "w0"};
+  rig.membership.members = {{"w1", "w0"}};
   rig.Admit(2, 7);
   EXPECT_EQ(rig.worker->place().rank, 1u);
   EXPECT_EQ(rig.worker->place().joins, 2u);
