@@ -359,13 +359,18 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   Lane* lane = FindLane(scope, slot, begin.lane);
   if (lane == nullptr) return;
   const Worker& worker = workers_[slot];
+  ErrorCode code = ErrorCode::kInvalidArgument;
   std::string why = WhyNotAllowed(begin);
   // Otherwise they are those of its hello, which was checked.
   if (why.empty() && begin.ranks > 1 && begin.ranks != worker.ranks) {
+    if (worker.knows_ranks) code = ErrorCode::kVersionMismatch;
     why = WhyNotKnown(begin.ranks, worker.knows_ranks, worker.id);
   }
+  // What it repeats is older than the number in its hello.
+  const auto repeats = workers_[slot].repeats.extract(begin.lane);
+  const bool repeated = !repeats.empty() && repeats.mapped() == begin.round;
   if (!why.empty()) {
-    RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
+    RejectMessage(scope, slot, code,
                   absl::StrCat("Job ", name_, ", lane ", lane->name, ", round ", begin.round,
                                ": the begin of worker ", workers_[slot].id, " ", why, "."),
                   begin.lane, begin.round);
@@ -381,7 +386,7 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
   if (round == nullptr) return;
   HoldsState(scope, slot);  // It computed a gradient with the state.
-  workers_[slot].ranks = begin.ranks;
+  if (!repeated) workers_[slot].ranks = begin.ranks;
   round->OnBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
   NoteHeldUp();

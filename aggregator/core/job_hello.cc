@@ -219,7 +219,8 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
 
 // Returns why a worker with these ranks cannot be with those that are here, as the end of a
 // sentence about it: a client that does not know of ranks would compute wrong ones. `knows`: its
-// own does.
+// own does. A lost worker is still here in a round that counts it: the client of a worker that gets
+// the verdict of this round would compute another history.
 std::string Job::WhyNotKnown(uint32_t ranks, bool knows, const WorkerId& except) const {
   if (knows && ranks == 1) return "";
   if (!knows && ranks > 1) {
@@ -238,17 +239,31 @@ std::string Job::WhyNotKnown(uint32_t ranks, bool knows, const WorkerId& except)
                           " stands for ", worker.ranks, " trainers; update it");
     }
   }
+  for (const Lane& lane : lanes_) {
+    if (knows || !lane.round.has_value()) continue;
+    const Contributor node = lane.round->CountedNode();
+    if (!node.is_partial()) continue;
+    return absl::StrCat("has a client that is too old to know that worker ", node.worker,
+                        " stands for ", node.ranks, " trainers, which round ", lane.round->number(),
+                        " of lane ", lane.name, " counts; update it");
+  }
   return "";
 }
 
 void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
+  std::optional<Slot> found = workers_.Find(hello.worker);
+  const bool reconnects = found.has_value() && workers_[*found].nonce == hello.nonce &&
+                          workers_[*found].state != WorkerState::kLost &&
+                          workers_[*found].incarnation == hello.incarnation;
   const bool knows_ranks = (hello.features & kFeatureRanks) != 0;
-  if (const std::string why = WhyNotKnown(hello.ranks, knows_ranks, hello.worker); !why.empty()) {
+  const std::string why_not = WhyNotKnown(hello.ranks, knows_ranks, hello.worker);
+  // A worker that reconnects is no newcomer. It keeps the number that it had, as when it reports
+  // another one in a session: its begins of several trainers are refused.
+  if (!reconnects && !why_not.empty()) {
     Refuse(scope, session, hello.worker, ErrorCode::kVersionMismatch,
-           absl::StrCat("Job ", name_, ": worker ", hello.worker, " ", why, "."));
+           absl::StrCat("Job ", name_, ": worker ", hello.worker, " ", why_not, "."));
     return;
   }
-  std::optional<Slot> found = workers_.Find(hello.worker);
   if (!found.has_value()) {
     found = SlotFor(scope, hello.worker);
     if (!found.has_value()) {
@@ -289,7 +304,6 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   }
 
   const bool lives = worker.state != WorkerState::kLost;
-  const bool reconnects = lives && hello.incarnation == worker.incarnation;
   if (lives && worker.connected() && *worker.session != session) {
     scope.sessions.erase(*worker.session);
     scope.actions.push_back(
@@ -310,8 +324,14 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     worker.registered.clear();
   }
   worker.session = session;
-  worker.ranks = hello.ranks;
+  if (why_not.empty()) worker.ranks = hello.ranks;
   worker.knows_ranks = knows_ranks;
+  worker.repeats.clear();
+  for (const LaneHistory& history : hello.lanes) {
+    const LaneIndex lane = lanes_.IndexOf(history.name);
+    const bool open = reconnects && lane < lanes_.size() && history.begun == lanes_[lane].next;
+    if (open) worker.repeats[lane] = history.begun;
+  }
   worker.waits.clear();
   worker.last_heard = scope.now;
   worker.silent_until = absl::InfinitePast();

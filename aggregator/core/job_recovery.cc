@@ -217,6 +217,12 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
   const std::set<WorkerId> members(decision.members.begin(), decision.members.end());
   std::set<Incarnation> incarnations;
+  // A client without the feature is here because each of them stood for one trainer, so another
+  // number is new and does not hold. Otherwise the two would refuse each other.
+  const auto knows_ranks = [&](const WorkerId& id) {
+    return (evidence_.held().Find(id)->features & kFeatureRanks) != 0;
+  };
+  const bool all_know = std::all_of(members.begin(), members.end(), knows_ranks);
   for (const auto& [id, hello] : evidence_.held().hellos()) {
     if (conflicts.count(id) > 0) {
       const std::string text = absl::StrCat(
@@ -237,8 +243,8 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     if (members.count(id) == 0) continue;     // It is admitted then, in a new life.
     workers_.Apply(slot, WorkerInput::kRecover);
     worker.holds_state = !hello.lacks_state;
-    worker.ranks = hello.ranks;
-    worker.knows_ranks = (hello.features & kFeatureRanks) != 0;
+    worker.ranks = all_know ? hello.ranks : 1;
+    worker.knows_ranks = knows_ranks(id);
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
         !(hello.incarnation == Incarnation{}) && incarnations.insert(hello.incarnation).second;

@@ -171,6 +171,9 @@ class Round {
   bool HasBegun(Slot slot) const { return roster_.At(slot).contribution.begun(); }
   // Returns whether the member takes part: it is neither undecided nor away.
   bool TakesPart(Slot slot) const { return roster_.At(slot).there(); }
+  // Returns a contribution of several trainers that the value has, or will have as things stand; an
+  // empty one if there is none. Its worker may be lost.
+  Contributor CountedNode() const;
 
   // Returns whether the value is prepared, and every live member that receives it has staged it. A
   // call in which no live member takes part waits for no member. False if no member is alive.

@@ -31,6 +31,19 @@ void Round::OnPart(const RoundScope& scope, RoundMember& member) {
   Restart(scope, absl::StrCat("worker ", member.id, " joined and has begun the call"));
 }
 
+Contributor Round::CountedNode() const {
+  for (const Contributor& contributor : value_.contributors) {
+    if (contributor.is_partial()) return contributor;
+  }
+  if (phase() == RoundPhase::kPrepared) return {};
+  for (const RoundMember& member : roster_) {
+    if (!member.contribution.begun()) continue;
+    const uint32_t ranks = member.contribution.begin().ranks;
+    if (ranks > 1) return {member.id, member.incarnation, 1, std::nullopt, ranks};
+  }
+  return {};
+}
+
 void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   RoundMember& member = roster_.At(slot);
   if (member.presence.state() != Presence::kUndecided) return;

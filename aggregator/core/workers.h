@@ -128,6 +128,8 @@ struct Worker {
   std::vector<Nonce> superseded;  // Earlier processes with this id.
   std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
   std::vector<bool> registered;   // By lane; false beyond the end. Its client ignores other lanes.
+  // By lane, the open round that it began before its hello: it may repeat that begin.
+  std::map<LaneIndex, RoundNumber> repeats;
 
   bool connected() const { return session.has_value(); }
   // Returns when the worker counts as lost.
@@ -150,7 +152,7 @@ struct Worker {
                     still_counts, left, member_since, session, last_heard, silent_until, lost_at,
                     frame_tensors, ranks, knows_ranks, ready_order, step_label, state_hash,
                     progress, waits, waits_since, busy, busy_until, misfit, superseded, layouts,
-                    registered);
+                    registered, repeats);
   }
 };
 

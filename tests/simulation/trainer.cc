@@ -213,18 +213,24 @@ void WorkerProcess::BeginLane(uint32_t handle) {
     begin.spec.op = begin.spec.op == ReduceOp::kSum ? ReduceOp::kAverage : ReduceOp::kSum;
     begin.spec.denominator = Denominator::kAll;
   }
-  if (scenario.most_ranks > 1 && random_.Chance(20)) {
-    ranks_ = static_cast<uint32_t>(random_.Between(1, scenario.most_ranks));
-    Step(client::SetRanks{ranks_, ranks_ - 1});
-  }
+  ChangeRanks(20);
   lane.given.ranks = ranks_;
   begin.counts.samples = 32;
   begin.step_label = step;
   Step(begin);
 }
 
+// A trainer of its node is lost or joins.
+void WorkerProcess::ChangeRanks(uint32_t percent) {
+  const uint32_t most = world_.scenario.most_ranks;
+  if (most == 1 || !random_.Chance(percent)) return;
+  ranks_ = static_cast<uint32_t>(random_.Between(1, most));
+  Step(client::SetRanks{ranks_, ranks_ - 1});
+}
+
 void WorkerProcess::PushNext(uint32_t handle) {
   Lane& lane = lanes_[handle];
+  ChangeRanks(5);  // This round is what it was when it began.
   if (lane.withdraw && lane.next * 2 >= lane.order.size()) {
     lane.given.withdrawn = true;
     Record(lane);

@@ -146,6 +146,7 @@ class WorkerProcess {
   void Do(client::Refused& refused);
   void Do(client::MembershipNow& now);
   void CheckRank(const client::MembershipNow& now);
+  void ChangeRanks(uint32_t percent);
   void Do(client::ValueReady& ready);
   void Do(client::ValueFailed& failed);
   void Do(client::Fatal& fatal);

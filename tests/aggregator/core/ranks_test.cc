@@ -154,6 +154,34 @@ TEST(Ranks, OfSingleTrainersLeaveNoTrace) {
   EXPECT_EQ(t.c.membership.members, MemberList::WithRanks({"a", "b", "c"}, {1, 1, 1}));
 }
 
+// What a worker repeats on another session is as old as its contribution, and the hello is newer.
+TEST(Ranks, ARepeatedBeginDoesNotBringTheEarlierNumberBack) {
+  for (const bool crashes : {false, true}) {
+    Nodes t;
+    t.Round();
+    t.b.Begin();
+    t.b.ranks = 2;
+    if (crashes) {
+      t.Crash(t.config.term + 1);
+      for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+      EXPECT_THAT(t.c.membership.members.ranks(), ElementsAre(2, 2, 1));
+    } else {
+      t.b.Cut();
+      t.b.Connect();
+    }
+    t.a.Contribute();
+    t.c.Contribute();
+    for (const TensorIndex tensor : {0u, 1u}) t.b.PushTensor(tensor);
+    t.b.Commit();
+    EXPECT_EQ(t.c.verdict().value.divisor, 6u) << "its contribution is that of three";
+    EXPECT_THAT(t.c.verdict().next.members.ranks(), ElementsAre(2, 2, 1)) << crashes;
+    t.b.ranks = 4;
+    t.Round();
+    EXPECT_THAT(t.c.verdict().next.members.ranks(), ElementsAre(2, 4, 1))
+        << "the next begin is a new one";
+  }
+}
+
 TEST(Ranks, SurviveTheAggregator) {
   Nodes t;
   t.Round();
@@ -214,6 +242,69 @@ TEST(Ranks, AWorkerOfAnOlderClientIsRefusedWhereTheyMatter) {
             "trainers; update it.");
 }
 
+// A node and a single trainer that are both needed, and a worker with an older client.
+struct NodeAndOlder : Cluster {
+  NodeAndOlder() : Cluster(Settings(2, 3, 2)), node(Make("node", 2)), single(Make("single", 1)) {
+    Join("node");
+    Join("single");
+  }
+  TestWorker& Make(const WorkerId& id, uint32_t ranks) {
+    TestWorker& worker = Worker(id);
+    worker.features = kFeatureRanks;
+    worker.ranks = ranks;
+    return worker;
+  }
+  void ExpectRefused() {
+    older.Connect();
+    ASSERT_TRUE(older.ended.has_value());
+    EXPECT_EQ(older.ended->code, ErrorCode::kVersionMismatch);
+    EXPECT_EQ(older.ended->text,
+              "Job job: worker older has a client that is too old to know that worker node stands "
+              "for 2 trainers, which round 1 of lane model counts; update it.");
+  }
+  TestWorker& node;
+  TestWorker& single;
+  TestWorker& older = Worker("older");
+};
+
+// The pause would make the newcomer a member of the open round at once.
+TEST(Ranks, ALostNodeThatCountsKeepsOlderClientsOut) {
+  NodeAndOlder t;
+  t.node.Contribute();
+  t.Step(WorkerExited{kJob, "node"});
+  t.ExpectRefused();
+  t.Make("another", 1);
+  TestWorker& another = t.Join("another");
+  t.single.Contribute();
+  another.Contribute();
+  EXPECT_EQ(t.single.verdict().value.divisor, 4u);
+  t.older.Connect();
+  EXPECT_FALSE(t.older.ended.has_value()) << t.older.ended->text;
+}
+
+TEST(Ranks, ALostNodeInAPreparedValueKeepsOlderClientsOut) {
+  NodeAndOlder t;
+  t.single.stages = false;
+  t.node.Contribute();
+  t.single.Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.Step(WorkerExited{kJob, "node"});
+  t.ExpectRefused();
+}
+
+TEST(Ranks, Fault_A1_ALostNodeInAnAdoptedValueKeepsOlderClientsOut) {
+  NodeAndOlder t;
+  t.node.stages = false;
+  t.node.Contribute();
+  t.single.Contribute();
+  t.Crash(t.config.term + 1);
+  t.single.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  t.Step(RecoverJob{kJob});
+  ASSERT_EQ(t.job().state(), JobState::kRunning) << t.job().reason();
+  t.ExpectRefused();
+}
+
 TEST(Ranks, ANodeIsRefusedAmongOlderClients) {
   Three t;
   TestWorker& node = t.Worker("node");
@@ -231,8 +322,94 @@ TEST(Ranks, ABeginOfSeveralIsRefusedAmongOlderClients) {
   Three t;
   t.a.ranks = 2;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument) << "it used a field of no feature";
   EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("did not declare that feature"));
   EXPECT_EQ(t.c.verdict().value.divisor, 2u);
+}
+
+// A worker with an older client, and a node that has grown to two trainers.
+struct OlderAndNode : Cluster {
+  OlderAndNode() : Cluster(Settings(1, 2, 2)), older(Join("older")), node(Make()) {
+    Round();
+    for (TestWorker* worker : {&older, &node}) worker->fresh = false;
+  }
+  TestWorker& Make() {
+    Worker("node").features = kFeatureRanks;
+    return Join("node");
+  }
+  void Round() {
+    older.Contribute();
+    node.Contribute();
+  }
+  // Both are members, the begins of two trainers are refused, and those of one trainer count.
+  void ExpectThatBothStay() {
+    for (const TestWorker* worker : {&older, &node}) {
+      ASSERT_FALSE(worker->ended.has_value()) << worker->ended->text;
+    }
+    EXPECT_EQ(job().membership().members.trainers(), 2u);
+    node.inbox.clear();
+    node.Begin();
+    older.Contribute();
+    EXPECT_EQ(node.rejected(), ErrorCode::kVersionMismatch);
+    EXPECT_THAT(node.Last<Rejected>().error.text,
+                HasSubstr("the begin of worker node stands for 2 trainers, but the client of "
+                          "worker older is too old to know that; update it."));
+    EXPECT_EQ(older.verdict().value.divisor, 1u);
+    node.ranks = 1;
+    Round();
+    EXPECT_EQ(older.verdict().value.divisor, 2u);
+    EXPECT_EQ(older.verdict().next.members.trainers(), 2u);
+  }
+  TestWorker& older;
+  TestWorker& node;
+};
+
+TEST(Ranks, ANodeThatGrowsNextToAnOlderClientStaysWithItsBeginsRefused) {
+  OlderAndNode t;
+  t.node.ranks = 2;
+  t.ExpectThatBothStay();
+}
+
+TEST(Ranks, ANodeThatGrewWhileItWasDisconnectedStaysToo) {
+  OlderAndNode t;
+  t.node.Cut();
+  t.node.ranks = 2;
+  t.node.Connect();
+  t.ExpectThatBothStay();
+}
+
+TEST(Ranks, Fault_A1_ANodeThatGrewDuringARecoveryStaysNextToAnOlderClient) {
+  for (const bool node_first : {false, true}) {
+    OlderAndNode t;
+    t.node.Begin();
+    t.Crash(t.config.term + 1);
+    t.node.ranks = 2;
+    (node_first ? t.node : t.older).Connect();
+    (node_first ? t.older : t.node).Connect();
+    ASSERT_EQ(t.job().state(), JobState::kRunning);
+    // The round in flight holds one trainer.
+    for (const TensorIndex tensor : {0u, 1u}) t.node.PushTensor(tensor);
+    t.node.Commit();
+    t.older.Contribute();
+    EXPECT_EQ(t.older.verdict().value.divisor, 2u);
+    t.ExpectThatBothStay();
+  }
+}
+
+// The node has a new process without memory, so it is the newcomer.
+TEST(Ranks, Fault_A1_ANodeThatRestartedDuringARecoveryIsRefusedNextToAnOlderClient) {
+  OlderAndNode t;
+  t.Crash(t.config.term + 1);
+  t.node.Restart();
+  t.node.ranks = 2;
+  t.node.Connect();
+  t.older.Connect();
+  t.Step(RecoverJob{kJob});
+  ASSERT_TRUE(t.node.ended.has_value());
+  EXPECT_EQ(t.node.ended->code, ErrorCode::kVersionMismatch);
+  EXPECT_FALSE(t.older.ended.has_value());
+  t.older.Contribute();
+  EXPECT_EQ(t.older.verdict().value.divisor, 1u);
 }
 
 TEST(Ranks, AnOlderClientIsWelcomeAmongSingleTrainers) {
