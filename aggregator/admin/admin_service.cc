@@ -124,11 +124,7 @@ absl::Status AdminService::LookFor(Response* response, Look look, Inspection ins
       inspect);
   if (!answer.has_value()) {
     return absl::DeadlineExceededError(
-        inspect == &Engine::Inspect
-            ? "The aggregator's event loop does not answer; see /livez and "
-              "basin_loop_delay_seconds."
-            : "The state file is not written yet, so a restart may undo the change; see "
-              "basin_state_file_failures_total.");
+        "The aggregator's event loop does not answer; see /livez and basin_loop_delay_seconds.");
   }
   *response = std::move(answer->second);
   return answer->first;
@@ -428,28 +424,35 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
   engine_.Command(set);
   // The core has taken the command, and the state file has it. A second attempt gives the same
   // answer: it sets what is set, or refuses again.
-  return ToGrpc(LookFor(
-      response,
-      [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
-        const Coordinator& core = runner.core();
-        const Job* job = core.FindJob(set.job);
-        if (job == nullptr) return NoSuchJob(set.job);
-        const std::string why =
-            job->WhyNotSet(core.config(), core.config().memory_bytes - core.reserved_bytes(), set);
-        if (!why.empty()) {
-          return absl::FailedPreconditionError(
-              absl::StrCat("Job ", set.job, " cannot be set: ", why, "."));
-        }
-        const v1::JobStatus status = ViewOf(*job, core);
-        done->set_text(absl::StrCat(
-            "Job ", set.job, " has min_workers = ", status.settings().min_workers(),
-            ", max_workers = ", status.settings().max_workers(),
-            ", loss_policy = ", status.loss_policy() == v1::LOSS_POLICY_ABORT ? "abort" : "shrink",
-            ", late_policy = ", status.late_policy() == v1::LATE_POLICY_EVICT ? "evict" : "wait",
-            ", ", job->HowLongSet(), "."));
-        return absl::OkStatus();
-      },
-      &Engine::InspectWritten));
+  const auto look = [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
+    const Coordinator& core = runner.core();
+    const Job* job = core.FindJob(set.job);
+    if (job == nullptr) return NoSuchJob(set.job);
+    const std::string why =
+        job->WhyNotSet(core.config(), core.config().memory_bytes - core.reserved_bytes(), set);
+    if (!why.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("Job ", set.job, " cannot be set: ", why, "."));
+    }
+    const v1::JobStatus status = ViewOf(*job, core);
+    done->set_text(absl::StrCat(
+        "Job ", set.job, " has min_workers = ", status.settings().min_workers(),
+        ", max_workers = ", status.settings().max_workers(),
+        ", loss_policy = ", status.loss_policy() == v1::LOSS_POLICY_ABORT ? "abort" : "shrink",
+        ", late_policy = ", status.late_policy() == v1::LATE_POLICY_EVICT ? "evict" : "wait", ", ",
+        job->HowLongSet(), "."));
+    return absl::OkStatus();
+  };
+  absl::Status answer = LookFor(response, look, &Engine::InspectWritten);
+  if (!absl::IsDeadlineExceeded(answer)) return ToGrpc(answer);
+  // The disk hangs, or the loop does.
+  answer = LookFor(response, look);
+  if (!answer.ok()) return ToGrpc(answer);
+  return ToGrpc(absl::DeadlineExceededError(
+      absl::StrCat("Job ", set.job,
+                   " is set, and the change is in force, but the state file is not written yet: "
+                   "its disk may hang. Until it is written, a restart of the aggregator undoes the "
+                   "change. The same call says later how long it holds.")));
 }
 
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,

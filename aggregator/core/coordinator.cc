@@ -285,6 +285,9 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     }
     std::optional<SavedState> saved;
     if (const auto state = saved_.extract(hello.job)) saved = std::move(state.mapped());
+    // What an operator had set holds again if it fits.
+    const bool set = saved.has_value() && saved->settings.has_value();
+    if (set && !Job::Fits(scope, saved->settings->settings, why)) DropCached(scope);
     const JobId id = next_job_++;
     jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved), scope.now));
     known = by_name_.emplace(hello.job, id).first;

@@ -30,7 +30,7 @@ RecoveryDecision Evidence::Decide(const Config& config, uint32_t max_workers, ab
     fresh |= hello.fresh;
     remembered |= HasHistory(hello);
   }
-  const bool vouched = !saved_.has_value() && !remembered;
+  const bool vouched = !HasSavedGeneration() && !remembered;
   const bool forced = forced_ || (window_over && config.recovery_policy == RecoveryPolicy::kAny);
   const RecoveryStep not_yet = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
   RecoveryDecision decision = DecideRecovery(

@@ -34,6 +34,11 @@ class Evidence {
 
   // The state file recorded this about the job. It is empty once the job has decided what it means.
   const std::optional<SavedState>& saved() const { return saved_; }
+  // Returns whether that includes a generation. If not, an operator has changed settings of a job
+  // that had no members yet.
+  bool HasSavedGeneration() const {
+    return saved_.has_value() && saved_->membership.generation.term > 0;
+  }
   const HeldHellos& held() const { return held_; }
   HeldHellos& held() { return held_; }
 

@@ -328,6 +328,7 @@ class Job {
 
   // job_settings.cc
   void SaveSettings(const JobScope& scope, const std::string& report);
+  void GiveUpSettingsWrites(const JobScope& scope);
   void ReportSet(const JobScope& scope, const std::string& report) const;
   void RestoreSettings(const JobScope& scope, const Hello& hello);
 

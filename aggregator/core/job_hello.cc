@@ -70,7 +70,8 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
     if (!CheckBounds(scope, session, hello)) return;
     settings_.Declare(hello.settings);
     const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
-    const bool fresh = !remembers && !saved().has_value() && (hello.fresh || long_up);
+    const bool known = remembers || evidence_.HasSavedGeneration();
+    const bool fresh = !known && (hello.fresh || long_up);
     if (fresh) {
       Apply(JobInput::kFreshHello);
       forming_.Begin(scope.now);
@@ -79,6 +80,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
     }
   }
   RestoreSettings(scope, hello);
+  if (state() == JobState::kForming) evidence_.CloseAsNew();  // The file has told all it can.
   if (!CheckSettings(scope, session, hello)) return;
   const std::optional<Slot> known = workers_.Find(hello.worker);
   const bool same_process = known.has_value() && workers_[*known].nonce == hello.nonce;

@@ -44,13 +44,24 @@ void Job::Set(const JobScope& scope, const SetJob& set) {
 }
 
 void Job::SaveSettings(const JobScope& scope, const std::string& report) {
-  settings_writes_.Begin(report);
+  settings_writes_.Begin(report, scope.now + scope.config.lease);
   scope.actions.push_back(aggregator::SaveSettings{id_, name_, run_, term_, settings_.changed()});
 }
 
 void Job::OnSettingsSaved(const JobScope& scope, const SettingsSaved& saved) {
   if (!settings_writes_.open()) return;
   ReportSet(scope, settings_writes_.End(saved.ok));
+}
+
+// The disk hangs, so an operator is told what holds without it.
+void Job::GiveUpSettingsWrites(const JobScope& scope) {
+  while (scope.now >= settings_writes_.due()) {
+    AddNote(scope, NoteKind::kStateFileFailed, "",
+            absl::StrCat("What an operator has set is in force, but has not been written to the "
+                         "state file in ",
+                         absl::FormatDuration(scope.config.lease), "; its disk may hang."));
+    ReportSet(scope, settings_writes_.GiveUp());
+  }
 }
 
 std::string Job::HowLongSet() const {
@@ -72,6 +83,10 @@ void Job::RestoreSettings(const JobScope& scope, const Hello& hello) {
   AgreedSettings restored;
   restored.Restore(changed);
   std::string why = AgreedSettings::WhyNotRestored(scope.config, changed);
+  std::string needs;
+  if (why.empty() && !Fits(scope, changed.settings, needs)) {
+    why = absl::StrCat("max_workers was ", changed.settings.max_workers, ", and the job ", needs);
+  }
   if (const auto differs = restored.DiffersFrom(hello.settings); differs.has_value()) {
     why = absl::StrCat("worker ", hello.worker, " asks for ", differs->name, " = ", differs->theirs,
                        ", and the job had ", differs->ours);
@@ -84,9 +99,7 @@ void Job::RestoreSettings(const JobScope& scope, const Hello& hello) {
     return;
   }
   settings_ = restored;
-  // They are in the file, as if they had been written now.
-  settings_writes_.Begin("");
-  settings_writes_.End(true);
+  settings_writes_.NoteRestored();
   AddNote(scope, NoteKind::kJobSet, "",
           absl::StrCat("What an operator had set before the restart holds again: min_workers = ",
                        settings().min_workers, ", max_workers = ", settings().max_workers,

@@ -17,6 +17,8 @@ namespace basin::aggregator {
 const Job::Timer Job::kTimers[] = {
     {[](const Job& job, const Config&) { return job.generations_.due(); },
      [](Job& job, const JobScope& scope) { job.GiveUpWrites(scope); }},
+    {[](const Job& job, const Config&) { return job.settings_writes_.due(); },
+     [](Job& job, const JobScope& scope) { job.GiveUpSettingsWrites(scope); }},
     {[](const Job& job, const Config& config) { return job.workers_.LeaseDue(config.lease); },
      [](Job& job, const JobScope& scope) { job.LoseSilentWorkers(scope); }},
     {[](const Job& job, const Config& config) {
@@ -71,7 +73,7 @@ absl::Time Job::NextDeadline(const Config& config) const {
   return next;
 }
 
-// ---- generations on their way to the disk
+// ---- generations and settings on their way to the disk
 
 void Job::GiveUpWrites(const JobScope& scope) {
   while (scope.now >= generations_.due()) {

@@ -61,26 +61,53 @@ class StateWrites {
 };
 
 // What an operator has changed of the settings, on its way to the state file. It is in force before
-// it is there, and is reported when it is. The file takes one write after the other.
+// it is there, and is reported when it is, or is given up. The file takes one write after the
+// other.
 class SettingsWrites {
  public:
   // `report`: what to say when this write has ended; empty if it is nothing that was asked for.
-  void Begin(std::string report) { open_.push_back(std::move(report)); }
-  // The oldest write has ended. Returns what to say.
+  void Begin(std::string report, absl::Time due) { open_.push_back({std::move(report), due}); }
+  // The oldest write has ended, perhaps after it was given up. Returns what to say. REQUIRES:
+  // open().
   std::string End(bool ok) {
     is_saved_ = ok;
-    std::string report = std::move(open_.front());
+    std::string report = std::move(open_.front().report);
     open_.erase(open_.begin());
     return report;
   }
+  // Gives up the write that is due. It may still end. Returns what to say. REQUIRES: due() is
+  // finite.
+  std::string GiveUp() {
+    is_saved_ = false;
+    Write& write = open_[static_cast<size_t>(FirstExpected() - open_.begin())];
+    write.due = absl::InfiniteFuture();
+    return std::exchange(write.report, "");
+  }
   bool open() const { return !open_.empty(); }
+  // When the oldest write that is still expected is given up.
+  absl::Time due() const {
+    const auto write = FirstExpected();
+    return write == open_.end() ? absl::InfiniteFuture() : write->due;
+  }
   // Whether the last write that has ended is on disk.
   bool is_saved() const { return is_saved_; }
+  // What the state file has is in force.
+  void NoteRestored() { is_saved_ = true; }
 
   auto Fields() const { return std::tie(open_, is_saved_); }
 
  private:
-  std::vector<std::string> open_;  // The oldest first.
+  struct Write {
+    std::string report;
+    absl::Time due;  // InfiniteFuture once it is given up.
+    auto Fields() const { return std::tie(report, due); }
+  };
+  std::vector<Write>::const_iterator FirstExpected() const {
+    return std::find_if(open_.begin(), open_.end(),
+                        [](const Write& write) { return write.due != absl::InfiniteFuture(); });
+  }
+
+  std::vector<Write> open_;  // The oldest first.
   bool is_saved_ = false;
 };
 

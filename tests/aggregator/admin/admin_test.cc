@@ -547,6 +547,18 @@ TEST(AdminWithStateFile, WhatIsSetIsWrittenBeforeTheAnswer) {
     file.result = absl::UnavailableError("The disk is full.");
   }
   EXPECT_THAT(set_max(6), HasSubstr("until the aggregator restarts or another run begins."));
+  {
+    MutexLock lock(file.mutex);
+    file.held = true;
+  }
+  set_max(7);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(aggregator.status)) << aggregator.status;
+  EXPECT_THAT(aggregator.status.message(),
+              HasSubstr("Job job is set, and the change is in force, but the state file is not"));
+  MutexLock lock(file.mutex);
+  EXPECT_EQ(7u, file.written->settings.max_workers);
+  file.held = false;
+  file.changed.NotifyAll();
 }
 
 TEST_F(AdminTest, ADumpHasTheStateAndNothingSecret) {

@@ -146,6 +146,23 @@ TEST(StateWrites, AreAnsweredOnceAndGivenUpInOrder) {
   EXPECT_EQ(writes.newest(), (Generation{1, 2})) << "its number is not given again";
 }
 
+TEST(SettingsWrites, AreReportedWhenTheyEndOrAreGivenUp) {
+  SettingsWrites writes;
+  EXPECT_EQ(writes.due(), kNever);
+  writes.Begin("first", kNow);
+  writes.Begin("second", kNow + absl::Seconds(1));
+  EXPECT_EQ(writes.due(), kNow);
+  EXPECT_EQ(writes.GiveUp(), "first");
+  EXPECT_FALSE(writes.is_saved());
+  EXPECT_EQ(writes.due(), kNow + absl::Seconds(1));
+  EXPECT_EQ(writes.End(true), "") << "it was reported when it was given up";
+  EXPECT_TRUE(writes.is_saved());
+  EXPECT_EQ(writes.End(false), "second");
+  EXPECT_FALSE(writes.is_saved());
+  EXPECT_FALSE(writes.open());
+  EXPECT_EQ(writes.due(), kNever);
+}
+
 Slot Add(Workers& workers, const WorkerId& id, WorkerState state, uint64_t ready_order = 0) {
   const Slot slot = workers.Add(id);
   workers.Apply(slot, WorkerInput::kAdmit);

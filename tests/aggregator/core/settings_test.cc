@@ -193,6 +193,61 @@ TEST(SetJobTest, WhatIsSetIsReportedOnlyWhenItIsWritten) {
   EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("max_workers = 4; this holds until the"));
 }
 
+TEST(SetJobTest, Fault_A8_ADiskThatHangsDoesNotHoldUpTheReport) {
+  Running t(Settings(1, 2, 2), WithStateFile());
+  t.saves = false;
+  t.Step(SetMax(3));
+  t.Sleep(t.config.lease - absl::Milliseconds(100));
+  EXPECT_EQ(t.Notes(NoteKind::kJobSet), 0u);
+  t.Sleep(absl::Milliseconds(200));
+  EXPECT_THAT(t.NoteText(NoteKind::kStateFileFailed), HasSubstr("its disk may hang"));
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet),
+              HasSubstr("max_workers = 3; this holds until the aggregator restarts"));
+  EXPECT_EQ(t.job().settings().max_workers, 3u) << "it is in force";
+  t.Step(SetMax(4));
+  t.FinishSettingsSaves();  // Both are written after all.
+  EXPECT_EQ(t.Notes(NoteKind::kJobSet), 2u);
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet),
+              HasSubstr("max_workers = 4; this holds until another"));
+  EXPECT_EQ(t.job().HowLongSet(), "until another run begins");
+}
+
+TEST(SetJobTest, AJobThatWasFormingStartsAfreshWithWhatIsSet) {
+  Cluster t(Settings(1, 4, 4), WithStateFile());
+  t.Join("a");
+  t.Step(SetMax(2));
+  ASSERT_EQ(t.job().state(), JobState::kForming);
+  t.Crash(5000);
+  t["a"].Connect();
+  EXPECT_EQ(t.job().state(), JobState::kForming) << "it has no members to wait for";
+  EXPECT_EQ(t.job().settings(), Settings(1, 2, 2));
+  EXPECT_EQ(t.job().HowLongSet(), "until another run begins");
+  t["a"].Ready();
+  t.Join("b");
+  EXPECT_EQ(t["a"].role, Role::kMember);
+}
+
+TEST(SetJobTest, WhatDoesNotFitTheMemoryAfterARestartDoesNotHoldAgain) {
+  Config before = WithStateFile();
+  before.frame_bytes = kChunkBytes;
+  SetWithStateFile t(before);
+  const uint64_t two = LeastLaneMemory(before, 2, before.frame_bytes).reserved;
+  t.config.max_job_bytes = two;
+  t.RestartAndConnect();
+  EXPECT_EQ(t.job().settings(), Settings(1, 2, 2));
+  EXPECT_EQ(t.job().loss_policy(t.config), LossPolicy::kShrink);
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("max_workers was 3, and the job needs at "));
+  EXPECT_THAT(t.NoteText(NoteKind::kJobSet), HasSubstr("limits.job_memory"));
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  SetWithStateFile u(before);
+  u.config.memory_bytes = two + kChunkBytes / 2;
+  u.RestartAndConnect();
+  EXPECT_EQ(u.job().settings(), Settings(1, 2, 2));
+  EXPECT_THAT(u.NoteText(NoteKind::kJobSet), HasSubstr("are free"));
+  EXPECT_EQ(u.job().state(), JobState::kRunning);
+  EXPECT_LE(u.core->reserved_bytes(), u.config.memory_bytes);
+}
+
 TEST(SetJobTest, TheListOfMembersInTheStateFileStaysAsItIs) {
   SetWithStateFile t;
   const Membership members = t.config.saved[kJob].membership;
