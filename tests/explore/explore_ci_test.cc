@@ -82,6 +82,21 @@ TEST(ExploreCi, Fault_W19_ACallOfTwoWorkersThatAreBothNeededWithOneCrashAndOneRe
   ExpectComplete(Explore(bounds, 60));
 }
 
+// A worker stands for two trainers in the first round and for one in the second. Each round is
+// divided by the trainers that it holds, whatever is lost and repeated meanwhile.
+TEST(ExploreCi, Fault_A1_ANodeThatShrinksAndAWorkerWithOneCrash) {
+  Bounds bounds = OneFault(2, 2, 1);
+  bounds.faults = 0;
+  bounds.node = true;
+  ExpectComplete(Explore(bounds, 90));
+}
+
+TEST(ExploreCi, Fault_W2_ANodeThatShrinksAndAWorkerWithOneLoss) {
+  Bounds bounds = OneFault(2, 2, 0);
+  bounds.node = true;
+  ExpectComplete(Explore(bounds, 90));
+}
+
 TEST(ExploreCi, Fault_W2_TwoCallsOfTwoWorkersWithOneLoss) {
   Bounds bounds = OneFault(2, 2, 0);
   bounds.kind = LaneKind::kCall;

@@ -33,6 +33,7 @@ they lie, and for a violation the shortest way there and how to replay it.
   --max-states N    stop there (100000000)      --seconds N    stop then
   --memory N        stop at so many MiB (6144)  --progress     a line per depth
   --calls           rounds are calls, as in a script without gradients
+  --node            worker w0 stands for two trainers in every odd round
   --replay STEPS    take these steps, as a      --no-reduction also take steps late that commute
                     violation prints them                      with all others
 
@@ -114,6 +115,8 @@ int main(int argc, char** argv) {
       limits.progress = true;
     } else if (option == "--calls") {
       bounds.kind = basin::LaneKind::kCall;
+    } else if (option == "--node") {
+      bounds.node = true;
     } else if (option == "--no-reduction") {
       bounds.reduce = false;
     } else if (option == "--fine-trainer") {

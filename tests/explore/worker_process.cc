@@ -33,15 +33,15 @@ TensorSpec TheTensor() { return {"t", DType::kF32, {kChunkBytes / 4}}; }
 
 RoundSpec TheSpec() {
   RoundSpec spec;
-  spec.op = ReduceOp::kSum;
+  spec.op = ReduceOp::kAverage;
   return spec;
 }
 
 }  // namespace
 
 WorkerProcess::WorkerProcess(uint32_t job, uint32_t worker, uint32_t life,
-                             const JobSettings& settings)
-    : worker_(worker), life_(life), client_(MakeConfig(job, worker, life, settings)) {}
+                             const JobSettings& settings, bool node)
+    : worker_(worker), life_(life), node_(node), client_(MakeConfig(job, worker, life, settings)) {}
 
 void WorkerProcess::Start(LaneKind kind) {
   Call(client::RegisterTensors{kLane, kind, {TheTensor()}});
@@ -78,6 +78,7 @@ void WorkerProcess::StepTrainer(bool whole) {
   if (trainer_ == TrainerPhase::kIdle) {
     trainer_ = TrainerPhase::kBegun;
     loads_ = false;
+    SetRanks(last_verdict() + 1);
     client::BeginRound begin;
     begin.spec = TheSpec();
     Step(begin, nullptr);
@@ -87,8 +88,17 @@ void WorkerProcess::StepTrainer(bool whole) {
   const RoundNumber round = last_verdict() + 1;
   Step(client::PushTensor{0, 0, DigestOf(ContributionOf(worker_, life_, round))}, nullptr);
   Step(client::CommitRound{0}, nullptr);
+  SetRanks(round + 1);  // While the round is open, so that hellos report it before a begin does.
   // An early verdict ends the round with the commit; the wait then ends at once.
   Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
+}
+
+uint32_t WorkerProcess::RanksOf(uint32_t worker, RoundNumber round) const {
+  return node_ && worker == 0 && round % 2 == 1 ? 2 : 1;
+}
+
+void WorkerProcess::SetRanks(RoundNumber round) {
+  if (node_ && worker_ == 0) Step(client::SetRanks{RanksOf(worker_, round), 0}, nullptr);
 }
 
 RoundNumber WorkerProcess::last_verdict() const { return client_.lanes()[0].last_verdict(); }
@@ -190,8 +200,15 @@ void WorkerProcess::Deliver(const VerdictRecord& record) {
   }
   trainer_ = TrainerPhase::kIdle;
   uint64_t mask = 0;
+  uint32_t trainers = 0;
   for (const Contributor& contributor : record.value.contributors) {
-    mask += MaskOf(static_cast<uint32_t>(contributor.worker[1] - '0'));
+    const auto worker = static_cast<uint32_t>(contributor.worker[1] - '0');
+    mask += MaskOf(worker);
+    trainers += RanksOf(worker, record.round);
+  }
+  if (record.value.divisor != trainers) {
+    Wrong(absl::StrCat("round ", record.round, " is divided by ", record.value.divisor,
+                       ", but holds the gradients of ", trainers, " trainers"));
   }
   const shell::StagedChunks<Chunk>& staged = shell_.staged(0);
   const Chunk* chunk = staged.Find(0, 0);

@@ -56,7 +56,9 @@ enum class TrainerPhase : uint8_t {
 
 class WorkerProcess {
  public:
-  WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const JobSettings& settings);
+  // With `node`, worker w0 stands for two trainers in every odd round, and for one in the others.
+  WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const JobSettings& settings,
+                bool node);
 
   // The process starts: it opens a session, registers its tensor and is ready.
   void Start(LaneKind kind);
@@ -95,10 +97,13 @@ class WorkerProcess {
   void Deliver(const VerdictRecord& record);
   void Fail(const client::FailRound& fail);
   void TakePlace(const client::MembershipNow& place);
+  void SetRanks(RoundNumber round);
+  uint32_t RanksOf(uint32_t worker, RoundNumber round) const;
   void Wrong(std::string what);
 
   uint32_t worker_;
   uint32_t life_;
+  bool node_;  // The same for all workers of a world.
   client::Client client_;
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
   bool loads_ = false;  // It must load a donor's state before it begins.

@@ -93,7 +93,7 @@ World::World(const Bounds& bounds)
   work.state = state;
   work.history = histories_[state.history];
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
-    work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, 0, settings_));
+    work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, 0, settings_, bounds_.node));
     RunWorker(work, w, Input::kStart);
   }
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
@@ -633,7 +633,8 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       use(Fault::kRestart);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
-      work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, life, settings_));
+      work.state.workers[w] =
+          workers_.Add(WorkerProcess(JobOf(w), w, life, settings_, bounds_.node));
       RunWorker(work, w, Input::kStart);
       break;
     }
