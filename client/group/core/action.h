@@ -59,14 +59,17 @@ struct ReduceRound {
   Epoch epoch;
   GroupRound round = 0;
 };
-// Some members have the result of the round, and others have lost the group: broadcast the result
-// once more, from this rank ...
-struct SupplyRound {
+// Some members have the result of the round, and others have lost it: it is broadcast once more, by
+// the supplier, to those that take it instead of reducing ...
+struct TakeRound {
   Epoch epoch;
   GroupRound round = 0;
+  LocalRank supplier = 0;
 };
-// ... or from that one, instead of reducing. A result is kept until the next round has ended.
-struct TakeRound {
+// ... and to the others as well, because a broadcast needs every member: a member that has the
+// result, which is kept until the next round has ended, or one that has joined since, which drops
+// it. It comes before everything that the communicator is given later.
+struct SupplyRound {
   Epoch epoch;
   GroupRound round = 0;
   LocalRank supplier = 0;

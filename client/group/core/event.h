@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "protocol/fields.h"
 
 namespace basin::client::group {
@@ -102,10 +103,11 @@ struct Behind {
 // The sender has given up, for a reason that concerns its group; or it refuses the receiver, which
 // does not belong to its group.
 struct GaveUp {
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
   std::string why;
   bool refuses = false;
 
-  auto Fields() const { return std::tie(why, refuses); }
+  auto Fields() const { return std::tie(code, why, refuses); }
 };
 // The process has been lost to the sender. The receiver may never have had a connection to it.
 struct Lost {

@@ -110,6 +110,7 @@ void LocalGroup::On(const PeerConnected& connected) {
   }
   peers_[member.rank] = hello;
   seen_ = std::max(seen_, hello.epoch);
+  for (const Lost& lost : LostMembers()) Act(Send{member.rank, lost});
 }
 
 void LocalGroup::On(const PeerLost& lost) {
@@ -128,6 +129,14 @@ void LocalGroup::From(LocalRank, const Lost& lost) {
   // A connection to it ends by itself.
   const auto peer = peers_.find(lost.rank);
   if (peer == peers_.end() || peer->second.member.nonce != lost.nonce) Lose(lost.rank, lost.nonce);
+}
+
+std::vector<Lost> LocalGroup::LostMembers() const {
+  std::vector<Lost> lost;
+  for (const GroupMember& member : members_) {
+    if (lost_.count(member.nonce) > 0) lost.push_back({member.rank, member.nonce});
+  }
+  return lost;
 }
 
 void LocalGroup::Lose(LocalRank rank, uint64_t nonce) {
@@ -191,13 +200,15 @@ void LocalGroup::Gather() {
   }
   const std::string disagreement = Disagreement();
   if (!disagreement.empty()) {
-    Fail(absl::InvalidArgumentError(disagreement), GaveUp{disagreement, true});
+    Fail(absl::InvalidArgumentError(disagreement),
+         GaveUp{absl::StatusCode::kInvalidArgument, disagreement, true});
   } else if (!missing.empty()) {
     const std::string text =
         absl::StrCat(Ranks(missing), missing.size() == 1 ? " has" : " have", " not come within ",
                      absl::FormatDuration(config_.gather_within), ", of the ", config_.size,
                      " of this node; start all of them, or set BASIN_LOCAL_GROUP to off");
-    Fail(absl::DeadlineExceededError(text), GaveUp{text, false});
+    Fail(absl::DeadlineExceededError(text),
+         GaveUp{absl::StatusCode::kDeadlineExceeded, text, false});
   } else if (*proposer == self()) {
     WantId();
   } else if (deadline_ <= gather_until_ || deadline_ == absl::InfiniteFuture()) {
@@ -272,6 +283,7 @@ void LocalGroup::Apply(const Propose& propose) {
     if (members_[i].rank < members_[static_cast<size_t>(form.leader)].rank) form.leader = place;
   }
   Act(std::move(form));
+  for (const Lost& lost : LostMembers()) SendToAll(lost);
 }
 
 // ---- forming
@@ -340,8 +352,8 @@ void LocalGroup::ApplyReady(const Ready& ready) {
                        [](const GroupMember& a, const GroupMember& b) { return a.rank < b.rank; })
           ->rank;
   Act(GroupReady{epoch_, members_, leader});
-  if (ready.wanted && ready.supplier == self()) Act(SupplyRound{epoch_, ready.ended});
   const bool takes = !fresh_ && open_ && ended_ < ready.ended;
+  if (ready.wanted && !takes) Act(SupplyRound{epoch_, ready.ended, ready.supplier});
   // Whoever has no result begins where the others are.
   const bool newcomer = fresh_ || !holds_;
   fresh_ = false;
@@ -375,7 +387,7 @@ void LocalGroup::OnFailure(const std::string& why) {
   if (++attempts_ >= config_.most_attempts) {
     const std::string text = absl::StrCat("the local group failed ", attempts_,
                                           " times without a round, at last because ", why);
-    Fail(absl::UnavailableError(text), GaveUp{text, false});
+    Fail(absl::UnavailableError(text), GaveUp{absl::StatusCode::kUnavailable, text, false});
     return;
   }
   if (phase_ == GroupPhase::kMakingId) {
@@ -411,13 +423,11 @@ void LocalGroup::Fail(absl::Status status, const Message& farewell) {
 }
 
 void LocalGroup::From(LocalRank from, const GaveUp& gave_up) {
-  if (gave_up.refuses && fresh_) {
-    Fail(absl::InvalidArgumentError(gave_up.why), Leave{});
-  } else if (!gave_up.refuses && IsMember(from)) {
-    Fail(absl::UnavailableError(gave_up.why), Leave{});
-  } else if (members_.empty() && !peers_[from].grouped) {
-    // It has waited for the same ranks as this one, and was earlier.
-    Fail(absl::DeadlineExceededError(gave_up.why), Leave{});
+  // A rank that gathers the same group as this one has failed for both.
+  const bool gathers = members_.empty() && !peers_[from].grouped;
+  const bool concerns = gave_up.refuses ? fresh_ : IsMember(from) || gathers;
+  if (concerns) {
+    Fail(absl::Status(gave_up.code, gave_up.why), Leave{});
   } else {
     From(from, Leave{});
   }

@@ -134,6 +134,8 @@ class LocalGroup {
   void ApplyReady(const Ready& ready);
   void ReportFormed();
   void BecomeReadyIfAllHave();
+  // Of the last group. Others may not be able to see that.
+  std::vector<Lost> LostMembers() const;
   // A process of the group is lost.
   void Lose(LocalRank rank, uint64_t nonce);
   // The epoch cannot go on: its communicator is aborted, and there will be another proposal.

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@ namespace basin::client::group {
 namespace {
 
 constexpr int kMostWaitMilliseconds = 60 * 1000;
+// Between attempts, where the system lacks descriptors or memory.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 absl::Status MakeDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -37,11 +40,39 @@ absl::Status MakeDirectory(const std::string& path) {
                    "TMPDIR to another directory"));
 }
 
-// Whether a process of this user is at the other end.
-bool IsOwn(int socket) {
+ucred PeerOf(int socket) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {0, ~0u, ~0u};
+  return peer;
+}
+
+// Whether a process of this user is at the other end.
+bool IsOwn(int socket) { return PeerOf(socket).uid == geteuid(); }
+
+// The declaration of glibc 2.36 cannot be linked from C++.
+int PidfdOpen(pid_t process) { return static_cast<int>(syscall(SYS_pidfd_open, process, 0)); }
+
+// A descriptor of the process at the other end, which becomes readable when that has ended.
+// Negative: it has another process namespace, where its number means nothing here.
+int ProcessOf(int socket) {
+  const pid_t process = PeerOf(socket).pid;
+  return process > 0 ? PidfdOpen(process) : -1;
+}
+
+// Whether the process that listens at the name has ended, and only a child of it has the socket.
+bool IsLeftBehind(const std::string& name) {
+  const absl::StatusOr<int> socket = ConnectLocal(name);
+  if (!socket.ok()) return false;
+  const pid_t number = PeerOf(*socket).pid;
+  close(*socket);
+  if (number <= 0) return false;
+  const int process = PidfdOpen(number);
+  if (process < 0) return errno == ESRCH;
+  pollfd ended = {process, POLLIN, 0};
+  poll(&ended, 1, 0);
+  close(process);
+  return ended.revents != 0;
 }
 
 int MillisecondsUntil(absl::Time until) {
@@ -63,6 +94,10 @@ absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
   if (absl::Status status = MakeDirectory(options.directory); !status.ok()) return status;
   const std::string name = absl::StrCat(options.directory, "/", options.self.rank);
   absl::StatusOr<int> listener = ListenLocal(name);
+  if (!listener.ok() && IsLeftBehind(name)) {
+    unlink(name.c_str());
+    listener = ListenLocal(name);
+  }
   if (!listener.ok()) {
     if (absl::StatusOr<int> used = ConnectLocal(name); used.ok()) {
       close(*used);
@@ -79,7 +114,9 @@ absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
   }
   auto links = std::unique_ptr<Links>(new Links(std::move(options), *listener, wake));
   for (LocalRank rank = 0; rank < links->options_.size; ++rank) {
-    if (rank < links->options_.self.rank) links->ConnectTo(rank);
+    if (rank < links->options_.self.rank && links->ConnectTo(rank)) {
+      links->knocked_.push_back(rank);
+    }
     if (rank > links->options_.self.rank) links->KnockAt(rank);
   }
   return links;
@@ -87,7 +124,8 @@ absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
 
 Links::~Links() {
   RemoveSocket(NameOf(options_.self.rank), file_);
-  for (const Link& link : links_) close(link.socket);
+  std::vector<Event> events;
+  for (Link& link : links_) End(link, events);
   close(listener_);
   close(wake_);
 }
@@ -98,22 +136,27 @@ std::string Links::NameOf(LocalRank rank) const {
 
 // ---- connections
 
-void Links::ConnectTo(LocalRank rank) {
-  // Where no process listens, one that starts later knocks.
+bool Links::ConnectTo(LocalRank rank) {
   const absl::StatusOr<int> socket = ConnectLocal(NameOf(rank));
-  if (!socket.ok()) return;
-  Link link{*socket, std::nullopt, rank};
+  // Where no process listens, one that starts later knocks.
+  if (!socket.ok()) return errno != ECONNREFUSED && errno != ENOENT;
+  Link link;
+  link.socket = *socket;
+  link.to = rank;
   if (IsOwn(*socket) && Write(link, options_.hello())) {
+    link.process = ProcessOf(*socket);
     links_.push_back(link);
   } else {
     close(*socket);
   }
+  return false;
 }
 
 void Links::KnockAt(LocalRank rank) {
   const absl::StatusOr<int> socket = ConnectLocal(NameOf(rank));
   if (!socket.ok()) return;
-  Link link{*socket, std::nullopt, std::nullopt};
+  Link link;
+  link.socket = *socket;
   if (IsOwn(*socket)) Write(link, Knock{options_.self});
   close(*socket);
 }
@@ -121,9 +164,12 @@ void Links::KnockAt(LocalRank rank) {
 void Links::Accept() {
   while (true) {
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) return;
+    if (socket < 0) {
+      if (errno != EAGAIN) accept_from_ = absl::Now() + kPause;
+      return;
+    }
     if (IsOwn(socket)) {
-      links_.push_back({socket, std::nullopt, std::nullopt});
+      links_.push_back({socket, std::nullopt, std::nullopt, ProcessOf(socket)});
     } else {
       close(socket);
     }
@@ -160,9 +206,12 @@ bool Links::On(Link& link, const Hello& hello, std::vector<Event>& events) {
 bool Links::Receive(Link& link, std::vector<Event>& events) {
   std::array<char, kMostPacketBytes> bytes;
   while (true) {
-    const ssize_t size = recv(link.socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (size < 0) return errno == EAGAIN || errno == EINTR;
-    if (size == 0) return false;
+    const ssize_t size = recv(link.socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_TRUNC);
+    // A peer that has closed with something unread resets the connection; what it has sent before
+    // is behind that error.
+    if (size < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+    if (size < 0) return errno == EAGAIN;
+    if (size == 0 || size > static_cast<ssize_t>(bytes.size())) return false;
     const absl::StatusOr<Packet> packet =
         ReadPacket(absl::string_view(bytes.data(), static_cast<size_t>(size)));
     if (!packet.ok()) return false;
@@ -188,30 +237,45 @@ bool Links::Write(Link& link, const Packet& packet) {
 void Links::End(Link& link, std::vector<Event>& events) {
   close(link.socket);
   link.socket = -1;
+  if (link.process >= 0) close(link.process);
+  link.process = -1;
   if (link.peer) events.push_back(PeerLost{link.peer->rank, link.peer->nonce});
 }
 
 // ---- calls
 
 void Links::Wait(absl::Time until, std::vector<Event>& events) {
-  std::vector<pollfd> polled = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
-  for (const Link& link : links_) polled.push_back({link.socket, POLLIN, 0});
-  poll(polled.data(), polled.size(), lost_.empty() ? MillisecondsUntil(until) : 0);
+  if (!knocked_.empty()) until = std::min(until, absl::Now() + kPause);
+  const bool accepts = accept_from_ <= absl::Now();
+  if (!accepts) until = std::min(until, accept_from_);
+  // Negative descriptors are left out.
+  std::vector<pollfd> polled = {{accepts ? listener_ : -1, POLLIN, 0}, {wake_, POLLIN, 0}};
+  for (const Link& link : links_) {
+    polled.push_back({link.socket, POLLIN, 0});
+    polled.push_back({link.process, POLLIN, 0});
+  }
+  poll(polled.data(), polled.size(), MillisecondsUntil(until));
   uint64_t count = 0;
   if ((polled[1].revents & POLLIN) != 0) [[maybe_unused]]
     const auto n = read(wake_, &count, 8);
-  for (size_t i = 2; i < polled.size(); ++i) {
-    Link& link = links_[i - 2];
-    if (polled[i].revents == 0 || link.socket < 0) continue;
-    if (!Receive(link, events)) End(link, events);
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    const bool process_ended = polled[3 + 2 * i].revents != 0;
+    if (link.socket < 0 || (polled[2 + 2 * i].revents == 0 && !process_ended)) continue;
+    // What the process has sent before it ended is received first.
+    if (!Receive(link, events) || process_ended) End(link, events);
   }
-  events.insert(events.end(), lost_.begin(), lost_.end());
-  lost_.clear();
+  RemoveEnded();
+  if (polled[0].revents != 0) Accept();
+  for (const LocalRank rank : std::exchange(knocked_, {})) {
+    if (ConnectTo(rank)) knocked_.push_back(rank);
+  }
+}
+
+void Links::RemoveEnded() {
   links_.erase(std::remove_if(links_.begin(), links_.end(),
                               [](const Link& link) { return link.socket < 0; }),
                links_.end());
-  if (polled[0].revents != 0) Accept();
-  for (const LocalRank rank : std::exchange(knocked_, {})) ConnectTo(rank);
 }
 
 void Links::Wake() {
@@ -222,7 +286,8 @@ void Links::Wake() {
 void Links::Send(LocalRank to, const Message& message) {
   for (Link& link : links_) {
     if (!link.peer || link.peer->rank != to || link.socket < 0) continue;
-    if (!Write(link, message)) End(link, lost_);
+    // It is lost when what it has sent before has been received.
+    if (!Write(link, message)) shutdown(link.socket, SHUT_RDWR);
     return;
   }
 }
@@ -230,9 +295,9 @@ void Links::Send(LocalRank to, const Message& message) {
 void Links::Refuse(LocalRank rank, uint64_t nonce, const Message& message) {
   for (Link& link : links_) {
     if (!link.peer || link.peer->rank != rank || link.peer->nonce != nonce) continue;
-    if (link.socket < 0) return;
+    if (link.socket < 0) continue;
     Write(link, message);
-    End(link, lost_);
+    shutdown(link.socket, SHUT_RDWR);
     return;
   }
 }

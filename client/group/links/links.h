@@ -4,7 +4,8 @@
 // ranks share. Each rank listens at a socket of its own, so that a second process with the same
 // rank is refused. Of two ranks, the higher one connects to the lower; a lower one that starts
 // later KNOCKS at the higher, which then connects. So two processes have exactly one connection,
-// whoever starts first, and the end of a process is the end of its connections.
+// whoever starts first. It ends with the process, even where a child that it has forked keeps the
+// socket.
 //
 // Failure: what is wrong with one connection ends that connection; the other rank is lost.
 //
@@ -61,13 +62,15 @@ class Links {
     int socket = -1;
     std::optional<GroupMember> peer;  // After its hello.
     std::optional<LocalRank> to;      // This rank has connected.
+    int process = -1;  // Becomes readable when the process at the other end has ended.
   };
 
   Links(LinksOptions options, int listener, int wake);
 
   std::string NameOf(LocalRank rank) const;
   void Accept();
-  void ConnectTo(LocalRank rank);
+  // Returns whether to try again.
+  bool ConnectTo(LocalRank rank);
   void KnockAt(LocalRank rank);
   // Each returns whether the connection goes on.
   bool Receive(Link& link, std::vector<Event>& events);
@@ -75,14 +78,15 @@ class Links {
   bool On(Link& link, const Hello& hello, std::vector<Event>& events);
   static bool Write(Link& link, const Packet& packet);
   static void End(Link& link, std::vector<Event>& events);
+  void RemoveEnded();
 
   const LinksOptions options_;
   const int listener_;
   const int wake_;
   const std::optional<SocketFile> file_;
   std::vector<Link> links_;
-  std::vector<Event> lost_;         // Connections that a Send has ended.
-  std::vector<LocalRank> knocked_;  // Ranks to connect to.
+  absl::Time accept_from_ = absl::InfinitePast();  // Not before; after an error.
+  std::vector<LocalRank> knocked_;                 // Ranks to connect to.
 };
 
 }  // namespace basin::client::group

@@ -75,6 +75,7 @@ void Put(const Behind& behind, Wire* to) { to->mutable_behind()->set_number(behi
 void Put(const GaveUp& gave_up, Wire* to) {
   to->mutable_gave_up()->set_why(Shortened(gave_up.why));
   to->mutable_gave_up()->set_refuses(gave_up.refuses);
+  to->mutable_gave_up()->set_code(static_cast<uint32_t>(gave_up.code));
 }
 void Put(const Lost& lost, Wire* to) {
   to->mutable_lost()->set_rank(static_cast<uint32_t>(lost.rank));
@@ -131,6 +132,12 @@ class Reader {
     return {Take(from.epoch()), from.fresh(), from.ended(), from.holds(), from.open()};
   }
   Broken Take(const Wire::Broken& from) { return {Take(from.epoch()), from.why()}; }
+  GaveUp Take(const Wire::GaveUp& from) {
+    const auto code = static_cast<absl::StatusCode>(from.code());
+    Require(code == absl::StatusCode::kInvalidArgument ||
+            code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kUnavailable);
+    return {code, from.why(), from.refuses()};
+  }
   Ready Take(const Wire::Ready& from) {
     return {Take(from.epoch()), from.ended(), Rank(from.supplier()), from.wanted()};
   }
@@ -158,7 +165,7 @@ Packet Take(const Wire& from, Reader& reader) {
     case Wire::kBehind:
       return Message(Behind{from.behind().number()});
     case Wire::kGaveUp:
-      return Message(GaveUp{from.gave_up().why(), from.gave_up().refuses()});
+      return Message(reader.Take(from.gave_up()));
     case Wire::kLost:
       return Message(Lost{reader.Rank(from.lost().rank()), from.lost().nonce()});
     case Wire::kLeave:

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The communicator of the ranks of one node: reduces buckets of gradients to the leader, and
-// broadcasts results from it, in a queue of its own on the device.
+// broadcasts results from it, or from another rank, in a queue of its own on the device.
 //
 // Work runs in the order in which it was given, which is the same on every rank. A thread of the
 // communicator gives it to NCCL and the device; it is ordered behind an event of the trainer's
@@ -14,7 +14,8 @@
 // return.
 //   UNAVAILABLE         an error of NCCL or of the device
 //   DEADLINE_EXCEEDED   a call of NCCL, the forming, or work that the trainer's own has not delayed
-//   INVALID_ARGUMENT    a bucket without a plan, or without memory that this rank needs
+//   INVALID_ARGUMENT    a bucket without a plan, or without memory that this rank needs; a root
+//                       that is no place
 //   RESOURCE_EXHAUSTED  more than kMostWork works that have not ended
 // One refusal ends the work alone: INVALID_ARGUMENT for plans of another number of ranks, because
 // every rank refuses that bucket. If only one rank left a bucket out, its next one would meet the

@@ -114,7 +114,8 @@ void Runner::Step(const Event& event) {
 
 void Runner::Carry(const Send& send) { links_->Send(send.to, send.message); }
 void Runner::Carry(const Refuse& refuse) {
-  links_->Refuse(refuse.rank, refuse.nonce, GaveUp{refuse.why, true});
+  links_->Refuse(refuse.rank, refuse.nonce,
+                 GaveUp{absl::StatusCode::kInvalidArgument, refuse.why, true});
 }
 
 void Runner::Carry(const MakeUniqueId& make) {
@@ -144,7 +145,7 @@ void Runner::Carry(const AbortCommunicator& abort) {
   if (communicator == nullptr) return;
   communicator->Abort(absl::UnavailableError(abort.why));
   // Its destructor waits for NCCL.
-  AddJob([communicator] {});
+  AddJob([ended = std::move(communicator)] {});
 }
 
 void Runner::Carry(const GroupReady& ready) {
@@ -176,12 +177,14 @@ void Runner::GiveTurn(Turn turn) {
 void Runner::Carry(const SupplyRound& supply) {
   Turn turn = ready_;
   turn.round = supply.round;
-  turn.supplier = options_.config.self.rank;
+  turn.supplier = supply.supplier;
   {
     MutexLock lock(mutex_);
     turn.communicator = communicator_;
   }
-  AddJob([this, turn] { options_.supply(turn); });
+  AddJob([this, turn, work = options_.supply(turn)] {
+    if (const absl::Status status = work.Wait(); !status.ok()) Fail(turn, status);
+  });
 }
 
 void Runner::Carry(const GroupFailed& failed) { Finish(failed.status); }
@@ -192,6 +195,7 @@ void Runner::Carry(const LeftGroup&) {
 void Runner::Finish(absl::Status status) {
   over_ = true;
   MutexLock lock(mutex_);
+  ended_ = core_->ended();
   status_ = std::move(status);
   changed_.NotifyAll();
 }

@@ -9,8 +9,8 @@
 // said in client/group/core/local_group.h.
 //
 // Threads: one runs the core and the connections, and one makes communicators, which may take long,
-// ends them, and supplies results. Thread contract: safe from any thread; one thread at a time asks
-// for turns.
+// ends them, and waits for results that are supplied. Thread contract: safe from any thread; one
+// thread at a time asks for turns.
 
 #ifndef BASIN_CLIENT_GROUP_RUNNER_RUNNER_H_
 #define BASIN_CLIENT_GROUP_RUNNER_RUNNER_H_
@@ -52,8 +52,12 @@ struct RunnerOptions {
   std::function<absl::StatusOr<std::string>()> make_id;
   // Starts a communicator, and does not wait until it has formed.
   std::function<absl::StatusOr<CommunicatorPtr>(const FormCommunicator&)> start;
-  // Broadcasts the result of the turn's round, which this rank has. Runs on a thread of the runner.
-  std::function<void(const Turn&)> supply;
+  // Gives the turn's communicator the broadcast of its round's result by turn.supplier, and does
+  // not wait for it. This rank has the result, or has joined since and drops what arrives.
+  // REQUIRES: the memory stays until the work has ended. Called on the thread of the core, before a
+  // turn of a later round is given; the result is where it is looked for before End is called for
+  // its round.
+  std::function<nccl::Communicator::Work(const Turn&)> supply;
 };
 
 class Runner {

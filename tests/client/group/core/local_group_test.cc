@@ -135,11 +135,27 @@ TEST_F(LocalGroupTest, Fault_A13_AResultThatOneRankHasIsSuppliedToTheOthers) {
   node_.Kill(0);
   node_.Quiesce([](uint32_t) { return 0u; }, false);
   ExpectGroup({1, 2, 3}, 1);
-  EXPECT_TRUE(node_.At(2).supplies);
+  EXPECT_EQ(node_.At(2).supplies->supplier, 2);
   EXPECT_TRUE(node_.At(1).takes);
   EXPECT_TRUE(node_.At(3).takes);
   node_.Quiesce();
   for (const LocalRank rank : {1, 2, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_EveryMemberTakesPartInASupply) {
+  StartAll();
+  BeginRound();
+  ASSERT_TRUE(node_.EndRound(1));
+  ASSERT_TRUE(node_.EndRound(2));
+  node_.Give(2, RoundBegun{});
+  node_.Kill(0);
+  node_.Start(0);
+  node_.Quiesce([](uint32_t) { return 0u; }, false);
+  ExpectGroup({0, 1, 2, 3}, 0);
+  for (const LocalRank rank : {0, 1, 2}) EXPECT_EQ(node_.At(rank).supplies->supplier, 1) << rank;
+  EXPECT_EQ(node_.At(3).takes->supplier, 1);
+  EXPECT_TRUE(node_.EndRound(3));
+  EXPECT_EQ(node_.At(3).results, node_.At(1).results);
 }
 
 TEST_F(LocalGroupTest, Fault_A13_ACommunicatorThatFailsIsFormedAgain) {
@@ -162,6 +178,17 @@ TEST_F(LocalGroupTest, Fault_A13_AfterSeveralFailuresEveryRankGetsATypedError) {
     EXPECT_EQ(node_.At(rank).failed->code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(node_.At(rank).failed->message()),
                 AllOf(HasSubstr("failed 3 times"), HasSubstr("unhandled system error")));
+  }
+}
+
+TEST_F(LocalGroupTest, Fault_A13_AnIdThatCannotBeMadeIsTheSameErrorOnEveryRank) {
+  node_.failing_ids = 1000;
+  StartAll();
+  while (node_.NextDeadline()) node_.Quiesce();
+  for (LocalRank rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(node_.At(rank).failed) << rank;
+    EXPECT_EQ(node_.At(rank).failed->code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(node_.At(rank).failed->message()), HasSubstr("no network"));
   }
 }
 

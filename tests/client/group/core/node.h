@@ -153,10 +153,15 @@ class Node {
     if (process.takes) {
       const TakeRound take = *process.takes;
       const Process& supplier = At(take.supplier);
-      const bool supplied = supplier.core != nullptr && supplier.supplies &&
-                            supplier.supplies->epoch == take.epoch &&
-                            supplier.supplies->round == take.round;
-      if (!supplied) return false;
+      // Every member takes part in a broadcast.
+      for (const GroupMember& member : process.communicator->members) {
+        const Process& other = At(member.rank);
+        const bool takes = other.taken_in == take.epoch;
+        const bool supplies = other.supplies && other.supplies->epoch == take.epoch &&
+                              other.supplies->round == take.round &&
+                              other.supplies->supplier == take.supplier;
+        if (!Alive(member.rank) || !(takes || supplies)) return false;
+      }
       EXPECT_GE(supplier.core->ended(), take.round);
       const auto supplied_result = supplier.results.find(take.round);
       if (supplied_result == supplier.results.end()) {
@@ -266,7 +271,8 @@ class Node {
   void Carry(LocalRank rank, const Refuse& refuse) {
     At(rank).refused.push_back(refuse.why);
     if (Alive(refuse.rank) && At(refuse.rank).nonce == refuse.nonce) {
-      links_[{rank, refuse.rank}].push_back(MessageReceived{rank, GaveUp{refuse.why, true}});
+      links_[{rank, refuse.rank}].push_back(
+          MessageReceived{rank, GaveUp{absl::StatusCode::kInvalidArgument, refuse.why, true}});
     }
   }
   void Carry(LocalRank rank, const MakeUniqueId& make) { ids_[rank].push_back(make); }
@@ -306,7 +312,9 @@ class Node {
     At(rank).reduces = reduce;
   }
   void Carry(LocalRank rank, const SupplyRound& supply) {
-    EXPECT_EQ(At(rank).core->ended(), supply.round) << "it is not kept";
+    if (supply.supplier == rank) {
+      EXPECT_EQ(At(rank).core->ended(), supply.round) << "it is not kept";
+    }
     At(rank).supplies = supply;
   }
   void Carry(LocalRank rank, const TakeRound& take) {

