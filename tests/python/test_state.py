@@ -364,7 +364,9 @@ def joins_between_optimizers(rank: int, folder: str) -> Any:
         return result
 
 
-class StateTest(JobsTest):
+class LateJoinersTest(JobsTest):
+    """Runs members and late joiners, and compares them."""
+
     def run_job(
         self,
         function: Any,
@@ -411,6 +413,8 @@ class StateTest(JobsTest):
             else:
                 self.assertEqual(0, began)
 
+
+class StateTest(LateJoinersTest):
     def test_a_late_joiner_continues_with_the_state_of_the_others(self) -> None:
         for way in ("DistributedOptimizer", "DistributedDataParallel"):
             with self.subTest(way):
@@ -488,6 +492,15 @@ class PackTest(unittest.TestCase):
         for name, value in values.items():
             self.assertEqual((value.shape, value.dtype), (got["values"][name].shape, value.dtype))
             self.assertEqual(hash_of([value]), hash_of([got["values"][name]]), name)
+
+    def test_a_shared_tensor_stays_on_its_device(self) -> None:
+        from basin.torch.state import State, pack
+
+        state = State(there=torch.empty(3, device="meta"), here=torch.zeros(3))
+        state.restore(pack({"there": torch.ones(3), "here": torch.ones(3), "new": torch.ones(3)}))
+        self.assertEqual("meta", state.there.device.type)
+        self.assertEqual([1.0] * 3, state.here.tolist())
+        self.assertEqual([1.0] * 3, state.new.tolist())
 
 
 if __name__ == "__main__":

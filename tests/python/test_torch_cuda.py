@@ -20,7 +20,8 @@ from jobs import require
 
 require("numpy", "torch")
 os.environ["BASIN_LIBRARY"] = sys.argv[2]  # For what is tested in this process.
-import torch  # noqa: E402 - ends above when there is none
+import test_state  # noqa: E402 - ends above when there is no torch
+import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_jobs import (  # noqa: E402
     WORKERS,
@@ -51,6 +52,7 @@ class Cuda:
         self._lib.basin_emulated_calls.restype = ctypes.c_int64
         self._lib.basin_emulated_fail.argtypes = [ctypes.c_int32, ctypes.c_int64]
         self._lib.basin_emulated_synchronize.argtypes = [ctypes.c_void_p]
+        self._lib.basin_emulated_hold.argtypes = [ctypes.c_void_p, ctypes.c_int32]
         copied = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
         self._lib.basin_emulated_copy.argtypes = copied
         self._lib.basin_emulated_any_memory(1)
@@ -68,10 +70,22 @@ class Cuda:
         size = value.numel() * value.element_size()
         self._lib.basin_emulated_copy(stream, tensor.data_ptr(), value.data_ptr(), size)
 
+    def hold(self, held: bool) -> None:
+        """What the streams are given does not run while they are held."""
+        for stream in self.streams:
+            self._lib.basin_emulated_hold(stream, held)
+
     def synchronize(self) -> None:
+        self.hold(False)
         for stream in self.streams:
             self._lib.basin_emulated_synchronize(stream)
         self.late.clear()
+
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy to the host, which waits for the stream."""
+        if self.index_of(tensor) >= 0:
+            self.synchronize()
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
 
     def calls(self, index: int = 0) -> int:
         return int(self._lib.basin_emulated_calls(index))
@@ -107,6 +121,7 @@ def cuda(index_of: Callable[[torch.Tensor], int] = lambda _: 0) -> Iterator[Cuda
         mock.patch.object(device, "cuda_indices", lambda each: list(map(index_of, each))),
         mock.patch.object(device, "stream_of", lambda index: here.streams[index]),
         mock.patch.object(device, "is_captured", lambda: here.captured),
+        mock.patch.object(device, "on_host", here.on_host),
         mock.patch.object(GradientLane, "memory_of", late_memory_of),
         mock.patch.object(Worker, "copy_device", copy_and_synchronize),
     ):
@@ -222,6 +237,25 @@ def failing(rank: int) -> Any:
         return gradients(net)
 
 
+def joined_late(rank: int, folder: str, way: str) -> Any:
+    """The parameters are still being written when a worker joins and they are served."""
+    from basin.torch.state import JobState
+
+    announce = JobState._announce
+    with cuda() as here:
+
+        def announce_late(state: JobState, *arguments: Any) -> None:
+            here.hold(True)
+            for lane in state._lanes:
+                for _, parameter in lane.parameters():
+                    here.write_late(parameter.data)
+            announce(state, *arguments)
+            here.synchronize()
+
+        with mock.patch.object(JobState, "_announce", announce_late):
+            return test_state.members_and_joiners(rank, folder, 2, 3, way)
+
+
 class Rounds(TorchTest):
     def test_gradients_are_sent_when_their_stream_has_written_them(self) -> None:
         for got, used, rounds in self.run_job(one_round):
@@ -250,6 +284,14 @@ class Rounds(TorchTest):
         on_cpu, on_cuda = self.run_job(scaled, False), self.run_job(scaled, True)
         self.assert_same_bits([each for each, _ in on_cpu + on_cuda])
         self.assertEqual({(8.0, 4.0, 4.0)}, {tuple(scales) for _, scales in on_cpu + on_cuda})
+
+
+class LateJoiners(test_state.LateJoinersTest):
+    def test_a_late_joiner_continues_with_the_state_of_the_others(self) -> None:
+        for way in ("DistributedOptimizer", "DistributedDataParallel"):
+            with self.subTest(way):
+                outcomes = self.run_job(joined_late, 3, way, start=2, least=2, most=3)
+                self.assert_level([outcome for outcome, _ in outcomes], [2])
 
 
 class Refusals(TorchTest):

@@ -7,7 +7,8 @@ donor that the verdict names, and one more in case the donor dies. They do so wh
 next round, because by then the rest of the step is done: the scheduler has stepped, and the step is
 counted. The parameters and the optimizer's state are served in place. They do not change before the
 next step, which needs a round that cannot complete without the joiner. Buffers change in the
-forward before it, so they are copied after each step. A paused job waits for the joiner in the
+forward before it, so they are copied after each step. Tensors on CUDA devices are copied to the
+host, and from there to the devices of the joiner's own. A paused job waits for the joiner in the
 middle of a round, so members also check for joiners while they wait.
 
 In the joiner, the same broadcasts load the state instead of taking part. Everything that it loads
@@ -40,7 +41,7 @@ from basin.errors import (
     Unavailable,
     Unsupported,
 )
-from basin.torch import tensors
+from basin.torch import device, tensors
 from basin.worker import Place, TensorSpec, Worker, logger
 
 _LANE = "state"
@@ -68,7 +69,7 @@ def optimizer_key(optimizer: torch.optim.Optimizer) -> Hashable:
 
 
 class _Packer(pickle.Pickler):
-    """Pickles without copying large tensors, which are collected in `large`."""
+    """Pickles without copying large tensors of the CPU, which are collected in `large`."""
 
     def __init__(self, stream: io.BytesIO, all_inline: bool) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
@@ -78,7 +79,7 @@ class _Packer(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return None
-        memory = value.detach().cpu().contiguous()
+        memory = device.on_host(value)
         shape = tuple(memory.shape)
         if self._all_inline or tensors.bytes_of(memory) < _LARGE_BYTES:
             content = memory.reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -149,9 +150,12 @@ class State:
 
     def restore(self, packed: bytes) -> None:
         for name, value in unpack(packed).items():
-            load = getattr(self.__dict__.get(name), "load_state_dict", None)
+            held = self.__dict__.get(name)
+            load = getattr(held, "load_state_dict", None)
             if load is not None:
                 load(value)
+            elif isinstance(held, torch.Tensor) and isinstance(value, torch.Tensor):
+                self.__dict__[name] = value.to(held.device)
             else:
                 self.__dict__[name] = value
 
