@@ -163,4 +163,11 @@ void AppendNormLeaves(DType dtype, const void* data, size_t count, std::vector<d
   }
 }
 
+void AppendNormLeaf(const double* lanes, std::vector<double>* leaves) {
+  double sums[kNormLanes];
+  std::copy(lanes, lanes + kNormLanes, sums);
+  const ScopedFloatEnvironment environment;
+  leaves->push_back(SumOf(sums));
+}
+
 }  // namespace basin::kernels

@@ -21,6 +21,9 @@ namespace basin::kernels {
 // all parts of a tensor but the last are whole leaves.
 void AppendNormLeaves(DType dtype, const void* data, size_t count, std::vector<double>* leaves);
 
+// Appends the sum of a leaf whose lanes, kNormLanes sums of squares, were added up elsewhere.
+void AppendNormLeaf(const double* lanes, std::vector<double>* leaves);
+
 }  // namespace basin::kernels
 
 #endif  // BASIN_KERNELS_NORM_H_

@@ -5,8 +5,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "kernels/norm.h"
 #include "runtime/signals_blocked.h"
 
 namespace basin::client {
@@ -14,6 +16,8 @@ namespace {
 
 using kernels::cuda::CopyTask;
 using kernels::cuda::kMaxCopies;
+using kernels::cuda::kMaxNarrows;
+using kernels::cuda::NarrowTask;
 using kernels::cuda::TrainerStream;
 
 // Loads of a direction that are on their way at once: one is copied, one is delivered, and the next
@@ -26,6 +30,18 @@ constexpr uint64_t kPieceAlignment = 64;
 
 uint64_t Aligned(uint64_t at) {
   return (at + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+}
+
+// What a launch of casts writes to the memory of the device: elements, then sums of squares.
+constexpr uint64_t kLeafBytes = kernels::kNormLeafElements * sizeof(uint16_t);
+constexpr uint64_t kLanesOfLeaf = kernels::kNormLanes * sizeof(double);
+constexpr uint64_t kMostNarrow = uint64_t{3} << 20;
+static_assert(kMostNarrow >= kLeafBytes);
+static_assert((kMostNarrow / kLeafBytes + kMaxNarrows) * kLanesOfLeaf <=
+              Courier::kMostGathered - kMostNarrow);
+
+uint64_t LeavesOf(const LoadPiece& piece) {
+  return kernels::NormLeaves(piece.bytes / sizeof(float));
 }
 
 std::shared_ptr<char> OrdinaryMemory(uint64_t bytes) {
@@ -57,6 +73,7 @@ void LoadLayout::Place() {
   gathered = 0;
   std::vector<LoadPiece*> large;
   for (LoadPiece& piece : pieces) {
+    if (piece.is_narrow()) continue;
     const bool small =
         piece.bytes < Courier::kLargePiece && bytes + piece.bytes <= Courier::kMostGathered;
     if (!small) {
@@ -67,11 +84,35 @@ void LoadLayout::Place() {
     bytes = Aligned(bytes + piece.bytes);
     gathered = piece.at + piece.bytes;
   }
+  for (LoadPiece& piece : pieces) {
+    if (!piece.is_narrow()) continue;
+    piece.at = bytes;
+    bytes = Aligned(bytes + piece.host_bytes());
+  }
+  for (LoadPiece& piece : pieces) {
+    if (!piece.is_narrow()) continue;
+    piece.lanes = bytes;
+    bytes += LeavesOf(piece) * kLanesOfLeaf;
+  }
   for (LoadPiece* const piece : large) {
     piece->at = bytes;
     bytes = Aligned(bytes + piece->bytes);
   }
   bytes = std::max<uint64_t>(bytes, 1);
+}
+
+void LoadLayout::Widen() {
+  for (LoadPiece& piece : pieces) piece.narrow = {};
+  Place();
+}
+
+double LoadLayout::SquaredNorm(const LoadPiece& piece, const char* host) {
+  std::vector<double> leaves;
+  const auto* lanes = reinterpret_cast<const double*>(host + piece.lanes);
+  for (uint64_t leaf = 0; leaf < LeavesOf(piece); ++leaf, lanes += kernels::kNormLanes) {
+    kernels::AppendNormLeaf(lanes, &leaves);
+  }
+  return kernels::SquaredNorm(leaves.data(), leaves.size());
 }
 
 Courier::Courier(std::unique_ptr<kernels::cuda::TrainerDevice> device,
@@ -154,6 +195,7 @@ void Courier::StartWaiting(bool patient) {
     MakeSlot(*load);
     bool waits = false;
     if (!load->failure) {
+      if (load->slot->gathered == nullptr) load->layout.Widen();
       load->host = pool_->Take(load->layout.bytes);
       waits = load->host == nullptr && patient;
       if (load->host == nullptr && !patient) load->host = OrdinaryMemory(load->layout.bytes);
@@ -186,10 +228,60 @@ std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
   }
   for (const LoadPiece& piece : layout.pieces) {
     if (piece.bytes == 0 || (gathered != nullptr && piece.at < layout.gathered)) continue;
+    if (piece.is_narrow()) continue;
     auto failure = queue.CopyToHost(load.host.get() + piece.at, piece.device, piece.bytes);
     if (failure) return failure;
   }
-  return std::nullopt;
+  return StartNarrow(load);
+}
+
+// Launch after launch: the memory of the device is used again behind the copies of the one before.
+std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
+  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  auto* const wires = static_cast<char*>(load.slot->gathered.get());
+  char* const lanes = wires + kMostNarrow;
+  NarrowTask task = {};
+  // What the launch writes, in the block.
+  uint64_t wires_begin = 0;
+  uint64_t wires_end = 0;
+  uint64_t lanes_begin = 0;
+  uint64_t lanes_end = 0;
+  const auto launch = [&]() -> std::optional<Failure> {
+    if (auto failure = queue.Run(task)) return failure;
+    auto failure = queue.CopyToHost(load.host.get() + wires_begin, wires, wires_end - wires_begin);
+    if (failure) return failure;
+    return queue.CopyToHost(load.host.get() + lanes_begin, lanes, lanes_end - lanes_begin);
+  };
+  for (const LoadPiece& piece : load.layout.pieces) {
+    if (!piece.is_narrow()) continue;
+    const uint64_t bytes = piece.host_bytes();
+    for (uint64_t begin = 0; begin < bytes;) {
+      const uint64_t at = piece.at + begin;
+      const bool fits = at + std::min(bytes - begin, kLeafBytes) - wires_begin <= kMostNarrow;
+      if (task.count == kMaxNarrows || (task.count > 0 && !fits)) {
+        if (auto failure = launch()) return failure;
+        task.count = 0;
+      }
+      const uint64_t lanes_at = piece.lanes + begin / kLeafBytes * kLanesOfLeaf;
+      if (task.count == 0) {
+        wires_begin = at;
+        lanes_begin = lanes_at;
+      }
+      // Whole leaves, except at the end of the tensor.
+      const uint64_t room = kMostNarrow - (at - wires_begin);
+      const uint64_t part = bytes - begin <= room ? bytes - begin : room / kLeafBytes * kLeafBytes;
+      task.items[task.count++] = {static_cast<const char*>(piece.device) + 2 * begin,
+                                  wires + (at - wires_begin),
+                                  reinterpret_cast<double*>(lanes + (lanes_at - lanes_begin)),
+                                  part / sizeof(uint16_t),
+                                  std::ldexp(1.0F, piece.narrow.wire_exponent),
+                                  piece.narrow.wire_dtype};
+      begin += part;
+      wires_end = at + part;
+      lanes_end = lanes_at + (part + kLeafBytes - 1) / kLeafBytes * kLanesOfLeaf;
+    }
+  }
+  return task.count == 0 ? std::nullopt : launch();
 }
 
 // ---- to the device
@@ -270,7 +362,7 @@ void Courier::Deliver(LoadPtr load) {
   if (load->to_host()) {
     Release(*load);
     StartWaiting(true);
-    load->done(failure, failure ? nullptr : std::move(load->host));
+    load->done(failure, load->layout, failure ? nullptr : std::move(load->host));
     return;
   }
   load->host.reset();
@@ -305,7 +397,7 @@ void Courier::Run() {
     } else if (dropped != nullptr) {
       dropped->done(Failure{kernels::FailureCode::kDevice,
                             std::string(device_->name()) + ": the worker was closed"},
-                    nullptr);
+                    dropped->layout, nullptr);
     } else {
       StartWaiting(false);
     }

@@ -4,15 +4,16 @@
 //
 // A LOAD is a set of pieces of tensors that travel together, through one block of host memory and
 // one queue of the device. Small pieces are gathered into one array by a kernel, or scattered from
-// one, and take one copy together. Several loads are on their way at once: while the thread of the
-// courier delivers one, the device copies the next.
+// one, and take one copy together. A kernel casts what is to be sent narrow before it is copied, so
+// that half of the bytes cross the bus. Several loads are on their way at once: while the thread of
+// the courier delivers one, the device copies the next.
 //
 // No call waits for the device, except that Bring waits for a queue while all of them are in use.
 //
 // Thread contract: safe from any thread. Callbacks run on the courier's thread. Failure: of a call
 // that the device refuses, with the failure of trainer_device.h; of a load, through its callback.
-// Without memory of the device small pieces are copied one by one; without pinned memory a load
-// waits for a block, or takes ordinary memory.
+// Without memory of the device small pieces are copied one by one, and nothing is cast; without
+// pinned memory a load waits for a block, or takes ordinary memory.
 
 #ifndef BASIN_CLIENT_DEVICE_COURIER_H_
 #define BASIN_CLIENT_DEVICE_COURIER_H_
@@ -28,6 +29,8 @@
 #include "absl/status/status.h"
 #include "client/device/pinned_pool.h"
 #include "kernels/cuda/trainer_device.h"
+#include "protocol/dtype.h"
+#include "protocol/frame.h"
 #include "runtime/mutex.h"
 
 namespace basin::client {
@@ -35,17 +38,28 @@ namespace basin::client {
 // Bytes of a tensor on the device, and where they are in the block of their load.
 struct LoadPiece {
   void* device = nullptr;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // On the device.
+  // If the dtype is specified, the piece is a whole tensor of f32, aligned to its elements, that
+  // goes to the host as this encoding.
+  Encoding narrow = {};
   uint64_t at = 0;
+  uint64_t lanes =
+      0;  // Of a narrow piece: where the sums of squares of its leaves are; see norm.h.
+
+  bool is_narrow() const { return narrow.wire_dtype != DType::kUnspecified; }
+  uint64_t host_bytes() const { return is_narrow() ? bytes / 2 : bytes; }
 };
 
-// The pieces of one load, laid out in its block: small ones first.
+// The pieces of one load, laid out in its block: small ones first, then narrow ones.
 struct LoadLayout {
-  std::vector<LoadPiece> pieces;  // In the order of Add.
+  std::vector<LoadPiece> pieces;
   uint64_t bytes = 0;
   uint64_t gathered = 0;  // Bytes of the block that hold small pieces.
 
   void Place();  // Sets where the pieces are, and the sizes.
+  void Widen();  // The same, with all pieces as they are on the device.
+  // The squared norm that a narrow piece had on the device. `host`: the block.
+  static double SquaredNorm(const LoadPiece& piece, const char* host);
 };
 
 class Courier {
@@ -55,7 +69,7 @@ class Courier {
 
   // Pieces of this size and above are copied one by one.
   static constexpr uint64_t kLargePiece = uint64_t{64} << 10;
-  // The most that the small pieces of a load take.
+  // The most that the small pieces of a load take, and the memory of the device for a load.
   static constexpr uint64_t kMostGathered = uint64_t{4} << 20;
 
   Courier(std::unique_ptr<kernels::cuda::TrainerDevice> device,
@@ -71,10 +85,11 @@ class Courier {
   kernels::Result<EventPtr> Record(kernels::cuda::TrainerStream stream);
 
   // `host`: the block with the pieces; null after a failure. The last holder releases it.
-  using Fetched =
-      std::function<void(const std::optional<Failure>& failure, std::shared_ptr<char> host)>;
-  // Copies the pieces to the host, after the event. REQUIRES: they stay valid and unchanged until
-  // `done` is called.
+  // `layout`: as they are in it.
+  using Fetched = std::function<void(const std::optional<Failure>& failure,
+                                     const LoadLayout& layout, std::shared_ptr<char> host)>;
+  // Copies the pieces to the host, after the event. REQUIRES: the layout is placed; the pieces stay
+  // valid and unchanged until `done` is called.
   void Fetch(LoadLayout layout, EventPtr after, Fetched done);
 
   // Copies loads to the device, each after the event, and makes the stream wait for them. `fill`
@@ -120,6 +135,7 @@ class Courier {
   void MakeSlot(Load& load);
   // Adds the copies to the load's queue.
   std::optional<Failure> StartFetch(Load& load);
+  std::optional<Failure> StartNarrow(Load& load);
   std::optional<Failure> StartBring(Load& load, kernels::cuda::TrainerStream stream);
 
   // Starts loads that wait, as long as there are slots and blocks. Called by the courier's thread

@@ -181,7 +181,9 @@ absl::Status DeviceTransfers::Push(LaneHandle handle,
     if (parts.empty() || parts.back().bytes + tensor.bytes > kLoadBytes) parts.emplace_back();
     Part& part = parts.back();
     part.tensors.push_back(tensor);
-    part.layout.pieces.push_back({const_cast<void*>(tensor.data), tensor.bytes});
+    const bool is_aligned = reinterpret_cast<uintptr_t>(tensor.data) % sizeof(float) == 0;
+    part.layout.pieces.push_back(
+        {const_cast<void*>(tensor.data), tensor.bytes, is_aligned ? tensor.encoding : Encoding()});
     part.bytes += tensor.bytes;
   }
   const LanePtr lane = LaneOf(handle);
@@ -194,12 +196,12 @@ absl::Status DeviceTransfers::Push(LaneHandle handle,
   }
   for (Part& part : parts) {
     part.layout.Place();
-    (*courier)->Fetch(
-        part.layout, *event,
-        [this, lane, handle, round, tensors = std::move(part.tensors), layout = part.layout](
-            const std::optional<kernels::Failure>& failure, const std::shared_ptr<char>& host) {
-          Pass(lane, handle, round, tensors, layout, failure, host);
-        });
+    (*courier)->Fetch(part.layout, *event,
+                      [this, lane, handle, round, tensors = std::move(part.tensors)](
+                          const std::optional<kernels::Failure>& failure, const LoadLayout& layout,
+                          const std::shared_ptr<char>& host) {
+                        Pass(lane, handle, round, tensors, layout, failure, host);
+                      });
   }
   return absl::OkStatus();
 }
@@ -218,8 +220,10 @@ void DeviceTransfers::Pass(const LanePtr& lane, LaneHandle handle, uint64_t roun
                                        "host"));
   } else {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      tensors[i].data = host.get() + layout.pieces[i].at;
+      const LoadPiece& piece = layout.pieces[i];
+      tensors[i].data = host.get() + piece.at;
       tensors[i].owner = host;
+      if (piece.is_narrow()) tensors[i].narrowed = LoadLayout::SquaredNorm(piece, host.get());
     }
     MutexLock passing(lane->passing);
     bool wanted = false;

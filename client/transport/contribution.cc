@@ -36,18 +36,19 @@ std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data
 
 Preparation::Preparation(uint64_t number, const kernels::TensorKey& key, DType dtype,
                          uint64_t tensor_bytes, const void* data, wire::Encoding encoding,
-                         std::optional<ArenaPlace> place)
+                         std::optional<ArenaPlace> place, std::optional<double> narrowed)
     : number_(number),
       key_(key),
       dtype_(dtype),
       tensor_bytes_(tensor_bytes),
-      data_(static_cast<const char*>(data)) {
+      data_(static_cast<const char*>(data)),
+      narrowed_(narrowed) {
   const bool narrow = encoding.wire_dtype != DType::kUnspecified;
   contribution_.encoding = encoding;
   contribution_.wire_bytes = narrow ? tensor_bytes / 2 : tensor_bytes;
   contribution_.place = std::move(place);
   if (!contribution_.place.has_value()) {
-    if (narrow) {
+    if (narrow && !narrowed.has_value()) {
       own_.resize(contribution_.wire_bytes);
     } else {
       contribution_.data = data;
@@ -63,19 +64,19 @@ uint64_t Preparation::Advance(uint64_t most) {
   char* const copy = contribution_.place.has_value() ? contribution_.place->at() : own_.data();
   while (!done() && (at_ == begin || at_ - begin < most || !own_.empty())) {
     const uint64_t size = std::min(kChunkBytes, tensor_bytes_ - at_);
-    const char* chunk = data_ + at_;
-    uint64_t wire_size = size;
-    if (narrow) {
+    const uint64_t wire_at = narrow ? at_ / 2 : at_;
+    const uint64_t wire_size = narrow ? size / 2 : size;
+    const char* chunk = data_ + (narrowed_.has_value() ? wire_at : at_);
+    if (narrow && !narrowed_.has_value()) {
       kernels::AppendNormLeaves(dtype_, chunk, size / element, &leaves_);
-      wire_size = size / 2;
-      char* const to = copy + at_ / 2;
+      char* const to = copy + wire_at;
       kernels::CastToWire(chunk, size / sizeof(float), contribution_.encoding.wire_dtype,
                           contribution_.encoding.wire_exponent, to);
       chunk = to;
     } else if (contribution_.data == nullptr && copy != data_) {
       // The copy is what is read, so that a tensor that changes meanwhile has the right digest.
-      std::memcpy(copy + at_, chunk, size);
-      chunk = copy + at_;
+      std::memcpy(copy + wire_at, chunk, wire_size);
+      chunk = copy + wire_at;
     }
     content_.Update(chunk, wire_size);
     digests_.push_back(kernels::TermOf(key_, chunk_++, content_.Finish()).low);
@@ -89,7 +90,8 @@ uint64_t Preparation::Advance(uint64_t most) {
 void Preparation::Finish() {
   if (!own_.empty()) contribution_.narrow = std::make_shared<OwnPayload>(std::move(own_));
   if (!IsFloatingPoint(dtype_)) return;
-  contribution_.squared_norm = Told(kernels::SquaredNorm(leaves_.data(), leaves_.size()));
+  contribution_.squared_norm = Told(
+      narrowed_.has_value() ? *narrowed_ : kernels::SquaredNorm(leaves_.data(), leaves_.size()));
 }
 
 Contribution Preparation::Begin() {

@@ -58,7 +58,8 @@ struct Growth {
 };
 
 // Computes the digests, the norm and, if there is a `place` or `encoding` is narrower, the copy;
-// none if the tensor lies at its place already.
+// none if the tensor lies at its place already. What was `narrowed` elsewhere is in `encoding`, and
+// has had this squared norm.
 // This reads the whole tensor, so it is done on the thread of the trainer that has just written it.
 class Preparation {
  public:
@@ -66,7 +67,8 @@ class Preparation {
   // has room for the tensor. `number` is not 0, and no other contribution has it.
   Preparation(uint64_t number, const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
               const void* data, wire::Encoding encoding,
-              std::optional<ArenaPlace> place = std::nullopt);
+              std::optional<ArenaPlace> place = std::nullopt,
+              std::optional<double> narrowed = std::nullopt);
 
   // Reads the next `most` bytes of the tensor, or a chunk if that is more, and returns how many it
   // has read. All of the tensor if it is copied to memory that nothing may read before.
@@ -86,7 +88,8 @@ class Preparation {
   const DType dtype_;
   const uint64_t tensor_bytes_;
   const char* const data_;
-  uint64_t at_ = 0;     // Bytes of the tensor that were read.
+  const std::optional<double> narrowed_;
+  uint64_t at_ = 0;     // Bytes of the tensor that were read, or of what it was.
   uint64_t chunk_ = 0;  // The next one.
   std::string own_;     // The narrow copy, if it has no place.
   std::vector<Digest> digests_;

@@ -329,16 +329,15 @@ std::optional<ArenaPlace> Worker::PlaceInMemoryOfTrainer(const TensorInfo& info,
   return place;
 }
 
-Preparation Worker::Prepare(const TensorInfo& info, LaneHandle lane, TensorHandle tensor,
-                            const void* data, const wire::Encoding& encoding, bool shared) {
-  if (registered_.any() && encoding.wire_dtype == DType::kUnspecified) {
-    if (std::optional<ArenaPlace> place = PlaceInMemoryOfTrainer(info, data)) {
-      return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, data, encoding,
-                         std::move(place));
-    }
+Preparation Worker::Prepare(const TensorInfo& info, LaneHandle lane, const PushedTensor& pushed,
+                            bool shared) {
+  std::optional<ArenaPlace> place;
+  if (registered_.any() && pushed.encoding.wire_dtype == DType::kUnspecified) {
+    place = PlaceInMemoryOfTrainer(info, pushed.data);
   }
-  return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, data, encoding,
-                     shared ? PlaceFor(lane, tensor) : std::nullopt);
+  if (!place.has_value() && shared) place = PlaceFor(lane, pushed.tensor);
+  return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, pushed.data,
+                     pushed.encoding, std::move(place), pushed.narrowed);
 }
 
 absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
@@ -349,7 +348,7 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data, bytes);
   if (!status.ok()) return status;
   const absl::Time began = StartOfPush();
-  Preparation preparation = Prepare(**info, lane, tensor, data, encoding, true);
+  Preparation preparation = Prepare(**info, lane, {tensor, data, bytes, encoding}, true);
   preparation.Advance(kFrameBytes);
   status = Post(
       [lane, tensor, contribution = preparation.Begin()](Runner& runner, absl::Time now) mutable {
@@ -405,8 +404,7 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
   preparations.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     bytes += tensors[i].bytes;
-    preparations.push_back(
-        Prepare(*infos[i], lane, tensors[i].tensor, tensors[i].data, tensors[i].encoding, true));
+    preparations.push_back(Prepare(*infos[i], lane, tensors[i], true));
   }
   // Those that are ready are sent while the rest is copied and hashed. The loop gets all of them at
   // once, because it refuses all or none.
@@ -505,8 +503,8 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   uint64_t ready_bytes = 0;
   for (size_t i = 0; i < tensors.size() && status.ok(); ++i) {
     const TensorHandle tensor = tensors[i].tensor;
-    Preparation preparation =
-        Prepare(**Find(begin.lane, tensor), begin.lane, tensor, tensors[i].in, {}, free);
+    Preparation preparation = Prepare(**Find(begin.lane, tensor), begin.lane,
+                                      {tensor, tensors[i].in, tensors[i].bytes, {}}, free);
     for (bool begun = false; status.ok() && (!begun || !preparation.done()); begun = true) {
       if (ready_bytes >= kFrameBytes) {
         ready_bytes = 0;

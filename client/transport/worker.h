@@ -131,10 +131,12 @@ class Worker {
   struct PushedTensor {
     TensorHandle tensor = 0;
     const void* data = nullptr;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;  // Of the tensor.
     wire::Encoding encoding;
     // Keeps `data` as long as the library reads it; null: the trainer does.
     std::shared_ptr<const void> owner = nullptr;
+    // Present: `data` are in the encoding already, and this was the squared norm before.
+    std::optional<double> narrowed = std::nullopt;
   };
   // The same for many tensors: small ones share frames, and the loop wakes up once. An error of one
   // is the call's, and then none is pushed.
@@ -235,8 +237,8 @@ class Worker {
   std::optional<ArenaPlace> PlaceInMemoryOfTrainer(const TensorInfo& info, const void* data);
 
   // A contribution that is about to be pushed. REQUIRES: the data are those of the tensor.
-  Preparation Prepare(const TensorInfo& info, LaneHandle lane, TensorHandle tensor,
-                      const void* data, const wire::Encoding& encoding, bool shared);
+  Preparation Prepare(const TensorInfo& info, LaneHandle lane, const PushedTensor& pushed,
+                      bool shared);
 
   Connector& connector_;
   std::atomic<uint64_t> preparations_{0};

@@ -44,6 +44,11 @@ class CudaTransferQueue final : public TransferQueue {
                         [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
   }
 
+  std::optional<Failure> Run(const NarrowTask& task) override {
+    return calls_->Call("launch of the casts",
+                        [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
+  }
+
   std::optional<Failure> Before(TrainerStream stream) override { return stream_->Before(stream); }
 
   std::optional<Failure> Wait() override {

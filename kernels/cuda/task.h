@@ -96,6 +96,24 @@ struct CopyTask {
 };
 static_assert(sizeof(CopyTask) <= 4096, "kernel arguments");
 
+// Casts of f32 to the wire, as in kernels/cast.h, in one launch, with what the norms of the arrays
+// before the cast need. REQUIRES: sources and destinations do not overlap, and are aligned to their
+// elements.
+struct NarrowItem {
+  const void* source;
+  void* destination;
+  double* lanes;  // As in facts.h: kNormLanes sums for each leaf of the source.
+  uint64_t count;
+  float scale;  // 2^e
+  DType wire_dtype;
+};
+constexpr size_t kMaxNarrows = 80;
+struct NarrowTask {
+  NarrowItem items[kMaxNarrows];
+  uint32_t count;
+};
+static_assert(sizeof(NarrowTask) <= 4096, "kernel arguments");
+
 }  // namespace basin::kernels::cuda
 
 #endif  // BASIN_KERNELS_CUDA_TASK_H_

@@ -62,6 +62,7 @@ class TransferQueue {
   virtual std::optional<Failure> CopyToDevice(void* device, const void* host, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* host, const void* device, size_t size) = 0;
   virtual std::optional<Failure> Run(const CopyTask& task) = 0;
+  virtual std::optional<Failure> Run(const NarrowTask& task) = 0;
 
   // What the stream is given later runs after what was added here so far.
   virtual std::optional<Failure> Before(TrainerStream stream) = 0;

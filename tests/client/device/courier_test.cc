@@ -4,6 +4,7 @@
 
 #include "client/device/courier.h"
 
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cast.h"
+#include "kernels/norm.h"
 #include "tests/client/transport/fake_aggregator.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 
@@ -29,9 +32,11 @@ using kernels::cuda::Memory;
 class Arrived {
  public:
   Courier::Fetched Callback() {
-    return [this](const std::optional<kernels::Failure>& failure, std::shared_ptr<char> host) {
+    return [this](const std::optional<kernels::Failure>& failure, const LoadLayout& layout,
+                  std::shared_ptr<char> host) {
       const std::lock_guard<std::mutex> lock(mutex_);
       failure_ = failure;
+      layout_ = layout;
       host_ = std::move(host);
       done_ = true;
       changed_.notify_all();
@@ -46,12 +51,17 @@ class Arrived {
     Await();
     return failure_;
   }
+  const LoadLayout& layout() {
+    Await();
+    return layout_;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
   std::optional<kernels::Failure> failure_;
+  LoadLayout layout_;
   std::shared_ptr<char> host_;
 };
 
@@ -84,6 +94,50 @@ class CourierTest : public testing::Test {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       ASSERT_EQ(std::string(host.get() + layout_.pieces[i].at, layout_.pieces[i].bytes),
                 content_[i]);
+    }
+  }
+  // Adds tensors of f32 that are sent narrow.
+  void MakeNarrowTensors(const std::vector<uint64_t>& counts) {
+    for (size_t i = 0; i < counts.size(); ++i) {
+      std::vector<float> floats(counts[i]);
+      for (size_t k = 0; k < floats.size(); ++k) {
+        floats[k] = std::ldexp(1.0F + static_cast<float>((k * 37 + i) % 4099) / 4099,
+                               static_cast<int>(k % 30) - 15);
+      }
+      const uint64_t bytes = counts[i] * sizeof(float);
+      tensors_.push_back(kernels::cuda::AllocateForTrainer(faults_, bytes));
+      content_.emplace_back(reinterpret_cast<const char*>(floats.data()), bytes);
+      content_.back().copy(static_cast<char*>(tensors_.back().get()), bytes);
+      const DType dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
+      layout_.pieces.push_back({tensors_.back().get(), bytes, {dtype, static_cast<int>(i % 3)}});
+    }
+    layout_.Place();
+  }
+  // Fetches the tensors; those that are narrow have the bits and the norms of the CPU.
+  void FetchNarrow(bool narrow) {
+    Arrived arrived;
+    courier_->Fetch(layout_, Now(), arrived.Callback());
+    const std::shared_ptr<char> host = arrived.Await();
+    ASSERT_NE(host, nullptr) << arrived.failure()->message;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      SCOPED_TRACE(i);
+      const LoadPiece& asked = layout_.pieces[i];
+      const LoadPiece& piece = arrived.layout().pieces[i];
+      EXPECT_EQ(piece.is_narrow(), narrow && asked.is_narrow());
+      const std::string got(host.get() + piece.at, piece.host_bytes());
+      if (!piece.is_narrow()) {
+        EXPECT_TRUE(got == content_[i]);
+        continue;
+      }
+      const size_t count = content_[i].size() / sizeof(float);
+      std::string wanted(piece.host_bytes(), '\0');
+      kernels::CastToWire(content_[i].data(), count, asked.narrow.wire_dtype,
+                          asked.narrow.wire_exponent, wanted.data());
+      EXPECT_TRUE(got == wanted);
+      std::vector<double> leaves;
+      kernels::AppendNormLeaves(DType::kF32, content_[i].data(), count, &leaves);
+      EXPECT_EQ(LoadLayout::SquaredNorm(piece, host.get()),
+                kernels::SquaredNorm(leaves.data(), leaves.size()));
     }
   }
   // Brings other content, and compares in the stream.
@@ -125,6 +179,28 @@ TEST_F(CourierTest, SmallPiecesAreGatheredIntoOneCopy) {
   EXPECT_EQ(faults_->calls, 12);
   Bring();
   EXPECT_EQ(faults_->launches, 4);
+}
+
+// More tensors than a launch takes, and more elements than the memory of the device has room for:
+// a tensor begins where the last one has ended, and goes over several launches.
+TEST_F(CourierTest, NarrowPiecesAreCastOnTheDevice) {
+  MakeTensors(20);
+  std::vector<uint64_t> counts;
+  for (uint64_t i = 0; i < 2 * kernels::cuda::kMaxNarrows; ++i) counts.push_back(i * i);
+  counts.insert(counts.end(), {0, 40'000, 1'500'000, 3'000'001, 7});
+  MakeNarrowTensors(counts);
+  Start();
+  FetchNarrow(true);
+  EXPECT_GT(faults_->launches, 4);
+}
+
+TEST_F(CourierTest, WithoutMemoryOfTheDeviceNarrowPiecesComeAsTheyAre) {
+  faults_->device_bytes = 0;
+  MakeTensors(20);
+  MakeNarrowTensors({0, 1, 40'000, 1'500'000});
+  Start();
+  FetchNarrow(false);
+  EXPECT_EQ(faults_->launches, 0);
 }
 
 TEST_F(CourierTest, WithoutMemoryOfTheDeviceSmallPiecesAreCopiedOneByOne) {

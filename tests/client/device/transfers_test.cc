@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cast.h"
+#include "kernels/norm.h"
 #include "tests/client/transport/fake_aggregator.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 
@@ -150,21 +152,53 @@ TEST(DeviceTransfersTest, AResultComesBetweenWhatTheStreamDoesBeforeAndAfter) {
   EXPECT_EQ(before, t.rig.gradients[0]);
 }
 
+// On the device, or on the host if the device has no memory for it: the bits and the norm are those
+// of a push from the host.
 TEST(DeviceTransfersTest, NarrowGradientsAreCastOnTheirWay) {
-  DeviceRig t;
-  ASSERT_TRUE(t.Begin().ok());
-  t.Compute();
-  const wire::Encoding narrow = {DType::kBF16, 0};
-  ASSERT_TRUE(
-      t.transfers->Push(t.rig.lane.lane, {t.Pushed(0, narrow), t.Pushed(1, narrow)}, {0, &t.stream})
-          .ok());
-  ASSERT_TRUE(t.Settle().ok());
-  ASSERT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
-  uint64_t bytes = 0;
-  while (bytes < (t.BytesOf(0) + t.BytesOf(1)) / 2) {
-    bytes += t.rig.aggregator.AwaitFrame().payload.size();
+  for (const bool on_device : {true, false}) {
+    SCOPED_TRACE(on_device);
+    DeviceRig t;
+    if (!on_device) t.faults[0]->device_bytes = 0;
+    std::map<TensorIndex, std::string> wanted;
+    double squared_norm = 0;
+    for (const TensorHandle tensor : {0u, 1u}) {
+      std::vector<float> floats(t.BytesOf(tensor) / sizeof(float));
+      for (size_t i = 0; i < floats.size(); ++i) {
+        floats[i] = 1.0F / static_cast<float>(i + 1 + tensor);
+      }
+      std::memcpy(t.rig.gradients[tensor].data(), floats.data(), t.BytesOf(tensor));
+      wanted[tensor].resize(floats.size() * 2);
+      kernels::CastToWire(floats.data(), floats.size(), DType::kBF16, 3, wanted[tensor].data());
+      std::vector<double> leaves;
+      kernels::AppendNormLeaves(DType::kF32, floats.data(), floats.size(), &leaves);
+      squared_norm += kernels::SquaredNorm(leaves.data(), leaves.size());
+    }
+    ASSERT_TRUE(t.Begin().ok());
+    t.Compute();
+    const Encoding narrow = {DType::kBF16, 3};
+    const auto pushed = {t.Pushed(0, narrow), t.Pushed(1, narrow)};
+    ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, pushed, {0, &t.stream}).ok());
+    ASSERT_TRUE(t.Settle().ok());
+    ASSERT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
+    EXPECT_EQ(t.faults[0]->launches, on_device ? 1 : 0);
+    std::map<TensorIndex, std::string> sent;
+    for (uint64_t bytes = 0; bytes < wanted[0].size() + wanted[1].size();) {
+      const TakenFrame frame = t.rig.aggregator.AwaitFrame();
+      const auto& header = std::get<wire::ContributionHeader>(frame.header.kind);
+      EXPECT_EQ(frame.header.encoding, narrow);
+      uint64_t begin = bytes;
+      for (const ChunkRun& run : header.runs) {
+        const uint64_t size = header.runs.size() == 1 ? frame.payload.size() : run.bytes;
+        std::string& tensor = sent[run.range.tensor];
+        tensor.resize(wanted[run.range.tensor].size());
+        tensor.replace(run.range.first * WireChunkBytes(DType::kBF16), size,
+                       frame.payload.substr(bytes - begin, size));
+        bytes += size;
+      }
+    }
+    EXPECT_TRUE(sent == wanted);
+    EXPECT_EQ(t.rig.aggregator.Await<Commit>().squared_norm, squared_norm);
   }
-  EXPECT_EQ(bytes, (t.BytesOf(0) + t.BytesOf(1)) / 2);
 }
 
 TEST(DeviceTransfersTest, RoundsInARowUseTheSameMemory) {

@@ -6,7 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -15,8 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cast.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_trainer_device.h"
+#include "kernels/facts.h"
+#include "kernels/norm.h"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -139,6 +144,57 @@ TEST_F(CudaTrainerTest, TheCopyKernelCopiesWhatItIsGiven) {
   ASSERT_FALSE(queue_->Wait());
   for (const auto& [first, bytes] : places) {
     ASSERT_EQ(std::memcmp(static_cast<char*>(back.get()) + first, from + first, bytes), 0) << first;
+  }
+}
+
+// Several tensors in one launch, of less than a leaf and more: the bits of the CPU.
+TEST_F(CudaTrainerTest, TheCastKernelHasTheBitsOfTheCpu) {
+  constexpr size_t kElements = kBytes / sizeof(float);
+  auto* const from = static_cast<float*>(host_.get());
+  for (size_t i = 0; i < kElements; ++i) {
+    from[i] = std::ldexp(1.0F + static_cast<float>(i % 8191) / 8192, static_cast<int>(i % 60) - 35);
+  }
+  const Memory wires = device_->AllocateOnDevice(kBytes / 2).value();
+  const Memory lanes = device_->AllocateOnDevice(kBytes).value();
+  NarrowTask task = {};
+  size_t begin = 0;
+  size_t leaves = 0;
+  for (const size_t count : {size_t{1}, size_t{1000}, 5 * kNormLeafElements + 77}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      task.items[task.count++] = {static_cast<float*>(tensor_.get()) + begin,
+                                  static_cast<uint16_t*>(wires.get()) + begin,
+                                  static_cast<double*>(lanes.get()) + leaves * kNormLanes,
+                                  count,
+                                  2.0F,
+                                  dtype};
+      begin += count;
+      leaves += NormLeaves(count);
+    }
+  }
+  ASSERT_LT(begin, kElements);
+  const Memory narrow = device_->AllocatePinned(kBytes / 2).value();
+  const Memory sums = device_->AllocatePinned(kBytes).value();
+  ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), from, kBytes));
+  ASSERT_FALSE(queue_->Run(task));
+  ASSERT_FALSE(queue_->CopyToHost(narrow.get(), wires.get(), 2 * begin));
+  ASSERT_FALSE(queue_->CopyToHost(sums.get(), lanes.get(), leaves * kNormLanes * sizeof(double)));
+  ASSERT_FALSE(queue_->Wait());
+  size_t at = 0;
+  const auto* sum = static_cast<const double*>(sums.get());
+  for (uint32_t i = 0; i < task.count; ++i) {
+    const size_t count = task.items[i].count;
+    std::vector<uint16_t> wanted(count);
+    CastToWire(from + at, count, task.items[i].wire_dtype, 1, wanted.data());
+    const auto* const got = static_cast<const uint16_t*>(narrow.get()) + at;
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got)) << i;
+    std::vector<double> wanted_leaves;
+    std::vector<double> got_leaves;
+    AppendNormLeaves(DType::kF32, from + at, count, &wanted_leaves);
+    for (size_t leaf = 0; leaf < NormLeaves(count); ++leaf, sum += kNormLanes) {
+      AppendNormLeaf(sum, &got_leaves);
+    }
+    EXPECT_EQ(got_leaves, wanted_leaves) << i;
+    at += count;
   }
 }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "kernels/cuda/copy_body.h"
+#include "kernels/cuda/narrow_body.h"
+#include "kernels/float_environment.h"
 #include "tests/kernels/cuda/emulated_calls.h"
 
 namespace basin::kernels::cuda {
@@ -111,6 +113,16 @@ class EmulatedTransferQueue final : public TransferQueue {
         for (uint64_t thread = 0; thread < kThreads; ++thread) {
           CopyShare(task.items[i], thread, kThreads);
         }
+      }
+    });
+  }
+  std::optional<Failure> Run(const NarrowTask& task) override {
+    ++faults().launches;
+    return Add("casts", [task] {
+      const ScopedFloatEnvironment environment;
+      for (uint32_t i = 0; i < task.count; ++i) {
+        const uint64_t threads = NarrowThreadsOf(task.items[i]) + 1;
+        for (uint64_t thread = 0; thread < threads; ++thread) NarrowShare(task.items[i], thread);
       }
     });
   }

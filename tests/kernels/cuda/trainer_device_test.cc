@@ -5,14 +5,21 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/cast.h"
 #include "kernels/cuda/copy_body.h"
+#include "kernels/cuda/narrow_body.h"
+#include "kernels/float_environment.h"
+#include "kernels/norm.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 
 namespace basin::kernels::cuda {
@@ -37,6 +44,60 @@ TEST(CopyBodyTest, CopiesWhatItIsGivenAndNothingElse) {
             ASSERT_EQ(to[i], kUntouched) << "byte " << i << " of " << bytes;
           }
         }
+      }
+    }
+  }
+}
+
+// Numbers of all kinds, those that overflow or vanish in 16 bits too.
+std::vector<float> AnyFloats(size_t count) {
+  std::mt19937 random(static_cast<unsigned>(count));
+  std::vector<float> floats(count);
+  for (float& each : floats) {
+    each = std::ldexp(1.0F + static_cast<float>(random() % 8192) / 8192,
+                      static_cast<int>(random() % 60) - 35);
+    if (random() % 2 == 0) each = -each;
+    if (random() % 5000 == 0) each = std::numeric_limits<float>::denorm_min();
+    if (random() % 100000 == 0) each = std::numeric_limits<float>::infinity();
+  }
+  return floats;
+}
+
+// The elements are those of the CPU's cast, and the norm is that of the CPU, whatever the number of
+// elements; nothing else is written.
+TEST(NarrowBodyTest, CastsAndAddsUpLikeTheCpu) {
+  constexpr uint16_t kUntouched = 0xeeee;
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{15}, size_t{17}, size_t{256},
+                               size_t{1000}, kNormLeafElements - 1, kNormLeafElements,
+                               kNormLeafElements + 1, 3 * kNormLeafElements + 4321}) {
+      for (const int exponent : {0, 15, -126}) {
+        SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << count << " " << exponent);
+        const std::vector<float> from = AnyFloats(count);
+        std::vector<uint16_t> wanted(count);
+        CastToWire(from.data(), count, dtype, exponent, wanted.data());
+        std::vector<double> wanted_leaves;
+        AppendNormLeaves(DType::kF32, from.data(), count, &wanted_leaves);
+
+        std::vector<uint16_t> to(count + 8, kUntouched);
+        const size_t leaves = NormLeaves(count);
+        std::vector<double> lanes(leaves * kNormLanes + 8, -1.0);
+        const NarrowItem item = {
+            from.data(), to.data(), lanes.data(), count, std::ldexp(1.0F, exponent), dtype};
+        {
+          const ScopedFloatEnvironment environment;
+          for (uint64_t thread = NarrowThreadsOf(item) + 3; thread-- > 0;) {
+            NarrowShare(item, thread);
+          }
+        }
+        std::vector<double> got_leaves;
+        for (size_t leaf = 0; leaf < leaves; ++leaf) {
+          AppendNormLeaf(&lanes[leaf * kNormLanes], &got_leaves);
+        }
+        EXPECT_EQ(got_leaves, wanted_leaves);
+        EXPECT_EQ(std::vector<double>(8, -1.0), std::vector<double>(lanes.end() - 8, lanes.end()));
+        wanted.resize(count + 8, kUntouched);
+        EXPECT_EQ(to, wanted);
       }
     }
   }
