@@ -60,6 +60,25 @@ with open("/proc/self/maps") as maps:
     for path in sorted({line.split()[-1] for line in maps if ".so" in line}):
         print(path)
 """
+# A tensor on a CUDA device that no machine has.
+NO_SUCH_DEVICE = """
+import basin, numpy
+from basin import _abi
+from basin.spec import Op, RoundSpec
+from basin.worker import TensorSpec
+
+with basin.connect() as client:
+    worker = client.worker
+    lane, handles = worker.register("gradients", _abi.GRADIENT, [TensorSpec("x", _abi.F32, (4,))])
+    pushed = (_abi.Pushed * 1)(_abi.Pushed(handles[0], 4096, 16, _abi.SAME_DTYPE, 0))
+    worker.begin(lane, RoundSpec(Op.SUM))
+    try:
+        worker.push_device(lane, pushed, 1, 1_000_000, 0)
+    except basin.FailedPrecondition as error:
+        print(error)
+    worker.withdraw(lane, "it is a test")
+    print(client.allreduce(numpy.arange(3.0), "y", op=basin.Sum).tolist())
+"""
 TWO_WORKERS = """
 import basin, numpy
 with basin.connect() as client:
@@ -187,6 +206,24 @@ class Wheel(unittest.TestCase):
                 self.assertNotEqual([], ours)
                 for path in ours:
                     self.assertIn("/basin_client.libs/", path)
+
+    def test_needs_no_library_of_cuda_to_start(self) -> None:
+        """Built with CUDA or without: the first tensor on a device looks for the driver."""
+        for path in (self.package / "libbasin.so.2", self.package / "bin/basind"):
+            with self.subTest(path.name):
+                needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", path))
+                self.assertIn("libc.so.6", needed)
+                self.assertEqual([], [name for name in needed if re.match("libcuda|libnv", name)])
+
+    def test_a_tensor_on_a_device_that_is_not_there_is_refused_with_the_way_out(self) -> None:
+        _, address = self.start_aggregator(self.package / "bin/basind")
+        said = run(self.python, "-c", NO_SUCH_DEVICE, BASIN_ADDRESS=address, BASIN_FRESH="true")
+        error, *others = said.splitlines()
+        self.assertIn("Cannot use the tensors of CUDA device 1000000", error)
+        with_cuda = "built without CUDA" not in run(self.package / "bin/basind", "version")
+        self.assertEqual(with_cuda, "this build has no CUDA kernels" not in error, error)
+        self.assertIn("train on the CPU", error)
+        self.assertEqual(["[0.0, 1.0, 2.0]"], others)
 
     def test_two_workers_train_with_basin_run_and_nothing_else(self) -> None:
         said = self.basin_run()
