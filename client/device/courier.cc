@@ -169,11 +169,12 @@ void Courier::MakeSlot(Load& load) {
 
 // ---- to the host
 
-void Courier::Fetch(LoadLayout layout, EventPtr after, Fetched done) {
+void Courier::Fetch(LoadLayout layout, EventPtr after, Fetched done, Grown grown) {
   auto load = std::make_unique<Load>();
   load->layout = std::move(layout);
   load->after = std::move(after);
   load->done = std::move(done);
+  load->grown = std::move(grown);
   {
     MutexLock lock(mutex_);
     waiting_.push_back(std::move(load));
@@ -229,10 +230,24 @@ std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
   for (const LoadPiece& piece : layout.pieces) {
     if (piece.bytes == 0 || (gathered != nullptr && piece.at < layout.gathered)) continue;
     if (piece.is_narrow()) continue;
-    auto failure = queue.CopyToHost(load.host.get() + piece.at, piece.device, piece.bytes);
-    if (failure) return failure;
+    const uint64_t part = load.grown == nullptr ? piece.bytes : kPart;
+    for (uint64_t begin = 0; begin < piece.bytes; begin += part) {
+      if (begin > 0) {
+        if (auto failure = Mark(load, begin)) return failure;
+      }
+      auto failure = queue.CopyToHost(load.host.get() + piece.at + begin,
+                                      static_cast<const char*>(piece.device) + begin,
+                                      std::min(part, piece.bytes - begin));
+      if (failure) return failure;
+    }
   }
   return StartNarrow(load);
+}
+
+std::optional<Courier::Failure> Courier::Mark(Load& load, uint64_t host_bytes) {
+  if (auto failure = load.slot->queue->Mark()) return failure;
+  load.marks.push_back(host_bytes);
+  return std::nullopt;
 }
 
 // Launch after launch: the memory of the device is used again behind the copies of the one before.
@@ -261,6 +276,9 @@ std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
       if (task.count == kMaxNarrows || (task.count > 0 && !fits)) {
         if (auto failure = launch()) return failure;
         task.count = 0;
+        if (load.grown != nullptr) {
+          if (auto failure = Mark(load, begin)) return failure;
+        }
       }
       const uint64_t lanes_at = piece.lanes + begin / kLeafBytes * kLanesOfLeaf;
       if (task.count == 0) {
@@ -355,10 +373,19 @@ void Courier::Release(Load& load) {
   changed_.NotifyAll();
 }
 
+std::optional<Courier::Failure> Courier::Await(Load& load) {
+  if (load.slot == nullptr) return load.failure;
+  std::optional<Failure> failure = load.failure;
+  for (size_t i = 0; i < load.marks.size() && !failure; ++i) {
+    failure = load.slot->queue->AwaitMark();
+    if (!failure) load.grown(load.layout, load.host, load.marks[i]);
+  }
+  std::optional<Failure> last = load.slot->queue->Wait();
+  return failure ? failure : last;
+}
+
 void Courier::Deliver(LoadPtr load) {
-  std::optional<Failure> failure;
-  if (load->slot != nullptr) failure = load->slot->queue->Wait();
-  if (load->failure) failure = std::move(load->failure);
+  const std::optional<Failure> failure = Await(*load);
   if (load->to_host()) {
     Release(*load);
     StartWaiting(true);

@@ -69,6 +69,8 @@ class Courier {
 
   // Pieces of this size and above are copied one by one.
   static constexpr uint64_t kLargePiece = uint64_t{64} << 10;
+  // A piece that grows is copied in parts of this size, as it is on the device.
+  static constexpr uint64_t kPart = uint64_t{8} << 20;
   // The most that the small pieces of a load take, and the memory of the device for a load.
   static constexpr uint64_t kMostGathered = uint64_t{4} << 20;
 
@@ -90,7 +92,13 @@ class Courier {
                                      const LoadLayout& layout, std::shared_ptr<char> host)>;
   // Copies the pieces to the host, after the event. REQUIRES: the layout is placed; the pieces stay
   // valid and unchanged until `done` is called.
-  void Fetch(LoadLayout layout, EventPtr after, Fetched done);
+  //
+  // `grown`, if there is one: is called before, each time that more of the only piece has come,
+  // with the bytes of it that are in the block now, whole chunks of the tensor. REQUIRES then: one
+  // piece.
+  using Grown = std::function<void(const LoadLayout& layout, const std::shared_ptr<char>& host,
+                                   uint64_t host_bytes)>;
+  void Fetch(LoadLayout layout, EventPtr after, Fetched done, Grown grown = nullptr);
 
   // Copies loads to the device, each after the event, and makes the stream wait for them. `fill`
   // writes the pieces of load `index` to its block, and is called in this call. Failure: that of
@@ -116,7 +124,9 @@ class Courier {
     LoadLayout layout;
     EventPtr after;
     std::shared_ptr<char> host;
-    Fetched done;  // Null if it goes to the device.
+    Fetched done;                 // Null if it goes to the device.
+    Grown grown;                  // May be null.
+    std::vector<uint64_t> marks;  // Bytes of the piece that are in the block at each mark.
     std::unique_ptr<Slot> slot;
     std::optional<Failure> failure;  // Why it has not started.
 
@@ -136,6 +146,8 @@ class Courier {
   // Adds the copies to the load's queue.
   std::optional<Failure> StartFetch(Load& load);
   std::optional<Failure> StartNarrow(Load& load);
+  // What was added so far brings the first bytes of the piece, which are not all.
+  static std::optional<Failure> Mark(Load& load, uint64_t host_bytes);
   std::optional<Failure> StartBring(Load& load, kernels::cuda::TrainerStream stream);
 
   // Starts loads that wait, as long as there are slots and blocks. Called by the courier's thread
@@ -143,6 +155,8 @@ class Courier {
   void StartWaiting(bool patient) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the slot of a load that is over.
   void Release(Load& load) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for a load that has started, reporting what comes; returns why not all of it has.
+  static std::optional<Failure> Await(Load& load);
   // Waits for a load that has started, and reports it.
   void Deliver(LoadPtr load);
   void Run();

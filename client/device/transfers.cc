@@ -196,28 +196,68 @@ absl::Status DeviceTransfers::Push(LaneHandle handle,
   }
   for (Part& part : parts) {
     part.layout.Place();
-    (*courier)->Fetch(part.layout, *event,
-                      [this, lane, handle, round, tensors = std::move(part.tensors)](
-                          const std::optional<kernels::Failure>& failure, const LoadLayout& layout,
-                          const std::shared_ptr<char>& host) {
-                        Pass(lane, handle, round, tensors, layout, failure, host);
-                      });
+    const auto passage = std::make_shared<Passage>();
+    passage->lane = lane;
+    passage->handle = handle;
+    passage->round = round;
+    passage->tensors = std::move(part.tensors);
+    Courier::Grown grown;
+    if (part.bytes > kLoadBytes) {
+      grown = [this, passage](const LoadLayout& layout, const std::shared_ptr<char>& host,
+                              uint64_t host_bytes) {
+        PassPart(*passage, layout, host, host_bytes);
+      };
+    }
+    (*courier)->Fetch(
+        std::move(part.layout), *event,
+        [this, passage](const std::optional<kernels::Failure>& failure, const LoadLayout& layout,
+                        const std::shared_ptr<char>& host) {
+          Pass(*passage, layout, failure, host);
+        },
+        std::move(grown));
   }
   return absl::OkStatus();
 }
 
-void DeviceTransfers::Pass(const LanePtr& lane, LaneHandle handle, uint64_t round,
-                           std::vector<Worker::PushedTensor> tensors, const LoadLayout& layout,
+bool DeviceTransfers::IsWanted(const Passage& passage) {
+  MutexLock lock(passage.lane->mutex);
+  return passage.lane->round == passage.round && passage.lane->failed.ok();
+}
+
+void DeviceTransfers::Fail(const Passage& passage, const absl::Status& status) {
+  MutexLock lock(passage.lane->mutex);
+  const bool first = passage.lane->round == passage.round && passage.lane->failed.ok();
+  if (first) passage.lane->failed = status;
+}
+
+void DeviceTransfers::PassPart(Passage& passage, const LoadLayout& layout,
+                               const std::shared_ptr<char>& host, uint64_t host_bytes) {
+  const LoadPiece& piece = layout.pieces.front();
+  MutexLock passing(passage.lane->passing);
+  if (!IsWanted(passage)) return;
+  if (passage.growing == nullptr) {
+    Worker::PushedTensor tensor = passage.tensors.front();
+    tensor.data = host.get() + piece.at;
+    tensor.owner = host;
+    if (piece.is_narrow()) tensor.narrowed = 0.0;  // It comes with the last part.
+    auto growing = worker_.PushGrowing(passage.handle, tensor);
+    if (!growing.ok()) return Fail(passage, growing.status());
+    passage.growing = *std::move(growing);
+  }
+  Fail(passage, passage.growing->Grow(piece.is_narrow() ? 2 * host_bytes : host_bytes));
+}
+
+void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
                            const std::optional<kernels::Failure>& failure,
                            const std::shared_ptr<char>& host) {
+  std::vector<Worker::PushedTensor>& tensors = passage.tensors;
   absl::Status status;
   if (failure) {
     const size_t more = tensors.size() - 1;
-    status =
-        Explain(*failure, absl::StrCat("tensor ", worker_.NameOf(handle, tensors.front().tensor),
-                                       more == 0 ? "" : absl::StrCat(" and ", more, " more"),
-                                       " to the "
-                                       "host"));
+    status = Explain(
+        *failure,
+        absl::StrCat("tensor ", worker_.NameOf(passage.handle, tensors.front().tensor),
+                     more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to the host"));
   } else {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const LoadPiece& piece = layout.pieces[i];
@@ -225,19 +265,19 @@ void DeviceTransfers::Pass(const LanePtr& lane, LaneHandle handle, uint64_t roun
       tensors[i].owner = host;
       if (piece.is_narrow()) tensors[i].narrowed = LoadLayout::SquaredNorm(piece, host.get());
     }
-    MutexLock passing(lane->passing);
-    bool wanted = false;
-    {
-      MutexLock lock(lane->mutex);
-      wanted = lane->round == round && lane->failed.ok();
+    MutexLock passing(passage.lane->passing);
+    if (IsWanted(passage)) {
+      status = passage.growing == nullptr
+                   ? worker_.PushMany(passage.handle, tensors)
+                   : passage.growing->Grow(tensors.front().bytes, tensors.front().narrowed);
     }
-    if (wanted) status = worker_.PushMany(handle, tensors);
   }
+  passage.growing.reset();
   tensors.clear();  // With their hold on the block.
-  MutexLock lock(lane->mutex);
-  if (lane->round == round && lane->failed.ok()) lane->failed = status;
-  --lane->on_their_way;
-  lane->changed.NotifyAll();
+  Fail(passage, status);
+  MutexLock lock(passage.lane->mutex);
+  --passage.lane->on_their_way;
+  passage.lane->changed.NotifyAll();
 }
 
 // ---- results

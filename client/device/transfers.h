@@ -94,10 +94,24 @@ class DeviceTransfers {
   absl::StatusOr<Courier*> CourierOf(int device);
   absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);
 
-  // A load of tensors has come, or has failed.
-  void Pass(const LanePtr& lane, LaneHandle handle, uint64_t round,
-            std::vector<Worker::PushedTensor> tensors, const LoadLayout& layout,
+  // Tensors of one load, on their way to the worker.
+  struct Passage {
+    LanePtr lane;
+    LaneHandle handle = 0;
+    uint64_t round = 0;
+    std::vector<Worker::PushedTensor> tensors;
+    std::unique_ptr<Worker::GrowingPush> growing;  // Of the only tensor; null: none was passed.
+  };
+  // The load has come, or has failed.
+  void Pass(Passage& passage, const LoadLayout& layout,
             const std::optional<kernels::Failure>& failure, const std::shared_ptr<char>& host);
+  // More of the load's only tensor has come, not all.
+  void PassPart(Passage& passage, const LoadLayout& layout, const std::shared_ptr<char>& host,
+                uint64_t host_bytes);
+  // Whether what comes is still part of the round. REQUIRES: `passing` is held.
+  static bool IsWanted(const Passage& passage);
+  // What has failed in the round, if nothing has before.
+  static void Fail(const Passage& passage, const absl::Status& status);
 
   Worker& worker_;
   const Open open_;

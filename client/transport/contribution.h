@@ -74,6 +74,12 @@ class Preparation {
   // has read. All of the tensor if it is copied to memory that nothing may read before.
   uint64_t Advance(uint64_t most);
   bool done() const { return at_ == tensor_bytes_; }
+  uint64_t at() const { return at_; }
+  uint64_t bytes() const { return tensor_bytes_; }
+  // Whether Advance reads all of the tensor at once.
+  bool reads_all() const { return !own_.empty(); }
+  // The norm, if it was not known at first. REQUIRES: the tensor was narrowed; not done().
+  void SetNarrowed(double squared_norm) { narrowed_ = squared_norm; }
 
   // What can be sent so far. Called once, before TakeGrowth.
   Contribution Begin();
@@ -88,7 +94,7 @@ class Preparation {
   const DType dtype_;
   const uint64_t tensor_bytes_;
   const char* const data_;
-  const std::optional<double> narrowed_;
+  std::optional<double> narrowed_;
   uint64_t at_ = 0;     // Bytes of the tensor that were read, or of what it was.
   uint64_t chunk_ = 0;  // The next one.
   std::string own_;     // The narrow copy, if it has no place.

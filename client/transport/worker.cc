@@ -443,6 +443,48 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
   return status;
 }
 
+absl::StatusOr<std::unique_ptr<Worker::GrowingPush>> Worker::PushGrowing(
+    LaneHandle lane, const PushedTensor& tensor) {
+  const absl::StatusOr<Infos> found = FindPushed(lane, {&tensor, 1});
+  if (!found.ok()) return found.status();
+  return std::unique_ptr<GrowingPush>(
+      new GrowingPush(*this, lane, tensor, Prepare(*found->front(), lane, tensor, true)));
+}
+
+Worker::GrowingPush::GrowingPush(Worker& worker, LaneHandle lane, const PushedTensor& pushed,
+                                 Preparation preparation)
+    : worker_(worker),
+      lane_(lane),
+      tensor_(pushed.tensor),
+      owner_(pushed.owner),
+      began_(worker.StartOfPush()),
+      preparation_(std::move(preparation)) {}
+
+absl::Status Worker::GrowingPush::Grow(uint64_t bytes, std::optional<double> narrowed) {
+  const bool all = bytes == preparation_.bytes();
+  if (!all && preparation_.reads_all()) return absl::OkStatus();
+  if (narrowed.has_value()) preparation_.SetNarrowed(*narrowed);
+  absl::Status status;
+  while (status.ok() && preparation_.at() < bytes) {
+    preparation_.Advance(std::min(kFrameBytes, bytes - preparation_.at()));
+    if (begun_) {
+      status = worker_.Post(
+          [lane = lane_, growths = Runner::Growths{{tensor_, preparation_.TakeGrowth()}}](
+              Runner& runner, absl::Time now) { runner.PushMore(lane, growths, now); });
+      continue;
+    }
+    begun_ = true;
+    Contribution contribution = preparation_.Begin();
+    if (contribution.data != nullptr) contribution.owner = owner_;
+    status = worker_.Post([lane = lane_, tensor = tensor_, contribution = std::move(contribution)](
+                              Runner& runner, absl::Time now) mutable {
+      runner.Push(lane, tensor, std::move(contribution), now);
+    });
+  }
+  if (all && worker_.timeline_ != nullptr) worker_.timeline_->Pushed(lane_, began_, 1, bytes);
+  return status;
+}
+
 absl::Status Worker::Skip(LaneHandle lane, TensorHandle tensor) {
   if (const auto info = Find(lane, tensor); !info.ok()) return info.status();
   return Post([lane, tensor](Runner& runner, absl::Time now) { runner.Skip(lane, tensor, now); });

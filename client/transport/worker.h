@@ -141,6 +141,30 @@ class Worker {
   // The same for many tensors: small ones share frames, and the loop wakes up once. An error of one
   // is the call's, and then none is pushed.
   absl::Status PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors);
+  // A tensor whose memory is filled from its begin while the first bytes are sent. It may be given
+  // up at any time: then the round cannot be committed any more.
+  class GrowingPush {
+   public:
+    // The first `bytes` of the tensor are there: more than before, and whole chunks or all. For all
+    // bytes of a narrowed tensor: its norm.
+    absl::Status Grow(uint64_t bytes, std::optional<double> narrowed = std::nullopt);
+
+   private:
+    friend class Worker;
+    GrowingPush(Worker& worker, LaneHandle lane, const PushedTensor& pushed,
+                Preparation preparation);
+
+    Worker& worker_;
+    const LaneHandle lane_;
+    const TensorHandle tensor_;
+    const std::shared_ptr<const void> owner_;
+    const absl::Time began_;
+    Preparation preparation_;
+    bool begun_ = false;
+  };
+  // REQUIRES: the worker outlives it. Of `narrowed`, only whether there is one counts.
+  absl::StatusOr<std::unique_ptr<GrowingPush>> PushGrowing(LaneHandle lane,
+                                                           const PushedTensor& tensor);
   // The error that PushMany would return for the tensors, without reading them: of their handles,
   // sizes and encodings.
   absl::Status CheckPush(LaneHandle lane, absl::Span<const PushedTensor> tensors) const;

@@ -86,15 +86,24 @@ class Arrivals {
     return error;
   }
 
+  // How many were asked for.
+  uint64_t added() const { return added_; }
+
   // Waits until all arrivals have come, and sets `hangs` when that takes longer than kPatience. The
   // time counts while not `patient`, which is asked now and then. After an error of the device no
   // callback comes, so its state is checked as well.
   template <typename Patient>
   cudaError_t Await(cudaStream_t stream, std::atomic<bool>* hangs, Patient patient) {
+    return AwaitFirst(added_, stream, hangs, patient);
+  }
+  // The same for the first `count` of all.
+  template <typename Patient>
+  cudaError_t AwaitFirst(uint64_t count, cudaStream_t stream, std::atomic<bool>* hangs,
+                         Patient patient) {
     constexpr std::chrono::milliseconds kLook{50};
     auto deadline = std::chrono::steady_clock::now() + kPatience;
     std::unique_lock<std::mutex> lock(shared_->mutex);
-    while (!shared_->changed.wait_for(lock, kLook, [&] { return shared_->count == added_; })) {
+    while (!shared_->changed.wait_for(lock, kLook, [&] { return shared_->count >= count; })) {
       const cudaError_t state = cudaStreamQuery(stream);
       if (state != cudaSuccess && state != cudaErrorNotReady) return state;
       cudaGetLastError();  // "Not ready" is no error, but is kept like one.

@@ -51,10 +51,23 @@ class CudaTransferQueue final : public TransferQueue {
 
   std::optional<Failure> Before(TrainerStream stream) override { return stream_->Before(stream); }
 
+  std::optional<Failure> Mark() override {
+    return calls_->Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_->get()); });
+  }
+
+  std::optional<Failure> AwaitMark() override { return Await(++marks_awaited_); }
+
   std::optional<Failure> Wait() override {
-    std::optional<Failure> failure =
-        calls_->Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_->get()); });
-    if (failure) return failure;
+    if (auto failure = Mark()) return failure;
+    auto failure = Await(arrivals_.added());
+    marks_awaited_ = arrivals_.added();
+    awaited_ = nullptr;
+    return failure;
+  }
+
+ private:
+  // For the first `arrivals` of all.
+  std::optional<Failure> Await(uint64_t arrivals) {
     // The trainer's own work takes as long as the trainer wants.
     const auto patient = [&] {
       if (awaited_ == nullptr || calls_->impatient) return false;
@@ -62,17 +75,16 @@ class CudaTransferQueue final : public TransferQueue {
       cudaGetLastError();
       return waits;
     };
-    failure = calls_->Call("cudaStreamQuery", [&] {
-      return arrivals_.Await(stream_->get(), calls_->hangs.get(), patient);
+    auto failure = calls_->Call("cudaStreamQuery", [&] {
+      return arrivals_.AwaitFirst(arrivals, stream_->get(), calls_->hangs.get(), patient);
     });
-    awaited_ = nullptr;
     return failure ? failure : CheckHangs(*calls_->hangs, calls_->name);
   }
 
- private:
   const TrainerCallsPtr calls_;
   cudaEvent_t awaited_ = nullptr;  // The last one that this is ordered after.
   Arrivals arrivals_;
+  uint64_t marks_awaited_ = 0;                // Arrivals up to the last mark that was waited for.
   const std::unique_ptr<CudaStream> stream_;  // It ends before what its callbacks write to.
 };
 

@@ -67,7 +67,14 @@ class TransferQueue {
   // What the stream is given later runs after what was added here so far.
   virtual std::optional<Failure> Before(TrainerStream stream) = 0;
 
+  // Marks what was added so far. AwaitMark returns when the work before the next mark is done, in
+  // the order of the marks; then its memory is as free as after Wait(). REQUIRES: no more calls
+  // than marks. After a failure Wait() is still needed.
+  virtual std::optional<Failure> Mark() = 0;
+  virtual std::optional<Failure> AwaitMark() = 0;
+
   // Returns when all added work is done or has become impossible; fails if any of it failed.
+  // Forgets the marks.
   virtual std::optional<Failure> Wait() = 0;
 };
 

@@ -28,11 +28,16 @@ using kernels::cuda::FaultPlan;
 using kernels::cuda::Memory;
 
 constexpr uint64_t kPinnedBytes = uint64_t{64} << 20;
+// Of tensor a; many are copied in parts.
+constexpr uint64_t kFewElements = kChunkBytes * 5 / 8;
+constexpr uint64_t kManyElements = 5'000'000;
 
 // A worker whose tensors a and b are on a device.
 class DeviceRig {
  public:
-  explicit DeviceRig(uint64_t pinned_bytes = kPinnedBytes, int devices = 1) {
+  explicit DeviceRig(uint64_t pinned_bytes = kPinnedBytes, int devices = 1,
+                     uint64_t elements = kFewElements)
+      : rig(1, nullptr, elements) {
     for (int i = 0; i < devices; ++i) faults.push_back(std::make_shared<FaultPlan>());
     transfers = std::make_unique<DeviceTransfers>(
         *rig.worker,
@@ -80,7 +85,9 @@ class DeviceRig {
                       uint64_t* chain = nullptr) {
     const absl::Status status = rig.worker->Commit(rig.lane.lane);
     EXPECT_TRUE(status.ok()) << status;
-    const auto pushed = rig.TakeContribution(4, round);
+    uint32_t chunks = 0;
+    for (const TensorSpec& tensor : rig.model) chunks += ChunkCount(*TensorBytes(tensor));
+    const auto pushed = rig.TakeContribution(chunks, round);
     for (TensorIndex tensor = 0; tensor < 2; ++tensor) {
       EXPECT_EQ(pushed.at(tensor), rig.gradients.at(tensor));
     }
@@ -255,6 +262,94 @@ TEST(DeviceTransfersTest, TensorsOfALaneMayBeOnSeveralDevices) {
   EXPECT_EQ(t.Seen(), results);
 }
 
+// ---- large tensors, which are sent as they come
+
+TEST(DeviceTransfersTest, ALargeTensorIsSentWhileTheRestIsCopied) {
+  DeviceRig t(kPinnedBytes, 1, kManyElements);
+  FaultPlan& faults = *t.faults[0];
+  faults.AllowWaits(1);
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(0)}, {0, &t.stream}).ok());
+  t.rig.aggregator.AwaitQueued(1);
+  EXPECT_GT(faults.running, 0) << "the device has not copied the rest";
+  faults.AllowWaits(1000);
+  ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(1), t.Pushed(2)}, {0, &t.stream}).ok());
+  ASSERT_TRUE(t.Settle().ok());
+  const auto results = Results(t.rig);
+  const RoundOutcome outcome = t.Finish(results);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream}).ok());
+  EXPECT_TRUE(t.Seen() == results);
+}
+
+TEST(DeviceTransfersTest, ALargeNarrowTensorIsSentWhileTheRestIsCastOrCopied) {
+  for (const bool on_device : {true, false}) {
+    SCOPED_TRACE(on_device);
+    DeviceRig t(kPinnedBytes, 1, kManyElements);
+    FaultPlan& faults = *t.faults[0];
+    if (!on_device) faults.device_bytes = 0;
+    faults.AllowWaits(on_device ? 1 : 1000);
+    t.rig.gradients[0] = std::string(kManyElements * sizeof(float), '\x3f');
+    t.rig.gradients[0].back() = '\x40';
+    std::string wanted(kManyElements * 2, '\0');
+    kernels::CastToWire(t.rig.gradients[0].data(), kManyElements, DType::kF16, -1, wanted.data());
+    std::vector<double> leaves;
+    kernels::AppendNormLeaves(DType::kF32, t.rig.gradients[0].data(), kManyElements, &leaves);
+    ASSERT_TRUE(t.Begin().ok());
+    t.Compute();
+    const auto pushed = {t.Pushed(0, {DType::kF16, -1})};
+    ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, pushed, {0, &t.stream}).ok());
+    if (on_device) {
+      t.rig.aggregator.AwaitQueued(1);
+      EXPECT_GT(faults.running, 0) << "the device has not cast the rest";
+      faults.AllowWaits(1000);
+    }
+    ASSERT_TRUE(t.Settle().ok());
+    ASSERT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
+    std::string sent(wanted.size(), '\0');
+    for (uint64_t bytes = 0; bytes < wanted.size();) {
+      const TakenFrame frame = t.rig.aggregator.AwaitFrame();
+      const auto& header = std::get<wire::ContributionHeader>(frame.header.kind);
+      ASSERT_EQ(header.runs.size(), 1u);
+      const ChunkRange& range = header.runs[0].range;
+      sent.replace(range.first * WireChunkBytes(DType::kF16), frame.payload.size(), frame.payload);
+      bytes += frame.payload.size();
+      t.rig.aggregator.Say(Credit{header.lane, 1, t.rig.window, {range}, {}});
+    }
+    EXPECT_TRUE(sent == wanted);
+    EXPECT_EQ(t.rig.aggregator.Await<Commit>().squared_norm,
+              kernels::SquaredNorm(leaves.data(), leaves.size()));
+  }
+}
+
+// A round that ends between two parts of a tensor gets no more of it, and nor does the next one.
+TEST(DeviceTransfersTest, APartOfATensorThatWasDroppedIsNoPartOfTheNextRound) {
+  DeviceRig t(kPinnedBytes, 1, kManyElements);
+  t.faults[0]->AllowWaits(1);
+  ASSERT_TRUE(t.Begin().ok());
+  t.Compute();
+  ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(0)}, {0, &t.stream}).ok());
+  t.rig.aggregator.AwaitQueued(1);
+  EXPECT_GT(t.faults[0]->running, 0) << "the device has not copied the rest";
+  t.transfers->Drop(t.rig.lane.lane);
+  ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, "a test").ok());
+  t.rig.aggregator.Await<Withdraw>();
+  const auto results = Results(t.rig);
+  t.rig.SendResults(results, 1);
+  uint64_t chain = t.rig.Conclude(t.rig.ValueOf(results), 1, 0).chain;
+  ASSERT_TRUE(t.rig.worker->Wait(t.rig.lane.lane, absl::InfiniteDuration()).ok());
+  while (t.rig.aggregator.queued() > 0) t.rig.aggregator.AwaitFrame();
+  ASSERT_TRUE(t.Begin().ok());
+  t.faults[0]->AllowWaits(1000);
+  ASSERT_TRUE(t.Settle().ok());
+  EXPECT_EQ(t.rig.aggregator.queued(), 0u);
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.Settle().ok());
+  EXPECT_TRUE(t.Finish(results, 2, &chain).ok());
+}
+
 // ---- refusals
 
 TEST(DeviceTransfersTest, RefusesACaptureAndWhatIsOnAnotherDevice) {
@@ -391,12 +486,12 @@ TEST(DeviceTransfersTest, TensorsArriveWhileTheWorkerIsDisconnected) {
 
 // Every call of the device fails once, in a round that pushes and copies results. Each time there
 // is a typed error, or the right result; the next round works.
-TEST(DeviceTransfersTest, Fault_A13_AnyCallOfTheDeviceMayFail) {
+void FailAnyCall(uint64_t elements) {
   int failed = 0;
   int64_t calls = 1;
   for (int64_t failing = -1; failing < calls; ++failing) {
     SCOPED_TRACE(failing);
-    DeviceRig t;
+    DeviceRig t(kPinnedBytes, 1, elements);
     FaultPlan& faults = *t.faults[0];
     faults.failing_call = failing;
     uint64_t chain = 0;
@@ -413,6 +508,7 @@ TEST(DeviceTransfersTest, Fault_A13_AnyCallOfTheDeviceMayFail) {
       EXPECT_EQ(CodeOfText(status, {"emulated device", "failed", "Withdraw", "train on the CPU"}),
                 ErrorCode::kFailedPrecondition);
       ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, std::string(status.message())).ok());
+      while (t.rig.aggregator.queued() > 0) t.rig.aggregator.AwaitFrame();
       t.rig.SendResults(results, round);
       chain = t.rig.Conclude(t.rig.ValueOf(results), round, chain).chain;
       outcome = t.rig.worker->Wait(t.rig.lane.lane, absl::InfiniteDuration());
@@ -450,6 +546,11 @@ TEST(DeviceTransfersTest, Fault_A13_AnyCallOfTheDeviceMayFail) {
   }
   EXPECT_GT(failed, 10);
 }
+
+TEST(DeviceTransfersTest, Fault_A13_AnyCallOfTheDeviceMayFail) { FailAnyCall(kFewElements); }
+
+// A tensor of which a part was sent already.
+TEST(DeviceTransfersTest, Fault_A13_AnyCallMayFailInTheMiddleOfATensor) { FailAnyCall(2'200'000); }
 
 // After an error that the context does not survive, every call fails with an error, and no more.
 TEST(DeviceTransfersTest, Fault_A13_ADeviceMayFailForGood) {

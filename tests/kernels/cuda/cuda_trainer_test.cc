@@ -147,6 +147,27 @@ TEST_F(CudaTrainerTest, TheCopyKernelCopiesWhatItIsGiven) {
   }
 }
 
+TEST_F(CudaTrainerTest, MarksAreReachedInTheirOrder) {
+  ASSERT_EQ(cudaMemset(tensor_.get(), 5, kBytes), cudaSuccess);
+  auto* const host = static_cast<unsigned char*>(host_.get());
+  std::memset(host, 0, kBytes);
+  constexpr size_t kPart = kBytes / 4;
+  for (int round = 0; round < 2; ++round) {
+    for (size_t at = 0; at < kBytes; at += kPart) {
+      ASSERT_FALSE(queue_->CopyToHost(host + at, static_cast<char*>(tensor_.get()) + at, kPart));
+      ASSERT_FALSE(queue_->Mark());
+    }
+    for (size_t at = 0; at < kBytes - kPart; at += kPart) {
+      ASSERT_FALSE(queue_->AwaitMark());
+      EXPECT_EQ(host[at], 5);
+      EXPECT_EQ(host[at + kPart - 1], 5);
+    }
+    // One mark is left, and forgotten.
+    ASSERT_FALSE(queue_->Wait());
+    EXPECT_TRUE(HostIs(5));
+  }
+}
+
 // Several tensors in one launch, of less than a leaf and more: the bits of the CPU.
 TEST_F(CudaTrainerTest, TheCastKernelHasTheBitsOfTheCpu) {
   constexpr size_t kElements = kBytes / sizeof(float);

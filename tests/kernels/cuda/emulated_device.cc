@@ -190,6 +190,12 @@ Result<Memory> Calls::Allocate(const char* call, size_t size,
   });
 }
 
+void FaultPlan::AllowWaits(int64_t count) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  waits_left = count;
+  changed.notify_all();
+}
+
 FaultPlan::~FaultPlan() {
   for (const auto& [data, allocation] : allocated) std::free(data);
 }

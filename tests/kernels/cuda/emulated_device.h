@@ -15,6 +15,7 @@
 #define BASIN_TESTS_KERNELS_CUDA_EMULATED_DEVICE_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,6 +35,9 @@ struct FaultPlan {
   std::atomic<int64_t> failing_call{kNever};
   std::atomic<int64_t> failing_from{kNever};
   std::atomic<bool> hangs{false};  // The next work that is waited for.
+  // That many waits for work of a trainer's device may return; the others go on when there are
+  // more.
+  void AllowWaits(int64_t count);
   std::atomic<int64_t> device_bytes{int64_t{1} << 40};
   std::atomic<int64_t> pinned_bytes{int64_t{1} << 40};
 
@@ -46,6 +50,8 @@ struct FaultPlan {
   std::atomic<int64_t> most_busy{0};    // and the most at one time.
 
   std::mutex mutex;
+  std::condition_variable changed;
+  int64_t waits_left = int64_t{1} << 40;  // Guarded by mutex.
   struct Allocation {
     size_t bytes = 0;
     bool on_device = false;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,9 @@ struct EmulatedShared {
 using EmulatedSharedPtr = std::shared_ptr<EmulatedShared>;
 
 // A point in a stream or a queue.
-class Mark {
+class Point {
  public:
-  explicit Mark(std::shared_ptr<FaultPlan> faults) : faults_(std::move(faults)) {}
+  explicit Point(std::shared_ptr<FaultPlan> faults) : faults_(std::move(faults)) {}
 
   void Set() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -75,16 +76,16 @@ class EmulatedEvent final : public Event {
       return Failure{FailureCode::kUnsupported,
                      "emulated device: the stream is being captured into a graph"};
     }
-    mark_ = std::make_shared<Mark>(shared_->calls.shared());
+    mark_ = std::make_shared<Point>(shared_->calls.shared());
     of->Add([mark = mark_] { mark->Set(); });
     return std::nullopt;
   }
 
-  const std::shared_ptr<Mark>& mark() const { return mark_; }
+  const std::shared_ptr<Point>& mark() const { return mark_; }
 
  private:
   const EmulatedSharedPtr shared_;
-  std::shared_ptr<Mark> mark_;
+  std::shared_ptr<Point> mark_;
 };
 
 class EmulatedTransferQueue final : public TransferQueue {
@@ -127,7 +128,7 @@ class EmulatedTransferQueue final : public TransferQueue {
     });
   }
   std::optional<Failure> Before(TrainerStream stream) override {
-    const auto mark = std::make_shared<Mark>(shared_->calls.shared());
+    const auto mark = std::make_shared<Point>(shared_->calls.shared());
     if (auto failure = Add(
             "order of a stream", [mark] { mark->Set(); }, true))
       return failure;
@@ -135,7 +136,26 @@ class EmulatedTransferQueue final : public TransferQueue {
     return std::nullopt;
   }
 
+  std::optional<Failure> Mark() override {
+    return Add(
+        "mark", [] {}, false, true);
+  }
+
+  std::optional<Failure> AwaitMark() override {
+    TakeWait();
+    if (faults().hangs) faults().hung = true;
+    std::optional<Failure> failure = shared_->calls.Make("wait for a mark");
+    if (failure) return failure;
+    size_t done = 0;
+    while (done < work_.size() && !faults().hung && !work_[done].is_mark) work_[done++].run();
+    if (faults().hung) return Calls::Hangs();
+    if (done == work_.size()) std::abort();  // Broke the REQUIRES of AwaitMark.
+    Drop(done + 1);
+    return std::nullopt;
+  }
+
   std::optional<Failure> Wait() override {
+    TakeWait();
     if (faults().hangs && !work_.empty()) faults().hung = true;
     std::optional<Failure> failure = shared_->calls.Make("wait");
     for (const Work& work : work_) {
@@ -143,9 +163,7 @@ class EmulatedTransferQueue final : public TransferQueue {
       if (!failure || work.always) work.run();
     }
     if (faults().hung) return Calls::Hangs();
-    faults().running -= static_cast<int64_t>(work_.size());
-    if (!work_.empty()) --faults().busy_queues;
-    work_.clear();
+    Drop(work_.size());
     return failure;
   }
 
@@ -153,16 +171,32 @@ class EmulatedTransferQueue final : public TransferQueue {
   struct Work {
     std::function<void()> run;
     bool always = false;  // Also when the queue has failed, so that no stream waits forever.
+    bool is_mark = false;
   };
+
+  void TakeWait() const {
+    std::unique_lock<std::mutex> lock(faults().mutex);
+    faults().changed.wait(lock, [this] { return faults().waits_left > 0; });
+    --faults().waits_left;
+  }
+
+  // The first ones, which have run.
+  void Drop(size_t count) {
+    if (count == 0) return;
+    work_.erase(work_.begin(), work_.begin() + static_cast<ptrdiff_t>(count));
+    faults().running -= static_cast<int64_t>(count);
+    if (work_.empty()) --faults().busy_queues;
+  }
 
   FaultPlan& faults() const { return shared_->calls.faults(); }
 
-  std::optional<Failure> Add(const char* call, std::function<void()> work, bool always = false) {
+  std::optional<Failure> Add(const char* call, std::function<void()> work, bool always = false,
+                             bool is_mark = false) {
     if (auto failure = shared_->calls.Make(call)) return failure;
     if (work_.empty()) {
       faults().most_busy = std::max<int64_t>(faults().most_busy, ++faults().busy_queues);
     }
-    work_.push_back({std::move(work), always});
+    work_.push_back({std::move(work), always, is_mark});
     ++faults().running;
     return std::nullopt;
   }
@@ -230,7 +264,7 @@ class EmulatedGroupQueue final : public GroupQueue {
   }
   std::optional<Failure> Before(TrainerStream stream) override {
     if (auto failure = calls_.Make("order of a stream")) return failure;
-    const auto mark = std::make_shared<Mark>(calls_.shared());
+    const auto mark = std::make_shared<Point>(calls_.shared());
     Add([mark] { mark->Set(); });
     static_cast<EmulatedStream*>(stream)->Add(
         [ended = ended_, mark] { mark->Await([&] { return ended->load(); }); });

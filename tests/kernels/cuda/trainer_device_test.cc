@@ -146,6 +146,33 @@ TEST_F(TrainerDeviceTest, AStreamSeesWhatWasCopiedToTheDeviceBefore) {
   EXPECT_EQ(seen, 3);
 }
 
+// What was added before a mark is done when it was waited for, and what was added later need not
+// be.
+TEST_F(TrainerDeviceTest, MarksAreReachedInTheirOrder) {
+  const auto queue = device_->MakeQueue().value();
+  *value_ = 7;
+  int copies[3] = {};
+  for (int& copy : copies) {
+    ASSERT_FALSE(queue->CopyToHost(&copy, value_, sizeof(copy)));
+    ASSERT_FALSE(queue->Mark());
+  }
+  ASSERT_FALSE(queue->AwaitMark());
+  EXPECT_EQ(copies[0], 7);
+  EXPECT_EQ(copies[2], 0) << "the emulated device is late";
+  ASSERT_FALSE(queue->AwaitMark());
+  EXPECT_EQ(copies[1], 7);
+  ASSERT_FALSE(queue->Wait());
+  EXPECT_EQ(copies[2], 7);
+  // The mark that was left is forgotten.
+  *value_ = 8;
+  ASSERT_FALSE(queue->CopyToHost(&copies[0], value_, sizeof(copies[0])));
+  ASSERT_FALSE(queue->Mark());
+  ASSERT_FALSE(queue->AwaitMark());
+  EXPECT_EQ(copies[0], 8);
+  ASSERT_FALSE(queue->Wait());
+  EXPECT_EQ(faults_->running, 0);
+}
+
 TEST_F(TrainerDeviceTest, RefusesCapturesAndWhatIsNotItsOwn) {
   const auto event = device_->MakeEvent().value();
   stream_.captured = true;
