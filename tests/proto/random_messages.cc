@@ -115,7 +115,7 @@ void RandomMessages::Fill(Membership* out) {
   std::vector<WorkerId> ids = Workers();
   std::vector<uint32_t> ranks;
   for (size_t i = 0; i < ids.size(); ++i) ranks.push_back(Ranks());
-  *out = {Make<Generation>(), {std::move(ids), std::move(ranks)}};
+  *out = {Make<Generation>(), MemberList::WithRanks(std::move(ids), std::move(ranks))};
 }
 
 void RandomMessages::Fill(TensorSpec* out) {

@@ -204,7 +204,7 @@ TEST_F(AdminTest, WorkersOfAJobThatRecoversAreShown) {
   hello.nonce = 1;
   hello.settings = model_.settings;
   hello.incarnation = {1, 1};
-  hello.membership = {{1, 1}, {"a", "b"}};
+  hello.membership = {{1, 1}, {{"a", "b"}}};
   aggregator_.OnMessage(aggregator_.OpenSession(), hello);
 
   const auto jobs = aggregator_.Call<v1::ListJobsResponse>(

@@ -387,6 +387,7 @@ TEST(Ranks, Fault_A1_ANodeThatGrewDuringARecoveryStaysNextToAnOlderClient) {
     (node_first ? t.node : t.older).Connect();
     (node_first ? t.older : t.node).Connect();
     ASSERT_EQ(t.job().state(), JobState::kRunning);
+    EXPECT_EQ(t.job().membership().members.trainers(), 2u) << "that of the older client, and one";
     // The round in flight holds one trainer.
     for (const TensorIndex tensor : {0u, 1u}) t.node.PushTensor(tensor);
     t.node.Commit();

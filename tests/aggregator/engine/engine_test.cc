@@ -239,7 +239,7 @@ TEST(Engine, Fault_A2_ALossThatCompletesAChunkMayEndItsLane) {
     hello.nonce = ++number;
     hello.settings = model.settings;
     hello.incarnation = {1, number};
-    hello.membership = {{1, 1}, {"a", "b"}};
+    hello.membership = {{1, 1}, {{"a", "b"}}};
     for (const char* name : {"first", "second"}) {
       LaneHistory lane;
       lane.name = name;
