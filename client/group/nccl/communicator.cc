@@ -689,9 +689,10 @@ absl::StatusOr<UniqueId> MakeUniqueId(const std::shared_ptr<const Library>& libr
     UniqueId id = {};
   };
   const auto answer = std::make_shared<Answer>();
+  std::thread thread;
   {
     const SignalsBlocked blocked;
-    std::thread([library, answer] {
+    thread = std::thread([library, answer] {
       UniqueId id = {};
       const Code code = library->functions().GetUniqueId(&id);
       MutexLock lock(answer->mutex);
@@ -699,15 +700,19 @@ absl::StatusOr<UniqueId> MakeUniqueId(const std::shared_ptr<const Library>& libr
       answer->code = code;
       answer->id = id;
       answer->changed.NotifyAll();
-    }).detach();
+    });
   }
-  const auto until = SteadyNow() + within;
-  MutexLock lock(answer->mutex);
-  while (!answer->here && SteadyNow() < until) answer->changed.WaitUntil(answer->mutex, until);
-  if (!answer->here) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("ncclGetUniqueId has not returned within ", Seconds(within)));
+  {
+    const auto until = SteadyNow() + within;
+    MutexLock lock(answer->mutex);
+    while (!answer->here && SteadyNow() < until) answer->changed.WaitUntil(answer->mutex, until);
+    if (!answer->here) {
+      thread.detach();
+      return absl::DeadlineExceededError(
+          absl::StrCat("ncclGetUniqueId has not returned within ", Seconds(within)));
+    }
   }
+  thread.join();
   if (answer->code == kSuccess) return answer->id;
   return absl::UnavailableError(library->Describe("ncclGetUniqueId", answer->code));
 }
