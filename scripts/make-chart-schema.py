@@ -18,6 +18,9 @@ PART = Path(__file__).resolve().parents[1] / "helm" / "values.schema.part.json"
 SET_BY_THE_CHART = (
     "grpc.listen",
     "http.listen",
+    "http.tls_cert",
+    "http.tls_key",
+    "http.tls_client_ca",
     "state.file",
     "drain.grace",
     "tls.cert",

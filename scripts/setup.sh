@@ -31,7 +31,7 @@ readonly BUILD_PACKAGES=(
   g++ cmake ninja-build ccache git pkg-config python3
   # libraries that Basin links
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libhwy-dev
-  libxxhash-dev libyaml-dev nlohmann-json3-dev prometheus-cpp-dev libcivetweb-dev libssl-dev
+  libxxhash-dev libyaml-dev nlohmann-json3-dev prometheus-cpp-dev libevent-dev libssl-dev
 )
 readonly TEST_PACKAGES=(
   # tests and benchmarks

@@ -75,9 +75,13 @@ absl::StatusOr<Configuration> ConfigurationOf(const Findings& findings) {
 absl::StatusOr<Configuration> CheckedConfigurationOf(const Findings& findings) {
   absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
   if (!configuration.ok()) return configuration;
-  const absl::StatusOr<absl::Time> tls = CheckServerTls(configuration->settings.tls, absl::Now());
+  const Settings& settings = configuration->settings;
+  const absl::Time now = absl::Now();
+  const absl::StatusOr<absl::Time> tls = CheckServerTls(settings.tls, "tls.", now);
   if (!tls.ok()) return tls.status();
-  if (const std::string& path = configuration->settings.auth_path; !path.empty()) {
+  const absl::StatusOr<absl::Time> http = CheckServerTls(settings.http_tls, "http.tls_", now);
+  if (!http.ok()) return http.status();
+  if (const std::string& path = settings.auth_path; !path.empty()) {
     const absl::StatusOr<AuthFile> file = ReadAuthFile(path);
     if (!file.ok()) return file.status();
   }
@@ -163,7 +167,8 @@ ExitCode RunHealthcheck(const Invocation&, const Own& own, const Findings& findi
         "http.listen is none, so the aggregator cannot be asked; set it to an address"));
   }
   const std::string path = ValueOf(own, "--ready").has_value() ? "/readyz" : "/livez";
-  const absl::StatusOr<HttpPage> page = GetPage(*ParseAddress(where), path, kProbeTimeout);
+  const bool tls = configuration->settings.http_tls.on() || ValueOf(own, "--https").has_value();
+  const absl::StatusOr<HttpPage> page = GetPage(*ParseAddress(where), tls, path, kProbeTimeout);
   if (!page.ok()) return Refuse(page.status());
   Print(page->body);
   return page->status == 200 ? kExitOk : kExitPrecondition;
@@ -214,10 +219,11 @@ std::vector<Command> Commands() {
        RunVersion},
       {"healthcheck",
        "check a running aggregator",
-       {{"--ready", false}},
+       {{"--ready", false}, {"--https", false}},
        "Sends a request to http.listen, so it needs the configuration of the running "
        "aggregator.\n\n  --ready  check that workers are served (/readyz) instead of liveness "
-       "(/livez)\n\nexamples:\n  basind healthcheck\n  basind healthcheck --ready "
+       "(/livez)\n  --https  with TLS even if http.tls_cert is none here; the certificate is not "
+       "checked\n\nexamples:\n  basind healthcheck\n  basind healthcheck --ready "
        "--http-listen=127.0.0.1:29601\n",
        true,
        RunHealthcheck},

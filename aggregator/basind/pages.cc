@@ -57,7 +57,13 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
       {"basin_accept_failures_total",
        "Times that no file descriptor was left for another connection.",
        counters.accept_failures +
-           (sources.admin == nullptr ? 0 : sources.admin->accept_failures())},
+           (sources.admin == nullptr ? 0 : sources.admin->accept_failures()) +
+           sources.http.accept_failures},
+      {"basin_http_tls_failures_total", "Connections to http.listen whose TLS handshake failed.",
+       sources.http.tls_failures},
+      {"basin_http_uncertified_requests_total",
+       "Requests to http.listen without the client certificate that http.tls_client_ca requires.",
+       sources.http.uncertified},
   };
   for (int i = 1; i < kDecisions; ++i) {
     const auto reason = static_cast<Decision>(i);
@@ -65,9 +71,10 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
                       sources.gatekeeper.refused(reason), DecisionName(reason)});
   }
   if (const int64_t expiry = sources.certificate_expiry; expiry != 0) {
-    totals.push_back({"basin_certificate_expiry_timestamp_seconds",
-                      "When the first certificate in tls.cert or tls.client_ca expires.",
-                      static_cast<uint64_t>(expiry), "", Total::Kind::kGauge});
+    totals.push_back(
+        {"basin_certificate_expiry_timestamp_seconds",
+         "When the first certificate of grpc.listen, admin.listen or http.listen expires.",
+         static_cast<uint64_t>(expiry), "", Total::Kind::kGauge});
   }
   return totals;
 }

@@ -34,6 +34,7 @@ struct PageSources {
   const EventHistory& events;
   const Metrics& metrics;
   const TransportCounters& transport;
+  const HttpCounters& http;
   const Gatekeeper& gatekeeper;
   const std::atomic<int64_t>& certificate_expiry;  // Unix seconds; 0: without TLS.
   const AdminServer* admin;                        // Null: operators are not served.

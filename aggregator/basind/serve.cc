@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <memory>
@@ -36,6 +37,7 @@
 #include "aggregator/text/address.h"
 #include "aggregator/text/units.h"
 #include "aggregator/tls/files.h"
+#include "aggregator/tls/sessions.h"
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
@@ -187,7 +189,7 @@ class Service {
                      settings_.engine.core.term, ", memory ",
                      ShowBytes(settings_.engine.core.memory_bytes), "; ", Describe(descriptors_),
                      "."));
-    if (!settings_.auth_path.empty() || settings_.tls.on()) {
+    if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {
       files_ = std::make_unique<EverySecond>([this] {
         ReadGrantsAgain();
         CheckCertificates();
@@ -257,27 +259,38 @@ class Service {
   }
 
   void CheckCertificates() {
-    if (!settings_.tls.on()) return;
+    const absl::Time first =
+        std::min(CheckCertificatesOf(settings_.tls, "tls.", tls_problem_),
+                 CheckCertificatesOf(settings_.http_tls, "http.tls_", http_tls_problem_));
+    if (first != absl::InfiniteFuture()) certificate_expiry_ = absl::ToUnixSeconds(first);
+    // gRPC reads its files itself. What is wrong with them has been logged.
+    if (http_tls_ != nullptr) http_tls_->Refresh().IgnoreError();
+  }
+
+  // Logs what is wrong with them, once. Returns when the first of them expires; InfiniteFuture if
+  // that is not known.
+  absl::Time CheckCertificatesOf(const ServerTls& tls, const std::string& prefix,
+                                 std::string& logged) {
+    if (!tls.on()) return absl::InfiniteFuture();
     const absl::Time now = absl::Now();
-    const absl::StatusOr<absl::Time> expiry = CheckServerTls(settings_.tls, now);
+    const absl::StatusOr<absl::Time> expiry = CheckServerTls(tls, prefix, now);
     std::string problem;
     if (!expiry.ok()) {
       problem = absl::StrCat(expiry.status().message(),
                              ". New connections may fail until it is replaced.");
-    } else {
-      certificate_expiry_ = absl::ToUnixSeconds(*expiry);
-      if (*expiry - now < kExpiresSoon) {
-        problem = absl::StrCat("A certificate in tls.cert or tls.client_ca expires at ",
-                               absl::FormatTime(*expiry, absl::UTCTimeZone()),
-                               ". Replace the file; basind reads it again by itself.");
-      }
+    } else if (*expiry - now < kExpiresSoon) {
+      problem =
+          absl::StrCat("A certificate in ", prefix, "cert or ", prefix, "client_ca expires at ",
+                       absl::FormatTime(*expiry, absl::UTCTimeZone()),
+                       ". Replace the file; basind reads it again by itself.");
     }
-    if (!problem.empty() && problem != tls_problem_) {
+    if (!problem.empty() && problem != logged) {
       Say(log_, expiry.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate", problem);
-    } else if (problem.empty() && !tls_problem_.empty()) {
+    } else if (problem.empty() && !logged.empty()) {
       Say(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
     }
-    tls_problem_ = problem;
+    logged = problem;
+    return expiry.value_or(absl::InfiniteFuture());
   }
 
   // Violations by peers, once a minute for each address.
@@ -339,18 +352,31 @@ class Service {
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {
+    HttpOptions options;
+    options.address = *ParseAddress(settings_.http_address);
+    options.counters = &http_counters_;
+    if (settings_.http_tls.on()) {
+      absl::StatusOr<std::unique_ptr<TlsSessions>> tls = TlsSessions::Open(settings_.http_tls);
+      if (!tls.ok()) return tls.status();
+      http_tls_ = *std::move(tls);
+      options.tls = http_tls_.get();
+    }
+    options.report = [this](const std::string& address, const std::string& what) {
+      SayRefused(address, what);
+    };
     const PageSources sources{engine_,
                               events_,
                               metrics_,
                               server_.counters(),
+                              http_counters_,
                               gatekeeper_,
                               certificate_expiry_,
                               admin_.get(),
                               ready_,
                               settings_.live_within,
                               version_};
-    absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
-        *ParseAddress(settings_.http_address), ProbesOf(sources), PagesOf(sources));
+    absl::StatusOr<std::unique_ptr<HttpServer>> http =
+        HttpServer::Start(std::move(options), ProbesOf(sources), PagesOf(sources));
     if (!http.ok()) return http.status();
     http_ = *std::move(http);
     endpoints.http = ToString(http_->address());
@@ -377,13 +403,16 @@ class Service {
   Engine engine_;
   GrpcServer server_;
   std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<TlsSessions> http_tls_;  // Null: without TLS.
+  HttpCounters http_counters_;
   std::unique_ptr<HttpServer> http_;
 
   // For one thread at a time: Start, then that of `files_`.
-  std::string auth_text_;     // In force,
-  std::string auth_read_;     // and read last.
-  std::string auth_problem_;  // Already logged.
-  std::string tls_problem_;   // Likewise.
+  std::string auth_text_;         // In force,
+  std::string auth_read_;         // and read last.
+  std::string auth_problem_;      // Already logged.
+  std::string tls_problem_;       // Likewise,
+  std::string http_tls_problem_;  // and this.
   std::unique_ptr<EverySecond> files_;
 };
 

@@ -84,15 +84,17 @@ void CheckExposure(const Settings& settings, const char* key, const std::string&
 }
 
 // The files themselves are checked where they are read.
-void CheckTls(const ServerTls& tls, Problems& problems) {
+void CheckTls(const ServerTls& tls, const std::string& prefix, Problems& problems) {
+  const std::string cert = prefix + "cert";
+  const std::string key = prefix + "key";
   if (tls.cert.empty() != tls.key.empty()) {
-    problems.push_back(absl::StrCat(
-        tls.cert.empty() ? "tls.key" : "tls.cert", " is ", tls.cert.empty() ? tls.key : tls.cert,
-        ", but ", tls.cert.empty() ? "tls.cert" : "tls.key", " is none; set both, or neither"));
+    problems.push_back(
+        absl::StrCat(tls.cert.empty() ? key : cert, " is ", tls.cert.empty() ? tls.key : tls.cert,
+                     ", but ", tls.cert.empty() ? cert : key, " is none; set both, or neither"));
   }
   if (!tls.client_ca.empty() && tls.cert.empty()) {
-    problems.push_back(absl::StrCat("tls.client_ca is ", tls.client_ca,
-                                    ", but tls.cert is none; set tls.cert and tls.key"));
+    problems.push_back(absl::StrCat(prefix, "client_ca is ", tls.client_ca, ", but ", cert,
+                                    " is none; set ", cert, " and ", key));
   }
 }
 
@@ -118,7 +120,8 @@ void CheckTogether(const Settings& settings, Problems& problems) {
   CheckWaits(settings.engine.core, problems);
   CheckMemory(settings.engine.core, problems);
   CheckAddresses(settings, problems);
-  CheckTls(settings.tls, problems);
+  CheckTls(settings.tls, "tls.", problems);
+  CheckTls(settings.http_tls, "http.tls_", problems);
 }
 
 // The one that counts, for each key; defaults where nothing was given.

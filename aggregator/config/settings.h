@@ -36,6 +36,7 @@ struct Settings {
   bool insecure = false;     // May serve without encryption where others can reach it.
   std::string local_socket;  // auto, or a path. Empty: no memory is shared.
   ServerTls tls;             // For grpc_address and admin_address.
+  ServerTls http_tls;        // For http_address.
   std::string auth_path;     // The file of grants. Empty: every peer may do everything.
 
   std::string state_path;  // Empty: nothing is written down.

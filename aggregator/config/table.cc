@@ -191,6 +191,20 @@ void AddAddresses(std::vector<Option>& table) {
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
       true, "Address of /metrics, /statusz, /livez and /readyz. none: do not serve it."));
+  table.push_back(Path(
+      "http.tls_cert", [](Settings& s) -> std::string& { return s.http_tls.cert; },
+      "PEM file with a certificate for http.listen, then its chain; it may be the file of "
+      "tls.cert. "
+      "With it, scrapers, probes and browsers must use https. It is read again every second, as "
+      "are the other two."));
+  table.push_back(Path(
+      "http.tls_key", [](Settings& s) -> std::string& { return s.http_tls.key; },
+      "PEM file with the private key of http.tls_cert, without a password."));
+  table.push_back(Path(
+      "http.tls_client_ca", [](Settings& s) -> std::string& { return s.http_tls.client_ca; },
+      "PEM file with certificate authorities. With it, /metrics and /statusz are only for clients "
+      "with a certificate of one of them. /livez and /readyz need none, because a kubelet has "
+      "none."));
 }
 
 void AddLocal(std::vector<Option>& table) {

@@ -2,22 +2,31 @@
 
 #include "aggregator/http/http_client.h"
 
-#include <civetweb.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
+#include <event2/http.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "aggregator/tls/sessions.h"
 
 namespace basin::aggregator {
 namespace {
 
 // A page of ours is a few kilobytes; metrics of a large job, some hundred.
-constexpr size_t kMostBytes = size_t{16} << 20;
+constexpr ev_ssize_t kMostBytes = ev_ssize_t{16} << 20;
 
-struct Close {
-  void operator()(mg_connection* connection) const { mg_close_connection(connection); }
+struct FreeBase {
+  void operator()(event_base* base) const { event_base_free(base); }
+};
+struct FreeConnection {
+  void operator()(evhttp_connection* connection) const { evhttp_connection_free(connection); }
 };
 
 std::string HostToAsk(const std::string& host) {
@@ -25,35 +34,78 @@ std::string HostToAsk(const std::string& host) {
   return host == "::" ? "::1" : host;
 }
 
-}  // namespace
+// How a request ended; nothing while it goes on.
+using Outcome = std::optional<absl::StatusOr<HttpPage>>;
 
-absl::StatusOr<HttpPage> GetPage(const Address& address, const std::string& path,
-                                 absl::Duration timeout) {
-  const Address asked = {HostToAsk(address.host), address.port};
-  char error[256] = {};
-  const std::unique_ptr<mg_connection, Close> connection(
-      mg_connect_client(asked.host.c_str(), asked.port, 0, error, sizeof(error)));
-  if (connection == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("Nothing answers on ", ToString(asked), ": ", error));
-  }
-  const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", ToString(asked), "\r\n\r\n");
-  mg_write(connection.get(), request.data(), request.size());
-  if (mg_get_response(connection.get(), error, sizeof(error),
-                      static_cast<int>(absl::ToInt64Milliseconds(timeout))) < 0) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("No answer from ", ToString(asked), path, ": ", error));
+void TakeAnswer(evhttp_request* request, void* of) {
+  Outcome& outcome = *static_cast<Outcome*>(of);
+  if (outcome.has_value()) return;
+  if (request == nullptr || evhttp_request_get_response_code(request) == 0) {
+    outcome = absl::UnavailableError("the connection failed");
+    return;
   }
   HttpPage page;
-  page.status = mg_get_response_info(connection.get())->status_code;
-  char piece[4096];
-  int count = 0;
-  while (page.body.size() < kMostBytes &&
-         (count = mg_read(connection.get(), piece, sizeof(piece))) > 0) {
-    page.body.append(piece, static_cast<size_t>(count));
+  page.status = evhttp_request_get_response_code(request);
+  evbuffer* const body = evhttp_request_get_input_buffer(request);
+  page.body.resize(evbuffer_get_length(body));
+  evbuffer_copyout(body, page.body.data(), page.body.size());
+  outcome = std::move(page);
+}
+
+// The stream of a connection that does not exist yet; null if there is no memory for it.
+bufferevent* StreamOf(event_base* base, bool tls) {
+  if (!tls) return bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+  TlsSessionPtr session = BeginUnverifiedClient();
+  if (session == nullptr) return nullptr;
+  bufferevent* const stream = bufferevent_openssl_socket_new(
+      base, -1, session.get(), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+  if (stream == nullptr) return nullptr;
+  session.release();  // To the stream.
+  bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
+  return stream;
+}
+
+}  // namespace
+
+absl::StatusOr<HttpPage> GetPage(const Address& address, bool tls, const std::string& path,
+                                 absl::Duration timeout) {
+  const Address asked = {HostToAsk(address.host), address.port};
+  const absl::Status no_memory = absl::ResourceExhaustedError("There is no memory for a request.");
+  const std::unique_ptr<event_base, FreeBase> base(event_base_new());
+  if (base == nullptr) return no_memory;
+  bufferevent* const stream = StreamOf(base.get(), tls);
+  if (stream == nullptr) return no_memory;
+  Outcome outcome;
+  // Owns the stream.
+  const std::unique_ptr<evhttp_connection, FreeConnection> connection(
+      evhttp_connection_base_bufferevent_new(base.get(), nullptr, stream, asked.host.c_str(),
+                                             asked.port));
+  evhttp_request* const request = evhttp_request_new(TakeAnswer, &outcome);
+  if (connection == nullptr || request == nullptr) return no_memory;
+  evhttp_connection_set_max_body_size(connection.get(), kMostBytes);
+  evhttp_connection_set_retries(connection.get(), 0);
+  evkeyvalq* const headers = evhttp_request_get_output_headers(request);
+  evhttp_add_header(headers, "Host", ToString(asked).c_str());
+  evhttp_add_header(headers, "Connection", "close");
+  // Owns the request.
+  if (evhttp_make_request(connection.get(), request, EVHTTP_REQ_GET, path.c_str()) != 0) {
+    return no_memory;
   }
-  return page;
+  const timeval patience = absl::ToTimeval(timeout);
+  event_base_loopexit(base.get(), &patience);
+  while (!outcome.has_value()) {
+    event_base_loop(base.get(), EVLOOP_ONCE);
+    if (event_base_got_exit(base.get())) break;
+  }
+  if (!outcome.has_value()) {
+    // What still comes must find no outcome that has gone.
+    outcome = absl::DeadlineExceededError(absl::StrCat(
+        "No answer from ", ToString(asked), path, " within ", absl::FormatDuration(timeout), "."));
+  } else if (absl::IsUnavailable(outcome->status())) {
+    outcome = absl::UnavailableError(
+        absl::StrCat("Nothing answers on ", ToString(asked), tls ? " with TLS." : "."));
+  }
+  return *std::move(outcome);
 }
 
 }  // namespace basin::aggregator

@@ -17,8 +17,9 @@
 
 namespace basin::aggregator {
 
-// An address that stands for all of this host's is asked as its loopback.
-absl::StatusOr<HttpPage> GetPage(const Address& address, const std::string& path,
+// An address that stands for all of this host's is asked as its loopback. With TLS, the certificate
+// is not checked: a probe asks whether its own process answers.
+absl::StatusOr<HttpPage> GetPage(const Address& address, bool tls, const std::string& path,
                                  absl::Duration timeout);
 
 }  // namespace basin::aggregator

@@ -2,8 +2,14 @@
 
 #include "aggregator/http/http_server.h"
 
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
+#include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,9 +17,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <string_view>
@@ -30,11 +36,9 @@
 namespace basin::aggregator {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// The time for a request to arrive, for a peer to read some more of the answer, and to close after
-// it.
-constexpr std::chrono::seconds kTimeout{1};
+// The time for a handshake, for a request to arrive, for a peer to read some more of the answer,
+// and to close after it.
+constexpr timeval kTimeout = {1, 0};
 
 // Far more than the probes of a kubelet and some scrapers need, and few beside the descriptors that
 // are kept for them.
@@ -50,6 +54,8 @@ const char* ReasonOf(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -85,44 +91,61 @@ HttpPage Plain(int status, std::string text) {
 std::string AddressOf(int descriptor) {
   sockaddr_storage peer = {};
   socklen_t length = sizeof peer;
-  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "";
-  if (peer.ss_family == AF_INET) {
-    const auto& address = reinterpret_cast<const sockaddr_in&>(peer).sin_addr;
-    return std::string(reinterpret_cast<const char*>(&address), sizeof address);
+  auto* const address = reinterpret_cast<sockaddr*>(&peer);
+  char host[NI_MAXHOST] = {};
+  if (getpeername(descriptor, address, &length) != 0 ||
+      getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
   }
-  const auto& address = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
-  return std::string(reinterpret_cast<const char*>(&address), sizeof address);
+  return host;
 }
 
-struct Connection {
-  enum class State : uint8_t {
-    kReading,  // Its request has not come yet.
-    kWaiting,  // For its page.
-    kWriting,
-    kClosing,  // All is written: until the other end has read it, and closes.
-  };
-  uint64_t id = 0;
-  int descriptor = -1;
-  std::string address;
-  State state = State::kReading;
-  Clock::time_point until;  // Then it is closed.
-  std::string request;
-  std::string answer;
-  size_t written = 0;
+template <typename T, void (*free_object)(T*)>
+struct EventDelete {
+  void operator()(T* object) const { free_object(object); }
 };
+template <typename T, void (*free_object)(T*)>
+using EventPtr = std::unique_ptr<T, EventDelete<T, free_object>>;
+using BasePtr = EventPtr<event_base, event_base_free>;
+using TimerPtr = EventPtr<event, event_free>;
+using StreamPtr = EventPtr<bufferevent, bufferevent_free>;
+
+std::string_view ReceivedOn(bufferevent* stream) {
+  evbuffer* const input = bufferevent_get_input(stream);
+  const size_t size = evbuffer_get_length(input);
+  if (size == 0) return {};
+  return {reinterpret_cast<const char*>(evbuffer_pullup(input, -1)), size};
+}
+
+// What OpenSSL says about the failure of a handshake.
+std::string WhyNoHandshake(bufferevent* stream) {
+  const unsigned long error = bufferevent_get_openssl_error(stream);
+  if (error == 0) return "the client ended it";
+  if (ERR_GET_REASON(error) == SSL_R_HTTP_REQUEST) return "the client spoke HTTP; use https";
+  const char* const reason = ERR_reason_error_string(error);
+  return reason == nullptr ? "unknown error" : reason;
+}
 
 }  // namespace
 
 class HttpServer::Loop {
  public:
-  Loop(Pages probes, Pages pages)
-      : probes_(std::move(probes)),
+  Loop(HttpOptions options, Pages probes, Pages pages)
+      : options_(std::move(options)),
+        probes_(std::move(probes)),
         pages_(std::move(pages)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (wake_ < 0) return;
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        base_(event_base_new()) {
+    if (wake_ < 0 || base_ == nullptr) return;
+    const auto on_wake = [](evutil_socket_t, short, void* loop) {
+      static_cast<Loop*>(loop)->TakeNews();
+    };
+    woken_.reset(event_new(base_.get(), wake_, EV_READ | EV_PERSIST, on_wake, this));
+    if (woken_ == nullptr || event_add(woken_.get(), nullptr) != 0) return;
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "basin-http");
-      Run();
+      event_base_dispatch(base_.get());
+      connections_.clear();
     });
     page_thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "basin-pages");
@@ -130,6 +153,7 @@ class HttpServer::Loop {
     });
   }
 
+  // REQUIRES: OnConnection is not called any more.
   ~Loop() {
     {
       MutexLock lock(mutex_);
@@ -137,12 +161,16 @@ class HttpServer::Loop {
       changed_.NotifyAll();
     }
     if (page_thread_.joinable()) page_thread_.join();
-    Wake();
+    if (wake_ >= 0) Wake();
     if (thread_.joinable()) thread_.join();
+    MutexLock lock(mutex_);
+    for (const int descriptor : arrived_) close(descriptor);
+    woken_.reset();
+    base_.reset();  // Closes connections whose end it has put off.
     if (wake_ >= 0) close(wake_);
   }
 
-  bool ok() const { return wake_ >= 0; }
+  bool ok() const { return thread_.joinable(); }
 
   // A new connection. From any thread.
   void OnConnection(int descriptor) {
@@ -154,141 +182,176 @@ class HttpServer::Loop {
   }
 
  private:
+  enum class State : uint8_t {
+    kHandshake,  // Of TLS.
+    kReading,    // Its request has not come yet.
+    kWaiting,    // For its page.
+    kWriting,
+    kClosing,  // All is written: until the other end has read it, and closes.
+  };
+  struct Connection {
+    Loop* loop = nullptr;
+    std::list<Connection>::iterator self;
+    uint64_t id = 0;
+    std::string address;
+    State state = State::kReading;
+    StreamPtr stream;   // libevent calls back later, never from within a call to it.
+    TimerPtr deadline;  // Then the connection is closed.
+
+    SSL* tls() const { return bufferevent_openssl_get_ssl(stream.get()); }
+  };
   struct Order {
     uint64_t connection;
     std::string path;
     bool with_body;
   };
-  using State = Connection::State;
 
   void Wake() const { eventfd_write(wake_, 1); }
 
   // ---- the thread of the connections
 
-  void Run() {
-    std::vector<pollfd> waits;
-    while (true) {
-      waits.assign(1, {wake_, POLLIN, 0});
-      Clock::time_point next = Clock::time_point::max();
-      for (const Connection& connection : connections_) {
-        const short events = connection.state == State::kWriting   ? POLLOUT
-                             : connection.state == State::kWaiting ? 0
-                                                                   : POLLIN;
-        waits.push_back({connection.descriptor, events, 0});
-        if (connection.state != State::kWaiting) next = std::min(next, connection.until);
-      }
-      poll(waits.data(), waits.size(), MillisecondsUntil(next));
-      size_t at = 1;
-      for (auto it = connections_.begin(); it != connections_.end(); ++at) {
-        const auto connection = it++;
-        if (waits[at].revents != 0) {
-          // While it waits for its page, only the end of the peer matters.
-          if (connection->state == State::kWaiting) {
-            End(*connection);
-          } else {
-            Serve(*connection);
-          }
-        }
-        if (connection->descriptor < 0 || Overdue(*connection)) Drop(connection);
-      }
-      if (waits[0].revents != 0 && !TakeNews()) break;
-    }
-    while (!connections_.empty()) Drop(connections_.begin());
-  }
-
-  static int MillisecondsUntil(Clock::time_point time) {
-    if (time == Clock::time_point::max()) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now());
-    return std::max(0, static_cast<int>(left.count()));
-  }
-
-  static bool Overdue(const Connection& connection) {
-    return connection.state != State::kWaiting && Clock::now() >= connection.until;
-  }
-
-  void Drop(std::list<Connection>::iterator connection) {
-    if (connection->descriptor >= 0) close(connection->descriptor);
-    connections_.erase(connection);
-  }
-
-  // Connections that came, pages that were made. False: it is over.
-  bool TakeNews() {
+  // Connections that came, pages that were made.
+  void TakeNews() {
     eventfd_t count = 0;
     eventfd_read(wake_, &count);
-    std::vector<int> arrived;
+    int arrived = -1;
     std::vector<std::pair<uint64_t, std::string>> made;
     bool stopping = false;
     {
       MutexLock lock(mutex_);
-      arrived.swap(arrived_);
+      // One at a time: the request of one that has just come is read before others displace it.
+      if (!arrived_.empty()) {
+        arrived = arrived_.front();
+        arrived_.pop_front();
+      }
+      if (!arrived_.empty()) Wake();
       made.swap(made_);
       stopping = stopping_;
     }
-    for (const int descriptor : arrived) Add(descriptor);
+    if (arrived >= 0) Add(arrived);
     for (auto& [id, answer] : made) {
       for (Connection& connection : connections_) {
         if (connection.id != id) continue;
-        Reply(connection, std::move(answer));
+        Reply(connection, answer);
         break;  // Unique.
       }
     }
-    return !stopping;
+    if (stopping) event_base_loopbreak(base_.get());
   }
 
   void Add(int descriptor) {
     std::string address = AddressOf(descriptor);
+    if (!MakeRoom(address)) {
+      close(descriptor);
+      return;
+    }
+    connections_.emplace_back();
+    Connection& connection = connections_.back();
+    connection.loop = this;
+    connection.self = std::prev(connections_.end());
+    connection.id = ++last_id_;
+    connection.address = std::move(address);
+    connection.state = options_.tls == nullptr ? State::kReading : State::kHandshake;
+    connection.stream = StreamOf(descriptor);
+    const auto on_deadline = [](evutil_socket_t, short, void* late) {
+      Drop(CastToConnection(late));
+    };
+    connection.deadline.reset(event_new(base_.get(), -1, 0, on_deadline, &connection));
+    if (connection.stream == nullptr) close(descriptor);
+    if (connection.stream == nullptr || connection.deadline == nullptr) return Drop(connection);
+    bufferevent_setcb(
+        connection.stream.get(), [](bufferevent*, void* read) { OnRead(CastToConnection(read)); },
+        [](bufferevent*, void* written) { OnWritten(CastToConnection(written)); },
+        [](bufferevent*, short what, void* changed) { OnEvent(CastToConnection(changed), what); },
+        &connection);
+    bufferevent_setwatermark(connection.stream.get(), EV_READ, 0, kMostRequestBytes);
+    bufferevent_set_timeouts(connection.stream.get(), nullptr, &kTimeout);
+    AwaitUntilTimeout(connection);
+  }
+
+  static Connection& CastToConnection(void* connection) {
+    return *static_cast<Connection*>(connection);
+  }
+
+  // Returns whether another connection from the address may come. The oldest stands first.
+  bool MakeRoom(const std::string& address) {
     const auto of_address = [&](const Connection& other) { return other.address == address; };
-    const auto is_silent = [](const Connection& other) { return other.state == State::kReading; };
     const bool crowded = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
                                                            of_address)) >= kMostOfAnAddress;
-    if (crowded || connections_.size() >= kMostConnections) {
-      // The oldest stands first.
-      const auto oldest =
-          std::find_if(connections_.begin(), connections_.end(), [&](const Connection& other) {
-            return is_silent(other) && (!crowded || of_address(other));
-          });
-      if (oldest == connections_.end()) {
-        close(descriptor);
-        return;
-      }
-      Drop(oldest);
+    if (!crowded && connections_.size() < kMostConnections) return true;
+    const auto oldest =
+        std::find_if(connections_.begin(), connections_.end(), [&](const Connection& other) {
+          const bool silent = other.state == State::kHandshake || other.state == State::kReading;
+          return silent && (!crowded || of_address(other));
+        });
+    if (oldest == connections_.end()) return false;
+    Drop(*oldest);
+    return true;
+  }
+
+  // Owns the descriptor, unless it is null.
+  StreamPtr StreamOf(int descriptor) const {
+    constexpr int kOptions = BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS;
+    if (options_.tls == nullptr) {
+      return StreamPtr(bufferevent_socket_new(base_.get(), descriptor, kOptions));
     }
-    Connection connection;
-    connection.id = ++last_id_;
-    connection.descriptor = descriptor;
-    connection.address = std::move(address);
-    connection.until = Clock::now() + kTimeout;
-    connections_.push_back(std::move(connection));
-    Serve(connections_.back());  // Its request may be there already.
+    TlsSessionPtr session = options_.tls->Begin();
+    if (session == nullptr) return nullptr;
+    StreamPtr stream(bufferevent_openssl_socket_new(base_.get(), descriptor, session.get(),
+                                                    BUFFEREVENT_SSL_ACCEPTING, kOptions));
+    if (stream == nullptr) return nullptr;
+    session.release();  // To the stream.
+    // Clients that have got the whole answer often do not say goodbye.
+    bufferevent_openssl_set_allow_dirty_shutdown(stream.get(), 1);
+    return stream;
   }
 
-  // Goes on with a connection as far as it can be without waiting.
-  void Serve(Connection& connection) {
-    if (connection.state == State::kReading) Read(connection);
-    if (connection.state == State::kWriting) Write(connection);
-    if (connection.state == State::kClosing) Discard(connection);
+  static void Drop(Connection& connection) { connection.loop->connections_.erase(connection.self); }
+
+  // Reads from the connection, but not for long.
+  static void AwaitUntilTimeout(Connection& connection) {
+    event_add(connection.deadline.get(), &kTimeout);
+    bufferevent_enable(connection.stream.get(), EV_READ);
   }
 
-  void End(Connection& connection) {
-    close(connection.descriptor);
-    connection.descriptor = -1;
-  }
-
-  void Read(Connection& connection) {
-    char bytes[kMostRequestBytes];
-    while (connection.state == State::kReading) {
-      const ssize_t count = recv(connection.descriptor, bytes, sizeof(bytes), 0);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      if (count <= 0) return End(connection);
-      connection.request.append(bytes, static_cast<size_t>(count));
-      const RequestSoFar request = ReadRequest(connection.request);
-      if (request.complete) Answer(connection, request);
+  static void OnRead(Connection& connection) {
+    const std::string_view received = ReceivedOn(connection.stream.get());
+    if (connection.state == State::kReading) {
+      const RequestSoFar request = ReadRequest(received);
+      if (!request.complete) return;
+      // A full buffer would keep the end of the connection from being noticed.
+      evbuffer_drain(bufferevent_get_input(connection.stream.get()), received.size());
+      bufferevent_disable(connection.stream.get(), EV_READ);
+      event_del(connection.deadline.get());
+      connection.loop->Answer(connection, request);
+    } else if (connection.state == State::kClosing) {
+      evbuffer_drain(bufferevent_get_input(connection.stream.get()), received.size());
     }
+  }
+
+  static void OnEvent(Connection& connection, short what) {
+    if ((what & BEV_EVENT_CONNECTED) != 0) {
+      connection.state = State::kReading;
+      return AwaitUntilTimeout(connection);
+    }
+    // A client that sends nothing more may still wait for its answer.
+    const bool answers = connection.state == State::kWaiting || connection.state == State::kWriting;
+    if (answers && what == (BEV_EVENT_EOF | BEV_EVENT_READING)) return;
+    if (connection.state == State::kHandshake) connection.loop->CountFailure(connection);
+    Drop(connection);
+  }
+
+  void CountFailure(const Connection& connection) {
+    ++options_.counters->tls_failures;
+    Report(connection, absl::StrCat("a TLS handshake with http.listen failed: ",
+                                    WhyNoHandshake(connection.stream.get()), "."));
+  }
+
+  void Report(const Connection& connection, const std::string& what) const {
+    if (options_.report != nullptr) options_.report(connection.address, what);
   }
 
   void Answer(Connection& connection, const RequestSoFar& request) {
-    connection.request.clear();
     if (request.refusal != 0) {
       return Reply(connection, TextOf(Plain(request.refusal, request.why + "\n"), true));
     }
@@ -298,6 +361,14 @@ class HttpServer::Loop {
     }
     if (const auto probe = probes_.find(request.path); probe != probes_.end()) {
       return Reply(connection, TextOf(probe->second(), with_body));
+    }
+    if (options_.tls != nullptr && options_.tls->verifies_clients() &&
+        !HasClientCertificate(connection.tls())) {
+      ++options_.counters->uncertified;
+      Report(connection, "a request to http.listen came without a client certificate.");
+      return Reply(
+          connection,
+          TextOf(Plain(403, "Only clients with a certificate may see this page.\n"), with_body));
     }
     if (pages_.count(request.path) == 0) {
       std::string paths = "There is:";
@@ -319,37 +390,20 @@ class HttpServer::Loop {
     connection.state = State::kWaiting;
   }
 
-  void Reply(Connection& connection, std::string answer) {
-    connection.answer = std::move(answer);
+  static void Reply(Connection& connection, const std::string& answer) {
     connection.state = State::kWriting;
-    connection.until = Clock::now() + kTimeout;
-    Write(connection);
+    if (bufferevent_write(connection.stream.get(), answer.data(), answer.size()) != 0) {
+      Drop(connection);
+    }
   }
 
-  void Write(Connection& connection) {
-    while (connection.written < connection.answer.size()) {
-      const ssize_t count =
-          send(connection.descriptor, connection.answer.data() + connection.written,
-               connection.answer.size() - connection.written, MSG_NOSIGNAL);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      if (count < 0) return End(connection);
-      connection.written += static_cast<size_t>(count);
-      connection.until = Clock::now() + kTimeout;
-    }
+  static void OnWritten(Connection& connection) {
+    if (connection.state != State::kWriting) return;
     // Closed with something unread, the connection would be reset, and the answer lost.
-    shutdown(connection.descriptor, SHUT_WR);
+    if (SSL* const tls = connection.tls(); tls != nullptr) SSL_shutdown(tls);
+    shutdown(bufferevent_getfd(connection.stream.get()), SHUT_WR);
     connection.state = State::kClosing;
-  }
-
-  void Discard(Connection& connection) {
-    char bytes[kMostRequestBytes];
-    while (true) {
-      const ssize_t count = recv(connection.descriptor, bytes, sizeof(bytes), 0);
-      if (count > 0 || (count < 0 && errno == EINTR)) continue;
-      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      return End(connection);
-    }
+    AwaitUntilTimeout(connection);
   }
 
   // ---- the thread of the pages
@@ -374,18 +428,21 @@ class HttpServer::Loop {
   }
 
   // Constant after construction.
+  const HttpOptions options_;
   const Pages probes_;
   const Pages pages_;
   const int wake_;  // An eventfd: readable when there is work.
 
   // For the thread of the connections only.
+  BasePtr base_;
+  TimerPtr woken_;
   std::list<Connection> connections_;  // In the order in which they came.
   uint64_t last_id_ = 0;
 
   Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<int> arrived_ ABSL_GUARDED_BY(mutex_);
+  std::deque<int> arrived_ ABSL_GUARDED_BY(mutex_);
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<uint64_t, std::string>> made_ ABSL_GUARDED_BY(mutex_);
 
@@ -393,11 +450,12 @@ class HttpServer::Loop {
   std::thread page_thread_;
 };
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& address, Pages probes,
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions options, Pages probes,
                                                               Pages pages) {
   std::unique_ptr<HttpServer> server(new HttpServer());
+  const Address address = options.address;
   absl::StatusOr<std::unique_ptr<Listener>> listener =
-      Listener::Open(ToString(address), server->accept_failures_);
+      Listener::Open(ToString(address), options.counters->accept_failures);
   if (!listener.ok()) {
     return absl::UnavailableError(
         absl::StrCat("http.listen: cannot listen on ", ToString(address), ": ",
@@ -405,7 +463,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& add
                      ". Check that the address belongs to this host and that no other process uses "
                      "the port, or choose another with --http-listen."));
   }
-  server->loop_ = std::make_unique<Loop>(std::move(probes), std::move(pages));
+  server->loop_ = std::make_unique<Loop>(std::move(options), std::move(probes), std::move(pages));
   if (!server->loop_->ok()) {
     return absl::UnavailableError(absl::StrCat("http.listen: ", std::strerror(errno), "."));
   }

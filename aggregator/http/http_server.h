@@ -9,9 +9,13 @@
 // is connected, is answered at once, regardless of silent connections. With the thread pool of a
 // general HTTP server, as many silent connections as threads would block all requests.
 //
-// Thread contract: Start and the destructor from one thread. Probes are called from the thread that
-// holds the connections, so they must not block; pages, which may, from another, one at a time.
-// Failure: UNAVAILABLE when the address cannot be listened on.
+// libevent reads and writes, with TLS or without it. With TLS, a handshake must end within a second
+// too. When the sessions verify clients, pages are only for clients with a certificate; probes are
+// for all, because a kubelet has none.
+//
+// Thread contract: Start and the destructor from one thread. Probes and `report` are called from
+// the thread that holds the connections, so they must not block; pages, which may, from another,
+// one at a time. Failure: UNAVAILABLE when the address cannot be listened on.
 
 #ifndef BASIN_AGGREGATOR_HTTP_HTTP_SERVER_H_
 #define BASIN_AGGREGATOR_HTTP_HTTP_SERVER_H_
@@ -26,6 +30,7 @@
 
 #include "absl/status/statusor.h"
 #include "aggregator/text/address.h"
+#include "aggregator/tls/sessions.h"
 #include "runtime/grpc/listener.h"
 
 namespace basin::aggregator {
@@ -36,13 +41,29 @@ struct HttpPage {
   std::string body;
 };
 
+// Since the start.
+struct HttpCounters {
+  std::atomic<uint64_t> accept_failures{0};  // No file descriptor was left for a connection.
+  std::atomic<uint64_t> tls_failures{0};     // Connections whose handshake failed.
+  std::atomic<uint64_t> uncertified{0};      // Requests that lacked a client certificate.
+};
+
+// REQUIRES: what the pointers name outlives the server.
+struct HttpOptions {
+  Address address;  // With port 0 the system chooses one.
+  HttpCounters* counters = nullptr;
+  const TlsSessions* tls = nullptr;  // Null: without TLS.
+  // Why a connection from this address was refused, as a sentence.
+  std::function<void(const std::string& address, const std::string& what)> report = nullptr;
+};
+
 class HttpServer {
  public:
   // By path ("/metrics").
   using Pages = std::map<std::string, std::function<HttpPage()>>;
 
-  // With port 0 the system chooses one.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Address& address, Pages probes,
+  // REQUIRES: counters are given.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpOptions options, Pages probes,
                                                            Pages pages = {});
   // Waits for the page that is being made.
   ~HttpServer();
@@ -51,8 +72,6 @@ class HttpServer {
 
   // Where it listens, with the real port.
   const Address& address() const { return address_; }
-  // How often there was no file descriptor for another connection. From any thread.
-  uint64_t accept_failures() const { return accept_failures_; }
 
  private:
   class Loop;
@@ -60,7 +79,6 @@ class HttpServer {
   HttpServer() = default;
 
   Address address_;
-  std::atomic<uint64_t> accept_failures_{0};
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<Listener> listener_;
 };

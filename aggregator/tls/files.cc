@@ -18,9 +18,9 @@ namespace {
 
 // An option, the file that it names, and what to do about a mistake.
 struct Place {
-  const char* option;
+  std::string option;
   const std::string& path;
-  const char* fix;
+  std::string fix;
 
   absl::Status Refused(const std::string& why) const {
     return absl::InvalidArgumentError(absl::StrCat(option, " is ", path, ": ", why, "; ", fix));
@@ -79,7 +79,7 @@ absl::StatusOr<absl::Time> CheckValidity(const Place& place,
   return first;
 }
 
-absl::Status CheckKey(const Place& place, X509* certificate) {
+absl::Status CheckKey(const Place& place, const Place& cert, X509* certificate) {
   const absl::StatusOr<std::string> text = Read(place);
   if (!text.ok()) return text.status();
   const BioPtr bio = BioOf(*text);
@@ -92,17 +92,18 @@ absl::Status CheckKey(const Place& place, X509* certificate) {
   }
   if (X509_check_private_key(certificate, key.get()) != 1) {
     ERR_clear_error();
-    return place.Refused("it is not the key of the certificate in tls.cert");
+    return place.Refused(absl::StrCat("it is not the key of the certificate in ", cert.option));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<absl::Time> CheckServerTls(const ServerTls& tls, absl::Time now) {
+absl::StatusOr<absl::Time> CheckServerTls(const ServerTls& tls, const std::string& prefix,
+                                          absl::Time now) {
   if (!tls.on()) return absl::InfiniteFuture();
   ERR_clear_error();
-  const Place cert{"tls.cert", tls.cert,
+  const Place cert{prefix + "cert", tls.cert,
                    "name the PEM file with the certificate of this server and its chain"};
   const auto chain = ReadCertificates(cert);
   if (!chain.ok()) return chain.status();
@@ -112,10 +113,11 @@ absl::StatusOr<absl::Time> CheckServerTls(const ServerTls& tls, absl::Time now) 
   if ((X509_get_extended_key_usage(own) & XKU_SSL_SERVER) == 0) {
     return cert.Refused("its certificate is not for servers (extended key usage)");
   }
-  const Place key{"tls.key", tls.key, "name the PEM file with the private key of tls.cert"};
-  if (const absl::Status fits = CheckKey(key, own); !fits.ok()) return fits;
+  const Place key{prefix + "key", tls.key,
+                  absl::StrCat("name the PEM file with the private key of ", cert.option)};
+  if (const absl::Status fits = CheckKey(key, cert, own); !fits.ok()) return fits;
   if (tls.client_ca.empty()) return expires;
-  const Place ca{"tls.client_ca", tls.client_ca,
+  const Place ca{prefix + "client_ca", tls.client_ca,
                  "name the PEM file with the CA of the certificates of clients"};
   const auto authorities = ReadCertificates(ca);
   if (!authorities.ok()) return authorities.status();

@@ -38,7 +38,11 @@ VALUE_SETS: dict[str, Values] = {
     },
     "everything": {
         "config": {"memory": {"budget": "4GiB"}},
-        "tls": {"issuer": {"name": "training-ca"}, "clientCertificates": True},
+        "tls": {
+            "issuer": {"name": "training-ca"},
+            "clientCertificates": True,
+            "http": {"enabled": True},
+        },
         "auth": {"existingSecret": "basin-grants"},
         "image": {"repository": "mirror/basin", "digest": "sha256:" + "1" * 64},
         "persistence": {"enabled": True, "size": "64Mi"},
@@ -49,6 +53,22 @@ VALUE_SETS: dict[str, Values] = {
         "resources": {
             "requests": {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "128Mi"},
             "limits": {"memory": "16Gi", "ephemeral-storage": "512Mi"},
+        },
+    },
+    "scraped with certificates": {
+        "tls": {
+            "existingSecret": "basin-tls",
+            "http": {"enabled": True, "clientCertificates": True},
+        },
+        "auth": {"existingSecret": "basin-grants"},
+        "serviceMonitor": {
+            "enabled": True,
+            "tlsConfig": {
+                "ca": {"secret": {"name": "basin-tls", "key": "ca.crt"}},
+                "cert": {"secret": {"name": "prometheus-client", "key": "tls.crt"}},
+                "keySecret": {"name": "prometheus-client", "key": "tls.key"},
+                "serverName": "basin-0.basin.training.svc",
+            },
         },
     },
     "long name": {"config": TRUSTED, "nameOverride": "aggregator-of-gradients-" * 3},

@@ -107,10 +107,12 @@ class EveryValueSet(unittest.TestCase):
                 service = chart.one(manifests, "Service")
                 host = service["metadata"]["name"]
                 port = {one["name"]: one["port"] for one in service["spec"]["ports"]}["http"]
+                configuration = yaml.safe_load(chart.configuration(manifests))
                 self.assertEqual(
                     [
                         *("healthcheck", "--ready"),
                         f"--http-listen={host}-0.{host}.{chart.NAMESPACE}.svc:{port}",
+                        *(["--https"] if "tls_cert" in configuration["http"] else []),
                     ],
                     container["args"],
                 )
@@ -172,7 +174,13 @@ class EveryValueSet(unittest.TestCase):
                     ("livenessProbe", "/livez"),
                     ("readinessProbe", "/readyz"),
                 ):
-                    self.assertEqual({"path": path, "port": "http"}, container[probe]["httpGet"])
+                    encrypted = "tls_cert" in configuration["http"]
+                    expected = {"path": path, "port": "http"}
+                    if encrypted:
+                        expected["scheme"] = "HTTPS"
+                    self.assertEqual(expected, container[probe]["httpGet"])
+                protocols = {port["name"]: port["appProtocol"] for port in service["ports"]}
+                self.assertEqual("https" if encrypted else "http", protocols["http"])
 
     def test_pod_has_a_name_of_its_own_in_the_dns(self) -> None:
         for name, manifests in self.rendered.items():
@@ -307,6 +315,29 @@ class SingleValues(unittest.TestCase):
             }
             self.assertEqual("/etc/basin-tls", mounts["tls"])
             self.assertEqual("/etc/basin-auth", mounts["auth"])
+
+    def test_scrapers_are_encrypted_and_known(self) -> None:
+        rendered = chart.render("helm-4", VALUE_SETS["everything"])
+        options = yaml.safe_load(chart.configuration(rendered))["http"]
+        self.assertEqual(
+            {"tls_cert": "/etc/basin-tls/tls.crt", "tls_key": "/etc/basin-tls/tls.key"},
+            {key: value for key, value in options.items() if key != "listen"},
+        )
+        (endpoint,) = chart.one(rendered, "PodMonitor")["spec"]["podMetricsEndpoints"]
+        self.assertEqual("https", endpoint["scheme"])
+        # The address of a pod is not in its certificate, but its name is.
+        (name,) = chart.one(rendered, "Certificate")["spec"]["dnsNames"]
+        secret = chart.one(rendered, "Certificate")["spec"]["secretName"]
+        self.assertEqual(
+            {"ca": {"secret": {"name": secret, "key": "ca.crt"}}, "serverName": name},
+            endpoint["tlsConfig"],
+        )
+        values = VALUE_SETS["scraped with certificates"]
+        rendered = chart.render("helm-4", values)
+        options = yaml.safe_load(chart.configuration(rendered))["http"]
+        self.assertEqual("/etc/basin-tls/ca.crt", options["tls_client_ca"])
+        (endpoint,) = chart.one(rendered, "ServiceMonitor")["spec"]["endpoints"]
+        self.assertEqual(values["serviceMonitor"]["tlsConfig"], endpoint["tlsConfig"])
 
     def test_issued_certificate(self) -> None:
         for name, kind in (("issued certificate", "ClusterIssuer"), ("everything", "Issuer")):
@@ -513,6 +544,13 @@ class Refusals(unittest.TestCase):
         self.assert_refused({"config": TRUSTED, "networkPolicy": policy}, "monitoring")
         both = {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}
         self.assert_refused({"config": TRUSTED, **both}, "enable only one of them")
+        encrypted = {"tls": {"http": {"enabled": True}}}
+        self.assert_refused({"config": TRUSTED, **encrypted}, "set tls.existingSecret")
+        known = {"existingSecret": "a", "http": {"enabled": True, "clientCertificates": True}}
+        self.assert_refused(
+            {"config": TRUSTED, "tls": known, "podMonitor": {"enabled": True}},
+            "podMonitor.tlsConfig",
+        )
         account = {"create": True, "name": "Not A Name"}
         self.assert_refused({"config": TRUSTED, "serviceAccount": account}, "name")
 

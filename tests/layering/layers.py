@@ -123,9 +123,9 @@ LAYERS = (
     ),
     Layer(
         "aggregator/http",
-        uses=("runtime", "aggregator/text"),
-        headers=("absl/", "civetweb.h"),
-        links=("absl::", "civetweb::", "Threads::"),
+        uses=("runtime", "aggregator/text", "aggregator/tls"),
+        headers=("absl/", "event2/", "openssl/"),
+        links=("absl::", "libevent::", "Threads::"),
     ),
     Layer(
         "aggregator/telemetry",

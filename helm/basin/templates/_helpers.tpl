@@ -80,6 +80,61 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml $resources }}
 {{- end }}
 
+{{/* "https" if the port for probes and metrics has TLS, else "http". */}}
+{{- define "basin.httpScheme" -}}
+{{- if .Values.tls.http.enabled -}}
+{{- if not (include "basin.tlsSecret" .) }}
+{{- fail "tls.http.enabled needs a certificate: set tls.existingSecret or tls.issuer.name" }}
+{{- end -}}
+https
+{{- else -}}
+http
+{{- end }}
+{{- end }}
+
+{{/* For a kubelet, which does not check the certificate. */}}
+{{- define "basin.probeScheme" -}}
+{{- if eq (include "basin.httpScheme" .) "https" -}}
+, scheme: HTTPS
+{{- end }}
+{{- end }}
+
+{{- define "basin.httpConfig" -}}
+listen: {{ printf "%s:%v" .Values.listenHost .Values.ports.http | quote }}
+{{- if eq (include "basin.httpScheme" .) "https" }}
+tls_cert: /etc/basin-tls/tls.crt
+tls_key: /etc/basin-tls/tls.key
+{{- if .Values.tls.http.clientCertificates }}
+tls_client_ca: /etc/basin-tls/ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* How a monitor scrapes, as the one entry of its list. The arguments are the chart's scope, and the
+name of the monitor's values. */}}
+{{- define "basin.scrape" -}}
+{{- $own := index .scope.Values .monitor -}}
+- port: http
+  path: /metrics
+  interval: {{ $own.interval }}
+{{- if eq (include "basin.httpScheme" .scope) "https" }}
+{{- if and .scope.Values.tls.http.clientCertificates (not $own.tlsConfig) }}
+{{- fail (printf "tls.http.clientCertificates refuses a Prometheus without a certificate: set %s.tlsConfig" .monitor) }}
+{{- end }}
+  scheme: https
+  tlsConfig:
+  {{- if $own.tlsConfig }}
+    {{- toYaml $own.tlsConfig | nindent 4 }}
+  {{- else }}
+    ca:
+      secret:
+        name: {{ include "basin.tlsSecret" .scope }}
+        key: ca.crt
+    serverName: {{ include "basin.host" .scope }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The user's options, overridden by those that must agree with the rest of the pod. */}}
 {{- define "basin.config" -}}
 {{- $tls := include "basin.tlsSecret" . }}
@@ -89,7 +144,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- $own := dict
   "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))
-  "http" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.http))
+  "http" (include "basin.httpConfig" . | fromYaml)
   "state" (dict "file" "/var/lib/basin/members")
   "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
 {{- with $tls }}

@@ -5,6 +5,7 @@ Usage: test_access.py BASIND BASINCTL TRAINER
 """
 
 import contextlib
+import http.client
 import os
 import shutil
 import socket
@@ -101,6 +102,10 @@ class Access(unittest.TestCase):
             ([f"--tls-cert={cert}", f"--tls-key={self.certs}/client.key"], ["not the key of"]),
             ([f"--tls-cert={self.certs}/client.crt", f"--tls-key={self.certs}/client.key"],
              ["tls.cert", "not for servers"]),
+            ([f"--http-tls-key={key}"], ["http.tls_key is", "http.tls_cert is none"]),
+            ([f"--http-tls-client-ca={cert}"], ["http.tls_client_ca is", "http.tls_cert is none"]),
+            ([f"--http-tls-cert={cert}", f"--http-tls-key={self.certs}/client.key"],
+             ["http.tls_key", "not the key of the certificate in http.tls_cert"]),
             (["--auth-file=/is/not/there"], ["auth.file is /is/not/there", "No such file"]),
             ([f"--auth-file={self.grants}"], ["auth.file", "line 1", "sha256:"]),
             ([f"--tls-cert={cert}", f"--tls-key={key}", "--grpc-listen=0.0.0.0:0"],
@@ -114,6 +119,93 @@ class Access(unittest.TestCase):
                     self.assertEqual(1, ended.stderr.count("\n"))
                     for word in words:
                         self.assertIn(word, ended.stderr)
+
+    def https(self, basind: Basind, path: str, *authorities: Path, client: bool) -> tuple[int, str]:
+        """The status of a page, and the serial number of the certificate of its server."""
+        trust = ssl.create_default_context()
+        for authority in authorities:
+            trust.load_verify_locations(authority)
+        if client:
+            trust.load_cert_chain(self.certs / "client.crt", self.certs / "client.key")
+        connection = http.client.HTTPSConnection(basind.http, timeout=PATIENCE, context=trust)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            presented = connection.sock.getpeercert()
+            assert presented is not None
+            response = connection.getresponse()
+            response.read()
+            return response.status, str(presented["serialNumber"])
+
+    def test_s4_no_scrape_fails_while_certificates_of_the_http_port_are_replaced(self) -> None:
+        self.make_certs()
+        basind = self.start_with_https()
+        first = self.certs / "ca.crt"
+        status, before = self.https(basind, "/metrics", first, client=True)
+        self.assertEqual(200, status)
+        for client in (True, False):  # A kubelet has no certificate.
+            self.assertEqual(200, self.https(basind, "/livez", first, client=client)[0])
+        for path in ("/metrics", "/statusz"):
+            self.assertEqual(403, self.https(basind, path, first, client=False)[0])
+        self.assertEqual(200, self.https(basind, "/statusz", first, client=True)[0])
+        ports = (f"--http-listen={basind.http}", "--grpc-listen=127.0.0.1:0")
+        for ask in (["--https"], [f"--http-tls-{one}" for one in self.http_files()]):
+            asked = run(BASIND, "healthcheck", "--ready", *ports, *ask)
+            self.assertEqual((0, "ok\n"), (asked.returncode, asked.stdout), asked.stderr)
+        self.assertEqual(3, run(BASIND, "healthcheck", *ports).returncode)
+        # Files with a certificate of another authority, one after the other.
+        new = self.folder / "new"
+        self.assertEqual(0, run(BASINCTL, "dev-certs", str(new)).returncode)
+        for name in ("server.crt", "server.key"):
+            (new / name).rename(self.certs / name)
+        serials = [before]
+        while serials[-1] == before:
+            status, serial = self.https(basind, "/metrics", first, new / "ca.crt", client=True)
+            self.assertEqual(200, status)
+            serials.append(serial)
+        self.assertGreater(len(serials), 2)
+        # A file that is damaged is named, and changes nothing.
+        (self.certs / "server.key").write_text("nothing")
+        while "no private key" not in (reason := basind.await_event("certificate")["reason"]):
+            pass
+        self.assertIn("http.tls_key is", reason)
+        self.assertEqual(serials[-1], self.https(basind, "/livez", new / "ca.crt", client=False)[1])
+
+    def http_files(self) -> tuple[str, ...]:
+        certs = self.certs
+        return (f"cert={certs}/server.crt", f"key={certs}/server.key", f"client-ca={certs}/ca.crt")
+
+    def start_with_https(self) -> Basind:
+        self.grants.touch()
+        return self.start(*(f"--http-tls-{file}" for file in self.http_files()))
+
+    def test_s1_the_http_port_refuses_strangers_and_counts_them(self) -> None:
+        self.make_certs()
+        basind = self.start_with_https()
+        with self.assertRaises((http.client.HTTPException, OSError)):
+            basind.get("/livez")  # Without TLS.
+        self.assertIn("use https", basind.await_event("peer_refused")["reason"])
+        foreign = self.folder / "foreign"
+        self.assertEqual(0, run(BASINCTL, "dev-certs", str(foreign)).returncode)
+        authority = self.certs / "ca.crt"
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            self.https(basind, "/livez", foreign / "ca.crt", client=False)
+        self.https(basind, "/metrics", authority, client=False)
+        self.certs, mine = foreign, self.certs
+        with self.assertRaises((ssl.SSLError, OSError, http.client.HTTPException)):
+            self.https(basind, "/metrics", authority, client=True)
+        self.certs = mine
+        text = self.metrics(basind, authority)
+        self.assertIn("basin_http_tls_failures_total 3\n", text)
+        self.assertIn("basin_http_uncertified_requests_total 1\n", text)
+        self.assertIn("basin_certificate_expiry_timestamp_seconds ", text)
+
+    def metrics(self, basind: Basind, authority: Path) -> str:
+        trust = ssl.create_default_context(cafile=str(authority))
+        trust.load_cert_chain(self.certs / "client.crt", self.certs / "client.key")
+        connection = http.client.HTTPSConnection(basind.http, timeout=PATIENCE, context=trust)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
 
     def test_a_job_trains_with_certificates_and_tokens(self) -> None:
         self.make_certs()

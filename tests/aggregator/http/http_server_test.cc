@@ -55,15 +55,23 @@ std::string Ask(const HttpServer& server, const std::string& request) {
   return answer;
 }
 
+HttpOptions Anywhere() {
+  static HttpCounters counters;
+  HttpOptions options;
+  options.address = {"127.0.0.1", 0};
+  options.counters = &counters;
+  return options;
+}
+
 std::unique_ptr<HttpServer> Serve() {
   absl::StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start({"127.0.0.1", 0}, {{"/livez",
-                                            [] {
-                                              return HttpPage{200, "text/plain", "ok\n"};
-                                            }},
-                                           {"/readyz", [] {
-                                              return HttpPage{503, "text/plain", "draining\n"};
-                                            }}});
+      HttpServer::Start(Anywhere(), {{"/livez",
+                                      [] {
+                                        return HttpPage{200, "text/plain", "ok\n"};
+                                      }},
+                                     {"/readyz", [] {
+                                        return HttpPage{503, "text/plain", "draining\n"};
+                                      }}});
   EXPECT_TRUE(server.ok()) << server.status();
   return server.ok() ? *std::move(server) : nullptr;
 }
@@ -111,7 +119,7 @@ TEST(HttpServerTest, AnswersAProbeWhileOthersSayNothing) {
   for (int& descriptor : silent) descriptor = Connect(*server);
   // Sooner than the first of them is given up: a kubelet waits a second.
   const absl::StatusOr<HttpPage> page =
-      GetPage(server->address(), "/livez", absl::Milliseconds(900));
+      GetPage(server->address(), false, "/livez", absl::Milliseconds(900));
   for (const int descriptor : silent) close(descriptor);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(200, page->status);
@@ -127,7 +135,7 @@ TEST(HttpServerTest, Fault_S6_ProbesComeBeforeAnyNumberOfSilentConnections) {
   for (const int descriptor : silent) send(descriptor, "GET /li", 7, MSG_NOSIGNAL);
   for (int i = 0; i < 20; ++i) {
     const absl::StatusOr<HttpPage> page =
-        GetPage(server->address(), "/livez", absl::Milliseconds(900));
+        GetPage(server->address(), false, "/livez", absl::Milliseconds(900));
     ASSERT_TRUE(page.ok()) << page.status();
     EXPECT_EQ(200, page->status);
     silent.push_back(Connect(*server));
@@ -149,7 +157,7 @@ TEST(HttpServerTest, ProbesDoNotWaitForPages) {
     return HttpPage{200, "text/plain", std::string(3 << 20, 'm')};
   };
   absl::StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start({"127.0.0.1", 0},
+      HttpServer::Start(Anywhere(),
                         {{"/livez",
                           [] {
                             return HttpPage{200, "text/plain", "ok\n"};
@@ -195,7 +203,9 @@ TEST(HttpServerTest, SaysWhatIsWrongWithARequest) {
 TEST(HttpServerTest, APortThatSomebodyHasIsAnErrorWithAWayOut) {
   const std::unique_ptr<HttpServer> first = Serve();
   ASSERT_NE(nullptr, first);
-  const auto second = HttpServer::Start(first->address(), {});
+  HttpOptions options = Anywhere();
+  options.address = first->address();
+  const auto second = HttpServer::Start(options, {});
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()),
               AllOf(HasSubstr(ToString(first->address())), HasSubstr("--http-listen")));

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string ProblemOf(const ServerTls& tls) {
-  const absl::StatusOr<absl::Time> checked = CheckServerTls(tls, absl::Now());
+  const absl::StatusOr<absl::Time> checked = CheckServerTls(tls, "tls.", absl::Now());
   return checked.ok() ? "" : std::string(checked.status().message());
 }
 
@@ -24,10 +24,10 @@ TEST(TlsFiles, ValidFilesAreAcceptedWithTheirFirstExpiry) {
   CertificateRequest request = Valid();
   request.not_after = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now()) + 600);
   ServerTls tls = pki.Server("server", request);
-  EXPECT_EQ(*CheckServerTls(tls, absl::Now()), request.not_after);
+  EXPECT_EQ(*CheckServerTls(tls, "tls.", absl::Now()), request.not_after);
   tls.client_ca = pki.path("ca.crt");
-  EXPECT_EQ(*CheckServerTls(tls, absl::Now()), request.not_after);
-  EXPECT_EQ(*CheckServerTls({}, absl::Now()), absl::InfiniteFuture());
+  EXPECT_EQ(*CheckServerTls(tls, "tls.", absl::Now()), request.not_after);
+  EXPECT_EQ(*CheckServerTls({}, "tls.", absl::Now()), absl::InfiniteFuture());
 }
 
 TEST(TlsFiles, MistakesNameTheOptionTheFileAndTheFix) {

@@ -1,0 +1,75 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// TLS for connections that are not gRPC's: a session of OpenSSL for each, with the certificates
+// that are in force when it begins.
+//
+// Thread contract: safe from any thread.
+// Failure: INVALID_ARGUMENT with the file and the reason of OpenSSL.
+
+#ifndef BASIN_AGGREGATOR_TLS_SESSIONS_H_
+#define BASIN_AGGREGATOR_TLS_SESSIONS_H_
+
+#include <openssl/ssl.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "aggregator/tls/openssl.h"
+#include "runtime/grpc/credentials.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+using TlsContextPtr = OpensslPtr<SSL_CTX, SSL_CTX_free>;
+using TlsSessionPtr = OpensslPtr<SSL, SSL_free>;
+
+class TlsSessions {
+ public:
+  // A server's, which reads its files now. A client may present no certificate, but none of another
+  // authority than those in `client_ca`. REQUIRES: tls.on().
+  static absl::StatusOr<std::unique_ptr<TlsSessions>> Open(const ServerTls& tls);
+
+  // Reads the files again. A file may be read while it is being written, so a change counts when it
+  // is read twice. A failure changes nothing: new connections get the earlier certificates.
+  absl::Status Refresh();
+
+  // For a new connection; null if OpenSSL has no memory for it.
+  TlsSessionPtr Begin() const;
+
+  // Whether clients have certificates of a known authority.
+  bool verifies_clients() const { return !tls_.client_ca.empty(); }
+
+ private:
+  // What is in the files.
+  struct Texts {
+    std::string cert;
+    std::string key;
+    std::string client_ca;
+    bool operator==(const Texts& other) const {
+      return std::tie(cert, key, client_ca) == std::tie(other.cert, other.key, other.client_ca);
+    }
+  };
+
+  explicit TlsSessions(const ServerTls& tls) : tls_(tls) {}
+  absl::StatusOr<Texts> Read() const;
+  absl::StatusOr<TlsContextPtr> ContextOf(const Texts& texts) const;
+
+  const ServerTls tls_;
+  mutable Mutex mutex_;
+  TlsContextPtr context_ ABSL_GUARDED_BY(mutex_);
+  Texts in_force_ ABSL_GUARDED_BY(mutex_);
+  Texts last_read_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Whether the client of a session that has begun presented a certificate, which was then verified.
+bool HasClientCertificate(const SSL* session);
+
+// A client's that does not check who the server is: for a process that asks its own port.
+TlsSessionPtr BeginUnverifiedClient();
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TLS_SESSIONS_H_
