@@ -50,7 +50,8 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
       {"basin_tls_failures_total", "Connections with TLS that ended before their first call.",
        counters.tls_failures},
       {"basin_floods_total",
-       "Connections that were closed because they sent too much before their first valid message.",
+       "Connections that were closed because they sent too much before their first valid message, "
+       "or because their address had too many that had sent none.",
        counters.floods},
       {"basin_slow_readers_total", "Streams that were ended because their peer did not read.",
        counters.slow_readers},

@@ -243,6 +243,7 @@ struct SaveSettings {
 enum class NoteKind : uint8_t {
   kJobAdmitted,
   kJobRefused,
+  kAddressRefused,
   kJobEnded,
   kJobSet,
   kWorkerAdmitted,

@@ -106,6 +106,10 @@ struct Config {
   uint64_t max_job_bytes = 0;   // Its share of memory_bytes, without broadcast values.
   uint32_t max_job_rounds = 0;  // Verdicts per second, in all lanes together.
 
+  // Sessions from one address, in all jobs together. 0: any number. A process that returns is
+  // admitted beyond it.
+  uint32_t max_address_sessions = 0;
+
   uint32_t max_jobs = 64;
   uint32_t max_workers = 10000;                 // Per job.
   uint32_t max_lanes = 64;                      // Per job, without calls that were idle for long.

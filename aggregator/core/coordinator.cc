@@ -156,7 +156,8 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
                          MayHurryDeadlines(received.message)};
           },
           [&](const SessionOpened& opened) {
-            sessions_[opened.session] = Session{opened.token, std::nullopt, std::nullopt, {}};
+            sessions_[opened.session] =
+                Session{opened.token, std::nullopt, std::nullopt, {}, opened.address};
             return About{};
           },
           [&](const SessionLost& lost) {
@@ -222,10 +223,20 @@ void Coordinator::Drain(const JobScope& scope) {
   for (auto& [id, job] : jobs_) job.TellDraining(scope);
 }
 
-void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& hello,
-                         ErrorCode code, const std::string& text) {
-  scope.actions.push_back(Note{NoteKind::kJobRefused, hello.job, hello.worker, "", 0,
-                               absl::StrCat(ErrorCodeName(code), ": ", text)});
+bool Coordinator::IsCrowded(SessionId session) const {
+  const uint32_t most = config_.max_address_sessions;
+  const std::string& address = sessions_.at(session).address;
+  // Counting takes time, so it is left out where it cannot matter.
+  if (most == 0 || address.empty() || sessions_.size() <= most) return false;
+  return std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+           return entry.second.job.has_value() && entry.second.address == address;
+         }) >= most;
+}
+
+void Coordinator::Refuse(const JobScope& scope, NoteKind kind, SessionId session,
+                         const Hello& hello, ErrorCode code, const std::string& text) {
+  scope.actions.push_back(
+      Note{kind, hello.job, hello.worker, "", 0, absl::StrCat(ErrorCodeName(code), ": ", text)});
   sessions_.erase(session);
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
@@ -239,7 +250,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
                       [&](Job& job, Slot slot) { job.OnMessage(scope, slot, hello); });
   }
   if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {
-    Refuse(scope, session, hello, ErrorCode::kVersionMismatch,
+    Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kVersionMismatch,
            absl::StrCat("Worker ", hello.worker, " of job ", hello.job, " speaks protocol ",
                         hello.protocol_version, " with arithmetic contract ",
                         hello.contract_version, "; this aggregator speaks ", kProtocolVersion,
@@ -249,20 +260,30 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
   auto known = by_name_.find(hello.job);
   const Term term = known == by_name_.end() ? config_.term : jobs_.at(known->second).term();
   if (const std::string why = WhyNotPlausible(hello, term, config_); !why.empty()) {
-    Refuse(scope, session, hello, ErrorCode::kInvalidArgument,
+    Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kInvalidArgument,
            absl::StrCat("The hello of worker ", hello.worker, " of job ", hello.job, " ", why,
                         "; update its client library."));
+    return std::nullopt;
+  }
+  // A process that returns takes the place of its earlier session.
+  const bool returns = known != by_name_.end() && jobs_.at(known->second).Knows(hello);
+  if (!returns && IsCrowded(session)) {
+    Refuse(scope, NoteKind::kAddressRefused, session, hello, ErrorCode::kResourceExhausted,
+           absl::StrCat("Worker ", hello.worker, " of job ", hello.job, " comes from ",
+                        it->second.address, ", which has ", config_.max_address_sessions,
+                        " sessions, the limit (limits.address_sessions). Try again when one of "
+                        "them has ended, or have the limit raised."));
     return std::nullopt;
   }
   // An open round may need workers that return.
   const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
   if (draining_ && !expected) {
-    Refuse(scope, session, hello, ErrorCode::kUnavailable,
+    Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kUnavailable,
            "This aggregator is draining; the client retries until another aggregator answers.");
     return std::nullopt;
   }
   if (hello.settings.max_workers > config_.max_workers) {
-    Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
+    Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
            absl::StrCat("Job ", hello.job, " asks for max_workers = ", hello.settings.max_workers,
                         "; this aggregator allows ", config_.max_workers, "."));
     return std::nullopt;
@@ -270,7 +291,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
   if (known == by_name_.end()) {
     if (jobs_.size() >= config_.max_jobs && !ForgetUnstarted(scope)) {
       Refuse(
-          scope, session, hello, ErrorCode::kResourceExhausted,
+          scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
           absl::StrCat("This aggregator has ", jobs_.size(),
                        " jobs, which is its limit (limits.jobs). Try again when a job has ended."));
       return std::nullopt;
@@ -278,7 +299,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     std::string why;
     if (!Job::Fits(scope, hello.settings, why)) DropCached(scope);
     if (!Job::Fits(scope, hello.settings, why)) {
-      Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
+      Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("Job ", hello.job, " ", why,
                           ". Give the aggregator more memory, or lower max_workers."));
       return std::nullopt;

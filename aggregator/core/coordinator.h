@@ -77,8 +77,10 @@ class Coordinator {
   void DropCached(const JobScope& scope);
   void Drain(const JobScope& scope);
   void CheckDrained(const JobScope& scope);
-  void Refuse(const JobScope& scope, SessionId session, const Hello& hello, ErrorCode code,
-              const std::string& text);
+  // Whether this many other sessions from the address of `session` have said hello.
+  bool IsCrowded(SessionId session) const;
+  void Refuse(const JobScope& scope, NoteKind kind, SessionId session, const Hello& hello,
+              ErrorCode code, const std::string& text);
   // Runs take(job, slot) for the worker of the session. Ignores events of a session that has ended
   // or whose hello the job holds.
   template <typename F>

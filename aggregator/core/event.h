@@ -33,9 +33,11 @@ using JobId = uint32_t;
 using ChunkDigests = absl::InlinedVector<Digest, 4>;
 
 // A session stream opened. `token` is fresh and random; data streams of the session present it.
+// `address`: of the other side, without its port; empty if it is not known.
 struct SessionOpened {
   SessionId session = 0;
   SessionToken token = 0;
+  std::string address = {};
 };
 
 struct MessageReceived {

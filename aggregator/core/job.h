@@ -53,7 +53,8 @@ struct Session {
   // By lane; false beyond the end. True once the session has received the whole layout in answer to
   // a registration. From then on it receives every addition, so no later answer repeats the layout.
   std::vector<bool> laid_out;
-  auto Fields() const { return std::tie(token, job, slot, laid_out); }
+  std::string address;  // Of the other side; empty if it is not known.
+  auto Fields() const { return std::tie(token, job, slot, laid_out, address); }
 };
 
 // Every frame looks its session up, and a B-tree has few, wide nodes. The order is that of the ids.
@@ -157,6 +158,8 @@ class Job {
   // Returns whether a round is open and the hello comes from the process of a worker that is not
   // lost. The round may need this worker to end.
   bool Expects(const Hello& hello) const;
+  // Returns whether the hello comes from the process of a worker that is not lost.
+  bool Knows(const Hello& hello) const;
   // Takes what the worker in `slot` sent on its current session.
   void OnMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
   void OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);

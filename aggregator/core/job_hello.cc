@@ -57,9 +57,11 @@ void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worke
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
 
-bool Job::Expects(const Hello& hello) const {
+bool Job::Expects(const Hello& hello) const { return HasOpenRound() && Knows(hello); }
+
+bool Job::Knows(const Hello& hello) const {
   const std::optional<Slot> slot = workers_.Find(hello.worker);
-  return HasOpenRound() && slot.has_value() && workers_[*slot].nonce == hello.nonce &&
+  return slot.has_value() && workers_[*slot].nonce == hello.nonce &&
          workers_[*slot].state != WorkerState::kLost;
 }
 

@@ -10,6 +10,8 @@ const char* NoteKindName(NoteKind kind) {
       return "job_admitted";
     case NoteKind::kJobRefused:
       return "job_refused";
+    case NoteKind::kAddressRefused:
+      return "address_refused";
     case NoteKind::kJobEnded:
       return "job_ended";
     case NoteKind::kJobSet:

@@ -294,9 +294,11 @@ absl::Duration Engine::InboxDelay() const {
   return oldest >= now ? absl::ZeroDuration() : now - oldest;
 }
 
-SessionId Engine::OpenSession() {
+SessionId Engine::OpenSession(std::string address) {
   const SessionId session = next_connection_.fetch_add(1);
-  Post(session, [session](Runner& runner, absl::Time now) { runner.SessionOpened(session, now); });
+  Post(session, [session, address = std::move(address)](Runner& runner, absl::Time now) mutable {
+    runner.SessionOpened(session, std::move(address), now);
+  });
   return session;
 }
 

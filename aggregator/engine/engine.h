@@ -84,7 +84,8 @@ class Engine {
 
   // ---- for the transport. REQUIRES: the caller holds no lock that its own calls need: it may be
   // the thread that works.
-  SessionId OpenSession();
+  // `address`: of the other side, without its port; empty if it is not known.
+  SessionId OpenSession(std::string address = "");
   void OnMessage(SessionId session, ToAggregator message, uint64_t bytes);
   // What came together has one turn.
   void OnBatch(SessionId session, Batch batch);

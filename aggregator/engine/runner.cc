@@ -45,12 +45,12 @@ void Runner::Step(const Event& event, absl::Time now) {
   }
 }
 
-void Runner::SessionOpened(SessionId session, absl::Time now) {
+void Runner::SessionOpened(SessionId session, std::string address, absl::Time now) {
   SessionToken token = 0;
   do {
     token = dependencies_.new_token();
   } while (core_.delivery().SessionOf(token).has_value());
-  Step(basin::aggregator::SessionOpened{session, token}, now);
+  Step(basin::aggregator::SessionOpened{session, token, std::move(address)}, now);
 }
 
 void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t bytes,

@@ -83,7 +83,7 @@ class Runner {
   Runner(Config config, RunnerDependencies dependencies, absl::Time start);
 
   // ---- what happened. REQUIRES: `now` does not go back.
-  void SessionOpened(SessionId session, absl::Time now);
+  void SessionOpened(SessionId session, std::string address, absl::Time now);
   // `bytes` are given back to the transport as consumed, here and below.
   void MessageReceived(SessionId session, ToAggregator message, uint64_t bytes, absl::Time now);
   void BatchReceived(SessionId session, Batch&& batch, absl::Time now);

@@ -30,6 +30,7 @@ LogLevel LevelOf(NoteKind kind) {
       return LogLevel::kDebug;
     case NoteKind::kReduceDeviceFailed:
     case NoteKind::kJobRefused:
+    case NoteKind::kAddressRefused:
     case NoteKind::kWorkerRefused:
     case NoteKind::kWorkerSuperseded:
     case NoteKind::kWorkerLost:

@@ -78,8 +78,8 @@ void CutOff(int descriptor) {
 
 }  // namespace
 
-Newcomers::Newcomers(Refuse refuse, Left left)
-    : refuse_(std::move(refuse)), left_(std::move(left)) {
+Newcomers::Newcomers(Refuse refuse, Left left, size_t most_of_an_address)
+    : refuse_(std::move(refuse)), left_(std::move(left)), most_of_an_address_(most_of_an_address) {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-newcomers");
     Run();
@@ -102,10 +102,36 @@ void Newcomers::Add(int descriptor) {
   const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return;
   MutexLock lock(mutex_);
-  Newcomer& newcomer = newcomers_[std::move(peer)];
-  if (newcomer.descriptor >= 0) close(newcomer.descriptor);  // Its connection is over.
-  newcomer = {own, 0, 0};
+  const auto earlier = newcomers_.find(peer);
+  if (earlier != newcomers_.end()) Forget(earlier);  // Its connection is over.
+  const std::string address = AddressIn(peer);
+  MakeRoom(address);
+  Newcomer newcomer;
+  newcomer.descriptor = own;
+  newcomer.number = ++last_number_;
+  of_address_[address].emplace(newcomer.number, peer);
+  newcomers_.emplace(std::move(peer), newcomer);
   changed_.NotifyAll();
+}
+
+void Newcomers::MakeRoom(const std::string& address) {
+  const auto others = of_address_.find(address);
+  if (others == of_address_.end() || others->second.size() < most_of_an_address_) return;
+  const auto first = others->second.begin();
+  Newcomer& displaced = newcomers_.at(first->second);
+  displaced.displaced = true;
+  CutOff(displaced.descriptor);
+  others->second.erase(first);
+}
+
+Newcomers::ByPeer::iterator Newcomers::Forget(ByPeer::iterator newcomer) {
+  close(newcomer->second.descriptor);
+  if (!newcomer->second.displaced) {
+    const auto others = of_address_.find(AddressIn(newcomer->first));
+    others->second.erase(newcomer->second.number);
+    if (others->second.empty()) of_address_.erase(others);
+  }
+  return newcomers_.erase(newcomer);
 }
 
 void Newcomers::Began(const std::string& peer) {
@@ -126,9 +152,7 @@ void Newcomers::Came(const std::string& peer, uint64_t bytes) {
 void Newcomers::Introduced(const std::string& peer) {
   MutexLock lock(mutex_);
   const auto found = newcomers_.find(peer);
-  if (found == newcomers_.end()) return;
-  close(found->second.descriptor);
-  newcomers_.erase(found);
+  if (found != newcomers_.end() && !found->second.displaced) Forget(found);
 }
 
 void Newcomers::Run() {
@@ -152,7 +176,11 @@ Newcomers::Findings Newcomers::Look() {
     const auto& [peer, newcomer] = *it;
     std::string what;
     const std::optional<uint64_t> received = ReceivedBytes(newcomer.descriptor);
-    if (newcomer.calls > kMostCalls) {
+    if (newcomer.displaced) {
+      what = absl::StrCat("It had ", most_of_an_address_,
+                          " connections that had sent no valid message, and opened another; the "
+                          "oldest was closed.");
+    } else if (newcomer.calls > kMostCalls) {
       what = absl::StrCat("It began ", newcomer.calls,
                           " calls on one connection, and none of them received a valid message.");
     } else if (received.has_value()) {
@@ -167,13 +195,12 @@ Newcomers::Findings Newcomers::Look() {
     const bool cut = !what.empty();
     if (cut) {
       CutOff(newcomer.descriptor);
-      found.violations[AddressIn(peer)] = std::move(what);
+      found.violations.emplace_back(AddressIn(peer), std::move(what));
     } else if (!received.has_value() && newcomer.calls == 0) {
       found.left.push_back(AddressIn(peer));
     }
     if (cut || !received.has_value()) {
-      close(newcomer.descriptor);
-      it = newcomers_.erase(it);
+      it = Forget(it);
     } else {
       ++it;
     }

@@ -4,7 +4,9 @@
 // not end and for calls that are reset at once; the connection of a worker brings one call and a
 // valid message. Until then a connection is watched from outside of gRPC: the bytes that the kernel
 // received on it are compared with the messages that gRPC delivered. A connection that exceeds the
-// needs of a correct peer is closed.
+// needs of a correct peer is closed. When too many of one address have sent no valid message yet,
+// the one that has waited longest is closed, so that a peer that opens many cannot take all
+// descriptors, and another behind the same address still gets in.
 //
 // A connection is watched through a separate descriptor, so that never another one is closed; the
 // descriptor is released with the first valid message.
@@ -15,11 +17,13 @@
 #ifndef BASIN_AGGREGATOR_TRANSPORT_NEWCOMERS_H_
 #define BASIN_AGGREGATOR_TRANSPORT_NEWCOMERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/mutex.h"
@@ -34,7 +38,10 @@ class Newcomers {
   // The address of a peer whose connection ended before its first call.
   using Left = std::function<void(const std::string& address)>;
 
-  Newcomers(Refuse refuse, Left left);
+  // Far more than the workers of a machine, or behind one address, that connect at once.
+  static constexpr size_t kMostOfAnAddress = 4096;
+
+  Newcomers(Refuse refuse, Left left, size_t most_of_an_address = kMostOfAnAddress);
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -50,25 +57,36 @@ class Newcomers {
  private:
   struct Newcomer {
     int descriptor = -1;
+    uint64_t number = 0;  // In the order in which they came.
+    bool displaced = false;
     uint32_t calls = 0;
     uint64_t message_bytes = 0;
   };
 
   void Run();
   struct Findings {
-    std::map<std::string, std::string> violations;  // By address.
-    std::vector<std::string> left;                  // Addresses.
+    std::vector<std::pair<std::string, std::string>> violations;  // Addresses, and sentences.
+    std::vector<std::string> left;                                // Addresses.
   };
+  using ByPeer = std::map<std::string, Newcomer>;
+  // Cuts off the one that came first, if the address has too many.
+  void MakeRoom(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the next one.
+  ByPeer::iterator Forget(ByPeer::iterator newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Checks all connections.
   Findings Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Refuse refuse_;
   const Left left_;
+  const size_t most_of_an_address_;
 
   Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, Newcomer> newcomers_ ABSL_GUARDED_BY(mutex_);
+  ByPeer newcomers_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Those that were not displaced, by address: peers by their number.
+  std::map<std::string, std::map<uint64_t, std::string>> of_address_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;
 };

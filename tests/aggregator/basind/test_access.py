@@ -199,6 +199,30 @@ class Access(unittest.TestCase):
         self.assertIn("basin_http_uncertified_requests_total 1\n", text)
         self.assertIn("basin_certificate_expiry_timestamp_seconds ", text)
 
+    def test_s6_workers_from_one_address_are_bounded(self) -> None:
+        self.grants.touch()
+        token = self.token("worker", "*")
+        basind = self.start("--limits-address-sessions=1")
+        trainers = [
+            Trainer(TRAINER, basind.grpc, job, "a", 1, 1, BASIN_TOKEN_FILE=str(token))
+            for job in ("vision", "text")
+        ]
+        for trainer in trainers:
+            self.addCleanup(trainer.kill)
+        first, second = trainers
+        self.assertEqual("member 0 of 1", first.ask("join"))
+        second.say("join")
+        refused = basind.await_event("address_refused")
+        self.assertEqual(
+            ("warning", "text", "a"), (refused["level"], refused["job"], refused["worker"])
+        )
+        self.assertIn("from 127.0.0.1, which has 1 sessions", refused["reason"])
+        _, metrics = basind.get("/metrics")
+        self.assertRegex(metrics, r'basin_events_total\{event="address_refused"\} [1-9]')
+        # It tries again by itself.
+        first.kill()
+        self.assertEqual("member 0 of 1", second.answer())
+
     def metrics(self, basind: Basind, authority: Path) -> str:
         trust = ssl.create_default_context(cafile=str(authority))
         trust.load_cert_chain(self.certs / "client.crt", self.certs / "client.key")

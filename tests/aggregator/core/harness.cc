@@ -136,7 +136,7 @@ void TestWorker::Connect(const Hello& hello) {
   session = cluster_->NewSession();
   ended.reset();
   for (auto& [name, view] : lanes) view.prepared.reset();
-  cluster_->Step(SessionOpened{session, 7000 + session});
+  cluster_->Step(SessionOpened{session, 7000 + session, address});
   Say(hello);
 }
 

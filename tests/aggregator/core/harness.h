@@ -97,6 +97,7 @@ class TestWorker {
   std::optional<double> squared_norm;  // Its commits report it.
   RunId run;
   JobName job = kJob;
+  std::string address;  // From which it connects.
   bool fresh = true;
   JobSettings settings;
   uint64_t features = 0;

@@ -13,6 +13,7 @@
 namespace basin::aggregator {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -52,6 +53,80 @@ TEST(Admission, TheNumberOfJobsIsBounded) {
   t["b"].Connect();
   EXPECT_EQ(t["b"].ended->code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(t["b"].ended->text, HasSubstr("limits.jobs"));
+}
+
+// A service with workers of two jobs that come from one address, as many as may.
+struct Crowd : Cluster {
+  static Config AtMost(uint32_t sessions) {
+    Config config;
+    config.max_address_sessions = sessions;
+    return config;
+  }
+  explicit Crowd(uint32_t most = 2) : Cluster(Settings(1, 9, 1), AtMost(most)) {
+    Come("a", "10.0.0.1");
+    Come("b", "10.0.0.1", "other");
+  }
+  TestWorker& Come(const WorkerId& worker, const std::string& address, const JobName& of = kJob) {
+    TestWorker& came = Worker(worker);
+    came.address = address;
+    came.job = of;
+    came.Connect();
+    return came;
+  }
+};
+
+TEST(Admission, Fault_S6_SessionsFromOneAddressAreBoundedInAllJobsTogether) {
+  Crowd t;
+  EXPECT_FALSE(t["a"].ended.has_value());
+  EXPECT_FALSE(t["b"].ended.has_value());
+  for (const JobName job : {kJob, "other", "third"}) {
+    const TestWorker& c = t.Come("c", "10.0.0.1", job);
+    ASSERT_TRUE(c.ended.has_value()) << job;
+    EXPECT_EQ(c.ended->code, ErrorCode::kResourceExhausted);
+    EXPECT_THAT(c.ended->text,
+                AllOf(HasSubstr("Worker c of job " + job), HasSubstr("10.0.0.1"),
+                      HasSubstr("2 sessions"), HasSubstr("limits.address_sessions")));
+  }
+  EXPECT_EQ(t.Notes(NoteKind::kAddressRefused), 3u);
+  EXPECT_EQ(t.Notes(NoteKind::kJobRefused), 0u);
+  EXPECT_EQ(t.core->FindJob("third"), nullptr) << "a refused hello makes no job";
+}
+
+TEST(Admission, Fault_S6_OtherAddressesAreAdmittedBesideACrowdedOne) {
+  Crowd t;
+  EXPECT_FALSE(t.Come("d", "10.0.0.2").ended.has_value());
+  EXPECT_FALSE(t.Come("e", "").ended.has_value()) << "an address that is not known has no limit";
+  EXPECT_FALSE(t.Come("f", "").ended.has_value());
+  EXPECT_FALSE(t.Come("g", "").ended.has_value());
+}
+
+TEST(Admission, Fault_S6_ASessionThatEndedMakesRoom) {
+  Crowd t;
+  EXPECT_TRUE(t.Come("c", "10.0.0.1").ended.has_value());
+  t["b"].Close();
+  EXPECT_FALSE(t.Come("c", "10.0.0.1").ended.has_value());
+  EXPECT_TRUE(t.Come("d", "10.0.0.1").ended.has_value());
+  t.Step(EvictWorker{kJob, "c", "a test"});
+  EXPECT_FALSE(t.Come("d", "10.0.0.1").ended.has_value());
+}
+
+TEST(Admission, Fault_S6_AProcessThatReturnsIsAdmittedToACrowdedAddress) {
+  Crowd t;
+  // Its earlier session is not over yet, as far as the aggregator knows.
+  t["a"].Connect();
+  EXPECT_FALSE(t["a"].ended.has_value());
+  // Another process under its name is a newcomer.
+  t["a"].Restart();
+  t["a"].Connect();
+  ASSERT_TRUE(t["a"].ended.has_value());
+  EXPECT_EQ(t["a"].ended->code, ErrorCode::kResourceExhausted);
+}
+
+TEST(Admission, Fault_S6_WithoutALimitAnyNumberComesFromOneAddress) {
+  Crowd t(0);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_FALSE(t.Come("w" + std::to_string(i), "10.0.0.1", "third").ended.has_value());
+  }
 }
 
 TEST(Admission, TheNumberOfWorkersIsBounded) {

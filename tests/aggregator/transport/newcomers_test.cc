@@ -15,12 +15,14 @@
 #include <cerrno>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -56,6 +58,13 @@ class Connection {
   }
 
   int descriptor() const { return descriptor_; }
+  // Its name for gRPC.
+  std::string peer() const {
+    sockaddr_in address = {};
+    socklen_t length = sizeof address;
+    getsockname(peer_, reinterpret_cast<sockaddr*>(&address), &length);
+    return "ipv4:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
   // False when the connection is cut off before the peer has sent all of it.
   bool Send(size_t bytes) const {
     const std::string part(kMiB / 4, 'x');
@@ -98,6 +107,29 @@ class NewcomersTest : public testing::Test {
                        [](const std::string&) {}};
 };
 
+// Newcomers of which one address may have few.
+struct Crowded {
+  explicit Crowded(size_t most)
+      : newcomers(
+            [this](const std::string& address, const std::string& what) {
+              EXPECT_EQ(address, "127.0.0.1");
+              MutexLock lock(mutex);
+              violations.push_back(what);
+              changed.NotifyAll();
+            },
+            [](const std::string&) {}, most) {}
+  void AwaitViolations(size_t count) {
+    MutexLock lock(mutex);
+    while (violations.size() < count) changed.Wait(mutex);
+    EXPECT_EQ(violations.size(), count);
+  }
+
+  Mutex mutex;
+  Condition changed;
+  std::vector<std::string> violations;
+  Newcomers newcomers;
+};
+
 // A hello comes right behind the headers of its call. On a busy machine the kernel has all of it
 // before gRPC has begun the call.
 TEST_F(NewcomersTest, TheFirstMessageMayComeBeforeItsCall) {
@@ -111,6 +143,48 @@ TEST_F(NewcomersTest, TheFirstMessageMayComeBeforeItsCall) {
   // Both were looked at when this one was cut off.
   EXPECT_THAT(AwaitViolation(), HasSubstr("only 0 of them are messages, of 0 calls"));
   EXPECT_TRUE(busy.IsOpen());
+}
+
+// A peer with too many connections loses the oldest, and those of others stay.
+TEST_F(NewcomersTest, Fault_S6_AnAddressWithTooManyConnectionsLosesTheOldest) {
+  Crowded crowded(2);
+  Connection first;
+  Connection second;
+  Connection third;
+  crowded.newcomers.Add(first.descriptor());
+  crowded.newcomers.Add(second.descriptor());
+  EXPECT_TRUE(first.IsOpen());
+  crowded.newcomers.Add(third.descriptor());
+  crowded.AwaitViolations(1);
+  EXPECT_FALSE(first.IsOpen());
+  EXPECT_TRUE(second.IsOpen());
+  EXPECT_TRUE(third.IsOpen());
+  Connection fourth;
+  crowded.newcomers.Add(fourth.descriptor());
+  // Each of them is counted.
+  crowded.AwaitViolations(2);
+  EXPECT_FALSE(second.IsOpen());
+  EXPECT_TRUE(third.IsOpen());
+  EXPECT_THAT(crowded.violations, Each(HasSubstr("2 connections that had sent no valid message")));
+}
+
+TEST_F(NewcomersTest, Fault_S6_ConnectionsWithAValidMessageDoNotCount) {
+  Crowded crowded(2);
+  Connection workers[5];
+  for (const Connection& worker : workers) {
+    crowded.newcomers.Add(worker.descriptor());
+    crowded.newcomers.Introduced(worker.peer());
+  }
+  Connection one;
+  Connection other;
+  crowded.newcomers.Add(one.descriptor());
+  crowded.newcomers.Add(other.descriptor());
+  Connection last;
+  crowded.newcomers.Add(last.descriptor());
+  crowded.AwaitViolations(1);
+  EXPECT_FALSE(one.IsOpen());
+  EXPECT_TRUE(other.IsOpen());
+  for (const Connection& worker : workers) EXPECT_TRUE(worker.IsOpen());
 }
 
 }  // namespace
