@@ -213,7 +213,8 @@ struct Finished {
 };
 
 struct Leave {
-  auto Fields() const { return std::tuple<>(); }
+  bool forget = false;  // The job, if no worker is left in it then.
+  auto Fields() const { return std::tie(forget); }
 };
 
 // A value that can be broadcast: one tensor of a lane at a version.

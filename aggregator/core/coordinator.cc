@@ -326,7 +326,7 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
     job.CheckDeadlines(scope);
     job.Reconcile(scope);
     if (job.Expired(scope)) {
-      Forget(scope, it, "The job has had no connection for a long time, and is forgotten.");
+      Forget(scope, it, "The job has no worker any more, and is forgotten.");
       continue;
     }
     SetDeadline(job, scope.now);

@@ -267,10 +267,11 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
             }
             changed_ = true;
           },
-          [&](const Leave&) {
+          [&](const Leave& leave) {
             Lose(scope, slot, NoteKind::kWorkerLeft, "left",
                  Error{ErrorCode::kOk,
                        absl::StrCat("Worker ", worker.id, " left job ", name_, ".")});
+            forget_when_idle_ = leave.forget;
           },
           [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
           [&](const Get& get) {

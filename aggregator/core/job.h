@@ -227,7 +227,7 @@ class Job {
   bool Unstarted() const;
   bool HasOpenRound() const { return lanes_.AnyOpen(); }
   bool Idle() const;                          // Nobody is connected, and nobody is expected back.
-  bool Expired(const JobScope& scope) const;  // It was idle for so long that it can be forgotten.
+  bool Expired(const JobScope& scope) const;  // It is idle, and need not be remembered any more.
   // The number that min_workers is compared with: living members, and workers that have finished.
   uint32_t Present() const { return workers_.Present(); }
   bool Paused() const { return pause_.Holds(Present(), settings().min_workers); }
@@ -235,7 +235,8 @@ class Job {
   auto Fields() const {
     return std::tie(id_, name_, run_, term_, machine_, reason_, changed_, standing_, evidence_,
                     settings_, settings_writes_, pace_, forming_, generations_, workers_, lanes_,
-                    values_, pause_, why_not_running_, deadlock_check_, idle_since_);
+                    values_, pause_, why_not_running_, deadlock_check_, idle_since_,
+                    forget_when_idle_);
   }
 
  private:
@@ -385,6 +386,7 @@ class Job {
   RoundCounts rounds_;
   absl::Time deadlock_check_ = absl::InfinitePast();  // The earliest time of the next check.
   absl::Time idle_since_;                             // Meaningful while Idle().
+  bool forget_when_idle_ = false;  // The last worker that was lost has left, and asked for that.
 };
 
 }  // namespace basin::aggregator

@@ -214,6 +214,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
     }
   }
   changed_ = true;
+  forget_when_idle_ = false;
   if (Idle()) idle_since_ = scope.now;
 }
 

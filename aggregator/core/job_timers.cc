@@ -147,7 +147,8 @@ void Job::CheckRounds(const JobScope& scope) {
 // ---- the job
 
 absl::Time Job::IdleDue(const Config& config) const {
-  return Idle() ? idle_since_ + config.idle_job_timeout : absl::InfiniteFuture();
+  if (!Idle()) return absl::InfiniteFuture();
+  return forget_when_idle_ ? idle_since_ : idle_since_ + config.idle_job_timeout;
 }
 
 }  // namespace basin::aggregator

@@ -70,7 +70,8 @@ class BenchWorker {
     // Leaves also after a failure, so that the others do not wait for this worker.
     if (worker_ != nullptr) {
       if (ran.ok()) ran = worker_->Finished();
-      worker_->Leave().IgnoreError();
+      // Nobody will ask how this job ended.
+      worker_->Leave(true).IgnoreError();
     }
     return ran;
   }

@@ -224,10 +224,10 @@ const std::vector<Command>& Commands() {
        "Runs all-reduces of ones with a few workers (2) in this process and a model (64MiB).\n"
        "Shows the time of a round, also of one with 1 KiB, and the bandwidth. The job is\n"
        "new: its name is that of --job (basinctl-bench) with a random suffix, and a token\n"
-       "must be valid for it. All workers leave it, and the aggregator forgets it when it has\n"
-       "been empty for ten minutes. --workers-address: also BASIN_ADDRESS. Rounds take\n"
-       "bandwidth from other jobs, so it refuses to run while the aggregator has other jobs,\n"
-       "or if it may not list them; --beside-others runs it anyway.",
+       "must be valid for it. When its last worker has left, the aggregator forgets it at once.\n"
+       "--workers-address: also BASIN_ADDRESS. Rounds take bandwidth from other jobs, so it\n"
+       "refuses to run while the aggregator has other jobs, or if it may not list them;\n"
+       "--beside-others runs it anyway.",
        {"basinctl bench", "basinctl bench --model=256MiB --workers=4 --rounds=20 -o json",
         "basinctl bench --job=team-a/bench --beside-others"},
        1,

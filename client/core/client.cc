@@ -311,10 +311,11 @@ void Client::OnCall(const Scope& scope, const Finish&) {
   if (scope.welcomed) scope.Tell(Finished{});
 }
 
-void Client::OnCall(const Scope& scope, const LeaveJob&) {
+void Client::OnCall(const Scope& scope, const LeaveJob& leave) {
   if (leave_by_.has_value()) return;
   leave_by_ = scope.now + config_.leave_timeout;
-  if (scope.welcomed) scope.Tell(Leave{});
+  leave_forgets_ = leave.forget;
+  if (scope.welcomed) scope.Tell(Leave{leave_forgets_});
   const Error error{ErrorCode::kEvicted, absl::StrCat("Worker ", config_.worker, " left job ",
                                                       config_.job, " before the verdict.")};
   for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);

@@ -88,7 +88,8 @@ class Client {
     return std::tie(session_, lanes_, by_index_, starts_, values_, run_, term_, incarnation_,
                     from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
                     saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
-                    leave_by_, left_, fatal_, answer_by_, ranks_, local_rank_, grouped_);
+                    leave_by_, leave_forgets_, left_, fatal_, answer_by_, ranks_, local_rank_,
+                    grouped_);
   }
 
  private:
@@ -186,6 +187,7 @@ class Client {
   bool finished_ = false;
   bool abandoned_ = false;  // incarnation_ is to be given up with the next welcome.
   std::optional<absl::Time> leave_by_;
+  bool leave_forgets_ = false;
   bool left_ = false;
   std::optional<Error> fatal_;
   absl::Time answer_by_ = absl::InfiniteFuture();  // The first answer of an aggregator.

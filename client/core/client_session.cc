@@ -174,7 +174,7 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
   if (finished_) scope.Tell(Finished{});
   for (Lane& lane : lanes_) lane.Advance(scope);
   values_.StartSession(scope);
-  if (leave_by_.has_value()) scope.Tell(Leave{});
+  if (leave_by_.has_value()) scope.Tell(Leave{leave_forgets_});
 }
 
 // ---- the end of an incarnation, and of everything

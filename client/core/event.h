@@ -157,7 +157,9 @@ struct SetRanks {
 struct Progress {};  // The trainer did something; shown in status.
 // Out of data: contributes to no further round.
 struct Finish {};
-struct LeaveJob {};
+struct LeaveJob {
+  bool forget = false;  // See Leave.
+};
 // This process can serve the value, until it announces a newer version of the same tensor.
 struct AnnounceValue {
   ValueKey key;

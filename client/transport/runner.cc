@@ -435,8 +435,8 @@ void Runner::Abandon(StatusDone done, absl::Time now) {
   TellQuiet();
 }
 
-void Runner::Leave(StatusDone done, absl::Time now) {
-  const absl::Status status = Call(LeaveJob{}, now);
+void Runner::Leave(bool forget, StatusDone done, absl::Time now) {
+  const absl::Status status = Call(LeaveJob{forget}, now);
   if (!status.ok()) return done(status);
   leave_waiters_.push_back(std::move(done));
   TellQuiet();

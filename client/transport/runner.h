@@ -133,7 +133,7 @@ class Runner {
   bool Outstanding(LaneHandle lane) const;
   // Calls `done` when the memory of every round is released.
   void Abandon(StatusDone done, absl::Time now);
-  void Leave(StatusDone done, absl::Time now);
+  void Leave(bool forget, StatusDone done, absl::Time now);
   // At `deadline`, a DEADLINE_EXCEEDED with the cause.
   void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);
   absl::Status Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,

@@ -670,9 +670,9 @@ absl::Status Worker::Finished() {
   return Do([](Runner& runner, absl::Time now) { return runner.Call(Finish{}, now); });
 }
 
-absl::Status Worker::Leave() {
-  return Ask<absl::Status>([](Runner& runner, absl::Time now, Runner::StatusDone done) {
-    runner.Leave(std::move(done), now);
+absl::Status Worker::Leave(bool forget) {
+  return Ask<absl::Status>([forget](Runner& runner, absl::Time now, Runner::StatusDone done) {
+    runner.Leave(forget, std::move(done), now);
   });
 }
 

@@ -221,8 +221,8 @@ class Worker {
   // Out of data: contributes to no further round.
   absl::Status Finished();
   // Returns when the aggregator has confirmed it, or does not answer in time. Fails rounds in
-  // flight.
-  absl::Status Leave();
+  // flight. `forget`: the aggregator forgets the job at once if no worker is left in it then.
+  absl::Status Leave(bool forget = false);
 
   // Looks at the runner from the loop; must not block. For status and tests.
   absl::Status Inspect(const std::function<void(const Runner&)>& look);

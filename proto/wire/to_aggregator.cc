@@ -279,8 +279,8 @@ void Encode(const Abandon&, v1::Abandon*) {}
 Abandon Decode(const v1::Abandon&, Checker&) { return {}; }
 void Encode(const Finished&, v1::Finished*) {}
 Finished Decode(const v1::Finished&, Checker&) { return {}; }
-void Encode(const Leave&, v1::Leave*) {}
-Leave Decode(const v1::Leave&, Checker&) { return {}; }
+void Encode(const Leave& in, v1::Leave* out) { out->set_forget(in.forget); }
+Leave Decode(const v1::Leave& in, Checker&) { return {in.forget()}; }
 
 void Encode(const Announce& in, v1::Announce* out) {
   Encode(in.key, out->mutable_key());

@@ -307,6 +307,8 @@ void RandomMessages::Fill(Busy* out) {
   *out = {Text(), Coin() ? absl::InfiniteDuration() : MakeDuration()};
 }
 
+void RandomMessages::Fill(Leave* out) { *out = {Coin()}; }
+
 void RandomMessages::Fill(Announce* out) {
   *out = {Make<ValueKey>(), Make<TensorSpec>(), Number()};
 }

@@ -91,7 +91,7 @@ class RandomMessages {
   void Fill(Busy* out);
   void Fill(Abandon*) {}
   void Fill(Finished*) {}
-  void Fill(Leave*) {}
+  void Fill(Leave* out);
   void Fill(Announce* out);
   void Fill(Get* out);
 

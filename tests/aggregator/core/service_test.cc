@@ -808,6 +808,37 @@ TEST(Jobs, Fault_A6_WhatIsReadyToBeginStays) {
   EXPECT_EQ(third.ended->code, ErrorCode::kResourceExhausted);
 }
 
+// What is not asked for is remembered, so that users see how their job ended.
+TEST(Jobs, IsForgottenAtOnceWhenTheLastWorkerThatLeavesAsks) {
+  for (const bool first_asks : {true, false}) {
+    for (const bool last_asks : {true, false}) {
+      Pair t;
+      t.Round();
+      t.a.Say(Leave{first_asks});
+      EXPECT_NE(t.core->FindJob(kJob), nullptr) << "a worker is there";
+      t.b.Contribute();
+      EXPECT_EQ(t.b.lane().last, 2u);
+      t.b.Say(Leave{last_asks});
+      t.Step(Tick{});
+      EXPECT_EQ(t.core->FindJob(kJob) == nullptr, last_asks);
+      EXPECT_EQ(t.Notes(NoteKind::kJobEnded), last_asks ? 1u : 0u);
+      EXPECT_EQ(t.core->reserved_bytes() == 0, last_asks);
+      // The next job of this name is a new one.
+      t.Worker("n").Connect();
+      EXPECT_FALSE(t["n"].ended.has_value());
+    }
+  }
+}
+
+TEST(Jobs, IsRememberedWhenAWorkerIsLostAfterAnotherHasAskedToForgetIt) {
+  Pair t;
+  t.Round();
+  t.a.Say(Leave{true});
+  t.Step(WorkerExited{kJob, "b"});
+  t.Step(Tick{});
+  EXPECT_NE(t.core->FindJob(kJob), nullptr);
+}
+
 TEST(Jobs, EachHasItsOwnDeadlines) {
   Cluster t(Settings(1, 1, 1), TwoJobs());
   t.Join("a");

@@ -193,8 +193,7 @@ class Bench(WithFolder):
             run(BASINCTL, "status", f"--address={basind.admin}", "-o", "json").stdout
         )
         self.assertEqual(0, members["service"]["workers"])
-        for job in members["jobs"]:
-            self.assertEqual("JOB_STATE_FINISHED", job["state"], job)
+        self.assertEqual([], members["jobs"])
         # Another bench can therefore run.
         again = run(
             BASINCTL,
