@@ -1,12 +1,15 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """A training job on real Kubernetes: installed as in docs/kubernetes.md, then resized, killed,
-upgraded, drained and given new certificates, without a lost step.
+upgraded, drained and given new certificates, without a lost step. CI runs the first stages; the
+nightly run all of them, and a job in PyTorch.
 
 Trainers are pods of deploy/trainer-statefulset.yaml with the trainer of tests/integration, whose
 results show which workers were counted, and how often. After each stage every step has the right
 result, the same bits in every pod that applied it, and none is missing.
 
-Usage: test_cluster.py BASIND BASINCTL TRAINER
+Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY]
+
+With LIBRARY, the C library for Python, it is the nightly run.
 """
 
 import contextlib
@@ -15,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import unittest
@@ -35,6 +39,7 @@ from tools import CHART, ROOT, SKIPPED, require, tool
 from trainers import Manifest, Trainers, all_trainers
 
 BASIND, BASINCTL, TRAINER = Path(), Path(), Path()
+LIBRARY: Path | None = None
 
 PAGE = ROOT / "docs/kubernetes.md"
 REPOSITORY = "registry.example/basin"
@@ -50,6 +55,10 @@ MORE = {"helm-3": "", "helm-4": "--server-side=false"}
 PACE_MS = 20
 # Training has gone on when there are so many more steps.
 SOME_STEPS = 20
+
+
+# With Python, but without the packages of a trainer; see Training.with_packages.
+PYTHON = image.Base("python", "extract", "python3,base-files,netbase,tzdata")
 
 
 def make_images(folder: Path, pause: Path) -> list[Path]:
@@ -69,12 +78,21 @@ def make_images(folder: Path, pause: Path) -> list[Path]:
     names = ["pause:1"]
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
     # The image of the upgrade has the same programs.
-    for name, root in (
-        (f"basin:{version}", "service"),
-        ("basin:next", "service"),
-        ("trainer:1", "trainer"),
-    ):
-        arguments = {"BUILD_BASE": "localhost/shell", "BASE": "localhost/runtime", "PREBUILT": root}
+    made = [
+        (f"basin:{version}", image.RUNTIME, "service"),
+        ("basin:next", image.RUNTIME, "service"),
+        ("trainer:1", image.RUNTIME, "trainer"),
+    ]
+    if LIBRARY is not None:
+        images.make_base(PYTHON)
+        subprocess.run([collect, context / "python", LIBRARY], check=True)
+        made.append(("python:1", PYTHON, "python"))
+    for name, base, root in made:
+        arguments = {
+            "BUILD_BASE": "localhost/shell",
+            "BASE": f"localhost/{base.name}",
+            "PREBUILT": root,
+        }
         images.build(name, ROOT / "Dockerfile", context, arguments)
         names.append(name)
     archives = [folder / f"{name.replace(':', '-')}.tar" for name in names]
@@ -248,6 +266,16 @@ class Training(Jobs):
             self.delete_the_aggregator()
         with self.stage("the aggregator is upgraded"):
             self.upgrade()
+        if LIBRARY is not None:
+            self.go_on_at_night()
+        self.end()
+        if LIBRARY is not None:
+            self.run_a_job()
+            self.run_a_job_in_pytorch(LIBRARY)
+        self.shell("helm-4 uninstall basin --namespace training")
+
+    def go_on_at_night(self) -> None:
+        """Stages in which this Kubernetes takes its time."""
         with self.stage("an image that does not exist, and a rollback"):
             self.roll_back()
         with self.stage("the node is drained of the aggregator"):
@@ -256,9 +284,6 @@ class Training(Jobs):
             self.rotate_certificates()
         with self.stage("scaled to 3 with the new authority"):
             self.scale(2, 3)
-        self.end()
-        self.run_a_job()
-        self.shell("helm-4 uninstall basin --namespace training")
 
     def install(self) -> None:
         began = time.monotonic()
@@ -286,6 +311,12 @@ class Training(Jobs):
         began = time.monotonic()
         manifest = self.adapted(self.trainers, 3, "1000000000", f"--pace-ms={PACE_MS}")
         manifest["spec"]["replicas"] = 3
+        # At the end all leave, each at the end of a step; the last one must not wait for others.
+        (container,) = manifest["spec"]["template"]["spec"]["containers"]
+        container["env"] = [
+            one | {"value": "1"} if one["name"] == "BASIN_MIN_WORKERS" else one
+            for one in container["env"]
+        ]
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
         for index in range(3):
             self.follow(f"digits-{index}")
@@ -321,10 +352,10 @@ class Training(Jobs):
         self.aggregator(but=before)
         self.expect_members(2)
 
-    def helm_upgrade(self, tag: str) -> None:
+    def helm_upgrade(self, tag: str, *values: str) -> None:
+        changed = ",".join((f"image.tag={tag}", *values))
         self.shell(
-            "helm-4 upgrade basin helm/basin --namespace training --reuse-values "
-            f"--set image.tag={tag}"
+            f"helm-4 upgrade basin helm/basin --namespace training --reuse-values --set {changed}"
         )
 
     @contextlib.contextmanager
@@ -340,7 +371,8 @@ class Training(Jobs):
 
     def upgrade(self) -> None:
         with self.leaving_aggregator() as before:
-            self.helm_upgrade("next")
+            self.helm_upgrade("next", "tls.http.enabled=true")
+        # It is ready, so the kubelet's probes use TLS as well.
         self.aggregator(but=before)
         self.expect_members(2)
 
@@ -416,7 +448,7 @@ class Training(Jobs):
     def end(self) -> None:
         """All leave, after the same steps."""
         self.kubectl("delete", "statefulset", "digits", "--wait=false")
-        for index in range(3):
+        for index in range(3 if LIBRARY is not None else 2):
             self.expect_leaves(self.latest(index))
         print(f"{self.expect_all_steps()} steps, each with the right result")
 
@@ -424,6 +456,51 @@ class Training(Jobs):
         """A Job ends by itself, and all its trainers have the same parameters."""
         began = time.monotonic()
         manifest = self.adapted(all_trainers()["trainer-job.yaml"], 3, "300")
+        ends = [log.splitlines()[-1] for log in self.logs_of_a_job("digits", manifest)]
+        self.assertEqual(1, len(set(ends)), ends)
+        self.assertIn('"step":300', ends[0])
+        print(f"a Job of three trainers: {time.monotonic() - began:.1f} s")
+
+    def run_a_job_in_pytorch(self, library: Path) -> None:
+        """The same, with the digits example as it is."""
+        began = time.monotonic()
+        manifest = self.adapted(all_trainers()["trainer-job.yaml"], 3)
+        manifest["metadata"]["name"] = "pytorch"
+        self.with_packages(manifest["spec"]["template"]["spec"], library)
+        logs = self.logs_of_a_job("pytorch", manifest)
+        ends = [log.splitlines()[-1] for log in logs if log.strip()]
+        # Only the first rank prints. It has compared the parameters and the accuracy of all.
+        self.assertEqual(["all workers hold the same parameters"], ends, logs)
+        (said,) = [line for log in logs for line in log.splitlines() if "steps in" in line]
+        self.assertTrue(said.startswith("3 workers, "), said)
+        print(f"a Job of three trainers in PyTorch: {time.monotonic() - began:.1f} s; {said}")
+
+    def with_packages(self, pod: Manifest, library: Path) -> None:
+        """Adds Python packages from the environment of the tests, by volumes of the node: an image
+        with them would have 1.4 GB."""
+        (container,) = pod["containers"]
+        folders = {
+            "packages": Path(sysconfig.get_paths()["purelib"]),
+            "client": ROOT / "client/python",
+            "examples": ROOT / "examples",
+        }
+        for name, folder in folders.items():
+            pod["volumes"].append({"name": name, "hostPath": {"path": str(folder)}})
+            container["volumeMounts"].append(
+                {"name": name, "mountPath": f"/opt/{name}", "readOnly": True}
+            )
+        container["image"] = "localhost/python:1"
+        container["command"] = ["python3", "-B", "/opt/examples/digits.py"]
+        container["resources"] = {"requests": {"cpu": "10m"}, "limits": {"memory": "2Gi"}}
+        container["env"] += [
+            {"name": "PYTHONPATH", "value": "/opt/packages:/opt/client"},
+            {"name": "BASIN_LIBRARY", "value": f"/usr/bin/{library.name}"},
+            # The pods share the processors of one machine.
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+        ]
+
+    def logs_of_a_job(self, name: str, manifest: Manifest) -> list[str]:
+        """What each of its three pods has printed when it is complete."""
         manifest["spec"].update(completions=3, parallelism=3)
         # This Kubernetes has no indexed Jobs, drops the fields of one, and has another label.
         container = manifest["spec"]["template"]["spec"]["containers"][0]
@@ -432,13 +509,10 @@ class Training(Jobs):
                 variable["valueFrom"]["fieldRef"]["fieldPath"] = "metadata.labels['controller-uid']"
         self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump(manifest))
         wait = f"--timeout={cluster.PATIENCE_SECONDS}s"
-        self.kubectl("wait", "--for=condition=Complete", "job/digits", wait)
-        pods = self.kubectl("get", "pods", "--selector=job-name=digits", "--output=name").split()
+        self.kubectl("wait", "--for=condition=Complete", f"job/{name}", wait)
+        pods = self.kubectl("get", "pods", f"--selector=job-name={name}", "--output=name").split()
         self.assertEqual(3, len(pods))
-        ends = {self.kubectl("logs", "--tail=1", pod) for pod in pods}
-        self.assertEqual(1, len(ends), ends)
-        self.assertIn('"step":300', ends.pop())
-        print(f"a Job of three trainers: {time.monotonic() - began:.1f} s")
+        return [self.kubectl("logs", pod) for pod in pods]
 
 
 def cannot_pull(pod: Manifest) -> bool:
@@ -471,4 +545,6 @@ if __name__ == "__main__":
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
     BASIND, BASINCTL, TRAINER = (Path(program) for program in sys.argv[1:4])
+    if len(sys.argv) > 4:
+        LIBRARY = Path(sys.argv[4])
     unittest.main(argv=sys.argv[:1], verbosity=2)
