@@ -60,7 +60,7 @@ bufferevent* StreamOf(event_base* base, bool tls) {
   bufferevent* const stream = bufferevent_openssl_socket_new(
       base, -1, session.get(), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
   if (stream == nullptr) return nullptr;
-  session.release();  // To the stream.
+  (void)session.release();  // To the stream.
   bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
   return stream;
 }

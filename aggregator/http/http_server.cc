@@ -300,7 +300,7 @@ class HttpServer::Loop {
     StreamPtr stream(bufferevent_openssl_socket_new(base_.get(), descriptor, session.get(),
                                                     BUFFEREVENT_SSL_ACCEPTING, kOptions));
     if (stream == nullptr) return nullptr;
-    session.release();  // To the stream.
+    (void)session.release();  // To the stream.
     // Clients that have got the whole answer often do not say goodbye.
     bufferevent_openssl_set_allow_dirty_shutdown(stream.get(), 1);
     return stream;

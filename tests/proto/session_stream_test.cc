@@ -307,7 +307,8 @@ WorkerId LongestId(uint32_t index) {
 Membership LargestMembership(uint32_t workers) {
   std::vector<WorkerId> members;
   for (uint32_t i = 0; i < workers; ++i) members.push_back(LongestId(i));
-  return {{kHuge, kHuge}, {std::move(members), std::vector<uint32_t>(workers, kMaxRanks)}};
+  return {{kHuge, kHuge},
+          MemberList::WithRanks(std::move(members), std::vector<uint32_t>(workers, kMaxRanks))};
 }
 
 RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
