@@ -108,7 +108,7 @@ struct Config {
 
   // Sessions from one address, in all jobs together. 0: any number. A process that returns is
   // admitted beyond it.
-  uint32_t max_address_sessions = 0;
+  uint32_t max_address_sessions = 4096;
 
   uint32_t max_jobs = 64;
   uint32_t max_workers = 10000;                 // Per job.

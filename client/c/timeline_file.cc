@@ -60,9 +60,11 @@ absl::StatusOr<std::unique_ptr<TimelineFile>> TimelineFile::Open(const Settings&
   // next process from writing.
   struct flock lock = {};
   lock.l_type = F_WRLCK;
-  const bool taken = fcntl(file, F_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
   struct stat found = {};
   const bool regular = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
+  // Something else may be locked by any process.
+  const bool taken =
+      regular && fcntl(file, F_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
   if (taken || !regular || ftruncate(file, 0) != 0) {
     const std::string why = !regular ? "it is not a file" : std::strerror(errno);
     close(file);

@@ -40,7 +40,9 @@ class Schema(unittest.TestCase):
     def test_an_option_more_is_a_schema_more(self) -> None:
         owned = {
             "grpc": {"properties": {"listen": {}, "insecure": {"type": "boolean"}}},
-            "http": {"properties": {"listen": {}}},
+            "http": {
+                "properties": {"listen": {}, "tls_cert": {}, "tls_key": {}, "tls_client_ca": {}}
+            },
             "state": {"properties": {"file": {}}},
             "drain": {"properties": {"grace": {}, "surprise": {"type": "string"}}},
             "tls": {"properties": {"cert": {}, "key": {}, "client_ca": {}}},
