@@ -259,12 +259,13 @@ class Service {
   }
 
   void CheckCertificates() {
+    const absl::Time of_http =
+        CheckCertificatesOf(settings_.http_tls, "http.tls_", http_tls_problem_);
     const absl::Time first =
-        std::min(CheckCertificatesOf(settings_.tls, "tls.", tls_problem_),
-                 CheckCertificatesOf(settings_.http_tls, "http.tls_", http_tls_problem_));
+        std::min(CheckCertificatesOf(settings_.tls, "tls.", tls_problem_), of_http);
     if (first != absl::InfiniteFuture()) certificate_expiry_ = absl::ToUnixSeconds(first);
     // gRPC reads its files itself. What is wrong with them has been logged.
-    if (http_tls_ != nullptr) http_tls_->Refresh().IgnoreError();
+    if (of_http != absl::InfiniteFuture()) http_tls_->Refresh().IgnoreError();
   }
 
   // Logs what is wrong with them, once. Returns when the first of them expires; InfiniteFuture if

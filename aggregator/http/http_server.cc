@@ -31,6 +31,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/http/http_request.h"
+#include "aggregator/http/room.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -97,7 +98,10 @@ std::string AddressOf(int descriptor) {
       getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) {
     return "";
   }
-  return host;
+  // A listener for both families shows an IPv4 address in this form.
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string_view text = host;
+  return std::string(text.substr(text.substr(0, kMapped.size()) == kMapped ? kMapped.size() : 0));
 }
 
 template <typename T, void (*free_object)(T*)>
@@ -164,7 +168,7 @@ class HttpServer::Loop {
     if (wake_ >= 0) Wake();
     if (thread_.joinable()) thread_.join();
     MutexLock lock(mutex_);
-    for (const int descriptor : arrived_) close(descriptor);
+    for (const Arrived& arrived : arrived_) close(arrived.descriptor);
     woken_.reset();
     base_.reset();  // Closes connections whose end it has put off.
     if (wake_ >= 0) close(wake_);
@@ -172,16 +176,31 @@ class HttpServer::Loop {
 
   bool ok() const { return thread_.joinable(); }
 
-  // A new connection. From any thread.
+  // A new connection. From any thread. Where they come faster than they can be taken, those that
+  // wait are bounded as the others are.
   void OnConnection(int descriptor) {
+    std::string address = AddressOf(descriptor);
     {
       MutexLock lock(mutex_);
-      arrived_.push_back(descriptor);
+      std::vector<HeldConnection> held;
+      held.reserve(arrived_.size());
+      for (const Arrived& each : arrived_) held.push_back({each.address});
+      const Room room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
+      if (room.in_place) {
+        const auto gone = arrived_.begin() + static_cast<std::ptrdiff_t>(*room.in_place);
+        close(gone->descriptor);
+        arrived_.erase(gone);
+      }
+      arrived_.push_back({descriptor, std::move(address)});
     }
     Wake();
   }
 
  private:
+  struct Arrived {
+    int descriptor = -1;
+    std::string address;
+  };
   enum class State : uint8_t {
     kHandshake,  // Of TLS.
     kReading,    // Its request has not come yet.
@@ -214,21 +233,21 @@ class HttpServer::Loop {
   void TakeNews() {
     eventfd_t count = 0;
     eventfd_read(wake_, &count);
-    int arrived = -1;
+    std::optional<Arrived> arrived;
     std::vector<std::pair<uint64_t, std::string>> made;
     bool stopping = false;
     {
       MutexLock lock(mutex_);
       // One at a time: the request of one that has just come is read before others displace it.
       if (!arrived_.empty()) {
-        arrived = arrived_.front();
+        arrived = std::move(arrived_.front());
         arrived_.pop_front();
       }
       if (!arrived_.empty()) Wake();
       made.swap(made_);
       stopping = stopping_;
     }
-    if (arrived >= 0) Add(arrived);
+    if (arrived) Add(arrived->descriptor, std::move(arrived->address));
     for (auto& [id, answer] : made) {
       for (Connection& connection : connections_) {
         if (connection.id != id) continue;
@@ -239,8 +258,7 @@ class HttpServer::Loop {
     if (stopping) event_base_loopbreak(base_.get());
   }
 
-  void Add(int descriptor) {
-    std::string address = AddressOf(descriptor);
+  void Add(int descriptor, std::string address) {
     if (!MakeRoom(address)) {
       close(descriptor);
       return;
@@ -254,7 +272,7 @@ class HttpServer::Loop {
     connection.state = options_.tls == nullptr ? State::kReading : State::kHandshake;
     connection.stream = StreamOf(descriptor);
     const auto on_deadline = [](evutil_socket_t, short, void* late) {
-      Drop(CastToConnection(late));
+      DropSilent(CastToConnection(late), "it took longer than a second");
     };
     connection.deadline.reset(event_new(base_.get(), -1, 0, on_deadline, &connection));
     if (connection.stream == nullptr) close(descriptor);
@@ -273,20 +291,20 @@ class HttpServer::Loop {
     return *static_cast<Connection*>(connection);
   }
 
-  // Returns whether another connection from the address may come. The oldest stands first.
+  // Returns whether another connection from the address may come.
   bool MakeRoom(const std::string& address) {
-    const auto of_address = [&](const Connection& other) { return other.address == address; };
-    const bool crowded = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
-                                                           of_address)) >= kMostOfAnAddress;
-    if (!crowded && connections_.size() < kMostConnections) return true;
-    const auto oldest =
-        std::find_if(connections_.begin(), connections_.end(), [&](const Connection& other) {
-          const bool silent = other.state == State::kHandshake || other.state == State::kReading;
-          return silent && (!crowded || of_address(other));
-        });
-    if (oldest == connections_.end()) return false;
-    Drop(*oldest);
-    return true;
+    std::vector<HeldConnection> held;
+    held.reserve(connections_.size());
+    for (const Connection& each : connections_) {
+      held.push_back(
+          {each.address, each.state != State::kWaiting && each.state != State::kWriting});
+    }
+    const Room room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
+    if (room.in_place) {
+      DropSilent(*std::next(connections_.begin(), static_cast<std::ptrdiff_t>(*room.in_place)),
+                 "there were too many connections");
+    }
+    return room.comes;
   }
 
   // Owns the descriptor, unless it is null.
@@ -306,6 +324,11 @@ class HttpServer::Loop {
     return stream;
   }
 
+  // One that its client has left waiting.
+  static void DropSilent(Connection& connection, const char* why) {
+    if (connection.state == State::kHandshake) connection.loop->CountFailure(connection, why);
+    Drop(connection);
+  }
   static void Drop(Connection& connection) { connection.loop->connections_.erase(connection.self); }
 
   // Reads from the connection, but not for long.
@@ -337,14 +360,15 @@ class HttpServer::Loop {
     // A client that sends nothing more may still wait for its answer.
     const bool answers = connection.state == State::kWaiting || connection.state == State::kWriting;
     if (answers && what == (BEV_EVENT_EOF | BEV_EVENT_READING)) return;
-    if (connection.state == State::kHandshake) connection.loop->CountFailure(connection);
+    if (connection.state == State::kHandshake) {
+      connection.loop->CountFailure(connection, WhyNoHandshake(connection.stream.get()));
+    }
     Drop(connection);
   }
 
-  void CountFailure(const Connection& connection) {
+  void CountFailure(const Connection& connection, const std::string& why) {
     ++options_.counters->tls_failures;
-    Report(connection, absl::StrCat("a TLS handshake with http.listen failed: ",
-                                    WhyNoHandshake(connection.stream.get()), "."));
+    Report(connection, absl::StrCat("a TLS handshake with http.listen failed: ", why, "."));
   }
 
   void Report(const Connection& connection, const std::string& what) const {
@@ -442,7 +466,7 @@ class HttpServer::Loop {
   Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<int> arrived_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Arrived> arrived_ ABSL_GUARDED_BY(mutex_);
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<uint64_t, std::string>> made_ ABSL_GUARDED_BY(mutex_);
 

@@ -4,10 +4,11 @@
 // peers.
 //
 // One thread holds all connections and waits for none of them: a silent connection costs a
-// descriptor for a second, and when there are too many, from one address or in total, the one that
-// has been silent for the longest time is closed. So a probe, which sends its request as soon as it
-// is connected, is answered at once, regardless of silent connections. With the thread pool of a
-// general HTTP server, as many silent connections as threads would block all requests.
+// descriptor for a second, and when there are too many, from one address or in total, the oldest of
+// the address that has most of them is closed, unless it waits for its answer. So a probe, which
+// sends its request as soon as it is connected, is answered at once, regardless of silent
+// connections. With the thread pool of a general HTTP server, as many silent connections as threads
+// would block all requests.
 //
 // libevent reads and writes, with TLS or without it. With TLS, a handshake must end within a second
 // too. When the sessions verify clients, pages are only for clients with a certificate; probes are

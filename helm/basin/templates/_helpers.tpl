@@ -82,12 +82,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* "https" if the port for probes and metrics has TLS, else "http". */}}
 {{- define "basin.httpScheme" -}}
-{{- if .Values.tls.http.enabled -}}
+{{- /* --reuse-values brings the values of an earlier chart, which had no tls.http. */}}
+{{- if dig "http" "enabled" false .Values.tls -}}
 {{- if not (include "basin.tlsSecret" .) }}
 {{- fail "tls.http.enabled needs a certificate: set tls.existingSecret or tls.issuer.name" }}
 {{- end -}}
 https
 {{- else -}}
+{{- if dig "http" "clientCertificates" false .Values.tls }}
+{{- fail "tls.http.clientCertificates needs tls.http.enabled" }}
+{{- end -}}
 http
 {{- end }}
 {{- end }}
