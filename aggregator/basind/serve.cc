@@ -265,7 +265,8 @@ class Service {
         std::min(CheckCertificatesOf(settings_.tls, "tls.", tls_problem_), of_http);
     if (first != absl::InfiniteFuture()) certificate_expiry_ = absl::ToUnixSeconds(first);
     // gRPC reads its files itself. What is wrong with them has been logged.
-    if (of_http != absl::InfiniteFuture()) http_tls_->Refresh().IgnoreError();
+    const bool valid = of_http != absl::InfiniteFuture();
+    if (http_tls_ != nullptr && valid) http_tls_->Refresh().IgnoreError();
   }
 
   // Logs what is wrong with them, once. Returns when the first of them expires; InfiniteFuture if

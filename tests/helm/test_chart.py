@@ -502,6 +502,12 @@ class Refusals(unittest.TestCase):
         ):
             self.assert_refused({"config": TRUSTED, "gpu": gpu}, "gpu", key)
 
+    def test_values_of_an_earlier_chart_are_enough(self) -> None:
+        for version in HELMS:
+            with self.subTest(helm=version):
+                done = chart.template(version, {"config": TRUSTED, "tls": {"http": None}})
+                self.assertEqual((0, ""), (done.returncode, done.stderr))
+
     def test_network_that_nobody_declared_trusted(self) -> None:
         self.assert_refused({}, "tls.existingSecret", "config.grpc.insecure")
         tls = {"existingSecret": "basin-tls"}
@@ -514,12 +520,6 @@ class Refusals(unittest.TestCase):
             {"config": TRUSTED, "tls": {"http": {"enabled": False, "clientCertificates": True}}},
             "tls.http.clientCertificates needs tls.http.enabled",
         )
-
-    def test_values_of_an_earlier_chart_are_enough(self) -> None:
-        for version in HELMS:
-            with self.subTest(helm=version):
-                done = chart.template(version, {"config": TRUSTED, "tls": {"http": None}})
-                self.assertEqual((0, ""), (done.returncode, done.stderr))
         both = {"existingSecret": "basin-tls", "issuer": issuer, "clientCertificates": True}
         self.assert_refused({"tls": both}, "only one of them")
         self.assert_refused({"tls": {"issuer": {"nmae": "ca"}}}, "nmae")

@@ -203,14 +203,15 @@ class Access(unittest.TestCase):
         self.grants.touch()
         token = self.token("worker", "*")
         basind = self.start("--limits-address-sessions=1")
-        trainers = [
-            Trainer(TRAINER, basind.grpc, job, "a", 1, 1, BASIN_TOKEN_FILE=str(token))
-            for job in ("vision", "text")
-        ]
-        for trainer in trainers:
+
+        def start(job: str) -> Trainer:
+            trainer = Trainer(TRAINER, basind.grpc, job, "a", 1, 1, BASIN_TOKEN_FILE=str(token))
             self.addCleanup(trainer.kill)
-        first, second = trainers
+            return trainer
+
+        first = start("vision")
         self.assertEqual("member 0 of 1", first.ask("join"))
+        second = start("text")  # Connects by itself, so it comes when the other one is there.
         second.say("join")
         refused = basind.await_event("address_refused")
         self.assertEqual(
