@@ -254,6 +254,7 @@ std::optional<Courier::Failure> Courier::Mark(Load& load, uint64_t host_bytes) {
 std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
   kernels::cuda::TransferQueue& queue = *load.slot->queue;
   auto* const wires = static_cast<char*>(load.slot->gathered.get());
+  if (wires == nullptr) return std::nullopt;  // Then no piece is narrow.
   char* const lanes = wires + kMostNarrow;
   NarrowTask task = {};
   // What the launch writes, in the block.
