@@ -150,6 +150,10 @@ class HttpServer::Loop {
       pthread_setname_np(pthread_self(), "basin-http");
       event_base_dispatch(base_.get());
       connections_.clear();
+      event_del(woken_.get());
+      // A connection that still had something to say is freed when libevent has got to that.
+      while (event_base_loop(base_.get(), EVLOOP_NONBLOCK) == 0) {
+      }
     });
     page_thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "basin-pages");
