@@ -43,8 +43,8 @@ struct LoadPiece {
   // goes to the host as this encoding.
   Encoding narrow = {};
   uint64_t at = 0;
-  uint64_t lanes =
-      0;  // Of a narrow piece: where the sums of squares of its leaves are; see norm.h.
+  // Where the sums of squares of a narrow piece's leaves are; see norm.h.
+  uint64_t lanes = 0;
 
   bool is_narrow() const { return narrow.wire_dtype != DType::kUnspecified; }
   uint64_t host_bytes() const { return is_narrow() ? bytes / 2 : bytes; }

@@ -100,7 +100,8 @@ class DeviceTransfers {
     LaneHandle handle = 0;
     uint64_t round = 0;
     std::vector<Worker::PushedTensor> tensors;
-    std::unique_ptr<Worker::GrowingPush> growing;  // Of the only tensor; null: none was passed.
+    std::unique_ptr<Worker::GrowingPush>
+        growing;  // The only tensor; null: no part of it was passed.
   };
   // The load has come, or has failed.
   void Pass(Passage& passage, const LoadLayout& layout,

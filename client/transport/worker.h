@@ -131,7 +131,7 @@ class Worker {
   struct PushedTensor {
     TensorHandle tensor = 0;
     const void* data = nullptr;
-    uint64_t bytes = 0;  // Of the tensor.
+    uint64_t bytes = 0;  // The size of the tensor.
     wire::Encoding encoding;
     // Keeps `data` as long as the library reads it; null: the trainer does.
     std::shared_ptr<const void> owner = nullptr;

@@ -134,7 +134,7 @@ class LocalGroup {
   void ApplyReady(const Ready& ready);
   void ReportFormed();
   void BecomeReadyIfAllHave();
-  // Of the last group. Others may not be able to see that.
+  // Members of the last group that are lost, which others may not be able to see.
   std::vector<Lost> LostMembers() const;
   // A process of the group is lost.
   void Lose(LocalRank rank, uint64_t nonce);

@@ -75,6 +75,10 @@ bool IsLeftBehind(const std::string& name) {
   return ended.revents != 0;
 }
 
+std::string SocketOf(const std::string& directory, LocalRank rank) {
+  return absl::StrCat(directory, "/", rank);
+}
+
 int MillisecondsUntil(absl::Time until) {
   if (until == absl::InfiniteFuture()) return kMostWaitMilliseconds;
   // Rounded up, so that the time has passed after the wait.
@@ -92,7 +96,7 @@ Links::Links(LinksOptions options, int listener, int wake)
 
 absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
   if (absl::Status status = MakeDirectory(options.directory); !status.ok()) return status;
-  const std::string name = absl::StrCat(options.directory, "/", options.self.rank);
+  const std::string name = SocketOf(options.directory, options.self.rank);
   absl::StatusOr<int> listener = ListenLocal(name);
   if (!listener.ok() && IsLeftBehind(name)) {
     unlink(name.c_str());
@@ -130,9 +134,7 @@ Links::~Links() {
   close(wake_);
 }
 
-std::string Links::NameOf(LocalRank rank) const {
-  return absl::StrCat(options_.directory, "/", rank);
-}
+std::string Links::NameOf(LocalRank rank) const { return SocketOf(options_.directory, rank); }
 
 // ---- connections
 
@@ -176,12 +178,15 @@ void Links::Accept() {
   }
 }
 
+bool Links::Knows(uint64_t nonce) const {
+  return std::any_of(links_.begin(), links_.end(), [nonce](const Link& link) {
+    return link.peer && link.socket >= 0 && link.peer->nonce == nonce;
+  });
+}
+
 bool Links::On(const Knock& knock) {
   const LocalRank rank = knock.member.rank;
-  const bool known = std::any_of(links_.begin(), links_.end(), [&](const Link& link) {
-    return link.peer && link.socket >= 0 && link.peer->nonce == knock.member.nonce;
-  });
-  if (rank < options_.self.rank && !known) knocked_.push_back(rank);
+  if (rank < options_.self.rank && !Knows(knock.member.nonce)) knocked_.push_back(rank);
   return false;
 }
 
@@ -189,10 +194,7 @@ bool Links::On(Link& link, const Hello& hello, std::vector<Event>& events) {
   const LocalRank rank = hello.member.rank;
   // Only a higher rank connects to this one, and a lower one answers.
   const bool expected = link.to ? rank == *link.to : rank > options_.self.rank;
-  const bool known = std::any_of(links_.begin(), links_.end(), [&](const Link& other) {
-    return other.peer && other.socket >= 0 && other.peer->nonce == hello.member.nonce;
-  });
-  if (!expected || known) return false;
+  if (!expected || Knows(hello.member.nonce)) return false;
   if (!link.to && !Write(link, options_.hello())) return false;
   // A process that this one replaces is dead, even if its connection has not ended here yet.
   for (Link& other : links_) {

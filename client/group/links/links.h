@@ -2,7 +2,7 @@
 //
 // The connections of one rank with the others of its node: Unix sockets in a directory that the
 // ranks share. Each rank listens at a socket of its own, so that a second process with the same
-// rank is refused. Of two ranks, the higher one connects to the lower; a lower one that starts
+// rank is refused. The higher one of two ranks connects to the lower; a lower one that starts
 // later KNOCKS at the higher, which then connects. So two processes have exactly one connection,
 // whoever starts first. It ends with the process, even where a child that it has forked keeps the
 // socket.
@@ -68,6 +68,8 @@ class Links {
   Links(LinksOptions options, int listener, int wake);
 
   std::string NameOf(LocalRank rank) const;
+  // Whether there is a connection with this process.
+  bool Knows(uint64_t nonce) const;
   void Accept();
   // Returns whether to try again.
   bool ConnectTo(LocalRank rank);

@@ -14,7 +14,7 @@ namespace {
 using Wire = basin::v1::GroupMessage;
 
 constexpr size_t kMostTextBytes = 4096;
-constexpr size_t kMostIdBytes = 4096;  // Of a worker, and of a communicator.
+constexpr size_t kMostIdBytes = 4096;  // The id of a worker, or of a communicator.
 
 // UTF-8, because protobuf refuses to read other strings: a text may come from any library.
 std::string Shortened(const std::string& text) {

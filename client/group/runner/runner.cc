@@ -154,33 +154,29 @@ void Runner::Carry(const GroupReady& ready) {
   ready_.leader = ready.leader;
 }
 
-void Runner::Carry(const ReduceRound& reduce) {
-  Turn turn = ready_;
-  turn.round = reduce.round;
-  GiveTurn(std::move(turn));
-}
+void Runner::Carry(const ReduceRound& reduce) { GiveTurn(reduce.round, std::nullopt); }
 
-void Runner::Carry(const TakeRound& take) {
-  Turn turn = ready_;
-  turn.round = take.round;
-  turn.supplier = take.supplier;
-  GiveTurn(std::move(turn));
-}
+void Runner::Carry(const TakeRound& take) { GiveTurn(take.round, take.supplier); }
 
-void Runner::GiveTurn(Turn turn) {
-  MutexLock lock(mutex_);
+Turn Runner::MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const {
+  Turn turn = ready_;
+  turn.round = round;
+  turn.supplier = supplier;
   turn.communicator = communicator_;
-  turn_ = std::move(turn);
+  return turn;
+}
+
+void Runner::GiveTurn(GroupRound round, std::optional<LocalRank> supplier) {
+  MutexLock lock(mutex_);
+  turn_ = MakeTurn(round, supplier);
   changed_.NotifyAll();
 }
 
 void Runner::Carry(const SupplyRound& supply) {
-  Turn turn = ready_;
-  turn.round = supply.round;
-  turn.supplier = supply.supplier;
+  Turn turn;
   {
     MutexLock lock(mutex_);
-    turn.communicator = communicator_;
+    turn = MakeTurn(supply.round, supply.supplier);
   }
   AddJob([this, turn, work = options_.supply(turn)] {
     if (const absl::Status status = work.Wait(); !status.ok()) Fail(turn, status);

@@ -103,12 +103,15 @@ class Runner {
   void Carry(const GroupFailed& failed);
   void Carry(const LeftGroup& left);
   void Form(const FormCommunicator& form);
-  void GiveTurn(Turn turn);
+  // A turn in the present communicator.
+  Turn MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveTurn(GroupRound round, std::optional<LocalRank> supplier);
   void Finish(absl::Status status);
 
   const RunnerOptions options_;
 
-  // Of the thread that runs the core.
+  // For the thread that runs the core.
   std::unique_ptr<LocalGroup> core_;
   std::unique_ptr<Links> links_;  // Wake is called by others, with the mutex; null at the end.
   Turn ready_;                    // Members, leader and epoch of the last group that was ready.
@@ -118,7 +121,7 @@ class Runner {
   Condition changed_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mutex_);
   uint64_t posts_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the posted events.
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  // How many posted events the core has taken.
   GroupRound ended_ ABSL_GUARDED_BY(mutex_) = 0;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Turn> turn_ ABSL_GUARDED_BY(mutex_);            // That was not returned yet.

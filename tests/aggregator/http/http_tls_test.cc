@@ -77,7 +77,7 @@ class Client {
     return answer;
   }
 
-  // Of the connection before.
+  // Facts about the connection before.
   bool said_goodbye() const { return said_goodbye_; }
   const std::string& serial() const { return serial_; }
   const std::string& version() const { return version_; }
@@ -231,7 +231,7 @@ TEST_F(HttpTlsTest, Fault_S4_AFileThatBecameWrongChangesNothing) {
   mistaken("server.crt", "certificate\n");
   pki_.Server();
   mistaken("server.key", "key\n");
-  mistaken("server.key", Pki().ca().key);  // Of another certificate.
+  mistaken("server.key", Pki().ca().key);  // The key of another certificate.
   pki_.Server();
   mistaken("ca.crt", "");
   unlink(tls.client_ca.c_str());

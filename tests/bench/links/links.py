@@ -125,8 +125,9 @@ def network(rates: list[tuple[int, int]]) -> Iterator[Network]:
         made.close()
 
 
-def basin(net: Network, options: argparse.Namespace, workers: int, streams: int) -> float:
-    case = Case(options.build, workers, options.mib << 20, options.rounds, streams)
+@contextmanager
+def aggregator(net: Network, options: argparse.Namespace) -> Iterator[str]:
+    """The address of a basind at the first host."""
     with running_basind(
         options.build,
         "--grpc-insecure=true",
@@ -134,6 +135,12 @@ def basin(net: Network, options: argparse.Namespace, workers: int, streams: int)
         within=net.at(0),
         listen=f"{ADDRESS.format(1)}:29600",
     ) as (_, address):
+        yield address
+
+
+def basin(net: Network, options: argparse.Namespace, workers: int, streams: int) -> float:
+    case = Case(options.build, workers, options.mib << 20, options.rounds, streams)
+    with aggregator(net, options) as address:
         trainers = [
             start_worker(case, address, rank, within=net.at(1 + rank), BASIN_INSECURE="true")
             for rank in range(workers)
@@ -164,13 +171,7 @@ def gloo(net: Network, options: argparse.Namespace, workers: int, _: int) -> flo
 
 def train(net: Network, options: argparse.Namespace, workers: int, *of_worker: str) -> list[float]:
     """The seconds of the columns of --order."""
-    with running_basind(
-        options.build,
-        "--grpc-insecure=true",
-        *options.basind.split(),
-        within=net.at(0),
-        listen=f"{ADDRESS.format(1)}:29600",
-    ) as (_, address):
+    with aggregator(net, options) as address:
         trainers = [
             start(
                 [
