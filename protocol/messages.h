@@ -134,8 +134,13 @@ struct Begin {
   Counts counts;
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
-  uint32_t ranks = 1;  // The trainers in the contribution; the counts are the sums over them.
-  auto Fields() const { return std::tie(lane, round, spec, counts, step_label, samples, ranks); }
+  uint32_t ranks = 1;    // The trainers that the worker stands for.
+  uint32_t carries = 0;  // Trainers of other workers, which withdraw.
+  // Those whose gradients are in the contribution; the counts are the sums over them.
+  uint32_t trainers() const { return ranks + carries; }
+  auto Fields() const {
+    return std::tie(lane, round, spec, counts, step_label, samples, ranks, carries);
+  }
 };
 
 // Tensors that this worker will not push in this round.
@@ -167,7 +172,8 @@ struct Withdraw {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   std::string reason;
-  auto Fields() const { return std::tie(lane, round, reason); }
+  bool without_results = false;  // They reach it another way; it requests with Need what it lacks.
+  auto Fields() const { return std::tie(lane, round, reason, without_results); }
 };
 
 // The worker holds every result chunk of the prepared value, digest checked.

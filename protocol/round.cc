@@ -34,8 +34,13 @@ std::string WhyNotCounted(const Counts& counts) {
   return "";
 }
 
-std::string WhyNotRanks(uint32_t ranks) {
-  if (ranks >= 1 && ranks <= kMaxRanks) return "";
+std::string WhyNotRanks(uint32_t ranks, uint32_t carries) {
+  if (ranks >= 1 && ranks <= kMaxRanks) {
+    if (carries <= kMaxRanks - ranks) return "";
+    return absl::StrCat("has the gradients of ", carries, " trainers of other workers beside ",
+                        ranks, "; a contribution is for 1 to ", kMaxRanks,
+                        " trainers, those of a node: correct what it carries");
+  }
   return absl::StrCat("stands for ", ranks, " trainers; a worker stands for 1 to ", kMaxRanks,
                       ", those of its own node: correct its ranks");
 }

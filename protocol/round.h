@@ -68,12 +68,13 @@ struct Counts {
 // when it can.
 std::string WhyNotCounted(const Counts& counts);
 
-// The most trainers that one worker stands for: those of a node. All of a job fit 32 bits.
+// The most trainers that one worker stands for, or one contribution: those of a node. All of a job
+// fit 32 bits.
 inline constexpr uint32_t kMaxRanks = 1024;
 
-// Why a worker cannot stand for so many trainers, as the end of a sentence that begins with the
-// worker or its contribution; empty when it can.
-std::string WhyNotRanks(uint32_t ranks);
+// Why a worker cannot stand for so many trainers, or contribute for so many of other workers, as
+// the end of a sentence that begins with the worker or its contribution; empty when it can.
+std::string WhyNotRanks(uint32_t ranks, uint32_t carries = 0);
 
 // Samples [begin, end) of the data set that entered a contribution.
 struct SampleRange {

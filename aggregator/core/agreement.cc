@@ -46,7 +46,7 @@ uint64_t Agreement::DivisorOf(const Roster& roster, TensorIndex tensor, uint32_t
   for (const RoundMember& member : roster) {
     const Contribution& contribution = member.contribution;
     if (!contribution.counts() || !contribution.Skips(tensor)) continue;
-    present -= average ? contribution.begin().ranks : WeightOf(member);
+    present -= average ? contribution.begin().trainers() : WeightOf(member);
   }
   return present;
 }

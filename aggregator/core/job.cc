@@ -211,7 +211,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
           [&](const Withdraw& withdraw) {
             in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
               HoldsState(scope, slot);
-              round.OnWithdraw(in, slot, withdraw.reason);
+              round.OnWithdraw(in, slot, withdraw.reason, withdraw.without_results);
             });
             NoteHeldUp();
           },
@@ -363,9 +363,9 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string why = WhyNotAllowed(begin);
   // Otherwise they are those of its hello, which was checked.
-  if (why.empty() && begin.ranks > 1 && begin.ranks != worker.ranks) {
+  if (why.empty() && begin.trainers() > 1 && begin.trainers() != worker.ranks) {
     if (worker.knows_ranks) code = ErrorCode::kVersionMismatch;
-    why = WhyNotKnown(begin.ranks, worker.knows_ranks, worker.id);
+    why = WhyNotKnown(begin.trainers(), worker.knows_ranks, worker.id);
   }
   // What it repeats is older than the number in its hello.
   const auto repeats = workers_[slot].repeats.extract(begin.lane);

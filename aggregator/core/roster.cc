@@ -16,11 +16,11 @@ void Roster::Tally::Count(const RoundMember& member, int32_t by) {
   count(contributors, member.contribution.counts());
   count(begun, member.contribution.begun());
   if (member.contribution.begun()) {
-    trainers += static_cast<uint32_t>(by) * member.contribution.begin().ranks;
+    trainers += static_cast<uint32_t>(by) * member.contribution.begin().trainers();
   }
   count(effective, member.contribution.effective());
   count(alive, member.alive());
-  count(receivers, member.receives());
+  count(receivers, member.is_sent_results());
   count(there, member.there());
   count(unstaged, member.receives() && !member.staged());
   count(free, !member.room.blocked);
@@ -58,6 +58,10 @@ bool Roster::Apply(RoundMember& member, PresenceInput input) {
 
 bool Roster::Apply(RoundMember& member, StagingInput input) {
   return Recount(member, [&] { return member.staging.Apply(input); });
+}
+
+void Roster::SendNoResults(RoundMember& member) {
+  Recount(member, [&] { return member.without_results = true; });
 }
 
 void Roster::SetBlocked(RoundMember& member, bool blocked) {

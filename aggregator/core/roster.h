@@ -42,9 +42,9 @@ class Roster {
   uint32_t trainers() const { return tally_.trainers; }    // In the contributions that have begun.
   uint32_t effective() const { return tally_.effective; }  // Contributors that are effective.
   uint32_t alive() const { return tally_.alive; }
-  uint32_t receivers() const { return tally_.receivers; }  // Members that get the results.
+  uint32_t receivers() const { return tally_.receivers; }  // Members that are sent the results.
   uint32_t there() const { return tally_.there; }          // Members that take part.
-  uint32_t unstaged() const { return tally_.unstaged; }    // Receivers that have not staged.
+  uint32_t unstaged() const { return tally_.unstaged; }    // Those that get them and did not stage.
   uint32_t free() const { return tally_.free; }            // Members that can still add something.
   uint32_t waiting() const { return tally_.waiting; }      // Members that can only wait.
 
@@ -56,6 +56,7 @@ class Roster {
   bool Apply(RoundMember& member, PresenceInput input);
   bool Apply(RoundMember& member, StagingInput input);
   void SetBlocked(RoundMember& member, bool blocked);
+  void SendNoResults(RoundMember& member);
 
   void Add(std::vector<RoundMember> joiners);
 

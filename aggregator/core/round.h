@@ -189,7 +189,9 @@ class Round {
   void OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame);
   void OnSkip(const RoundScope& scope, Slot slot, const Skip& skip);
   void OnCommit(const RoundScope& scope, Slot slot, const Commit& commit);
-  void OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason);
+  // `without_results`: they reach it another way.
+  void OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason,
+                  bool without_results = false);
   // The member is out of data and will not begin this round. REQUIRES: the member has not begun it,
   // and the round is not prepared.
   void OnFinished(const RoundScope& scope, Slot slot);
@@ -339,6 +341,7 @@ class Round {
   void PublishTo(const Worker& worker, const RoundScope& scope,
                  const std::vector<ChunkRange>& ranges) const;
   void PublishMissing(const RoundScope& scope, RoundMember& member);
+  void SendNoResults(const RoundScope& scope, RoundMember& member);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
   void AcknowledgeAll(const RoundScope& scope, RoundMember& member);
   bool ValueIsLost() const;

@@ -38,7 +38,7 @@ void Round::StartAttemptNow(const RoundScope& scope) {
   for (const RoundMember& member : roster_) {
     if (!member.contribution.counts()) continue;
     start.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member),
-                                  std::nullopt, member.contribution.begin().ranks});
+                                  std::nullopt, member.contribution.begin().trainers()});
   }
   scope.actions.push_back(std::move(start));
 }
@@ -193,7 +193,7 @@ void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
   PlanAgain();
   Publish(scope, done.ranges);
   for (RoundMember& member : roster_) {
-    if (member.receives()) {
+    if (member.is_sent_results()) {
       member.reception.Owe(static_cast<uint32_t>(reduced.size()), scope.now);
     }
     if (member.contribution.parked() == 0) continue;

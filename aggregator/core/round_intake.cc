@@ -290,10 +290,12 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
 }
 
-void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
+void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason,
+                       bool without_results) {
   RoundMember& member = roster_.At(slot);
   // The member takes part in the call: it stages what the others reduce.
   if (member.presence.state() == Presence::kUndecided) OnPart(scope, member);
+  if (without_results) SendNoResults(scope, member);
   if (!member.contribution.counts()) return;
   if (member.contribution.committed()) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,

@@ -172,14 +172,17 @@ struct RoundMember {
   WorkerId id;
   std::optional<Error> refusal;               // Why its contribution was refused.
   StateMachine<kStagingTransitions> staging;  // At the current ballot.
-  bool holds = false;  // It has staged this value at some ballot, so it can supply it.
+  bool holds = false;            // It has staged this value at some ballot, so it can supply it.
+  bool without_results = false;  // They reach it another way.
   bool named_late = false;
 
   bool alive() const { return presence.state() != Presence::kGone; }
   // Returns whether it takes part in the round.
   bool there() const { return presence.state() == Presence::kThere; }
-  // Returns whether it receives the results.
+  // Returns whether it gets the results.
   bool receives() const { return presence.state() <= Presence::kUndecided; }
+  // Returns whether this aggregator sends them to it without being asked.
+  bool is_sent_results() const { return receives() && !without_results; }
   // Returns whether it can only wait for the others.
   bool waits() const { return room.blocked && receives(); }
   bool staged() const { return staging.state() == StagingState::kStaged; }
@@ -200,7 +203,7 @@ struct RoundMember {
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, presence, contribution, refusal, room, asked, reception,
-                    staging, holds, named_late);
+                    staging, holds, without_results, named_late);
   }
 };
 

@@ -38,8 +38,8 @@ Contributor Round::CountedNode() const {
   if (phase() == RoundPhase::kPrepared) return {};
   for (const RoundMember& member : roster_) {
     if (!member.contribution.begun()) continue;
-    const uint32_t ranks = member.contribution.begin().ranks;
-    if (ranks > 1) return {member.id, member.incarnation, 1, std::nullopt, ranks};
+    const uint32_t trainers = member.contribution.begin().trainers();
+    if (trainers > 1) return {member.id, member.incarnation, 1, std::nullopt, trainers};
   }
   return {};
 }

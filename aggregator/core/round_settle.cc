@@ -32,7 +32,7 @@ void Round::Publish(const RoundScope& scope, const ChunkRanges& ranges) {
   publish.sessions.reserve(roster_.receivers());
   std::vector<const Worker*> others;
   for (const RoundMember& member : roster_) {
-    if (!member.receives()) continue;
+    if (!member.is_sent_results()) continue;
     const Worker& worker = scope.workers[member.slot];
     if (!worker.connected()) continue;
     if (ranges.size() <= worker.frame_tensors &&
@@ -68,7 +68,7 @@ void Round::PublishTo(const Worker& worker, const RoundScope& scope,
 // Sends a member the reduced chunks that it has not acknowledged.
 void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   const Worker& worker = scope.workers[member.slot];
-  if (!worker.connected() || !member.receives()) return;
+  if (!worker.connected() || !member.is_sent_results()) return;
   RangeBuilder missing(scope.layout);
   const uint32_t seen = worker.LayoutSeen(scope.lane);
   for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
@@ -78,6 +78,14 @@ void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   PublishTo(worker, scope, missing.Take());
 }
 
+// The results reach the member another way: it is sent none, and none are held for it.
+void Round::SendNoResults(const RoundScope& scope, RoundMember& member) {
+  if (!member.is_sent_results()) return;
+  AcknowledgeAll(scope, member);
+  member.reception.OweNothing();
+  roster_.SendNoResults(member);
+}
+
 void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
   RoundMember& member = roster_.At(slot);
   if (!member.receives()) return;
@@ -85,6 +93,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
   RangeBuilder missing(scope.layout);
   for (uint32_t flat = scope.layout.FirstChunk(before);
        flat < scope.layout.FirstChunk(worker.LayoutSeen(scope.lane)); ++flat) {
+    if (!member.is_sent_results()) break;
     if (attempt_.IsReduced(flat) && !member.reception.Has(flat)) missing.Add(flat);
   }
   PublishTo(worker, scope, missing.Take());
@@ -96,7 +105,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
   // Otherwise an acknowledgement of a chunk that is not reduced yet would count later.
-  if (!attempt_.IsReduced(flat) || !member.receives()) return;
+  if (!attempt_.IsReduced(flat) || !member.is_sent_results()) return;
   const bool collects = phase() == RoundPhase::kCollect;
   if (!member.reception.Take(flat, scope.now, collects)) return;
   if (!held_.Take(flat)) return;
@@ -169,7 +178,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
     if (!member.contribution.counts()) continue;
     value_.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member),
                                    member.contribution.commit().squared_norm,
-                                   member.contribution.begin().ranks});
+                                   member.contribution.begin().trainers()});
   }
   value_.divisor = agreement_.Divisor(roster_);
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {

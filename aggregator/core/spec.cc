@@ -65,6 +65,7 @@ std::string WhyNotAllowed(const Begin& begin) {
                         "; only WEIGHTED_AVERAGE takes them");
   }
   if (std::string why = WhyNotCounted(counts); !why.empty()) return why;
+  if (std::string why = WhyNotRanks(begin.ranks, begin.carries); !why.empty()) return why;
   const bool extremes =
       spec.op == ReduceOp::kMin || spec.op == ReduceOp::kMax || spec.op == ReduceOp::kProduct;
   if (extremes && (spec.predivide != 1 || spec.auto_predivide)) {
@@ -72,12 +73,12 @@ std::string WhyNotAllowed(const Begin& begin) {
                         "; it has no meaning there");
   }
   // The scale belongs to each trainer's values, and these are combined already.
-  if (extremes && begin.ranks > 1 && spec.prescale != 1) {
+  if (extremes && begin.trainers() > 1 && spec.prescale != 1) {
     return absl::StrCat("has prescale ", spec.prescale, " for the ", ReduceOpName(spec.op), " of ",
-                        begin.ranks,
+                        begin.trainers(),
                         " trainers; scale the values of each trainer first, and use prescale 1");
   }
-  return WhyNotRanks(begin.ranks);
+  return "";
 }
 
 std::string WhyNotReducible(const RoundSpec& spec, DType dtype) {

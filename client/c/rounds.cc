@@ -53,6 +53,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   begin.spec.layout = in.layout;
   begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
   begin.step_label = in.step;
+  begin.carries = in.carries;
   return begin;
 }
 

@@ -224,11 +224,17 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
                    "it is one."});
     return;
   }
+  if (begin.carries > 0 && scope.welcomed && !session_.knows_ranks()) {
+    Refuse(scope, WhyNoRanks());
+    return;
+  }
   WithLane(scope, begin.lane, [&](Lane& lane) {
     BeginRound with_ranks = begin;
     with_ranks.ranks = ranks_;
     Error error = lane.Begin(scope, with_ranks);
-    if (error.code == ErrorCode::kOk) lacks_state_ = false;  // It computes a gradient with it.
+    if (error.code != ErrorCode::kOk) return error;
+    lacks_state_ = false;  // It computes a gradient with it.
+    grouped_ |= begin.carries > 0;
     return error;
   });
 }
@@ -254,7 +260,11 @@ void Client::OnCall(const Scope& scope, const CommitRound& commit) {
 }
 
 void Client::OnCall(const Scope& scope, const WithdrawRound& withdraw) {
-  WithLane(scope, withdraw.lane, [&](Lane& lane) { return lane.Withdraw(scope, withdraw.reason); });
+  WithLane(scope, withdraw.lane, [&](Lane& lane) { return lane.Withdraw(scope, withdraw); });
+}
+
+void Client::OnCall(const Scope& scope, const RequestResults& request) {
+  WithLane(scope, request.lane, [&](Lane& lane) { return lane.RequestResults(scope); });
 }
 
 void Client::OnCall(const Scope& scope, const WaitRound& wait) {
@@ -298,8 +308,8 @@ void Client::OnCall(const Scope& scope, const SetRanks& set) {
 Error Client::WhyNoRanks() const {
   return {ErrorCode::kVersionMismatch,
           absl::StrCat("the aggregator at ", config_.aggregator,
-                       " is too old for workers that stand for several trainers, and would divide "
-                       "wrongly. Update it, or let each trainer be a worker.")};
+                       " is too old for contributions of several trainers, and would divide "
+                       "wrongly. Update it, or let each trainer contribute for itself.")};
 }
 
 void Client::OnCall(const Scope&, const Progress&) {}

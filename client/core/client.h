@@ -115,6 +115,7 @@ class Client {
   void OnCall(const Scope& scope, const SkipTensor& skip);
   void OnCall(const Scope& scope, const CommitRound& commit);
   void OnCall(const Scope& scope, const WithdrawRound& withdraw);
+  void OnCall(const Scope& scope, const RequestResults& request);
   void OnCall(const Scope& scope, const WaitRound& wait);
   void OnCall(const Scope& scope, const AbandonRounds& abandon);
   void OnCall(const Scope& scope, const SetBusy& busy);

@@ -92,7 +92,8 @@ struct BeginRound {
   Counts counts;
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
-  uint32_t ranks = 1;  // The core sets it: the trainers that the worker stands for now.
+  uint32_t carries = 0;  // Trainers of other workers whose gradients are in this contribution.
+  uint32_t ranks = 1;    // The core sets it: the trainers that the worker stands for now.
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {
@@ -134,6 +135,12 @@ struct CommitRound {
 struct WithdrawRound {
   LaneHandle lane = 0;
   std::string reason;
+  bool without_results = false;  // They reach the worker another way.
+};
+// No more results reach the worker another way: those that it lacks are requested.
+// REQUIRES: the round was withdrawn.
+struct RequestResults {
+  LaneHandle lane = 0;
 };
 // The trainer waits for the lane's round, which it has committed or withdrawn; at `deadline` it
 // gets OUTCOME_UNKNOWN. Nothing happens if the round has already ended.
@@ -181,11 +188,12 @@ struct GetValue {
 
 struct Tick {};
 
-using Event = std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
-                           ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
-                           PushTensor, PushTensors, PushMore, SkipTensor, CommitRound,
-                           WithdrawRound, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress,
-                           Finish, LeaveJob, AnnounceValue, StopServing, GetValue>;
+using Event =
+    std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
+                 ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
+                 PushTensor, PushTensors, PushMore, SkipTensor, CommitRound, WithdrawRound,
+                 RequestResults, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress, Finish,
+                 LeaveJob, AnnounceValue, StopServing, GetValue>;
 
 }  // namespace basin::client
 

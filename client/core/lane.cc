@@ -107,7 +107,9 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
     }
   }
   // The aggregator would refuse it, and the work of the backward would be lost.
-  if (const std::string why = WhyNotCounted(begin.counts); !why.empty()) {
+  std::string why = WhyNotCounted(begin.counts);
+  if (why.empty()) why = WhyNotRanks(begin.ranks, begin.carries);
+  if (!why.empty()) {
     return RefuseCall(ErrorCode::kInvalidArgument,
                       absl::StrCat("the contribution of worker ", scope.config.worker, " of job ",
                                    scope.config.job, " ", why, "."));
@@ -230,7 +232,7 @@ Error Lane::Commit(const Scope& scope) {
   return {};
 }
 
-Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
+Error Lane::Withdraw(const Scope& scope, const WithdrawRound& withdraw) {
   if (!round_.has_value()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       "withdraw without begin; begin a round first.");
@@ -247,10 +249,23 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
     return {};
   }
   if (refused) return {};
-  round_->SetReason(reason);
+  round_->SetReason(withdraw.reason);
+  if (withdraw.without_results) round_->GoWithoutResults();
   round_->Stop(scope);
   if (scope.welcomed && in_session_) round_->SayWithdraw(scope, Id());
   Advance(scope);
+  return {};
+}
+
+Error Lane::RequestResults(const Scope& scope) {
+  if (!round_.has_value()) return {};  // It has ended and was delivered.
+  if (!round_->IsWithdrawn()) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      "its results were requested, but it is not withdrawn; they arrive without "
+                      "that.");
+  }
+  round_->RequestResults();
+  settlement_.Ask(scope, Id());
   return {};
 }
 
@@ -507,7 +522,10 @@ Finding Lane::OnPrepared(const Scope& scope, const Prepared& prepared) {
              absl::StrCat(Where(), ": round ", prepared.round,
                           " was prepared before the verdict of this round arrived.")}};
   }
-  if (round_.has_value() && round_->number() == prepared.round) round_->OnPrepared();
+  if (round_.has_value() && round_->number() == prepared.round) {
+    round_->OnPrepared();
+    if (round_->requests_results()) settlement_.AskWhenPrepared();
+  }
   return settlement_.OnPrepared(scope, Id(), prepared);
 }
 

@@ -67,7 +67,8 @@ class Lane {
   Error PushMore(const Scope& scope, const client::PushMore& more);
   Error SkipTensor(const Scope& scope, const client::SkipTensor& skip);
   Error Commit(const Scope& scope);
-  Error Withdraw(const Scope& scope, const std::string& reason);
+  Error Withdraw(const Scope& scope, const WithdrawRound& withdraw);
+  Error RequestResults(const Scope& scope);
   Error Wait(absl::Time now, absl::Time until);
   // Ends the round in flight, if any, with an error.
   void FailRoundInFlight(const Scope& scope, const Error& error);

@@ -84,6 +84,8 @@ void Round::Postpone(const Scope& scope, RoundNumber number) {
   number_ = number;
   held_up_by_.clear();
   refusal_.clear();
+  // They would be those of the round before.
+  requests_results_ = without_results_;
 }
 
 void Round::Advance(const Scope& scope, const LaneId& lane) {
@@ -118,7 +120,7 @@ void Round::SayRest(const Scope& scope, const LaneId& lane) {
 void Round::SayBegin(const Scope& scope, const LaneId& lane) {
   said_ = true;
   scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
-                   begin_.samples, begin_.ranks});
+                   begin_.samples, begin_.ranks, begin_.carries});
   if (IsWithdrawn()) {
     SayWithdraw(scope, lane);
     return;
@@ -131,7 +133,7 @@ void Round::SayBegin(const Scope& scope, const LaneId& lane) {
 }
 
 void Round::SayWithdraw(const Scope& scope, const LaneId& lane) const {
-  if (said_) scope.Tell(Withdraw{lane.index, number_, reason_});
+  if (said_) scope.Tell(Withdraw{lane.index, number_, reason_, without_results_});
 }
 
 void Round::SayCommit(const Scope& scope, const LaneId& lane) const {

@@ -122,6 +122,11 @@ class Round {
   }
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
   void SetReason(std::string reason) { reason_ = std::move(reason); }
+  // Its results reach the worker another way, ...
+  void GoWithoutResults() { without_results_ = true; }
+  // ... or not all of them have.
+  void RequestResults() { requests_results_ = without_results_; }
+  bool requests_results() const { return requests_results_; }
   // Returns whether this is news: a refusal is repeated on a new session.
   bool OnRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   // The last refusal of a part of the contribution, with what to do; empty: none.
@@ -181,8 +186,9 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
-                    begin_.samples, begin_.ranks, state_, push_, skipped_, reason_, refusal_, said_,
-                    rest_said_, prepared_, wait_until_, polls_, waited_at_, held_up_by_);
+                    begin_.samples, begin_.carries, begin_.ranks, state_, push_, skipped_, reason_,
+                    without_results_, requests_results_, refusal_, said_, rest_said_, prepared_,
+                    wait_until_, polls_, waited_at_, held_up_by_);
   }
 
  private:
@@ -198,7 +204,9 @@ class Round {
   RoundState state_ = RoundState::kPushing;
   Push push_;
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
-  std::string reason_;      // Why it is withdrawn.
+  std::string reason_;  // Why it is withdrawn.
+  bool without_results_ = false;
+  bool requests_results_ = false;
   std::string refusal_;     // The last one.
   bool said_ = false;       // Begin was sent in this session.
   uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.

@@ -124,6 +124,15 @@ Finding Settlement::Evaluate(const Scope& scope, const LaneId& lane) {
   return {};
 }
 
+void Settlement::Ask(const Scope& scope, const LaneId& lane) {
+  ask_ = true;
+  const bool waits =
+      phase() == SettlePhase::kPrepared && lane.layout.version() >= prepared_->value.layout_version;
+  if (!waits) return;
+  SendNeed(scope, lane);
+  ask_ = false;
+}
+
 void Settlement::Expect(const Layout& layout) {
   expected_ = TensorsWithResult(prepared_->value);
   missing_ = 0;

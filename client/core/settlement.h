@@ -7,8 +7,10 @@
 //   -----------  -----------------------------------------------  -----------  -------------------
 //   kCollecting  result frame of the ballot held, or a higher     kCollecting  ResultAck
 //   kCollecting  Prepared, chunks of its value are missing        kPrepared    Need, if the value
-//                                                                              is of another ballot
-//                                                                              or the session new
+//                                                                              is of another
+//                                                                              ballot, the session
+//                                                                              new, or no results
+//                                                                              are sent
 //   kCollecting  Prepared, everything is here, or ABORTED         kStaged      Staged
 //   kPrepared    result frame of the value's ballot, the last     kStaged      ResultAck, Staged
 //   kPrepared    the same, but the digest is wrong, once          kPrepared    ResultAck, Need
@@ -86,9 +88,11 @@ class Settlement {
   void LoseStream(uint32_t stream);
   void PumpSupply(const Scope& scope, const LaneId& lane);
   void EndSession();
-  // In a new session the round was already prepared: request the missing chunks when the value
-  // arrives.
+  // Requests the missing chunks when the value arrives: in a new session the round was already
+  // prepared, or the results are not sent without that.
   void AskWhenPrepared() { ask_ = true; }
+  // The same, and now if the value is here.
+  void Ask(const Scope& scope, const LaneId& lane);
   // The verdict of the round has arrived. The held chunks stay.
   void EndRound();
   void Forget() { *this = Settlement(); }

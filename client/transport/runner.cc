@@ -197,6 +197,9 @@ absl::Time Runner::NextDeadline() const {
     if (lane.round.has_value()) next = std::min(next, lane.round->return_by);
   }
   for (const MemberWaiter& waiter : member_waiters_) next = std::min(next, waiter.deadline);
+  for (const LaneShell& lane : lanes_) {
+    if (lane.results_waiter != nullptr) next = std::min(next, lane.results_by);
+  }
   return next;
 }
 
@@ -206,6 +209,7 @@ void Runner::Tick(absl::Time now) {
   RecallLoans(now);
   OpenDue(now);
   TellMembers();
+  TellResults();
 }
 
 // ---- calls
@@ -379,9 +383,8 @@ absl::Status Runner::Commit(LaneHandle handle, RoundDone ended, absl::Time now) 
   return EndTrainerSide(handle, std::move(ended), CommitRound{handle}, now);
 }
 
-absl::Status Runner::Withdraw(LaneHandle handle, const std::string& reason, RoundDone ended,
-                              absl::Time now) {
-  return EndTrainerSide(handle, std::move(ended), WithdrawRound{handle, reason}, now);
+absl::Status Runner::Withdraw(const WithdrawRound& withdraw, RoundDone ended, absl::Time now) {
+  return EndTrainerSide(withdraw.lane, std::move(ended), withdraw, now);
 }
 
 absl::Status Runner::EndTrainerSide(LaneHandle handle, RoundDone ended, const Event& call,
@@ -421,6 +424,52 @@ void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::
   if (lane->round->outcome.has_value()) return;
   if (const auto refused = Step(WaitRound{handle, deadline}, now)) {
     std::exchange(lane->waiter, nullptr)(wire::ToStatus(*refused));
+  }
+}
+
+void Runner::AwaitResults(LaneHandle handle, absl::Time deadline, RoundDone done, absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr) return done(NoLane(handle));
+  if (lane->ended.has_value()) return done(RoundOutcome(*lane->ended));
+  if (!lane->round.has_value() || lane->results_waiter != nullptr) {
+    const char* why = lane->round.has_value() ? "another thread already waits for its results."
+                                              : "no round is in flight; begin a round first.";
+    return done(wire::ToStatus({ErrorCode::kFailedPrecondition,
+                                absl::StrCat("Lane ", core_.lanes()[handle].name(), ": ", why)}));
+  }
+  lane->results_waiter = std::move(done);
+  lane->results_by = deadline;
+  results_awaited_ = true;
+  now_ = now;
+  TellResults();
+}
+
+void Runner::TellResults() {
+  if (!results_awaited_) return;
+  results_awaited_ = false;
+  for (LaneHandle handle = 0; handle < lanes_.size(); ++handle) {
+    LaneShell& lane = lanes_[handle];
+    if (lane.results_waiter == nullptr) continue;
+    const std::optional<StagedValue>& held = core_.lanes()[handle].settlement().staged();
+    RoundOutcome outcome;
+    if (lane.round.has_value() && lane.round->outcome.has_value()) {
+      outcome = *lane.round->outcome;
+    } else if (held.has_value() && held->value.outcome == Outcome::kCommitted) {
+      VerdictRecord record;  // As far as it is known: the next members are not.
+      record.round = held->round;
+      record.ballot = held->ballot;
+      record.value_ballot = held->value_ballot;
+      record.value = held->value;
+      outcome = MakeResult(handle, record);
+    } else if (lane.results_by <= now_) {
+      outcome = wire::ToStatus(
+          {ErrorCode::kDeadlineExceeded, absl::StrCat("Lane ", core_.lanes()[handle].name(),
+                                                      ": the results were not here in time.")});
+    } else {
+      results_awaited_ = true;
+      continue;
+    }
+    std::exchange(lane.results_waiter, nullptr)(outcome);
   }
 }
 
@@ -492,6 +541,7 @@ void Runner::Shutdown(StatusDone done) {
       Decide(lane, round.has_value() ? round->number() : 0, closed);
     }
   }
+  TellResults();
   while (!fetches_.empty()) EndValue(ValueKey(fetches_.begin()->first), closed);
   for (const MemberWaiter& waiter : std::exchange(member_waiters_, {})) waiter.done(closed);
   for (const StatusDone& waiter : std::exchange(leave_waiters_, {})) waiter(closed);

@@ -38,6 +38,8 @@
 #include "client/transport/staging.h"
 #include "client/transport/timeline.h"
 #include "kernels/checksum.h"
+#include "runtime/contents.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
 
@@ -126,8 +128,22 @@ class Runner {
   void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
   // `ended`, which may be null, is called with the outcome unless a thread waits for it.
   absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);
-  absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended,
-                        absl::Time now);
+  absl::Status Withdraw(const WithdrawRound& withdraw, RoundDone ended, absl::Time now);
+  // A result of the lane's round, which was withdrawn, that has come another way: the tensor's
+  // bytes as the aggregator reduced them at this ballot. Ignored if it is of no use.
+  struct GivenResult {
+    LaneHandle lane = 0;
+    TensorHandle tensor = 0;
+    RoundNumber round = 0;
+    Ballot ballot;
+    PayloadPtr bytes;
+    uint64_t size = 0;
+    ChunkContents contents;
+  };
+  void Give(const GivenResult& result, absl::Time now);
+  // The results of the lane's round as soon as all of them are here, before it has a verdict, or
+  // its outcome, if it ends first. At `deadline`, DEADLINE_EXCEEDED.
+  void AwaitResults(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
   void Wait(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
   // Whether a round has begun whose outcome has not been taken.
   bool Outstanding(LaneHandle lane) const;
@@ -189,6 +205,9 @@ class Runner {
     std::optional<RoundShell> round;
     std::optional<RoundOutcome> ended;  // The outcome of the last round, until it is taken.
     RoundDone waiter;
+    // Someone waits for the results, before or with the outcome.
+    RoundDone results_waiter;
+    absl::Time results_by;
   };
   struct Fetch {
     StagedTensor bytes;
@@ -254,6 +273,8 @@ class Runner {
   absl::Status EndTrainerSide(LaneHandle lane, RoundDone ended, const Event& call, absl::Time now);
   // `round`: its number, 0 if it has none.
   void Decide(LaneHandle lane, RoundNumber round, RoundOutcome outcome);
+  RoundOutcome MakeResult(LaneHandle lane, const VerdictRecord& record);
+  void TellResults();
   void Tell(LaneHandle lane);
   void TellQuiet();
   void PublishPlace();
@@ -285,6 +306,7 @@ class Runner {
   std::vector<SendValue> held_back_;  // While the gate is closed.
   std::map<ValueKey, Fetch, ValueKeyLess> fetches_;
   std::vector<MemberWaiter> member_waiters_;
+  bool results_awaited_ = false;           // Perhaps, in a lane.
   std::vector<StatusDone> quiet_waiters_;  // Called when no round is in flight.
   std::vector<StatusDone> leave_waiters_;
 

@@ -90,6 +90,7 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   }
   std::optional<Error> refused = std::move(refused_);
   PublishPlace();
+  TellResults();
   if (!broken_.empty()) {
     CloseConnections();
     Step(client::SessionDown{std::exchange(broken_, std::string())}, now);
@@ -306,6 +307,21 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
   digests_ = nullptr;
 }
 
+void Runner::Give(const GivenResult& result, absl::Time now) {
+  const LaneShell* shell = Find(result.lane);
+  if (shell == nullptr || !shell->round.has_value()) return;
+  const client::Lane& lane = core_.lanes()[result.lane];
+  const std::optional<TensorIndex> index = lane.tensors()[result.tensor].index;
+  if (!lane.index().has_value() || !index.has_value()) return;
+  wire::ResultHeader header{*lane.index(), result.round, result.ballot, {}};
+  header.runs.push_back({{*index, 0, ChunkCount(result.size)}, 0});
+  IncomingFrame frame;
+  frame.payload = result.bytes;
+  frame.payload_bytes = result.size;
+  frame.contents = result.contents;
+  OnResult(header, frame, now);
+}
+
 void Runner::OnValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now) {
   if (fetches_.count(header.key) == 0) return;
   const kernels::TensorKey key(header.key.tensor);
@@ -373,23 +389,27 @@ void Runner::Do(const KeepValue& keep) {
 // ---- reports to the trainer
 
 void Runner::Do(const Deliver& deliver) {
-  LaneShell& lane = lanes_[deliver.lane];
-  if (!lane.round.has_value()) return;
-  const Lane& known = core_.lanes()[deliver.lane];
+  if (!lanes_[deliver.lane].round.has_value()) return;
+  Decide(deliver.lane, deliver.record.round, MakeResult(deliver.lane, deliver.record));
+}
+
+// What is held of the round, which from now on nobody changes. REQUIRES: a round is in flight.
+RoundOutcome Runner::MakeResult(LaneHandle handle, const VerdictRecord& record) {
+  LaneShell& lane = lanes_[handle];
+  const Lane& known = core_.lanes()[handle];
   std::vector<RoundResult::Tensor> tensors;
   for (const RegisteredTensor& tensor : known.tensors()) {
     tensors.push_back({tensor.spec.name, tensor.spec.dtype, tensor.index});
   }
   auto staged = std::make_shared<StagedRound>();
-  if (lane.staged != nullptr && lane.staged->round == deliver.record.round) {
+  if (lane.staged != nullptr && lane.staged->round == record.round) {
     staged = lane.staged;
     lane.sealed = true;
     lane.delivered.emplace_back(lane.begins, staged);
   }
-  Decide(deliver.lane, deliver.record.round,
-         std::make_shared<RoundResult>(deliver.record, lane.round->rejected, std::move(tensors),
-                                       known.layout().tensors(), std::move(staged), deliver.lane,
-                                       dependencies_.timeline));
+  return std::make_shared<RoundResult>(record, lane.round->rejected, std::move(tensors),
+                                       known.layout().tensors(), std::move(staged), handle,
+                                       dependencies_.timeline);
 }
 
 void Runner::Do(const FailRound& fail) {

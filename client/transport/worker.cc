@@ -10,6 +10,8 @@
 #include "proto/wire/session.h"
 #include "proto/wire/status_detail.h"
 #include "protocol/limits/names.h"
+#include "runtime/contents.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
 namespace {
@@ -128,7 +130,7 @@ class RoundCall {
     if (status.ok()) status = runner.Commit(begin_.lane, nullptr, now);
     if (status.ok()) return runner.Wait(begin_.lane, deadline, std::move(done), now);
     // The round continues without this worker, or has ended; its outcome releases the memory.
-    runner.Withdraw(begin_.lane, std::string(status.message()), nullptr, now).IgnoreError();
+    runner.Withdraw({begin_.lane, std::string(status.message())}, nullptr, now).IgnoreError();
     const auto ended = [status, done = std::move(done)](const RoundOutcome& outcome) {
       done(GoesOn(outcome.status()) ? outcome : RoundOutcome(status));
     };
@@ -302,7 +304,8 @@ absl::Status Worker::Free(const void* memory) {
 // ---- rounds
 
 absl::Status Worker::Begin(const BeginRound& begin) {
-  const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
+  const basin::Begin message{
+      0, 1, begin.spec, begin.counts, begin.step_label, begin.samples, 1, begin.carries};
   if (absl::Status status = CheckCall(message); !status.ok()) return status;
   const bool recorded = timeline_ != nullptr && timeline_->Begin(begin.lane);
   absl::Status status =
@@ -500,7 +503,45 @@ absl::Status Worker::Commit(LaneHandle lane, RoundDone ended) {
 absl::Status Worker::Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended) {
   if (timeline_ != nullptr) timeline_->Commit(lane);
   return Do([lane, &reason, ended = std::move(ended)](Runner& runner, absl::Time now) {
-    return runner.Withdraw(lane, reason, ended, now);
+    return runner.Withdraw({lane, reason}, ended, now);
+  });
+}
+
+absl::Status Worker::WithdrawWithoutResults(LaneHandle lane, const std::string& reason,
+                                            RoundDone ended) {
+  if (timeline_ != nullptr) timeline_->Commit(lane);
+  return Do([lane, &reason, ended = std::move(ended)](Runner& runner, absl::Time now) {
+    return runner.Withdraw({lane, reason, true}, ended, now);
+  });
+}
+
+RoundOutcome Worker::WaitForResults(LaneHandle lane, absl::Duration timeout) {
+  return Ask<RoundOutcome>([lane, timeout](Runner& runner, absl::Time now, RoundDone done) {
+    runner.AwaitResults(lane, now + timeout, std::move(done), now);
+  });
+}
+
+absl::Status Worker::GiveResults(LaneHandle lane, RoundNumber round, Ballot value_ballot,
+                                 absl::Span<const GivenResult> results) {
+  for (const GivenResult& result : results) {
+    const auto info = Find(lane, result.tensor);
+    absl::Status status = info.status();
+    if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, result.data, result.bytes);
+    if (!status.ok()) return status;
+    Runner::GivenResult given{lane, result.tensor, round, value_ballot, nullptr, result.bytes, {}};
+    given.bytes = std::make_shared<OwnPayload>(
+        std::string(static_cast<const char*>(result.data), result.bytes));
+    given.contents = HashChunks(given.bytes->pieces(), kChunkBytes);
+    status = Post(
+        [given = std::move(given)](Runner& runner, absl::Time now) { runner.Give(given, now); });
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Worker::RequestResults(LaneHandle lane) {
+  return Do([lane](Runner& runner, absl::Time now) {
+    return runner.Call(client::RequestResults{lane}, now);
   });
 }
 
@@ -520,7 +561,8 @@ absl::StatusOr<bool> Worker::Outstanding(LaneHandle lane) {
 
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
                                absl::Duration timeout) {
-  const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
+  const basin::Begin message{
+      0, 1, begin.spec, begin.counts, begin.step_label, begin.samples, 1, begin.carries};
   absl::Status status = CheckCall(message);
   if (status.ok() && loop_.InLoop()) status = CannotWait();
   // Errors of the tensors are reported before the round begins, so that the call can be repeated.

@@ -175,6 +175,30 @@ class Worker {
   // error with which the round has ended meanwhile: Wait returns it again, when the memory is free.
   absl::Status Commit(LaneHandle lane, RoundDone ended = nullptr);
   absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended = nullptr);
+
+  // Two workers of one node may share what they receive of a round: one has contributed for both,
+  // and brings the other its results, which the aggregator then does not send. The results may be
+  // used when Wait returns them, like any others.
+  absl::Status WithdrawWithoutResults(LaneHandle lane, const std::string& reason,
+                                      RoundDone ended = nullptr);
+  // Waits until all results are here, and returns them before their verdict, so without the next
+  // members. The verdict may not come: a round can be run again. If the round ends first, its
+  // outcome, which Wait returns as well. kDeadlineExceeded at the timeout. One thread at a time for
+  // each lane.
+  RoundOutcome WaitForResults(LaneHandle lane, absl::Duration timeout);
+  // The results of another worker's WaitForResults: those of `round`, reduced at `value_ballot`.
+  // They are copied. Wrong bytes are noticed, and requested from the aggregator.
+  struct GivenResult {
+    TensorHandle tensor = 0;
+    const void* data = nullptr;
+    uint64_t bytes = 0;
+  };
+  absl::Status GiveResults(LaneHandle lane, RoundNumber round, Ballot value_ballot,
+                           absl::Span<const GivenResult> results);
+  // No more are given: what is missing is requested from the aggregator. Without this call the
+  // round may wait for this worker until it is evicted.
+  absl::Status RequestResults(LaneHandle lane);
+
   // kOutcomeUnknown at the timeout, kPaused if the job is paused; the round then continues.
   // Otherwise the outcome, once.
   RoundOutcome Wait(LaneHandle lane, absl::Duration timeout);

@@ -152,6 +152,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   out->set_step_label(in.step_label);
   for (const SampleRange& range : in.samples) Encode(range, out->add_samples());
   out->set_ranks(EncodeRanks(in.ranks));
+  out->set_carries(in.carries);
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -163,6 +164,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.step_label = in.step_label();
   out.samples = DecodeList("samples", in.samples(), checker);
   out.ranks = DecodeRanks(in.ranks());
+  out.carries = in.carries();
   return out;
 }
 
@@ -216,11 +218,12 @@ void Encode(const Withdraw& in, v1::Withdraw* out) {
   out->set_lane(in.lane);
   out->set_round(in.round);
   out->set_reason(EncodeText(in.reason));
+  out->set_without_results(in.without_results);
 }
 
 Withdraw Decode(const v1::Withdraw& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          DecodeText(in.reason())};
+          DecodeText(in.reason()), in.without_results()};
 }
 
 void Encode(const Staged& in, v1::Staged* out) {

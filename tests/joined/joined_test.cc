@@ -95,12 +95,13 @@ class Trainer {
     Contribute(value, spec);
     return Finish();
   }
-  void Contribute(float value, RoundSpec spec = Sum()) {
+  void Contribute(float value, RoundSpec spec = Sum(), uint32_t carries = 0) {
     sent_weight_.assign(kWeights, value);
     sent_bias_.assign(3, value);
     client::BeginRound begin;
     begin.lane = lane_;
     begin.spec = spec;
+    begin.carries = carries;
     EXPECT_TRUE(worker_->Begin(begin).ok());
     EXPECT_TRUE(worker_->Push(lane_, 1, sent_bias_.data(), sent_bias_.size() * sizeof(float)).ok());
     EXPECT_TRUE(
@@ -242,6 +243,116 @@ TEST_P(Joined, AveragesNarrowContributions) {
     ASSERT_TRUE((*outcome)->CopyTo(0, weight.data(), weight.size() * sizeof(float)).ok());
     EXPECT_EQ(std::count(weight.begin(), weight.end(), 1.5F), int64_t{Trainer::kWeights});
   }
+}
+
+// Two workers of one node, and one of another. The first contributes for both.
+class JoinedNode : public Joined {
+ protected:
+  void Begin(uint32_t workers = 3) {
+    members = Launch(workers, {1, workers, workers});
+    RoundSpec spec;
+    spec.op = ReduceOp::kAverage;
+    client::BeginRound begin;
+    begin.lane = members[1]->lane();
+    begin.spec = spec;
+    ASSERT_TRUE(follower().Begin(begin).ok());
+    ASSERT_TRUE(follower().WithdrawWithoutResults(members[1]->lane(), "w0 has its gradients").ok());
+    members[0]->Contribute(3, spec, 1);
+    if (workers > 2) members[2]->Contribute(6, spec);
+  }
+  // What the leader holds is the result, and nobody has its verdict.
+  std::shared_ptr<const client::RoundResult> Held() {
+    const auto held = leader().WaitForResults(members[0]->lane(), kLong);
+    EXPECT_TRUE(held.ok()) << held.status();
+    return *held;
+  }
+  void Give(const client::RoundResult& held, float wrong = 0) {
+    std::vector<float> weight(Trainer::kWeights);
+    std::vector<float> bias(3);
+    const uint64_t bytes = weight.size() * sizeof(float);
+    ASSERT_TRUE(held.CopyTo(0, weight.data(), bytes).ok());
+    ASSERT_TRUE(held.CopyTo(1, bias.data(), 3 * sizeof(float)).ok());
+    weight.back() += wrong;
+    const VerdictRecord& record = held.record();
+    const absl::Status given =
+        follower().GiveResults(members[1]->lane(), record.round, record.value_ballot,
+                               {{0, weight.data(), bytes}, {1, bias.data(), 3 * sizeof(float)}});
+    ASSERT_TRUE(given.ok()) << given;
+  }
+  void ExpectAverage() {
+    const auto outcomes =
+        Together(members, [](Trainer& trainer, size_t) { return trainer.Finish(); });
+    ExpectSum(members, outcomes, 3);
+    EXPECT_EQ((*outcomes[0])->record().value.divisor, 3u);
+    EXPECT_EQ((*outcomes[0])->record().value.contributors.size(), 2u);
+  }
+  client::Worker& leader() { return members[0]->worker(); }
+  client::Worker& follower() { return members[1]->worker(); }
+
+  std::vector<Trainer*> members;
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, JoinedNode, testing::Range<uint64_t>(1, 4));
+
+TEST_P(JoinedNode, TheResultsOfOneWorkerAreThoseOfTheOther) {
+  Begin();
+  const auto held = Held();
+  Give(*held);
+  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ExpectAverage();
+}
+
+TEST_P(JoinedNode, ResultsThatAreNotGivenAreRequested) {
+  Begin();
+  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ExpectAverage();
+}
+
+TEST_P(JoinedNode, WrongBytesAreNoticedAndRequested) {
+  Begin();
+  Give(*Held(), 1);
+  ExpectAverage();
+}
+
+// Its verdict needs the follower, so the others wait until it has the results.
+TEST_P(JoinedNode, Fault_W1_ALeaderThatDiesWithTheResultsLosesNothing) {
+  Begin();
+  Held();
+  members[0]->Die();
+  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  members.erase(members.begin());
+  const auto outcomes =
+      Together(members, [](Trainer& trainer, size_t) { return trainer.Finish(); });
+  ExpectSum(members, outcomes, 3);
+  EXPECT_EQ((*outcomes[0])->record().value.contributors.size(), 2u) << "its contribution counts";
+}
+
+// The aggregator may still hold them for the leader, whose acknowledgements are under way. If not,
+// nobody is left who could contribute again.
+TEST_P(JoinedNode, Fault_W1_ALeaderThatDiesWithTheOnlyResultsCostsItsRoundAtMost) {
+  Begin(2);
+  Held();
+  members[0]->Die();
+  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  const auto outcome = members[1]->Finish();
+  if (outcome.ok()) {
+    EXPECT_EQ(members[1]->result(), 1.5F) << "the gradients of the leader, for two trainers";
+  } else {
+    EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kRoundAborted) << outcome.status();
+    EXPECT_THAT(outcome.status().message(), HasSubstr("no contributor is left"));
+  }
+  EXPECT_TRUE(members[1]->Step(1).ok()) << "the next round has its gradients";
+}
+
+TEST_P(JoinedNode, TheOutcomeIsTheResultIfTheRoundEndsFirst) {
+  Begin();
+  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ExpectAverage();
+  const auto late = leader().WaitForResults(members[0]->lane(), kLong);
+  EXPECT_EQ(CodeOf(late.status()), ErrorCode::kFailedPrecondition) << "it was taken";
+  members[0]->Contribute(1);
+  EXPECT_EQ(leader().WaitForResults(members[0]->lane(), absl::ZeroDuration()).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_P(Joined, CallsRunBesideTheGradients) {

@@ -275,8 +275,14 @@ void RandomMessages::Fill(LayoutSeen* out) {
 }
 
 void RandomMessages::Fill(Begin* out) {
-  *out = {Lane(), Round(), Make<RoundSpec>(), Make<Counts>(), Number(), List<SampleRange>(),
-          Ranks()};
+  *out = {Lane(),
+          Round(),
+          Make<RoundSpec>(),
+          Make<Counts>(),
+          Number(),
+          List<SampleRange>(),
+          Ranks(),
+          static_cast<uint32_t>(Below(kMaxRanks))};
 }
 
 void RandomMessages::Fill(Skip* out) {

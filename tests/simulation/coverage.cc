@@ -97,6 +97,9 @@ const char* SightName(Sight sight) {
                                            "call made without a joiner",
                                            "call postponed that a joiner began too late",
                                            "member of several ranks",
+                                           "contribution for other workers, too",
+                                           "results of another worker",
+                                           "results requested after all",
                                            "same members with other ranks"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];

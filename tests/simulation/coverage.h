@@ -52,6 +52,9 @@ enum class Sight : uint8_t {
   kCallWithout,        // A call ended without a worker that joined during it.
   kCallPostponed,      // The same, and the worker had begun it too late.
   kSeveralRanks,       // A member had several ranks.
+  kCarried,            // A contribution was for trainers of other workers, too.
+  kTookResults,        // A worker was given the results that another one held.
+  kRequestedResults,   // A worker without results requested those that it lacked.
   kRanksChanged,       // A generation with the same members had other ranks.
 };
 inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRanksChanged) + 1;

@@ -78,6 +78,7 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
     // I4: a second has passed since the deadline of a wait.
     for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
       Lane& lane = lanes_[handle];
+      if (lane.take == wait) return TakeResults(handle);
       if (lane.deadline == 0 || lane.wait != wait) continue;
       if (now < continued_at + kSecond) {  // It just continued, so it is not to blame.
         world_.queue.After(kSecond, Happening::kTrainer, index_, wait);
@@ -200,6 +201,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   lane.next = 0;
   lane.growing.clear();
   lane.withdraw = Strikes(FaultKind::kWithdraw, step);
+  lane.take = 0;
   lane.corrupt = Strikes(FaultKind::kCorrupt, step);
   lane.patience = 0;
   lane.abandon = Strikes(FaultKind::kAbandon, step, &lane.patience);
@@ -214,7 +216,13 @@ void WorkerProcess::BeginLane(uint32_t handle) {
     begin.spec.denominator = Denominator::kAll;
   }
   ChangeRanks(20);
-  lane.given.ranks = ranks_;
+  // Any worker may speak for others; whether they withdraw is their own affair.
+  const uint32_t most = world_.scenario.most_ranks;
+  if (most > 1 && random_.Chance(30)) {
+    begin.carries = static_cast<uint32_t>(random_.Between(1, most));
+    world_.coverage.Saw(Sight::kCarried);
+  }
+  lane.given.ranks = ranks_ + begin.carries;
   begin.counts.samples = 32;
   begin.step_label = step;
   Step(begin);
@@ -235,7 +243,13 @@ void WorkerProcess::PushNext(uint32_t handle) {
     lane.given.withdrawn = true;
     Record(lane);
     lane.phase = LanePhase::kWaiting;
-    Step(client::WithdrawRound{handle, "the backward failed"});
+    const bool without_results = random_.Chance(50);
+    if (without_results) {
+      lane.take = world_.NextWait();
+      world_.queue.After(random_.Between(0, 200) * kMillisecond, Happening::kTrainer, index_,
+                         lane.take);
+    }
+    Step(client::WithdrawRound{handle, "the backward failed", without_results});
     return Wait(handle, 0);
   }
   if (!lane.growing.empty()) return Grow(lane);
@@ -325,6 +339,42 @@ void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
     world_.queue.At(lane.deadline + kSecond, Happening::kTrainer, index_, lane.wait);
   }
   Step(wait);
+}
+
+// Takes the results that another worker holds, if one has all of them, as if both were of one node;
+// and requests those that it lacks then.
+void WorkerProcess::TakeResults(uint32_t handle) {
+  lanes_[handle].take = 0;
+  for (const WorkerProcess* other : world_.AliveWorkers()) {
+    const std::optional<ResultFrame> frame = other->HeldResults(lanes_[handle]);
+    if (other == this || !frame.has_value()) continue;
+    world_.coverage.Saw(Sight::kTookResults);
+    for (const ChunkRange& range : frame->ranges) {
+      const Chunk& chunk = frame->At(range.tensor, range.first);
+      OnFrame(ResultFrame{*lanes_[handle].index, frame->round, frame->ballot, {range}, {chunk}});
+    }
+    break;
+  }
+  world_.coverage.Saw(Sight::kRequestedResults);
+  Step(client::RequestResults{handle});
+}
+
+// All results of a round of this lane, if this worker has staged it and its verdict is not known.
+std::optional<ResultFrame> WorkerProcess::HeldResults(const Lane& of) const {
+  for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
+    const Lane& lane = lanes_[handle];
+    const std::optional<StagedValue>& held = core_.lanes()[handle].settlement().staged();
+    if (lane.model != of.model || lane.layout != of.layout || !of.index.has_value()) continue;
+    if (!held.has_value() || held->value.outcome != Outcome::kCommitted) continue;
+    const shell::StagedChunks<Chunk>& staged = shell_.staged(handle);
+    ResultFrame frame{*of.index, held->round, held->value_ballot, {}, {}};
+    for (const auto& [place, chunk] : staged.chunks) {
+      frame.ranges.push_back({place.first, place.second, 1});
+      frame.chunks.push_back(chunk);
+    }
+    return frame;
+  }
+  return std::nullopt;
 }
 
 void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, deliver.record); }

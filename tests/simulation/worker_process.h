@@ -116,6 +116,7 @@ class WorkerProcess {
     SimTime deadline = 0;  // When the wait ends; 0 if there is no deadline.
     uint32_t wait = 0;     // The wait that the deadline belongs to.
     SimTime patience = 0;  // The length of a wait whose deadline is to pass.
+    uint32_t take = 0;     // The turn in which it takes results of another worker; 0: none.
     std::map<RoundNumber, VerdictRecord> told;
     std::optional<Prepared> prepared;
     std::optional<LaneIndex> index;  // Its index at the aggregator.
@@ -178,6 +179,8 @@ class WorkerProcess {
   void Grow(Lane& lane);
   void Finish(uint32_t handle);
   void Wait(uint32_t handle, SimTime patience);
+  void TakeResults(uint32_t handle);
+  std::optional<ResultFrame> HeldResults(const Lane& of) const;
   void EndRound(uint32_t handle, const VerdictRecord& record);
   void Apply(Lane& lane, const VerdictRecord& record);
   void CatchUp(Lane& lane);

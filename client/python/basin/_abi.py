@@ -105,6 +105,7 @@ class RoundSpec(Structure):
         ("micro_batches", c_int64),
         ("step", c_uint64),
         ("layout", c_uint64),
+        ("carries", c_uint32),
     )
 
 

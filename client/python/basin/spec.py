@@ -110,6 +110,9 @@ class RoundSpec:
     step:              the trainer's own step number, a label that is not part of a reply.
                        basin.torch counts the steps of this process from 0, and reports the number
                        in last_round()
+    carries:           the trainers of other workers whose gradients are in this contribution as
+                       well, added up by the same op; the counts are the sums over them, and these
+                       workers begin the round and withdraw
     """
 
     op: Op
@@ -123,6 +126,7 @@ class RoundSpec:
     counts: Counts = Counts()
     step: int = 0
     layout: int = 0
+    carries: int = 0
 
     @property
     def weight_count(self) -> int | None:
@@ -154,6 +158,7 @@ class RoundSpec:
             micro_batches=count(self.counts.micro_batches),
             step=self.step,
             layout=self.layout,
+            carries=self.carries,
         )
 
 

@@ -173,7 +173,7 @@ void TestWorker::Forget() {
 void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Counts& counts) {
   LaneView& view = lane(name);
   lacks_state = false;
-  view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}, ranks};
+  view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}, ranks, carries};
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();
@@ -264,9 +264,10 @@ void TestWorker::Commit(const std::string& name) {
   Say(*view.committed);
 }
 
-void TestWorker::Withdraw(const std::string& reason, const std::string& name) {
+void TestWorker::Withdraw(const std::string& reason, const std::string& name,
+                          bool without_results) {
   LaneView& view = lane(name);
-  Say(basin::Withdraw{view.index, view.next(), reason});
+  Say(basin::Withdraw{view.index, view.next(), reason, without_results});
 }
 
 void TestWorker::Stage(const std::string& name) {

@@ -101,7 +101,8 @@ class TestWorker {
   bool fresh = true;
   JobSettings settings;
   uint64_t features = 0;
-  uint32_t ranks = 1;  // Its hellos and begins report it.
+  uint32_t ranks = 1;    // Its hellos and begins report it.
+  uint32_t carries = 0;  // Its begins report it.
 
   // ---- what it knows
   struct LaneView {
@@ -193,7 +194,8 @@ class TestWorker {
   std::vector<uint64_t> SizesOf(LaneIndex lane, const ChunkRanges& ranges) const;
   void Skip(const std::vector<TensorIndex>& tensors, const std::string& lane = kLane);
   void Commit(const std::string& lane = kLane);
-  void Withdraw(const std::string& reason = "backward raised", const std::string& lane = kLane);
+  void Withdraw(const std::string& reason = "backward raised", const std::string& lane = kLane,
+                bool without_results = false);
   void Stage(const std::string& lane = kLane);
   // Begins, pushes every tensor except `absent`, and commits.
   void Contribute(const RoundSpec& spec = Spec(ReduceOp::kAverage), const std::string& lane = kLane,

@@ -221,6 +221,52 @@ TEST(Ranks, ThatMakeNoSenseAreRefused) {
   }
 }
 
+// Three ranks of one node, each a worker of its own. The first contributes for the second, too.
+struct Carried : Cluster {
+  Carried() : Cluster(Settings(1, 4, 3)), a(Known("a")), b(Known("b")), c(Known("c")) {
+    a.carries = 1;
+  }
+  TestWorker& Known(const WorkerId& id) {
+    Worker(id).features = kFeatureRanks;
+    return Join(id);
+  }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+TEST(Ranks, AContributionForOtherWorkersCountsThemInItsRoundOnly) {
+  Carried t;
+  t.b.Begin();
+  t.b.Withdraw("in the contribution of worker a");
+  t.a.Contribute(Spec(ReduceOp::kAverage), kLane, {}, Counts{20, {}, {}});
+  t.c.Contribute(Spec(ReduceOp::kAverage), kLane, {}, Counts{4, {}, {}});
+  const VerdictRecord record = t.b.verdict();
+  EXPECT_EQ(record.value.divisor, 3u);
+  EXPECT_EQ(record.value.world_size, 3u);
+  EXPECT_EQ(record.value.facts.totals.samples, 24u);
+  ASSERT_EQ(record.value.contributors.size(), 2u);
+  EXPECT_EQ(record.value.contributors[0].ranks, 2u);
+  EXPECT_EQ(record.next.generation, record.value.generation) << "it is one trainer as before";
+  t.a.carries = 0;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.b.verdict().value.divisor, 3u);
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 3u);
+}
+
+TEST(Ranks, AContributionForTooManyIsRefused) {
+  for (const uint32_t carries : {kMaxRanks, ~0u}) {
+    Carried t;
+    t.a.carries = carries;
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+    EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(t.a.Last<Rejected>().error.text,
+                HasSubstr(absl::StrCat("the begin of worker a has the gradients of ", carries,
+                                       " trainers of other workers beside 1; a contribution is")));
+    EXPECT_EQ(t.c.verdict().value.divisor, 2u) << "the others go on";
+  }
+}
+
 TEST(Ranks, AreRefusedForAScaleThatBelongsToEachTrainer) {
   Nodes t;
   RoundSpec spec = Spec(ReduceOp::kProduct);
@@ -368,6 +414,15 @@ TEST(Ranks, ANodeThatGrowsNextToAnOlderClientStaysWithItsBeginsRefused) {
   OlderAndNode t;
   t.node.ranks = 2;
   t.ExpectThatBothStay();
+}
+
+TEST(Ranks, AContributionForOthersNextToAnOlderClientIsRefused) {
+  OlderAndNode t;
+  t.node.carries = 1;
+  t.node.Begin();
+  EXPECT_EQ(t.node.rejected(), ErrorCode::kVersionMismatch);
+  t.older.Contribute();
+  EXPECT_EQ(t.older.verdict().value.divisor, 1u);
 }
 
 TEST(Ranks, ANodeThatGrewWhileItWasDisconnectedStaysToo) {

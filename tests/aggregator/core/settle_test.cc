@@ -52,6 +52,76 @@ TEST(Settle, AMemberThatDoesNotStageIsEvictedAfterItsLease) {
   EXPECT_THAT(t.c.ended->text, HasSubstr("did not stage the result in time"));
 }
 
+// The gradients of c are in the contribution of a, which also brings c the results.
+struct Together : Three {
+  explicit Together(Config config = {}) : Three(Settings(1, 4, 3), std::move(config)) {
+    c.Begin();
+    c.Withdraw("carried", kLane, true);
+  }
+  void Contribute() {
+    a.Contribute();
+    b.Contribute();
+  }
+};
+
+TEST(Settle, AMemberThatGetsTheResultsAnotherWayIsSentNoneAndStages) {
+  Together t;
+  t.Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  EXPECT_TRUE(t.c.lane().results.empty());
+  EXPECT_EQ(t.round()->result_bytes(), 0u) << "none are held for it";
+  EXPECT_EQ(t.a.lane().last, 0u) << "it has not staged";
+  t.c.lane().results = t.a.lane().results;
+  t.c.lane().result_round = t.a.lane().result_round;
+  t.c.lane().result_ballot = t.a.lane().result_ballot;
+  t.c.Stage();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().delivered[1], t.a.lane().delivered[1]);
+}
+
+TEST(Settle, AMemberThatGetsTheResultsAnotherWayMayRequestThemAfterAll) {
+  Together t;
+  t.Contribute();
+  t.c.Say(Need{0, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().delivered[1], t.a.lane().delivered[1]);
+}
+
+TEST(Settle, ResultsThatAreLostWithAllWhoHadThemEndTheRoundOfAMemberWithoutResults) {
+  Together t;
+  t.Contribute();
+  for (const char* id : {"a", "b"}) t.Lose(id);
+  t.c.Say(Need{0, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  ASSERT_TRUE(t.c.ended.has_value()) << "the round is run again";
+  t.c.Connect();
+  EXPECT_EQ(t.c.verdict().value.outcome, Outcome::kAborted);
+  EXPECT_THAT(t.c.verdict().value.reason, HasSubstr("no contributor is left"));
+}
+
+// Otherwise the round would wait for the member, which waits for another member, which waits for
+// the rest of the results.
+TEST(Settle, ResultsThatComeAnotherWayTakeNoRoom) {
+  Config config;
+  config.frame_bytes = config.result_window_bytes = kChunkBytes;
+  Together t(config);
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+}
+
+// Its withdrawal is repeated on another session, and had another form on the first.
+TEST(Settle, ResultsThatAreHeldForAMemberAreReleasedWhenTheyComeAnotherWay) {
+  Three t;
+  t.c.acks = t.c.stages = false;
+  t.c.Begin();
+  t.c.Withdraw();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  EXPECT_GT(t.round()->result_bytes(), 0u);
+  t.c.Withdraw("carried", kLane, true);
+  EXPECT_EQ(t.round()->result_bytes(), 0u);
+}
+
 TEST(Settle, ProgressExtendsTheStageDeadline) {
   Three t;
   t.c.stages = t.c.acks = false;

@@ -97,6 +97,28 @@ TEST_F(RanksTest, ThatMakeNoSenseAreRefused) {
   EXPECT_EQ(worker.Do(BeginRound{0, Harness::Average(), {}, 17, {}}).OneSent<Begin>().ranks, 3u);
 }
 
+TEST_F(RanksTest, AContributionForOtherWorkersSaysSo) {
+  BecomeMember({{"w-0"}});
+  worker.Do(SetRanks{1, 0});
+  BeginRound begin{0, Harness::Average(), {}, 17, {}, kMaxRanks};
+  const Error error = worker.Do(begin).One<Refused>().error;
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.text, HasSubstr("the contribution of worker w-0 of job train has the gradients "
+                                    "of 1024 trainers of other workers beside 1"));
+  begin.carries = 7;
+  const Begin sent = worker.Do(begin).OneSent<Begin>();
+  EXPECT_EQ(sent.ranks, 1u);
+  EXPECT_EQ(sent.carries, 7u);
+}
+
+TEST_F(RanksTest, AContributionForOthersIsNotSentToAnOlderAggregator) {
+  Harness single;
+  single.BecomeMember();
+  EXPECT_EQ(single.Do(BeginRound{0, Harness::Average(), {}, 17, {}, 1}).One<Refused>().error.code,
+            ErrorCode::kVersionMismatch);
+  EXPECT_FALSE(single.Do(BeginRound{0, Harness::Average(), {}, 17, {}}).Has<Refused>());
+}
+
 // An aggregator that does not know of ranks would divide by the number of workers.
 TEST_F(RanksTest, AnOlderAggregatorIsRefused) {
   const Actions actions = worker.Connect(worker.MakeWelcome());
@@ -104,9 +126,8 @@ TEST_F(RanksTest, AnOlderAggregatorIsRefused) {
   EXPECT_EQ(error.code, ErrorCode::kVersionMismatch);
   EXPECT_EQ(
       error.text,
-      "Job train, worker w-0: the aggregator at a-0:7070 is too old for workers that stand for "
-      "several trainers, and would divide wrongly. Update it, or let each trainer be a "
-      "worker.");
+      "Job train, worker w-0: the aggregator at a-0:7070 is too old for contributions of several "
+      "trainers, and would divide wrongly. Update it, or let each trainer contribute for itself.");
 }
 
 TEST_F(RanksTest, AnOlderAggregatorHasSingleTrainersOnly) {

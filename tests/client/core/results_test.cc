@@ -2,6 +2,7 @@
 //
 // Result frames, ballots, staging, digests, need and supply.
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
 
@@ -146,6 +147,67 @@ TEST(StagingTest, AMemberThatSkippedEverythingOrWithdrewStagesToo) {
   other.Begin();
   other.Do(WithdrawRound{0, ""});
   EXPECT_TRUE(other.Stage().HasSent<Staged>());
+}
+
+// The trainer has withdrawn because its gradients are in the contribution of another worker, which
+// also brings it the results.
+Harness WithoutResults() {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  const Actions actions = worker.Do(WithdrawRound{0, "carried", true});
+  EXPECT_EQ(actions.OneSent<Withdraw>(), (Withdraw{kLane, 1, "carried", true}));
+  return worker;
+}
+
+TEST(StagingTest, ResultsThatComeAnotherWayAreStagedAndNotRequested) {
+  Harness worker = WithoutResults();
+  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).all.empty());
+  worker.Do(worker.Result({0, 0, 3}));
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
+  EXPECT_TRUE(worker.Do(RequestResults{0}).all.empty()) << "nothing is missing";
+}
+
+TEST(StagingTest, WhatDidNotComeAnotherWayIsRequested) {
+  Harness prepared = WithoutResults();
+  prepared.Do(prepared.Result({0, 0, 3}));
+  prepared.Hear(prepared.MakePrepared());
+  EXPECT_EQ(prepared.Do(RequestResults{0}).OneSent<Need>(),
+            (Need{kLane, 1, {kTerm, 1}, {{1, 0, 1}}}));
+  EXPECT_TRUE(prepared.Do(prepared.Result({1, 0, 1})).HasSent<Staged>());
+
+  Harness early = WithoutResults();
+  EXPECT_TRUE(early.Do(RequestResults{0}).all.empty()) << "there is no value yet";
+  EXPECT_EQ(early.Hear(early.MakePrepared()).OneSent<Need>().ranges.size(), 2u);
+}
+
+// The value that another worker had was lost, and so was the attempt.
+TEST(StagingTest, AnAttemptAfterTheResultsThatCameAnotherWayIsRequested) {
+  Harness worker = WithoutResults();
+  worker.HearAllResults(1);
+  worker.Do(RequestResults{0});
+  worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "lost", {}, kWindow});
+  EXPECT_EQ(worker.Hear(worker.MakePrepared(2)).OneSent<Need>().ranges.size(), 2u);
+}
+
+TEST(StagingTest, ResultsAreRequestedAfterAWithdrawalOnly) {
+  Harness worker = Contributed();
+  const Error error = worker.Do(RequestResults{0}).One<Refused>().error;
+  EXPECT_EQ(error.code, ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.text, testing::HasSubstr("it is not withdrawn"));
+  Harness idle;
+  idle.BecomeMember();
+  EXPECT_TRUE(idle.Do(RequestResults{0}).all.empty()) << "its outcome was delivered";
+}
+
+TEST(StagingTest, AWithdrawalIsRepeatedAsItWas) {
+  Harness worker = WithoutResults();
+  worker.Do(SessionDown{"cut"});
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.layouts = {worker.MakeLayout()};
+  welcome.open = {OpenRound{kLane, 1, RoundPhase::kCollect, {kTerm, 1}, {}, kWindow}};
+  EXPECT_TRUE(worker.Hear(welcome).OneSent<Withdraw>().without_results);
 }
 
 TEST(StagingTest, AbortedIsStagedWithoutBytes) {

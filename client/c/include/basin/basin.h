@@ -308,9 +308,16 @@ typedef struct basin_round_spec {
   int64_t micro_batches;
   uint64_t step;   /* The trainer's step number; only a label. */
   uint64_t layout; /* A hash of the tensors that have gradients. Compared. */
+  /* The trainers of other workers whose gradients are in this contribution as well, added up by
+   * the same op, and multiplied by their weights in a BASIN_WEIGHTED_AVERAGE; the counts are the
+   * sums over all of them. These workers begin the round and withdraw. At most 1023. */
+  uint32_t carries;
 } basin_round_spec;
-#define BASIN_ROUND_SPEC_INIT \
-  { sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0 }
+#define BASIN_ROUND_SPEC_INIT                                                                      \
+  {                                                                                                \
+    sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
+        0                                                                                          \
+  }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a
  * tensor in it copies nothing, as long as memory is shared with the aggregator; otherwise it is

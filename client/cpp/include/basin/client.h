@@ -364,6 +364,7 @@ class Lane {
     c.tokens = spec.counts.tokens.value_or(-1);
     c.micro_batches = spec.counts.micro_batches.value_or(-1);
     c.step = spec.step;
+    c.carries = spec.carries;
     return c;
   }
 

@@ -83,6 +83,7 @@ struct RoundSpec {
   std::uint64_t layout = 0;        // A hash of the tensors with gradients. Compared.
   Counts counts;                   // In this contribution.
   std::uint64_t step = 0;          // The trainer's own number; a label.
+  std::uint32_t carries = 0;       // See basin_round_spec.
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm
