@@ -127,7 +127,38 @@ def refusals(node: int) -> Any:
     return texts, info.divisor
 
 
+def carried(index: int) -> Any:
+    """Three single trainers of one node: the first contributes for the second, too."""
+    import basin
+    from basin.spec import RoundSpec
+
+    with basin.connect(max_workers=3, start_workers=3, timeout=PATIENCE) as client:
+        lane = Lane(client)
+        client.barrier()
+        both = np.full(4, 1.0 + 2.0, np.float32)
+        if client.rank == 0:
+            mean, info = lane.reduce(RoundSpec(basin.Average, carries=1), both, both)
+            return mean, info.divisor, info.contributor_ranks
+        if client.rank == 2:
+            own = np.full(4, 6.0, np.float32)
+            mean, info = lane.reduce(RoundSpec(basin.Average), own, own)
+            return mean, info.divisor, info.contributor_ranks
+        lane.worker.begin(lane.lane, RoundSpec(basin.Average))
+        lane.worker.withdraw(lane.lane, "in the contribution of rank 0")
+        result = lane.worker.wait(lane.lane, PATIENCE)
+        into = np.empty(4, np.float32)
+        mean = []
+        for handle in lane.handles:
+            result.copy(handle, into.ctypes.data, into.nbytes)
+            mean.append(float(into[0]))
+        return mean, result.info.divisor, result.info.contributor_ranks
+
+
 class RanksTest(JobsTest):
+    def test_a_contribution_for_another_worker_counts_as_two(self) -> None:
+        for outcome in self.jobs.run(carried, 3):
+            self.assertEqual(outcome, ([3.0, 3.0], 3, (2, 1)))
+
     def test_the_mean_is_that_of_all_trainers(self) -> None:
         outcomes = self.jobs.run(averages, len(NODES))
         for node, (place, after, means, members, received) in enumerate(outcomes):

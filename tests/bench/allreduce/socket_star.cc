@@ -13,6 +13,9 @@
 // The hub receives everything into one block and sends from another, which the cache holds. No
 // all-reduce can do that: contributions must be kept until the last one has arrived. With --keep=1
 // each connection is received into its own memory, and one result is sent, both of a whole model.
+//
+// --address=IP is that of the hub, --block the size of a block, and --buffer what a socket holds
+// that the other end has not received, which the kernel decides otherwise.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -36,20 +39,21 @@
 namespace basin::bench {
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;
-
 struct Options {
+  in_addr address{htonl(INADDR_LOOPBACK)};
   int port = 0;
+  size_t block = size_t{1} << 20;
+  int buffer = 0;
   int workers = 0;
   int streams = 2;
   size_t bytes = size_t{64} << 20;
   int rounds = 5;
   bool keep = false;
   size_t per_stream() const { return bytes / static_cast<size_t>(streams); }
-  size_t blocks() const { return (per_stream() + kBlock - 1) / kBlock; }
-  size_t block_bytes(size_t block) const { return std::min(kBlock, per_stream() - block * kBlock); }
+  size_t blocks() const { return (per_stream() + block - 1) / block; }
+  size_t block_bytes(size_t b) const { return std::min(block, per_stream() - b * block); }
   // Where the hub has a block of a stream.
-  size_t place_at_hub(size_t block) const { return keep ? block * kBlock : 0; }
+  size_t place_at_hub(size_t b) const { return keep ? b * block : 0; }
 };
 
 [[noreturn]] void Fail(const char* what) {
@@ -75,6 +79,13 @@ void WriteAll(int fd, const char* from, size_t size) {
   }
 }
 
+void Prepare(int fd, const Options& options) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  if (options.buffer == 0) return;
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &options.buffer, sizeof(options.buffer));
+}
+
 // ---- worker
 
 void RunWorker(const Options& options) {
@@ -84,10 +95,9 @@ void RunWorker(const Options& options) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(options.port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr = options.address;
     if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) Fail("connect");
-    const int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    Prepare(fd, options);
     fds.push_back(fd);
   }
   std::vector<char> gradient(options.bytes, 1);
@@ -136,7 +146,7 @@ void RunHub(const Options& options) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr = options.address;
   socklen_t size = sizeof(address);
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0) Fail("bind");
   if (listen(listener, 64) != 0) Fail("listen");
@@ -146,7 +156,7 @@ void RunHub(const Options& options) {
 
   // Connections in the order of arrival: which worker has which does not matter for the bytes.
   const size_t connections = static_cast<size_t>(options.workers) * options.streams;
-  const std::vector<char> result(options.keep ? options.bytes : kBlock, 1);
+  const std::vector<char> result(options.keep ? options.bytes : options.block, 1);
   Arrivals arrivals(static_cast<size_t>(options.streams), options.blocks());
   Stopwatch stopwatch;
   std::mutex mutex;
@@ -156,11 +166,10 @@ void RunHub(const Options& options) {
   for (size_t i = 0; i < connections; ++i) {
     const int fd = accept(listener, nullptr, nullptr);
     if (fd < 0) Fail("accept");
-    const int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    Prepare(fd, options);
     const size_t stream = i % static_cast<size_t>(options.streams);
     threads.emplace_back([&, fd, stream] {
-      std::vector<char> received(options.keep ? options.per_stream() : kBlock);
+      std::vector<char> received(options.keep ? options.per_stream() : options.block);
       for (int round = 0; round < kWarmUp + options.rounds; ++round) {
         for (size_t b = 0; b < options.blocks(); ++b) {
           ReadAll(fd, received.data() + options.place_at_hub(b), options.block_bytes(b));
@@ -197,7 +206,13 @@ int Main(int argc, char** argv) {
   Options options;
   for (int i = 2; i < argc; ++i) {
     long value = 0;
-    if (Take(argv[i], "--port=", &value)) {
+    if (std::strncmp(argv[i], "--address=", 10) == 0) {
+      if (inet_pton(AF_INET, argv[i] + 10, &options.address) != 1) Fail("--address");
+    } else if (Take(argv[i], "--block=", &value)) {
+      options.block = static_cast<size_t>(value);
+    } else if (Take(argv[i], "--buffer=", &value)) {
+      options.buffer = static_cast<int>(value);
+    } else if (Take(argv[i], "--port=", &value)) {
       options.port = static_cast<int>(value);
     } else if (Take(argv[i], "--workers=", &value)) {
       options.workers = static_cast<int>(value);
@@ -216,9 +231,9 @@ int Main(int argc, char** argv) {
   } else if (argc > 1 && std::string(argv[1]) == "worker" && options.port > 0) {
     RunWorker(options);
   } else {
-    std::fprintf(
-        stderr,
-        "usage: socket_star hub|worker --port= --workers= --streams= --bytes= --rounds= --keep=\n");
+    std::fprintf(stderr,
+                 "usage: socket_star hub|worker --address= --port= --workers= --streams= --bytes= "
+                 "--rounds= --keep= --block= --buffer=\n");
     return 2;
   }
   return 0;

@@ -18,6 +18,9 @@ until the results of the first layer are handed over. In the last column, a forw
 layer as soon as the results of its round are there, without waiting for the verdict; it is computed
 from the workers' timelines.
 
+"sockets" moves the same bytes in the same pattern over bare TCP, in blocks of 256 KiB: what a star
+can have on these links.
+
 Needs root, and the programs ip and tc.
 
 examples:
@@ -169,6 +172,24 @@ def gloo(net: Network, options: argparse.Namespace, workers: int, _: int) -> flo
         return median_round(finish(trainers))
 
 
+def sockets(net: Network, options: argparse.Namespace, workers: int, streams: int) -> float:
+    star = str(options.build / "allreduce" / "socket_star")
+    shape = [
+        f"--address={ADDRESS.format(1)}",
+        f"--streams={streams}",
+        f"--bytes={options.mib << 20}",
+        f"--rounds={options.rounds}",
+        f"--block={BUCKET}",
+        f"--buffer={options.buffer << 10}",
+    ]
+    hub = start([*net.at(0), star, "hub", f"--workers={workers}", *shape])
+    assert hub.stdout is not None
+    port = hub.stdout.readline().strip()
+    command = [star, "worker", f"--port={port}", *shape]
+    trainers = [start([*net.at(1 + worker), *command]) for worker in range(workers)]
+    return median_round(finish([*trainers, hub]))
+
+
 def train(net: Network, options: argparse.Namespace, workers: int, *of_worker: str) -> list[float]:
     """The seconds of the columns of --order."""
     with aggregator(net, options) as address:
@@ -227,7 +248,7 @@ def print_order(options: argparse.Namespace) -> None:
 
 
 def print_rounds(options: argparse.Namespace) -> None:
-    programs = {"basin": basin, "gloo": gloo}
+    programs = {"basin": basin, "gloo": gloo, "sockets": sockets}
     print("| workers | Mbit/s up, down | aggregator | through | s per round | of the link |")
     print("|---|---|---|---|---|---|")
     for workers in options.workers:
@@ -267,7 +288,17 @@ def main() -> None:
         default=[50, 150],
         help="--order: ms; a backward takes twice as long",
     )
-    parser.add_argument("--only", default="basin,gloo", help="names, by commas")
+    parser.add_argument(
+        "--only",
+        default="basin,gloo",
+        help="basin, gloo or sockets, by commas (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--buffer",
+        type=int,
+        default=0,
+        help="sockets: KiB that a socket holds (default: the kernel decides)",
+    )
     parser.add_argument("--basind", default="", help="more flags for it, by spaces")
     parser.add_argument(
         "--can-run", action="store_true", help="only say whether this machine can have such links"
