@@ -198,7 +198,7 @@ absl::Time Runner::NextDeadline() const {
   }
   for (const MemberWaiter& waiter : member_waiters_) next = std::min(next, waiter.deadline);
   for (const LaneShell& lane : lanes_) {
-    if (lane.results_waiter != nullptr) next = std::min(next, lane.results_by);
+    if (lane.value_waiter.has_value()) next = std::min(next, lane.value_waiter->deadline);
   }
   return next;
 }
@@ -209,7 +209,7 @@ void Runner::Tick(absl::Time now) {
   RecallLoans(now);
   OpenDue(now);
   TellMembers();
-  TellResults();
+  TellValues();
 }
 
 // ---- calls
@@ -427,49 +427,67 @@ void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::
   }
 }
 
-void Runner::AwaitResults(LaneHandle handle, absl::Time deadline, RoundDone done, absl::Time now) {
-  LaneShell* lane = Find(handle);
-  if (lane == nullptr) return done(NoLane(handle));
-  if (lane->ended.has_value()) return done(RoundOutcome(*lane->ended));
-  if (!lane->round.has_value() || lane->results_waiter != nullptr) {
-    const char* why = lane->round.has_value() ? "another thread already waits for its results."
-                                              : "no round is in flight; begin a round first.";
-    return done(wire::ToStatus({ErrorCode::kFailedPrecondition,
-                                absl::StrCat("Lane ", core_.lanes()[handle].name(), ": ", why)}));
-  }
-  lane->results_waiter = std::move(done);
-  lane->results_by = deadline;
-  results_awaited_ = true;
-  now_ = now;
-  TellResults();
+void Runner::AwaitResults(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now) {
+  Await(lane, {std::move(done), deadline, true}, now);
 }
 
-void Runner::TellResults() {
-  if (!results_awaited_) return;
-  results_awaited_ = false;
+void Runner::AwaitValue(LaneHandle lane, absl::Time deadline, const StatusDone& done,
+                        absl::Time now) {
+  Await(lane, {[done](const RoundOutcome& outcome) { done(outcome.status()); }, deadline}, now);
+}
+
+void Runner::Await(LaneHandle handle, ValueWaiter waiter, absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr) return waiter.done(NoLane(handle));
+  if (lane->ended.has_value()) return waiter.done(RoundOutcome(*lane->ended));
+  if (!lane->round.has_value() || lane->value_waiter.has_value()) {
+    const char* why = lane->round.has_value() ? "another thread already waits for its value."
+                                              : "no round is in flight; begin a round first.";
+    return waiter.done(
+        wire::ToStatus({ErrorCode::kFailedPrecondition,
+                        absl::StrCat("Lane ", core_.lanes()[handle].name(), ": ", why)}));
+  }
+  lane->value_waiter = std::move(waiter);
+  value_awaited_ = true;
+  now_ = now;
+  TellValues();
+}
+
+void Runner::TellValues() {
+  if (!value_awaited_) return;
+  value_awaited_ = false;
   for (LaneHandle handle = 0; handle < lanes_.size(); ++handle) {
     LaneShell& lane = lanes_[handle];
-    if (lane.results_waiter == nullptr) continue;
-    const std::optional<StagedValue>& held = core_.lanes()[handle].settlement().staged();
+    if (!lane.value_waiter.has_value()) continue;
+    const Settlement& settlement = core_.lanes()[handle].settlement();
+    const std::optional<StagedValue>& held = settlement.staged();
+    const bool here = settlement.phase() == SettlePhase::kStaged && held.has_value() &&
+                      held->value.outcome == Outcome::kCommitted;
     RoundOutcome outcome;
     if (lane.round.has_value() && lane.round->outcome.has_value()) {
       outcome = *lane.round->outcome;
-    } else if (held.has_value() && held->value.outcome == Outcome::kCommitted) {
+    } else if (lane.value_waiter->results && here) {
       VerdictRecord record;  // As far as it is known: the next members are not.
       record.round = held->round;
       record.ballot = held->ballot;
       record.value_ballot = held->value_ballot;
       record.value = held->value;
       outcome = MakeResult(handle, record);
-    } else if (lane.results_by <= now_) {
+    } else if (!lane.value_waiter->results && settlement.phase() != SettlePhase::kCollecting) {
+      outcome = std::shared_ptr<const RoundResult>();
+    } else if (lane.value_waiter->deadline <= now_) {
       outcome = wire::ToStatus(
-          {ErrorCode::kDeadlineExceeded, absl::StrCat("Lane ", core_.lanes()[handle].name(),
-                                                      ": the results were not here in time.")});
+          {ErrorCode::kDeadlineExceeded,
+           absl::StrCat("Lane ", core_.lanes()[handle].name(),
+                        lane.value_waiter->results ? ": the results were not here in time."
+                                                   : ": the round had no value in time.")});
     } else {
-      results_awaited_ = true;
+      value_awaited_ = true;
       continue;
     }
-    std::exchange(lane.results_waiter, nullptr)(outcome);
+    const RoundDone done = std::move(lane.value_waiter->done);
+    lane.value_waiter.reset();
+    done(outcome);
   }
 }
 
@@ -541,7 +559,7 @@ void Runner::Shutdown(StatusDone done) {
       Decide(lane, round.has_value() ? round->number() : 0, closed);
     }
   }
-  TellResults();
+  TellValues();
   while (!fetches_.empty()) EndValue(ValueKey(fetches_.begin()->first), closed);
   for (const MemberWaiter& waiter : std::exchange(member_waiters_, {})) waiter.done(closed);
   for (const StatusDone& waiter : std::exchange(leave_waiters_, {})) waiter(closed);

@@ -144,6 +144,8 @@ class Runner {
   // The results of the lane's round as soon as all of them are here, before it has a verdict, or
   // its outcome, if it ends first. At `deadline`, DEADLINE_EXCEEDED.
   void AwaitResults(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
+  // The same, as soon as the round has a value, whether its results are here or not.
+  void AwaitValue(LaneHandle lane, absl::Time deadline, const StatusDone& done, absl::Time now);
   void Wait(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
   // Whether a round has begun whose outcome has not been taken.
   bool Outstanding(LaneHandle lane) const;
@@ -193,6 +195,12 @@ class Runner {
     std::optional<RoundOutcome> outcome;            // Known; the loan is on its way back ...
     absl::Time return_by = absl::InfiniteFuture();  // ... until here.
   };
+  // Someone waits for the round's value or its results, before or with the outcome.
+  struct ValueWaiter {
+    RoundDone done;
+    absl::Time deadline;
+    bool results = false;
+  };
   struct LaneShell {
     std::map<std::string, TensorHandle> handles;
     std::vector<std::pair<std::string, kernels::TensorKey>> keys;  // By TensorIndex.
@@ -205,9 +213,7 @@ class Runner {
     std::optional<RoundShell> round;
     std::optional<RoundOutcome> ended;  // The outcome of the last round, until it is taken.
     RoundDone waiter;
-    // Someone waits for the results, before or with the outcome.
-    RoundDone results_waiter;
-    absl::Time results_by;
+    std::optional<ValueWaiter> value_waiter;
   };
   struct Fetch {
     StagedTensor bytes;
@@ -274,7 +280,8 @@ class Runner {
   // `round`: its number, 0 if it has none.
   void Decide(LaneHandle lane, RoundNumber round, RoundOutcome outcome);
   RoundOutcome MakeResult(LaneHandle lane, const VerdictRecord& record);
-  void TellResults();
+  void Await(LaneHandle lane, ValueWaiter waiter, absl::Time now);
+  void TellValues();
   void Tell(LaneHandle lane);
   void TellQuiet();
   void PublishPlace();
@@ -306,7 +313,7 @@ class Runner {
   std::vector<SendValue> held_back_;  // While the gate is closed.
   std::map<ValueKey, Fetch, ValueKeyLess> fetches_;
   std::vector<MemberWaiter> member_waiters_;
-  bool results_awaited_ = false;           // Perhaps, in a lane.
+  bool value_awaited_ = false;             // Perhaps, in a lane.
   std::vector<StatusDone> quiet_waiters_;  // Called when no round is in flight.
   std::vector<StatusDone> leave_waiters_;
 

@@ -90,7 +90,7 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   }
   std::optional<Error> refused = std::move(refused_);
   PublishPlace();
-  TellResults();
+  TellValues();
   if (!broken_.empty()) {
     CloseConnections();
     Step(client::SessionDown{std::exchange(broken_, std::string())}, now);

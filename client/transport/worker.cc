@@ -521,16 +521,29 @@ RoundOutcome Worker::WaitForResults(LaneHandle lane, absl::Duration timeout) {
   });
 }
 
+absl::Status Worker::WaitForValue(LaneHandle lane, absl::Duration timeout) {
+  return Ask<absl::Status>(
+      [lane, timeout](Runner& runner, absl::Time now, const Runner::StatusDone& done) {
+        runner.AwaitValue(lane, now + timeout, done, now);
+      });
+}
+
 absl::Status Worker::GiveResults(LaneHandle lane, RoundNumber round, Ballot value_ballot,
-                                 absl::Span<const GivenResult> results) {
-  for (const GivenResult& result : results) {
+                                 std::vector<GivenResult> results) {
+  for (GivenResult& result : results) {
     const auto info = Find(lane, result.tensor);
     absl::Status status = info.status();
-    if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, result.data, result.bytes);
+    if (status.ok()) {
+      status = CheckData((*info)->spec, (*info)->bytes, result.bytes.data(), result.bytes.size());
+    }
     if (!status.ok()) return status;
-    Runner::GivenResult given{lane, result.tensor, round, value_ballot, nullptr, result.bytes, {}};
-    given.bytes = std::make_shared<OwnPayload>(
-        std::string(static_cast<const char*>(result.data), result.bytes));
+    Runner::GivenResult given;
+    given.lane = lane;
+    given.tensor = result.tensor;
+    given.round = round;
+    given.ballot = value_ballot;
+    given.size = result.bytes.size();
+    given.bytes = std::make_shared<OwnPayload>(std::move(result.bytes));
     given.contents = HashChunks(given.bytes->pieces(), kChunkBytes);
     status = Post(
         [given = std::move(given)](Runner& runner, absl::Time now) { runner.Give(given, now); });

@@ -186,15 +186,17 @@ class Worker {
   // outcome, which Wait returns as well. kDeadlineExceeded at the timeout. One thread at a time for
   // each lane.
   RoundOutcome WaitForResults(LaneHandle lane, absl::Duration timeout);
+  // The same, but waits only until the round has a value, so that its results will come soon, or
+  // has ended.
+  absl::Status WaitForValue(LaneHandle lane, absl::Duration timeout);
   // The results of another worker's WaitForResults: those of `round`, reduced at `value_ballot`.
-  // They are copied. Wrong bytes are noticed, and requested from the aggregator.
+  // Wrong bytes are noticed, and requested from the aggregator.
   struct GivenResult {
     TensorHandle tensor = 0;
-    const void* data = nullptr;
-    uint64_t bytes = 0;
+    std::string bytes;
   };
   absl::Status GiveResults(LaneHandle lane, RoundNumber round, Ballot value_ballot,
-                           absl::Span<const GivenResult> results);
+                           std::vector<GivenResult> results);
   // No more are given: what is missing is requested from the aggregator. Without this call the
   // round may wait for this worker until it is evicted.
   absl::Status RequestResults(LaneHandle lane);

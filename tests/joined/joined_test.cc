@@ -14,17 +14,23 @@
 #include <vector>
 
 #include "aggregator/engine/engine.h"
+#include "client/group/sharing/sharing.h"
 #include "client/transport/worker.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "proto/wire/status_detail.h"
 #include "runtime/clock.h"
+#include "tests/client/group/nccl/load_stand_in.h"
 #include "tests/joined/network.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
 
 namespace basin::joined {
 namespace {
 
+namespace nccl = client::nccl;
+using kernels::cuda::EmulatedStream;
+using kernels::cuda::FaultPlan;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -249,7 +255,7 @@ TEST_P(Joined, AveragesNarrowContributions) {
 class JoinedNode : public Joined {
  protected:
   void Begin(uint32_t workers = 3) {
-    members = Launch(workers, {1, workers, workers});
+    if (members.empty()) members = Launch(workers, {1, workers, workers});
     RoundSpec spec;
     spec.op = ReduceOp::kAverage;
     client::BeginRound begin;
@@ -266,17 +272,16 @@ class JoinedNode : public Joined {
     EXPECT_TRUE(held.ok()) << held.status();
     return *held;
   }
-  void Give(const client::RoundResult& held, float wrong = 0) {
-    std::vector<float> weight(Trainer::kWeights);
-    std::vector<float> bias(3);
-    const uint64_t bytes = weight.size() * sizeof(float);
-    ASSERT_TRUE(held.CopyTo(0, weight.data(), bytes).ok());
-    ASSERT_TRUE(held.CopyTo(1, bias.data(), 3 * sizeof(float)).ok());
-    weight.back() += wrong;
+  void Give(const client::RoundResult& held, bool wrong = false) {
+    std::string weight(Trainer::kWeights * sizeof(float), 0);
+    std::string bias(3 * sizeof(float), 0);
+    ASSERT_TRUE(held.CopyTo(0, weight.data(), weight.size()).ok());
+    ASSERT_TRUE(held.CopyTo(1, bias.data(), bias.size()).ok());
+    if (wrong) ++weight.back();
     const VerdictRecord& record = held.record();
     const absl::Status given =
         follower().GiveResults(members[1]->lane(), record.round, record.value_ballot,
-                               {{0, weight.data(), bytes}, {1, bias.data(), 3 * sizeof(float)}});
+                               {{0, std::move(weight)}, {1, std::move(bias)}});
     ASSERT_TRUE(given.ok()) << given;
   }
   void ExpectAverage() {
@@ -296,8 +301,8 @@ INSTANTIATE_TEST_SUITE_P(Seeds, JoinedNode, testing::Range<uint64_t>(1, 4));
 
 TEST_P(JoinedNode, TheResultsOfOneWorkerAreThoseOfTheOther) {
   Begin();
-  const auto held = Held();
-  Give(*held);
+  EXPECT_TRUE(follower().WaitForValue(members[1]->lane(), kLong).ok());
+  Give(*Held());
   ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
   ExpectAverage();
 }
@@ -310,7 +315,7 @@ TEST_P(JoinedNode, ResultsThatAreNotGivenAreRequested) {
 
 TEST_P(JoinedNode, WrongBytesAreNoticedAndRequested) {
   Begin();
-  Give(*Held(), 1);
+  Give(*Held(), true);
   ExpectAverage();
 }
 
@@ -351,8 +356,144 @@ TEST_P(JoinedNode, TheOutcomeIsTheResultIfTheRoundEndsFirst) {
   const auto late = leader().WaitForResults(members[0]->lane(), kLong);
   EXPECT_EQ(CodeOf(late.status()), ErrorCode::kFailedPrecondition) << "it was taken";
   members[0]->Contribute(1);
-  EXPECT_EQ(leader().WaitForResults(members[0]->lane(), absl::ZeroDuration()).status().code(),
+  const client::LaneHandle lane = members[0]->lane();
+  EXPECT_EQ(leader().WaitForResults(lane, absl::ZeroDuration()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(leader().WaitForValue(lane, absl::ZeroDuration()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+// The same, over a communicator, with a library that stands in for NCCL and emulated devices.
+class JoinedGroup : public JoinedNode {
+ protected:
+  struct Rank {
+    std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
+    std::shared_ptr<kernels::cuda::TrainerDevice> device =
+        kernels::cuda::MakeEmulatedTrainerDevice(faults);
+    std::unique_ptr<nccl::Communicator> communicator;
+    std::unique_ptr<client::group::Sharing> sharing;
+    std::vector<float> weight = std::vector<float>(Trainer::kWeights);
+    std::vector<float> bias = std::vector<float>(3);
+    std::vector<client::group::SharedTensor> tensors() {
+      return {{0, weight.data(), weight.size() * sizeof(float)},
+              {1, bias.data(), bias.size() * sizeof(float)}};
+    }
+  };
+
+  JoinedGroup() {
+    stand_in_->set_enqueue([](nccl::Stream stream, void (*run)(void*), void* argument) {
+      static_cast<EmulatedStream*>(stream)->Add([run, argument] { run(argument); });
+    });
+    nccl::LibrarySearch search;
+    search.path = STAND_IN_NCCL;
+    const auto library = nccl::Library::Load(search);
+    EXPECT_TRUE(library.ok()) << library.status();
+    library_ = *library;
+    Form();
+  }
+  // Communicators of two ranks whose devices are in order.
+  void Form() {
+    const auto id = nccl::MakeUniqueId(library_, std::chrono::minutes(1));
+    EXPECT_TRUE(id.ok()) << id.status();
+    for (int place = 0; place < 2; ++place) {
+      Rank& rank = ranks_[place];
+      rank = Rank();
+      nccl::CommunicatorOptions options;
+      options.place = {place, 2, 0};
+      options.id = *id;
+      options.scratch_bytes = nccl::LeastScratchBytes();
+      auto started = nccl::Communicator::Start(
+          library_, rank.device, kernels::cuda::MakeEmulatedGroupQueue(rank.faults), options);
+      EXPECT_TRUE(started.ok()) << started.status();
+      rank.communicator = *std::move(started);
+      auto sharing = client::group::Sharing::Make(rank.device, 2);
+      EXPECT_TRUE(sharing.ok()) << sharing.status();
+      rank.sharing = *std::move(sharing);
+    }
+    for (Rank& rank : ranks_) EXPECT_TRUE(rank.communicator->WaitUntilFormed().ok());
+  }
+  ~JoinedGroup() override {
+    stand_in_->release();
+    for (Rank& rank : ranks_) rank.communicator.reset();
+    stand_in_->reset();
+  }
+
+  // What both ranks do after they have begun. Returns the statuses of the leader and the follower.
+  std::pair<absl::Status, absl::Status> Share() {
+    auto leads = std::async(std::launch::async, [&] {
+      absl::Status status = ranks_[0].sharing->Lead(
+          *ranks_[0].communicator, leader(), members[0]->lane(), ranks_[0].tensors(), {}, kLong);
+      EndIfFailed();
+      return status;
+    });
+    const absl::Status follows = ranks_[1].sharing->Follow(
+        *ranks_[1].communicator, follower(), members[1]->lane(), ranks_[1].tensors(), {}, kLong);
+    EndIfFailed();
+    return {leads.get(), follows};
+  }
+  // The ranks of a node tell each other when a communicator has failed.
+  void EndIfFailed() {
+    for (const Rank& failed : ranks_) {
+      if (failed.communicator->status().ok()) continue;
+      for (const Rank& rank : ranks_) rank.communicator->Abort(failed.communicator->status());
+    }
+  }
+
+  const nccl::StandInControl* const stand_in_ = nccl::LoadStandIn(STAND_IN_NCCL);
+  std::shared_ptr<const nccl::Library> library_;
+  Rank ranks_[2];
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, JoinedGroup, testing::Range<uint64_t>(1, 4));
+
+TEST_P(JoinedGroup, Item3_TheResultsReachTheOtherRankOverTheCommunicator) {
+  Begin();
+  const auto [leads, follows] = Share();
+  EXPECT_TRUE(leads.ok()) << leads;
+  EXPECT_TRUE(follows.ok()) << follows;
+  ExpectAverage();
+  EXPECT_EQ(ranks_[1].weight, members[1]->weight) << "they came through the device";
+}
+
+TEST_P(JoinedGroup, Item3_ACommunicatorThatFailsCostsNoResult) {
+  Begin();
+  for (Rank& rank : ranks_) rank.communicator->Abort(absl::UnavailableError("lost"));
+  const auto [leads, follows] = Share();
+  EXPECT_FALSE(leads.ok());
+  EXPECT_FALSE(follows.ok());
+  ExpectAverage();
+}
+
+// Every call of either device fails once.
+TEST_P(JoinedGroup, Item3_ADeviceThatFailsCostsNoResult) {
+  for (const size_t rank : {size_t{0}, size_t{1}}) {
+    bool failed = true;
+    for (int64_t call = 0; failed; ++call) {
+      SCOPED_TRACE(testing::Message() << "call " << call << " of rank " << rank);
+      FaultPlan& faults = *ranks_[rank].faults;
+      const int64_t failing = faults.calls + call;
+      faults.failing_call = failing;
+      Begin();
+      Share();
+      ExpectAverage();
+      failed = faults.calls > failing;
+      if (failed) Form();
+    }
+  }
+}
+
+TEST_P(JoinedGroup, Item3_ARoundWithoutResultsHoldsNobodyUp) {
+  members = Launch(2, {1, 2, 2});
+  for (Trainer* member : members) {
+    client::BeginRound begin;
+    begin.lane = member->lane();
+    begin.spec = Trainer::Sum();
+    ASSERT_TRUE(member->worker().Begin(begin).ok());
+    ASSERT_TRUE(member->worker().WithdrawWithoutResults(member->lane(), "a backward failed").ok());
+  }
+  const auto [leads, follows] = Share();
+  EXPECT_EQ(CodeOf(leads), ErrorCode::kRoundAborted) << leads;
+  EXPECT_TRUE(follows.ok()) << follows;
 }
 
 TEST_P(Joined, CallsRunBesideTheGradients) {

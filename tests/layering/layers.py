@@ -296,6 +296,19 @@ LAYERS = (
         links=("absl::", "Threads::"),
     ),
     Layer(
+        "client/group/sharing",
+        uses=(
+            "protocol",
+            "kernels",
+            "client/core",
+            "client/transport",
+            "client/group/core",
+            "client/group/nccl",
+        ),
+        headers=("absl/",),
+        links=("absl::",),
+    ),
+    Layer(
         "client/c",
         uses=(
             "protocol",

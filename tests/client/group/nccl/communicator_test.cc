@@ -5,8 +5,6 @@
 
 #include "client/group/nccl/communicator.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -23,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/reference.h"
-#include "tests/client/group/nccl/stand_in_nccl.h"
+#include "tests/client/group/nccl/load_stand_in.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/await.h"
 
@@ -48,13 +46,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using Bytes = std::vector<unsigned char>;
-
-const StandInControl* StandIn() {
-  void* const handle = dlopen(STAND_IN_NCCL, RTLD_NOW);
-  EXPECT_NE(handle, nullptr) << dlerror();
-  using Get = const StandInControl* (*)();
-  return reinterpret_cast<Get>(dlsym(handle, "standInNcclControl"))();
-}
 
 // A process of the node.
 struct Rank {
@@ -259,7 +250,7 @@ class CommunicatorTest : public testing::Test {
     }
   }
 
-  const StandInControl* const control_ = StandIn();
+  const StandInControl* const control_ = LoadStandIn(STAND_IN_NCCL);
   std::shared_ptr<const Library> library_;
   CommunicatorOptions options_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -5,7 +5,6 @@
 
 #include "client/group/runner/runner.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/plan.h"
-#include "tests/client/group/nccl/stand_in_nccl.h"
+#include "tests/client/group/nccl/load_stand_in.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/await.h"
 
@@ -40,13 +39,6 @@ using ::testing::MatchesRegex;
 constexpr int kSize = 3;
 constexpr size_t kCount = 8;
 using Values = std::array<float, kCount>;
-
-const nccl::StandInControl* StandIn() {
-  void* const handle = dlopen(STAND_IN_NCCL, RTLD_NOW);
-  EXPECT_NE(handle, nullptr) << dlerror();
-  using Get = const nccl::StandInControl* (*)();
-  return reinterpret_cast<Get>(dlsym(handle, "standInNcclControl"))();
-}
 
 // A process of the node. Its contribution to a round is the number of the round, and its rank in
 // the place of that number, so that a sum says who has contributed.
@@ -213,7 +205,7 @@ class RunnerTest : public testing::Test {
     for (const LocalRank rank : ranks) EXPECT_EQ(At(rank).Result(round), expected) << rank;
   }
 
-  const nccl::StandInControl* const control_ = StandIn();
+  const nccl::StandInControl* const control_ = nccl::LoadStandIn(STAND_IN_NCCL);
   std::shared_ptr<const nccl::Library> library_;
   std::string directory_;
   std::string job_ = "j";

@@ -1,0 +1,82 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Brings the results of a round from one rank of a node to the others over their communicator,
+// instead of over the network once for each.
+//
+// The leader has contributed for all of them, and they have withdrawn without results. The leader
+// waits until all results are here, and broadcasts them from memory of the device. The others copy
+// them to the host, and stage them like results that the aggregator has sent. So every member of
+// the job holds the results before there is a verdict, as always, and whatever fails here costs
+// time only: each rank requests from the aggregator what it lacks.
+//
+// A head is broadcast first, in every round: it says whether results follow, and which.
+//
+// Thread contract: one thread at a time.
+
+#ifndef BASIN_CLIENT_GROUP_SHARING_SHARING_H_
+#define BASIN_CLIENT_GROUP_SHARING_SHARING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/group/nccl/communicator.h"
+#include "client/transport/worker.h"
+#include "kernels/cuda/trainer_device.h"
+
+namespace basin::client::group {
+
+// Where the results of a tensor pass through the device. The same tensors, in the same order, with
+// the same sizes on every rank.
+struct SharedTensor {
+  TensorHandle tensor = 0;
+  void* memory = nullptr;  // Its content is lost.
+  uint64_t bytes = 0;
+};
+
+class Sharing {
+ public:
+  // For rounds of at most `tensors` tensors. UNAVAILABLE without memory on the device.
+  static absl::StatusOr<std::unique_ptr<Sharing>> Make(
+      std::shared_ptr<kernels::cuda::TrainerDevice> device, size_t tensors);
+
+  // The leader's part. Waits for the results, and returns when the others have them. If the round
+  // has no results, they are told that.
+  // Failure: of the communicator or the device; or why there were no results, which the round's
+  // outcome says as well.
+  absl::Status Lead(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
+                    const std::vector<SharedTensor>& tensors, const nccl::Order& order,
+                    absl::Duration timeout);
+  // The part of another rank. Waits until the round has a value.
+  // Failure: of the communicator or the device; then the aggregator sends the results.
+  absl::Status Follow(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
+                      const std::vector<SharedTensor>& tensors, const nccl::Order& order,
+                      absl::Duration timeout);
+
+ private:
+  using Words = std::vector<uint64_t>;  // A head.
+
+  explicit Sharing(std::shared_ptr<kernels::cuda::TrainerDevice> device)
+      : device_(std::move(device)) {}
+
+  absl::Status Receive(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
+                       const std::vector<SharedTensor>& tensors, const nccl::Order& order);
+  // Those that the head names.
+  static absl::Status Broadcast(nccl::Communicator& communicator, const Words& head,
+                                const std::vector<SharedTensor>& tensors,
+                                const nccl::Order& order);
+  absl::Status Wait();
+
+  const std::shared_ptr<kernels::cuda::TrainerDevice> device_;
+  size_t words_ = 0;                                     // Of a head.
+  kernels::cuda::Memory head_;                           // On the device.
+  std::unique_ptr<kernels::cuda::TransferQueue> queue_;  // Ends before the memory.
+};
+
+}  // namespace basin::client::group
+
+#endif  // BASIN_CLIENT_GROUP_SHARING_SHARING_H_
