@@ -87,13 +87,27 @@ TEST(ExploreCi, Fault_W19_ACallOfTwoWorkersThatAreBothNeededWithOneCrashAndOneRe
 TEST(ExploreCi, Fault_A1_ANodeThatShrinksAndAWorkerWithOneCrash) {
   Bounds bounds = OneFault(2, 2, 1);
   bounds.faults = 0;
-  bounds.node = true;
+  bounds.node = Node::kShrinks;
   ExpectComplete(Explore(bounds, 90));
 }
 
 TEST(ExploreCi, Fault_W2_ANodeThatShrinksAndAWorkerWithOneLoss) {
   Bounds bounds = OneFault(2, 2, 0);
-  bounds.node = true;
+  bounds.node = Node::kShrinks;
+  ExpectComplete(Explore(bounds, 90));
+}
+
+// One worker contributes for the other, which goes without results until it requests them.
+TEST(ExploreCi, Fault_A1_AWorkerThatCarriesAnotherWithOneCrash) {
+  Bounds bounds = OneFault(2, 2, 1);
+  bounds.faults = 0;
+  bounds.node = Node::kCarries;
+  ExpectComplete(Explore(bounds, 90));
+}
+
+TEST(ExploreCi, Fault_W2_AWorkerThatCarriesAnotherWithOneLoss) {
+  Bounds bounds = OneFault(3, 1, 0);
+  bounds.node = Node::kCarries;
   ExpectComplete(Explore(bounds, 90));
 }
 

@@ -34,6 +34,7 @@ they lie, and for a violation the shortest way there and how to replay it.
   --memory N        stop at so many MiB (6144)  --progress     a line per depth
   --calls           rounds are calls, as in a script without gradients
   --node            worker w0 stands for two trainers in every odd round
+  --carries         worker w0 contributes for w1, too, which withdraws without results
   --replay STEPS    take these steps, as a      --no-reduction also take steps late that commute
                     violation prints them                      with all others
 
@@ -116,7 +117,9 @@ int main(int argc, char** argv) {
     } else if (option == "--calls") {
       bounds.kind = basin::LaneKind::kCall;
     } else if (option == "--node") {
-      bounds.node = true;
+      bounds.node = basin::explore::Node::kShrinks;
+    } else if (option == "--carries") {
+      bounds.node = basin::explore::Node::kCarries;
     } else if (option == "--no-reduction") {
       bounds.reduce = false;
     } else if (option == "--fine-trainer") {

@@ -218,7 +218,8 @@ std::string CommandOf(const Bounds& bounds) {
   add("--faults", bounds.faults, Bounds().faults);
   add("--delays", bounds.delays, kAllOrders);
   if (bounds.kind == LaneKind::kCall) command += " --calls";
-  if (bounds.node) command += " --node";
+  if (bounds.node == Node::kShrinks) command += " --node";
+  if (bounds.node == Node::kCarries) command += " --carries";
   if (!bounds.reduce) command += " --no-reduction";
   if (!bounds.whole_trainer) command += " --fine-trainer";
   for (const RuleSwitch& rule : kRuleSwitches) {

@@ -40,7 +40,7 @@ RoundSpec TheSpec() {
 }  // namespace
 
 WorkerProcess::WorkerProcess(uint32_t job, uint32_t worker, uint32_t life,
-                             const JobSettings& settings, bool node)
+                             const JobSettings& settings, Node node)
     : worker_(worker), life_(life), node_(node), client_(MakeConfig(job, worker, life, settings)) {}
 
 void WorkerProcess::Start(LaneKind kind) {
@@ -67,7 +67,7 @@ void WorkerProcess::Take(const Item& item) {
 }
 
 bool WorkerProcess::TrainerCanStep(RoundNumber last_round) const {
-  if (trainer_ == TrainerPhase::kBegun) return true;
+  if (trainer_ == TrainerPhase::kBegun || trainer_ == TrainerPhase::kWithout) return true;
   return trainer_ == TrainerPhase::kIdle && last_verdict() < last_round;
 }
 
@@ -75,14 +75,24 @@ void WorkerProcess::StepTrainer(bool whole) {
   outputs_.clear();
   applied_.clear();
   wrong_.clear();
+  if (trainer_ == TrainerPhase::kWithout) {
+    trainer_ = TrainerPhase::kInRound;
+    return Step(client::RequestResults{0}, nullptr);
+  }
   if (trainer_ == TrainerPhase::kIdle) {
     trainer_ = TrainerPhase::kBegun;
     loads_ = false;
     SetRanks(last_verdict() + 1);
     client::BeginRound begin;
     begin.spec = TheSpec();
+    begin.carries = node_ == Node::kCarries && worker_ == 0 ? 1 : 0;
     Step(begin, nullptr);
     if (!whole) return;
+  }
+  if (node_ == Node::kCarries && worker_ == 1) {
+    trainer_ = TrainerPhase::kWithout;
+    Step(client::WithdrawRound{0, "w0 has its gradients", true}, nullptr);
+    return Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
   }
   trainer_ = TrainerPhase::kInRound;
   const RoundNumber round = last_verdict() + 1;
@@ -93,12 +103,14 @@ void WorkerProcess::StepTrainer(bool whole) {
   Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
 }
 
-uint32_t WorkerProcess::RanksOf(uint32_t worker, RoundNumber round) const {
-  return node_ && worker == 0 && round % 2 == 1 ? 2 : 1;
+uint32_t WorkerProcess::TrainersOf(uint32_t worker, RoundNumber round) const {
+  if (worker != 0 || node_ == Node::kNone) return 1;
+  return node_ == Node::kCarries || round % 2 == 1 ? 2 : 1;
 }
 
 void WorkerProcess::SetRanks(RoundNumber round) {
-  if (node_ && worker_ == 0) Step(client::SetRanks{RanksOf(worker_, round), 0}, nullptr);
+  if (node_ != Node::kShrinks || worker_ != 0) return;
+  Step(client::SetRanks{TrainersOf(worker_, round), 0}, nullptr);
 }
 
 RoundNumber WorkerProcess::last_verdict() const { return client_.lanes()[0].last_verdict(); }
@@ -195,7 +207,7 @@ void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived)
 
 void WorkerProcess::Deliver(const VerdictRecord& record) {
   applied_.push_back({record.round, record.chain});
-  if (trainer_ != TrainerPhase::kInRound) {
+  if (trainer_ != TrainerPhase::kInRound && trainer_ != TrainerPhase::kWithout) {
     Wrong(absl::StrCat("round ", record.round, " is delivered to a trainer that does not wait"));
   }
   trainer_ = TrainerPhase::kIdle;
@@ -204,7 +216,7 @@ void WorkerProcess::Deliver(const VerdictRecord& record) {
   for (const Contributor& contributor : record.value.contributors) {
     const auto worker = static_cast<uint32_t>(contributor.worker[1] - '0');
     mask += MaskOf(worker);
-    trainers += RanksOf(worker, record.round);
+    trainers += TrainersOf(worker, record.round);
   }
   if (record.value.divisor != trainers) {
     Wrong(absl::StrCat("round ", record.round, " is divided by ", record.value.divisor,

@@ -52,13 +52,20 @@ enum class TrainerPhase : uint8_t {
   kBegun = 2,    // It has begun its round and pushed nothing yet.
   kInRound = 3,  // It has committed and waits.
   kStopped = 4,  // An error made it stop for good.
+  kWithout = 5,  // It has withdrawn without results, and has not requested them yet.
+};
+
+// How several trainers are one contributor.
+enum class Node : uint8_t {
+  kNone = 0,
+  kShrinks = 1,  // Worker w0 stands for two trainers in every odd round, and for one in the others.
+  kCarries = 2,  // It contributes for w1, too, which withdraws without results and requests them.
 };
 
 class WorkerProcess {
  public:
-  // With `node`, worker w0 stands for two trainers in every odd round, and for one in the others.
   WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const JobSettings& settings,
-                bool node);
+                Node node);
 
   // The process starts: it opens a session, registers its tensor and is ready.
   void Start(LaneKind kind);
@@ -98,12 +105,13 @@ class WorkerProcess {
   void Fail(const client::FailRound& fail);
   void TakePlace(const client::MembershipNow& place);
   void SetRanks(RoundNumber round);
-  uint32_t RanksOf(uint32_t worker, RoundNumber round) const;
+  // The trainers in a contribution.
+  uint32_t TrainersOf(uint32_t worker, RoundNumber round) const;
   void Wrong(std::string what);
 
   uint32_t worker_;
   uint32_t life_;
-  bool node_;  // The same for all workers of a world.
+  Node node_;  // The same for all workers of a world.
   client::Client client_;
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
   bool loads_ = false;  // It must load a donor's state before it begins.

@@ -85,7 +85,7 @@ struct Bounds {
   uint32_t min_workers = 2;
   RoundNumber rounds = 1;
   LaneKind kind = LaneKind::kGradient;
-  bool node = false;          // Worker w0 stands for two trainers in every odd round.
+  Node node = Node::kNone;
   bool reduce = true;         // Take steps at once that commute with all others.
   bool whole_trainer = true;  // The trainer begins, pushes, commits and waits in one step.
   // How often each may happen.
