@@ -309,6 +309,19 @@ LAYERS = (
         links=("absl::",),
     ),
     Layer(
+        "client/group/node",
+        uses=(
+            "protocol",
+            "kernels",
+            "runtime",
+            "client/group/core",
+            "client/group/nccl",
+            "client/group/runner",
+        ),
+        headers=("absl/",),
+        links=("absl::",),
+    ),
+    Layer(
         "client/c",
         uses=(
             "protocol",
@@ -319,6 +332,10 @@ LAYERS = (
             "client/core",
             "client/transport",
             "client/device",
+            "client/group/core",
+            "client/group/nccl",
+            "client/group/node",
+            "client/group/runner",
         ),
         headers=("absl/",),
         links=("absl::",),

@@ -23,10 +23,11 @@ struct Send {
   Message message;
 };
 // The process at the other end does not belong to this group: send it a GaveUp that refuses it with
-// this text, and close the connection.
+// this code and text, and close the connection.
 struct Refuse {
   LocalRank rank = 0;
   uint64_t nonce = 0;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
   std::string why;
 };
 // Answered by UniqueIdMade.

@@ -71,8 +71,8 @@ bool LocalGroup::IsMember(LocalRank rank, uint64_t nonce) const {
 }
 
 bool LocalGroup::HasNewcomer() const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [this](const auto& peer) { return !IsMember(peer.first); });
+  return config_.admits && std::any_of(peers_.begin(), peers_.end(),
+                                       [this](const auto& peer) { return !IsMember(peer.first); });
 }
 
 std::optional<LocalRank> LocalGroup::Proposer() const {
@@ -91,7 +91,10 @@ std::optional<LocalRank> LocalGroup::Proposer() const {
 void LocalGroup::On(const PeerConnected& connected) {
   const Hello& hello = connected.hello;
   const GroupMember& member = hello.member;
-  const auto refuse = [&](const std::string& why) { Act(Refuse{member.rank, member.nonce, why}); };
+  const auto refuse = [&](const std::string& why,
+                          absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+    Act(Refuse{member.rank, member.nonce, code, why});
+  };
   if (member.rank < 0 || member.rank >= config_.size || member.rank == self()) {
     refuse(
         absl::StrCat("local rank ", member.rank, " (", member.worker,
@@ -106,6 +109,13 @@ void LocalGroup::On(const PeerConnected& connected) {
     const std::string why = Disagreement();
     peers_.erase(member.rank);
     refuse(why);
+    return;
+  }
+  if (!fresh_ && !config_.admits && !IsMember(member.rank, member.nonce)) {
+    refuse(
+        "the ranks of this node have a group already, which takes in no other one; start all of "
+        "them together",
+        absl::StatusCode::kFailedPrecondition);
     return;
   }
   peers_[member.rank] = hello;

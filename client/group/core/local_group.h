@@ -52,6 +52,8 @@ struct GroupConfig {
   // after twice this time.
   absl::Duration form_within = absl::Seconds(90);
   int most_attempts = 3;
+  // Whether a group takes in ranks that start later. If not, it refuses them.
+  bool admits = true;
 };
 
 enum class GroupPhase : uint8_t {

@@ -135,6 +135,7 @@ class Reader {
   GaveUp Take(const Wire::GaveUp& from) {
     const auto code = static_cast<absl::StatusCode>(from.code());
     Require(code == absl::StatusCode::kInvalidArgument ||
+            code == absl::StatusCode::kFailedPrecondition ||
             code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kUnavailable);
     return {code, from.why(), from.refuses()};
   }

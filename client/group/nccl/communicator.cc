@@ -519,10 +519,20 @@ absl::Status Communicator::Work::WaitUntilAdded() const {
 }
 
 absl::Status Communicator::Work::Wait() const {
+  while (true) {
+    std::optional<absl::Status> status = WaitUntil(SteadyNow() + std::chrono::hours(1));
+    if (status) return *std::move(status);
+  }
+}
+
+std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) const {
   if (!refused_.ok()) return refused_;
   MutexLock lock(board_->mutex);
-  while (board_->ended <= number_ && board_->failure.ok()) board_->changed.Wait(board_->mutex);
+  while (board_->ended <= number_ && board_->failure.ok() && SteadyNow() < until) {
+    board_->changed.WaitUntil(board_->mutex, until);
+  }
   if (board_->ended > number_) return absl::OkStatus();
+  if (board_->failure.ok()) return std::nullopt;
   board_->WaitUntilSettled();
   return board_->failure;
 }

@@ -102,6 +102,8 @@ class Communicator {
     absl::Status WaitUntilAdded() const;
     // Returns when it has ended.
     absl::Status Wait() const;
+    // The same; returns nothing if that is later than `until`.
+    std::optional<absl::Status> WaitUntil(std::chrono::steady_clock::time_point until) const;
 
    private:
     std::shared_ptr<Board> board_;

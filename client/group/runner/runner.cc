@@ -49,15 +49,26 @@ Runner::~Runner() {
 
 // ---- the trainer's calls
 
-absl::StatusOr<Turn> Runner::NextTurn() {
+absl::StatusOr<std::optional<Turn>> Runner::NextTurn(SteadyTime until) {
   MutexLock lock(mutex_);
   if (!open_) {
     open_ = true;
     Post(RoundBegun{});
   }
-  while (!turn_ && !status_) changed_.Wait(mutex_);
+  while (!turn_ && !status_ && std::chrono::steady_clock::now() < until) {
+    changed_.WaitUntil(mutex_, until);
+  }
   if (status_) return *status_;
-  return *std::exchange(turn_, std::nullopt);
+  return std::exchange(turn_, std::nullopt);
+}
+
+absl::StatusOr<Turn> Runner::NextTurn() {
+  while (true) {
+    absl::StatusOr<std::optional<Turn>> turn =
+        NextTurn(std::chrono::steady_clock::now() + std::chrono::hours(1));
+    if (!turn.ok()) return turn.status();
+    if (*turn) return *std::move(*turn);
+  }
 }
 
 bool Runner::End(const Turn& turn) {
@@ -114,8 +125,7 @@ void Runner::Step(const Event& event) {
 
 void Runner::Carry(const Send& send) { links_->Send(send.to, send.message); }
 void Runner::Carry(const Refuse& refuse) {
-  links_->Refuse(refuse.rank, refuse.nonce,
-                 GaveUp{absl::StatusCode::kInvalidArgument, refuse.why, true});
+  links_->Refuse(refuse.rank, refuse.nonce, GaveUp{refuse.code, refuse.why, true});
 }
 
 void Runner::Carry(const MakeUniqueId& make) {

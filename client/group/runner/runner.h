@@ -15,6 +15,7 @@
 #ifndef BASIN_CLIENT_GROUP_RUNNER_RUNNER_H_
 #define BASIN_CLIENT_GROUP_RUNNER_RUNNER_H_
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -33,6 +34,7 @@
 
 namespace basin::client::group {
 
+using SteadyTime = std::chrono::steady_clock::time_point;
 using CommunicatorPtr = std::shared_ptr<nccl::Communicator>;
 
 struct Turn {
@@ -69,7 +71,9 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins a round, unless one is open, and waits for a turn that was not returned before.
+  // Begins a round, unless one is open, and waits for a turn that was not returned before. Returns
+  // nothing if there is none at the time `until`.
+  absl::StatusOr<std::optional<Turn>> NextTurn(SteadyTime until);
   absl::StatusOr<Turn> NextTurn();
   // The turn's result is here. Returns whether the round has ended; if not, the group has lost a
   // rank meanwhile, and there is another turn.

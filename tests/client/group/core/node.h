@@ -272,7 +272,7 @@ class Node {
     At(rank).refused.push_back(refuse.why);
     if (Alive(refuse.rank) && At(refuse.rank).nonce == refuse.nonce) {
       links_[{rank, refuse.rank}].push_back(
-          MessageReceived{rank, GaveUp{absl::StatusCode::kInvalidArgument, refuse.why, true}});
+          MessageReceived{rank, GaveUp{refuse.code, refuse.why, true}});
     }
   }
   void Carry(LocalRank rank, const MakeUniqueId& make) { ids_[rank].push_back(make); }

@@ -1,0 +1,266 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/group/node/node_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::client::group {
+namespace {
+
+using kernels::Contribution;
+using kernels::Failure;
+using kernels::FailureCode;
+using kernels::ReductionPlan;
+using kernels::ReductionSpec;
+using kernels::cuda::TrainerStream;
+using nccl::Communicator;
+
+// Changes whenever ranks of different releases could not reduce together.
+constexpr char kVersion[] = "1";
+// NCCL aligns what it copies to this.
+constexpr size_t kTokenBytes = 16;
+
+// From the moment that the leader begins to form the communicator on.
+constexpr absl::Duration kFormWithin = absl::Seconds(90);
+
+absl::Status ToStatus(const Failure& failure) {
+  switch (failure.code) {
+    case FailureCode::kInvalidArgument:
+      return absl::InvalidArgumentError(failure.message);
+    case FailureCode::kUnsupported:
+      return absl::FailedPreconditionError(failure.message);
+    default:
+      return absl::UnavailableError(failure.message);
+  }
+}
+
+uint64_t RandomNonce() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+std::string ModeName(GroupMode mode) { return mode == GroupMode::kFast ? "fast" : "deterministic"; }
+
+RunnerOptions RunnerOptionsOf(const NodeGroupOptions& options) {
+  RunnerOptions runner;
+  runner.config.self = {options.settings.rank, options.worker, RandomNonce()};
+  runner.config.size = options.settings.size;
+  runner.config.agreed = options.agreed;
+  runner.config.agreed["BASIN_LOCAL_GROUP"] = ModeName(options.settings.mode);
+  runner.config.agreed["LOCAL_WORLD_SIZE"] = absl::StrCat(options.settings.size);
+  runner.config.agreed["the version of local groups"] = kVersion;
+  runner.config.gather_within = options.gather_within;
+  runner.config.form_within = kFormWithin;
+  runner.config.admits = false;
+  runner.directory = options.directory;
+  runner.make_id = [library = options.library,
+                    within = options.call_within]() -> absl::StatusOr<std::string> {
+    const absl::StatusOr<nccl::UniqueId> id = nccl::MakeUniqueId(library, within);
+    if (!id.ok()) return id.status();
+    return std::string(id->bytes, sizeof(id->bytes));
+  };
+  // Every rank that has ended a phase has what it needs of it.
+  runner.supply = [](const Turn& turn) { return turn.communicator->Broadcast({}, {}); };
+  return runner;
+}
+
+// Waits until the device uses no memory for these works of a communicator, or returns that it may.
+bool AllSettled(const std::vector<Communicator::Work>& works, const CommunicatorPtr& communicator) {
+  const bool ended = std::all_of(works.begin(), works.end(),
+                                 [](const Communicator::Work& work) { return work.Wait().ok(); });
+  return ended || communicator->settled();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NodeGroup>> NodeGroup::Open(NodeGroupOptions options) {
+  auto token = options.device->AllocateOnDevice(kTokenBytes);
+  if (!token.ok()) return ToStatus(token.failure());
+  std::unique_ptr<NodeGroup> group(new NodeGroup(std::move(options), std::move(token).value()));
+  RunnerOptions runner = RunnerOptionsOf(group->options_);
+  runner.start = [self = group.get()](const FormCommunicator& form) { return self->Form(form); };
+  auto started = Runner::Start(std::move(runner));
+  if (!started.ok()) return started.status();
+  group->runner_ = *std::move(started);
+  return group;
+}
+
+NodeGroup::NodeGroup(NodeGroupOptions options, kernels::cuda::Memory token)
+    : options_(std::move(options)), token_(std::move(token)) {}
+
+NodeGroup::~NodeGroup() {
+  CommunicatorPtr last = turn_ ? turn_->communicator : nullptr;
+  if (last != nullptr) last->Abort(absl::CancelledError("this rank leaves the local group"));
+  turn_.reset();
+  next_.reset();
+  runner_.reset();
+  // Otherwise the device may still write to it.
+  if (!AllSettled(works_, last)) static_cast<void>(token_.release());
+}
+
+absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
+  nccl::CommunicatorOptions options;
+  options.place = {form.place, static_cast<int>(form.members.size()), form.leader};
+  if (form.unique_id.size() != sizeof(options.id.bytes)) {
+    return absl::InvalidArgumentError("the id of the communicator has the wrong size");
+  }
+  std::memcpy(options.id.bytes, form.unique_id.data(), sizeof(options.id.bytes));
+  options.mode = options_.settings.mode;
+  options.work_within = options_.work_within;
+  options.call_within = options_.call_within;
+  options.settle_within = options_.settle_within;
+  options.scratch_bytes = options_.scratch_bytes;
+  auto queue = options_.make_queue();
+  if (!queue.ok()) return ToStatus(queue.failure());
+  auto started =
+      Communicator::Start(options_.library, options_.device, std::move(queue).value(), options);
+  if (!started.ok()) return started.status();
+  return CommunicatorPtr(*std::move(started));
+}
+
+// ---- a local phase
+
+absl::StatusOr<std::optional<NodeTurn>> NodeGroup::NextTurn(SteadyTime until) {
+  if (!next_) {
+    absl::StatusOr<std::optional<Turn>> turn = runner_->NextTurn(until);
+    if (!turn.ok()) return turn.status();
+    if (!*turn) return std::nullopt;
+    next_ = *std::move(turn);
+  }
+  turn_ = std::exchange(next_, std::nullopt);
+  closing_ = failed_ = false;
+  works_.clear();
+  plans_.clear();
+  NodeTurn result;
+  result.members = static_cast<int>(turn_->members.size());
+  result.leads = turn_->leader == options_.settings.rank;
+  for (const GroupMember& member : turn_->members) {
+    if (member.rank == turn_->leader) result.leader = member.worker;
+  }
+  return result;
+}
+
+absl::StatusOr<NodeGroup::PlanPtr> NodeGroup::PlanOf(ReduceOp op, const NodeTensor& tensor) {
+  PlanPtr& plan = plans_[{op, tensor.dtype, tensor.result}];
+  if (plan != nullptr) return plan;
+  ReductionSpec spec;
+  spec.op = op;
+  spec.tensor_dtype = tensor.dtype;
+  spec.result_dtype = tensor.result;
+  spec.contributions.resize(turn_->members.size());
+  for (Contribution& each : spec.contributions) each.wire_dtype = tensor.dtype;
+  auto made = ReductionPlan::Make(std::move(spec));
+  if (!made.ok()) return ToStatus(made.failure());
+  plan = std::make_shared<const ReductionPlan>(std::move(made).value());
+  return plan;
+}
+
+absl::StatusOr<nccl::EventPtr> NodeGroup::Mark(TrainerStream stream) {
+  auto event = options_.device->MakeEvent();
+  if (!event.ok()) return ToStatus(event.failure());
+  nccl::EventPtr mark = std::move(event).value();
+  if (const auto failure = mark->Record(stream)) return ToStatus(*failure);
+  return mark;
+}
+
+absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors) {
+  const bool combines = op == ReduceOp::kSum || op == ReduceOp::kMin || op == ReduceOp::kMax ||
+                        op == ReduceOp::kProduct;
+  if (!combines) {
+    return absl::InvalidArgumentError(
+        "a local group computes sums, minima, maxima and products; divide afterwards");
+  }
+  const bool leads = turn_->leader == options_.settings.rank;
+  std::vector<nccl::GroupTensor> bucket;
+  bucket.reserve(tensors.size());
+  std::set<TrainerStream> streams;
+  for (const NodeTensor& tensor : tensors) {
+    absl::StatusOr<PlanPtr> plan = PlanOf(op, tensor);
+    if (!plan.ok()) return plan.status();
+    const auto check = [&](const void* data, DType dtype) -> absl::Status {
+      const size_t bytes = tensor.count * ElementSize(dtype);
+      if (bytes == 0) return absl::OkStatus();
+      const auto failure = options_.device->CheckMemory(data, bytes);
+      return failure ? ToStatus(*failure) : absl::OkStatus();
+    };
+    absl::Status status = check(tensor.input, tensor.dtype);
+    if (status.ok() && leads) status = check(tensor.output, tensor.result);
+    if (!status.ok()) return status;
+    nccl::GroupTensor part;
+    part.plan = *std::move(plan);
+    part.count = tensor.count;
+    part.input = tensor.input;
+    part.result = leads ? tensor.output : nullptr;
+    bucket.push_back(std::move(part));
+    streams.insert(tensor.stream);
+  }
+  // Work of the communicator runs in order, so what waits for one stream may come before.
+  for (auto stream = streams.begin(); stream != streams.end(); ++stream) {
+    absl::StatusOr<nccl::EventPtr> mark = Mark(*stream);
+    if (!mark.ok()) return mark.status();
+    const bool last = std::next(stream) == streams.end();
+    works_.push_back(last ? turn_->communicator->Reduce(std::move(bucket), {*std::move(mark), {}})
+                          : turn_->communicator->Broadcast({}, {*std::move(mark), {}}));
+  }
+  return absl::OkStatus();
+}
+
+void NodeGroup::Fail(const std::string& why) {
+  failed_ = true;
+  const absl::Status status = absl::CancelledError(why);
+  turn_->communicator->Abort(status);
+  runner_->Fail(*turn_, status);
+}
+
+absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
+  if (!failed_ && !closing_) {
+    closing_ = true;
+    works_.push_back(turn_->communicator->Broadcast({{token_.get(), kTokenBytes}}, {}));
+  }
+  // The last one first: the others have ended before it.
+  for (auto work = works_.rbegin(); work != works_.rend() && !failed_; ++work) {
+    const std::optional<absl::Status> status = work->WaitUntil(until);
+    if (!status) return std::nullopt;
+    if (status->ok()) continue;
+    failed_ = true;
+    runner_->Fail(*turn_, *status);
+  }
+  if (failed_) return Recover(until);
+  if (!runner_->End(*turn_)) {
+    failed_ = true;  // A rank was lost meanwhile, and knows nothing of the end.
+    return Recover(until);
+  }
+  turn_.reset();
+  return PhaseEnd::kEnded;
+}
+
+absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::Recover(SteadyTime until) {
+  if (!AllSettled(works_, turn_->communicator)) {
+    return absl::UnavailableError(
+        absl::StrCat("the local group failed (", turn_->communicator->status().message(),
+                     "), and the device may still use the gradients; start this process again"));
+  }
+  while (true) {
+    absl::StatusOr<std::optional<Turn>> next = runner_->NextTurn(until);
+    if (!next.ok()) return next.status();
+    if (!*next) return std::nullopt;
+    if (!(*next)->supplier) {
+      next_ = *std::move(next);
+      turn_.reset();
+      return PhaseEnd::kAgain;
+    }
+    // Another rank has ended the phase, so its leader has everything.
+    if (runner_->End(**next)) {
+      turn_.reset();
+      return PhaseEnd::kEnded;
+    }
+  }
+}
+
+}  // namespace basin::client::group

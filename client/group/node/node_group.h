@@ -1,0 +1,142 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The ranks of one node that reduce among themselves before one of them contributes for all: what
+// a trainer with its gradients on a device uses of the group. Each rank of the node has one.
+//
+// The LOCAL PHASE of a round: NextTurn, then the same buckets in the same order on every rank with
+// Reduce, then End. When End says kEnded, the leader of the turn has the results of all buckets in
+// its memory, and contributes them; the other ranks have nothing to contribute. When it says
+// kAgain, a rank or the communicator was lost before that: the phase is repeated with the next
+// turn, from the same inputs. Either every rank that is left gets kEnded for a phase, or none does:
+// the leader ends it with a message that a rank can only get when the leader has everything.
+//
+// A rank that starts after its node's group has formed is not taken in: rounds of the job and local
+// phases would have to be matched. NextTurn of that rank returns FAILED_PRECONDITION, and it
+// contributes for itself.
+//
+// Failure: a status is the end of the group for this rank, with the exceptions at the calls.
+//   NOT_FOUND            Open: there is no NCCL
+//   ALREADY_EXISTS       Open: another process has this rank
+//   INVALID_ARGUMENT     the ranks do not agree; Reduce: memory of another device
+//   DEADLINE_EXCEEDED    a rank has not come
+//   UNAVAILABLE          NCCL or the device has failed several times
+//
+// Ownership of memory: inputs and results are used until End has returned kEnded or kAgain, or the
+// object is gone. Thread contract: one thread at a time.
+
+#ifndef BASIN_CLIENT_GROUP_NODE_NODE_GROUP_H_
+#define BASIN_CLIENT_GROUP_NODE_NODE_GROUP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/group/core/settings.h"
+#include "client/group/nccl/communicator.h"
+#include "client/group/nccl/library.h"
+#include "client/group/runner/runner.h"
+#include "kernels/cuda/group_queue.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/trainer_device.h"
+#include "kernels/plan.h"
+#include "protocol/dtype.h"
+
+namespace basin::client::group {
+
+struct NodeGroupOptions {
+  LocalSettings settings;  // REQUIRES: grouped.
+  std::string worker;      // The id of this rank in its job.
+  // What must be the same on every rank besides the settings, by the name that a user knows.
+  std::map<std::string, std::string> agreed;
+  std::string directory;  // For the sockets of the ranks.
+  std::shared_ptr<const nccl::Library> library;
+  std::shared_ptr<kernels::cuda::TrainerDevice> device;
+  // A queue of that device.
+  std::function<kernels::Result<std::unique_ptr<kernels::cuda::GroupQueue>>()> make_queue;
+  // See GroupConfig and CommunicatorOptions. Ranks begin a round as far apart as their batches
+  // take, so the time for work is that of PyTorch's process groups.
+  absl::Duration gather_within = absl::Seconds(60);
+  std::chrono::milliseconds work_within{600000};
+  std::chrono::milliseconds call_within{30000};
+  std::chrono::milliseconds settle_within{10000};
+  size_t scratch_bytes = size_t{64} << 20;
+};
+
+// One tensor of a bucket. Everything but the memory and the stream is the same on every rank.
+struct NodeTensor {
+  DType dtype = DType::kUnspecified;   // Of the input.
+  DType result = DType::kUnspecified;  // The input's, or a smaller one of floats.
+  uint64_t count = 0;                  // Elements.
+  const void* input = nullptr;
+  void* output = nullptr;                         // At the leader; unused elsewhere.
+  kernels::cuda::TrainerStream stream = nullptr;  // In which the input is written.
+};
+
+struct NodeTurn {
+  int members = 1;
+  bool leads = false;
+  std::string leader;  // Its worker id.
+};
+
+enum class PhaseEnd : uint8_t { kEnded, kAgain };
+
+class NodeGroup {
+ public:
+  // Begins to gather the ranks of the node.
+  static absl::StatusOr<std::unique_ptr<NodeGroup>> Open(NodeGroupOptions options);
+  // Leaves the group; the other ranks go on.
+  ~NodeGroup();
+  NodeGroup(const NodeGroup&) = delete;
+  NodeGroup& operator=(const NodeGroup&) = delete;
+
+  // Begins a local phase, or begins it again. Returns nothing if there is no turn at the time
+  // `until`. REQUIRES: no turn is open.
+  absl::StatusOr<std::optional<NodeTurn>> NextTurn(SteadyTime until);
+  // Gives a bucket to the communicator and returns at once; the streams' present work comes first.
+  // A failure of the communicator is only reported by End. An error here (INVALID_ARGUMENT, or
+  // FAILED_PRECONDITION for a stream that is being captured) leaves the bucket out on this rank:
+  // Fail, or the other ranks wait. The op is SUM, MIN, MAX or PRODUCT. REQUIRES: a turn is open.
+  absl::Status Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors);
+  // Waits for the buckets. Returns nothing if neither is known at the time `until`. REQUIRES: a
+  // turn is open; it no longer is if there is an answer.
+  absl::StatusOr<std::optional<PhaseEnd>> End(SteadyTime until);
+  // This rank cannot go on with the turn that is open: all ranks begin the phase again.
+  void Fail(const std::string& why);
+
+ private:
+  using PlanPtr = std::shared_ptr<const kernels::ReductionPlan>;
+
+  NodeGroup(NodeGroupOptions options, kernels::cuda::Memory token);
+
+  absl::StatusOr<CommunicatorPtr> Form(const FormCommunicator& form);
+  absl::StatusOr<PlanPtr> PlanOf(ReduceOp op, const NodeTensor& tensor);
+  absl::StatusOr<nccl::EventPtr> Mark(kernels::cuda::TrainerStream stream);
+  // The turn's work has failed. Finds out whether its phase has ended all the same.
+  absl::StatusOr<std::optional<PhaseEnd>> Recover(SteadyTime until);
+
+  const NodeGroupOptions options_;
+  kernels::cuda::Memory token_;  // What the leader's last message is about.
+
+  std::optional<Turn> turn_;  // That is open,
+  std::optional<Turn> next_;  // and the one after it, which repeats it.
+  bool closing_ = false;      // The leader's last message was given to the communicator.
+  bool failed_ = false;       // The open turn cannot succeed any more.
+  std::vector<nccl::Communicator::Work> works_;
+  std::map<std::tuple<ReduceOp, DType, DType>, PlanPtr> plans_;  // For the turn's members.
+
+  std::unique_ptr<Runner> runner_;  // Ends first.
+};
+
+}  // namespace basin::client::group
+
+#endif  // BASIN_CLIENT_GROUP_NODE_NODE_GROUP_H_

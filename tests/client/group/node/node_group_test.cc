@@ -1,0 +1,357 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The ranks of a node in one process, each with a device of its own and a thread that trains, and a
+// library that stands in for NCCL. Their connections are real.
+
+#include "client/group/node/node_group.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/group/nccl/stand_in_nccl.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
+#include "tests/runtime/await.h"
+
+namespace basin::client::group {
+namespace {
+
+using kernels::cuda::EmulatedStream;
+using kernels::cuda::FaultPlan;
+using kernels::cuda::Memory;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kSize = 3;
+constexpr size_t kCount = 4;
+
+SteadyTime Soon() { return std::chrono::steady_clock::now() + std::chrono::minutes(2); }
+
+const nccl::StandInControl* StandIn() {
+  void* const handle = dlopen(STAND_IN_NCCL, RTLD_NOW);
+  EXPECT_NE(handle, nullptr) << dlerror();
+  using Get = const nccl::StandInControl* (*)();
+  return reinterpret_cast<Get>(dlsym(handle, "standInNcclControl"))();
+}
+
+// A process of the node, with two tensors on its device, which are two buckets, and a count.
+struct Trainer {
+  explicit Trainer(LocalRank the_rank) : rank(the_rank) {
+    for (float*& input : inputs) input = Allocate<float>(kCount);
+    for (float*& sum : sums) sum = Allocate<float>(kCount);
+    count = Allocate<int64_t>(1);
+    total = Allocate<int64_t>(1);
+    *count = 10 + rank;
+    for (size_t i = 0; i < kCount; ++i) {
+      inputs[0][i] = static_cast<float>(i);
+      inputs[1][i] = static_cast<float>(1 << rank);
+    }
+  }
+
+  template <typename T>
+  T* Allocate(size_t of) {
+    memory.push_back(kernels::cuda::AllocateForTrainer(faults, of * sizeof(T)));
+    return static_cast<T*>(memory.back().get());
+  }
+
+  absl::Status ReduceFloats(int bucket) {
+    NodeTensor tensor{DType::kF32, DType::kF32, kCount, inputs[bucket], sums[bucket], &stream};
+    return group->Reduce(ReduceOp::kSum, {tensor});
+  }
+  absl::Status ReduceCount() {
+    NodeTensor tensor{DType::kI64, DType::kI64, 1, count, total, &other_stream};
+    return group->Reduce(ReduceOp::kSum, {tensor});
+  }
+  absl::Status ReduceAll() {
+    for (const int bucket : {0, 1}) {
+      if (absl::Status status = ReduceFloats(bucket); !status.ok()) return status;
+    }
+    return ReduceCount();
+  }
+
+  // A local phase with all its repetitions. Returns the turn in which it has ended.
+  absl::StatusOr<NodeTurn> Phase() {
+    while (true) {
+      auto turn = group->NextTurn(Soon());
+      if (!turn.ok()) return turn.status();
+      if (!*turn) return absl::DeadlineExceededError("no turn");
+      if (absl::Status status = ReduceAll(); !status.ok()) return status;
+      auto end = group->End(Soon());
+      if (!end.ok()) return end.status();
+      if (!*end) return absl::DeadlineExceededError("no end");
+      if (**end == PhaseEnd::kEnded) return **turn;
+    }
+  }
+
+  const LocalRank rank;
+  std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
+  std::shared_ptr<kernels::cuda::TrainerDevice> device =
+      kernels::cuda::MakeEmulatedTrainerDevice(faults);
+  std::vector<Memory> memory;
+  std::array<float*, 2> inputs;
+  std::array<float*, 2> sums;
+  int64_t* count = nullptr;
+  int64_t* total = nullptr;
+  EmulatedStream stream;
+  EmulatedStream other_stream;
+  std::unique_ptr<NodeGroup> group;  // Ends before what it uses.
+};
+
+class NodeGroupTest : public testing::Test {
+ protected:
+  NodeGroupTest() {
+    nccl::LibrarySearch search;
+    search.path = STAND_IN_NCCL;
+    auto loaded = nccl::Library::Load(search);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    library_ = *loaded;
+    control_->set_enqueue([](nccl::Stream stream, void (*run)(void*), void* argument) {
+      static_cast<EmulatedStream*>(stream)->Add([run, argument] { run(argument); });
+    });
+    directory_ = testing::TempDir() + "basin-node-XXXXXX";
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
+  }
+  ~NodeGroupTest() override {
+    control_->release();
+    for (auto& trainer : trainers_) trainer.reset();
+    Await([this] { return control_->waiting_calls() == 0; });
+    control_->reset();
+    rmdir(directory_.c_str());
+  }
+
+  NodeGroupOptions OptionsOf(LocalRank rank) {
+    NodeGroupOptions options;
+    options.settings = {true, true, mode_, rank, kSize};
+    options.worker = absl::StrCat("worker-", 9 - rank);
+    options.agreed = {{"BASIN_JOB", "j"}, {"the tensors", layout_}};
+    options.directory = directory_;
+    options.library = library_;
+    options.device = At(rank).device;
+    options.make_queue = [faults = At(rank).faults] {
+      return kernels::cuda::MakeEmulatedGroupQueue(faults);
+    };
+    options.call_within = call_within_;
+    options.scratch_bytes = nccl::LeastScratchBytes();
+    return options;
+  }
+  Trainer& At(LocalRank rank) { return *trainers_[static_cast<size_t>(rank)]; }
+  void Open(LocalRank rank) {
+    trainers_[static_cast<size_t>(rank)] = std::make_unique<Trainer>(rank);
+    auto opened = NodeGroup::Open(OptionsOf(rank));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    At(rank).group = *std::move(opened);
+  }
+  void OpenAll() {
+    for (LocalRank rank = 0; rank < kSize; ++rank) Open(rank);
+  }
+  void Lose(LocalRank rank) { trainers_[static_cast<size_t>(rank)].reset(); }
+
+  std::thread Begin(LocalRank rank, absl::StatusOr<NodeTurn>& turn) {
+    return std::thread([this, rank, &turn] { turn = At(rank).Phase(); });
+  }
+  // A local phase of these ranks; the first one leads and has the sums over all of them.
+  void ExpectPhase(const std::vector<LocalRank>& ranks) {
+    std::vector<absl::StatusOr<NodeTurn>> turns(ranks.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < ranks.size(); ++i) threads.push_back(Begin(ranks[i], turns[i]));
+    for (std::thread& thread : threads) thread.join();
+    Expect(ranks, turns);
+  }
+  void Expect(const std::vector<LocalRank>& ranks,
+              const std::vector<absl::StatusOr<NodeTurn>>& turns) {
+    float ones = 0;
+    int64_t total = 0;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      ASSERT_TRUE(turns[i].ok()) << turns[i].status();
+      EXPECT_EQ(turns[i]->members, static_cast<int>(ranks.size()));
+      EXPECT_EQ(turns[i]->leads, i == 0);
+      EXPECT_EQ(turns[i]->leader, absl::StrCat("worker-", 9 - ranks.front()));
+      ones += static_cast<float>(1 << ranks[i]);
+      total += 10 + ranks[i];
+    }
+    Trainer& leader = At(ranks.front());
+    const auto n = static_cast<float>(ranks.size());
+    EXPECT_THAT(std::vector<float>(leader.sums[0], leader.sums[0] + kCount),
+                ElementsAre(0, n, 2 * n, 3 * n));
+    EXPECT_THAT(std::vector<float>(leader.sums[1], leader.sums[1] + kCount), testing::Each(ones));
+    EXPECT_EQ(*leader.total, total);
+  }
+
+  const nccl::StandInControl* const control_ = StandIn();
+  std::shared_ptr<const nccl::Library> library_;
+  std::string directory_;
+  std::string layout_ = "1";
+  GroupMode mode_ = GroupMode::kDeterministic;
+  std::chrono::milliseconds call_within_{30000};
+  std::array<std::unique_ptr<Trainer>, kSize> trainers_;
+};
+
+TEST_F(NodeGroupTest, Item3_TheLeaderGetsTheSumsOfAllRanks) {
+  OpenAll();
+  for (int round = 0; round < 10; ++round) ExpectPhase({0, 1, 2});
+}
+
+TEST_F(NodeGroupTest, Item3_FastModeGivesTheSameSumsOfThese) {
+  mode_ = GroupMode::kFast;
+  OpenAll();
+  for (int round = 0; round < 3; ++round) ExpectPhase({0, 1, 2});
+}
+
+TEST_F(NodeGroupTest, Item3_ABucketComesAfterTheWorkOfItsStream) {
+  OpenAll();
+  std::vector<absl::StatusOr<NodeTurn>> turns(kSize);
+  std::vector<std::thread> threads;
+  At(1).stream.Hold();
+  At(1).inputs[1][0] = -1;
+  float* const late = At(1).inputs[1];
+  At(1).stream.Add([late] { late[0] = 2; });
+  for (LocalRank rank = 0; rank < kSize; ++rank) {
+    threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
+  }
+  Await([this] { return control_->calls("ncclGroupEnd") > 0; });
+  At(1).stream.Release();
+  for (std::thread& thread : threads) thread.join();
+  Expect({0, 1, 2}, turns);
+}
+
+TEST_F(NodeGroupTest, Fault_A13_AFollowerThatIsLostInTheLocalPhaseIsLeftOutOfIt) {
+  OpenAll();
+  ExpectPhase({0, 1, 2});
+  std::vector<absl::StatusOr<NodeTurn>> turns(2);
+  std::vector<std::thread> threads;
+  for (const LocalRank rank : {0, 1}) {
+    threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
+  }
+  auto turn = At(2).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn);
+  ASSERT_TRUE(At(2).ReduceFloats(0).ok());  // The other ranks have its first bucket.
+  Lose(2);
+  for (std::thread& thread : threads) thread.join();
+  Expect({0, 1}, turns);
+  ExpectPhase({0, 1});
+}
+
+TEST_F(NodeGroupTest, Fault_A13_ALeaderThatIsLostInTheLocalPhaseIsReplaced) {
+  OpenAll();
+  ExpectPhase({0, 1, 2});
+  std::vector<absl::StatusOr<NodeTurn>> turns(2);
+  std::vector<std::thread> threads;
+  for (const LocalRank rank : {1, 2}) {
+    threads.push_back(Begin(rank, turns[static_cast<size_t>(rank - 1)]));
+  }
+  auto turn = At(0).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn);
+  ASSERT_TRUE((*turn)->leads);
+  ASSERT_TRUE(At(0).ReduceFloats(0).ok());
+  ASSERT_TRUE(At(0).ReduceFloats(1).ok());
+  Lose(0);
+  for (std::thread& thread : threads) thread.join();
+  Expect({1, 2}, turns);
+}
+
+// The message with which the leader ends the phase is lost to one rank, which learns the end from
+// another one and reduces nothing again.
+TEST_F(NodeGroupTest, Fault_A13_APhaseThatHasEndedForOneRankHasEndedForAll) {
+  OpenAll();
+  ExpectPhase({0, 1, 2});
+  std::vector<absl::StatusOr<NodeTurn>> turns(2);
+  std::vector<std::thread> threads;
+  for (const LocalRank rank : {0, 1}) {
+    threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
+  }
+  auto turn = At(2).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn);
+  ASSERT_TRUE(At(2).ReduceAll().ok());
+  // Rank 2 takes part in the last message, and does not look at it.
+  auto unknown = At(2).group->End(std::chrono::steady_clock::now());
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  for (std::thread& thread : threads) thread.join();
+  const int formed = control_->calls("ncclCommInitRankConfig");
+  At(2).group->Fail("planned");
+  auto end = At(2).group->End(Soon());
+  ASSERT_TRUE(end.ok() && *end) << end.status();
+  EXPECT_EQ(**end, PhaseEnd::kEnded);
+  EXPECT_EQ(control_->calls("ncclCommInitRankConfig"), formed + kSize);
+  ExpectPhase({0, 1, 2});
+}
+
+TEST_F(NodeGroupTest, Fault_A13_ACallOfNcclThatHangsIsTriedAgainInANewCommunicator) {
+  call_within_ = std::chrono::milliseconds(200);
+  OpenAll();
+  ExpectPhase({0, 1, 2});
+  control_->hang("ncclGroupEnd", nccl::kAnyRank, 1);
+  ExpectPhase({0, 1, 2});
+}
+
+TEST_F(NodeGroupTest, Fault_A13_ARankThatFailsItsTurnBeginsItAgainWithAll) {
+  OpenAll();
+  std::vector<absl::StatusOr<NodeTurn>> turns(kSize);
+  std::vector<std::thread> threads;
+  for (const LocalRank rank : {0, 1}) {
+    threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
+  }
+  auto turn = At(2).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn);
+  At(2).inputs[0][0] = 99;  // A wrong gradient.
+  ASSERT_TRUE(At(2).ReduceFloats(0).ok());
+  At(2).group->Fail("its backward has failed");
+  auto end = At(2).group->End(Soon());
+  ASSERT_TRUE(end.ok() && *end) << end.status();
+  EXPECT_EQ(**end, PhaseEnd::kAgain);
+  At(2).inputs[0][0] = 0;
+  turns[2] = At(2).Phase();
+  for (std::thread& thread : threads) thread.join();
+  Expect({0, 1, 2}, turns);
+}
+
+TEST_F(NodeGroupTest, Item3_ARankThatStartsAgainContributesForItself) {
+  OpenAll();
+  ExpectPhase({0, 1, 2});
+  Lose(1);
+  ExpectPhase({0, 2});
+  Open(1);
+  const auto turn = At(1).group->NextTurn(Soon());
+  EXPECT_EQ(turn.status().code(), absl::StatusCode::kFailedPrecondition) << turn.status();
+  EXPECT_THAT(std::string(turn.status().message()), HasSubstr("have a group already"));
+  ExpectPhase({0, 2});
+}
+
+TEST_F(NodeGroupTest, BadInput_RanksThatDisagreeGetAnErrorThatNamesTheValue) {
+  Open(0);
+  Open(1);
+  layout_ = "2";
+  Open(2);
+  for (LocalRank rank = 0; rank < kSize; ++rank) {
+    const auto turn = At(rank).group->NextTurn(Soon());
+    EXPECT_EQ(turn.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(turn.status().message()),
+                HasSubstr("disagree on the tensors: 1 (local ranks 0, 1), 2 (local rank 2)"));
+  }
+}
+
+TEST_F(NodeGroupTest, BadInput_MemoryOfTheHostAndAnAverageAreRefused) {
+  OpenAll();
+  auto turn = At(0).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn);
+  std::array<float, kCount> host = {};
+  const NodeTensor tensor{DType::kF32, DType::kF32, kCount, host.data(), At(0).sums[0], nullptr};
+  EXPECT_EQ(At(0).group->Reduce(ReduceOp::kSum, {tensor}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(At(0).group->Reduce(ReduceOp::kAverage, {}).message()),
+              HasSubstr("divide afterwards"));
+}
+
+}  // namespace
+}  // namespace basin::client::group
