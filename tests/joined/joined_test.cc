@@ -397,6 +397,8 @@ class JoinedGroup : public JoinedNode {
     EXPECT_TRUE(id.ok()) << id.status();
     for (int place = 0; place < 2; ++place) {
       Rank& rank = ranks_[place];
+      rank.communicator.reset();
+      rank.sharing.reset();  // Before its device.
       rank = Rank();
       nccl::CommunicatorOptions options;
       options.place = {place, 2, 0};
@@ -429,6 +431,7 @@ class JoinedGroup : public JoinedNode {
     const absl::Status follows = ranks_[1].sharing->Follow(
         *ranks_[1].communicator, follower(), members[1]->lane(), ranks_[1].tensors(), {}, kLong);
     EndIfFailed();
+    EXPECT_TRUE(follower().RequestResults(members[1]->lane()).ok());
     return {leads.get(), follows};
   }
   // The ranks of a node tell each other when a communicator has failed.

@@ -95,6 +95,7 @@ NodeGroup::NodeGroup(NodeGroupOptions options, kernels::cuda::Memory token)
     : options_(std::move(options)), token_(std::move(token)) {}
 
 NodeGroup::~NodeGroup() {
+  EndSharing(absl::CancelledError("this rank leaves the local group"));
   CommunicatorPtr last = turn_ ? turn_->communicator : nullptr;
   if (last != nullptr) last->Abort(absl::CancelledError("this rank leaves the local group"));
   turn_.reset();
@@ -127,6 +128,8 @@ absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
 // ---- a local phase
 
 absl::StatusOr<std::optional<NodeTurn>> NodeGroup::NextTurn(SteadyTime until) {
+  EndSharing(absl::CancelledError("this rank has begun its next round without sharing results"));
+  if (!stuck_.ok()) return stuck_;
   if (!next_) {
     absl::StatusOr<std::optional<Turn>> turn = runner_->NextTurn(until);
     if (!turn.ok()) return turn.status();
@@ -236,7 +239,7 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
     failed_ = true;  // A rank was lost meanwhile, and knows nothing of the end.
     return Recover(until);
   }
-  turn_.reset();
+  shares_ = std::exchange(turn_, std::nullopt);
   return PhaseEnd::kEnded;
 }
 
@@ -261,6 +264,60 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::Recover(SteadyTime until) {
       return PhaseEnd::kEnded;
     }
   }
+}
+
+// ---- results
+
+absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
+                              const std::vector<SharedTensor>& tensors, TrainerStream stream,
+                              absl::Duration timeout) {
+  absl::Status status;
+  const bool leads = shares_ && shares_->leader == options_.settings.rank;
+  if (shares_ && shares_->members.size() > 1) {
+    status = ShareNow(worker, lane, tensors, stream, timeout);
+    const CommunicatorPtr communicator = shares_->communicator;
+    if (const absl::Status failure = communicator->status(); !failure.ok()) {
+      EndSharing(failure);
+      if (!communicator->settled()) {
+        stuck_ = absl::UnavailableError(
+            absl::StrCat("the local group failed (", failure.message(),
+                         "), and the device may still use memory of results; start this process "
+                         "again"));
+      }
+    }
+  }
+  shares_.reset();
+  // The leader is sent all of them.
+  if (!leads) worker.RequestResults(lane).IgnoreError();
+  return status;
+}
+
+absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
+                                 const std::vector<SharedTensor>& tensors, TrainerStream stream,
+                                 absl::Duration timeout) {
+  Communicator& communicator = *shares_->communicator;
+  absl::StatusOr<nccl::EventPtr> mark = Mark(stream);
+  absl::Status status = mark.status();
+  if (status.ok() && (sharing_ == nullptr || !sharing_->Fits(tensors.size()))) {
+    auto made = Sharing::Make(options_.device, tensors.size());
+    status = made.status();
+    if (status.ok()) sharing_ = *std::move(made);
+  }
+  if (!status.ok()) {
+    communicator.Abort(status);  // The other ranks wait for this one.
+    return status;
+  }
+  const nccl::Order order{*std::move(mark), {}};
+  return shares_->leader == options_.settings.rank
+             ? sharing_->Lead(communicator, worker, lane, tensors, order, timeout)
+             : sharing_->Follow(communicator, worker, lane, tensors, order, timeout);
+}
+
+void NodeGroup::EndSharing(const absl::Status& why) {
+  if (!shares_) return;
+  shares_->communicator->Abort(why);
+  if (runner_ != nullptr) runner_->Fail(*shares_, why);
+  shares_.reset();
 }
 
 }  // namespace basin::client::group

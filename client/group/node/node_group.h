@@ -10,6 +10,8 @@
 // turn, from the same inputs. Either every rank that is left gets kEnded for a phase, or none does:
 // the leader ends it with a message that a rank can only get when the leader has everything.
 //
+// Then the results of the round come to the leader, and Share brings them to the other ranks.
+//
 // A rank that starts after its node's group has formed is not taken in: rounds of the job and local
 // phases would have to be matched. NextTurn of that rank returns FAILED_PRECONDITION, and it
 // contributes for itself.
@@ -45,6 +47,8 @@
 #include "client/group/nccl/communicator.h"
 #include "client/group/nccl/library.h"
 #include "client/group/runner/runner.h"
+#include "client/group/sharing/sharing.h"
+#include "client/transport/worker.h"
 #include "kernels/cuda/group_queue.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/trainer_device.h"
@@ -113,6 +117,14 @@ class NodeGroup {
   // This rank cannot go on with the turn that is open: all ranks begin the phase again.
   void Fail(const std::string& why);
 
+  // Brings the results of the lane's round to the ranks that did not lead the phase that has ended
+  // last; see sharing.h. Called once after each phase: by the leader when it has committed what it
+  // contributes for all, by the others when they have withdrawn without results. A rank that does
+  // not call it before the next phase makes the others request their results.
+  // Failure: why the results came, or will come, from the aggregator. They do so in any case.
+  absl::Status Share(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
+                     kernels::cuda::TrainerStream stream, absl::Duration timeout);
+
  private:
   using PlanPtr = std::shared_ptr<const kernels::ReductionPlan>;
 
@@ -121,6 +133,10 @@ class NodeGroup {
   absl::StatusOr<CommunicatorPtr> Form(const FormCommunicator& form);
   absl::StatusOr<PlanPtr> PlanOf(ReduceOp op, const NodeTensor& tensor);
   absl::StatusOr<nccl::EventPtr> Mark(kernels::cuda::TrainerStream stream);
+  absl::Status ShareNow(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
+                        kernels::cuda::TrainerStream stream, absl::Duration timeout);
+  // Ends the communicator of the phase that has ended, so that no rank waits for this one.
+  void EndSharing(const absl::Status& why);
   // The turn's work has failed. Finds out whether its phase has ended all the same.
   absl::StatusOr<std::optional<PhaseEnd>> Recover(SteadyTime until);
 
@@ -133,6 +149,12 @@ class NodeGroup {
   bool failed_ = false;       // The open turn cannot succeed any more.
   std::vector<nccl::Communicator::Work> works_;
   std::map<std::tuple<ReduceOp, DType, DType>, PlanPtr> plans_;  // For the turn's members.
+
+  // That of the phase that has ended, until its results are shared; none if its communicator has
+  // failed since.
+  std::optional<Turn> shares_;
+  std::unique_ptr<Sharing> sharing_;
+  absl::Status stuck_;  // Why memory of results must not be used again.
 
   std::unique_ptr<Runner> runner_;  // Ends first.
 };

@@ -31,7 +31,7 @@ bool Names(const std::vector<uint64_t>& head, size_t tensor) {
 absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(
     std::shared_ptr<kernels::cuda::TrainerDevice> device, size_t tensors) {
   auto sharing = std::unique_ptr<Sharing>(new Sharing(std::move(device)));
-  sharing->words_ = kFirstBits + (tensors + kBits - 1) / kBits;
+  sharing->words_ = WordsOf(tensors);
   auto head = sharing->device_->AllocateOnDevice(sharing->words_ * sizeof(uint64_t));
   if (!head.ok()) return ToStatus(head.failure());
   sharing->head_ = std::move(head).value();
@@ -40,6 +40,8 @@ absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(
   sharing->queue_ = std::move(queue).value();
   return sharing;
 }
+
+size_t Sharing::WordsOf(size_t tensors) { return kFirstBits + (tensors + kBits - 1) / kBits; }
 
 absl::Status Sharing::Broadcast(Communicator& communicator, const Words& head,
                                 const std::vector<SharedTensor>& tensors,
@@ -52,7 +54,19 @@ absl::Status Sharing::Broadcast(Communicator& communicator, const Words& head,
   return parts.empty() ? absl::OkStatus() : communicator.Broadcast(std::move(parts), order).Wait();
 }
 
-absl::Status Sharing::Wait() { return ToStatus(queue_->Wait()); }
+// Waits for what was added to the queue, and returns the first failure: that of adding, if any.
+absl::Status Sharing::Wait(const std::optional<Failure>& adding) {
+  const std::optional<Failure> running = queue_->Wait();
+  return ToStatus(adding ? adding : running);
+}
+
+absl::Status Sharing::BroadcastHead(Communicator& communicator) {
+  const GroupBytes head{head_.get(), words_ * sizeof(uint64_t)};
+  absl::Status status = communicator.Broadcast({head}, {}).Wait();
+  // Otherwise the device may still write to it.
+  if (!status.ok() && !communicator.settled()) static_cast<void>(head_.release());
+  return status;
+}
 
 absl::Status Sharing::Lead(Communicator& communicator, Worker& worker, LaneHandle lane,
                            const std::vector<SharedTensor>& tensors, const nccl::Order& order,
@@ -79,21 +93,17 @@ absl::Status Sharing::Lead(Communicator& communicator, Worker& worker, LaneHandl
         begin += piece.size();
       }
     }
-    if (absl::Status copied = failure ? ToStatus(failure) : Wait(); !copied.ok())
-      head = Words(words_);
+    if (!Wait(failure).ok()) head = Words(words_);
   }
   failure.reset();
   copy(head_.get(), head.data(), words_ * sizeof(uint64_t));
-  const absl::Status copied = Wait();
-  if (failure || !copied.ok()) {
-    // The others wait for the head.
-    absl::Status why = failure ? ToStatus(failure) : copied;
-    communicator.Abort(why);
-    return why;
+  absl::Status status = Wait(failure);
+  if (!status.ok()) {
+    communicator.Abort(status);  // The others wait for the head.
+    return status;
   }
-  const absl::Status told =
-      communicator.Broadcast({{head_.get(), words_ * sizeof(uint64_t)}}, {}).Wait();
-  if (!told.ok() || !outcome.ok()) return told.ok() ? outcome.status() : told;
+  status = BroadcastHead(communicator);
+  if (!status.ok() || !outcome.ok()) return status.ok() ? outcome.status() : status;
   return Broadcast(communicator, head, tensors, {});
 }
 
@@ -103,37 +113,32 @@ absl::Status Sharing::Follow(Communicator& communicator, Worker& worker, LaneHan
   // The leader may wait for other nodes for as long as it likes, but a communicator may not. What
   // becomes of the round here is not asked: the leader broadcasts a head in any case.
   worker.WaitForValue(lane, timeout).IgnoreError();
-  absl::Status received = Receive(communicator, worker, lane, tensors, order);
-  const absl::Status requested = worker.RequestResults(lane);
-  return received.ok() ? requested : received;
+  return Receive(communicator, worker, lane, tensors, order);
 }
 
 absl::Status Sharing::Receive(Communicator& communicator, Worker& worker, LaneHandle lane,
                               const std::vector<SharedTensor>& tensors, const nccl::Order& order) {
-  const size_t head_bytes = words_ * sizeof(uint64_t);
-  absl::Status status = communicator.Broadcast({{head_.get(), head_bytes}}, {}).Wait();
+  absl::Status status = BroadcastHead(communicator);
   if (!status.ok()) return status;
   Words head(words_);
-  std::optional<Failure> failure = queue_->CopyToHost(head.data(), head_.get(), head_bytes);
-  status = Wait();
-  if (failure || !status.ok()) {
-    // The others may wait for this rank to take its part.
-    status = failure ? ToStatus(failure) : status;
-    communicator.Abort(status);
+  status = Wait(queue_->CopyToHost(head.data(), head_.get(), words_ * sizeof(uint64_t)));
+  if (!status.ok()) {
+    communicator.Abort(status);  // The others may wait for this rank to take its part.
     return status;
   }
   if (head[kFollows] == 0) return absl::OkStatus();
   status = Broadcast(communicator, head, tensors, order);
   if (!status.ok()) return status;
+  std::optional<Failure> failure;
   std::vector<Worker::GivenResult> results;
+  results.reserve(tensors.size());  // Copies to its strings are in the queue.
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!Names(head, i)) continue;
     results.push_back({tensors[i].tensor, std::string(tensors[i].bytes, '\0')});
     if (tensors[i].bytes == 0 || failure) continue;
     failure = queue_->CopyToHost(results.back().bytes.data(), tensors[i].memory, tensors[i].bytes);
   }
-  status = Wait();
-  if (failure || !status.ok()) return failure ? ToStatus(failure) : status;
+  if (status = Wait(failure); !status.ok()) return status;
   return worker.GiveResults(lane, head[kRound], {head[kTerm], head[kAttempt]}, std::move(results));
 }
 

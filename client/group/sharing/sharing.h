@@ -7,11 +7,13 @@
 // waits until all results are here, and broadcasts them from memory of the device. The others copy
 // them to the host, and stage them like results that the aggregator has sent. So every member of
 // the job holds the results before there is a verdict, as always, and whatever fails here costs
-// time only: each rank requests from the aggregator what it lacks.
+// time only: the caller then requests what its rank lacks (Worker::RequestResults).
 //
 // A head is broadcast first, in every round: it says whether results follow, and which.
 //
-// Thread contract: one thread at a time.
+// Ownership: the tensors' memory is used until the call returns. After a failure of a communicator
+// that is not settled(), the device may still write to it, and to memory of this object, which is
+// then never freed. Thread contract: one thread at a time.
 
 #ifndef BASIN_CLIENT_GROUP_SHARING_SHARING_H_
 #define BASIN_CLIENT_GROUP_SHARING_SHARING_H_
@@ -19,6 +21,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -44,6 +48,9 @@ class Sharing {
   static absl::StatusOr<std::unique_ptr<Sharing>> Make(
       std::shared_ptr<kernels::cuda::TrainerDevice> device, size_t tensors);
 
+  // Whether it is of use for rounds of so many tensors.
+  bool Fits(size_t tensors) const { return head_ != nullptr && WordsOf(tensors) <= words_; }
+
   // The leader's part. Waits for the results, and returns when the others have them. If the round
   // has no results, they are told that.
   // Failure: of the communicator or the device; or why there were no results, which the round's
@@ -52,13 +59,15 @@ class Sharing {
                     const std::vector<SharedTensor>& tensors, const nccl::Order& order,
                     absl::Duration timeout);
   // The part of another rank. Waits until the round has a value.
-  // Failure: of the communicator or the device; then the aggregator sends the results.
+  // Failure: of the communicator or the device.
   absl::Status Follow(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
                       const std::vector<SharedTensor>& tensors, const nccl::Order& order,
                       absl::Duration timeout);
 
  private:
   using Words = std::vector<uint64_t>;  // A head.
+
+  static size_t WordsOf(size_t tensors);
 
   explicit Sharing(std::shared_ptr<kernels::cuda::TrainerDevice> device)
       : device_(std::move(device)) {}
@@ -67,9 +76,9 @@ class Sharing {
                        const std::vector<SharedTensor>& tensors, const nccl::Order& order);
   // Those that the head names.
   static absl::Status Broadcast(nccl::Communicator& communicator, const Words& head,
-                                const std::vector<SharedTensor>& tensors,
-                                const nccl::Order& order);
-  absl::Status Wait();
+                                const std::vector<SharedTensor>& tensors, const nccl::Order& order);
+  absl::Status BroadcastHead(nccl::Communicator& communicator);
+  absl::Status Wait(const std::optional<kernels::Failure>& adding);
 
   const std::shared_ptr<kernels::cuda::TrainerDevice> device_;
   size_t words_ = 0;                                     // Of a head.

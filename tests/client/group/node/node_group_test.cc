@@ -5,7 +5,6 @@
 
 #include "client/group/node/node_group.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client/group/nccl/stand_in_nccl.h"
+#include "tests/client/group/nccl/load_stand_in.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/await.h"
 
@@ -38,13 +37,6 @@ constexpr int kSize = 3;
 constexpr size_t kCount = 4;
 
 SteadyTime Soon() { return std::chrono::steady_clock::now() + std::chrono::minutes(2); }
-
-const nccl::StandInControl* StandIn() {
-  void* const handle = dlopen(STAND_IN_NCCL, RTLD_NOW);
-  EXPECT_NE(handle, nullptr) << dlerror();
-  using Get = const nccl::StandInControl* (*)();
-  return reinterpret_cast<Get>(dlsym(handle, "standInNcclControl"))();
-}
 
 // A process of the node, with two tensors on its device, which are two buckets, and a count.
 struct Trainer {
@@ -189,7 +181,7 @@ class NodeGroupTest : public testing::Test {
     EXPECT_EQ(*leader.total, total);
   }
 
-  const nccl::StandInControl* const control_ = StandIn();
+  const nccl::StandInControl* const control_ = nccl::LoadStandIn(STAND_IN_NCCL);
   std::shared_ptr<const nccl::Library> library_;
   std::string directory_;
   std::string layout_ = "1";
