@@ -41,7 +41,8 @@ enum class Kind : uint8_t {
   kPath,
   kRounds,
   kBytes,
-  kMemory
+  kMemory,
+  kGroup
 };
 
 struct Option {
@@ -70,6 +71,8 @@ constexpr std::array kOptions = {
     Option{"local", Kind::kFlag, "true"},
     Option{"log_level", Kind::kLevel, "warning"},
     Option{"pinned_bytes", Kind::kMemory, "536870912"},
+    Option{"local_group", Kind::kGroup, "off"},
+    Option{"nccl_library", Kind::kPath, ""},
     Option{"timeline", Kind::kPath, ""},
     Option{"timeline_every", Kind::kRounds, "1"},
     Option{"timeline_max_bytes", Kind::kBytes, "67108864"},
@@ -151,6 +154,11 @@ std::string Wrong(Kind kind, std::string_view value) {
         if (value == level) return "";
       }
       return "debug, info, warning or error is needed";
+    case Kind::kGroup:
+      for (const char* wish : {"off", "auto", "deterministic", "fast"}) {
+        if (value == wish) return "";
+      }
+      return "off, auto, deterministic or fast is needed";
   }
   return "";
 }
@@ -202,6 +210,12 @@ basin_options::basin_options(bool read_environment) {
   defaults_["max_workers"] = "1";
   if (!read_environment) return;
 
+  const auto launched = [](const char* name) -> std::optional<std::string> {
+    const char* value = Variable(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  launched_ = {{}, launched("LOCAL_RANK"), launched("LOCAL_WORLD_SIZE")};
+  node_ = launched("GROUP_RANK").value_or("");
   for (const Launcher& launcher : kLaunchers) {
     const char* rank = Variable(launcher.rank);
     if (rank == nullptr) continue;
@@ -302,6 +316,16 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
                                                    " trainers (ranks), whose local ranks are 0 to ",
                                                    core.ranks - 1, ". Correct one of them."));
   }
+  basin::client::group::LocalEnvironment local = launched_;
+  local.local_group = Text("local_group");
+  const auto group = basin::client::group::DecideLocalGroup(local);
+  if (!group.ok()) return group.status();
+  if (group->grouped && core.ranks > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "local_group is ", *local.local_group, ", but the worker stands for ", core.ranks,
+        " trainers (ranks) that have reduced among themselves. Set local_group to off."));
+  }
+  settings.group = {*group, *local.local_group, Text("nccl_library"), node_};
   core.nonce = 0;        // Chosen at random,
   core.jitter_seed = 0;  // as is this.
   const basin::JobSettings& workers = core.settings;

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "client/c/include/basin/basin.h"
 #include "client/core/config.h"
+#include "client/group/core/settings.h"
 #include "runtime/grpc/credentials.h"
 
 namespace basin::c {
@@ -46,6 +47,14 @@ struct TimelineSettings {
   uint64_t max_bytes = 0;
 };
 
+// Whether and how the worker reduces with the other ranks of its node first.
+struct GroupSettings {
+  client::group::LocalSettings local;
+  std::string wish;          // The value of local_group.
+  std::string nccl_library;  // A file; empty: it is searched for.
+  std::string node;          // Which node of several on this machine; from the launcher.
+};
+
 // The settings that result from the options.
 struct Settings {
   std::string address;
@@ -54,6 +63,7 @@ struct Settings {
   bool local = true;          // Shares memory with an aggregator on this machine.
   uint64_t pinned_bytes = 0;  // The most pinned memory for tensors on a device.
   TimelineSettings timeline;
+  GroupSettings group;
   client::Config core;
 };
 
@@ -81,6 +91,8 @@ struct basin_options {
   std::map<std::string, std::string, std::less<>> environment_;
   std::map<std::string, std::string, std::less<>> defaults_;
   absl::Status bad_environment_;
+  basin::client::group::LocalEnvironment launched_;  // Without local_group.
+  std::string node_;
   basin::c::Log log_;
 };
 

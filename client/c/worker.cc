@@ -22,16 +22,6 @@ using basin::c::Return;
 
 namespace {
 
-// Copies a string with its zero; returns its length.
-size_t CopyText(const std::string& text, char* to, size_t size) {
-  if (to != nullptr && size > 0) {
-    const size_t copied = std::min(text.size(), size - 1);
-    std::memcpy(to, text.data(), copied);
-    to[copied] = '\0';
-  }
-  return text.size();
-}
-
 std::string NameOf(const basin::c::Settings& settings) {
   return absl::StrCat("worker ", settings.core.worker, " of job ", settings.core.job);
 }
@@ -43,6 +33,15 @@ basin::client::Place PlaceOf(basin_worker* worker) {
 }  // namespace
 
 namespace basin::c {
+
+size_t CopyText(const std::string& text, char* to, size_t size) {
+  if (to != nullptr && size > 0) {
+    const size_t copied = std::min(text.size(), size - 1);
+    std::memcpy(to, text.data(), copied);
+    to[copied] = '\0';
+  }
+  return text.size();
+}
 
 absl::Status Check(const basin_worker* worker) {
   if (worker == nullptr) {
@@ -107,6 +106,10 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
 basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log)
     : process_(getpid()),
       id_(settings.core.worker),
+      job_(settings.core.job),
+      run_(settings.core.run),
+      group_(settings.group),
+      log_(log),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       report_(log, NameOf(settings)),
       connector_(std::make_unique<basin::client::GrpcConnector>(
@@ -207,15 +210,15 @@ size_t basin_member_id(basin_worker* worker, uint32_t rank, char* id, size_t siz
   const basin::client::Place place = PlaceOf(worker);
   const basin::MemberList& members = place.membership.members;
   const std::optional<size_t> position = members.PositionOf(rank);
-  return CopyText(position.has_value() ? members[*position] : "", id, size);
+  return basin::c::CopyText(position.has_value() ? members[*position] : "", id, size);
 }
 
 size_t basin_donor_id(basin_worker* worker, char* id, size_t size) {
-  return CopyText(PlaceOf(worker).donor.value_or(""), id, size);
+  return basin::c::CopyText(PlaceOf(worker).donor.value_or(""), id, size);
 }
 
 size_t basin_worker_id(basin_worker* worker, char* id, size_t size) {
-  return CopyText(worker == nullptr ? "" : worker->id(), id, size);
+  return basin::c::CopyText(worker == nullptr ? "" : worker->id(), id, size);
 }
 
 basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,

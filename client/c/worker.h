@@ -54,6 +54,10 @@ struct basin_worker {
     return uses_devices_ ? transfers_.get() : nullptr;
   }
   const std::string& id() const { return id_; }
+  const std::string& job() const { return job_; }
+  const std::string& run() const { return run_; }
+  const basin::c::GroupSettings& group() const { return group_; }
+  const basin::c::Log& log() const { return log_; }
   int event_fd() const { return event_fd_; }
 
  private:
@@ -62,6 +66,10 @@ struct basin_worker {
 
   const pid_t process_;
   const std::string id_;
+  const std::string job_;
+  const std::string run_;
+  const basin::c::GroupSettings group_;
+  const basin::c::Log log_;
   int event_fd_ = -1;
   basin::MonotonicClock clock_;
   basin::c::Report report_;
@@ -80,6 +88,9 @@ absl::Status Check(const basin_worker* worker);
 inline absl::Duration Timeout(int64_t nanoseconds) {
   return nanoseconds < 0 ? absl::InfiniteDuration() : absl::Nanoseconds(nanoseconds);
 }
+
+// Copies a string with its zero, truncated to `size`; returns its length.
+size_t CopyText(const std::string& text, char* to, size_t size);
 
 // A null string is an empty one.
 inline std::string Text(const char* text) { return text == nullptr ? "" : text; }

@@ -263,6 +263,34 @@ TEST_F(DeviceAbi, TheCppInterfaceHasThem) {
   basin_emulated_free(tensor);
 }
 
+// The ranks of a node in several processes: tests/python/test_torch_group.py.
+TEST_F(DeviceAbi, Item3_AWorkerWithoutTheOptionOrWithoutALauncherHasNoGroup) {
+  for (const char* const wish : {"off", "auto"}) {
+    CudaTrainer alone(aggregator_.address(), "w0", 1, {{"job", wish}, {"local_group", wish}});
+    basin_group* group = reinterpret_cast<basin_group*>(&alone);
+    EXPECT_EQ(basin_group_open(alone.worker, 0, "model", "", &group, alone.failure.out()), BASIN_OK)
+        << alone.failure.message();
+    EXPECT_EQ(group, nullptr);
+  }
+}
+
+TEST_F(DeviceAbi, BadInput_AGroupThatCannotBeIsRefused) {
+  Failure failure;
+  basin_options* const options = basin_options_new(0);
+  EXPECT_EQ(basin_options_set(options, "local_group", "on", failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("off, auto, deterministic or fast is needed"));
+  EXPECT_EQ(basin_options_set(options, "local_group", "fast", failure.out()), BASIN_OK);
+  basin_worker* worker = nullptr;
+  EXPECT_EQ(basin_connect(options, &worker, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("LOCAL_RANK and LOCAL_WORLD_SIZE are not both set"));
+  basin_options_free(options);
+
+  basin_turn turn = BASIN_TURN_INIT;
+  EXPECT_EQ(basin_group_turn(nullptr, 0, &turn, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("The group is null"));
+  basin_group_close(nullptr);
+}
+
 }  // namespace
 }  // namespace basin
 

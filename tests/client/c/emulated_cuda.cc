@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/cuda_group_queue.h"
 #include "kernels/cuda/cuda_trainer_device.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 
@@ -48,6 +49,10 @@ Result<std::unique_ptr<TrainerDevice>> OpenTrainerDevice(int index) {
                    "CUDA device " + std::to_string(index) + ": there are 2 devices"};
   }
   return MakeEmulatedTrainerDevice(machine.devices[index], {index, machine.any_memory});
+}
+
+Result<std::unique_ptr<GroupQueue>> OpenGroupQueue(int index) {
+  return MakeEmulatedGroupQueue(TheMachine().devices.at(static_cast<size_t>(index)));
 }
 
 }  // namespace basin::kernels::cuda

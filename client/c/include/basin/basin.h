@@ -508,6 +508,94 @@ BASIN_API int basin_result_piece(const basin_result* result, uint32_t tensor, si
                                  const void** data, size_t* bytes);
 BASIN_API void basin_result_free(basin_result* result);
 
+/* ---- the group of a node
+ *
+ * The ranks of one node can reduce their gradients on their devices among themselves, with NCCL,
+ * before one of them contributes the sums for all. Every rank stays a worker with its own calls:
+ *
+ *   basin_group_open(worker, device, "gradients", layout, &group, &error);   NULL: not grouped
+ *   each step:
+ *     basin_group_turn(group, BASIN_SECONDS(1), &turn, &error);    until turn.members > 0
+ *     basin_group_reduce(group, BASIN_SUM, bucket, count, &error); for each bucket, in one order
+ *     basin_group_end(group, BASIN_SECONDS(1), &phase, &error);    until it is not BASIN_PHASE_OPEN
+ *     if BASIN_PHASE_AGAIN: from basin_group_turn on, with the same gradients
+ *     the leader: basin_begin with carries = members - 1 and the sums of all counts,
+ * basin_push_device of the sums, basin_commit the others: basin_begin, basin_withdraw all:
+ * basin_wait
+ *
+ * Until basin_group_end reports BASIN_PHASE_ENDED, no rank begins the round, so a rank that is lost
+ * before costs nothing but the repetition. A leader that is lost after that, and before it has
+ * committed, costs the round the contributions of its node. If no contributor is left, the round
+ * ends with BASIN_ROUND_ABORTED, and the ranks reduce again and begin the next one.
+ *
+ * One thread at a time uses a group, which is independent of the threads that use the worker. An
+ * error other than those that a function names is the end of the group, on this rank. */
+
+typedef struct basin_group basin_group;
+
+/* Finds the other ranks, by the options `local_group` and `nccl_library` of the worker and the
+ * variables LOCAL_RANK and LOCAL_WORLD_SIZE of the launcher, and returns at once. Ranks with the
+ * same job, run and `name` form a group; `layout` says, in the words of an error, what else must be
+ * the same on all of them: the tensors, their buckets. `device` is the index of the CUDA device
+ * that the tensors are on.
+ *
+ * `*group` is NULL, with BASIN_OK, if `local_group` is off or the node has one rank, and if it is
+ * auto and there is no NCCL or no device; then a warning in the log says why. In the other modes
+ * these are BASIN_NOT_FOUND and BASIN_FAILED_PRECONDITION, which a build without CUDA gives as
+ * well. */
+BASIN_API basin_code basin_group_open(basin_worker* worker, int32_t device, const char* name,
+                                      const char* layout, basin_group** group, basin_error** error);
+/* Leaves the group, which goes on without this rank. Before basin_finished and basin_leave, the
+ * others then need not find out. Does nothing for NULL. */
+BASIN_API void basin_group_close(basin_group* group);
+
+typedef struct basin_turn {
+  size_t size;
+  uint32_t members; /* Ranks that take part; 0: there is no turn yet. */
+  int leads;        /* This rank gets the results. */
+} basin_turn;
+#define BASIN_TURN_INIT \
+  { sizeof(basin_turn), 0, 0 }
+
+/* Begins to reduce, or begins again. BASIN_INVALID_ARGUMENT: the ranks do not agree, and the text
+ * names the value. BASIN_DEADLINE_EXCEEDED: a rank has not come. BASIN_FAILED_PRECONDITION: this
+ * process has started after the group had formed, and is not in it; it contributes for itself. */
+BASIN_API basin_code basin_group_turn(basin_group* group, int64_t timeout, basin_turn* turn,
+                                      basin_error** error);
+/* The id of the worker that leads the turn, as basin_donor_id. */
+BASIN_API size_t basin_group_leader(const basin_group* group, char* id, size_t size);
+
+/* A tensor of a bucket. Everything but the memory and the stream is the same on all ranks. */
+typedef struct basin_grouped {
+  basin_dtype dtype;  /* Of `in`. */
+  basin_dtype result; /* Of `out`: the same, or for BASIN_F32 a smaller one. */
+  uint64_t count;     /* Elements. */
+  const void* in;     /* On the device of the group. */
+  void* out;    /* Written at the leader only, and overlaps no `in`; elsewhere it is unused. */
+  void* stream; /* The cudaStream_t in which `in` is written. */
+} basin_grouped;
+/* Reduces a bucket to the leader, by BASIN_SUM, BASIN_MIN, BASIN_MAX or BASIN_PRODUCT. Returns at
+ * once: it runs after the present work of the streams and after earlier buckets, on all ranks in
+ * the same order. Floats are added in f32 (f64: in f64) and rounded once. The library uses the
+ * memory until basin_group_end reports that the phase has ended or begins again, or
+ * basin_group_close returns. A tensor that this rank lacks is reduced as zeros that it provides.
+ *
+ * BASIN_INVALID_ARGUMENT (memory of another device) and BASIN_FAILED_PRECONDITION (a stream that is
+ * being captured) leave the bucket out: call basin_group_fail, or the others wait for it. */
+BASIN_API basin_code basin_group_reduce(basin_group* group, basin_op op,
+                                        const basin_grouped* tensors, size_t count,
+                                        basin_error** error);
+typedef enum basin_phase {
+  BASIN_PHASE_OPEN = 0,  /* The time has passed first. */
+  BASIN_PHASE_ENDED = 1, /* All ranks have contributed, and the leader has the results. */
+  BASIN_PHASE_AGAIN = 2  /* A rank or the communicator was lost: reduce again, in the next turn. */
+} basin_phase;
+/* Waits for the buckets of the turn. */
+BASIN_API basin_code basin_group_end(basin_group* group, int64_t timeout, basin_phase* phase,
+                                     basin_error** error);
+/* This rank cannot go on with the turn: basin_group_end reports BASIN_PHASE_AGAIN on all ranks. */
+BASIN_API basin_code basin_group_fail(basin_group* group, const char* reason, basin_error** error);
+
 /* ---- values: tensors of one worker that other workers can get */
 
 typedef enum basin_hold {
