@@ -29,6 +29,7 @@ using basin::client::group::NodeGroupOptions;
 using basin::client::group::NodeTensor;
 using basin::client::group::NodeTurn;
 using basin::client::group::PhaseEnd;
+using basin::client::group::SharedTensor;
 using basin::client::group::SteadyTime;
 
 struct basin_group {
@@ -240,6 +241,28 @@ basin_code basin_group_fail(basin_group* group, const char* reason, basin_error*
   absl::Status status = CheckOpen(group);
   if (status.ok()) group->node->Fail(basin::c::Text(reason));
   return Return(status, error);
+}
+
+basin_code basin_group_share(basin_group* group, basin_worker* worker, uint32_t lane,
+                             const basin_shared* tensors, size_t count, void* stream,
+                             int64_t timeout, basin_error** error) {
+  absl::Status status = Check(group);
+  if (status.ok()) status = basin::c::Check(worker);
+  if (status.ok() && group->open) {
+    status = absl::FailedPreconditionError("The turn has not ended. Call basin_group_end first.");
+  }
+  if (status.ok() && tensors == nullptr && count > 0) {
+    status = absl::InvalidArgumentError("The tensors to share are null. Pass them.");
+  }
+  if (!status.ok()) return Return(status, error);
+  std::vector<SharedTensor> shared;
+  shared.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    shared.push_back({tensors[i].tensor, tensors[i].memory, tensors[i].bytes});
+  }
+  return Return(
+      group->node->Share(worker->client(), lane, shared, stream, basin::c::Timeout(timeout)),
+      error);
 }
 
 }  // extern "C"

@@ -226,6 +226,17 @@ basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reaso
   return Return(status, error);
 }
 
+basin_code basin_withdraw_without_results(basin_worker* worker, uint32_t lane, const char* reason,
+                                          basin_round_done done, void* user, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) {
+    Drop(worker, lane);
+    status = worker->client().WithdrawWithoutResults(lane, basin::c::Text(reason),
+                                                     Teller(lane, done, user));
+  }
+  return Return(status, error);
+}
+
 basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout, basin_result** result,
                       basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);

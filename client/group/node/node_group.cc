@@ -276,7 +276,9 @@ absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
   if (shares_ && shares_->members.size() > 1) {
     status = ShareNow(worker, lane, tensors, stream, timeout);
     const CommunicatorPtr communicator = shares_->communicator;
-    if (const absl::Status failure = communicator->status(); !failure.ok()) {
+    const absl::Status failure = communicator->status();
+    if (absl::IsDeadlineExceeded(status) && failure.ok()) return status;
+    if (!failure.ok()) {
       EndSharing(failure);
       if (!communicator->settled()) {
         stuck_ = absl::UnavailableError(

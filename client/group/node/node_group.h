@@ -121,7 +121,8 @@ class NodeGroup {
   // last; see sharing.h. Called once after each phase: by the leader when it has committed what it
   // contributes for all, by the others when they have withdrawn without results. A rank that does
   // not call it before the next phase makes the others request their results.
-  // Failure: why the results came, or will come, from the aggregator. They do so in any case.
+  // Failure: DEADLINE_EXCEEDED if the time has passed before the round had results; call again.
+  // Otherwise why the results come from the aggregator, which they do in any case.
   absl::Status Share(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
                      kernels::cuda::TrainerStream stream, absl::Duration timeout);
 

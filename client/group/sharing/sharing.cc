@@ -72,6 +72,7 @@ absl::Status Sharing::Lead(Communicator& communicator, Worker& worker, LaneHandl
                            const std::vector<SharedTensor>& tensors, const nccl::Order& order,
                            absl::Duration timeout) {
   const RoundOutcome outcome = worker.WaitForResults(lane, timeout);
+  if (absl::IsDeadlineExceeded(outcome.status())) return outcome.status();
   Words head(words_);
   std::optional<Failure> failure;
   const auto copy = [&](void* to, const void* from, size_t size) {
@@ -112,7 +113,8 @@ absl::Status Sharing::Follow(Communicator& communicator, Worker& worker, LaneHan
                              absl::Duration timeout) {
   // The leader may wait for other nodes for as long as it likes, but a communicator may not. What
   // becomes of the round here is not asked: the leader broadcasts a head in any case.
-  worker.WaitForValue(lane, timeout).IgnoreError();
+  const absl::Status status = worker.WaitForValue(lane, timeout);
+  if (absl::IsDeadlineExceeded(status)) return status;
   return Receive(communicator, worker, lane, tensors, order);
 }
 

@@ -53,13 +53,13 @@ class Sharing {
 
   // The leader's part. Waits for the results, and returns when the others have them. If the round
   // has no results, they are told that.
-  // Failure: of the communicator or the device; or why there were no results, which the round's
-  // outcome says as well.
+  // Failure: DEADLINE_EXCEEDED, with a communicator in order: the time has passed before there were
+  // results, and nothing was done; call again. Another error is that of the communicator or the
+  // device, or says why there were no results, as the round's outcome does.
   absl::Status Lead(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
                     const std::vector<SharedTensor>& tensors, const nccl::Order& order,
                     absl::Duration timeout);
-  // The part of another rank. Waits until the round has a value.
-  // Failure: of the communicator or the device.
+  // The part of another rank. Waits until the round has a value. Failure: the same.
   absl::Status Follow(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
                       const std::vector<SharedTensor>& tensors, const nccl::Order& order,
                       absl::Duration timeout);

@@ -390,6 +390,11 @@ BASIN_API basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_rou
 /* Withdraws the contribution, so that it is not counted; the worker still gets the result. */
 BASIN_API basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reason,
                                     basin_round_done done, void* user, basin_error** error);
+/* The same for a contribution that another worker of the node carries. The aggregator sends no
+ * results to this worker, which waits for none until basin_group_share. */
+BASIN_API basin_code basin_withdraw_without_results(basin_worker* worker, uint32_t lane,
+                                                    const char* reason, basin_round_done done,
+                                                    void* user, basin_error** error);
 /* Waits for the outcome of the round; a timeout of 0 does not wait. After BASIN_OUTCOME_UNKNOWN
  * (the time has passed) and BASIN_PAUSED (the job is paused) the round continues: wait again. */
 BASIN_API basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout,
@@ -519,9 +524,13 @@ BASIN_API void basin_result_free(basin_result* result);
  *     basin_group_reduce(group, BASIN_SUM, bucket, count, &error); for each bucket, in one order
  *     basin_group_end(group, BASIN_SECONDS(1), &phase, &error);    until it is not BASIN_PHASE_OPEN
  *     if BASIN_PHASE_AGAIN: from basin_group_turn on, with the same gradients
- *     the leader: basin_begin with carries = members - 1 and the sums of all counts,
- * basin_push_device of the sums, basin_commit the others: basin_begin, basin_withdraw all:
- * basin_wait
+ *     the leader:
+ *       basin_begin with carries = members - 1 and the sums of all counts
+ *       basin_push_device of the sums, basin_commit
+ *     the others:
+ *       basin_begin, basin_withdraw_without_results
+ *     all:
+ *       basin_group_share, basin_wait
  *
  * Until basin_group_end reports BASIN_PHASE_ENDED, no rank begins the round, so a rank that is lost
  * before costs nothing but the repetition. A leader that is lost after that, and before it has
@@ -595,6 +604,24 @@ BASIN_API basin_code basin_group_end(basin_group* group, int64_t timeout, basin_
                                      basin_error** error);
 /* This rank cannot go on with the turn: basin_group_end reports BASIN_PHASE_AGAIN on all ranks. */
 BASIN_API basin_code basin_group_fail(basin_group* group, const char* reason, basin_error** error);
+
+/* Where the results of a tensor of the lane pass through the device of the group: memory that
+ * nothing else uses, as large as the tensor. The same tensors in the same order on all ranks. */
+typedef struct basin_shared {
+  uint32_t tensor;
+  void* memory;
+  size_t bytes;
+} basin_shared;
+/* Brings the results of the round to the ranks that did not lead: the leader broadcasts them when
+ * it has received them, and the others stage them as if they had come over the network. Each rank
+ * calls it once after each phase, the leader after basin_commit, the others after
+ * basin_withdraw_without_results. Waits for the results, but not for the outcome; `stream` is the
+ * cudaStream_t that used the memory last. BASIN_DEADLINE_EXCEEDED: the time has passed first; call
+ * again. Whatever else fails, the results come from the aggregator, and the error says why. A
+ * worker that never ends this call gets no results. */
+BASIN_API basin_code basin_group_share(basin_group* group, basin_worker* worker, uint32_t lane,
+                                       const basin_shared* tensors, size_t count, void* stream,
+                                       int64_t timeout, basin_error** error);
 
 /* ---- values: tensors of one worker that other workers can get */
 
