@@ -356,7 +356,10 @@ class JoinedNodeGroup : public Joined {
     std::fill_n(rank.At(1), 3, value);
     while (true) {
       const auto turn = rank.group->NextTurn(Soon());
-      EXPECT_TRUE(turn.ok() && *turn) << turn.status();
+      if (!turn.ok() || !*turn) {
+        ADD_FAILURE() << turn.status();
+        return {};
+      }
       for (const size_t part : {size_t{1}, size_t{0}}) {
         const absl::Status given = rank.group->Reduce(
             ReduceOp::kSum, {{DType::kF32, DType::kF32, kBytes[part] / sizeof(float), rank.At(part),
@@ -364,7 +367,10 @@ class JoinedNodeGroup : public Joined {
         EXPECT_TRUE(given.ok()) << given;
       }
       const auto end = rank.group->End(Soon());
-      EXPECT_TRUE(end.ok() && *end) << end.status();
+      if (!end.ok() || !*end) {
+        ADD_FAILURE() << end.status();
+        return {};
+      }
       if (**end == PhaseEnd::kEnded) return **turn;
     }
   }

@@ -526,8 +526,12 @@ absl::Status Communicator::Work::Wait() const {
 }
 
 std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) const {
-  if (!refused_.ok()) return refused_;
   MutexLock lock(board_->mutex);
+  if (!refused_.ok()) {
+    // Whoever asks whether it has settled after this gets a lasting answer.
+    if (!board_->failure.ok()) board_->WaitUntilSettled();
+    return refused_;
+  }
   while (board_->ended <= number_ && board_->failure.ok() && SteadyNow() < until) {
     board_->changed.WaitUntil(board_->mutex, until);
   }

@@ -275,17 +275,14 @@ absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
   const bool leads = shares_ && shares_->leader == options_.settings.rank;
   if (shares_ && shares_->members.size() > 1) {
     status = ShareNow(worker, lane, tensors, stream, timeout);
-    const CommunicatorPtr communicator = shares_->communicator;
-    const absl::Status failure = communicator->status();
+    const absl::Status failure = shares_->communicator->status();
     if (absl::IsDeadlineExceeded(status) && failure.ok()) return status;
-    if (!failure.ok()) {
-      EndSharing(failure);
-      if (!communicator->settled()) {
-        stuck_ = absl::UnavailableError(
-            absl::StrCat("the local group failed (", failure.message(),
-                         "), and the device may still use memory of results; start this process "
-                         "again"));
-      }
+    if (!failure.ok()) EndSharing(failure);
+    if (sharing_ != nullptr && sharing_->stuck()) {
+      stuck_ = absl::UnavailableError(
+          absl::StrCat("the local group failed (", failure.message(),
+                       "), and the device may still use memory of results; start this process "
+                       "again"));
     }
   }
   shares_.reset();

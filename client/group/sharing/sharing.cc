@@ -43,15 +43,15 @@ absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(
 
 size_t Sharing::WordsOf(size_t tensors) { return kFirstBits + (tensors + kBits - 1) / kBits; }
 
-absl::Status Sharing::Broadcast(Communicator& communicator, const Words& head,
-                                const std::vector<SharedTensor>& tensors,
-                                const nccl::Order& order) {
+absl::Status Sharing::BroadcastResults(Communicator& communicator, const Words& head,
+                                       const std::vector<SharedTensor>& tensors,
+                                       const nccl::Order& order) {
   std::vector<GroupBytes> parts;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!Names(head, i) || tensors[i].bytes == 0) continue;
     parts.push_back({tensors[i].memory, tensors[i].bytes});
   }
-  return parts.empty() ? absl::OkStatus() : communicator.Broadcast(std::move(parts), order).Wait();
+  return parts.empty() ? absl::OkStatus() : Broadcast(communicator, std::move(parts), order);
 }
 
 // Waits for what was added to the queue, and returns the first failure: that of adding, if any.
@@ -60,12 +60,19 @@ absl::Status Sharing::Wait(const std::optional<Failure>& adding) {
   return ToStatus(adding ? adding : running);
 }
 
-absl::Status Sharing::BroadcastHead(Communicator& communicator) {
-  const GroupBytes head{head_.get(), words_ * sizeof(uint64_t)};
-  absl::Status status = communicator.Broadcast({head}, {}).Wait();
-  // Otherwise the device may still write to it.
-  if (!status.ok() && !communicator.settled()) static_cast<void>(head_.release());
+absl::Status Sharing::Broadcast(Communicator& communicator, std::vector<GroupBytes> parts,
+                                const nccl::Order& order) {
+  absl::Status status = communicator.Broadcast(std::move(parts), order).Wait();
+  stuck_ |= !status.ok() && !communicator.settled();
   return status;
+}
+
+absl::Status Sharing::BroadcastHead(Communicator& communicator) {
+  return Broadcast(communicator, {{head_.get(), words_ * sizeof(uint64_t)}}, {});
+}
+
+Sharing::~Sharing() {
+  if (stuck_) static_cast<void>(head_.release());
 }
 
 absl::Status Sharing::Lead(Communicator& communicator, Worker& worker, LaneHandle lane,
@@ -105,7 +112,7 @@ absl::Status Sharing::Lead(Communicator& communicator, Worker& worker, LaneHandl
   }
   status = BroadcastHead(communicator);
   if (!status.ok() || !outcome.ok()) return status.ok() ? outcome.status() : status;
-  return Broadcast(communicator, head, tensors, {});
+  return BroadcastResults(communicator, head, tensors, {});
 }
 
 absl::Status Sharing::Follow(Communicator& communicator, Worker& worker, LaneHandle lane,
@@ -129,7 +136,7 @@ absl::Status Sharing::Receive(Communicator& communicator, Worker& worker, LaneHa
     return status;
   }
   if (head[kFollows] == 0) return absl::OkStatus();
-  status = Broadcast(communicator, head, tensors, order);
+  status = BroadcastResults(communicator, head, tensors, order);
   if (!status.ok()) return status;
   std::optional<Failure> failure;
   std::vector<Worker::GivenResult> results;

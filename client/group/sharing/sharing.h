@@ -11,9 +11,8 @@
 //
 // A head is broadcast first, in every round: it says whether results follow, and which.
 //
-// Ownership: the tensors' memory is used until the call returns. After a failure of a communicator
-// that is not settled(), the device may still write to it, and to memory of this object, which is
-// then never freed. Thread contract: one thread at a time.
+// Ownership: the tensors' memory is used until the call returns, or for good if stuck(); then this
+// object's own memory is never freed. Thread contract: one thread at a time.
 
 #ifndef BASIN_CLIENT_GROUP_SHARING_SHARING_H_
 #define BASIN_CLIENT_GROUP_SHARING_SHARING_H_
@@ -48,8 +47,14 @@ class Sharing {
   static absl::StatusOr<std::unique_ptr<Sharing>> Make(
       std::shared_ptr<kernels::cuda::TrainerDevice> device, size_t tensors);
 
+  ~Sharing();
+  Sharing(const Sharing&) = delete;
+  Sharing& operator=(const Sharing&) = delete;
+
   // Whether it is of use for rounds of so many tensors.
-  bool Fits(size_t tensors) const { return head_ != nullptr && WordsOf(tensors) <= words_; }
+  bool Fits(size_t tensors) const { return WordsOf(tensors) <= words_; }
+  // Whether the device may still write to the tensors' memory, or to this object's.
+  bool stuck() const { return stuck_; }
 
   // The leader's part. Waits for the results, and returns when the others have them. If the round
   // has no results, they are told that.
@@ -75,12 +80,15 @@ class Sharing {
   absl::Status Receive(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
                        const std::vector<SharedTensor>& tensors, const nccl::Order& order);
   // Those that the head names.
-  static absl::Status Broadcast(nccl::Communicator& communicator, const Words& head,
+  absl::Status BroadcastResults(nccl::Communicator& communicator, const Words& head,
                                 const std::vector<SharedTensor>& tensors, const nccl::Order& order);
+  absl::Status Broadcast(nccl::Communicator& communicator, std::vector<nccl::GroupBytes> parts,
+                         const nccl::Order& order);
   absl::Status BroadcastHead(nccl::Communicator& communicator);
   absl::Status Wait(const std::optional<kernels::Failure>& adding);
 
   const std::shared_ptr<kernels::cuda::TrainerDevice> device_;
+  bool stuck_ = false;
   size_t words_ = 0;                                     // Of a head.
   kernels::cuda::Memory head_;                           // On the device.
   std::unique_ptr<kernels::cuda::TransferQueue> queue_;  // Ends before the memory.
