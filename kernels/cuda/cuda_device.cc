@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_calls.h"
+#include "kernels/cuda/cuda_segment.h"
 #include "kernels/cuda/launch.h"
 
 namespace basin::kernels::cuda {
@@ -89,6 +90,13 @@ class CudaDevice final : public Device {
 
   Result<Memory> AllocatePinned(size_t size) override {
     return Allocate("cudaMallocHost", size, cudaMallocHost, cudaFreeHost);
+  }
+
+  Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
+    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
+    const CurrentDevice current(index_);
+    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
+    return OpenCudaSegment({name_, index_, hangs_}, descriptor, size);
   }
 
   Result<std::unique_ptr<Queue>> MakeQueue() override {

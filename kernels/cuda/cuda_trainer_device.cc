@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/cuda_segment.h"
 #include "kernels/cuda/cuda_trainer_calls.h"
 #include "kernels/cuda/launch.h"
 
@@ -46,6 +47,11 @@ class CudaTransferQueue final : public TransferQueue {
 
   std::optional<Failure> Run(const NarrowTask& task) override {
     return calls_->Call("launch of the casts",
+                        [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
+  }
+
+  std::optional<Failure> Run(const MeasureTask& task) override {
+    return calls_->Call("launch of the digests",
                         [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
   }
 
@@ -104,6 +110,16 @@ class CudaTrainerDevice final : public TrainerDevice {
     return Allocate(
         "cudaMallocHost", size,
         [](void** data, size_t bytes) { return cudaMallocHost(data, bytes); }, cudaFreeHost);
+  }
+
+  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
+    if (auto failure = CheckHangs(*calls_->hangs, calls_->name)) return *std::move(failure);
+    const NoPartOfCaptures mode;
+    const CurrentDevice current(calls_->index);
+    if (auto failure = Check(current.error(), calls_->name, "cudaSetDevice")) {
+      return *std::move(failure);
+    }
+    return MakeCudaSegment({calls_->name, calls_->index, calls_->hangs}, size);
   }
 
   Result<std::unique_ptr<TransferQueue>> MakeQueue() override {

@@ -19,6 +19,7 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/cuda/device_segment.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/task.h"
 #include "kernels/failure.h"
@@ -31,7 +32,8 @@ class Queue {
   virtual ~Queue() = default;  // REQUIRES: nothing is running; see Wait().
 
   // REQUIRES for copies and tasks: until Wait() returns, their memory stays valid, their outputs
-  // are not read, and their inputs do not change. Host memory is pinned.
+  // are not read, and their inputs do not change. Host memory is pinned. A trainer may break the
+  // last of these in memory of its own, which spoils its contribution and nothing else.
   virtual std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) = 0;
   virtual std::optional<Failure> Run(const ReduceTask& task) = 0;
@@ -52,6 +54,10 @@ class Device {
 
   virtual Result<Memory> AllocateOnDevice(size_t size) = 0;
   virtual Result<Memory> AllocatePinned(size_t size) = 0;
+  // Memory of a trainer's process (TrainerDevice::AllocateShared), which queues of this device can
+  // read. The descriptor stays the caller's. Fails with kInvalidArgument if it is not of that kind
+  // or has fewer bytes than `size`, and with kUnsupported if this device cannot read it.
+  virtual Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) = 0;
   virtual Result<std::unique_ptr<Queue>> MakeQueue() = 0;
 };
 

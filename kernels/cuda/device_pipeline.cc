@@ -17,9 +17,17 @@ using Status = std::optional<Failure>;  // Nothing, or why not.
 // Where the tasks and the facts of a load begin is rounded up, once per load.
 constexpr size_t kLoadBytes = 2 * kAlignment;
 
-size_t InputBytes(const ReductionPlan& plan, size_t count) {
+// Where the term's input is on the device; null: in host memory.
+const void* OnDevice(const HostPass& pass, const Term& term) {
+  return pass.on_device == nullptr ? nullptr : pass.on_device[term.contribution];
+}
+
+// The bytes of a lane that the inputs of a piece take.
+size_t InputBytes(const HostPass& pass, size_t count) {
   size_t bytes = 0;
-  for (const Term& term : plan.terms()) bytes += RoundUp(count * ElementSize(term.wire_dtype));
+  for (const Term& term : pass.plan->terms()) {
+    if (OnDevice(pass, term) == nullptr) bytes += RoundUp(count * ElementSize(term.wire_dtype));
+  }
   return bytes;
 }
 
@@ -30,8 +38,8 @@ size_t OtherBytes(const ReductionPlan& plan, size_t count) {
          RoundUp(count * ElementSize(plan.spec().result_dtype));
 }
 
-size_t PieceBytes(const ReductionPlan& plan, size_t count) {
-  return InputBytes(plan, count) + OtherBytes(plan, count);
+size_t PieceBytes(const HostPass& pass, size_t count) {
+  return InputBytes(pass, count) + OtherBytes(*pass.plan, count);
 }
 
 }  // namespace
@@ -63,15 +71,15 @@ class DevicePipeline::Lane {
   bool empty() const { return pieces_.empty(); }
 
   // The most elements of a pass that still fit, `left` at most: all of them, or whole leaves.
-  size_t Room(const ReductionPlan& plan, size_t left) const {
+  size_t Room(const HostPass& pass, size_t left) const {
     const size_t used = inputs_ + others_ + kLoadBytes;
     const size_t room = size_ > used ? size_ - used : 0;
-    if (PieceBytes(plan, left) <= room) return left;
+    if (PieceBytes(pass, left) <= room) return left;
     size_t leaves = 0;  // By bisection: the largest number that fits.
     size_t too_many = NormLeaves(left);
     while (leaves + 1 < too_many) {
       const size_t middle = (leaves + too_many) / 2;
-      (PieceBytes(plan, middle * kNormLeafElements) <= room ? leaves : too_many) = middle;
+      (PieceBytes(pass, middle * kNormLeafElements) <= room ? leaves : too_many) = middle;
     }
     return leaves * kNormLeafElements;
   }
@@ -80,7 +88,9 @@ class DevicePipeline::Lane {
   void Gather(const HostPass& pass, size_t first, size_t count, std::vector<SliceReader>* readers) {
     pieces_.push_back({&pass, first, count, inputs_, 0, 0});
     for (size_t i = 0; i < readers->size(); ++i) {
-      const size_t bytes = count * ElementSize(pass.plan->terms()[i].wire_dtype);
+      const Term& term = pass.plan->terms()[i];
+      if (OnDevice(pass, term) != nullptr) continue;
+      const size_t bytes = count * ElementSize(term.wire_dtype);
       (*readers)[i].Read(At(pinned_, inputs_), bytes);
       inputs_ += RoundUp(bytes);
     }
@@ -170,11 +180,19 @@ class DevicePipeline::Lane {
     const ReductionPlan& plan = *piece.pass->plan;
     ReduceTask task = TaskOf(plan);
     size_t at = piece.inputs;
-    for (const Term& term : plan.terms()) {
-      task.terms[task.term_count++] = ToTaskTerm(term, At(device_, at));
-      at += RoundUp(piece.count * ElementSize(term.wire_dtype));
-    }
     task.aligned = true;
+    for (const Term& term : plan.terms()) {
+      const size_t size = ElementSize(term.wire_dtype);
+      const void* data = OnDevice(*piece.pass, term);
+      if (data != nullptr) {
+        data = static_cast<const unsigned char*>(data) + piece.first * size;
+        task.aligned = task.aligned && IsAligned(data);
+      } else {
+        data = At(device_, at);
+        at += RoundUp(piece.count * size);
+      }
+      task.terms[task.term_count++] = ToTaskTerm(term, data);
+    }
     task.count = piece.count;
     task.facts = reinterpret_cast<DeviceFacts*>(At(device_, FactsOf(index)));
     task.output = At(device_, piece.result);
@@ -220,7 +238,8 @@ DevicePipeline::~DevicePipeline() {
 bool DevicePipeline::Fits(const ReductionPlan& plan) const {
   return plan.terms().size() <= kMaxTermsPerTask &&
          plan.spec().contributions.size() <= kMaxContributions &&
-         PieceBytes(plan, kNormLeafElements) + kLoadBytes <= lane_bytes_;
+         PieceBytes({&plan, nullptr, {}, {}, nullptr}, kNormLeafElements) + kLoadBytes <=
+             lane_bytes_;
 }
 
 DevicePipeline::Ticket DevicePipeline::Start(std::vector<HostPass> passes, Done done) {
@@ -255,7 +274,7 @@ std::optional<Failure> DevicePipeline::StartPasses(Work* work) {
         if (!taken.ok()) return taken.failure();
         lane = taken.value();
       }
-      const size_t count = lane->Room(*pass.plan, pass.span.count - first);
+      const size_t count = lane->Room(pass, pass.span.count - first);
       if (count > 0) {
         lane->Gather(pass, first, count, &readers);
         first += count;

@@ -1,13 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Reductions of host memory on a device, several in flight.
+// Reductions of memory of the host and of the device to memory of the host, several in flight.
 //
 // A pipeline has a few LANES, each with a queue, pinned memory and device memory. The passes of a
 // Start are gathered into a lane until it is full: that is a LOAD. A load takes one copy to the
 // device, one launch for all its passes (one more where dtypes change), and one copy back. While
 // the device works on one load, the caller gathers the next one into another lane, so that
 // gathering, copies in both directions and kernels overlap. A pass that is larger than a lane is
-// cut at leaves of the norm.
+// cut at leaves of the norm. Inputs that are in memory of the device are not copied: the kernel
+// reads them where they are.
 //
 // Ownership: owns its lanes, whose memory is allocated by Make and then only used again. Thread
 // contract: one thread at a time. Failure: the first failure of the device ends the pipeline. It
@@ -29,7 +30,7 @@
 
 namespace basin::kernels::cuda {
 
-// One pass over a span in host memory: the arguments of Reducer::Reduce.
+// One pass over a span: the arguments of Reducer::Reduce.
 // REQUIRES: plan->outcome() == kReduce.
 struct HostPass {
   const ReductionPlan* plan = nullptr;
@@ -37,6 +38,9 @@ struct HostPass {
   Span span;
   Output output;
   Facts* facts = nullptr;
+  // By contribution: where an input is in memory of the device, aligned to its elements; null: it
+  // is in `inputs`. Null instead of the array: all of them are.
+  const void* const* on_device = nullptr;
 };
 
 struct PipelineOptions {
@@ -64,10 +68,10 @@ class DevicePipeline {
   // Whether a lane has room for one leaf of such a pass, and a launch for its terms.
   bool Fits(const ReductionPlan& plan) const;
 
-  // Starts the passes and returns when their inputs have been read. `done` is called once, from
-  // this call or a later one, and must not call the pipeline; until then plans, outputs and facts
-  // stay valid. Work that was started earlier is finished when its lane is needed.
-  // REQUIRES: Fits() holds for each plan.
+  // Starts the passes and returns when their inputs in host memory have been read. `done` is called
+  // once, from this call or a later one, and must not call the pipeline; until then plans, inputs
+  // on the device, outputs and facts stay valid. Work that was started earlier is finished when its
+  // lane is needed. REQUIRES: Fits() holds for each plan.
   Ticket Start(std::vector<HostPass> passes, Done done);
 
   // Returns when the work of the ticket, and all that was started before it, is done.

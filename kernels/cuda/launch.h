@@ -20,6 +20,7 @@ int Launch(const ReduceBatch& batch, CUstream_st* stream);
 int Launch(const CastTask& task, CUstream_st* stream);
 int Launch(const CopyTask& task, CUstream_st* stream);
 int Launch(const NarrowTask& task, CUstream_st* stream);
+int Launch(const MeasureTask& task, CUstream_st* stream);
 
 // Whether the binary holds kernels that the current device can run; a cudaError_t.
 int CheckKernels();

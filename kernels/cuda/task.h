@@ -114,6 +114,43 @@ struct NarrowTask {
 };
 static_assert(sizeof(NarrowTask) <= 4096, "kernel arguments");
 
+// What measure.h needs of contributions that stay on the device, in one launch.
+
+constexpr size_t kHashSums = 8;  // Of XXH3.
+
+// The constants of XXH3: what the sums start from, the secret of each stripe of a block and the
+// next one's, that of the last stripe, and the multiplier between blocks.
+struct HashKeys {
+  uint64_t start[kHashSums];
+  uint64_t stripe[16 + kHashSums];
+  uint64_t last[kHashSums];
+  uint64_t multiplier;
+};
+
+// Shorter chunks come as they are, because XXH3 has other rules for them.
+constexpr size_t kShortChunk = 240;
+union ChunkRecord {
+  uint64_t sums[kHashSums];
+  unsigned char bytes[kShortChunk];
+};
+
+// The bytes of a tensor as they travel. REQUIRES: they are aligned to the tensor's elements.
+struct MeasureItem {
+  const void* data;
+  uint64_t bytes;
+  ChunkRecord* records;  // One per chunk.
+  double* lanes;         // As in facts.h: kNormLanes sums per leaf. Null: the norm is not wanted.
+  uint32_t chunk_bytes;
+  DType dtype;  // That of the elements; matters to the norm.
+};
+constexpr size_t kMaxMeasures = 90;
+struct MeasureTask {
+  HashKeys keys;
+  MeasureItem items[kMaxMeasures];
+  uint32_t count;
+};
+static_assert(sizeof(MeasureTask) <= 4096, "kernel arguments");
+
 }  // namespace basin::kernels::cuda
 
 #endif  // BASIN_KERNELS_CUDA_TASK_H_

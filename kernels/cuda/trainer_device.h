@@ -29,6 +29,7 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/cuda/device_segment.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/task.h"
 #include "kernels/failure.h"
@@ -63,6 +64,7 @@ class TransferQueue {
   virtual std::optional<Failure> CopyToHost(void* host, const void* device, size_t size) = 0;
   virtual std::optional<Failure> Run(const CopyTask& task) = 0;
   virtual std::optional<Failure> Run(const NarrowTask& task) = 0;
+  virtual std::optional<Failure> Run(const MeasureTask& task) = 0;
 
   // What the stream is given later runs after what was added here so far.
   virtual std::optional<Failure> Before(TrainerStream stream) = 0;
@@ -87,6 +89,8 @@ class TrainerDevice {
 
   virtual Result<Memory> AllocateOnDevice(size_t size) = 0;
   virtual Result<Memory> AllocatePinned(size_t size) = 0;
+  // At least `size` bytes that another process can open (Device::Open). May outlive this.
+  virtual Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) = 0;
   virtual Result<std::unique_ptr<TransferQueue>> MakeQueue() = 0;
   virtual Result<std::unique_ptr<Event>> MakeEvent() = 0;
 

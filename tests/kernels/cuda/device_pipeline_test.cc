@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,16 @@ class Sum {
   HostPass Pass() {
     return {&*plan_, inputs_, {0, ones_.size()}, {result_.data(), nullptr}, &facts_};
   }
+  // The twos are in memory of the device, at an address that is aligned to one element only.
+  HostPass PassWithTwosOnDevice(const Memory& memory) {
+    auto* const there = static_cast<float*>(memory.get()) + 1;
+    std::copy(twos_.begin(), twos_.end(), there);
+    twos_.assign(twos_.size(), 100.0F);  // Nobody reads these.
+    on_device_[1] = there;
+    HostPass pass = Pass();
+    pass.on_device = on_device_;
+    return pass;
+  }
   bool IsRight() const { return result_ == std::vector<float>(ones_.size(), 3.0F); }
   // After Start has returned the inputs are not read.
   void SpoilInputs() { ones_.assign(ones_.size(), 100.0F); }
@@ -45,6 +56,7 @@ class Sum {
   std::vector<float> result_;
   const Slice slices_[2] = {{ones_.data(), ones_.size() * 4}, {twos_.data(), twos_.size() * 4}};
   const Input inputs_[2] = {{&slices_[0], 1}, {&slices_[1], 1}};
+  const void* on_device_[2] = {};
   std::optional<ReductionPlan> plan_;
   Facts facts_;
 };
@@ -152,6 +164,22 @@ TEST_F(DevicePipelineTest, APassLargerThanItsLanesIsCut) {
   pipeline->Finish(started.ticket);
   EXPECT_TRUE(started.Succeeded());
   EXPECT_GE(faults_->launches, 10);
+}
+
+// Such an input takes no room in a lane, also where the pass is cut.
+TEST_F(DevicePipelineTest, AnInputOnTheDeviceIsReadWhereItIs) {
+  constexpr size_t kElements = 10 * kNormLeafElements + 3;
+  const auto memory = device_->AllocateOnDevice((kElements + 1) * sizeof(float));
+  ASSERT_TRUE(memory.ok());
+  const auto pipeline = Make(Lanes(2, 5 * kNormLeafElements * sizeof(float)));
+  Sum sum(kElements);
+  bool failed = false;
+  const auto ticket = pipeline->Start({sum.PassWithTwosOnDevice(memory.value())},
+                                      [&](const std::optional<Failure>& why) { failed = !!why; });
+  pipeline->Finish(ticket);
+  EXPECT_FALSE(failed);
+  EXPECT_TRUE(sum.IsRight());
+  EXPECT_EQ(faults_->launches, 5) << "a lane holds one input and the result of two leaves";
 }
 
 TEST_F(DevicePipelineTest, TellsWhatFits) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/device_segment.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/failure.h"
 #include "tests/kernels/cuda/emulated_device.h"
@@ -39,6 +40,10 @@ class Calls {
   // Takes the bytes from `left`, one of the amounts of the plan.
   Result<Memory> Allocate(const char* call, size_t size,
                           std::atomic<int64_t> FaultPlan::*left) const;
+
+  // Segments of host memory: one of this process, and one of another.
+  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) const;
+  Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) const;
 
   FaultPlan& faults() const { return *faults_; }
   const std::shared_ptr<FaultPlan>& shared() const { return faults_; }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cast_body.h"
 #include "kernels/cuda/reduce_body.h"
 #include "kernels/float_environment.h"
+#include "runtime/shared_memory/segment.h"
 #include "tests/kernels/cuda/emulated_calls.h"
 
 namespace basin::kernels::cuda {
@@ -158,6 +159,10 @@ class EmulatedDevice final : public Device {
     return calls_.Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
   }
 
+  Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
+    return calls_.Open(descriptor, size);
+  }
+
   Result<std::unique_ptr<Queue>> MakeQueue() override {
     if (auto failure = calls_.Make("queue")) return *std::move(failure);
     return std::unique_ptr<Queue>(std::make_unique<EmulatedQueue>(calls_));
@@ -167,7 +172,55 @@ class EmulatedDevice final : public Device {
   const Calls calls_;
 };
 
+// Memory of the host in place of the device's, which two processes really share.
+class EmulatedSegment final : public DeviceSegment {
+ public:
+  EmulatedSegment(Calls calls, std::shared_ptr<Segment> memory)
+      : DeviceSegment(memory->writable(), memory->size(), memory->descriptor()),
+        calls_(std::move(calls)),
+        memory_(std::move(memory)) {
+    FaultPlan& faults = calls_.faults();
+    const int64_t shared = faults.shared_bytes += static_cast<int64_t>(this->size());
+    faults.most_shared_bytes = std::max<int64_t>(faults.most_shared_bytes, shared);
+  }
+  ~EmulatedSegment() override { calls_.faults().shared_bytes -= static_cast<int64_t>(size()); }
+
+  std::optional<Failure> Read(void* host, uint64_t offset, uint64_t size) const override {
+    if (auto failure = calls_.Make("copy of shared memory")) return failure;
+    ++calls_.faults().reads;
+    std::memcpy(host, data() + offset, size);
+    return std::nullopt;
+  }
+
+ private:
+  const Calls calls_;
+  const std::shared_ptr<Segment> memory_;
+};
+
 }  // namespace
+
+Result<std::shared_ptr<DeviceSegment>> Calls::AllocateShared(size_t size) const {
+  if (auto failure = Make("allocation of shared memory")) return *std::move(failure);
+  if (static_cast<int64_t>(size) > faults_->device_bytes) {
+    return Failure{FailureCode::kDevice, "emulated device: out of memory"};
+  }
+  const auto memory = Segment::Create(size);
+  if (!memory.ok()) return Failure{FailureCode::kDevice, std::string(memory.status().message())};
+  return std::shared_ptr<DeviceSegment>(std::make_shared<EmulatedSegment>(*this, *memory));
+}
+
+Result<std::shared_ptr<DeviceSegment>> Calls::Open(int descriptor, size_t size) const {
+  if (auto failure = Make("opening of shared memory")) return *std::move(failure);
+  if (faults_->refuses) {
+    return Failure{FailureCode::kUnsupported,
+                   "emulated device cannot read the memory of another device"};
+  }
+  const auto memory = Segment::Open(descriptor, size);
+  if (!memory.ok()) {
+    return Failure{FailureCode::kInvalidArgument, std::string(memory.status().message())};
+  }
+  return std::shared_ptr<DeviceSegment>(std::make_shared<EmulatedSegment>(*this, *memory));
+}
 
 Result<Memory> Calls::Allocate(const char* call, size_t size,
                                std::atomic<int64_t> FaultPlan::*left) const {

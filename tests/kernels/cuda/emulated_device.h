@@ -41,11 +41,16 @@ struct FaultPlan {
   std::atomic<int64_t> device_bytes{int64_t{1} << 40};
   std::atomic<int64_t> pinned_bytes{int64_t{1} << 40};
 
+  std::atomic<bool> refuses{false};  // To read memory that other processes share.
+
   // The observations of the device.
   std::atomic<bool> hung{false};
   std::atomic<int64_t> calls{0};
-  std::atomic<int64_t> running{0};      // Work that was added and neither ran nor was dropped.
-  std::atomic<int64_t> launches{0};     // Launches of reductions; a batch counts once.
+  std::atomic<int64_t> running{0};       // Work that was added and neither ran nor was dropped.
+  std::atomic<int64_t> launches{0};      // Launches of reductions; a batch counts once.
+  std::atomic<int64_t> shared_bytes{0};  // In memory that is shared with other processes.
+  std::atomic<int64_t> most_shared_bytes{0};
+  std::atomic<int64_t> reads{0};        // Of such memory by the host.
   std::atomic<int64_t> busy_queues{0};  // Queues with such work,
   std::atomic<int64_t> most_busy{0};    // and the most at one time.
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/copy_body.h"
+#include "kernels/cuda/measure_body.h"
 #include "kernels/cuda/narrow_body.h"
 #include "kernels/float_environment.h"
 #include "tests/kernels/cuda/emulated_calls.h"
@@ -127,6 +128,18 @@ class EmulatedTransferQueue final : public TransferQueue {
       }
     });
   }
+  std::optional<Failure> Run(const MeasureTask& task) override {
+    ++faults().launches;
+    return Add("digests", [task] {
+      const ScopedFloatEnvironment environment;
+      for (uint32_t i = 0; i < task.count; ++i) {
+        const uint64_t threads = MeasureThreadsOf(task.items[i]) + 1;
+        for (uint64_t thread = 0; thread < threads; ++thread) {
+          MeasureShare(task.keys, task.items[i], thread);
+        }
+      }
+    });
+  }
   std::optional<Failure> Before(TrainerStream stream) override {
     const auto mark = std::make_shared<Point>(shared_->calls.shared());
     if (auto failure = Add(
@@ -216,6 +229,9 @@ class EmulatedTrainerDevice final : public TrainerDevice {
   }
   Result<Memory> AllocatePinned(size_t size) override {
     return shared_->calls.Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
+  }
+  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
+    return shared_->calls.AllocateShared(size);
   }
   Result<std::unique_ptr<TransferQueue>> MakeQueue() override {
     if (auto failure = shared_->calls.Make("queue")) return *std::move(failure);
