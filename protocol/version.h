@@ -14,8 +14,10 @@ inline constexpr uint32_t kProtocolVersion = 1;
 // The version of the arithmetic, which determines the bits of a result.
 inline constexpr uint32_t kContractVersion = 1;
 
-// Features of basin/v1/types.proto that this version has: frames of several tensors, several
-// messages and frames in one, and workers that stand for several trainers.
+// Features of basin/v1/types.proto that this version has: segments in the memory of a device,
+// frames of several tensors, several messages and frames in one, and workers that stand for several
+// trainers.
+inline constexpr uint64_t kFeatureDeviceMemory = uint64_t{1} << 2;
 inline constexpr uint64_t kFeatureRuns = uint64_t{1} << 9;
 inline constexpr uint64_t kFeatureBatches = uint64_t{1} << 10;
 inline constexpr uint64_t kFeatureRanks = uint64_t{1} << 11;

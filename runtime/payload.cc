@@ -2,8 +2,10 @@
 
 #include "runtime/payload.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/copy.h"
 
 namespace basin {
@@ -21,6 +23,18 @@ class PartlyUsed : public Payload {
 };
 
 }  // namespace
+
+absl::StatusOr<PayloadPart> OnHost(const PayloadPart& part) {
+  const DevicePlace* const place = part.owner == nullptr ? nullptr : part.owner->on_device();
+  if (place == nullptr) return part;
+  std::string bytes(part.size, '\0');
+  const auto failure = place->segment->Read(bytes.data(), place->offset + part.offset, part.size);
+  if (failure.has_value()) {
+    return absl::UnavailableError(
+        absl::StrCat("Shared memory of a device cannot be read: ", failure->message));
+  }
+  return PayloadPart{std::make_shared<OwnPayload>(std::move(bytes)), 0, part.size};
+}
 
 PayloadPtr Within(PayloadPtr whole, Pieces pieces) {
   return std::make_shared<PartlyUsed>(std::move(whole), std::move(pieces));
@@ -54,6 +68,11 @@ uint64_t PayloadParts::bytes() const {
   uint64_t bytes = 0;
   for (const PayloadPart& part : parts_) bytes += part.size;
   return bytes;
+}
+
+bool PayloadParts::AnyOnDevice() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const PayloadPart& part) { return part.owner->on_device() != nullptr; });
 }
 
 Pieces PayloadParts::Pieces() const {

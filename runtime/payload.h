@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Bytes that are sent or were received, held by reference: memory of the network library, a
-// trainer's tensor, shared memory, or a copy.
+// trainer's tensor, shared memory, memory of a device, or a copy.
 //
 // Ownership: shared. The memory is released with the last reference, on any thread. Thread
 // contract: constant, so safe from any thread.
@@ -16,12 +16,21 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/cuda/device_segment.h"
 
 namespace basin {
 
 // Bytes in pieces, in order. The caller owns the memory.
 using Pieces = absl::InlinedVector<std::string_view, 4>;
+
+// Where a payload begins in memory of a device.
+struct DevicePlace {
+  std::shared_ptr<kernels::cuda::DeviceSegment> segment;
+  uint64_t offset = 0;
+  const char* at() const { return segment->data() + offset; }
+};
 
 class Payload {
  public:
@@ -29,6 +38,8 @@ class Payload {
 
   // Pieces in order. None is empty.
   virtual absl::Span<const std::string_view> pieces() const = 0;
+  // Null: the bytes are in the pieces. Otherwise there are none, because the host cannot read them.
+  virtual const DevicePlace* on_device() const { return nullptr; }
 };
 
 using PayloadPtr = std::shared_ptr<const Payload>;
@@ -57,7 +68,7 @@ struct PayloadPart {
   uint64_t size = 0;
 };
 
-// Calls take(std::string_view) for each piece of the part, in order.
+// Calls take(std::string_view) for each piece of the part, in order. REQUIRES: it is on the host.
 template <typename F>
 void ForEachPiece(const PayloadPart& part, F&& take) {
   uint64_t skip = part.offset;
@@ -75,6 +86,10 @@ void ForEachPiece(const PayloadPart& part, F&& take) {
   }
 }
 
+// The same bytes in memory of the host. Waits for the device if that is where they are. UNAVAILABLE
+// when the device fails.
+absl::StatusOr<PayloadPart> OnHost(const PayloadPart& part);
+
 // Copies the part's bytes, past the caches if `bypass_cache`, and returns where the copy ends.
 char* CopyBytes(const PayloadPart& part, char* to, bool bypass_cache = false);
 
@@ -85,6 +100,8 @@ class PayloadParts {
 
   uint64_t bytes() const;
   const absl::InlinedVector<PayloadPart, 1>& parts() const { return parts_; }
+  // Whether a part is in memory of a device.
+  bool AnyOnDevice() const;
   // REQUIRES: this outlives the result.
   basin::Pieces Pieces() const;
 

@@ -290,6 +290,7 @@ void AddPeers(const Job& job, const Runner& runner, v1::ListMembersResponse& mem
     const Peer peer = runner.PeerOf(*session);
     status.set_address(peer.address);
     status.set_shares_memory(peer.shares_memory);
+    status.set_shared_device_bytes(peer.shared_device_bytes);
   }
 }
 

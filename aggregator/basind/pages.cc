@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::seconds kSnapshotTimeout{2};
 
 std::vector<Total> TotalsOf(const PageSources& sources) {
-  const TransportCounters& counters = sources.transport;
+  const TransportCounters& counters = sources.server.counters();
   std::vector<Total> totals = {
       {"basin_received_bytes_total", "Bytes of all received messages.", counters.bytes_received},
       {"basin_sent_bytes_total", "Bytes of all sent messages.", counters.bytes_sent},
@@ -38,6 +38,9 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
        counters.local_sessions},
       {"basin_local_frames_total", "Data frames of workers whose payload was in shared memory.",
        counters.local_frames},
+      {"basin_device_frames_total",
+       "Data frames of workers whose payload was in shared memory of a device.",
+       counters.device_frames},
       {"basin_local_results_total",
        "Result frames to workers whose payload was in shared memory, once per worker.",
        counters.local_results},
@@ -66,6 +69,9 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
        "Requests to http.listen without the client certificate that http.tls_client_ca requires.",
        sources.http.uncertified},
   };
+  totals.push_back({"basin_shared_device_bytes",
+                    "Memory of workers' devices in which gradients are read.",
+                    sources.server.shared_device_bytes(), "", Total::Kind::kGauge});
   for (int i = 1; i < kDecisions; ++i) {
     const auto reason = static_cast<Decision>(i);
     totals.push_back({"basin_auth_refusals_total", "Calls that the grants in auth.file refused.",

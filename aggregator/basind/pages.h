@@ -24,7 +24,7 @@
 #include "aggregator/http/http_server.h"
 #include "aggregator/telemetry/events.h"
 #include "aggregator/telemetry/metrics.h"
-#include "aggregator/transport/counters.h"
+#include "aggregator/transport/server.h"
 
 namespace basin::aggregator {
 
@@ -33,7 +33,7 @@ struct PageSources {
   Engine& engine;
   const EventHistory& events;
   const Metrics& metrics;
-  const TransportCounters& transport;
+  const GrpcServer& server;
   const HttpCounters& http;
   const Gatekeeper& gatekeeper;
   const std::atomic<int64_t>& certificate_expiry;  // Unix seconds; 0: without TLS.

@@ -233,6 +233,12 @@ class Service {
     options.on_local_failed = [this](const std::string& why) {
       Say(log_, LogLevel::kWarning, "local_socket_failed", why);
     };
+    if (devices_ != nullptr && devices_->CanOpen()) options.devices = devices_.get();
+    options.on_device_refused = [this](const std::string& why) {
+      SayOnceAMinute("device_memory_refused", "device_memory_refused",
+                     absl::StrCat("The memory of a worker's device is not read: ", why,
+                                  ". Its gradients come through memory of the host."));
+    };
     options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
     return options;
   }
@@ -369,7 +375,7 @@ class Service {
     const PageSources sources{engine_,
                               events_,
                               metrics_,
-                              server_.counters(),
+                              server_,
                               http_counters_,
                               gatekeeper_,
                               certificate_expiry_,

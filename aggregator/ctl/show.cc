@@ -101,11 +101,15 @@ std::string Show(const v1::LimitsResponse& limits) {
 std::string Show(const v1::ListMembersResponse& members) {
   TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "FROM", "STATE"});
   for (const v1::MemberStatus& member : members.members()) {
-    table.Add({member.worker(), Word(member.role()), Ranks(member),
-               member.recovering() ? "" : Span(member.last_seen_ns()),
-               member.recovering() ? "" : absl::StrCat(member.progress()),
-               absl::StrCat(member.address(), member.shares_memory() ? ", shared memory" : ""),
-               Standing(member)});
+    table.Add(
+        {member.worker(), Word(member.role()), Ranks(member),
+         member.recovering() ? "" : Span(member.last_seen_ns()),
+         member.recovering() ? "" : absl::StrCat(member.progress()),
+         absl::StrCat(member.address(), member.shares_memory() ? ", shared memory" : "",
+                      member.shared_device_bytes() > 0
+                          ? absl::StrCat(", ", Size(member.shared_device_bytes()), " on its device")
+                          : ""),
+         Standing(member)});
   }
   return table.Text();
 }

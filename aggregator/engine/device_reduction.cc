@@ -38,7 +38,8 @@ struct DeviceReduction {
     for (Chunk& chunk : chunks) {
       if (!chunk.on_device) continue;
       ChunkWork& work = chunk.work;
-      passes.push_back({&*work.plan, work.inputs.data(), work.span, work.output, &work.facts});
+      passes.push_back({&*work.plan, work.inputs.data(), work.span, work.output, &work.facts,
+                        work.addresses.empty() ? nullptr : work.addresses.data()});
     }
     return passes;
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/engine/device_reduction.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -49,9 +50,18 @@ uint64_t InputBytes(const Reduction& reduction) {
 
 }  // namespace
 
+namespace {
+
+EngineOptions WithFeatures(EngineOptions options, const ReduceDevices* devices) {
+  if (devices != nullptr && devices->CanOpen()) options.core.features |= kFeatureDeviceMemory;
+  return options;
+}
+
+}  // namespace
+
 Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer,
                NoteSink& notes, StateFile* state_file, ReduceDevices* devices)
-    : options_(std::move(options)),
+    : options_(WithFeatures(std::move(options), devices)),
       clock_(clock),
       reducer_(reducer),
       notes_(notes),
@@ -110,7 +120,8 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     // A std::function must be copyable.
     const std::shared_ptr<Reduction> shared = std::move(reduction);
     const uint64_t bytes = InputBytes(*shared);
-    if (bytes <= kReducedByLoop) return ReduceOnCpu(shared);
+    // The loop does not wait for a device.
+    if (bytes <= kReducedByLoop && !HasDeviceInput(*shared)) return ReduceOnCpu(shared);
     const uint64_t place = PlaceOf(shared->action);
     // While the threads end, they still submit, and are no longer in reduce_threads_.
     ThreadPool& workers = *reduce_threads_;

@@ -9,7 +9,7 @@
 //
 // Ownership: owns the devices and, from the start, all of their pinned and device memory.
 // Thread contract: a DeviceThread belongs to its reduce thread, but for failed() and Fail(); the
-// rest is constant.
+// rest is constant, or a DeviceOpener's.
 // Failure: Make reports what did not fit and what to do; a failure while reducing is reported by
 // the pipeline.
 
@@ -27,6 +27,8 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_pipeline.h"
+#include "kernels/failure.h"
+#include "runtime/shared_memory/segments.h"
 
 namespace basin::aggregator {
 
@@ -67,7 +69,7 @@ class DeviceThread {
   double seconds_ = 0;
 };
 
-class ReduceDevices {
+class ReduceDevices : public DeviceOpener {
  public:
   // For at least `threads` reduce threads, and one per device. Takes at most a quarter of `budget`,
   // which is memory.budget, as pinned memory.
@@ -79,6 +81,14 @@ class ReduceDevices {
 
   // To be taken from memory.budget.
   uint64_t pinned_bytes() const { return pinned_bytes_; }
+  // Whether workers on this machine may share memory of their devices: every reduce thread must be
+  // able to read it, so only if there is one device.
+  bool CanOpen() const { return devices_.size() == 1; }
+  // REQUIRES, of these: CanOpen().
+  kernels::Result<std::shared_ptr<DeviceSegment>> Open(int descriptor,
+                                                       uint64_t size) const override;
+  bool failed() const override { return threads_.front()->failed(); }
+
   // "CUDA device 0 (NVIDIA H200) and CUDA device 1 (NVIDIA H200)".
   std::string Describe() const;
 

@@ -129,9 +129,18 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
 
   absl::InlinedVector<size_t, 9> begins;
   work.slices.reserve(inputs.size());
-  for (const ChunkInput& input : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ChunkInput& input = inputs[i];
     begins.push_back(work.slices.size());
     if (input.part.owner == nullptr) continue;
+    if (const DevicePlace* place = input.part.owner->on_device()) {
+      work.device_inputs.resize(inputs.size());
+      work.addresses.resize(inputs.size());
+      work.device_inputs[i] = {place->segment.get(), place->offset + input.part.offset,
+                               input.part.size};
+      work.addresses[i] = place->at() + input.part.offset;
+      continue;
+    }
     ForEachPiece(input.part, [&](std::string_view piece) {
       work.slices.push_back({piece.data(), piece.size()});
     });
@@ -164,8 +173,39 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
   return std::nullopt;
 }
 
+namespace {
+
+// Copies the inputs that are on a device to the host.
+std::optional<kernels::Failure> FetchInputs(ChunkWork& work) {
+  std::vector<kernels::Slice>& slices = work.fetched_slices;
+  slices.resize(work.device_inputs.size());
+  for (size_t i = 0; i < work.device_inputs.size(); ++i) {
+    const DeviceInput& input = work.device_inputs[i];
+    if (input.segment == nullptr) continue;
+    work.fetched.emplace_back(new char[input.size]);
+    char* const bytes = work.fetched.back().get();
+    if (auto failure = input.segment->Read(bytes, input.offset, input.size)) return failure;
+    slices[i] = {bytes, input.size};
+    work.inputs[i] = {&slices[i], 1};
+  }
+  work.device_inputs.clear();
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool HasDeviceInput(const Reduction& reduction) {
+  for (const std::vector<ChunkInput>& chunk : reduction.inputs) {
+    for (const ChunkInput& input : chunk) {
+      if (input.part.owner != nullptr && input.part.owner->on_device() != nullptr) return true;
+    }
+  }
+  return false;
+}
+
 std::optional<kernels::Failure> ReduceChunk(const kernels::Reducer& reducer, ChunkWork& work) {
   if (!work.plan.has_value()) return std::nullopt;
+  if (auto failure = FetchInputs(work)) return failure;
   return reducer.Reduce(*work.plan, work.inputs.data(), work.span, work.output, &work.facts);
 }
 

@@ -70,6 +70,9 @@ struct Reduction {
   std::string device = "cpu";  // What reduced it, as the metrics name it.
 };
 
+// Whether an input is in memory of a device.
+bool HasDeviceInput(const Reduction& reduction);
+
 // Carries the reduction out and lets go of its inputs.
 void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool);
 
@@ -77,12 +80,25 @@ void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool
 // each chunk, a pass of a reducer for each that has a plan, Complete of each chunk in order, Close.
 // A chunk that fails is passed to FailChunk, and no other chunk is reduced or completed after it.
 
+// Where an input is in memory of a device.
+struct DeviceInput {
+  const kernels::cuda::DeviceSegment* segment = nullptr;  // Null: it is in memory of the host.
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+
 // A chunk between Prepare and Complete. It refers to the reduction's inputs and result.
 struct ChunkWork {
   Reduction::Place place;
   std::optional<kernels::ReductionPlan> plan;  // Absent: the result is zeros, and is written.
   std::vector<kernels::Slice> slices;
   std::vector<kernels::Input> inputs;
+  // By contributor; empty if all inputs are in memory of the host.
+  std::vector<DeviceInput> device_inputs;
+  std::vector<const void*> addresses;  // Theirs, for HostPass::on_device.
+  // Copies of them on the host.
+  std::vector<std::unique_ptr<char[]>> fetched;
+  std::vector<kernels::Slice> fetched_slices;
   kernels::Span span;
   std::vector<double> leaves;
   kernels::Output output;
@@ -92,7 +108,7 @@ struct ChunkWork {
 void OpenReduction(Reduction& reduction, BufferPool& pool);
 // `index`: of the chunk among those of all ranges.
 std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index, ChunkWork& work);
-// The pass of the chunk, if it has a plan.
+// The pass of the chunk, if it has a plan. Copies inputs from a device to the host first.
 std::optional<kernels::Failure> ReduceChunk(const kernels::Reducer& reducer, ChunkWork& work);
 void CompleteChunk(Reduction& reduction, const ChunkWork& work);
 void FailChunk(Reduction& reduction, size_t index, kernels::Failure failure);

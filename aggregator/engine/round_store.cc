@@ -37,8 +37,10 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
   // kept, that part is copied, and so are the small parts of a list: a small part that waits for
   // another worker would hold the large ones beside it, which the window does not count once they
   // are reduced.
-  const bool whole = ranges == RangesOf(frame.runs);
-  const uint64_t small = frame.runs.size() > 1 ? chunk_bytes / 4 : 0;
+  // Memory of a device is read where it is: that part of a segment is the worker's anyway.
+  const bool on_device = incoming.payload != nullptr && incoming.payload->on_device() != nullptr;
+  const bool whole = on_device || ranges == RangesOf(frame.runs);
+  const uint64_t small = frame.runs.size() > 1 && !on_device ? chunk_bytes / 4 : 0;
   auto run = frame.runs.begin();
   uint64_t begin = 0;  // Where the run is in the payload.
   for (const ChunkRange& range : ranges) {

@@ -23,7 +23,7 @@ constexpr uint64_t kLeastArena = uint64_t{64} << 10;
 Config WithLimits(Config config) {
   config.max_streams = kMaxStreams;
   config.frame_tensors = kMaxRunsPerFrame;
-  config.features = kFeatureBatches;
+  config.features |= kFeatureBatches;
   return config;
 }
 
@@ -230,6 +230,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
   const uint64_t widening = kChunkBytes / WireChunkBytes(frame.encoding.wire_dtype);
   ChunkDigests digests;
   std::string first;
+  uint64_t frame_begin = 0;  // Where the run is in the payload.
   for (const ChunkRun& run : runs) {
     const KeyedTensor* tensor = FindTensor(job, lane, run.range.tensor);
     if (tensor == nullptr) {
@@ -265,6 +266,16 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
           absl::StrCat(Named(job, spec.name), " claims ", run.range.count,
                        " chunks and has the bytes of ", frame.chunks(), "."));
     }
+    // The kernels read whole elements.
+    const DevicePlace* const place =
+        frame.payload == nullptr ? nullptr : frame.payload->on_device();
+    const uint64_t element = ElementSize(narrow ? frame.encoding.wire_dtype : spec.dtype);
+    if (place != nullptr && reinterpret_cast<uintptr_t>(place->at() + frame_begin) % element != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Named(job, spec.name),
+                       " refers to memory of a device that is not aligned to the elements."));
+    }
+    frame_begin += run.bytes;
     for (uint32_t i = 0; i < count; ++i) {
       const size_t index = digests.size();
       // The bytes in shared memory belong to the round as they are: a worker that changes them only

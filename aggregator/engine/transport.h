@@ -26,8 +26,9 @@ namespace basin::aggregator {
 
 // Where a worker is.
 struct Peer {
-  std::string address;         // Without the port.
-  bool shares_memory = false;  // It is on this machine, and maps memory of this process.
+  std::string address;               // Without the port.
+  bool shares_memory = false;        // It is on this machine, and maps memory of this process.
+  uint64_t shared_device_bytes = 0;  // Memory of its device that this process reads.
 };
 
 class Transport {

@@ -34,6 +34,7 @@ struct TransportCounters {
   // Sessions of workers on this machine that share memory, and frames whose payload was there.
   Counter local_sessions{0};
   Counter local_frames{0};   // From workers,
+  Counter device_frames{0};  // also those whose payload was in memory of a device,
   Counter local_results{0};  // and to them.
 
   // Violations by peers.

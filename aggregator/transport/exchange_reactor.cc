@@ -41,7 +41,10 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
         registry_.Open(std::static_pointer_cast<ExchangeReactor>(shared_from_this()), bind->token);
     ++counters().streams;
   } else if (!std::holds_alternative<Ack>(frame->header)) {
-    if (frame->shared != nullptr) ++counters().local_frames;
+    if (frame->shared != nullptr) {
+      ++counters().local_frames;
+      if (frame->shared->on_device() != nullptr) ++counters().device_frames;
+    }
     Hold(frame->payload_bytes);
     registry_.engine().OnFrame(*stream_, *std::move(frame));
   }

@@ -27,10 +27,9 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& name,
-                                                                uint64_t most_bytes,
-                                                                TransportCounters& counters,
-                                                                Report report) {
+absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(
+    const std::string& name, uint64_t most_bytes, TransportCounters& counters, Report report,
+    const DeviceOpener* devices, Report refused) {
   std::unique_ptr<PrivateDirectory> directory;
   if (name.empty()) {
     PrivateDirectory::RemoveAbandoned();
@@ -42,9 +41,9 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
   const absl::StatusOr<int> listener = ListenLocal(chosen);
   if (!listener.ok()) return listener.status();
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  std::unique_ptr<LocalServer> server(new LocalServer(std::move(chosen), std::move(directory),
-                                                      most_bytes, *listener, wake, counters,
-                                                      std::move(report)));
+  std::unique_ptr<LocalServer> server(
+      new LocalServer(std::move(chosen), std::move(directory), most_bytes, *listener, wake,
+                      counters, std::move(report), devices, std::move(refused)));
   if (wake < 0) {
     return absl::ResourceExhaustedError("No file descriptor is left for the local socket.");
   }
@@ -57,7 +56,7 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
 
 LocalServer::LocalServer(std::string name, std::unique_ptr<PrivateDirectory> directory,
                          uint64_t most_bytes, int listener, int wake, TransportCounters& counters,
-                         Report report)
+                         Report report, const DeviceOpener* devices, Report refused)
     : directory_(std::move(directory)),
       name_(std::move(name)),
       file_(SocketFileAt(name_)),
@@ -65,7 +64,9 @@ LocalServer::LocalServer(std::string name, std::unique_ptr<PrivateDirectory> dir
       listener_(listener),
       wake_(wake),
       counters_(counters),
-      report_(std::move(report)) {}
+      report_(std::move(report)),
+      devices_(devices),
+      refused_(std::move(refused)) {}
 
 LocalServer::~LocalServer() {
   if (thread_.joinable()) {
@@ -97,6 +98,15 @@ std::shared_ptr<Segments> LocalServer::Find(SessionToken token) const {
   MutexLock lock(mutex_);
   const auto found = sessions_.find(token);
   return found == sessions_.end() ? nullptr : found->second;
+}
+
+uint64_t LocalServer::DeviceBytes() const {
+  uint64_t bytes = 0;
+  MutexLock lock(mutex_);
+  for (const auto& [token, segments] : sessions_) {
+    if (segments != nullptr) bytes += segments->device_bytes();
+  }
+  return bytes;
 }
 
 void LocalServer::Run() {
@@ -145,7 +155,7 @@ void LocalServer::Accept() {
     accept_again_ = steady_clock::now() + kAcceptPause;
     return;
   }
-  connections_.push_back({std::make_shared<Segments>(socket, most_bytes_),
+  connections_.push_back({std::make_shared<Segments>(socket, most_bytes_, devices_),
                           steady_clock::now() + kTokenTime, std::nullopt});
 }
 
@@ -157,6 +167,8 @@ bool LocalServer::OnReadable(Connection& connection) {
     status = message.status();
   } else {
     status = connection.segments->Receive();
+    const std::string refusal = connection.segments->TakeRefusal();
+    if (!refusal.empty() && refused_ != nullptr) refused_(refusal);
   }
   if (status.ok()) return true;
   if (absl::IsInvalidArgument(status)) Refuse(std::string(status.message()));

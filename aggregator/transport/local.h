@@ -38,11 +38,11 @@ class LocalServer {
 
   // `name`: as runtime/shared_memory/socket.h has it; empty for one in a directory that only this
   // user can enter; those of killed processes are removed then. `most_bytes`: what one session may
-  // share. REQUIRES: `counters` outlives it.
-  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& name,
-                                                            uint64_t most_bytes,
-                                                            TransportCounters& counters,
-                                                            Report report);
+  // share. `devices`: what opens memory of a worker's device; null: none is taken, and what it
+  // refuses is passed to `refused`, as a sentence. REQUIRES: `counters` and `devices` outlive it.
+  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(
+      const std::string& name, uint64_t most_bytes, TransportCounters& counters, Report report,
+      const DeviceOpener* devices = nullptr, Report refused = nullptr);
   ~LocalServer();
   LocalServer(const LocalServer&) = delete;
   LocalServer& operator=(const LocalServer&) = delete;
@@ -57,6 +57,9 @@ class LocalServer {
   // The memory that the session shares; null if none.
   std::shared_ptr<Segments> Find(SessionToken token) const;
 
+  // The memory of devices that all sessions share.
+  uint64_t DeviceBytes() const;
+
  private:
   struct Connection {
     std::shared_ptr<Segments> segments;
@@ -65,7 +68,8 @@ class LocalServer {
   };
 
   LocalServer(std::string name, std::unique_ptr<PrivateDirectory> directory, uint64_t most_bytes,
-              int listener, int wake, TransportCounters& counters, Report report);
+              int listener, int wake, TransportCounters& counters, Report report,
+              const DeviceOpener* devices, Report refused);
   void Run();
   void Accept();
   // False: the connection is over.
@@ -81,6 +85,8 @@ class LocalServer {
   const int wake_;  // Readable when it ends.
   TransportCounters& counters_;
   const Report report_;
+  const DeviceOpener* const devices_;
+  const Report refused_;
   std::list<Connection> connections_;                   // The thread's,
   std::chrono::steady_clock::time_point accept_again_;  // as is this.
 

@@ -135,7 +135,9 @@ Peer Registry::PeerOf(SessionId session) const {
       token = welcomed->second;
     }
   }
-  peer.shares_memory = token != 0 && SharedIn(token) != nullptr;
+  const std::shared_ptr<Segments> shared = token == 0 ? nullptr : SharedIn(token);
+  peer.shares_memory = shared != nullptr;
+  if (shared != nullptr) peer.shared_device_bytes = shared->device_bytes();
   return peer;
 }
 

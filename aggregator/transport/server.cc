@@ -132,8 +132,9 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         ". Check that the address belongs to this host and that no other process uses the port."));
   }
   if (options_.local) {
-    auto local = LocalServer::Start(options_.local_socket, options_.local_bytes, counters_,
-                                    options_.on_local_refused);
+    auto local =
+        LocalServer::Start(options_.local_socket, options_.local_bytes, counters_,
+                           options_.on_local_refused, options_.devices, options_.on_device_refused);
     // Without it workers on this machine are served like others.
     if (local.ok()) {
       local_ = *std::move(local);

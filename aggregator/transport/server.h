@@ -66,6 +66,9 @@ struct ServerOptions {
   bool local = false;
   std::string local_socket;
   uint64_t local_bytes = std::numeric_limits<uint64_t>::max();  // That one session may share.
+  // What opens memory of a device that a worker on this machine shares; null: nothing does.
+  // Outlives the server.
+  const DeviceOpener* devices = nullptr;
   Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
   GrpcServerSettings grpc;
 
@@ -88,6 +91,8 @@ struct ServerOptions {
   // Violations at the local socket, and why there is none, as sentences.
   LocalServer::Report on_local_refused;
   std::function<void(const std::string& why)> on_local_failed;
+  // Why memory of a worker's device is not used, as a sentence.
+  LocalServer::Report on_device_refused;
 
   // Whether to close connections that send too much before their first valid message. Off only for
   // tests of the effects.
@@ -123,6 +128,9 @@ class GrpcServer : public Transport {
 
   int port() const { return listener_ == nullptr ? 0 : listener_->port(); }  // 0: does not listen.
   const TransportCounters& counters() const { return counters_; }
+  // The memory of devices that workers on this machine share. From any thread, between Start and
+  // Stop.
+  uint64_t shared_device_bytes() const { return local_ == nullptr ? 0 : local_->DeviceBytes(); }
 
   // ---- the engine's
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;

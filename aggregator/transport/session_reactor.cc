@@ -102,7 +102,10 @@ absl::Status SessionReactor::Read(std::vector<wire::BatchedFrame> frames, Batch&
           absl::StrCat("A frame of ", who_, " was refused: ", frame.status().message()));
     }
     if (std::holds_alternative<Ack>(frame->header)) continue;
-    if (frame->shared != nullptr) ++counters().local_frames;
+    if (frame->shared != nullptr) {
+      ++counters().local_frames;
+      if (frame->shared->on_device() != nullptr) ++counters().device_frames;
+    }
     reactor->HoldFrame(frame->payload_bytes);
     batch.frame_bytes += bytes;
     batch.frames.emplace_back(stream.id, *std::move(frame));

@@ -44,6 +44,11 @@ void Report::OnPlace(const client::Place& place) {
                             ? "Gradients pass through memory that is shared with the aggregator."
                             : "Gradients go over the network.");
   }
+  if (place.on_device != last_.on_device) {
+    say(BASIN_LOG_INFO, place.on_device
+                            ? "The aggregator reads gradients in the memory of their device."
+                            : "Gradients on a device are copied to memory of the host again.");
+  }
   if (place.draining && !last_.draining) {
     say(BASIN_LOG_WARNING,
         "An operator is draining this worker; it will not be in the next generation.");

@@ -8,15 +8,19 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/cuda/measure.h"
 #include "kernels/norm.h"
 #include "runtime/signals_blocked.h"
 
 namespace basin::client {
 namespace {
 
+using kernels::cuda::ChunkRecord;
 using kernels::cuda::CopyTask;
 using kernels::cuda::kMaxCopies;
+using kernels::cuda::kMaxMeasures;
 using kernels::cuda::kMaxNarrows;
+using kernels::cuda::MeasureTask;
 using kernels::cuda::NarrowTask;
 using kernels::cuda::TrainerStream;
 
@@ -41,8 +45,17 @@ static_assert((kMostNarrow / kLeafBytes + kMaxNarrows) * kLanesOfLeaf <=
               Courier::kMostGathered - kMostNarrow);
 
 uint64_t LeavesOf(const LoadPiece& piece) {
-  return kernels::NormLeaves(piece.bytes / sizeof(float));
+  return IsFloatingPoint(piece.dtype) ? kernels::NormLeaves(piece.bytes / ElementSize(piece.dtype))
+                                      : 0;
 }
+
+uint64_t ChunksOf(const LoadPiece& piece) {
+  const uint64_t chunk = WireChunkBytes(piece.narrow.wire_dtype);
+  return (piece.host_bytes() + chunk - 1) / chunk;
+}
+
+// A large piece is copied within the device in parts, by many blocks of a kernel.
+constexpr uint64_t kCopiedPart = uint64_t{1} << 20;
 
 std::shared_ptr<char> OrdinaryMemory(uint64_t bytes) {
   return {new char[bytes], [](const char* data) { delete[] data; }};
@@ -71,6 +84,15 @@ std::optional<kernels::Failure> ForEachCopyTask(const LoadLayout& layout, char* 
 void LoadLayout::Place() {
   bytes = 0;
   gathered = 0;
+  if (is_staged()) {
+    for (LoadPiece& piece : pieces) {
+      piece.records = bytes;
+      piece.lanes = piece.records + ChunksOf(piece) * sizeof(ChunkRecord);
+      bytes = piece.lanes + LeavesOf(piece) * kLanesOfLeaf;
+    }
+    bytes = std::max<uint64_t>(bytes, 1);
+    return;
+  }
   std::vector<LoadPiece*> large;
   for (LoadPiece& piece : pieces) {
     if (piece.is_narrow()) continue;
@@ -104,6 +126,22 @@ void LoadLayout::Place() {
 void LoadLayout::Widen() {
   for (LoadPiece& piece : pieces) piece.narrow = {};
   Place();
+}
+
+void LoadLayout::Unstage() {
+  for (LoadPiece& piece : pieces) piece.staged = nullptr;
+  Place();
+}
+
+std::vector<kernels::Digest> LoadLayout::Contents(const LoadPiece& piece, const char* host) {
+  const auto* const records = reinterpret_cast<const ChunkRecord*>(host + piece.records);
+  const uint64_t chunk_bytes = WireChunkBytes(piece.narrow.wire_dtype);
+  std::vector<kernels::Digest> contents;
+  for (uint64_t chunk = 0; chunk < ChunksOf(piece); ++chunk) {
+    const uint64_t left = piece.host_bytes() - chunk * chunk_bytes;
+    contents.push_back(kernels::cuda::ContentOf(records[chunk], std::min(left, chunk_bytes)));
+  }
+  return contents;
 }
 
 double LoadLayout::SquaredNorm(const LoadPiece& piece, const char* host) {
@@ -196,7 +234,9 @@ void Courier::StartWaiting(bool patient) {
     MakeSlot(*load);
     bool waits = false;
     if (!load->failure) {
-      if (load->slot->gathered == nullptr) load->layout.Widen();
+      const bool measures = load->slot->gathered != nullptr && load->layout.bytes <= kMostGathered;
+      if (load->layout.is_staged() && !measures) load->layout.Unstage();
+      if (load->slot->gathered == nullptr && !load->layout.is_staged()) load->layout.Widen();
       load->host = pool_->Take(load->layout.bytes);
       waits = load->host == nullptr && patient;
       if (load->host == nullptr && !patient) load->host = OrdinaryMemory(load->layout.bytes);
@@ -219,6 +259,7 @@ std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
   kernels::cuda::TransferQueue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
+  if (layout.is_staged()) return StartStaged(load);
   auto* const gathered = static_cast<char*>(load.slot->gathered.get());
   if (gathered != nullptr && layout.gathered > 0) {
     auto failure = ForEachCopyTask(layout, gathered, true,
@@ -301,6 +342,61 @@ std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
     }
   }
   return task.count == 0 ? std::nullopt : launch();
+}
+
+// Copies or casts within the device, and then measures the copies: a tensor that changes meanwhile
+// has the right digests.
+std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
+  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  auto* const measures = static_cast<char*>(load.slot->gathered.get());
+  CopyTask copies = {};
+  NarrowTask narrows = {};
+  MeasureTask task = {kernels::cuda::KeysOfXxh3(), {}, 0};
+  // Adds an item to a task, which runs when it is full.
+  const auto add = [&queue](auto& to, size_t most, const auto& item) -> std::optional<Failure> {
+    to.items[to.count++] = item;
+    if (to.count < most) return std::nullopt;
+    auto failure = queue.Run(to);
+    to.count = 0;
+    return failure;
+  };
+  const auto finish = [&queue](auto& rest) -> std::optional<Failure> {
+    return rest.count == 0 ? std::nullopt : queue.Run(rest);
+  };
+  for (const LoadPiece& piece : load.layout.pieces) {
+    auto* const lanes = reinterpret_cast<double*>(measures + piece.lanes);
+    if (piece.is_narrow()) {
+      const kernels::cuda::NarrowItem item = {piece.device,
+                                              piece.staged,
+                                              lanes,
+                                              piece.bytes / sizeof(float),
+                                              std::ldexp(1.0F, piece.narrow.wire_exponent),
+                                              piece.narrow.wire_dtype};
+      if (auto failure = add(narrows, kMaxNarrows, item)) return failure;
+      continue;
+    }
+    for (uint64_t begin = 0; begin < piece.bytes; begin += kCopiedPart) {
+      const kernels::cuda::CopyItem item = {static_cast<const char*>(piece.device) + begin,
+                                            piece.staged + begin,
+                                            std::min(kCopiedPart, piece.bytes - begin)};
+      if (auto failure = add(copies, kMaxCopies, item)) return failure;
+    }
+  }
+  if (auto failure = finish(narrows)) return failure;
+  if (auto failure = finish(copies)) return failure;
+  for (const LoadPiece& piece : load.layout.pieces) {
+    const bool has_norm = !piece.is_narrow() && LeavesOf(piece) > 0;
+    const kernels::cuda::MeasureItem item = {
+        piece.staged,
+        piece.host_bytes(),
+        reinterpret_cast<ChunkRecord*>(measures + piece.records),
+        has_norm ? reinterpret_cast<double*>(measures + piece.lanes) : nullptr,
+        static_cast<uint32_t>(WireChunkBytes(piece.narrow.wire_dtype)),
+        piece.dtype};
+    if (auto failure = add(task, kMaxMeasures, item)) return failure;
+  }
+  if (auto failure = finish(task)) return failure;
+  return queue.CopyToHost(load.host.get(), measures, load.layout.bytes);
 }
 
 // ---- to the device

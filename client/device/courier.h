@@ -5,8 +5,9 @@
 // A LOAD is a set of pieces of tensors that travel together, through one block of host memory and
 // one queue of the device. Small pieces are gathered into one array by a kernel, or scattered from
 // one, and take one copy together. A kernel casts what is to be sent narrow before it is copied, so
-// that half of the bytes cross the bus. Several loads are on their way at once: while the thread of
-// the courier delivers one, the device copies the next.
+// that half of the bytes cross the bus. A STAGED load goes to memory of the device that is shared
+// with the aggregator instead: only digests and norms come to the host. Several loads are on their
+// way at once: while the thread of the courier delivers one, the device copies the next.
 //
 // No call waits for the device, except that Bring waits for a queue while all of them are in use.
 //
@@ -28,6 +29,7 @@
 
 #include "absl/status/status.h"
 #include "client/device/pinned_pool.h"
+#include "kernels/checksum.h"
 #include "kernels/cuda/trainer_device.h"
 #include "protocol/dtype.h"
 #include "protocol/frame.h"
@@ -43,23 +45,33 @@ struct LoadPiece {
   // goes to the host as this encoding.
   Encoding narrow = {};
   uint64_t at = 0;
-  // Where the sums of squares of a narrow piece's leaves are; see norm.h.
+  // Where the sums of squares of the leaves are, if the piece is narrow or staged; see norm.h.
   uint64_t lanes = 0;
+  // Where a staged piece goes, as it travels; null: it goes to the host. Its elements, and where
+  // the records of its chunks are (measure.h).
+  char* staged = nullptr;
+  DType dtype = DType::kF32;
+  uint64_t records = 0;
 
   bool is_narrow() const { return narrow.wire_dtype != DType::kUnspecified; }
   uint64_t host_bytes() const { return is_narrow() ? bytes / 2 : bytes; }
 };
 
-// The pieces of one load, laid out in its block: small ones first, then narrow ones.
+// The pieces of one load, laid out in its block: small ones first, then narrow ones. All of them or
+// none are staged; then the block holds what was measured.
 struct LoadLayout {
   std::vector<LoadPiece> pieces;
   uint64_t bytes = 0;
   uint64_t gathered = 0;  // Bytes of the block that hold small pieces.
 
-  void Place();  // Sets where the pieces are, and the sizes.
-  void Widen();  // The same, with all pieces as they are on the device.
-  // The squared norm that a narrow piece had on the device. `host`: the block.
+  void Place();    // Sets where the pieces are, and the sizes.
+  void Widen();    // The same, with all pieces as they are on the device.
+  void Unstage();  // The same, with all pieces going to the host.
+  bool is_staged() const { return !pieces.empty() && pieces.front().staged != nullptr; }
+  // The squared norm that a narrow or staged piece had on the device. `host`: the block.
   static double SquaredNorm(const LoadPiece& piece, const char* host);
+  // The contents of the chunks of a staged piece, as they travel.
+  static std::vector<kernels::Digest> Contents(const LoadPiece& piece, const char* host);
 };
 
 class Courier {
@@ -91,7 +103,8 @@ class Courier {
   using Fetched = std::function<void(const std::optional<Failure>& failure,
                                      const LoadLayout& layout, std::shared_ptr<char> host)>;
   // Copies the pieces to the host, after the event. REQUIRES: the layout is placed; the pieces stay
-  // valid and unchanged until `done` is called.
+  // valid and unchanged until `done` is called. Without memory of the device for what is measured,
+  // a staged load goes to the host after all.
   //
   // `grown`, if there is one: is called before, each time that more of the only piece has come,
   // with the bytes of it that are in the block now, whole chunks of the tensor. REQUIRES then: one
@@ -146,6 +159,7 @@ class Courier {
   // Adds the copies to the load's queue.
   std::optional<Failure> StartFetch(Load& load);
   std::optional<Failure> StartNarrow(Load& load);
+  static std::optional<Failure> StartStaged(Load& load);
   // What was added so far brings the first bytes of the piece, which are not all.
   static std::optional<Failure> Mark(Load& load, uint64_t host_bytes);
   std::optional<Failure> StartBring(Load& load, kernels::cuda::TrainerStream stream);

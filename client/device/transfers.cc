@@ -3,6 +3,7 @@
 #include "client/device/transfers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,11 @@ namespace {
 // Large enough for the full bandwidth of a bus, and small enough that a load is pushed while the
 // next one is copied.
 constexpr uint64_t kLoadBytes = uint64_t{8} << 20;
+
+// What stays on the device: large enough that all of it is hashed at once, and so few tensors that
+// what is measured fits into the memory of a load.
+constexpr uint64_t kStagedBytes = uint64_t{64} << 20;
+constexpr size_t kLoadTensors = 2048;
 
 absl::Status ErrorOf(ErrorCode code, const std::string& text) {
   return wire::ToStatus({code, text});
@@ -88,6 +94,7 @@ absl::Status DeviceTransfers::Begin(const BeginRound& begin) {
   MutexLock lock(lane->mutex);
   ++lane->round;
   lane->failed = absl::OkStatus();
+  lane->places = lane->staging == 0;
   return status;
 }
 
@@ -157,6 +164,49 @@ absl::StatusOr<Courier::EventPtr> DeviceTransfers::Prepare(Courier& courier,
 
 // ---- pushes
 
+std::vector<DeviceTransfers::Part> DeviceTransfers::Divide(
+    LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors, int device, Courier& courier,
+    bool places) {
+  const auto make = [&courier](uint64_t bytes) -> std::shared_ptr<kernels::cuda::DeviceSegment> {
+    auto made = courier.device().AllocateShared(bytes);
+    return made.ok() ? std::move(made).value() : nullptr;
+  };
+  std::vector<Part> staged;
+  std::vector<Part> fetched;
+  const auto add = [](std::vector<Part>& parts, const Worker::PushedTensor& tensor,
+                      const LoadPiece& piece, uint64_t most) {
+    const bool full = !parts.empty() && (parts.back().bytes + tensor.bytes > most ||
+                                         parts.back().tensors.size() == kLoadTensors);
+    if (parts.empty() || full) parts.emplace_back();
+    parts.back().tensors.push_back(tensor);
+    parts.back().layout.pieces.push_back(piece);
+    parts.back().bytes += tensor.bytes;
+  };
+  for (const Worker::PushedTensor& tensor : tensors) {
+    const bool is_aligned = reinterpret_cast<uintptr_t>(tensor.data) % sizeof(float) == 0;
+    LoadPiece piece;
+    piece.device = const_cast<void*>(tensor.data);
+    piece.bytes = tensor.bytes;
+    piece.narrow = is_aligned ? tensor.encoding : Encoding();
+    std::optional<DevicePlace> place;
+    if (places && tensor.bytes > 0) {
+      place = worker_.TakeDevicePlace(lane, tensor.tensor, device, make);
+    }
+    if (!place.has_value()) {
+      add(fetched, tensor, piece, kLoadBytes);
+      continue;
+    }
+    piece.staged = place->segment->data() + place->offset;
+    piece.dtype = worker_.DTypeOf(lane, tensor.tensor);
+    add(staged, tensor, piece, kStagedBytes);
+    staged.back().places.push_back(*std::move(place));
+  }
+  staged.insert(staged.end(), std::make_move_iterator(fetched.begin()),
+                std::make_move_iterator(fetched.end()));
+  for (Part& part : staged) part.layout.Place();
+  return staged;
+}
+
 absl::Status DeviceTransfers::Push(LaneHandle handle,
                                    absl::Span<const Worker::PushedTensor> tensors,
                                    const OnDevice& where) {
@@ -171,38 +221,30 @@ absl::Status DeviceTransfers::Push(LaneHandle handle,
   const absl::StatusOr<Courier::EventPtr> event = Prepare(**courier, where);
   if (!event.ok()) return event.status();
 
-  struct Part {
-    std::vector<Worker::PushedTensor> tensors;
-    LoadLayout layout;
-    uint64_t bytes = 0;
-  };
-  std::vector<Part> parts;
-  for (const Worker::PushedTensor& tensor : tensors) {
-    if (parts.empty() || parts.back().bytes + tensor.bytes > kLoadBytes) parts.emplace_back();
-    Part& part = parts.back();
-    part.tensors.push_back(tensor);
-    const bool is_aligned = reinterpret_cast<uintptr_t>(tensor.data) % sizeof(float) == 0;
-    part.layout.pieces.push_back(
-        {const_cast<void*>(tensor.data), tensor.bytes, is_aligned ? tensor.encoding : Encoding()});
-    part.bytes += tensor.bytes;
-  }
   const LanePtr lane = LaneOf(handle);
   uint64_t round = 0;
+  bool places = false;
   {
     MutexLock lock(lane->mutex);
     if (!lane->failed.ok()) return lane->failed;
     round = lane->round;
+    places = lane->places;
+  }
+  std::vector<Part> parts = Divide(handle, tensors, where.index, **courier, places);
+  {
+    MutexLock lock(lane->mutex);
     lane->on_their_way += parts.size();
+    for (const Part& part : parts) lane->staging += part.layout.is_staged() ? 1 : 0;
   }
   for (Part& part : parts) {
-    part.layout.Place();
     const auto passage = std::make_shared<Passage>();
     passage->lane = lane;
     passage->handle = handle;
     passage->round = round;
     passage->tensors = std::move(part.tensors);
+    passage->places = std::move(part.places);
     Courier::Grown grown;
-    if (part.bytes > kLoadBytes) {
+    if (part.bytes > kLoadBytes && !part.layout.is_staged()) {
       grown = [this, passage](const LoadLayout& layout, const std::shared_ptr<char>& host,
                               uint64_t host_bytes) {
         PassPart(*passage, layout, host, host_bytes);
@@ -258,6 +300,18 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
         *failure,
         absl::StrCat("tensor ", worker_.NameOf(passage.handle, tensors.front().tensor),
                      more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to the host"));
+  } else if (layout.is_staged()) {
+    std::vector<MeasuredTensor> measured(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const LoadPiece& piece = layout.pieces[i];
+      measured[i] = {tensors[i].tensor, passage.places[i], piece.narrow,
+                     LoadLayout::Contents(piece, host.get()), std::nullopt};
+      if (IsFloatingPoint(piece.dtype)) {
+        measured[i].squared_norm = LoadLayout::SquaredNorm(piece, host.get());
+      }
+    }
+    MutexLock passing(passage.lane->passing);
+    if (IsWanted(passage)) status = worker_.PushMeasured(passage.handle, std::move(measured));
   } else {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const LoadPiece& piece = layout.pieces[i];
@@ -277,6 +331,7 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
   Fail(passage, status);
   MutexLock lock(passage.lane->mutex);
   --passage.lane->on_their_way;
+  if (!passage.places.empty()) --passage.lane->staging;
   passage.lane->changed.NotifyAll();
 }
 

@@ -5,9 +5,10 @@
 // order of the trainer's streams.
 //
 // A push marks the work that the stream has been given so far, and returns. Behind that mark the
-// tensors are copied to the host and pushed, on another thread. Settle waits for it, before a
-// commit. A result is copied from where it was received, and the stream is made to wait for the
-// copy.
+// tensors are copied to the host and pushed, on another thread. Where the aggregator reads memory
+// of the device, they are copied within the device instead, to places that it has mapped. Settle
+// waits for it, before a commit. A result is copied from where it was received, and the stream is
+// made to wait for the copy.
 //
 // Ownership of memory: the library reads a pushed tensor until Settle has returned; results are
 // written until the work that the stream is given after Copy. The copies on the host have owners of
@@ -84,6 +85,11 @@ class DeviceTransfers {
     Condition changed;
     uint64_t round ABSL_GUARDED_BY(mutex) = 0;  // Counts begins and drops.
     uint64_t on_their_way ABSL_GUARDED_BY(mutex) = 0;
+    // Those among them that are copied to places on the device.
+    uint64_t staging ABSL_GUARDED_BY(mutex) = 0;
+    // Whether tensors of this round may take places: not while copies of a round that was given up
+    // may still write to them.
+    bool places ABSL_GUARDED_BY(mutex) = false;
     absl::Status failed ABSL_GUARDED_BY(mutex);  // What failed in this round.
   };
   using LanePtr = std::shared_ptr<Lane>;
@@ -92,6 +98,16 @@ class DeviceTransfers {
   static void Drop(const LanePtr& lane);
   std::vector<LanePtr> Lanes();
   absl::StatusOr<Courier*> CourierOf(int device);
+  // One load of a push.
+  struct Part {
+    std::vector<Worker::PushedTensor> tensors;
+    std::vector<DevicePlace> places;  // Those of the tensors, if the load is staged.
+    LoadLayout layout;
+    uint64_t bytes = 0;
+  };
+  // Divides the tensors among loads. `places`: whether they may take places on the device.
+  std::vector<Part> Divide(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
+                           int device, Courier& courier, bool places);
   absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);
 
   // Tensors of one load, on their way to the worker.
@@ -100,6 +116,7 @@ class DeviceTransfers {
     LaneHandle handle = 0;
     uint64_t round = 0;
     std::vector<Worker::PushedTensor> tensors;
+    std::vector<DevicePlace> places;  // Theirs, if the load began as a staged one.
     std::unique_ptr<Worker::GrowingPush>
         growing;  // The only tensor; null: no part of it was passed.
   };

@@ -12,7 +12,8 @@ constexpr uint64_t kLeastBytes = uint64_t{16} << 10;
 
 }  // namespace
 
-bool Arena::TryBegin(LaneHandle lane) {
+template <typename Place>
+bool BasicArena<Place>::TryBegin(LaneHandle lane) {
   {
     MutexLock lock(mutex_);
     const auto found = lanes_.find(lane);
@@ -22,7 +23,8 @@ bool Arena::TryBegin(LaneHandle lane) {
   return true;
 }
 
-void Arena::Begin(LaneHandle handle) {
+template <typename Place>
+void BasicArena<Place>::Begin(LaneHandle handle) {
   MutexLock lock(mutex_);
   Lane& lane = lanes_[handle];
   if (!lane.free) return;  // By TryBegin.
@@ -30,7 +32,8 @@ void Arena::Begin(LaneHandle handle) {
   ++lane.round;
 }
 
-void Arena::Free(LaneHandle handle, bool verdict) {
+template <typename Place>
+void BasicArena<Place>::Free(LaneHandle handle, bool verdict) {
   MutexLock lock(mutex_);
   Lane& lane = lanes_[handle];
   lane.free = true;
@@ -40,13 +43,13 @@ void Arena::Free(LaneHandle handle, bool verdict) {
     return;
   }
   for (const Tensor& tensor : lane.tensors) {
-    const std::shared_ptr<Segment>& segment = tensor.place.segment;
+    const std::shared_ptr<Memory>& segment = tensor.place.segment;
     if (segment == nullptr || tensor.taken != lane.round) continue;
     if (std::find(lane.left.begin(), lane.left.end(), segment) == lane.left.end()) {
       lane.left.push_back(segment);
     }
   }
-  for (const std::shared_ptr<Segment>& segment : lane.left) {
+  for (const std::shared_ptr<Memory>& segment : lane.left) {
     bool used = false;
     for (Tensor& tensor : lane.tensors) {
       if (tensor.place.segment != segment) continue;
@@ -57,15 +60,21 @@ void Arena::Free(LaneHandle handle, bool verdict) {
   }
 }
 
-void Arena::Add(LaneHandle handle, TensorHandle tensor, uint64_t bytes, uint64_t alignment) {
+template <typename Place>
+void BasicArena<Place>::Add(LaneHandle handle, TensorHandle tensor, uint64_t bytes,
+                            uint64_t alignment) {
   MutexLock lock(mutex_);
-  std::vector<Tensor>& tensors = lanes_[handle].tensors;
+  Lane& lane = lanes_[handle];
+  std::vector<Tensor>& tensors = lane.tensors;
   if (tensors.size() <= tensor) tensors.resize(size_t{tensor} + 1);
+  if (tensors[tensor].bytes == 0 && !lane.free) tensors[tensor].taken = lane.round;
   tensors[tensor].bytes = bytes;
   tensors[tensor].alignment = std::max<uint64_t>(1, alignment);
 }
 
-Arena::Tensor* Arena::FindFree(LaneHandle handle, TensorHandle tensor) {
+template <typename Place>
+typename BasicArena<Place>::Tensor* BasicArena<Place>::FindFree(LaneHandle handle,
+                                                                TensorHandle tensor) {
   const auto found = lanes_.find(handle);
   if (found == lanes_.end() || found->second.free) return nullptr;
   Lane& lane = found->second;
@@ -76,7 +85,8 @@ Arena::Tensor* Arena::FindFree(LaneHandle handle, TensorHandle tensor) {
   return lane.tensors[tensor].taken == lane.round ? nullptr : &lane.tensors[tensor];
 }
 
-std::optional<ArenaPlace> Arena::Take(LaneHandle handle, TensorHandle tensor) {
+template <typename Place>
+std::optional<Place> BasicArena<Place>::Take(LaneHandle handle, TensorHandle tensor) {
   for (bool extended = false;; extended = true) {
     {
       MutexLock lock(mutex_);
@@ -96,7 +106,8 @@ std::optional<ArenaPlace> Arena::Take(LaneHandle handle, TensorHandle tensor) {
 }
 
 // Tensors follow each other without gaps, so that those of one frame are one piece.
-void Arena::Extend(LaneHandle handle) {
+template <typename Place>
+void BasicArena<Place>::Extend(LaneHandle handle) {
   std::vector<std::pair<TensorHandle, uint64_t>> offsets;
   uint64_t end = 0;
   {
@@ -116,14 +127,51 @@ void Arena::Extend(LaneHandle handle) {
       return;
     }
   }
-  const absl::StatusOr<std::shared_ptr<Segment>> segment = Segment::Create(end);
+  const std::shared_ptr<Memory> segment = make_(end);
   MutexLock lock(mutex_);
   Lane& lane = lanes_[handle];
   lane.extending = false;
-  no_memory_ = !segment.ok();
+  no_memory_ = segment == nullptr;
   if (no_memory_) return;
-  lane.shared_bytes += end;
-  for (const auto& [tensor, offset] : offsets) lane.tensors[tensor].place = {*segment, offset};
+  lane.shared_bytes += segment->size();
+  for (const auto& [tensor, offset] : offsets) lane.tensors[tensor].place = {segment, offset};
+}
+
+template <typename Place>
+void BasicArena<Place>::Refuse(const std::shared_ptr<Memory>& segment) {
+  MutexLock lock(mutex_);
+  no_memory_ = true;
+  for (auto& [handle, lane] : lanes_) {
+    for (Tensor& tensor : lane.tensors) {
+      if (tensor.place.segment == segment) tensor.place.segment.reset();
+    }
+  }
+}
+
+template class BasicArena<ArenaPlace>;
+template class BasicArena<DevicePlace>;
+
+std::shared_ptr<Segment> MakeSegment(uint64_t bytes) {
+  return Segment::Create(bytes).value_or(nullptr);
+}
+
+DeviceArena& Arenas::OfDevice(int index, const DeviceArena::Make& make) {
+  MutexLock lock(mutex_);
+  std::unique_ptr<DeviceArena>& arena = devices_[index];
+  if (arena == nullptr) arena = std::make_unique<DeviceArena>(make);
+  return *arena;
+}
+
+void Arenas::Begin(LaneHandle lane) {
+  host_.Begin(lane);
+  MutexLock lock(mutex_);
+  for (const auto& [index, arena] : devices_) arena->Begin(lane);
+}
+
+void Arenas::Free(LaneHandle lane, bool verdict) {
+  host_.Free(lane, verdict);
+  MutexLock lock(mutex_);
+  for (const auto& [index, arena] : devices_) arena->Free(lane, verdict);
 }
 
 }  // namespace basin::client

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Places for the contributions of a worker in memory that it shares with an aggregator on the same
-// machine. Each tensor has one fixed place, which it gets with its first contribution.
+// machine: memory of the host, or of a device. Each tensor has one fixed place, which it gets with
+// its first contribution.
 //
 // A place is written once per round, before the contribution is given to the loop, and not before
 // the verdict of the round before has come: until then the aggregator may read it. After a round
@@ -14,9 +15,11 @@
 #define BASIN_CLIENT_TRANSPORT_ARENA_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "client/core/event.h"
@@ -32,8 +35,16 @@ struct ArenaPlace {
   char* at() const { return segment->writable() + offset; }
 };
 
-class Arena {
+// `Place`: ArenaPlace, or DevicePlace.
+template <typename Place>
+class BasicArena {
  public:
+  using Memory = typename decltype(Place::segment)::element_type;
+  // Null: there is no memory.
+  using Make = std::function<std::shared_ptr<Memory>(uint64_t bytes)>;
+
+  explicit BasicArena(Make make) : make_(std::move(make)) {}
+
   // ---- rounds. A lane is free until a round begins, and again when its outcome is delivered.
   // For a round that is about to begin; false if the lane is not free.
   bool TryBegin(LaneHandle lane);
@@ -44,17 +55,20 @@ class Arena {
   void Free(LaneHandle lane, bool verdict);
 
   // ---- places
-  // A tensor was registered; `alignment` is the size of its elements.
+  // A tensor was registered; `alignment` is the size of its elements. It has no place in a round
+  // that has begun, so that all tensors that are new then get theirs together.
   void Add(LaneHandle lane, TensorHandle tensor, uint64_t bytes, uint64_t alignment);
   // That of the tensor in the lane's round. Nothing if no round has begun, the tensor has got it
   // already in this round, or there is no memory.
-  std::optional<ArenaPlace> Take(LaneHandle lane, TensorHandle tensor);
+  std::optional<Place> Take(LaneHandle lane, TensorHandle tensor);
+  // The aggregator does not map this memory. It is freed, and no other is made.
+  void Refuse(const std::shared_ptr<Memory>& segment);
 
  private:
   struct Tensor {
     uint64_t bytes = 0;
     uint64_t alignment = 1;
-    ArenaPlace place;    // No segment: it has none yet.
+    Place place;         // No segment: it has none yet.
     uint64_t taken = 0;  // The round in which it was taken last.
   };
   struct Lane {
@@ -64,7 +78,7 @@ class Arena {
     bool free = true;
     bool extending = false;  // A thread makes a segment for it.
     // That a round without a verdict has used: kept while frames may refer to them.
-    std::vector<std::shared_ptr<Segment>> left;
+    std::vector<std::shared_ptr<Memory>> left;
   };
   // The tensor, if a contribution to the lane's round may take its place; null otherwise.
   Tensor* FindFree(LaneHandle lane, TensorHandle tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -72,9 +86,33 @@ class Arena {
   // system provides the memory, which takes a millisecond for every few megabytes.
   void Extend(LaneHandle lane);
 
+  const Make make_;
   mutable Mutex mutex_;
   std::map<LaneHandle, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
   bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Memory of the host.
+std::shared_ptr<Segment> MakeSegment(uint64_t bytes);
+
+using Arena = BasicArena<ArenaPlace>;
+using DeviceArena = BasicArena<DevicePlace>;
+
+// All arenas of a worker.
+class Arenas {
+ public:
+  Arena& host() { return host_; }
+  // That of the device with this index, whose memory `make` makes.
+  DeviceArena& OfDevice(int index, const DeviceArena::Make& make);
+
+  // ---- as above, in all of them
+  void Begin(LaneHandle lane);
+  void Free(LaneHandle lane, bool verdict);
+
+ private:
+  Arena host_{MakeSegment};
+  Mutex mutex_;
+  std::map<int, std::unique_ptr<DeviceArena>> devices_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace basin::client

@@ -73,7 +73,8 @@ class StreamChannel {
   virtual ~StreamChannel() = default;
   // In the order of the calls. The worker itself limits the queue of this channel, which releases
   // lent memory with its last frame: soon after the frame was written, or soon after Close.
-  // Failure: INVALID_ARGUMENT, and nothing is sent, when the aggregator would refuse the frame.
+  // Failure: INVALID_ARGUMENT, and nothing is sent, when the aggregator would refuse the frame;
+  // UNAVAILABLE when its payload is in memory of a device that has failed.
   virtual absl::Status Send(OutgoingFrame frame) = 0;
   // Payload of frames that the channel still holds.
   virtual uint64_t queued_bytes() const = 0;

@@ -34,6 +34,21 @@ std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data
   return digests;
 }
 
+Contribution ContributionOf(const kernels::TensorKey& key, uint64_t tensor_bytes,
+                            MeasuredTensor&& measured) {
+  const bool narrow = measured.encoding.wire_dtype != DType::kUnspecified;
+  Contribution contribution;
+  contribution.wire_bytes = narrow ? tensor_bytes / 2 : tensor_bytes;
+  contribution.on_device = std::move(measured.place);
+  contribution.encoding = measured.encoding;
+  for (const kernels::Digest& content : measured.contents) {
+    const uint64_t chunk = contribution.digests.size();
+    contribution.digests.push_back(kernels::TermOf(key, chunk, content).low);
+  }
+  if (measured.squared_norm.has_value()) contribution.squared_norm = Told(*measured.squared_norm);
+  return contribution;
+}
+
 Preparation::Preparation(uint64_t number, const kernels::TensorKey& key, DType dtype,
                          uint64_t tensor_bytes, const void* data, wire::Encoding encoding,
                          std::optional<ArenaPlace> place, std::optional<double> narrowed)
@@ -49,7 +64,9 @@ Preparation::Preparation(uint64_t number, const kernels::TensorKey& key, DType d
   contribution_.place = std::move(place);
   if (!contribution_.place.has_value()) {
     if (narrow && !narrowed.has_value()) {
-      own_.resize(contribution_.wire_bytes);
+      const uint64_t size = contribution_.wire_bytes;
+      own_ = {new char[size], [](const char* bytes) { delete[] bytes; }};
+      contribution_.narrow = std::make_shared<LentPayload>(own_, own_.get(), size);
     } else {
       contribution_.data = data;
     }
@@ -61,8 +78,8 @@ uint64_t Preparation::Advance(uint64_t most) {
   const uint64_t begin = at_;
   const bool narrow = contribution_.encoding.wire_dtype != DType::kUnspecified;
   const size_t element = std::max<size_t>(1, ElementSize(dtype_));
-  char* const copy = contribution_.place.has_value() ? contribution_.place->at() : own_.data();
-  while (!done() && (at_ == begin || at_ - begin < most || !own_.empty())) {
+  char* const copy = contribution_.place.has_value() ? contribution_.place->at() : own_.get();
+  while (!done() && (at_ == begin || at_ - begin < most || reads_all())) {
     const uint64_t size = std::min(kChunkBytes, tensor_bytes_ - at_);
     const uint64_t wire_at = narrow ? at_ / 2 : at_;
     const uint64_t wire_size = narrow ? size / 2 : size;
@@ -88,7 +105,6 @@ uint64_t Preparation::Advance(uint64_t most) {
 }
 
 void Preparation::Finish() {
-  if (!own_.empty()) contribution_.narrow = std::make_shared<OwnPayload>(std::move(own_));
   if (!IsFloatingPoint(dtype_)) return;
   contribution_.squared_norm = Told(
       narrowed_.has_value() ? *narrowed_ : kernels::SquaredNorm(leaves_.data(), leaves_.size()));

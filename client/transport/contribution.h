@@ -31,13 +31,15 @@ std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data
 
 // A trainer's tensor, ready to be sent; or the first part of it, and the rest comes as Growths.
 struct Contribution {
-  // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`.
+  // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`, or
+  // `on_device`.
   const void* data = nullptr;
   // Keeps `data` as long as something reads it; null: the trainer does, as long as the loan lasts.
   std::shared_ptr<const void> owner;
   uint64_t wire_bytes = 0;  // The size as it travels.
   PayloadPtr narrow;        // In `encoding`.
   std::optional<ArenaPlace> place;
+  std::optional<DevicePlace> on_device;
   wire::Encoding encoding;
   std::vector<Digest> digests;  // Those of the chunks that can be sent.
   // Before it was narrowed; see kernels/norm.h. Absent: integers have none.
@@ -48,6 +50,18 @@ struct Contribution {
     return encoding.wire_dtype == DType::kUnspecified ? kChunkBytes : kChunkBytes / 2;
   }
 };
+
+// A tensor of which a copy is at a place on a device, with what was computed there.
+struct MeasuredTensor {
+  TensorHandle tensor = 0;
+  DevicePlace place;
+  wire::Encoding encoding;
+  std::vector<kernels::Digest> contents;  // Of its chunks, as they travel.
+  std::optional<double> squared_norm;     // Before it was narrowed. Absent: integers have none.
+};
+// `tensor_bytes`: its size before it was narrowed.
+Contribution ContributionOf(const kernels::TensorKey& key, uint64_t tensor_bytes,
+                            MeasuredTensor&& measured);
 
 // The next chunks of a contribution.
 struct Growth {
@@ -77,7 +91,7 @@ class Preparation {
   uint64_t at() const { return at_; }
   uint64_t bytes() const { return tensor_bytes_; }
   // Whether Advance reads all of the tensor at once.
-  bool reads_all() const { return !own_.empty(); }
+  bool reads_all() const { return own_ != nullptr; }
   // The norm, if it was not known at first. REQUIRES: the tensor was narrowed; not done().
   void SetNarrowed(double squared_norm) { narrowed_ = squared_norm; }
 
@@ -97,7 +111,9 @@ class Preparation {
   std::optional<double> narrowed_;
   uint64_t at_ = 0;     // Bytes of the tensor that were read, or of what it was.
   uint64_t chunk_ = 0;  // The next one.
-  std::string own_;     // The narrow copy, if it has no place.
+  // The narrow copy, if it has no place. The contribution refers to it from the start: it may be
+  // passed on before the tensor is read.
+  std::shared_ptr<char> own_;
   std::vector<Digest> digests_;
   std::vector<double> leaves_;
   kernels::ContentDigest content_;
@@ -128,13 +144,19 @@ class LentPayload : public Payload {
       : owner_(std::move(loan)),
         segment_(std::move(segment)),
         piece_(segment_->data(), segment_->size()) {}
+  LentPayload(std::shared_ptr<Loan> loan, DevicePlace place)
+      : owner_(std::move(loan)), place_(std::move(place)) {}
   absl::Span<const std::string_view> pieces() const override {
     return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
+  }
+  const DevicePlace* on_device() const override {
+    return place_.segment == nullptr ? nullptr : &place_;
   }
 
  private:
   const std::shared_ptr<const void> owner_;
   const std::shared_ptr<const Segment> segment_;
+  const DevicePlace place_;  // No segment: the bytes are in memory of the host.
   const std::string_view piece_;
 };
 

@@ -148,6 +148,8 @@ struct Place {
   bool left = false;
   // Whether payloads pass through memory shared with the aggregator; absent before the first round.
   std::optional<bool> shares;
+  // Whether the aggregator has read tensors of the last round in memory of their device.
+  bool on_device = false;
   std::optional<Error> fatal;    // The process cannot go on with this job.
   std::optional<Error> refused;  // The last registration that the job did not accept.
   std::string held_up;           // The last sentence about a round that waits for late workers.

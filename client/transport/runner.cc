@@ -255,10 +255,10 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
       });
   if (const auto refused = Step(begin, now)) {
     lane->round.reset();
-    dependencies_.arena->Free(begin.lane, false);
+    dependencies_.arenas->Free(begin.lane, false);
     return wire::ToStatus(*refused);
   }
-  dependencies_.arena->Begin(begin.lane);
+  dependencies_.arenas->Begin(begin.lane);
   KeepResultsOf(*lane);
   lane->ended.reset();
   return absl::OkStatus();
@@ -292,6 +292,15 @@ PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tenso
     }
     payload = segment;
     begin = contribution.place->offset;
+  } else if (contribution.on_device.has_value()) {
+    const DevicePlace& place = *contribution.on_device;
+    PayloadPtr& segment = round.segments[place.segment.get()];
+    if (segment == nullptr) {
+      segment = std::make_shared<LentPayload>(round.loan, DevicePlace{place.segment, 0});
+    }
+    payload = segment;
+    begin = place.offset;
+    round.on_device = true;
   } else if (payload == nullptr) {
     std::shared_ptr<const void> owner = std::move(contribution.owner);
     if (owner == nullptr) owner = round.loan;
@@ -586,11 +595,16 @@ void Runner::Decide(LaneHandle handle, RoundNumber number, RoundOutcome outcome)
 void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
-  dependencies_.arena->Free(handle, lane.round->outcome->ok());
+  dependencies_.arenas->Free(handle, lane.round->outcome->ok());
   if (lane.round->outcome->ok()) {
-    const bool shares = dependencies_.connector->shared() != nullptr;
-    place_changed_ |= place_.shares != shares;
+    const std::shared_ptr<Segments> shared = dependencies_.connector->shared();
+    const bool shares = shared != nullptr;
+    // A round of tensors that are on the host changes nothing.
+    const bool on_device =
+        shares && shared->takes_devices() && (place_.on_device || lane.round->on_device);
+    place_changed_ |= place_.shares != shares || place_.on_device != on_device;
     place_.shares = shares;
+    place_.on_device = on_device;
     PublishPlace();
   }
   Tell(handle);

@@ -57,7 +57,7 @@ struct RunnerDependencies {
   // The outcome of a lane's round was delivered, or is kept for Wait.
   std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
-  Arena* arena = nullptr;
+  Arenas* arenas = nullptr;
   std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
 };
 
@@ -186,7 +186,8 @@ class Runner {
       uint64_t begin = 0;  // Where the contribution is in the payload.
       Contribution contribution;
     };
-    std::map<const Segment*, PayloadPtr> segments;  // With copies of contributions.
+    std::map<const void*, PayloadPtr> segments;  // With copies of contributions.
+    bool on_device = false;                      // One of them is in memory of a device.
     std::map<TensorHandle, Pushed> pushed;
     absl::Status refused;           // The error of the first refused push or skip.
     std::optional<Error> rejected;  // By the aggregator.

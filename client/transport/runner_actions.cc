@@ -33,6 +33,8 @@ struct ContributionPart {
   wire::Encoding encoding;
   wire::ChunkRuns runs;
   ChunkDigests digests;
+  const Payload* device = nullptr;  // If the tensors are in memory of a device: the payload, ...
+  uint64_t payload_end = 0;         // ... and where the last of them ends in it.
 
   // `payload`: of the contribution, from `at` on.
   void Add(const ChunkRange& range, const Contribution& contribution, const PayloadPtr& payload,
@@ -45,6 +47,7 @@ struct ContributionPart {
     const auto first = contribution.digests.begin() + range.first;
     digests.insert(digests.end(), first, first + range.count);
     parts_.Append({payload, at + begin, end - begin});
+    payload_end = at + end;
   }
   PayloadParts TakePayload() {
     if (parts_.parts().size() == 1) return std::move(parts_);
@@ -156,14 +159,21 @@ void Runner::Do(const SendContribution& send) {
     const auto found = lane.round->pushed.find(send.tensors[i]);
     if (found == lane.round->pushed.end()) return;
     const Contribution& contribution = found->second.contribution;
+    // And so do those that are not in one piece in memory of a device: a frame can refer to one.
+    const uint64_t at =
+        found->second.begin + send.ranges[i].first * contribution.wire_chunk_bytes();
+    const Payload* const device =
+        contribution.on_device.has_value() ? found->second.payload.get() : nullptr;
     const auto same = [&](const ContributionPart& part) {
-      return part.encoding == contribution.encoding;
+      return part.encoding == contribution.encoding && part.device == device &&
+             (device == nullptr || part.payload_end == at);
     };
     auto frame = std::find_if(frames.begin(), frames.end(), same);
     if (frame == frames.end()) {
       frames.emplace_back();
       frame = std::prev(frames.end());
       frame->encoding = contribution.encoding;
+      frame->device = device;
     }
     frame->Add(send.ranges[i], contribution, found->second.payload, found->second.begin);
   }

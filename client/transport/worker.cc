@@ -188,7 +188,7 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                  loop_.poster()([placed, place](Runner&, absl::Time) { placed(place); });
                },
                options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_,
-               &arena_, timeline_}) {}
+               &arenas_, timeline_}) {}
 
 Worker::~Worker() {
   const auto quiet = std::make_shared<Answer<absl::Status>>();
@@ -267,7 +267,8 @@ absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind 
     if (known[handle] != nullptr) continue;
     known[handle] = std::make_shared<const TensorInfo>(
         TensorInfo{tensors[i], *TensorBytes(tensors[i]), kernels::TensorKey(tensors[i].name)});
-    arena_.Add(registered->lane, handle, known[handle]->bytes, ElementSize(tensors[i].dtype));
+    arenas_.host().Add(registered->lane, handle, known[handle]->bytes,
+                       ElementSize(tensors[i].dtype));
   }
   return registered;
 }
@@ -317,7 +318,7 @@ absl::Status Worker::Begin(const BeginRound& begin) {
 std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor) {
   const std::shared_ptr<Segments> shared = connector_.shared();
   if (shared == nullptr) return std::nullopt;
-  std::optional<ArenaPlace> place = arena_.Take(lane, tensor);
+  std::optional<ArenaPlace> place = arenas_.host().Take(lane, tensor);
   // What the aggregator does not map is sent from the trainer's memory, without a copy.
   if (place.has_value() && !shared->Offer(place->segment)) return std::nullopt;
   return place;
@@ -390,6 +391,51 @@ absl::StatusOr<Worker::Infos> Worker::FindPushed(LaneHandle lane,
 
 absl::Status Worker::CheckPush(LaneHandle lane, absl::Span<const PushedTensor> tensors) const {
   return FindPushed(lane, tensors).status();
+}
+
+std::optional<DevicePlace> Worker::TakeDevicePlace(LaneHandle lane, TensorHandle tensor, int device,
+                                                   const DeviceArena::Make& make) {
+  const std::shared_ptr<Segments> shared = connector_.shared();
+  const auto info = Find(lane, tensor);
+  if (shared == nullptr || !shared->takes_devices() || !info.ok()) return std::nullopt;
+  DeviceArena& arena = arenas_.OfDevice(device, make);
+  arena.Add(lane, tensor, (*info)->bytes, ElementSize((*info)->spec.dtype));
+  std::optional<DevicePlace> place = arena.Take(lane, tensor);
+  if (!place.has_value()) return std::nullopt;
+  if (!shared->Offer(place->segment)) {
+    arena.Refuse(place->segment);
+    return std::nullopt;
+  }
+  // Until it is mapped, its bytes would have to be read by the host.
+  if (!shared->Find({place->at(), 1}).has_value()) return std::nullopt;
+  return place;
+}
+
+absl::Status Worker::PushMeasured(LaneHandle lane, std::vector<MeasuredTensor> tensors) {
+  const absl::Time began = StartOfPush();
+  uint64_t bytes = 0;
+  Runner::Contributions contributions;
+  contributions.reserve(tensors.size());
+  for (MeasuredTensor& tensor : tensors) {
+    const auto info = Find(lane, tensor.tensor);
+    if (!info.ok()) return info.status();
+    bytes += (*info)->bytes;
+    const TensorHandle handle = tensor.tensor;
+    contributions.emplace_back(handle,
+                               ContributionOf((*info)->key, (*info)->bytes, std::move(tensor)));
+  }
+  const auto count = static_cast<uint32_t>(contributions.size());
+  absl::Status status = Post(
+      [lane, contributions = std::move(contributions)](Runner& runner, absl::Time now) mutable {
+        runner.PushMany(lane, std::move(contributions), now);
+      });
+  if (timeline_ != nullptr) timeline_->Pushed(lane, began, count, bytes);
+  return status;
+}
+
+DType Worker::DTypeOf(LaneHandle lane, TensorHandle tensor) const {
+  const auto info = Find(lane, tensor);
+  return info.ok() ? (*info)->spec.dtype : DType::kUnspecified;
 }
 
 std::string Worker::NameOf(LaneHandle lane, TensorHandle tensor) const {
@@ -593,7 +639,7 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   const auto call = std::make_shared<RoundCall>(begin);
   // Takes the lane before the round begins, because the tensors are copied before. If another round
   // is in flight, this one will be refused.
-  const bool free = arena_.TryBegin(begin.lane);
+  const bool free = arenas_.host().TryBegin(begin.lane);
   // What is prepared is sent while the rest is copied and hashed. Less than a frame waits, so that
   // a small round wakes the loop once.
   RoundCall::Tensors ready;

@@ -168,6 +168,16 @@ class Worker {
   // The error that PushMany would return for the tensors, without reading them: of their handles,
   // sizes and encodings.
   absl::Status CheckPush(LaneHandle lane, absl::Span<const PushedTensor> tensors) const;
+  // The place for a tensor's contribution in memory of its device that the aggregator reads;
+  // nothing if there is none, and the tensor is pushed from the host. `make` makes such memory of
+  // the device with this index. The place is written before PushMeasured, in the round that has
+  // begun.
+  std::optional<DevicePlace> TakeDevicePlace(LaneHandle lane, TensorHandle tensor, int device,
+                                             const DeviceArena::Make& make);
+  // PushMany, for tensors that are at such places.
+  absl::Status PushMeasured(LaneHandle lane, std::vector<MeasuredTensor> tensors);
+  // The dtype of a tensor; unspecified if it is not registered.
+  DType DTypeOf(LaneHandle lane, TensorHandle tensor) const;
   // The name of a tensor; empty if it is not registered.
   std::string NameOf(LaneHandle lane, TensorHandle tensor) const;
   absl::Status Skip(LaneHandle lane, TensorHandle tensor);
@@ -296,7 +306,7 @@ class Worker {
 
   // These synchronise themselves.
   Gate gate_;
-  Arena arena_;
+  Arenas arenas_;
   Registered registered_;
 
   mutable Mutex mutex_;

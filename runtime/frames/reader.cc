@@ -128,6 +128,10 @@ absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame) {
 
 std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& segments) {
   if (frame.digests.empty() || frame.payload.parts().size() != 1) return std::nullopt;
+  const PayloadPart& part = frame.payload.parts().front();
+  if (const DevicePlace* const device = part.owner->on_device()) {
+    return segments.Find({device->at() + part.offset, part.size});
+  }
   const Pieces pieces = frame.payload.Pieces();
   if (pieces.size() != 1 || pieces[0].size() < kLeastShared) return std::nullopt;
   std::optional<SharedPlace> place = segments.Find(pieces[0]);

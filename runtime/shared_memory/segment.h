@@ -79,22 +79,27 @@ class Segment {
   const int descriptor_;
 };
 
-// Bytes in a segment of another process.
+// Bytes in a segment of another process, in memory of the host or of a device.
 class SharedPayload : public Payload {
  public:
   // REQUIRES: `piece` lies in the segment, which has kVersionBytes if there is a version.
   SharedPayload(std::shared_ptr<const Segment> segment, std::string_view piece, uint64_t version)
       : segment_(std::move(segment)), piece_(piece), version_(version) {}
+  explicit SharedPayload(DevicePlace place) : version_(0), place_(std::move(place)) {}
   absl::Span<const std::string_view> pieces() const override {
     return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
+  }
+  const DevicePlace* on_device() const override {
+    return place_.segment == nullptr ? nullptr : &place_;
   }
   // Whether the bytes that were read so far are those that the sender meant.
   bool intact() const { return version_ == 0 || segment_->version() == version_; }
 
  private:
-  const std::shared_ptr<const Segment> segment_;
+  const std::shared_ptr<const Segment> segment_;  // Null: the bytes are on a device.
   const std::string_view piece_;
   const uint64_t version_;
+  const DevicePlace place_;
 };
 
 }  // namespace basin

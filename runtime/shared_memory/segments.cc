@@ -51,7 +51,7 @@ absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes) {
   using Kind = SegmentMessage::Kind;
   if (raw.magic != kMagic) return Wrong("a message is not Basin's");
   if (raw.kind < static_cast<uint32_t>(Kind::kToken) ||
-      raw.kind > static_cast<uint32_t>(Kind::kWithdraw)) {
+      raw.kind > static_cast<uint32_t>(Kind::kOfferDevice)) {
     return Wrong(absl::StrCat("there is no message of kind ", raw.kind));
   }
   return SegmentMessage{static_cast<Kind>(raw.kind), raw.number, raw.size};
@@ -69,12 +69,22 @@ absl::Status Segments::Send(const SegmentMessage& message) const {
 }
 
 bool Segments::Offer(const std::shared_ptr<Segment>& segment) {
+  return Offer(SegmentMessage::Kind::kOffer, segment->descriptor(),
+               {segment, {}, {segment->data(), segment->size()}});
+}
+
+bool Segments::Offer(const std::shared_ptr<DeviceSegment>& segment) {
+  return Offer(SegmentMessage::Kind::kOfferDevice, segment->descriptor(),
+               {{}, segment, {segment->data(), segment->size()}});
+}
+
+bool Segments::Offer(SegmentMessage::Kind kind, int descriptor, Offered offered) {
   if (closed_) return false;
   MutexLock lock(mutex_);
   const Offered* known = nullptr;
   for (auto it = offered_.begin(); it != offered_.end();) {
-    if (!it->second.segment.expired()) {
-      if (it->second.bytes.data() == segment->data()) known = &it->second;
+    if (!it->second.gone()) {
+      if (it->second.bytes.data() == offered.bytes.data()) known = &it->second;
       ++it;
       continue;
     }
@@ -85,9 +95,9 @@ bool Segments::Offer(const std::shared_ptr<Segment>& segment) {
   if (known != nullptr) return !known->refused;
   if (offered_.size() >= kMaxSegments) return false;
   const uint64_t number = next_++;
-  const SegmentMessage offer{SegmentMessage::Kind::kOffer, number, segment->size()};
-  if (!SendMessage(socket_, EncodeSegmentMessage(offer), segment->descriptor()).ok()) return false;
-  offered_[number] = {segment, {segment->data(), segment->size()}, false, false};
+  const SegmentMessage offer{kind, number, offered.bytes.size()};
+  if (!SendMessage(socket_, EncodeSegmentMessage(offer), descriptor).ok()) return false;
+  offered_[number] = std::move(offered);
   return true;
 }
 
@@ -100,14 +110,26 @@ std::vector<std::shared_ptr<Segment>> Segments::offered() const {
   return segments;
 }
 
+std::vector<std::shared_ptr<DeviceSegment>> Segments::offered_devices() const {
+  std::vector<std::shared_ptr<DeviceSegment>> segments;
+  MutexLock lock(mutex_);
+  for (const auto& [number, offered] : offered_) {
+    if (auto segment = offered.device.lock()) segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
 std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
   if (closed_) return std::nullopt;
   MutexLock lock(mutex_);
   for (const auto& [number, offered] : offered_) {
     if (!offered.mapped) continue;
-    const std::shared_ptr<Segment> segment = offered.segment.lock();
-    if (segment == nullptr || !segment->Has(bytes)) continue;
-    return SharedPlace{number, static_cast<uint64_t>(bytes.data() - segment->data()), bytes.size()};
+    if (offered.gone() || bytes.data() < offered.bytes.data() ||
+        bytes.data() + bytes.size() > offered.bytes.data() + offered.bytes.size()) {
+      continue;
+    }
+    return SharedPlace{number, static_cast<uint64_t>(bytes.data() - offered.bytes.data()),
+                       bytes.size()};
   }
   return std::nullopt;
 }
@@ -123,15 +145,38 @@ absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPl
     return Wrong(absl::StrCat("a frame refers to segment ", place.segment,
                               ", which its sender does not share"));
   }
-  const Segment& segment = *found->second;
+  const Theirs& theirs = found->second;
   const uint64_t begin = place.version == 0 ? 0 : Segment::kVersionBytes;
-  if (place.length > segment.size() || place.offset > segment.size() - place.length ||
+  if (place.length > theirs.size() || place.offset > theirs.size() - place.length ||
       place.offset < begin) {
     return Wrong(absl::StrCat("a frame refers to ", place.length, " bytes at ", place.offset,
-                              " of segment ", place.segment, ", which has ", segment.size()));
+                              " of segment ", place.segment, ", which has ", theirs.size()));
   }
-  return std::make_shared<const SharedPayload>(
-      found->second, std::string_view(segment.data() + place.offset, place.length), place.version);
+  if (theirs.segment != nullptr) {
+    return std::make_shared<const SharedPayload>(
+        theirs.segment, std::string_view(theirs.segment->data() + place.offset, place.length),
+        place.version);
+  }
+  if (place.version != 0) return Wrong("a frame gives a version to memory of a device");
+  if (opener_->failed()) {
+    return Wrong(
+        "a frame refers to memory of a device, but the device of the aggregator has failed");
+  }
+  return std::make_shared<const SharedPayload>(DevicePlace{theirs.device, place.offset});
+}
+
+uint64_t Segments::device_bytes() const {
+  uint64_t bytes = 0;
+  MutexLock lock(mutex_);
+  for (const auto& [number, theirs] : theirs_) {
+    if (theirs.device != nullptr) bytes += theirs.size();
+  }
+  return bytes;
+}
+
+std::string Segments::TakeRefusal() {
+  MutexLock lock(mutex_);
+  return std::exchange(refusal_, "");
 }
 
 absl::StatusOr<SegmentMessage> Segments::Next(int* descriptor) const {
@@ -173,28 +218,53 @@ absl::Status Segments::Receive() {
   return taken;
 }
 
+absl::StatusOr<std::optional<Segments::Theirs>> Segments::Open(const SegmentMessage& message,
+                                                               int descriptor) {
+  if (message.kind == SegmentMessage::Kind::kOffer) {
+    absl::StatusOr<std::shared_ptr<Segment>> opened = Segment::Open(descriptor, message.size);
+    if (absl::IsInvalidArgument(opened.status())) return opened.status();
+    if (!opened.ok()) return std::nullopt;
+    return Theirs{*std::move(opened), nullptr};
+  }
+  if (message.size == 0) return Wrong("memory of a device without bytes was offered");
+  if (opener_ == nullptr) return std::nullopt;
+  auto opened = opener_->Open(descriptor, message.size);
+  if (opened.ok()) return Theirs{nullptr, std::move(opened).value()};
+  MutexLock lock(mutex_);
+  refusal_ = opened.failure().message;
+  return std::nullopt;
+}
+
+absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
+  using Kind = SegmentMessage::Kind;
+  bool room = false;
+  {
+    MutexLock lock(mutex_);
+    if (theirs_.count(message.number) > 0 || theirs_.size() >= kMaxSegments) {
+      return Wrong("a segment was offered twice, or too many were");
+    }
+    room = message.size <= most_bytes_ - their_bytes_;
+  }
+  absl::StatusOr<std::optional<Theirs>> opened = std::optional<Theirs>();
+  // What is too much for the session is looked at, because it may be no segment at all.
+  if (room || message.kind == Kind::kOffer) opened = Open(message, descriptor);
+  if (!opened.ok()) return opened.status();
+  if (!room || !opened->has_value()) return Send({Kind::kRefused, message.number, 0});
+  {
+    MutexLock lock(mutex_);
+    their_bytes_ += message.size;
+    theirs_[message.number] = **std::move(opened);
+    their_last_ = std::max(their_last_, message.number);
+  }
+  return Send({Kind::kMapped, message.number, 0});
+}
+
 absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) {
   using Kind = SegmentMessage::Kind;
   switch (message.kind) {
-    case Kind::kOffer: {
-      absl::StatusOr<std::shared_ptr<Segment>> opened = Segment::Open(descriptor, message.size);
-      {
-        MutexLock lock(mutex_);
-        if (theirs_.count(message.number) > 0 || theirs_.size() >= kMaxSegments) {
-          return Wrong("a segment was offered twice, or too many were");
-        }
-        if (opened.ok() && (*opened)->size() > most_bytes_ - their_bytes_) {
-          opened = absl::ResourceExhaustedError("The session shares as much as it may.");
-        }
-        if (opened.ok()) {
-          their_bytes_ += (*opened)->size();
-          theirs_[message.number] = *opened;
-          their_last_ = std::max(their_last_, message.number);
-        }
-      }
-      if (absl::IsInvalidArgument(opened.status())) return opened.status();
-      return Send({opened.ok() ? Kind::kMapped : Kind::kRefused, message.number, 0});
-    }
+    case Kind::kOffer:
+    case Kind::kOfferDevice:
+      return Take(message, descriptor);
     case Kind::kMapped:
     case Kind::kRefused: {
       MutexLock lock(mutex_);
@@ -205,12 +275,12 @@ absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) 
       return absl::OkStatus();
     }
     case Kind::kWithdraw: {
-      std::shared_ptr<Segment> gone;  // Unmapped without the lock.
+      Theirs gone;  // Unmapped without the lock.
       MutexLock lock(mutex_);
       const auto found = theirs_.find(message.number);
       if (found == theirs_.end()) return absl::OkStatus();
       gone = std::move(found->second);
-      their_bytes_ -= gone->size();
+      their_bytes_ -= gone.size();
       theirs_.erase(found);
       return absl::OkStatus();
     }

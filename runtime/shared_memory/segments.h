@@ -1,8 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The segments that two processes share during one session: those of this end, which the other end
-// has mapped, and those of the other end. They are passed over a Unix socket; the frames that refer
-// to them travel elsewhere.
+// has mapped, and those of the other end. They are memory of the host, or of a device if the other
+// end can read that. They are passed over a Unix socket; the frames that refer to them travel
+// elsewhere.
 //
 // The worker opens with the token of its session, which the aggregator checks. From then on both
 // ends offer segments, and answer whether they have mapped one. A frame refers to a segment only
@@ -28,6 +29,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device_segment.h"
+#include "kernels/failure.h"
 #include "protocol/ids.h"
 #include "protocol/shared_place.h"
 #include "runtime/mutex.h"
@@ -46,6 +49,8 @@ struct SegmentMessage {
     kMapped = 4,    // The receiver has mapped segment `number`,
     kRefused = 5,   // or cannot.
     kWithdraw = 6,  // Segment `number` is not referred to any more.
+    // The same as kOffer, in memory of a device. Only to an end with FEATURE_DEVICE_MEMORY.
+    kOfferDevice = 7,
   };
   Kind kind = Kind::kToken;
   uint64_t number = 0;
@@ -59,12 +64,26 @@ absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes);
 // Segments that one end may offer in a session.
 inline constexpr size_t kMaxSegments = 160;
 
+using kernels::cuda::DeviceSegment;
+
+// What opens memory of a device of another process. Thread contract: any thread.
+class DeviceOpener {
+ public:
+  virtual ~DeviceOpener() = default;
+  // Failure: a sentence why this end cannot read it.
+  virtual kernels::Result<std::shared_ptr<DeviceSegment>> Open(int descriptor,
+                                                               uint64_t size) const = 0;
+  // Whether what was opened can no longer be read.
+  virtual bool failed() const = 0;
+};
+
 class Segments {
  public:
   // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most
-  // `most_bytes` of the other end.
-  explicit Segments(int socket, uint64_t most_bytes = std::numeric_limits<uint64_t>::max())
-      : socket_(socket), most_bytes_(most_bytes) {}
+  // `most_bytes` of the other end. `opener`: null if memory of devices is refused; outlives this.
+  explicit Segments(int socket, uint64_t most_bytes = std::numeric_limits<uint64_t>::max(),
+                    const DeviceOpener* opener = nullptr)
+      : socket_(socket), most_bytes_(most_bytes), opener_(opener) {}
   ~Segments();
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
@@ -73,15 +92,26 @@ class Segments {
   // Offers the segment to the other end; nothing if it was offered before. Withdraws the segments
   // that are no longer used here. False if the other end cannot get or map it.
   bool Offer(const std::shared_ptr<Segment>& segment);
+  // The same for memory of a device. REQUIRES: TakeDevices was called.
+  bool Offer(const std::shared_ptr<DeviceSegment>& segment);
   std::vector<std::shared_ptr<Segment>> offered() const;
+  std::vector<std::shared_ptr<DeviceSegment>> offered_devices() const;
   // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
+  // They may have an address of a device, which is none of the host.
   std::optional<SharedPlace> Find(std::string_view bytes) const;
+  // The other end has FEATURE_DEVICE_MEMORY.
+  void TakeDevices() { takes_devices_ = true; }
+  bool takes_devices() const { return takes_devices_; }
 
   // ---- of the other end
   // The bytes at the place, which keep their segment. INVALID_ARGUMENT when there was no such
   // segment, or the place is not within it; NOT_FOUND when it was withdrawn: its owner uses it no
   // more, so the frame that refers to it is of the past.
   absl::StatusOr<std::shared_ptr<const SharedPayload>> At(const SharedPlace& place) const;
+  // The memory of devices among it.
+  uint64_t device_bytes() const;
+  // Why memory of a device was refused last; once.
+  std::string TakeRefusal();
 
   // ---- the socket
   int socket() const { return socket_; }
@@ -98,22 +128,37 @@ class Segments {
 
  private:
   struct Offered {
-    std::weak_ptr<Segment> segment;
+    std::weak_ptr<Segment> segment;  // One of these.
+    std::weak_ptr<DeviceSegment> device;
     std::string_view bytes;  // All of it.
     bool mapped = false;
     bool refused = false;
+    bool gone() const { return segment.expired() && device.expired(); }
   };
+  struct Theirs {
+    std::shared_ptr<Segment> segment;  // One of these.
+    std::shared_ptr<DeviceSegment> device;
+    uint64_t size() const { return segment != nullptr ? segment->size() : device->size(); }
+  };
+  bool Offer(SegmentMessage::Kind kind, int descriptor, Offered offered);
+  // Opens what the other end offers; nothing if this end cannot have it.
+  absl::StatusOr<std::optional<Theirs>> Open(const SegmentMessage& message, int descriptor);
+  // Answers an offer.
+  absl::Status Take(const SegmentMessage& message, int descriptor);
   absl::StatusOr<SegmentMessage> Next(int* descriptor) const;
   absl::Status OnMessage(const SegmentMessage& message, int descriptor);
 
   const int socket_;
   const uint64_t most_bytes_;
+  const DeviceOpener* const opener_;
   std::atomic<bool> closed_{false};
+  std::atomic<bool> takes_devices_{false};
   mutable Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, std::shared_ptr<Segment>> theirs_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Theirs> theirs_ ABSL_GUARDED_BY(mutex_);
   uint64_t their_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string refusal_ ABSL_GUARDED_BY(mutex_);
   uint64_t their_last_ ABSL_GUARDED_BY(mutex_) = 0;  // The highest number that was mapped.
 };
 

@@ -37,18 +37,26 @@ class Aggregator {
  public:
   explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {},
                       aggregator::Gatekeeper* gatekeeper = nullptr, bool local = false,
-                      uint64_t local_bytes = uint64_t{1} << 40) {
+                      uint64_t local_bytes = uint64_t{1} << 40,
+                      std::unique_ptr<aggregator::ReduceDevices> devices = nullptr)
+      : devices_(std::move(devices)) {
     aggregator::EngineOptions options;
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
     options.shared_result_bytes = local ? uint64_t{1} << 30 : 0;
-    engine_ = std::make_unique<aggregator::Engine>(options, clock_, *reducer_, notes_, nullptr);
+    engine_ = std::make_unique<aggregator::Engine>(options, clock_, *reducer_, notes_, nullptr,
+                                                   devices_.get());
     aggregator::ServerOptions at;
     at.address = "127.0.0.1:" + std::to_string(port);
     at.tls = tls;
     at.gatekeeper = gatekeeper;
     at.local = local;
     at.local_bytes = local_bytes;
+    at.devices = devices_.get();
+    at.on_device_refused = [this](const std::string& what) {
+      MutexLock lock(mutex_);
+      reports_.push_back(what);
+    };
     at.report = [this](const std::string&, const std::string& what) {
       MutexLock lock(mutex_);
       reports_.push_back(what);
@@ -62,6 +70,7 @@ class Aggregator {
   int port() const { return server_->port(); }
   const aggregator::TransportCounters& counters() const { return server_->counters(); }
   aggregator::GrpcServer& server() { return *server_; }
+  aggregator::Engine& engine() { return *engine_; }
   // What peers did wrong, as the operator sees it.
   std::vector<std::string> reports() const {
     MutexLock lock(mutex_);
@@ -74,6 +83,7 @@ class Aggregator {
   MonotonicClock clock_;
   Notes notes_;
   std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
+  const std::unique_ptr<aggregator::ReduceDevices> devices_;
   std::unique_ptr<aggregator::Engine> engine_;
   std::unique_ptr<aggregator::GrpcServer> server_;
 };

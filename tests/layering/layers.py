@@ -73,7 +73,7 @@ LAYERS = (
     ),
     Layer(
         "runtime/shared_memory",
-        uses=("protocol", "runtime"),
+        uses=("protocol", "kernels", "runtime"),
         headers=("absl/",),
         links=("absl::",),
     ),

@@ -62,7 +62,13 @@ class SessionCall : public Call {
     }
     for (auto& one : taken->messages) {
       const auto* welcome = std::get_if<Welcome>(&one.message);
-      if (welcome != nullptr) batches_ = (welcome->features & kFeatureBatches) != 0;
+      if (welcome != nullptr) {
+        batches_ = (welcome->features & kFeatureBatches) != 0;
+        if (local_ != nullptr) {
+          MutexLock lock(local_->mutex);
+          local_->devices = (welcome->features & kFeatureDeviceMemory) != 0;
+        }
+      }
       batch.messages.push_back(std::move(one.message));
     }
     if (batch.messages.size() == 1 && batch.frames.empty()) {
@@ -227,6 +233,17 @@ class GrpcStream : public StreamChannel {
     if (segments != nullptr && std::holds_alternative<ContributionHeader>(frame.header)) {
       place = PlaceOf(frame, *segments);
     }
+    // Such a frame is sent again to an aggregator that cannot read the device, or has closed the
+    // socket.
+    if (!place.has_value() && frame.payload.AnyOnDevice()) {
+      PayloadParts fetched;
+      for (const PayloadPart& part : frame.payload.parts()) {
+        const absl::StatusOr<PayloadPart> on_host = OnHost(part);
+        if (!on_host.ok()) return on_host.status();
+        fetched.Append(*on_host);
+      }
+      frame.payload = std::move(fetched);
+    }
     absl::StatusOr<std::string> head =
         place.has_value() ? EncodeReference(frame, *place) : EncodeHead(frame);
     if (!head.ok()) return head.status();
@@ -310,7 +327,7 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
       former = std::move(local_->link);
     }
     if (!local_->name.empty()) {
-      local_->link = LocalLink::Open(std::exchange(local_->name, ""), token);
+      local_->link = LocalLink::Open(std::exchange(local_->name, ""), token, local_->devices);
     }
   }
   return std::make_shared<GrpcStream>(call, stream, this, sending_);
@@ -321,7 +338,9 @@ std::shared_ptr<Segments> GrpcConnector::Local::segments() {
   return link == nullptr ? nullptr : link->segments();
 }
 
-uint64_t GrpcConnector::features() const { return kFeatureBatches; }
+uint64_t GrpcConnector::features() const {
+  return kFeatureBatches | (local_ == nullptr ? 0 : kFeatureDeviceMemory);
+}
 
 void GrpcConnector::Flush() {
   if (const auto sending = sending_.lock()) sending->Flush();

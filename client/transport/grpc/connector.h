@@ -53,6 +53,7 @@ class GrpcConnector : public Connector {
     Mutex mutex;
     std::string name ABSL_GUARDED_BY(mutex);
     std::unique_ptr<LocalLink> link ABSL_GUARDED_BY(mutex);
+    bool devices ABSL_GUARDED_BY(mutex) = false;  // The aggregator reads memory of devices.
     bool refused ABSL_GUARDED_BY(mutex) = false;  // A session that used it: not again.
 
     // What the present session shares; null if nothing.

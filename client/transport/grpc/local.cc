@@ -8,14 +8,16 @@
 
 namespace basin::client {
 
-std::unique_ptr<LocalLink> LocalLink::Open(const std::string& name, SessionToken token) {
+std::unique_ptr<LocalLink> LocalLink::Open(const std::string& name, SessionToken token,
+                                           bool devices) {
   const absl::StatusOr<int> socket = ConnectLocal(name);
   if (!socket.ok()) return nullptr;
-  return std::unique_ptr<LocalLink>(new LocalLink(*socket, token));
+  return std::unique_ptr<LocalLink>(new LocalLink(*socket, token, devices));
 }
 
-LocalLink::LocalLink(int socket, SessionToken token)
+LocalLink::LocalLink(int socket, SessionToken token, bool devices)
     : token_(token), segments_(std::make_shared<Segments>(socket)) {
+  if (devices) segments_->TakeDevices();
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-local");
     if (!segments_->Send({SegmentMessage::Kind::kToken, token_, 0}).ok()) return;

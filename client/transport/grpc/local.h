@@ -21,7 +21,8 @@ namespace basin::client {
 class LocalLink {
  public:
   // Null when no process listens at `name`. Does not wait for the aggregator.
-  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token);
+  // `devices`: the aggregator reads memory of devices.
+  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token, bool devices);
   ~LocalLink();
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
@@ -31,7 +32,7 @@ class LocalLink {
   std::shared_ptr<Segments> segments() const { return bound_ ? segments_ : nullptr; }
 
  private:
-  LocalLink(int socket, SessionToken token);
+  LocalLink(int socket, SessionToken token, bool devices);
 
   const SessionToken token_;
   const std::shared_ptr<Segments> segments_;

@@ -5,6 +5,7 @@
 #include "client/transport/arena.h"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -32,7 +33,7 @@ class ArenaTest : public testing::Test {
     return place;
   }
 
-  Arena arena_;
+  Arena arena_{MakeSegment};
 };
 
 TEST_F(ArenaTest, TensorsDoNotOverlapAndAreAligned) {
@@ -106,6 +107,37 @@ TEST_F(ArenaTest, ARoundThatTookNothingChangesNothing) {
   const auto after = Round(true);
   ASSERT_TRUE(before.has_value() && after.has_value());
   EXPECT_EQ(before->at(), after->at());
+}
+
+// All that are new get theirs together, in one segment.
+TEST_F(ArenaTest, ATensorThatIsNewInARoundHasAPlaceInTheNext) {
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  ASSERT_TRUE(arena_.Take(kArenaLane, 0).has_value());
+  for (const TensorHandle tensor : {3, 4}) {
+    arena_.Add(kArenaLane, tensor, 10 * kArenaBytes, 4);
+    EXPECT_FALSE(arena_.Take(kArenaLane, tensor).has_value());
+  }
+  arena_.Free(kArenaLane, true);
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  const auto one = arena_.Take(kArenaLane, 3);
+  const auto other = arena_.Take(kArenaLane, 4);
+  ASSERT_TRUE(one.has_value() && other.has_value());
+  EXPECT_EQ(one->segment, other->segment);
+}
+
+TEST_F(ArenaTest, MemoryThatWasRefusedIsFreedAndNoOtherIsMade) {
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  std::weak_ptr<Segment> segment;
+  {
+    const auto place = arena_.Take(kArenaLane, 0);
+    ASSERT_TRUE(place.has_value());
+    segment = place->segment;
+    arena_.Refuse(place->segment);
+  }
+  EXPECT_TRUE(segment.expired());
+  EXPECT_FALSE(arena_.Take(kArenaLane, 1).has_value());
+  arena_.Free(kArenaLane, true);
+  EXPECT_FALSE(Round(true).has_value());
 }
 
 }  // namespace

@@ -397,6 +397,25 @@ TEST(Round, ALargeTensorIsSentWhileItIsRead) {
   }
 }
 
+// It is pushed with the first frame of the others, before it has been cast.
+TEST(Round, ANarrowTensorBehindALargeOneIsSentAsItWasCast) {
+  Rig rig(2, nullptr, kLong);
+  rig.Join();
+  rig.Begin();
+  const std::string& a = rig.gradients[0];
+  const std::string& b = rig.gradients[1];
+  std::string cast(b.size() / 2, '\0');
+  kernels::CastToWire(b.data(), b.size() / sizeof(float), DType::kBF16, 0, cast.data());
+  const Worker::PushedTensor tensors[] = {
+      {0, a.data(), a.size(), {}}, {1, b.data(), b.size(), {DType::kBF16, 0}}, {2, nullptr, 0, {}}};
+  ASSERT_TRUE(rig.worker->PushMany(rig.lane.lane, tensors).ok());
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  const auto pushed = rig.TakeContribution(14);
+  EXPECT_TRUE(pushed.at(0) == a);
+  EXPECT_TRUE(pushed.at(1).substr(0, cast.size()) == cast);
+  rig.worker->Abandon().IgnoreError();
+}
+
 // The second push of the tensor, which is refused, adds nothing to the first.
 TEST(Round, AGrowthOfAPushThatWasRefusedIsIgnored) {
   Rig rig(1, nullptr, kLong);

@@ -1,10 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The device of a trainer's tensors with the CUDA runtime: the order with streams, captures, and
-// the copy kernel. Without a GPU only the failure is tested; the other cases are skipped.
+// the copy kernel; measures, and memory that is shared. Without a GPU only the failure is tested;
+// the other cases are skipped.
 
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,14 +15,17 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/cast.h"
+#include "kernels/checksum.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_trainer_device.h"
+#include "kernels/cuda/measure.h"
 #include "kernels/facts.h"
 #include "kernels/norm.h"
 
@@ -243,6 +249,71 @@ TEST_F(CudaTrainerTest, RefusesMemoryThatIsNotOfTheDevice) {
   EXPECT_EQ(device_->CheckMemory(host_.get(), kBytes)->code, FailureCode::kInvalidArgument);
   int local = 0;
   EXPECT_EQ(device_->CheckMemory(&local, sizeof(local))->code, FailureCode::kInvalidArgument);
+}
+
+// ---- memory that is shared
+
+TEST_F(CudaTrainerTest, MeasuresAreThoseOfTheHost) {
+  std::mt19937_64 random(1);
+  const size_t bytes = 5 * kDigestBlockBytes + 1020;
+  auto* const values = static_cast<float*>(host_.get());
+  for (size_t i = 0; i < bytes / sizeof(float); ++i) {
+    values[i] = static_cast<float>(static_cast<int32_t>(random()));
+  }
+  const size_t chunks = (bytes + kDigestBlockBytes - 1) / kDigestBlockBytes;
+  const size_t leaves = NormLeaves(bytes / sizeof(float));
+  const Memory measures =
+      device_->AllocateOnDevice(chunks * sizeof(ChunkRecord) + leaves * kNormLanes * 8).value();
+  auto* const records = static_cast<ChunkRecord*>(measures.get());
+  auto* const lanes = reinterpret_cast<double*>(records + chunks);
+  ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), host_.get(), bytes));
+  const MeasureItem item = {tensor_.get(), bytes, records, lanes, kDigestBlockBytes, DType::kF32};
+  ASSERT_FALSE(queue_->Run(MeasureTask{KeysOfXxh3(), {item}, 1}));
+  std::vector<ChunkRecord> seen(chunks);
+  std::vector<double> sums(leaves * kNormLanes);
+  ASSERT_FALSE(queue_->CopyToHost(seen.data(), records, chunks * sizeof(ChunkRecord)));
+  ASSERT_FALSE(queue_->CopyToHost(sums.data(), lanes, sums.size() * sizeof(double)));
+  ASSERT_FALSE(queue_->Wait());
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const size_t size = std::min(kDigestBlockBytes, bytes - chunk * kDigestBlockBytes);
+    ContentDigest expected;
+    expected.Update(static_cast<char*>(host_.get()) + chunk * kDigestBlockBytes, size);
+    EXPECT_EQ(ContentOf(seen[chunk], size), expected.Finish()) << chunk;
+  }
+  std::vector<double> got;
+  std::vector<double> expected;
+  for (size_t leaf = 0; leaf < leaves; ++leaf) {
+    AppendNormLeaf(sums.data() + leaf * kNormLanes, &got);
+  }
+  AppendNormLeaves(DType::kF32, values, bytes / sizeof(float), &expected);
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(CudaTrainerTest, AnotherDeviceObjectReadsASegment) {
+  auto made = device_->AllocateShared(1000);
+  if (!made.ok()) GTEST_SKIP() << made.failure().message;
+  const std::shared_ptr<DeviceSegment> segment = made.value();
+  EXPECT_GE(segment->size(), 1000u);
+  std::memset(host_.get(), 7, 1000);
+  ASSERT_FALSE(queue_->CopyToDevice(segment->data(), host_.get(), 1000));
+  ASSERT_FALSE(queue_->Wait());
+  const auto device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok());
+  auto opened = device.value()->Open(segment->descriptor(), segment->size());
+  ASSERT_TRUE(opened.ok()) << opened.failure().message;
+  std::vector<char> seen(1000);
+  const auto failure = opened.value()->Read(seen.data(), 0, seen.size());
+  ASSERT_FALSE(failure.has_value()) << failure->message;
+  EXPECT_EQ(seen, std::vector<char>(1000, 7));
+
+  const auto too_large = device.value()->Open(segment->descriptor(), 64 * segment->size());
+  ASSERT_FALSE(too_large.ok());
+  EXPECT_EQ(too_large.failure().code, FailureCode::kInvalidArgument);
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const auto no_memory = device.value()->Open(null, segment->size());
+  close(null);
+  ASSERT_FALSE(no_memory.ok());
+  EXPECT_EQ(no_memory.failure().code, FailureCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "runtime/shared_memory/segments.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,11 +13,15 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/shared_memory/socket.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
+#include "tests/runtime/shared_memory/emulated_opener.h"
 
 namespace basin {
 namespace {
@@ -26,11 +31,12 @@ using ::testing::HasSubstr;
 using Kind = SegmentMessage::Kind;
 
 struct Pair {
-  explicit Pair(uint64_t most_bytes = std::numeric_limits<uint64_t>::max()) {
+  explicit Pair(uint64_t most_bytes = std::numeric_limits<uint64_t>::max(),
+                const DeviceOpener* opener = nullptr) {
     std::array<int, 2> sockets;
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
     one = std::make_unique<Segments>(sockets[0]);
-    other = std::make_unique<Segments>(sockets[1], most_bytes);
+    other = std::make_unique<Segments>(sockets[1], most_bytes, opener);
   }
   // Sends bytes, and a descriptor unless it is negative, to `other`.
   void SendRaw(const std::string& bytes, int descriptor = -1) const {
@@ -96,6 +102,129 @@ TEST(Segments, PlacesOutsideOfASegmentAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << place.offset;
     EXPECT_THAT(status.message(), HasSubstr("refers to"));
   }
+}
+
+// ---- memory of a device
+
+class DeviceSegments : public testing::Test {
+ protected:
+  std::shared_ptr<DeviceSegment> Make(uint64_t size) { return *Made(size); }
+  std::optional<std::shared_ptr<DeviceSegment>> Made(uint64_t size) {
+    auto made = trainer_->AllocateShared(size);
+    if (!made.ok()) return std::nullopt;
+    return std::move(made).value();
+  }
+  // Passes an offer and its answer.
+  static void Exchange(const Pair& pair) {
+    EXPECT_TRUE(pair.other->Receive().ok());
+    EXPECT_TRUE(pair.one->Receive().ok());
+  }
+
+  EmulatedOpener opener_;
+  const std::unique_ptr<kernels::cuda::TrainerDevice> trainer_ =
+      kernels::cuda::MakeEmulatedTrainerDevice(std::make_shared<kernels::cuda::FaultPlan>());
+};
+
+TEST_F(DeviceSegments, ABlockOfADeviceIsReferredToLikeOneOfTheHost) {
+  const Pair pair(1 << 20, &opener_);
+  std::shared_ptr<DeviceSegment> segment = Make(10'000);
+  std::memcpy(segment->data() + 100, "gradient", 8);
+  EXPECT_TRUE(pair.one->Offer(segment));
+  Exchange(pair);
+  const auto place = pair.one->Find({segment->data() + 100, 8});
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(*place, (SharedPlace{1, 100, 8}));
+  EXPECT_EQ(pair.other->device_bytes(), 10'000u);
+  const auto payload = pair.other->At(*place);
+  ASSERT_TRUE(payload.ok()) << payload.status();
+  ASSERT_NE((*payload)->on_device(), nullptr);
+  EXPECT_TRUE((*payload)->pieces().empty()) << "the host cannot read it";
+  const auto on_host = OnHost({*payload, 2, 6});
+  ASSERT_TRUE(on_host.ok());
+  EXPECT_THAT(on_host->owner->pieces(), ElementsAre("adient"));
+
+  // It is withdrawn with its last user here, and kept by the payload there.
+  segment.reset();
+  EXPECT_TRUE(pair.one->Offer(Make(100)));
+  EXPECT_TRUE(pair.other->Receive().ok());
+  EXPECT_EQ(pair.other->device_bytes(), 0u);
+  EXPECT_EQ(pair.other->At(*place).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(OnHost({*payload, 0, 8}).ok());
+}
+
+TEST_F(DeviceSegments, PlacesOutsideOfThemAreRefused) {
+  const Pair pair(1 << 20, &opener_);
+  const auto segment = Make(4096);
+  EXPECT_TRUE(pair.one->Offer(segment));
+  Exchange(pair);
+  constexpr uint64_t kFar = ~uint64_t{0};
+  for (const SharedPlace place :
+       {SharedPlace{1, 1, 4096}, SharedPlace{1, 4097, 0}, SharedPlace{1, kFar, 2},
+        SharedPlace{1, 2, kFar}, SharedPlace{1, 64, 8, 3}}) {
+    EXPECT_EQ(pair.other->At(place).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  opener_.has_failed = true;
+  const absl::Status failed = pair.other->At({1, 0, 8}).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("the device of the aggregator has failed"));
+}
+
+// What cannot be opened is refused, and the connection stays: memory of the host is still shared.
+TEST_F(DeviceSegments, WhatCannotBeOpenedIsRefusedWithAReason) {
+  const Pair pair(1 << 20, &opener_);
+  const auto segment = Make(4096);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(null, 0);
+  struct {
+    uint64_t size;
+    int descriptor;
+    const char* reason;
+  } const offers[] = {{8192, segment->descriptor(), "has 4096 bytes and not 8192"},
+                      {4096, null, "is no memory file"},
+                      {4096, -1, "is no memory file"}};
+  uint64_t number = 7;
+  for (const auto& offer : offers) {
+    pair.SendRaw(EncodeSegmentMessage({Kind::kOfferDevice, number, offer.size}), offer.descriptor);
+    EXPECT_TRUE(pair.other->Receive().ok());
+    EXPECT_THAT(pair.other->TakeRefusal(), HasSubstr(offer.reason));
+    EXPECT_EQ(pair.other->TakeRefusal(), "");
+    const auto answer = pair.one->ReceiveOpening();
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer->kind, Kind::kRefused);
+    EXPECT_EQ(answer->number, number++);
+  }
+  close(null);
+  EXPECT_EQ(opener_.plan->shared_bytes, 0);
+  EXPECT_TRUE(pair.one->Offer(*Segment::Create(4096)));
+  Exchange(pair);
+
+  pair.SendRaw(EncodeSegmentMessage({Kind::kOfferDevice, 20, 0}), segment->descriptor());
+  EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(DeviceSegments, TheyCountWithThoseOfTheHost) {
+  const Pair pair(10'000, &opener_);
+  const auto host = *Segment::Create(6'000);
+  const auto large = Make(6'000);
+  const auto small = Make(4'000);
+  EXPECT_TRUE(pair.one->Offer(host));
+  Exchange(pair);
+  EXPECT_TRUE(pair.one->Offer(large));
+  Exchange(pair);
+  EXPECT_FALSE(pair.one->Find({large->data(), 1}).has_value());
+  EXPECT_FALSE(pair.one->Offer(large)) << "it was refused";
+  EXPECT_TRUE(pair.one->Offer(small));
+  Exchange(pair);
+  EXPECT_TRUE(pair.one->Find({small->data(), 1}).has_value());
+  EXPECT_EQ(pair.other->device_bytes(), 4'000u);
+}
+
+TEST_F(DeviceSegments, AnEndWithoutADeviceRefusesThem) {
+  const Pair pair;
+  const auto segment = Make(4096);
+  EXPECT_TRUE(pair.one->Offer(segment));
+  Exchange(pair);
+  EXPECT_FALSE(pair.one->Offer(segment));
 }
 
 TEST(Segments, AnOfferThatIsNoneEndsTheConnection) {
