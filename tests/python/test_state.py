@@ -184,7 +184,7 @@ def joins_as_a_turn_ends(rank: int, folder: str) -> Any:
     go = Path(folder) / "go"
     from basin import errors, worker
 
-    call = worker._call
+    call = worker.call
     committed = False
 
     def late_call(name: str, *arguments: Any) -> None:
@@ -201,7 +201,7 @@ def joins_as_a_turn_ends(rank: int, folder: str) -> Any:
     if rank == 2:
         hear(go)
         late_call = call
-    with mock.patch.object(worker, "_call", late_call), session() as bt:
+    with mock.patch.object(worker, "call", late_call), session() as bt:
         training = Training(bt, rank)
         while training.state.step < training.state.end:
             if training.state.step == 3 and rank == 0:

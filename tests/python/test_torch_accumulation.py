@@ -59,7 +59,7 @@ def quiet_until_the_last(rank: int, way: str) -> Any:
     from basin import worker
 
     called: list[str] = []
-    call = worker._call
+    call = worker.call
 
     def noted_call(name: str, *arguments: Any) -> None:
         called.append(name)
@@ -67,7 +67,7 @@ def quiet_until_the_last(rank: int, way: str) -> Any:
 
     with session() as bt:
         net, optimizer, lane = wrap(bt, model(), way)
-        with mock.patch.object(worker, "_call", noted_call):
+        with mock.patch.object(worker, "call", noted_call):
             with lane.no_sync():
                 loss_of(net, rank, 0).backward()
                 loss_of(net, rank, 1).backward()

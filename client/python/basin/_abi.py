@@ -30,6 +30,8 @@ MEMBER = 2
 GRADIENT, CALL = 0, 1
 COPY, IN_PLACE = 0, 1
 SAME_DTYPE = 0
+SUM = 1
+PHASE_OPEN, PHASE_ENDED = 0, 1
 F64, F32, F16, BF16, I64, I32, U8 = 1, 2, 3, 4, 5, 6, 7
 DEADLINE_EXCEEDED = 14
 OUTCOME_UNKNOWN = 13
@@ -85,6 +87,23 @@ class Buffer(Structure):
         ("into", c_void_p),
         ("out", c_void_p),
         ("bytes", c_size_t),
+    )
+
+
+class Turn(Structure):
+    _fields_ = (("size", c_size_t), ("members", c_uint32), ("leads", c_int))
+
+
+class Grouped(Structure):
+    """A tensor of group_reduce()."""
+
+    _fields_ = (
+        ("dtype", c_int),
+        ("result", c_int),
+        ("count", c_uint64),
+        ("input", c_void_p),
+        ("output", c_void_p),
+        ("stream", c_void_p),
     )
 
 
@@ -249,6 +268,17 @@ _FUNCTIONS = (
         ),
     ),
     ("busy", _CODE, (_WORKER, c_char_p, c_int64, _ERROR)),
+    (
+        "group_open",
+        _CODE,
+        (_WORKER, c_int32, c_char_p, c_char_p, POINTER(c_void_p), _ERROR),
+    ),
+    ("group_close", None, (c_void_p,)),
+    ("group_turn", _CODE, (c_void_p, c_int64, POINTER(Turn), _ERROR)),
+    ("group_leader", c_size_t, (c_void_p, c_char_p, c_size_t)),
+    ("group_reduce", _CODE, (c_void_p, c_int, POINTER(Grouped), c_size_t, _ERROR)),
+    ("group_end", _CODE, (c_void_p, c_int64, POINTER(c_int), _ERROR)),
+    ("group_fail", _CODE, (c_void_p, c_char_p, _ERROR)),
     ("finished", _CODE, (_WORKER, _ERROR)),
     ("leave", _CODE, (_WORKER, _ERROR)),
 )

@@ -632,6 +632,8 @@ def connect(
     timeline: str | None = None,
     timeline_every: int | None = None,
     timeline_max_bytes: int | None = None,
+    local_group: str | None = None,
+    nccl_library: str | None = None,
     timeout: float | None = 600.0,
 ) -> Client:
     """Connects a worker to its job and returns when it is a member, with a rank.
@@ -675,6 +677,8 @@ def connect(
             "timeline": timeline,
             "timeline_every": text(timeline_every),
             "timeline_max_bytes": text(timeline_max_bytes),
+            "local_group": local_group,
+            "nccl_library": nccl_library,
         }
     )
     try:

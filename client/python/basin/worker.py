@@ -29,8 +29,8 @@ logger = logging.getLogger("basin")
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait consists of turns of this length, so that Ctrl-C and other signals are handled.
-_TURN_SECONDS = 0.5
-_MAX_ID_BYTES = 256
+TURN_SECONDS = 0.5
+MAX_ID_BYTES = 256
 _REJOIN = (
     " basin.torch.rejoin() makes this worker a member again, with the state of the others; without "
     "PyTorch, close the client and connect again."
@@ -55,7 +55,7 @@ def to_error(error: int | None) -> Error:
     return exception
 
 
-def _call(name: str, *arguments: Any) -> None:
+def call(name: str, *arguments: Any) -> None:
     """Calls basin_<name> and raises its error."""
     error = c_void_p()
     if getattr(lib, "basin_" + name)(*arguments, byref(error)) == 0:
@@ -291,11 +291,11 @@ class Result:
 
     def copy(self, tensor: int, address: int, size: int) -> None:
         """Copies the tensor, `size` bytes in C order."""
-        _call("result_copy", self._pointer, tensor, address, size)
+        call("result_copy", self._pointer, tensor, address, size)
 
     def copy_many(self, buffers: "ctypes.Array[_abi.Buffer]", count: int) -> None:
         """Copies the first `count` of these, each to its `out`."""
-        _call("result_copy_many", self._pointer, buffers, count)
+        call("result_copy_many", self._pointer, buffers, count)
 
     def results(self) -> tuple[list[int], list[float]]:
         """By handle: the divisor of each tensor, 0 without a result, and its squared norm, negative
@@ -323,11 +323,11 @@ class Worker:
             lib.basin_options_set_log(made, self._log, None)
             for key, value in options.items():
                 if value is not None:
-                    _call("options_set", made, key.encode(), string_of(key, value).encode())
+                    call("options_set", made, key.encode(), string_of(key, value).encode())
             self.options = {
                 key: (lib.basin_options_get(made, key.encode()) or b"").decode() for key in options
             }
-            _call("connect", made, byref(self._pointer))
+            call("connect", made, byref(self._pointer))
         finally:
             lib.basin_options_free(made)
 
@@ -336,17 +336,22 @@ class Worker:
         pointer, self._pointer = self._pointer, c_void_p()
         lib.basin_close(pointer)
 
+    @property
+    def pointer(self) -> c_void_p:
+        """The basin_worker."""
+        return self._pointer
+
     # ---- the place in the job
 
     @property
     def id(self) -> str:
-        text = ctypes.create_string_buffer(_MAX_ID_BYTES)
-        lib.basin_worker_id(self._pointer, text, _MAX_ID_BYTES)
+        text = ctypes.create_string_buffer(MAX_ID_BYTES)
+        lib.basin_worker_id(self._pointer, text, MAX_ID_BYTES)
         return text.value.decode()
 
     def place(self) -> Place:
         place = _abi.Place(size=ctypes.sizeof(_abi.Place))
-        _call("get_place", self._pointer, byref(place))
+        call("get_place", self._pointer, byref(place))
         return Place(
             is_member=place.role == _abi.MEMBER,
             rank=place.rank,
@@ -365,22 +370,22 @@ class Worker:
         this process has the number `local_rank` among them, from 0. In a weighted average of
         means, those of several trainers are multiplied by their weights, and that of one is
         not."""
-        _call("set_ranks", self._pointer, ranks, local_rank)
+        call("set_ranks", self._pointer, ranks, local_rank)
 
     def member_id(self, rank: int) -> str:
-        text = ctypes.create_string_buffer(_MAX_ID_BYTES)
-        lib.basin_member_id(self._pointer, rank, text, _MAX_ID_BYTES)
+        text = ctypes.create_string_buffer(MAX_ID_BYTES)
+        lib.basin_member_id(self._pointer, rank, text, MAX_ID_BYTES)
         return text.value.decode()
 
     def donor_id(self) -> str:
         """The id of the worker that serves the state to the newest members; empty if there is
         none."""
-        text = ctypes.create_string_buffer(_MAX_ID_BYTES)
-        lib.basin_donor_id(self._pointer, text, _MAX_ID_BYTES)
+        text = ctypes.create_string_buffer(MAX_ID_BYTES)
+        lib.basin_donor_id(self._pointer, text, MAX_ID_BYTES)
         return text.value.decode()
 
     def ready(self, step: int = 0, state_hash: int = 0) -> None:
-        _call("ready", self._pointer, step, state_hash)
+        call("ready", self._pointer, step, state_hash)
 
     def await_member(self, timeout: float | None) -> None:
         self._wait_in_turns("await_member", timeout, _abi.DEADLINE_EXCEEDED)
@@ -394,7 +399,7 @@ class Worker:
         specs = (_abi.Tensor * max(1, len(tensors)))(*(tensor.to_c() for tensor in tensors))
         lane_handle = c_uint32()
         handles = (c_uint32 * max(1, len(tensors)))()
-        _call(
+        call(
             "register",
             self._pointer,
             lane.encode(),
@@ -415,7 +420,7 @@ class Worker:
         lane: int,
         spec: RoundSpec,
     ) -> None:
-        _call("begin", self._pointer, lane, byref(spec.to_c()))
+        call("begin", self._pointer, lane, byref(spec.to_c()))
         self.rounds_begun += 1
 
     # A round may be aborted before this worker has sent its whole contribution. The rest is then
@@ -425,7 +430,7 @@ class Worker:
         """Pushes `size` bytes at the address. Raises InvalidArgument if the tensor has another
         size."""
         with contextlib.suppress(RoundAborted):
-            _call("push", self._pointer, lane, tensor, address, size)
+            call("push", self._pointer, lane, tensor, address, size)
 
     def push_narrow(
         self, lane: int, tensor: int, address: int, size: int, dtype: int, exponent: int
@@ -433,13 +438,13 @@ class Worker:
         """Copies the tensor during the call; values are sent times 2**exponent in the narrower
         dtype."""
         with contextlib.suppress(RoundAborted):
-            _call("push_narrow", self._pointer, lane, tensor, address, size, dtype, exponent)
+            call("push_narrow", self._pointer, lane, tensor, address, size, dtype, exponent)
 
     def push_many(self, lane: int, tensors: "ctypes.Array[_abi.Pushed]", count: int) -> None:
         """Pushes the first `count` of these in one call. Small tensors then share frames. If one is
         wrong, none is pushed."""
         with contextlib.suppress(RoundAborted):
-            _call("push_many", self._pointer, lane, tensors, count)
+            call("push_many", self._pointer, lane, tensors, count)
 
     def push_device(
         self,
@@ -452,7 +457,7 @@ class Worker:
         """Pushes the first `count` of these, which are on a CUDA device, after the work that the
         stream has been given so far. commit() waits for the copies."""
         with contextlib.suppress(RoundAborted):
-            _call("push_device", self._pointer, lane, tensors, count, device, stream)
+            call("push_device", self._pointer, lane, tensors, count, device, stream)
 
     def copy_device(
         self,
@@ -464,13 +469,13 @@ class Worker:
     ) -> None:
         """Copies the first `count` of these to a CUDA device, each to its `out`, after the work
         that the stream has been given so far and before what it is given later."""
-        _call("result_copy_device", self._pointer, result._pointer, buffers, count, device, stream)
+        call("result_copy_device", self._pointer, result._pointer, buffers, count, device, stream)
 
     def commit(self, lane: int) -> Error | None:
         """Declares this worker's contribution complete. If it is refused, it is withdrawn, so that
         the others do not wait for it, and the reason is returned."""
         try:
-            _call("commit", self._pointer, lane, None, None)
+            call("commit", self._pointer, lane, None, None)
         except RoundAborted:
             return None
         except Error as error:
@@ -480,7 +485,7 @@ class Worker:
 
     def withdraw(self, lane: int, reason: str) -> None:
         with contextlib.suppress(RoundAborted):
-            _call("withdraw", self._pointer, lane, reason.encode(), None, None)
+            call("withdraw", self._pointer, lane, reason.encode(), None, None)
 
     def wait(
         self, lane: int, timeout: float | None, meanwhile: Callable[[], bool] | None = None
@@ -495,7 +500,7 @@ class Worker:
         return Result(result, self._names[lane])
 
     def abandon(self) -> None:
-        _call("abandon", self._pointer)
+        call("abandon", self._pointer)
 
     # ---- values
 
@@ -513,10 +518,10 @@ class Worker:
         place: then the library may read it until stop_serving() or close() returns."""
         spec = tensor.to_c()
         hold = _abi.IN_PLACE if in_place else _abi.COPY
-        _call("announce", self._pointer, lane.encode(), byref(spec), version, address, size, hold)
+        call("announce", self._pointer, lane.encode(), byref(spec), version, address, size, hold)
 
     def stop_serving(self, lane: str, tensor: str) -> None:
-        _call("stop_serving", self._pointer, lane.encode(), tensor.encode())
+        call("stop_serving", self._pointer, lane.encode(), tensor.encode())
 
     def get(
         self,
@@ -530,7 +535,7 @@ class Worker:
     ) -> None:
         """Waits for the value that `source` announced; None: from any worker that has it."""
         spec = tensor.to_c()
-        _call(
+        call(
             "get",
             self._pointer,
             lane.encode(),
@@ -545,13 +550,13 @@ class Worker:
     # ---- reports
 
     def busy(self, reason: str, expected: float) -> None:
-        _call("busy", self._pointer, reason.encode(), _nanoseconds(expected))
+        call("busy", self._pointer, reason.encode(), _nanoseconds(expected))
 
     def finished(self) -> None:
-        _call("finished", self._pointer)
+        call("finished", self._pointer)
 
     def leave(self) -> None:
-        _call("leave", self._pointer)
+        call("leave", self._pointer)
 
     def _wait_in_turns(
         self,
@@ -567,9 +572,9 @@ class Worker:
         outputs = () if result is None else (byref(result),)
         at_once = False
         while True:
-            turn = 0.0 if at_once else min(_TURN_SECONDS, end - time.monotonic())
+            turn = 0.0 if at_once else min(TURN_SECONDS, end - time.monotonic())
             try:
-                _call(name, self._pointer, *arguments, _nanoseconds(turn), *outputs)
+                call(name, self._pointer, *arguments, _nanoseconds(turn), *outputs)
                 return
             except BY_CODE[not_yet]:
                 if time.monotonic() >= end:

@@ -94,6 +94,8 @@ class Context:
                 "finished() was called with gradients that were not sent and would be lost. Call "
                 "step() before it, or zero_grad() to drop them."
             )
+        for lane in self.lanes:
+            lane.leave_node()
         self.client.finished()
         for lane in self.lanes:
             lane.finish()

@@ -40,3 +40,16 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 def empty_like(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """Contiguous memory on the device of the tensor."""
     return torch.empty(shape, dtype=dtype, device=tensor.device)
+
+
+def on_device(numbers: list[int], of: torch.Tensor) -> torch.Tensor:
+    """An int64 tensor on the device of the other one."""
+    return torch.tensor(numbers, dtype=torch.int64, device=of.device)
+
+
+def product(
+    tensor: torch.Tensor, factor: int, dtype: torch.dtype, index: int, stream: int
+) -> torch.Tensor:
+    """The product in this dtype, computed in a stream of the device, which has its memory."""
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream, index)):
+        return tensor.to(dtype, copy=True).mul_(factor)

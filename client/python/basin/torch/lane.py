@@ -26,6 +26,7 @@ from basin.errors import (
     InvalidArgument,
     OutcomeUnknown,
     Paused,
+    RoundAborted,
     Unsupported,
 )
 from basin.lane.gradient import Gradient
@@ -36,6 +37,7 @@ from basin.torch.batch import FULL_BYTES, Batch
 from basin.torch.buffers import BufferLane
 from basin.torch.divided_again import DividedAgain
 from basin.torch.layout import LayoutCheck
+from basin.torch.node import Node, Share
 from basin.torch.parameters import Parameters, Reduced
 from basin.torch.state import JobState
 from basin.worker import Result, RoundInfo, Worker
@@ -53,6 +55,9 @@ _BUFFER = struct.Struct("@IPPN")
 assert _BUFFER.size == ctypes.sizeof(_abi.Buffer)
 
 TensorGradient = Gradient[torch.Tensor, torch.Tensor]
+
+# Why the aggregator aborts a round that nobody contributes to any more.
+_NO_CONTRIBUTOR = "no contributor is left"
 
 
 class ContributorsChanged(UserWarning):
@@ -79,6 +84,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     buffers:   buffers to send and receive with each round
     modules:   models that may contain the parameters
     compared:  whether all workers must have gradients of the same tensors
+    first:     whether it is the first lane of this process
     passes, owner, own_hooks:
                see Lane
     """
@@ -100,6 +106,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         buffers: BufferLane | None = None,
         modules: Callable[[], Iterable[torch.nn.Module]] = tuple,
         compared: bool = True,
+        first: bool = True,
     ) -> None:
         super().__init__(name, spec, passes, owner, own_hooks, FULL_BYTES)
         self._worker = worker
@@ -121,6 +128,10 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._lent: list[torch.UntypedStorage] = []
         self._parameters = Parameters(worker, name, names, self._hook_on_device, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
+        self._node = Node(worker, name, spec, first=first)
+        self._local_phase = False  # The round has begun for this node, and not for the job.
+        self._partial = False  # What was sent to the node is not counted.
+        self._own_counts = Counts()
 
         self._expected_round: int | None = None  # The first round of a late joiner.
         self._outcome: Result | None = None  # The result that is being delivered.
@@ -135,6 +146,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self.info: RoundInfo | None = None  # The facts about the last round.
         try:
             self.scan()
+            self._node.take(self._all)
         except BaseException:
             self.close()
             raise
@@ -214,8 +226,13 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                     "after DistributedOptimizer(). Add parameter groups before that."
                 )
 
+    def leave_node(self) -> None:
+        """This worker contributes no more, or for itself; the other ranks of its node go on."""
+        self._node.leave()
+
     def close(self) -> None:
         self._parameters.close()
+        self._node.close()
         self.usage.closed = True
 
     # ---- gradients
@@ -273,18 +290,28 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         # A signal may have left gradients of a round that has ended.
         self._drop_batches()
         self._lent.clear()
+        self._buffers_refusal = None
+        self._node.take(self._all)
+        self._node.start(counts)
+        self._own_counts, self._partial = counts, False
+        self._local_phase = self._node.reduction is not None
+        if not self._local_phase:
+            self._begin_in_job(counts)
+
+    def _begin_in_job(self, counts: Counts, carries: int = 0) -> None:
         spec = replace(
             self._spec,
             counts=counts,
             loss_scale=self.loss_scale,
             layout=self._layout.hash,
             step=self.usage.steps,
+            carries=carries,
         )
         self._worker.begin(self._lane, spec)
-        self._buffers_refusal = None
 
     def after_begin(self) -> None:
-        self._state.after_begin(self.name)
+        if not self._local_phase:
+            self._state.after_begin(self.name)
 
     def memory_of(self, gradients: Sequence[TensorGradient]) -> list[torch.Tensor]:
         memory = []
@@ -333,45 +360,109 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             size = self._batch.add_as_they_are(gradients, self._lent)
             gradients = ()
         for each in gradients:
-            facts, memory = each.facts, each.sent
+            memory = each.sent
             assert memory is not None
-            add = self._batch.add if facts.cuda < 0 else self._cuda_batch(facts).add
-            facts.address = address = memory.data_ptr()
+            each.facts.address = memory.data_ptr()
             self._lent.append(memory.untyped_storage())
-            if self._wire_dtype is not None and facts.dtype is torch.float32:
-                wire_dtype = tensors.DTYPES[self._wire_dtype]
-                exponent = narrow.exponent_of(memory, self._wire_dtype)
-                add(facts.handle, address, facts.bytes, wire_dtype, exponent)
-                size += facts.bytes // 2
+            if self._local_phase:
+                assert self._node.reduction is not None
+                self._node.reduction.add(each, self._stream_of(each.facts))
             else:
-                add(facts.handle, address, facts.bytes)
-                size += facts.bytes
+                size += self._add(each.facts, memory)
         self.totals.bytes_pushed += size
         self.totals.push_seconds += time.perf_counter() - began
 
+    def _add(self, facts: Reduced, memory: torch.Tensor) -> int:
+        """Adds the tensor to a batch. Returns the bytes to be sent."""
+        add = self._batch.add if facts.cuda < 0 else self._cuda_batch(facts).add
+        address = memory.data_ptr()
+        if self._wire_dtype is not None and facts.dtype is torch.float32:
+            wire_dtype = tensors.DTYPES[self._wire_dtype]
+            exponent = narrow.exponent_of(memory, self._wire_dtype)
+            add(facts.handle, address, facts.bytes, wire_dtype, exponent)
+            return facts.bytes // 2
+        add(facts.handle, address, facts.bytes)
+        return facts.bytes
+
     def commit(self) -> Error | None:
+        if self._local_phase:
+            return self._end_local_phase()
+        self._push_rest()
+        return self._worker.commit(self._lane)
+
+    def _push_rest(self) -> None:
         began = time.perf_counter()
         self._batch.push()
         for batch in self._cuda_batches.values():
             batch.push()
         self.totals.push_seconds += time.perf_counter() - began
         self._send_buffers()
-        return self._worker.commit(self._lane)
 
-    def _cuda_batch(self, facts: Reduced) -> Batch:
-        """The batch of a gradient on a CUDA device, for the stream that has written it."""
+    # ---- with the other ranks of this node
+
+    def _end_local_phase(self, reason: str | None = None) -> Error | None:
+        """Waits for the sums of this node, and contributes them, or withdraws because another rank
+        does. With a `reason`, what this rank has sent is not counted."""
+        reduction = self._node.reduction
+        assert reduction is not None
+        self._partial = reason is not None
+        share = reduction.finish(contributes=reason is None)
+        return self._contribute(share, reason)
+
+    def _contribute(self, share: Share, reason: str | None) -> Error | None:
+        leads = share.contributors > 0
+        if leads:
+            self._begin_in_job(share.counts, share.contributors - 1)
+        else:
+            self._begin_in_job(self._own_counts)
+        self._local_phase = False
+        self._state.after_begin(self.name)
+        for each, total in share.sums if leads else ():
+            self._lent.append(total.untyped_storage())
+            self.totals.bytes_pushed += self._add(each.facts, total)
+        self._push_rest()
+        if leads:
+            return self._worker.commit(self._lane)
+        carried = f"its gradients are in the contribution of worker {share.leader}"
+        self._worker.withdraw(self._lane, reason or carried)
+        return None
+
+    def _repeats(self, error: RoundAborted) -> bool:
+        """Whether the round was aborted because the leader of this node was lost with the gradients
+        of all its ranks. Then they have contributed to the next round."""
+        reduction = self._node.reduction
+        if reduction is None or _NO_CONTRIBUTOR not in str(error):
+            return False
+        share = reduction.finish_again(contributes=not self._partial)
+        if share is None:
+            return False
+        reason = "its backward has failed" if self._partial else None
+        refusal = self._contribute(share, reason)
+        if refusal is not None:
+            raise refusal
+        return True
+
+    # ----
+
+    def _stream_of(self, facts: Reduced) -> int:
+        """The stream of a CUDA device that has written the gradient."""
         if device.is_captured():
             raise FailedPrecondition(
                 f"A gradient of lane {self.name} was accumulated while a CUDA graph is captured, "
                 "which would repeat the copy without the round. Capture the forward and the "
                 "backward under no_sync(), replay the graph, and call sync_gradients()."
             )
+        # After a backward its streams have been joined with the caller's.
+        return facts.stream if self._in_hook else device.stream_of(facts.cuda)
+
+    def _cuda_batch(self, facts: Reduced) -> Batch:
+        """The batch of a gradient on a CUDA device, for the stream that has written it."""
+        stream = self._stream_of(facts)
         batch = self._cuda_batches.get(facts.cuda)
         if batch is None:
             batch = Batch(self._worker, self._lane, facts.cuda)
             self._cuda_batches[facts.cuda] = batch
-        # After a backward its streams have been joined with the caller's.
-        batch.use_stream(facts.stream if self._in_hook else device.stream_of(facts.cuda))
+        batch.use_stream(stream)
         return batch
 
     def _drop_batches(self) -> None:
@@ -381,6 +472,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def withdraw_round(self, reason: str) -> None:
         self._drop_batches()
+        if self._local_phase:
+            self._end_local_phase(reason)
+            return
         try:
             self._send_buffers()
         finally:
@@ -400,7 +494,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             refusal = self._buffers.receive(timeout, self._state.serve_in_round)
             self._buffers_refusal = refusal or self._buffers_refusal
         try:
-            result = self._worker.wait(self._lane, timeout, self._state.serve_in_round)
+            result = self._wait(timeout)
         except (OutcomeUnknown, Paused):
             raise
         except Error:
@@ -412,6 +506,14 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._outcome = result
         self.totals.wait_seconds += time.perf_counter() - began
         self._check_round(self.info.round)
+
+    def _wait(self, timeout: float | None) -> Result:
+        while True:
+            try:
+                return self._worker.wait(self._lane, timeout, self._state.serve_in_round)
+            except RoundAborted as error:
+                if not self._repeats(error):
+                    raise
 
     def _check_round(self, number: int) -> None:
         if self._expected_round not in (None, number):
@@ -579,6 +681,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def start_again(self) -> None:
         self._drop_batches()
+        self.leave_node()
+        self._local_phase = False
         if self.usage.in_round:
             self._worker.abandon()
         self._lent.clear()

@@ -101,6 +101,7 @@ def start_lane(
         ),
         modules=here.state.modules if module is None else lambda: [module],
         compared=same_parameters,
+        first=count == 0,
     )
     here.lanes.append(lane)
     _tell(here, spec, passes, wire_dtype, batch_size)

@@ -45,10 +45,11 @@ struct State {
     }
   }
 
-  bool Formed() const {
-    for (int each = 0; each < ranks; ++each) {
+  bool Formed() {
+    for (int each = 0; each < ranks && !formed; ++each) {
       if (access(Joined(each).c_str(), F_OK) != 0) return false;
     }
+    formed = true;
     return true;
   }
   std::string Joined(int each) const { return directory + "/joined-" + std::to_string(each); }
@@ -57,6 +58,7 @@ struct State {
   int ranks = 0;
   int rank = 0;
   std::map<int, int> to, from;  // Pipes by peer.
+  std::atomic<bool> formed{false};
   std::atomic<bool> aborted{false};
 };
 using StatePtr = std::shared_ptr<State>;
@@ -219,7 +221,8 @@ const char* ncclGetErrorString(Code code) {
 const char* ncclGetLastError(Comm) { return "stand-in"; }
 
 Code ncclGetUniqueId(UniqueId* id) {
-  std::string directory = "/tmp/basin-nccl-XXXXXX";
+  const char* const folder = std::getenv("TEST_NCCL_FOLDER");
+  std::string directory = std::string(folder == nullptr ? "/tmp" : folder) + "/basin-nccl-XXXXXX";
   if (mkdtemp(directory.data()) == nullptr) return kSystemError;
   std::memset(id->bytes, 0, sizeof(id->bytes));
   std::memcpy(id->bytes, directory.data(), directory.size());

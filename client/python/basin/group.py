@@ -1,0 +1,100 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The group of a node as in the C interface: the ranks of one node reduce on their devices among
+themselves, before one of them contributes for all.
+
+One thread at a time uses a group. Waits consist of short turns, so that signals are handled.
+"""
+
+import ctypes
+from ctypes import byref, c_int, c_void_p
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from basin import _abi
+from basin._abi import lib
+from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call
+
+_TURN = int(TURN_SECONDS * 1e9)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Leave to reduce.
+
+    members: how many ranks take part
+    leads:   whether this one gets the sums
+    leader:  the id of the worker that does
+    """
+
+    members: int
+    leads: bool
+    leader: str
+
+
+class Tensor(NamedTuple):
+    """A tensor of a bucket. Everything but the addresses and the stream is the same on all ranks.
+
+    dtype:    that of the input, one of _abi.F32 and its like; `result` is that of the output
+    elements: how many
+    output:   where the leader gets the sum; unused on other ranks
+    stream:   in which the input is written
+    """
+
+    dtype: int
+    result: int
+    elements: int
+    input: int
+    output: int
+    stream: int
+
+
+class Group:
+    """Made by open_group()."""
+
+    def __init__(self, pointer: c_void_p) -> None:
+        self._pointer = pointer
+
+    def close(self) -> None:
+        """Leaves the group; the others go on without this rank."""
+        pointer, self._pointer = self._pointer, c_void_p()
+        lib.basin_group_close(pointer)
+
+    def turn(self) -> Turn:
+        """Waits for the next turn. Raises FailedPrecondition for a process that has started after
+        the group had formed."""
+        turn = _abi.Turn(size=ctypes.sizeof(_abi.Turn))
+        while turn.members == 0:
+            call("group_turn", self._pointer, _TURN, byref(turn))
+        leader = ctypes.create_string_buffer(MAX_ID_BYTES)
+        lib.basin_group_leader(self._pointer, leader, MAX_ID_BYTES)
+        return Turn(turn.members, bool(turn.leads), leader.value.decode())
+
+    def reduce(self, tensors: list[Tensor]) -> None:
+        """Sums a bucket to the leader, after the present work of the streams, and returns at once.
+        All memory stays as it is until end() has returned."""
+        bucket = (_abi.Grouped * len(tensors))(*(_abi.Grouped(*tensor) for tensor in tensors))
+        call("group_reduce", self._pointer, _abi.SUM, bucket, len(tensors))
+
+    def end(self) -> bool:
+        """Waits for the buckets of the turn. Returns whether all ranks have contributed to them; if
+        not, a rank was lost, and all reduce them again in the next turn."""
+        phase = c_int(_abi.PHASE_OPEN)
+        while phase.value == _abi.PHASE_OPEN:
+            call("group_end", self._pointer, _TURN, byref(phase))
+        return phase.value == _abi.PHASE_ENDED
+
+    def fail(self, reason: str) -> None:
+        """This rank cannot go on with the turn: all begin it again, after end()."""
+        call("group_fail", self._pointer, reason.encode())
+
+
+def open_group(worker: Worker, device: int, name: str, layout: str) -> Group | None:
+    """The group that the options and the launcher describe; None if there is none.
+
+    device: the index of the CUDA device that the tensors are on
+    name:   ranks with the same name form a group
+    layout: what must be equal on all ranks, for an error
+    """
+    pointer = c_void_p()
+    call("group_open", worker.pointer, device, name.encode(), layout.encode(), byref(pointer))
+    return Group(pointer) if pointer.value else None

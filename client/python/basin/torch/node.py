@@ -1,0 +1,322 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The local phase of a lane's rounds: the ranks of this node reduce their gradients with NCCL, in
+buckets while the backward runs, before one of them contributes the sums for all.
+
+All ranks reduce the same buckets in the same order: the parameters in reverse order of their
+registration, as a backward usually reaches them. A bucket is reduced when it and all before it are
+complete; the rest at the end of the backward, with zeros for what this rank lacks. A last bucket
+has the counts of the ranks, and which gradients each of them has.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from basin import _abi
+from basin.errors import FailedPrecondition, Unsupported
+from basin.group import Group, Tensor, Turn, open_group
+from basin.lane.gradient import Gradient
+from basin.spec import Counts, Op, RoundSpec
+from basin.torch import device, tensors
+from basin.torch.parameters import Reduced
+from basin.worker import Worker, logger
+
+# As in PyTorch's DistributedDataParallel.
+_BUCKET_BYTES = 25 << 20
+
+TensorGradient = Gradient[torch.Tensor, torch.Tensor]
+
+
+@dataclass
+class Share:
+    """What the local phase leaves to this rank.
+
+    leader:       the worker that contributes
+    contributors: the trainers in its contribution; only known at the leader, else 0
+    counts:       their sums
+    sums:         each gradient that some rank has, and the sum
+    """
+
+    leader: str
+    contributors: int = 0
+    counts: Counts = field(default_factory=Counts)
+    sums: Sequence[tuple[TensorGradient, torch.Tensor]] = ()
+
+
+class NodeReduction:
+    """The local phases of one lane, one after the other: start() when the first gradient comes,
+    add() for each, and finish().
+
+    gradients: those of the lane, all on one CUDA device
+    """
+
+    def __init__(self, group: Group, gradients: Sequence[TensorGradient], spec: RoundSpec) -> None:
+        self._group = group
+        self._spec = spec
+        self.use(gradients)
+        self._turn: Turn | None = None
+        self._next: Turn | None = None  # Taken before its phase began.
+        self._led_by = ""  # The leader of the last phase.
+        # Of this rank's phase.
+        self._counts = Counts()
+        self._weight: int | None = None  # Multiplies each gradient; None: nothing does.
+        self._came: dict[int, tuple[TensorGradient, int]] = {}  # With its stream, by handle.
+        # Of the turn.
+        self._reduced = 0  # How many buckets were given to the group.
+        self._lent: list[torch.Tensor] = []  # What the group uses.
+        self._total: torch.Tensor | None = None  # Where the leader gets the sums of the counts.
+        self._sums: list[tuple[TensorGradient, torch.Tensor]] = []  # At the leader.
+
+    def use(self, gradients: Sequence[TensorGradient]) -> None:
+        """These are the gradients of the same tensors from now on."""
+        self._gradients = list(reversed(gradients))
+        self._buckets = list(_buckets(self._gradients))
+
+    def close(self) -> None:
+        self._group.close()
+
+    def start(self, counts: Counts) -> None:
+        """Begins a phase, in which this rank contributes with these counts. Raises
+        FailedPrecondition if it is not in the group of its node."""
+        self._came.clear()
+        self._counts = counts
+        self._take_turn()
+
+    def add(self, each: TensorGradient, stream: int) -> None:
+        """A gradient has come; it is what is `sent`, and was written in the stream."""
+        self._came[each.facts.handle] = (each, stream)
+        while self._reduced < len(self._buckets) and all(
+            one.facts.handle in self._came for one in self._buckets[self._reduced]
+        ):
+            self._reduce_next(contributes=True)
+
+    def finish(self, contributes: bool) -> Share:
+        """Reduces the rest, waits, and begins again until all ranks that are left have contributed.
+
+        contributes: False: the gradients of this rank count as zeros, and its counts do not count
+        """
+        if self._turn is not None and not contributes and self._reduced > 0:
+            self._group.fail("the backward of a rank has failed")
+            return self._end() or self._repeat(contributes)
+        return self._repeat(contributes)
+
+    def finish_again(self, contributes: bool) -> Share | None:
+        """Repeats the phase for the next round, after no contributor was left in the last one. None
+        if its leader is still here: then the gradients were not lost with it."""
+        self._next = self._group.turn()
+        if self._next.leader == self._led_by:
+            return None
+        return self._repeat(contributes)
+
+    # ---- one turn
+
+    def _take_turn(self) -> None:
+        turn, self._next = self._next, None
+        self._turn = self._group.turn() if turn is None else turn
+        self._reduced = 0
+        self._lent.clear()
+        self._sums = []  # Those of the last turn are the caller's.
+        self._total = None
+        weighted = self._spec.op == Op.WEIGHTED_AVERAGE and not self._spec.contributes_sum
+        self._weight = None
+        # A contribution of one trainer is multiplied by the aggregator.
+        if weighted and self._turn.members > 1:
+            self._weight = _count_of(self._spec, self._counts)
+
+    def _repeat(self, contributes: bool) -> Share:
+        while True:
+            if self._turn is None:
+                self._take_turn()
+            while self._reduced < len(self._buckets):
+                self._reduce_next(contributes)
+            self._reduce_counts(contributes)
+            share = self._end()
+            if share is not None:
+                return share
+
+    def _end(self) -> Share | None:
+        """Returns None if there is another turn."""
+        turn = self._turn
+        assert turn is not None
+        ended = self._group.end()
+        self._turn = None
+        if not ended:
+            return None
+        assert self._total is not None
+        self._led_by = turn.leader
+        if not turn.leads:
+            return Share(turn.leader)
+        return self._share_of(turn, device.on_host(self._total).tolist())
+
+    def _reduce_next(self, contributes: bool) -> None:
+        bucket = self._buckets[self._reduced]
+        self._reduced += 1
+        self._group.reduce([self._tensor_of(each, contributes) for each in bucket])
+
+    def _tensor_of(self, each: TensorGradient, contributes: bool) -> Tensor:
+        """The gradient, multiplied by the weight, or zeros."""
+        facts: Reduced = each.facts
+        assert self._turn is not None
+        dtype = facts.dtype
+        if self._weight is not None and dtype is not torch.float64:
+            dtype = torch.float32  # A product is not rounded before it is added.
+        came = self._came.get(facts.handle) if contributes else None
+        # A contribution with weight 0 is not read: it may have a NaN.
+        if came is None or self._weight == 0:
+            memory = device.empty_like(each.parameter, facts.shape, dtype).zero_()
+            stream = device.stream_of(facts.cuda)
+        else:
+            stream = came[1]
+            assert each.sent is not None
+            memory = each.sent
+            if self._weight is not None:
+                memory = device.product(memory, self._weight, dtype, facts.cuda, stream)
+        self._lent.append(memory)
+        output = 0
+        if self._turn.leads:
+            total = device.empty_like(each.parameter, facts.shape, facts.dtype)
+            self._sums.append((each, total))
+            output = total.data_ptr()
+        return Tensor(
+            tensors.DTYPES[dtype],
+            tensors.DTYPES[facts.dtype],
+            memory.numel(),
+            memory.data_ptr(),
+            output,
+            stream,
+        )
+
+    def _reduce_counts(self, contributes: bool) -> None:
+        """Reduces the counts of the ranks, and which gradients they have."""
+        told: list[int] = [int(contributes)]
+        for count in (self._counts.samples, self._counts.tokens, self._counts.micro_batches):
+            known = contributes and count is not None
+            told += [int(known), count if known and count is not None else 0]
+        for each in self._gradients:
+            told.append(int(contributes and each.facts.handle in self._came))
+        of = self._gradients[0].parameter
+        mine = device.on_device(told, of)
+        self._total = torch.empty_like(mine)
+        self._lent.append(mine)
+        stream = device.stream_of(self._gradients[0].facts.cuda)
+        place = (mine.data_ptr(), self._total.data_ptr(), stream)
+        self._group.reduce([Tensor(_abi.I64, _abi.I64, len(told), *place)])
+
+    def _share_of(self, turn: Turn, totals: list[int]) -> Share:
+        contributors, *rest = totals
+        counts = [rest[i + 1] if rest[i] == contributors else None for i in (0, 2, 4)]
+        share = Share(turn.leader, contributors, Counts(*counts))
+        present = {
+            each.facts.handle
+            for each, ranks in zip(self._gradients, rest[6:], strict=True)
+            if ranks > 0
+        }
+        share.sums = [pair for pair in self._sums if pair[0].facts.handle in present]
+        if self._weight is not None and contributors == 1:
+            # The others have failed, and the aggregator multiplies what is of one trainer.
+            weight = _count_of(self._spec, share.counts)
+            for _, total in share.sums if weight else ():
+                total.div_(weight)
+        return share
+
+
+def _count_of(spec: RoundSpec, counts: Counts) -> int:
+    return replace(spec, counts=counts).weight_count or 0
+
+
+def _buckets(gradients: Iterable[TensorGradient]) -> Iterable[list[TensorGradient]]:
+    bucket: list[TensorGradient] = []
+    size = 0
+    for each in gradients:
+        bucket.append(each)
+        size += each.facts.bytes
+        if size >= _BUCKET_BYTES:
+            yield bucket
+            bucket, size = [], 0
+    if bucket:
+        yield bucket
+
+
+class Node:
+    """Whether and how a lane reduces within this node: for each layout of its tensors, a group."""
+
+    def __init__(self, worker: Worker, lane: str, spec: RoundSpec, *, first: bool) -> None:
+        self._worker = worker
+        self._lane = lane
+        self._spec = spec
+        self._mode = worker.options["local_group"] or "off"
+        if os.environ.get("LOCAL_WORLD_SIZE", "1") == "1":
+            self._mode = "off"
+        self._layout = ""
+        self._layouts = 0
+        self._gradients: Sequence[TensorGradient] = ()
+        self.reduction: NodeReduction | None = None  # None: this rank contributes for itself.
+        if self._mode != "off" and not first:
+            self._leave_out("NCCL takes only the first lane of a process")
+
+    def take(self, gradients: Sequence[TensorGradient]) -> None:
+        """These are the gradients from now on. REQUIRES: no round is in flight."""
+        if self._mode == "off" or not gradients or gradients is self._gradients:
+            return
+        self._gradients = gradients
+        layout = _layout_of(gradients, self._spec)
+        if layout == self._layout:
+            if self.reduction is not None:
+                self.reduction.use(gradients)
+            return
+        self.close()
+        self._layout = layout
+        self._layouts += 1
+        where = {each.facts.cuda for each in gradients}
+        if len(where) > 1 or -1 in where:
+            self._leave_out("NCCL needs all parameters on one CUDA device")
+            return
+        # All ranks change their layout between the same two rounds.
+        name = f"{self._lane} {self._layouts}"
+        group = open_group(self._worker, where.pop(), name, layout)
+        self.reduction = None if group is None else NodeReduction(group, gradients, self._spec)
+
+    def start(self, counts: Counts) -> None:
+        """Begins a local phase, if this rank is in the group of its node."""
+        if self.reduction is None:
+            return
+        try:
+            self.reduction.start(counts)
+        except FailedPrecondition as error:
+            logger.warning(
+                "worker %s contributes to lane %s for itself: %s",
+                self._worker.id,
+                self._lane,
+                error,
+            )
+            self.leave()
+
+    def leave(self) -> None:
+        """This rank contributes for itself from now on."""
+        self._mode = "off"
+        self.close()
+
+    def close(self) -> None:
+        reduction, self.reduction = self.reduction, None
+        if reduction is not None:
+            reduction.close()
+
+    def _leave_out(self, why: str) -> None:
+        text = f"The gradients of lane {self._lane} are not reduced within this node: {why}"
+        if self._mode != "auto":
+            raise Unsupported(
+                f"{text}, and BASIN_LOCAL_GROUP is {self._mode}. Set it to auto or off."
+            )
+        logger.warning("%s (BASIN_LOCAL_GROUP is auto). Each rank contributes for itself.", text)
+        self._mode = "off"
+
+
+def _layout_of(gradients: Sequence[TensorGradient], spec: RoundSpec) -> str:
+    specs = [each.facts.spec for each in gradients]
+    content = "\n".join(f"{one.name} {one.dtype} {one.shape}" for one in specs)
+    content += f"\n{spec}"
+    digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+    return f"{len(specs)} tensors with the hash {digest} in buckets of {_BUCKET_BYTES} bytes"
