@@ -253,6 +253,31 @@ TEST_F(NodeGroupTest, Fault_A13_ALeaderThatIsLostInTheLocalPhaseIsReplaced) {
   Expect({1, 2}, turns);
 }
 
+// The leader has what rank 1 gave, and lacks something of rank 2.
+TEST_F(NodeGroupTest, Fault_A13_APhaseHasNotEndedBeforeTheLeaderHasEverything) {
+  OpenAll();
+  std::vector<absl::StatusOr<NodeTurn>> turns(2);
+  std::thread leader = Begin(0, turns[0]);
+  for (const LocalRank rank : {1, 2}) {
+    auto turn = At(rank).group->NextTurn(Soon());
+    ASSERT_TRUE(turn.ok() && *turn);
+  }
+  ASSERT_TRUE(At(1).ReduceAll().ok());
+  for (const int bucket : {0, 1}) ASSERT_TRUE(At(2).ReduceFloats(bucket).ok());
+  // The leader has also given its last message.
+  Await([this] { return control_->calls("ncclGroupEnd") == 4 + 3 + 2; });
+  auto end = At(1).group->End(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_FALSE(end->has_value());
+  Lose(2);
+  end = At(1).group->End(Soon());
+  ASSERT_TRUE(end.ok() && *end) << end.status();
+  EXPECT_EQ(**end, PhaseEnd::kAgain);
+  turns[1] = At(1).Phase();
+  leader.join();
+  Expect({0, 1}, turns);
+}
+
 // The message with which the leader ends the phase is lost to one rank, which learns the end from
 // another one and reduces nothing again.
 TEST_F(NodeGroupTest, Fault_A13_APhaseThatHasEndedForOneRankHasEndedForAll) {
