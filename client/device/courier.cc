@@ -45,8 +45,9 @@ static_assert((kMostNarrow / kLeafBytes + kMaxNarrows) * kLanesOfLeaf <=
               Courier::kMostGathered - kMostNarrow);
 
 uint64_t LeavesOf(const LoadPiece& piece) {
-  return IsFloatingPoint(piece.dtype) ? kernels::NormLeaves(piece.bytes / ElementSize(piece.dtype))
-                                      : 0;
+  // A staged piece of fp8, which no job reduces, is not measured.
+  const bool has_norm = IsFloatingPoint(piece.dtype) && ElementSize(piece.dtype) > 1;
+  return has_norm ? kernels::NormLeaves(piece.bytes / ElementSize(piece.dtype)) : 0;
 }
 
 uint64_t ChunksOf(const LoadPiece& piece) {

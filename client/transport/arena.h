@@ -102,7 +102,8 @@ using DeviceArena = BasicArena<DevicePlace>;
 class Arenas {
  public:
   Arena& host() { return host_; }
-  // That of the device with this index, whose memory `make` makes.
+  // That of the device with this index. The first call decides what makes its memory. REQUIRES:
+  // `make` can be called as long as places are taken.
   DeviceArena& OfDevice(int index, const DeviceArena::Make& make);
 
   // ---- as above, in all of them

@@ -34,9 +34,19 @@ BASIN_HOST_DEVICE uint64_t MeasuredChunks(const MeasureItem& item) {
   return (item.bytes + item.chunk_bytes - 1) / item.chunk_bytes;
 }
 
+// None of a dtype that has no norm here: of integers, and of fp8, which no job reduces.
 BASIN_HOST_DEVICE uint64_t MeasuredElements(const MeasureItem& item) {
-  const uint64_t size = item.dtype == DType::kF64 ? 8 : item.dtype == DType::kF32 ? 4 : 2;
-  return item.bytes / size;
+  switch (item.dtype) {
+    case DType::kF64:
+      return item.bytes / sizeof(double);
+    case DType::kF32:
+      return item.bytes / sizeof(float);
+    case DType::kF16:
+    case DType::kBF16:
+      return item.bytes / sizeof(uint16_t);
+    default:
+      return 0;
+  }
 }
 
 BASIN_HOST_DEVICE uint64_t MeasuredLanes(const MeasureItem& item) {

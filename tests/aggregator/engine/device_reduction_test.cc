@@ -16,6 +16,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/kernels/cuda/emulated_device.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
 
 namespace basin::aggregator {
 namespace {
@@ -145,6 +146,34 @@ TEST(DeviceReduction, Criterion_5_7_RoundsHaveTheBitsOfTheCpu) {
     rounds.rig.engine.Stop();
     EXPECT_EQ(rounds.rig.engine.pool().used_bytes(), 0u);
   }
+}
+
+// The kernel would fault, which no device survives.
+TEST(DeviceReduction, MemoryThatIsNotAlignedToItsElementsIsRefused) {
+  const auto devices = Emulated({std::make_shared<FaultPlan>()}, 1);
+  const Model model = AverageOf({F32("embedding", 2 * kChunkFloats)}, 2);
+  Rig rig({}, nullptr, devices.get());
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  Join({&a, &b});
+  b.Begin();
+  const auto trainer = kernels::cuda::MakeEmulatedTrainerDevice(std::make_shared<FaultPlan>());
+  const auto segment = trainer->AllocateShared(3 * kChunkBytes).value();
+  IncomingFrame frame;
+  frame.header = ContributionHeader{b.lane, 1, {0, 0, 1}};
+  frame.shared = std::make_shared<const SharedPayload>(DevicePlace{segment, 2});
+  frame.payload = frame.shared;
+  frame.payload_bytes = kChunkBytes;
+  frame.claimed = {1};
+  rig.engine.OnFrame(b.streams[0], std::move(frame));
+  absl::Status why;
+  ASSERT_TRUE(rig.transport.Await(b.streams[0], [&](QueueTransport::Connection& connection) {
+    why = connection.why;
+    return connection.closed;
+  }));
+  EXPECT_EQ(why.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(why.message().find("embedding"), std::string::npos) << why;
+  EXPECT_NE(why.message().find("not aligned"), std::string::npos) << why;
 }
 
 // The chunks of a frame are one launch, and one copy in each direction.

@@ -92,5 +92,16 @@ TEST_F(MeasureTest, NormsAreThoseOfTheHost) {
   }
 }
 
+// Nothing is read beyond the tensor, or written.
+TEST_F(MeasureTest, DTypesWithoutANormHaveNoLanes) {
+  const std::string bytes(1000, 'x');
+  for (const DType dtype : {DType::kI64, DType::kI32, DType::kU8, DType::kF8E4M3FN}) {
+    ChunkRecord record;
+    double lane = -1.0;
+    Measure({bytes.data(), bytes.size(), &record, &lane, kChunkBytes, dtype});
+    EXPECT_EQ(lane, -1.0) << DTypeName(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace basin::kernels::cuda
