@@ -32,6 +32,12 @@ class HeldResults {
   // A reduction starts whose results have this many bytes.
   void Start(uint64_t bytes) { bytes_ += bytes; }
   void Hold(uint32_t flat, uint32_t receivers) { unacked_[flat] = receivers; }
+  // The same for another receiver, if it is still held.
+  bool HoldForOneMore(uint32_t flat) {
+    if (!Holds(flat)) return false;
+    ++unacked_[flat];
+    return true;
+  }
   // A receiver has the chunk. Returns whether it was the last receiver; then the caller releases
   // the chunk.
   bool Take(uint32_t flat) { return unacked_[flat] > 0 && --unacked_[flat] == 0; }

@@ -60,8 +60,8 @@ bool Roster::Apply(RoundMember& member, StagingInput input) {
   return Recount(member, [&] { return member.staging.Apply(input); });
 }
 
-void Roster::SendNoResults(RoundMember& member) {
-  Recount(member, [&] { return member.without_results = true; });
+void Roster::SetWithoutResults(RoundMember& member, bool without) {
+  Recount(member, [&] { return member.without_results = without; });
 }
 
 void Roster::SetBlocked(RoundMember& member, bool blocked) {

@@ -56,7 +56,7 @@ class Roster {
   bool Apply(RoundMember& member, PresenceInput input);
   bool Apply(RoundMember& member, StagingInput input);
   void SetBlocked(RoundMember& member, bool blocked);
-  void SendNoResults(RoundMember& member);
+  void SetWithoutResults(RoundMember& member, bool without);
 
   void Add(std::vector<RoundMember> joiners);
 

@@ -342,6 +342,8 @@ class Round {
                  const std::vector<ChunkRange>& ranges) const;
   void PublishMissing(const RoundScope& scope, RoundMember& member);
   void SendNoResults(const RoundScope& scope, RoundMember& member);
+  void SendResults(const RoundScope& scope, RoundMember& member);
+  void KeepAReceiver(const RoundScope& scope, const RoundMember& leaving);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
   void AcknowledgeAll(const RoundScope& scope, RoundMember& member);
   bool ValueIsLost() const;

@@ -295,8 +295,13 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
   RoundMember& member = roster_.At(slot);
   // The member takes part in the call: it stages what the others reduce.
   if (member.presence.state() == Presence::kUndecided) OnPart(scope, member);
-  if (without_results) SendNoResults(scope, member);
-  if (!member.contribution.counts()) return;
+  if (!member.contribution.committed()) {
+    without_results ? SendNoResults(scope, member) : SendResults(scope, member);
+  }
+  if (!member.contribution.counts()) {
+    Advance(scope);  // There may be more room for results.
+    return;
+  }
   if (member.contribution.committed()) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,
            absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,

@@ -140,7 +140,9 @@ class Reception {
     acked_.ClearAll();
     OweNothing();
   }
-  // No result is held for it: it requests what it needs.
+  // This result is not held for it, ...
+  void HoldNot(uint32_t flat) { acked_.Set(flat); }
+  // ... and none is: it requests what it needs.
   void HoldNothing() {
     for (uint32_t flat = 0; flat < acked_.size(); ++flat) acked_.Set(flat);
   }

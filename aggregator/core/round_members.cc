@@ -49,6 +49,7 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   if (member.presence.state() != Presence::kUndecided) return;
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id,
           "It joined while the call was open, but waits for another call or value.");
+  KeepAReceiver(scope, member);
   // Only a receiver can acknowledge, so this comes before kLeaveOut: it frees the held results.
   AcknowledgeAll(scope, member);
   member.reception.OweNothing();
@@ -116,6 +117,7 @@ void Round::AfterRemoval(const RoundScope& scope, bool restart, const std::strin
 
 void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = roster_.At(slot);
+  KeepAReceiver(scope, member);
   // Only a receiver can acknowledge, so this comes before kLose: it frees the held results.
   AcknowledgeAll(scope, member);
   roster_.Apply(member, PresenceInput::kLose);

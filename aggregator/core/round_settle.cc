@@ -78,12 +78,39 @@ void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   PublishTo(worker, scope, missing.Take());
 }
 
-// The results reach the member another way: it is sent none, and none are held for it.
+// The results reach the member another way: it is sent none, and none are held for it. Somebody
+// must be sent them, or they would be lost as they are reduced.
 void Round::SendNoResults(const RoundScope& scope, RoundMember& member) {
-  if (!member.is_sent_results()) return;
+  if (!member.is_sent_results() || roster_.receivers() == 1) return;
   AcknowledgeAll(scope, member);
-  member.reception.OweNothing();
-  roster_.SendNoResults(member);
+  member.reception.ForgetAll();  // It need not have them.
+  roster_.SetWithoutResults(member, true);
+}
+
+// The member is sent results from now on. It gets those that are held for others; what it lacks of
+// the rest it requests when the value is prepared.
+void Round::SendResults(const RoundScope& scope, RoundMember& member) {
+  if (!member.without_results) return;
+  roster_.SetWithoutResults(member, false);
+  uint32_t owed = 0;
+  for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
+    if (!attempt_.IsReduced(flat) || member.reception.Has(flat)) continue;
+    if (held_.HoldForOneMore(flat)) {
+      ++owed;
+    } else {
+      member.reception.HoldNot(flat);
+    }
+  }
+  if (owed > 0) member.reception.Owe(owed, scope.now);
+  PublishMissing(scope, member);
+}
+
+// If nobody else is sent results, the members that go without are sent them.
+void Round::KeepAReceiver(const RoundScope& scope, const RoundMember& leaving) {
+  if (roster_.receivers() != 1 || !leaving.is_sent_results()) return;
+  for (RoundMember& member : roster_) {
+    if (member.receives()) SendResults(scope, member);
+  }
 }
 
 void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
@@ -105,10 +132,10 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
   // Otherwise an acknowledgement of a chunk that is not reduced yet would count later.
-  if (!attempt_.IsReduced(flat) || !member.is_sent_results()) return;
+  if (!attempt_.IsReduced(flat) || !member.receives()) return;
   const bool collects = phase() == RoundPhase::kCollect;
   if (!member.reception.Take(flat, scope.now, collects)) return;
-  if (!held_.Take(flat)) return;
+  if (!member.is_sent_results() || !held_.Take(flat)) return;
   held_.Release(scope.layout.SizeOf(flat));
   const TensorIndex tensor = scope.layout.TensorOf(flat);
   const ChunkRange range{tensor, flat - scope.layout.FirstChunk(tensor), 1};

@@ -111,7 +111,7 @@ void Client::Tick(const Scope& scope) {
     return;
   }
   if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(scope.now), scope.actions);
-  for (Lane& lane : lanes_) lane.EndWaits(scope, std::nullopt);
+  for (Lane& lane : lanes_) lane.Tick(scope);
   values_.Tick(scope);
   if (scope.now >= answer_by_) {
     answer_by_ = absl::InfiniteFuture();

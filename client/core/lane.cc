@@ -264,9 +264,16 @@ Error Lane::RequestResults(const Scope& scope) {
                       "its results were requested, but it is not withdrawn; they arrive without "
                       "that.");
   }
-  round_->RequestResults();
-  settlement_.Ask(scope, Id());
+  RequestResultsNow(scope);
   return {};
+}
+
+void Lane::RequestResultsNow(const Scope& scope) {
+  if (!round_->RequestResults()) return;
+  // Those of this attempt that are still held for others, and all of the next one.
+  const bool lacks = settlement_.phase() != SettlePhase::kStaged;
+  if (lacks && scope.welcomed && in_session_) round_->SayWithdraw(scope, Id());
+  settlement_.Ask(scope, Id());
 }
 
 Error Lane::Wait(absl::Time now, absl::Time until) {
@@ -296,6 +303,11 @@ void Lane::EndMembership(const Scope& scope) {
                                      " is no longer a member, and the round had not opened. The "
                                      "gradients are kept; begin again once this worker is a "
                                      "member.")));
+}
+
+void Lane::Tick(const Scope& scope) {
+  EndWaits(scope, std::nullopt);
+  if (round_.has_value() && scope.now >= round_->request_at()) RequestResultsNow(scope);
 }
 
 void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
@@ -525,6 +537,7 @@ Finding Lane::OnPrepared(const Scope& scope, const Prepared& prepared) {
   if (round_.has_value() && round_->number() == prepared.round) {
     round_->OnPrepared();
     if (round_->requests_results()) settlement_.AskWhenPrepared();
+    round_->AwaitResults(scope.now);
   }
   return settlement_.OnPrepared(scope, Id(), prepared);
 }

@@ -72,6 +72,7 @@ class Lane {
   Error Wait(absl::Time now, absl::Time until);
   // Ends the round in flight, if any, with an error.
   void FailRoundInFlight(const Scope& scope, const Error& error);
+  void Tick(const Scope& scope);
   // Ends the waits that are over, or all waits with `error`, when it is given.
   void EndWaits(const Scope& scope, const std::optional<Error>& error);
   // This worker has ceased to be a member: fails the round that it began, unless the aggregator has
@@ -116,8 +117,8 @@ class Lane {
   // For a hello; nullopt without a history.
   std::optional<LaneHistory> History() const;
   absl::Time NextDeadline() const {
-    return round_.has_value() ? round_->wait_until().value_or(absl::InfiniteFuture())
-                              : absl::InfiniteFuture();
+    if (!round_.has_value()) return absl::InfiniteFuture();
+    return std::min(round_->wait_until().value_or(absl::InfiniteFuture()), round_->request_at());
   }
 
   auto Fields() const {
@@ -127,6 +128,8 @@ class Lane {
   }
 
  private:
+  // Repeats the withdrawal without the wish to go without results. REQUIRES: there is a round.
+  void RequestResultsNow(const Scope& scope);
   LaneId Id() const { return {handle_, *index_, name_, layout_}; }
   RoundNumber next() const { return last_verdict_ + 1; }
   std::string Where() const;  // "lane g, round 7", for errors.

@@ -133,7 +133,9 @@ void Round::SayBegin(const Scope& scope, const LaneId& lane) {
 }
 
 void Round::SayWithdraw(const Scope& scope, const LaneId& lane) const {
-  if (said_) scope.Tell(Withdraw{lane.index, number_, reason_, without_results_});
+  if (!said_) return;
+  const bool without = without_results_ && !requests_results_;
+  scope.Tell(Withdraw{lane.index, number_, reason_, without});
 }
 
 void Round::SayCommit(const Scope& scope, const LaneId& lane) const {

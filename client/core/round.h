@@ -124,9 +124,18 @@ class Round {
   void SetReason(std::string reason) { reason_ = std::move(reason); }
   // Its results reach the worker another way, ...
   void GoWithoutResults() { without_results_ = true; }
-  // ... or not all of them have.
-  void RequestResults() { requests_results_ = without_results_; }
+  // ... or not all of them have. Returns whether this is news.
+  bool RequestResults() {
+    request_at_ = absl::InfiniteFuture();
+    return without_results_ && !std::exchange(requests_results_, true);
+  }
   bool requests_results() const { return requests_results_; }
+  // The round has a value. Those who bring its results have this long, so that this worker is not
+  // evicted for them.
+  void AwaitResults(absl::Time now) {
+    if (without_results_ && !requests_results_) request_at_ = now + kResultsPatience;
+  }
+  absl::Time request_at() const { return request_at_; }
   // Returns whether this is news: a refusal is repeated on a new session.
   bool OnRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   // The last refusal of a part of the contribution, with what to do; empty: none.
@@ -187,13 +196,15 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.carries, begin_.ranks, state_, push_, skipped_, reason_,
-                    without_results_, requests_results_, refusal_, said_, rest_said_, prepared_,
-                    wait_until_, polls_, waited_at_, held_up_by_);
+                    without_results_, requests_results_, request_at_, refusal_, said_, rest_said_,
+                    prepared_, wait_until_, polls_, waited_at_, held_up_by_);
   }
 
  private:
   // Longer than a trainer that waits in turns needs from one to the next.
   static constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
+  // Shorter than a lease, which is 5 s unless it is set.
+  static constexpr absl::Duration kResultsPatience = absl::Seconds(2);
 
   void SayBegin(const Scope& scope, const LaneId& lane);
   void SayRest(const Scope& scope, const LaneId& lane);
@@ -207,6 +218,7 @@ class Round {
   std::string reason_;  // Why it is withdrawn.
   bool without_results_ = false;
   bool requests_results_ = false;
+  absl::Time request_at_ = absl::InfiniteFuture();
   std::string refusal_;     // The last one.
   bool said_ = false;       // Begin was sent in this session.
   uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.

@@ -23,6 +23,10 @@ Bitmap TensorsWithResult(const RoundValue& value) {
   return tensors;
 }
 
+ResultAck AckOf(const LaneId& lane, RoundNumber round, const ResultReceived& frame) {
+  return {lane.index, round, frame.ballot, {frame.ranges.begin(), frame.ranges.end()}};
+}
+
 }  // namespace
 
 void Settlement::Restage(RoundNumber round, Ballot ballot) {
@@ -64,6 +68,11 @@ Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber
   if (prepared_.has_value()) {
     if (prepared_->value.outcome != Outcome::kCommitted) return {};
     if (frame.ballot != prepared_->value_ballot) return {};
+    if (answered_) {
+      // It is not part of the value, whose bytes may be in the trainer's hands by now.
+      if (scope.welcomed) scope.Tell(AckOf(lane, current, frame));
+      return {};
+    }
   } else if (held_round_ != current || held_ballot_ < frame.ballot) {
     Restage(current, frame.ballot);
   } else if (frame.ballot < held_ballot_) {
@@ -87,10 +96,7 @@ Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber
     held_.Add(flat);
     digests += range.count;
   }
-  if (scope.welcomed) {
-    scope.Tell(
-        ResultAck{lane.index, current, frame.ballot, {frame.ranges.begin(), frame.ranges.end()}});
-  }
+  if (scope.welcomed) scope.Tell(AckOf(lane, current, frame));
   if (added == 0) return {};
   missing_ -= added;
   return missing_ == 0 ? Complete(scope, lane) : Finding{};

@@ -9,8 +9,9 @@
 //   kCollecting  Prepared, chunks of its value are missing        kPrepared    Need, if the value
 //                                                                              is of another
 //                                                                              ballot, the session
-//                                                                              new, or no results
-//                                                                              are sent
+//                                                                              new, or it was asked
+//                                                                              for
+//   kPrepared    what is missing is asked for                     kPrepared    Need
 //   kCollecting  Prepared, everything is here, or ABORTED         kStaged      Staged
 //   kPrepared    result frame of the value's ballot, the last     kStaged      ResultAck, Staged
 //   kPrepared    the same, but the digest is wrong, once          kPrepared    ResultAck, Need

@@ -319,7 +319,7 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
 
 void Runner::Give(const GivenResult& result, absl::Time now) {
   const LaneShell* shell = Find(result.lane);
-  if (shell == nullptr || !shell->round.has_value()) return;
+  if (shell == nullptr || !shell->round.has_value() || result.size == 0) return;
   const client::Lane& lane = core_.lanes()[result.lane];
   const std::optional<TensorIndex> index = lane.tensors()[result.tensor].index;
   if (!lane.index().has_value() || !index.has_value()) return;

@@ -100,7 +100,13 @@ def grouped(rank: int, workers: int, mode: str = "deterministic") -> Iterator[tu
 
 
 def one_round(rank: int, workers: int, mode: str) -> Any:
-    with grouped(rank, workers, mode) as (bt, _):
+    from basin.worker import logger
+
+    told: list[str] = []
+    with (
+        mock.patch.object(logger, "debug", lambda text, *of: told.append(text % of)),
+        grouped(rank, workers, mode) as (bt, _),
+    ):
         net = model()
         optimizer = sgd(net, bt)
         results = []
@@ -109,7 +115,8 @@ def one_round(rank: int, workers: int, mode: str) -> Any:
             loss_of(net, rank, step).backward()
             results.append(gradients(net))
         info = optimizer.last_round()
-        return results, info.trainers, info.contributors, optimizer.totals().bytes_pushed
+        pushed = optimizer.totals().bytes_pushed
+        return results, info.trainers, info.contributors, pushed, told
 
 
 def single() -> Any:
@@ -310,8 +317,9 @@ class Rounds(GroupTest):
                 for results, *_ in outcomes:
                     self.assert_close(expected, results[step])
                 self.assert_same_bits([results[step] for results, *_ in outcomes])
-            for rank, (_, trainers, contributors, pushed) in enumerate(outcomes):
+            for rank, (_, trainers, contributors, pushed, told) in enumerate(outcomes):
                 self.assertEqual((5, ("w0", "w2")), (trainers, contributors))
+                self.assertEqual([], told, "results came from the aggregator")
                 self.assertEqual(rank in (0, FIRST_NODE), pushed > 0)
 
     def test_deterministic_sums_have_the_bits_of_their_plan(self) -> None:

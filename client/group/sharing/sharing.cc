@@ -94,11 +94,15 @@ absl::Status Sharing::Lead(Communicator& communicator, Worker& worker, LaneHandl
     if (order.after != nullptr) failure = queue_->After(order.after.get());
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!(*outcome)->Has(tensors[i].tensor)) continue;
+      const std::vector<std::string_view> pieces = (*outcome)->Pieces(tensors[i].tensor);
+      uint64_t bytes = 0;
+      for (const std::string_view piece : pieces) bytes += piece.size();
+      if (bytes != tensors[i].bytes) continue;  // The aggregator has used its memory again.
       head[kFirstBits + i / kBits] |= uint64_t{1} << i % kBits;
-      uint64_t begin = 0;
-      for (const std::string_view piece : (*outcome)->Pieces(tensors[i].tensor)) {
-        copy(static_cast<char*>(tensors[i].memory) + begin, piece.data(), piece.size());
-        begin += piece.size();
+      bytes = 0;
+      for (const std::string_view piece : pieces) {
+        copy(static_cast<char*>(tensors[i].memory) + bytes, piece.data(), piece.size());
+        bytes += piece.size();
       }
     }
     if (!Wait(failure).ok()) head = Words(words_);
@@ -138,17 +142,20 @@ absl::Status Sharing::Receive(Communicator& communicator, Worker& worker, LaneHa
   if (head[kFollows] == 0) return absl::OkStatus();
   status = BroadcastResults(communicator, head, tensors, order);
   if (!status.ok()) return status;
-  std::optional<Failure> failure;
-  std::vector<Worker::GivenResult> results;
-  results.reserve(tensors.size());  // Copies to its strings are in the queue.
+  // One by one: each is progress of this worker.
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!Names(head, i)) continue;
-    results.push_back({tensors[i].tensor, std::string(tensors[i].bytes, '\0')});
-    if (tensors[i].bytes == 0 || failure) continue;
-    failure = queue_->CopyToHost(results.back().bytes.data(), tensors[i].memory, tensors[i].bytes);
+    if (!Names(head, i) || tensors[i].bytes == 0) continue;
+    std::string bytes(tensors[i].bytes, 0);
+    status = Wait(queue_->CopyToHost(bytes.data(), tensors[i].memory, tensors[i].bytes));
+    std::vector<Worker::GivenResult> result;
+    result.push_back({tensors[i].tensor, std::move(bytes)});
+    if (status.ok()) {
+      status =
+          worker.GiveResults(lane, head[kRound], {head[kTerm], head[kAttempt]}, std::move(result));
+    }
+    if (!status.ok()) return status;
   }
-  if (status = Wait(failure); !status.ok()) return status;
-  return worker.GiveResults(lane, head[kRound], {head[kTerm], head[kAttempt]}, std::move(results));
+  return absl::OkStatus();
 }
 
 }  // namespace basin::client::group

@@ -89,7 +89,7 @@ class Sharing {
 
   const std::shared_ptr<kernels::cuda::TrainerDevice> device_;
   bool stuck_ = false;
-  size_t words_ = 0;                                     // Of a head.
+  size_t words_ = 0;                                     // The size of a head.
   kernels::cuda::Memory head_;                           // On the device.
   std::unique_ptr<kernels::cuda::TransferQueue> queue_;  // Ends before the memory.
 };

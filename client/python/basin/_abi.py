@@ -107,6 +107,12 @@ class Grouped(Structure):
     )
 
 
+class Shared(Structure):
+    """A tensor of group_share()."""
+
+    _fields_ = (("tensor", c_uint32), ("memory", c_void_p), ("bytes", c_size_t))
+
+
 class RoundSpec(Structure):
     _fields_ = (
         ("size", c_size_t),
@@ -220,6 +226,11 @@ _FUNCTIONS = (
     ),
     ("commit", _CODE, (_WORKER, c_uint32, c_void_p, c_void_p, _ERROR)),
     ("withdraw", _CODE, (_WORKER, c_uint32, c_char_p, c_void_p, c_void_p, _ERROR)),
+    (
+        "withdraw_without_results",
+        _CODE,
+        (_WORKER, c_uint32, c_char_p, c_void_p, c_void_p, _ERROR),
+    ),
     ("wait", _CODE, (_WORKER, c_uint32, c_int64, POINTER(c_void_p), _ERROR)),
     ("abandon", _CODE, (_WORKER, _ERROR)),
     ("result_info", None, (c_void_p, POINTER(RoundInfo))),
@@ -279,6 +290,11 @@ _FUNCTIONS = (
     ("group_reduce", _CODE, (c_void_p, c_int, POINTER(Grouped), c_size_t, _ERROR)),
     ("group_end", _CODE, (c_void_p, c_int64, POINTER(c_int), _ERROR)),
     ("group_fail", _CODE, (c_void_p, c_char_p, _ERROR)),
+    (
+        "group_share",
+        _CODE,
+        (c_void_p, _WORKER, c_uint32, POINTER(Shared), c_size_t, c_void_p, c_int64, _ERROR),
+    ),
     ("finished", _CODE, (_WORKER, _ERROR)),
     ("leave", _CODE, (_WORKER, _ERROR)),
 )

@@ -6,13 +6,15 @@ One thread at a time uses a group. Waits consist of short turns, so that signals
 """
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from basin import _abi
 from basin._abi import lib
-from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call
+from basin.errors import DeadlineExceeded, Error
+from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call, logger
 
 _TURN = int(TURN_SECONDS * 1e9)
 
@@ -46,6 +48,15 @@ class Tensor(NamedTuple):
     input: int
     output: int
     stream: int
+
+
+class Shared(NamedTuple):
+    """Where the results of a tensor, which is given by its handle, pass through the device: `size`
+    bytes that nothing else uses."""
+
+    tensor: int
+    address: int
+    size: int
 
 
 class Group:
@@ -86,6 +97,24 @@ class Group:
     def fail(self, reason: str) -> None:
         """This rank cannot go on with the turn: all begin it again, after end()."""
         call("group_fail", self._pointer, reason.encode())
+
+    def share(
+        self, worker: Worker, lane: int, tensors: Sequence[Shared], stream: int, seconds: float
+    ) -> bool:
+        """Brings the results of the round that the leader of the last phase has contributed to the
+        other ranks. Called once after each phase, when this rank has committed or withdrawn without
+        results. Returns False if the round had none in so many seconds: call it again. Whatever
+        fails, the results come from the aggregator."""
+        shared = (_abi.Shared * len(tensors))(*(_abi.Shared(*tensor) for tensor in tensors))
+        nanoseconds = int(seconds * 1e9)
+        arguments = (worker.pointer, lane, shared, len(tensors), stream, nanoseconds)
+        try:
+            call("group_share", self._pointer, *arguments)
+        except DeadlineExceeded:
+            return False
+        except Error as error:
+            logger.debug("worker %s gets results from the aggregator: %s", worker.id, error)
+        return True
 
 
 def open_group(worker: Worker, device: int, name: str, layout: str) -> Group | None:

@@ -483,9 +483,11 @@ class Worker:
             return error
         return None
 
-    def withdraw(self, lane: int, reason: str) -> None:
+    def withdraw(self, lane: int, reason: str, *, without_results: bool = False) -> None:
+        """`without_results`: the group of the node brings them; see Group.share()."""
+        name = "withdraw_without_results" if without_results else "withdraw"
         with contextlib.suppress(RoundAborted):
-            call("withdraw", self._pointer, lane, reason.encode(), None, None)
+            call(name, self._pointer, lane, reason.encode(), None, None)
 
     def wait(
         self, lane: int, timeout: float | None, meanwhile: Callable[[], bool] | None = None

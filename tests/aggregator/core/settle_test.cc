@@ -98,6 +98,40 @@ TEST(Settle, ResultsThatAreLostWithAllWhoHadThemEndTheRoundOfAMemberWithoutResul
   EXPECT_THAT(t.c.verdict().value.reason, HasSubstr("no contributor is left"));
 }
 
+// Its results would be lost as they are reduced, and no one would free the room that they take.
+TEST(Settle, TheLastMemberThatIsSentResultsHandsThatOver) {
+  Config config;
+  config.frame_bytes = config.result_window_bytes = kChunkBytes;
+  Together t(config);
+  t.a.acks = t.a.stages = t.b.acks = t.b.stages = false;
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect) << "there is room for one result";
+  for (const char* id : {"a", "b"}) t.Lose(id);
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.c.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.c.lane().delivered[1].size(), 2u);
+}
+
+TEST(Settle, SomebodyIsAlwaysSentResults) {
+  Together t;
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Begin();
+    worker->Withdraw("carried", kLane, true);
+  }
+  EXPECT_EQ(t.round() == nullptr || t.round()->members().size() == 3, true);
+  EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);
+}
+
+TEST(Settle, AMemberThatWantsResultsAfterAllIsSentThoseThatAreHeld) {
+  Together t;
+  t.a.acks = t.a.stages = false;
+  t.Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.c.Withdraw("carried", kLane, false);
+  EXPECT_EQ(t.c.lane().results, t.b.lane().results) << "a has not acknowledged them";
+}
+
 // Otherwise the round would wait for the member, which waits for another member, which waits for
 // the rest of the results.
 TEST(Settle, ResultsThatComeAnotherWayTakeNoRoom) {

@@ -177,8 +177,34 @@ TEST(StagingTest, WhatDidNotComeAnotherWayIsRequested) {
   EXPECT_TRUE(prepared.Do(prepared.Result({1, 0, 1})).HasSent<Staged>());
 
   Harness early = WithoutResults();
-  EXPECT_TRUE(early.Do(RequestResults{0}).all.empty()) << "there is no value yet";
+  const Actions actions = early.Do(RequestResults{0});
+  EXPECT_FALSE(actions.OneSent<Withdraw>().without_results);
+  EXPECT_FALSE(actions.HasSent<Need>()) << "there is no value yet";
   EXPECT_EQ(early.Hear(early.MakePrepared()).OneSent<Need>().ranges.size(), 2u);
+}
+
+// Whoever brings them may hang.
+TEST(StagingTest, ResultsThatDoNotComeAnotherWayInTimeAreRequested) {
+  Harness worker = WithoutResults();
+  worker.Hear(worker.MakePrepared());
+  worker.now += absl::Seconds(2);
+  EXPECT_LE(worker.client.NextDeadline(), worker.now);
+  const Actions actions = worker.Do(Tick{});
+  EXPECT_FALSE(actions.OneSent<Withdraw>().without_results);
+  EXPECT_EQ(actions.OneSent<Need>().ranges.size(), 2u);
+}
+
+// An EMPTY tensor is reduced and published, but is no part of the value. Its frame may come last.
+TEST(StagingTest, WhatComesAfterTheValueIsCompleteIsNotKept) {
+  Harness worker = Contributed();
+  Prepared prepared = worker.MakePrepared();
+  prepared.value.tensor_divisors = {{0, 0}};
+  prepared.value.digest = ResultDigest(1, 0);
+  worker.Hear(prepared);
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
+  const Actions late = worker.Do(worker.Result({0, 0, 1}));
+  EXPECT_FALSE(late.Has<KeepResult>());
+  EXPECT_TRUE(late.HasSent<ResultAck>());
 }
 
 // The value that another worker had was lost, and so was the attempt.

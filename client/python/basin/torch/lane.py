@@ -4,6 +4,7 @@ this module carries it out with tensors and the client."""
 
 import contextlib
 import ctypes
+import math
 import operator
 import os
 import struct
@@ -40,7 +41,7 @@ from basin.torch.layout import LayoutCheck
 from basin.torch.node import Node, Share
 from basin.torch.parameters import Parameters, Reduced
 from basin.torch.state import JobState
-from basin.worker import Result, RoundInfo, Worker
+from basin.worker import TURN_SECONDS, Result, RoundInfo, Worker
 
 # The folders of this package and of torch.
 _NOT_THE_USER = (
@@ -130,6 +131,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._layout = LayoutCheck(worker, name, compared)
         self._node = Node(worker, name, spec, first=first)
         self._local_phase = False  # The round has begun for this node, and not for the job.
+        self._shares = False  # Its results are to be shared within the node.
         self._partial = False  # What was sent to the node is not counted.
         self._own_counts = Counts()
 
@@ -416,6 +418,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         else:
             self._begin_in_job(self._own_counts)
         self._local_phase = False
+        self._shares = True
         self._state.after_begin(self.name)
         for each, total in share.sums if leads else ():
             self._lent.append(total.untyped_storage())
@@ -424,7 +427,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if leads:
             return self._worker.commit(self._lane)
         carried = f"its gradients are in the contribution of worker {share.leader}"
-        self._worker.withdraw(self._lane, reason or carried)
+        self._worker.withdraw(self._lane, reason or carried, without_results=not share.leads)
         return None
 
     def _repeats(self, error: RoundAborted) -> bool:
@@ -508,12 +511,46 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._check_round(self.info.round)
 
     def _wait(self, timeout: float | None) -> Result:
+        end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                return self._worker.wait(self._lane, timeout, self._state.serve_in_round)
+                result = self._wait_for_shared(end)
+                if result is not None:
+                    return result
+                left = None if timeout is None else max(0.0, end - time.monotonic())
+                return self._worker.wait(self._lane, left, self._state.serve_in_round)
             except RoundAborted as error:
+                self._end_sharing()
                 if not self._repeats(error):
                     raise
+
+    def _wait_for_shared(self, end: float) -> Result | None:
+        """Shares results within the node. The outcome, if it comes first."""
+        while self._shares:
+            if self._share(min(TURN_SECONDS, max(0.0, end - time.monotonic()))):
+                return None
+            self._state.serve_in_round()
+            try:
+                result = self._worker.wait(self._lane, 0.0)
+            except OutcomeUnknown:
+                if time.monotonic() >= end:
+                    raise
+            else:
+                self._end_sharing()
+                return result
+        return None
+
+    def _share(self, seconds: float) -> bool:
+        reduction = self._node.reduction
+        if reduction is None or reduction.share(self._worker, self._lane, seconds):
+            self._shares = False
+        return not self._shares
+
+    def _end_sharing(self) -> None:
+        """The round has ended, so there is nothing to wait for."""
+        if self._shares:
+            self._share(0.0)
+            self._shares = False
 
     def _check_round(self, number: int) -> None:
         if self._expected_round not in (None, number):
@@ -682,7 +719,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def start_again(self) -> None:
         self._drop_batches()
         self.leave_node()
-        self._local_phase = False
+        self._local_phase = self._shares = False
         if self.usage.in_round:
             self._worker.abandon()
         self._lent.clear()

@@ -17,7 +17,7 @@ import torch
 
 from basin import _abi
 from basin.errors import FailedPrecondition, Unsupported
-from basin.group import Group, Tensor, Turn, open_group
+from basin.group import Group, Shared, Tensor, Turn, open_group
 from basin.lane.gradient import Gradient
 from basin.spec import Counts, Op, RoundSpec
 from basin.torch import device, tensors
@@ -35,12 +35,14 @@ class Share:
     """What the local phase leaves to this rank.
 
     leader:       the worker that contributes
+    leads:        whether it is this one
     contributors: the trainers in its contribution; only known at the leader, else 0
     counts:       their sums
     sums:         each gradient that some rank has, and the sum
     """
 
     leader: str
+    leads: bool = False
     contributors: int = 0
     counts: Counts = field(default_factory=Counts)
     sums: Sequence[tuple[TensorGradient, torch.Tensor]] = ()
@@ -69,6 +71,7 @@ class NodeReduction:
         self._lent: list[torch.Tensor] = []  # What the group uses.
         self._total: torch.Tensor | None = None  # Where the leader gets the sums of the counts.
         self._sums: list[tuple[TensorGradient, torch.Tensor]] = []  # At the leader.
+        self._passes: list[torch.Tensor] = []  # Through which results come.
 
     def use(self, gradients: Sequence[TensorGradient]) -> None:
         """These are the gradients of the same tensors from now on."""
@@ -110,6 +113,24 @@ class NodeReduction:
         if self._next.leader == self._led_by:
             return None
         return self._repeat(contributes)
+
+    def share(self, worker: Worker, lane: int, seconds: float) -> bool:
+        """Brings the results of the round to the ranks that did not lead the phase. Returns False
+        if the round had none in so many seconds: call it again."""
+        if not self._passes:
+            self._passes = [
+                device.empty_like(each.parameter, each.facts.shape, each.facts.dtype)
+                for each in self._gradients
+            ]
+        places = [
+            Shared(each.facts.handle, memory.data_ptr(), each.facts.bytes)
+            for each, memory in zip(self._gradients, self._passes, strict=True)
+        ]
+        stream = device.stream_of(self._gradients[0].facts.cuda)
+        if not self._group.share(worker, lane, places, stream, seconds):
+            return False
+        self._passes = []
+        return True
 
     # ---- one turn
 
@@ -208,7 +229,7 @@ class NodeReduction:
     def _share_of(self, turn: Turn, totals: list[int]) -> Share:
         contributors, *rest = totals
         counts = [rest[i + 1] if rest[i] == contributors else None for i in (0, 2, 4)]
-        share = Share(turn.leader, contributors, Counts(*counts))
+        share = Share(turn.leader, True, contributors, Counts(*counts))
         present = {
             each.facts.handle
             for each, ranks in zip(self._gradients, rest[6:], strict=True)
