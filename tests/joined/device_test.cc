@@ -498,12 +498,18 @@ TEST(Device, ARoundAfterAWithdrawnOneHasItsOwnBits) {
     trainers[1]->Commit();
     EXPECT_TRUE(trainers[0]->Wait().ok());
     EXPECT_TRUE(trainers[1]->Wait().ok());
+    const auto on_host = [&] {
+      const auto& counters = aggregator.counters();
+      return counters.local_frames - counters.device_frames + counters.bytes_received / kChunkBytes;
+    };
+    const uint64_t before = on_host();
     for (const auto& trainer : trainers) trainer->Contribute(round + 100);
     trainers[0]->plan->AllowWaits(int64_t{1} << 40);
     for (const auto& trainer : trainers) trainer->Commit();
     const std::vector<std::string> results = trainers[0]->Finish();
     EXPECT_TRUE(trainers[1]->Finish() == results);
     EXPECT_TRUE(results == OnTheCpu(2, round + 100).results);
+    EXPECT_GT(on_host(), before) << "the places were not free";
   }
 }
 
