@@ -587,7 +587,8 @@ typedef struct basin_grouped {
  * once: it runs after the present work of the streams and after earlier buckets, on all ranks in
  * the same order. Floats are added in f32 (f64: in f64) and rounded once. The library uses the
  * memory until basin_group_end reports that the phase has ended or begins again, or
- * basin_group_close returns. A tensor that this rank lacks is reduced as zeros that it provides.
+ * basin_group_close returns. A tensor that this rank lacks is reduced as zeros that it provides. A
+ * tensor without elements only orders the bucket after its stream.
  *
  * BASIN_INVALID_ARGUMENT (memory of another device) and BASIN_FAILED_PRECONDITION (a stream that is
  * being captured) leave the bucket out: call basin_group_fail, or the others wait for it. */

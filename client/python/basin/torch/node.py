@@ -175,7 +175,10 @@ class NodeReduction:
     def _reduce_next(self, contributes: bool) -> None:
         bucket = self._buckets[self._reduced]
         self._reduced += 1
-        self._group.reduce([self._tensor_of(each, contributes) for each in bucket])
+        parts = [self._tensor_of(each, contributes) for each in bucket]
+        # The present stream may still use what the memory for the sums was before.
+        nothing = Tensor(_abi.U8, _abi.U8, 0, 0, 0, device.stream_of(bucket[0].facts.cuda))
+        self._group.reduce([*parts, nothing])
 
     def _tensor_of(self, each: TensorGradient, contributes: bool) -> Tensor:
         """The gradient, multiplied by the weight, or zeros."""

@@ -63,8 +63,10 @@ struct Trainer {
     return group->Reduce(ReduceOp::kSum, {tensor});
   }
   absl::Status ReduceCount() {
-    NodeTensor tensor{DType::kI64, DType::kI64, 1, count, total, &other_stream};
-    return group->Reduce(ReduceOp::kSum, {tensor});
+    const NodeTensor tensor{DType::kI64, DType::kI64, 1, count, total, &other_stream};
+    // Only the order with its stream.
+    const NodeTensor nothing{DType::kU8, DType::kU8, 0, nullptr, nullptr, &stream};
+    return group->Reduce(ReduceOp::kSum, {tensor, nothing});
   }
   absl::Status ReduceAll() {
     for (const int bucket : {0, 1}) {
