@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/transport/server.h"
 
 namespace basin::aggregator {
 namespace {
@@ -16,12 +17,21 @@ constexpr uint64_t kOwn = 40;
 
 constexpr uint64_t kOfAWorker = 3;
 
+// gRPC and `Newcomers` hold a descriptor each for a newcomer, and a silent connection is one. So
+// the newcomers of one address and the silent connections have at most three eighths of all, and
+// with those that are kept for operators, at most five eighths.
+constexpr uint64_t kLimitOverNewcomers = 8;
+
 }  // namespace
 
 uint64_t Descriptors::workers() const {
   // The listener of the workers does the same.
   const uint64_t kept = std::min<uint64_t>(kKeptDescriptors, now / 4);
   return now <= kept + kOwn ? 0 : (now - kept - kOwn) / kOfAWorker;
+}
+
+size_t Descriptors::newcomers() const {
+  return std::clamp<uint64_t>(now / kLimitOverNewcomers, 1, kMostNewcomers);
 }
 
 Descriptors RaiseDescriptors() {

@@ -8,6 +8,7 @@
 #ifndef BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
 #define BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,9 @@ struct Descriptors {
 
   // Workers that can be connected: a session and two data streams each.
   uint64_t workers() const;
+  // Connections that may be open before their first valid message; see ServerOptions. As many of
+  // one address, and as many silent ones, leave most descriptors to others.
+  size_t newcomers() const;
 };
 
 // Takes as many as the process may have without asking: the soft limit, which is often 1024,

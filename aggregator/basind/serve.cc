@@ -224,6 +224,7 @@ class Service {
     options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);
     options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
     options.kept_descriptors = kKeptDescriptors;
+    options.most_newcomers = descriptors_.newcomers();
     options.report = [this](const std::string& address, const std::string& what) {
       SayRefused(address, what);
     };

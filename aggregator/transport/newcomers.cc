@@ -78,8 +78,8 @@ void CutOff(int descriptor) {
 
 }  // namespace
 
-Newcomers::Newcomers(Refuse refuse, Left left, size_t most_of_an_address)
-    : refuse_(std::move(refuse)), left_(std::move(left)), most_of_an_address_(most_of_an_address) {
+Newcomers::Newcomers(size_t most_of_an_address, Refuse refuse, Left left)
+    : most_of_an_address_(most_of_an_address), refuse_(std::move(refuse)), left_(std::move(left)) {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-newcomers");
     Run();

@@ -38,10 +38,7 @@ class Newcomers {
   // The address of a peer whose connection ended before its first call.
   using Left = std::function<void(const std::string& address)>;
 
-  // Far more than the workers of a machine, or behind one address, that connect at once.
-  static constexpr size_t kMostOfAnAddress = 4096;
-
-  Newcomers(Refuse refuse, Left left, size_t most_of_an_address = kMostOfAnAddress);
+  Newcomers(size_t most_of_an_address, Refuse refuse, Left left);
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -76,9 +73,9 @@ class Newcomers {
   // Checks all connections.
   Findings Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const size_t most_of_an_address_;
   const Refuse refuse_;
   const Left left_;
-  const size_t most_of_an_address_;
 
   Mutex mutex_;
   Condition changed_;

@@ -26,9 +26,6 @@ constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 // The first bytes of every TLS connection: a handshake record.
 constexpr std::string_view kHandshake = "\x16\x03";
 
-// More than the workers that connect at once; the oldest is closed for a new one.
-constexpr size_t kMostWaiting = 4096;
-
 constexpr std::string_view kAnswerToHttp1 =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: "
     "close\r\n\r\nThis port speaks gRPC, for workers. Probes and metrics are on another port "
@@ -76,9 +73,11 @@ bool LooksLikeHttp1(std::string_view bytes) {
 
 }  // namespace
 
-PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, Pass pass, Refuse refuse)
+PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most_waiting,
+                           Pass pass, Refuse refuse)
     : protocol_(protocol),
       timeout_(absl::ToChronoMilliseconds(timeout)),
+      most_waiting_(most_waiting),
       pass_(std::move(pass)),
       refuse_(std::move(refuse)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -138,7 +137,7 @@ void PrefaceCheck::Run() {
       arrived.swap(arrived_);
     }
     for (const int descriptor : arrived) {
-      if (waiting_.size() >= kMostWaiting) {
+      if (waiting_.size() >= most_waiting_) {
         RefuseFor(waiting_.front().descriptor,
                   "Too many peers connected at once, and it was silent for the longest time.");
         waiting_.pop_front();

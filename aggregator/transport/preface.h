@@ -10,12 +10,14 @@
 //
 // Thread contract: OnConnection from any thread. `pass` and `refuse` are called on the thread that
 // waits; `pass` owns the descriptor then.
-// Failure: none; a connection that sends nothing in time is closed.
+// Failure: none; a connection that sends nothing in time is closed, and so is the oldest one when
+// too many wait.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
 #define BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -37,7 +39,8 @@ class PrefaceCheck {
 
   enum class Protocol : uint8_t { kPlain, kTls };
 
-  PrefaceCheck(Protocol protocol, absl::Duration timeout, Pass pass, Refuse refuse);
+  PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most_waiting, Pass pass,
+               Refuse refuse);
   // Connections that wait are closed.
   ~PrefaceCheck();
   PrefaceCheck(const PrefaceCheck&) = delete;
@@ -63,6 +66,7 @@ class PrefaceCheck {
   // Constant after construction.
   const Protocol protocol_;
   const std::chrono::steady_clock::duration timeout_;
+  const size_t most_waiting_;
   const Pass pass_;
   const Refuse refuse_;
   const int wake_;  // An eventfd: readable when there is work.

@@ -103,6 +103,7 @@ GrpcServer::GrpcServer(ServerOptions options)
       reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
                       wire::ByteBudget(options_.expanding_bytes)},
       newcomers_(
+          options_.most_newcomers,
           [this](const std::string& address, const std::string& what) {
             ++counters_.floods;
             Report(address, what);
@@ -182,7 +183,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   };
   preface_ = std::make_unique<PrefaceCheck>(
       options_.tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
-      options_.grpc.handshake_timeout, serve, refuse);
+      options_.grpc.handshake_timeout, options_.most_newcomers, serve, refuse);
   listener_->Start([this](int fd) { preface_->OnConnection(fd); }, options_.on_descriptors);
   return port();
 }

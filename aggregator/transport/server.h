@@ -21,6 +21,7 @@
 #ifndef BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
 #define BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -57,6 +58,9 @@ uint64_t QuotaFor(uint64_t memory_bytes);
 // room for at least one large message, and for at most a few of the largest.
 uint64_t ExpandingFor(uint64_t memory_bytes);
 
+// Far more than the workers of a machine, or behind one address, that connect at once.
+inline constexpr size_t kMostNewcomers = 4096;
+
 struct ServerOptions {
   std::string address = "127.0.0.1:0";  // Port 0: any that is free.
   ServerTls tls;                        // Checked (aggregator/tls/files.h).
@@ -85,6 +89,9 @@ struct ServerOptions {
   // must wait for a descriptor, and when none waits any longer (on a thread of the server).
   uint32_t kept_descriptors = 0;
   std::function<void(bool waits)> on_descriptors;
+  // The connections of one address that may be open before their first valid message, and those of
+  // all addresses before their first byte. The oldest is closed for another one.
+  size_t most_newcomers = kMostNewcomers;
 
   // Receives violations by peers: the address without a port, and a sentence. From any thread.
   Registry::Report report;

@@ -201,10 +201,9 @@ class Files(unittest.TestCase):
                 self.assertIn(f"{hard} file descriptors", reason)
                 samples = samples_of(self, basind.get("/metrics")[1])
                 self.assertEqual(hard, samples["process_max_fds"])
-                host, port = basind.grpc.rsplit(":", 1)
-                crowd = [socket.create_connection((host, int(port))) for _ in range(3 * workers)]
-                for peer in crowd:
-                    self.addCleanup(peer.close)
+                # The oldest connections of one address would be closed.
+                for i in range(3 * workers):
+                    self.connect(basind, f"127.0.1.{1 + i % 100}")
                 if hard == 1024:
                     # Connections without a descriptor wait, but probes do not.
                     self.assertIn("ulimit -Hn", basind.await_event("descriptors_short")["reason"])
@@ -213,6 +212,14 @@ class Files(unittest.TestCase):
                     while self.open_files(basind) < 3 * workers:
                         self.assertLess(time.monotonic(), deadline)
                 self.assertEqual(200, basind.get("/readyz")[0])
+
+    def connect(self, basind: Basind, source: str) -> None:
+        """A peer that speaks gRPC and begins no call."""
+        host, port = basind.grpc.rsplit(":", 1)
+        peer = socket.create_connection((host, int(port)), source_address=(source, 0))
+        self.addCleanup(peer.close)
+        settings = bytes(3) + b"\4" + bytes(5)
+        peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
 
     def open_files(self, basind: Basind) -> int:
         return len(list(Path(f"/proc/{basind.process.pid}/fd").iterdir()))

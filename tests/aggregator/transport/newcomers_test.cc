@@ -98,7 +98,8 @@ class NewcomersTest : public testing::Test {
   Mutex mutex_;
   Condition changed_;
   std::string violation_;
-  Newcomers newcomers_{[this](const std::string& address, const std::string& what) {
+  Newcomers newcomers_{10,
+                       [this](const std::string& address, const std::string& what) {
                          EXPECT_EQ(address, "127.0.0.1");
                          MutexLock lock(mutex_);
                          violation_ = what;
@@ -111,13 +112,14 @@ class NewcomersTest : public testing::Test {
 struct Crowded {
   explicit Crowded(size_t most)
       : newcomers(
+            most,
             [this](const std::string& address, const std::string& what) {
               EXPECT_EQ(address, "127.0.0.1");
               MutexLock lock(mutex);
               violations.push_back(what);
               changed.NotifyAll();
             },
-            [](const std::string&) {}, most) {}
+            [](const std::string&) {}) {}
   void AwaitViolations(size_t count) {
     MutexLock lock(mutex);
     while (violations.size() < count) changed.Wait(mutex);
