@@ -263,6 +263,12 @@ basin_code basin_finished(basin_worker* worker, basin_error** error) {
   return Return(status, error);
 }
 
+basin_code basin_will_leave(basin_worker* worker, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().WillLeave();
+  return Return(status, error);
+}
+
 basin_code basin_leave(basin_worker* worker, basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) status = worker->client().Leave();

@@ -269,6 +269,7 @@ void Client::OnCall(const Scope& scope, const RequestResults& request) {
 
 void Client::OnCall(const Scope& scope, const WaitRound& wait) {
   WithLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(scope.now, wait.deadline); });
+  ReleaseFromPause(scope);
 }
 
 void Client::OnCall(const Scope& scope, const AbandonRounds&) {
@@ -321,6 +322,23 @@ void Client::OnCall(const Scope& scope, const Finish&) {
   if (scope.welcomed) scope.Tell(Finished{});
 }
 
+void Client::OnCall(const Scope& scope, const WillLeave&) {
+  will_leave_ = true;
+  ReleaseFromPause(scope);
+}
+
+// Ends the waits of a trainer that leaves, if the job is paused. Its contribution is not needed:
+// the round continues without it. A worker that waits for a recovery is not released, because the
+// recovery needs what it knows; it is not welcomed yet.
+void Client::ReleaseFromPause(const Scope& scope) {
+  if (!will_leave_ || pause_.empty() || !session_.welcomed()) return;
+  const Error error{ErrorCode::kPaused,
+                    absl::StrCat(pause_, " Worker ", config_.worker,
+                                 " is about to leave, so it does not wait for that. Leave now.")};
+  for (Lane& lane : lanes_) lane.EndWaits(scope, error);
+  values_.FailAll(scope, error);
+}
+
 void Client::OnCall(const Scope& scope, const LeaveJob& leave) {
   if (leave_by_.has_value()) return;
   leave_by_ = scope.now + config_.leave_timeout;
@@ -341,6 +359,7 @@ void Client::OnCall(const Scope&, const StopServing& stop) {
 
 void Client::OnCall(const Scope& scope, const GetValue& get) {
   Refuse(scope, values_.Get(scope, get));
+  ReleaseFromPause(scope);
 }
 
 }  // namespace basin::client

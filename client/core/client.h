@@ -78,6 +78,7 @@ class Client {
   bool evicted() const { return evicted_; }
   bool draining() const { return draining_; }
   bool finished() const { return finished_; }
+  bool will_leave() const { return will_leave_; }
   bool left() const { return left_; }
   const std::optional<Error>& fatal() const { return fatal_; }
   // Why the worker is not in session, or was not the last time.
@@ -88,8 +89,8 @@ class Client {
     return std::tie(session_, lanes_, by_index_, starts_, values_, run_, term_, incarnation_,
                     from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
                     saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
-                    leave_by_, leave_forgets_, left_, fatal_, answer_by_, ranks_, local_rank_,
-                    grouped_);
+                    will_leave_, leave_by_, leave_forgets_, left_, fatal_, answer_by_, ranks_,
+                    local_rank_, grouped_);
   }
 
  private:
@@ -122,12 +123,14 @@ class Client {
   void OnCall(const Scope& scope, const SetRanks& set);
   void OnCall(const Scope& scope, const Progress& progress);
   void OnCall(const Scope& scope, const Finish& finish);
+  void OnCall(const Scope& scope, const WillLeave& will);
   void OnCall(const Scope& scope, const LeaveJob& leave);
   void OnCall(const Scope& scope, const AnnounceValue& announce);
   void OnCall(const Scope& scope, const StopServing& stop);
   void OnCall(const Scope& scope, const GetValue& get);
   Error WhyNoRanks() const;
   void Refuse(const Scope& scope, Error error) const;
+  void ReleaseFromPause(const Scope& scope);
   template <typename F>
   void WithLane(const Scope& scope, LaneHandle handle, F&& call);
   void Tick(const Scope& scope);
@@ -187,6 +190,7 @@ class Client {
   std::string pause_;  // Why the job is paused, as received in this session.
   bool finished_ = false;
   bool abandoned_ = false;  // incarnation_ is to be given up with the next welcome.
+  bool will_leave_ = false;
   std::optional<absl::Time> leave_by_;
   bool leave_forgets_ = false;
   bool left_ = false;

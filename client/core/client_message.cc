@@ -140,6 +140,7 @@ void Client::OnPause(const Scope& scope, const std::string& text) {
   if (text == pause_) return;
   pause_ = text;
   scope.actions.push_back(JobPaused{text});
+  ReleaseFromPause(scope);
 }
 
 void Client::SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,

@@ -164,6 +164,9 @@ struct SetRanks {
 struct Progress {};  // The trainer did something; shown in status.
 // Out of data: contributes to no further round.
 struct Finish {};
+// The trainer leaves at the end of its step. It waits for no round and no value of a paused job,
+// because the members that the job lacks may never come.
+struct WillLeave {};
 struct LeaveJob {
   bool forget = false;  // See Leave.
 };
@@ -193,7 +196,7 @@ using Event =
                  ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
                  PushTensor, PushTensors, PushMore, SkipTensor, CommitRound, WithdrawRound,
                  RequestResults, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress, Finish,
-                 LeaveJob, AnnounceValue, StopServing, GetValue>;
+                 WillLeave, LeaveJob, AnnounceValue, StopServing, GetValue>;
 
 }  // namespace basin::client
 

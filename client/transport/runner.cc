@@ -511,6 +511,12 @@ void Runner::Abandon(StatusDone done, absl::Time now) {
   TellQuiet();
 }
 
+absl::Status Runner::WillLeave(absl::Time now) {
+  absl::Status status = Call(client::WillLeave{}, now);
+  TellMembers();
+  return status;
+}
+
 void Runner::Leave(bool forget, StatusDone done, absl::Time now) {
   const absl::Status status = Call(LeaveJob{forget}, now);
   if (!status.ok()) return done(status);
@@ -701,6 +707,12 @@ void Runner::TellMembers() {
            absl::StrCat("Worker ", config.worker, " of job ", config.job,
                         " is no longer a member, and waits to become one without being ready. "
                         "Declare ready first, and rejoin with state; no restart needed.")}));
+    } else if (core_.will_leave()) {
+      waiter.done(wire::ToStatus(
+          {ErrorCode::kFailedPrecondition,
+           absl::StrCat("Worker ", config.worker, " of job ", config.job,
+                        " is about to leave, so it does not wait to become a member. Leave "
+                        "now.")}));
     } else if (waiter.deadline <= now_) {
       waiter.done(
           wire::ToStatus({ErrorCode::kDeadlineExceeded,

@@ -151,6 +151,7 @@ class Runner {
   bool Outstanding(LaneHandle lane) const;
   // Calls `done` when the memory of every round is released.
   void Abandon(StatusDone done, absl::Time now);
+  absl::Status WillLeave(absl::Time now);
   void Leave(bool forget, StatusDone done, absl::Time now);
   // At `deadline`, a DEADLINE_EXCEEDED with the cause.
   void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);

@@ -771,6 +771,10 @@ absl::Status Worker::Finished() {
   return Do([](Runner& runner, absl::Time now) { return runner.Call(Finish{}, now); });
 }
 
+absl::Status Worker::WillLeave() {
+  return Do([](Runner& runner, absl::Time now) { return runner.WillLeave(now); });
+}
+
 absl::Status Worker::Leave(bool forget) {
   return Ask<absl::Status>([forget](Runner& runner, absl::Time now, Runner::StatusDone done) {
     runner.Leave(forget, std::move(done), now);

@@ -256,6 +256,9 @@ class Worker {
   absl::Status Progress();
   // Out of data: contributes to no further round.
   absl::Status Finished();
+  // The trainer leaves at the end of its step. While the job is paused, its waits for rounds and
+  // values end with PAUSED, and it does not wait to become a member.
+  absl::Status WillLeave();
   // Returns when the aggregator has confirmed it, or does not answer in time. Fails rounds in
   // flight. `forget`: the aggregator forgets the job at once if no worker is left in it then.
   absl::Status Leave(bool forget = false);

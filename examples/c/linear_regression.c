@@ -11,9 +11,9 @@
  * In each step every worker computes the gradient over its share of the step's samples, and all
  * apply the average, weighted by the number of samples. All workers therefore hold the same
  * parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
- * A worker that gets SIGTERM leaves after the step that it is in, with exit code 143. After an
- * error it ends with the error's exit code, by which a Job of Kubernetes decides whether to restart
- * it.
+ * A worker that gets SIGTERM leaves after the step that it is in, or during the step if the job is
+ * paused, with exit code 143. After an error it ends with the error's exit code, by which a Job of
+ * Kubernetes decides whether to restart it.
  */
 
 #include <basin/basin.h>
@@ -180,13 +180,14 @@ static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** er
     if (code != BASIN_OK) return code;
     basin_error* not_yet = NULL;
     code = basin_wait(trainer->worker, trainer->lane, kSlice, result, &not_yet);
-    if (code != BASIN_OUTCOME_UNKNOWN && code != BASIN_PAUSED) {
+    if (code != BASIN_OUTCOME_UNKNOWN && (code != BASIN_PAUSED || leaving)) {
       *error = not_yet;
       return code;
     }
     if (code == BASIN_PAUSED) fprintf(stderr, "%s\n", basin_error_message(not_yet));
     basin_error_free(not_yet);
-    code = Serve(trainer, &place, error);
+    code = leaving ? basin_will_leave(trainer->worker, error) : BASIN_OK;
+    if (code == BASIN_OK) code = Serve(trainer, &place, error);
     if (code != BASIN_OK) return code;
   }
 }
@@ -229,7 +230,8 @@ static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
     const basin_code code = joins ? Join(trainer, error) : Step(trainer, error);
     joins = code == BASIN_EVICTED; /* The others continued without this worker. */
     if (code == BASIN_OK) continue;
-    if (code != BASIN_ROUND_ABORTED && code != BASIN_EVICTED) return code;
+    const int leaves = leaving && code == BASIN_PAUSED;
+    if (code != BASIN_ROUND_ABORTED && code != BASIN_EVICTED && !leaves) return code;
     basin_error_free(*error); /* No worker has applied an aborted round, so it can be run again. */
     *error = NULL;
   }
@@ -252,7 +254,8 @@ static basin_code Run(Trainer* trainer, double steps, basin_error** error) {
   printf("step %.0f, loss %.3g, parameters", trainer->state.step, trainer->loss);
   for (int k = 0; k < kParameters; ++k) printf(" %a", trainer->state.parameter[k]);
   printf("\n");
-  return basin_leave(trainer->worker, error);
+  code = basin_finished(trainer->worker, error); /* The others continue without this worker. */
+  return code == BASIN_OK ? basin_leave(trainer->worker, error) : code;
 }
 
 int main(int argc, char** argv) {

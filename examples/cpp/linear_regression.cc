@@ -11,9 +11,9 @@
 // In each step every worker computes the gradient over its share of the step's samples, and all
 // apply the average, weighted by the number of samples. All workers therefore hold the same
 // parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
-// A worker that gets SIGTERM leaves after the step that it is in, with exit code 143. After an
-// error it ends with the error's exit code, by which a Job of Kubernetes decides whether to restart
-// it.
+// A worker that gets SIGTERM leaves after the step that it is in, or during the step if the job is
+// paused, with exit code 143. After an error it ends with the error's exit code, by which a Job of
+// Kubernetes decides whether to restart it.
 
 #include <basin/client.h>
 
@@ -125,7 +125,11 @@ class Trainer {
         std::fprintf(stderr, "%s\n", result.status().message().c_str());
       }
       if (!before.ok()) return before.status();
-      status = Serve(*before);
+      if (leaving != 0) {
+        if (result.status().code() == basin::Code::kPaused) return result.status();
+        status = worker_.WillLeave();
+      }
+      if (status.ok()) status = Serve(*before);
       if (!status.ok()) return status;
       before = worker_.place();
       result = lane_.Wait(kSlice);
@@ -227,13 +231,16 @@ int main(int argc, char** argv) {
     const basin::Status status = joins ? trainer.Join() : trainer.Step();
     joins = status.code() == basin::Code::kEvicted;  // The others continued without this worker.
     // No worker has applied an aborted round, so it can be run again.
-    const bool goes_on = joins || status.code() == basin::Code::kRoundAborted;
+    const bool goes_on = joins || status.code() == basin::Code::kRoundAborted ||
+                         (leaving != 0 && status.code() == basin::Code::kPaused);
     if (!status.ok() && !goes_on) return Fail(status);
   }
   std::printf("step %.0f, loss %.3g, parameters", trainer.state().step, trainer.loss());
   for (const double weight : trainer.state().weight) std::printf(" %a", weight);
   std::printf(" %a\n", trainer.state().bias);
-  const basin::Status status = trainer.worker().Leave();
+  // The others continue without this worker.
+  basin::Status status = trainer.worker().Finished();
+  if (status.ok()) status = trainer.worker().Leave();
   if (!status.ok()) return Fail(status);
   return leaving == 0 ? 0 : 128 + SIGTERM;
 }

@@ -14,7 +14,7 @@
 // tensor 0 has one element more than on the other workers; --f64: another dtype. --donor-only: it
 // serves its state only while it is the donor.
 //
-// After SIGTERM it leaves at the end of its step.
+// After SIGTERM it leaves at the end of its step, or at once if the job is paused.
 //
 // On standard output it reports its events in JSON, one per line: member, begin, pushed, applied,
 // rejected, aborted, evicted, end, failed.
@@ -188,6 +188,11 @@ class Trainer {
     while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
                             result.status().code() == basin::Code::kPaused)) {
       if (!before.ok()) return before.status();
+      if (leaving != 0) {
+        if (result.status().code() == basin::Code::kPaused) return result.status();
+        status = worker_.WillLeave();
+        if (!status.ok()) return status;
+      }
       status = Announce(*before);
       if (!status.ok()) return status;
       before = worker_.place();
@@ -355,13 +360,15 @@ int main(int argc, char** argv) {
     const basin::Status status = joins ? trainer.Join() : trainer.Step();
     joins = status.code() == basin::Code::kEvicted;
     const bool aborted = status.code() == basin::Code::kRoundAborted;
+    if (status.code() == basin::Code::kPaused) break;  // It is to leave.
     if (!status.ok() && !joins && !aborted) return Fail(status);
     if (joins) Say("evicted", Quoted("text") + ":" + Trainer::Text(status));
     if (aborted) Say("aborted", Quoted("text") + ":" + Trainer::Text(status));
   }
   Say("end",
       Field("step", trainer.state().step) + "," + Hex("history", trainer.state().history[0]));
-  const basin::Status status = trainer.worker().Leave();
+  basin::Status status = trainer.worker().Finished();
+  if (status.ok()) status = trainer.worker().Leave();
   if (!status.ok()) return Fail(status);
   return leaving == 0 ? 0 : 128 + leaving;
 }

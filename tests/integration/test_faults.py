@@ -134,6 +134,31 @@ class Faults(unittest.TestCase):
         self.assertEqual([], self.events(basind, "worker_lost"))
         self.assertEqual([], self.events(basind, "round_aborted"))
 
+    def test_fault_w6_the_last_worker_that_gets_sigterm_leaves_a_paused_job(self) -> None:
+        basind = self.start("--round-late-warning=200ms")
+        trainers = self.train(basind, 2, least=2, steps=1_000_000)
+        self.await_round(basind, 20)
+        trainers[1].send(signal.SIGKILL)
+        basind.await_event("paused")
+        trainers[0].send(signal.SIGTERM)
+        status, line, said = trainers[0].finish()
+        self.assertEqual(128 + signal.SIGTERM, status, said)
+        self.assertRegex(line, r"^step \d+, loss ")
+        basind.end()
+        self.assertEqual(["w0"], self.events(basind, "worker_left"))
+
+    def test_fault_w6_workers_that_get_sigterm_together_leave_without_a_pause(self) -> None:
+        basind = self.start()
+        trainers = self.train(basind, 4, least=4, steps=1_000_000)
+        self.await_round(basind, 20)
+        for trainer in trainers:
+            trainer.send(signal.SIGTERM)
+        for trainer in trainers:
+            status, _, said = trainer.finish()
+            self.assertEqual(128 + signal.SIGTERM, status, said)
+        basind.end()
+        self.assertEqual([], self.events(basind, "paused"))
+
     def test_fault_w3_stopped_beyond_its_lease_is_evicted_once_and_rejoins(self) -> None:
         basind = self.start("--worker-lease=1500ms", "--worker-heartbeat=200ms")
         trainers = self.train(basind, 3, steps=1000)

@@ -49,10 +49,16 @@ def headers(stream: int) -> bytes:
 class Peers(Jobs):
     basinctl = Path()
 
-    def connect(self, basind: Basind) -> socket.socket:
+    def connect(self, basind: Basind, source: str = "127.0.0.1") -> socket.socket:
         host, port = basind.grpc.rsplit(":", 1)
-        peer = socket.create_connection((host, int(port)), timeout=PATIENCE)
+        peer = socket.create_connection((host, int(port)), PATIENCE, (source, 0))
         self.addCleanup(peer.close)
+        return peer
+
+    def connect_newcomer(self, basind: Basind, source: str) -> socket.socket:
+        """A peer that speaks gRPC and begins no call."""
+        peer = self.connect(basind, source)
+        peer.sendall(PREFACE + frame(4, 0, 0, b""))
         return peer
 
     def read_to_end(self, peer: socket.socket) -> None:
@@ -130,10 +136,11 @@ class Peers(Jobs):
     def test_fault_a10_without_file_descriptors_it_waits_for_some(self) -> None:
         files = 64
         basind = self.start(before=("prlimit", f"--nofile={files}"))
-        trainers = self.train(basind.grpc, 2, "400", "--pace-ms=5")
+        trainers = self.train(basind.grpc, 2, "1500", "--pace-ms=5")
         for trainer in trainers:
             trainer.await_event("applied", step=3)
-        crowd = [self.connect(basind) for _ in range(2 * files)]
+        # Of one address, the oldest would be closed.
+        crowd = [self.connect_newcomer(basind, f"127.0.1.{i}") for i in range(1, 2 * files)]
         refused = "basin_accept_failures_total"
         short = basind.await_event("descriptors_short")
         self.assertIn("64 file descriptors", short["reason"])
@@ -152,9 +159,23 @@ class Peers(Jobs):
             peer.close()
         basind.await_event("descriptors_free")
         self.assertIn("descriptors_free", run(self.basinctl, *events).stdout)
-        late = self.add(basind.grpc, "w2", "400", "--pace-ms=5", first=2)
+        late = self.add(basind.grpc, "w2", "1500", "--pace-ms=5", first=2)
         self.expect_ends([*trainers, late])
         self.assertGreaterEqual(self.metric(basind, refused), 1)
+
+    def test_fault_s6_one_address_does_not_take_all_file_descriptors(self) -> None:
+        files, most = 512, 64
+        basind = self.start(before=("prlimit", f"--nofile={files}"))
+        for reason, connect, source in (
+            (f"It had {most} connections", self.connect_newcomer, "127.0.1.1"),
+            ("it was silent for the longest time", self.connect, "127.0.1.2"),
+        ):
+            crowd = [connect(basind, source) for _ in range(files)]
+            self.assertIn(reason, basind.await_event("peer_refused")["reason"])
+            for peer in crowd[:-most]:
+                self.read_to_end(peer)
+            self.assertLess(self.metric(basind, "process_open_fds"), files / 2)
+        self.expect_ends(self.train(basind.grpc, 2, "40"))
 
     def ticks(self, basind: Basind) -> int:
         """The processor time of the process, in hundredths of a second."""

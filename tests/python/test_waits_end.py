@@ -2,10 +2,13 @@
 """Scripts whose workers would wait forever for each other, or for one that has left. Each wait ends
 with its result, or with an error that names what it waited for."""
 
+import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jobs
 import numpy as np
@@ -79,11 +82,42 @@ print(client.broadcast(numpy.full(3, 7.0 + client.rank), "weights", root_rank=0)
 """
 
 
+# The script of docs/kubernetes.md, with a model.
+_MODEL = """
+class state:
+    step = 0
+steps = 1_000_000_000
+model = torch.nn.Linear(3, 1)
+optimizer = basin.torch.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+)
+basin.torch.broadcast_parameters(model)
+"""
+_STEP = """
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        if state.step == 0:
+            print("trains", flush=True)
+"""
+
+
+def _leaving_script() -> str:
+    page = (jobs.ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    (script,) = [block for block in blocks if "will_leave()" in block]
+    top, model, loop = re.split(r"^ *\.\.\..*\n", script, flags=re.M)
+    imports = "import signal, sys\nimport basin, basin.torch, torch\n"
+    return imports + top + _MODEL + model + _STEP.lstrip("\n") + loop
+
+
 class WaitsEndTest(jobs.JobsTest):
     @classmethod
     def setUpClass(cls) -> None:
         cls.jobs = jobs.Jobs(
-            Path(sys.argv[1]), Path(sys.argv[2]), f"--round-deadlock-timeout={_DEADLOCK_SECONDS}s"
+            Path(sys.argv[1]),
+            Path(sys.argv[2]),
+            f"--round-deadlock-timeout={_DEADLOCK_SECONDS}s",
+            "--round-late-warning=1s",
         )
 
     def _check(self, told: Any, first: str, second: str) -> None:
@@ -122,6 +156,77 @@ class WaitsEndTest(jobs.JobsTest):
         for worker in workers:
             output, errors = worker.communicate(timeout=jobs.PATIENCE)
             self.assertEqual((0, "21.0\n"), (worker.returncode, output), errors)
+
+    def _start_leaving(self, job: str, workers: int) -> list[subprocess.Popen[str]]:
+        """Workers of a job that pauses with fewer than two, as docs/kubernetes.md describes."""
+        processes = []
+        for rank in range(workers):
+            environment = self.jobs.environment(job, rank, 2) | {"BASIN_MIN_WORKERS": "2"}
+            process = subprocess.Popen(
+                [sys.executable, "-c", _leaving_script()],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            processes.append(process)
+        return processes
+
+    def _await_training(self, processes: list[subprocess.Popen[str]]) -> None:
+        for process in processes:
+            self.assertEqual("trains\n", self._line(process, process.stdout))
+
+    def _await_log(self, process: subprocess.Popen[str], text: str) -> None:
+        """Waits for a report of the library about what it waits for."""
+        while text not in (line := self._line(process, process.stderr)):
+            self.assertTrue(line, f"it has ended, without: {text}")
+
+    def _line(self, process: subprocess.Popen[str], stream: IO[str] | None) -> str:
+        """Empty if the process ends, or prints none in time, without a line."""
+        assert stream is not None
+        watchdog = threading.Timer(jobs.PATIENCE, process.kill)
+        watchdog.start()
+        try:
+            return stream.readline()
+        finally:
+            watchdog.cancel()
+
+    def _expect_leaves(self, process: subprocess.Popen[str]) -> None:
+        _, errors = process.communicate(timeout=jobs.PATIENCE)
+        self.assertEqual(128 + signal.SIGTERM, process.returncode, errors)
+        self.assertNotIn("Traceback", errors)
+
+    def test_fault_w6_the_last_worker_leaves_a_paused_job(self) -> None:
+        killed, last = self._start_leaving("paused", 2)
+        self._await_training([killed, last])
+        killed.kill()
+        killed.wait()
+        last.terminate()
+        self._expect_leaves(last)
+
+    def test_fault_w6_a_pause_that_was_there_before_the_signal_ends_the_wait_too(self) -> None:
+        killed, last = self._start_leaving("long-paused", 2)
+        self._await_training([killed, last])
+        killed.kill()
+        self._await_log(last, "is paused: 1 worker is left")
+        last.terminate()
+        self._expect_leaves(last)
+
+    def test_fault_w6_all_workers_leave_together(self) -> None:
+        processes = self._start_leaving("together", 2)
+        self._await_training(processes)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            self._expect_leaves(process)
+
+    def test_fault_w6_a_worker_leaves_before_its_job_begins(self) -> None:
+        (process,) = self._start_leaving("not-begun", 1)
+        self._await_log(process, "starts with 2 workers, and 1 is ready")
+        process.terminate()
+        self._expect_leaves(process)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,10 @@ void Finish(World& world, Arguments& arguments) {
   for (WorkerProcess* worker : WorkersNamed(world, arguments)) worker->Step(client::Finish{});
 }
 
+void WillLeave(World& world, Arguments& arguments) {
+  for (WorkerProcess* worker : WorkersNamed(world, arguments)) worker->Step(client::WillLeave{});
+}
+
 void Abandon(World& world, Arguments& arguments) {
   for (WorkerProcess* worker : WorkersNamed(world, arguments)) {
     worker->Step(client::AbandonRounds{});
@@ -132,6 +136,7 @@ std::vector<Command> WorkerCommands() {
       {"worker cont", "W...", "SIGCONT.", ContWorker},
       {"worker leave", "W...", "Leaves in good order.", Leave},
       {"worker finish", "W...", "Has run out of data.", Finish},
+      {"worker will_leave", "W...", "Leaves at the end of its step.", WillLeave},
       {"worker abandon", "W...", "Gives up its rounds, and with them its incarnation.", Abandon},
       {"worker busy", "W... [reason=R] [for=D]", "Says why it is late, and for how long.", Busy},
       {"ready", "W... [step=N] [state=N]", "The model is built; declares the state it has.", Ready},

@@ -296,6 +296,7 @@ _FUNCTIONS = (
         (c_void_p, _WORKER, c_uint32, POINTER(Shared), c_size_t, c_void_p, c_int64, _ERROR),
     ),
     ("finished", _CODE, (_WORKER, _ERROR)),
+    ("will_leave", _CODE, (_WORKER, _ERROR)),
     ("leave", _CODE, (_WORKER, _ERROR)),
 )
 

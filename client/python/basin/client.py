@@ -473,6 +473,15 @@ class Client:
         self.worker.finished()
         self._finished = True
 
+    def will_leave(self) -> None:
+        """Declares that this worker leaves at the end of its step; a signal handler may call it.
+
+        The step continues, except in a paused job, where the missing workers may never come: there,
+        each wait ends with Paused, about five seconds after the pause began. Then close() the
+        client: the round goes on without this worker."""
+        self.check_open("will_leave()")
+        self.worker.will_leave()
+
     def close(self, *, finished: bool = True) -> None:
         """Leaves the job. Does nothing the second time, or in a child after fork.
 

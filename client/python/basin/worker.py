@@ -557,6 +557,9 @@ class Worker:
     def finished(self) -> None:
         call("finished", self._pointer)
 
+    def will_leave(self) -> None:
+        call("will_leave", self._pointer)
+
     def leave(self) -> None:
         call("leave", self._pointer)
 

@@ -447,6 +447,50 @@ TEST(CallsTest, APauseEndsTheWaitAndNotTheRound) {
   EXPECT_TRUE(worker.lane().round().has_value());
 }
 
+// The trainer leaves at the end of its step, which a paused job does not reach.
+TEST(CallsTest, ATrainerThatLeavesDoesNotWaitInAPausedJob) {
+  const HeldUp pause{0, 0, "Job job is paused: 1 worker is left and min_workers is 2."};
+  const auto expect_released = [](const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::kPaused);
+    EXPECT_THAT(error.text, HasSubstr("min_workers is 2. Worker w-0 is about to leave"));
+  };
+  for (const bool pause_first : {false, true}) {
+    Harness worker;
+    worker.BecomeMember();
+    worker.Contribute();
+    worker.Do(WaitRound{0, absl::InfiniteFuture()});
+    worker.Do(GetValue{{"g", "a", 7}, std::nullopt, "w-2", absl::InfiniteFuture()});
+    // Neither of the two alone ends a wait.
+    EXPECT_FALSE((pause_first ? worker.Hear(pause) : worker.Do(WillLeave{})).Has<FailRound>());
+    const Actions actions = pause_first ? worker.Do(WillLeave{}) : worker.Hear(pause);
+    expect_released(actions.One<FailRound>().error);
+    expect_released(actions.One<ValueFailed>().error);
+    EXPECT_TRUE(worker.lane().round().has_value()) << "it ends when the worker leaves";
+    // Another wait ends at once,
+    expect_released(worker.Do(WaitRound{0, absl::InfiniteFuture()}).One<FailRound>().error);
+    const GetValue get{{"g", "a", 8}, std::nullopt, "w-2", absl::InfiniteFuture()};
+    expect_released(worker.Do(get).One<ValueFailed>().error);
+    // but not when the job continues.
+    worker.Hear(HeldUp{0, 0, ""});
+    EXPECT_FALSE(worker.Do(WaitRound{0, absl::InfiniteFuture()}).Has<FailRound>());
+  }
+}
+
+// What it knows may decide how the last round ended.
+TEST(CallsTest, ATrainerThatLeavesWaitsForARecovery) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.Do(WaitRound{0, absl::InfiniteFuture()});
+  worker.Do(SessionDown{""});
+  worker.Pass(absl::Seconds(1));
+  worker.Do(SessionUp{});
+  worker.Do(WillLeave{});
+  const Actions actions = worker.Hear(HeldUp{0, 0, "Job job is recovering."});
+  EXPECT_TRUE(actions.Has<JobPaused>());
+  EXPECT_FALSE(actions.Has<FailRound>());
+}
+
 TEST(CallsTest, AbandonEndsTheIncarnation) {
   Harness worker;
   worker.BecomeMember();

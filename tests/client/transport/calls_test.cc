@@ -137,6 +137,17 @@ TEST(Calls, MembershipThatDoesNotComeSaysWhy) {
   EXPECT_NE(status.message().find("job job"), std::string::npos) << status;
 }
 
+TEST(Calls, AWorkerThatLeavesDoesNotWaitForMembership) {
+  Rig rig;
+  rig.Connect();
+  auto waiting = std::async(std::launch::async,
+                            [&] { return rig.worker->AwaitMember(absl::InfiniteDuration()); });
+  ASSERT_TRUE(rig.worker->WillLeave().ok());
+  const absl::Status status = waiting.get();
+  EXPECT_EQ(CodeOf(status), ErrorCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("is about to leave"), std::string::npos) << status;
+}
+
 TEST(Calls, TheOutcomeIsToldWhenTheTransportHasLetGo) {
   Rig rig;
   rig.Join();

@@ -664,6 +664,13 @@ BASIN_API basin_code basin_busy(basin_worker* worker, const char* reason, int64_
 /* Declares that this worker is out of data: it contributes to no further round, and the others do
  * not wait for it. */
 BASIN_API basin_code basin_finished(basin_worker* worker, basin_error** error);
+/* Declares that the trainer leaves at the end of its step, for example because it got a signal. The
+ * step continues, except in a paused job, where the missing workers may never come: there, each
+ * wait for a round or a value ends with BASIN_PAUSED, about five seconds after the pause began
+ * (round.late_warning). Then leave: the round goes on without this worker. It also does not wait to
+ * become a member. A signal handler must not call this; set a flag, and wait for rounds in slices.
+ */
+BASIN_API basin_code basin_will_leave(basin_worker* worker, basin_error** error);
 /* Leaves the job; rounds in flight fail. Returns when the aggregator has confirmed it, or does not
  * answer. */
 BASIN_API basin_code basin_leave(basin_worker* worker, basin_error** error);

@@ -557,6 +557,12 @@ class Worker {
     basin_finished(worker_.get(), error.out());
     return error.Take();
   }
+  // The trainer leaves at the end of its step; in a paused job its waits end. See basin_will_leave.
+  Status WillLeave() {
+    internal::Taken error;
+    basin_will_leave(worker_.get(), error.out());
+    return error.Take();
+  }
   Status Leave() {
     internal::Taken error;
     basin_leave(worker_.get(), error.out());

@@ -84,6 +84,16 @@ def shutdown() -> None:
     context.stop(finished=sys.exc_info()[0] is None)
 
 
+def will_leave() -> None:
+    """Declares that this worker leaves at the end of its step; a signal handler may call it.
+
+    The step continues, except in a paused job, where the missing workers may never come: there,
+    backward(), step() and every other wait end with Paused, about five seconds after the pause
+    began. Then call shutdown(): the round goes on without this worker. Raises FailedPrecondition
+    before init() has returned, when there is no step to finish."""
+    context.current().client.will_leave()
+
+
 def finished() -> None:
     """Declares that this worker is out of data. It contributes to no further round, and the others
     continue without it; averages are over the contributors. The worker keeps its present parameters
@@ -176,4 +186,5 @@ __all__ = [
     "size",
     "synchronize",
     "total_counts",
+    "will_leave",
 ]
