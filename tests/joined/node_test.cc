@@ -148,6 +148,7 @@ TEST_P(JoinedNode, TheOutcomeIsTheResultIfTheRoundEndsFirst) {
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(leader().WaitForValue(lane, absl::ZeroDuration()).code(),
             absl::StatusCode::kDeadlineExceeded);
+  members[0]->Die();  // Before its gradients, which it sends.
 }
 
 // The same, over a communicator, with a library that stands in for NCCL and emulated devices.
