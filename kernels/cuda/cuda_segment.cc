@@ -119,6 +119,7 @@ class Mapping {
 class CudaSegment final : public DeviceSegment {
  public:
   explicit CudaSegment(std::unique_ptr<Mapping> mapping)
+      // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
       : DeviceSegment(reinterpret_cast<char*>(mapping->at), mapping->size, mapping->descriptor),
         mapping_(std::move(mapping)) {}
 
@@ -200,11 +201,12 @@ Result<std::shared_ptr<DeviceSegment>> OpenCudaSegment(const SegmentDevice& devi
   if (!driver.ok()) return driver.failure();
   auto mapping = std::make_unique<Mapping>(driver.value(), device, size);
   // The handle is the descriptor itself, in place of a pointer.
-  auto failure = mapping->driver.Check(
-      mapping->driver.import_from(&mapping->handle,
-                                  reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-      device.name, "cuMemImportFromShareableHandle");
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  auto* const handle = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor));
+  auto failure =
+      mapping->driver.Check(mapping->driver.import_from(&mapping->handle, handle,
+                                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                            device.name, "cuMemImportFromShareableHandle");
   if (failure) {
     mapping->handle = 0;
     return NotOurs(device, "is not memory of a CUDA device: " + failure->message);

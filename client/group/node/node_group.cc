@@ -204,13 +204,14 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
     streams.insert(tensor.stream);
   }
   // Work of the communicator runs in order, so what waits for one stream may come before.
-  for (auto stream = streams.begin(); stream != streams.end(); ++stream) {
-    absl::StatusOr<nccl::EventPtr> mark = Mark(*stream);
+  nccl::EventPtr last;
+  for (const TrainerStream stream : streams) {
+    absl::StatusOr<nccl::EventPtr> mark = Mark(stream);
     if (!mark.ok()) return mark.status();
-    const bool last = std::next(stream) == streams.end();
-    works_.push_back(last ? turn_->communicator->Reduce(std::move(bucket), {*std::move(mark), {}})
-                          : turn_->communicator->Broadcast({}, {*std::move(mark), {}}));
+    if (last != nullptr) works_.push_back(turn_->communicator->Broadcast({}, {last, {}}));
+    last = *std::move(mark);
   }
+  works_.push_back(turn_->communicator->Reduce(std::move(bucket), {last, {}}));
   return absl::OkStatus();
 }
 
