@@ -298,7 +298,7 @@ void RandomMessages::Fill(Commit* out) {
   if (Coin()) out->squared_norm = Scale();
 }
 
-void RandomMessages::Fill(Withdraw* out) { *out = {Lane(), Round(), Text()}; }
+void RandomMessages::Fill(Withdraw* out) { *out = {Lane(), Round(), Text(), Coin()}; }
 void RandomMessages::Fill(Staged* out) { *out = {Lane(), Round(), Make<Ballot>()}; }
 
 void RandomMessages::Fill(ResultAck* out) {

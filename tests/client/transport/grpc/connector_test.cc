@@ -158,7 +158,7 @@ struct BatchingSession {
 TEST(GrpcSession, WhatIsSentAtOneMomentIsOneMessageWithTheSmallFramesOfItsStreams) {
   RawServer server;
   GrpcConnector connector(server.address());
-  EXPECT_EQ(connector.features(), kFeatureBatches);
+  EXPECT_EQ(connector.features(), kFeatureBatches | kFeatureDeviceMemory);
   BatchingSession batching(connector, server, kFeatureBatches);
   batching.reader.AllowBatches();
   BoundStream stream(connector, server, 5);
