@@ -124,7 +124,7 @@ absl::Status Sharing::Follow(Communicator& communicator, Worker& worker, LaneHan
                              absl::Duration timeout) {
   // The leader may wait for other nodes for as long as it likes, but a communicator may not. What
   // becomes of the round here is not asked: the leader broadcasts a head in any case.
-  const absl::Status status = worker.WaitForValue(lane, timeout);
+  absl::Status status = worker.WaitForValue(lane, timeout);
   if (absl::IsDeadlineExceeded(status)) return status;
   return Receive(communicator, worker, lane, tensors, order);
 }
