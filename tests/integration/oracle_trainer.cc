@@ -367,8 +367,7 @@ int main(int argc, char** argv) {
   }
   Say("end",
       Field("step", trainer.state().step) + "," + Hex("history", trainer.state().history[0]));
-  basin::Status status = trainer.worker().Finished();
-  if (status.ok()) status = trainer.worker().Leave();
+  const basin::Status status = trainer.worker().Leave();
   if (!status.ok()) return Fail(status);
   return leaving == 0 ? 0 : 128 + leaving;
 }
