@@ -56,7 +56,7 @@ struct MeasuredTensor {
   TensorHandle tensor = 0;
   DevicePlace place;
   wire::Encoding encoding;
-  std::vector<kernels::Digest> contents;  // Of its chunks, as they travel.
+  std::vector<kernels::Digest> contents;  // Those of its chunks, as they travel.
   std::optional<double> squared_norm;     // Before it was narrowed. Absent: integers have none.
 };
 // `tensor_bytes`: its size before it was narrowed.

@@ -116,7 +116,7 @@ static_assert(sizeof(NarrowTask) <= 4096, "kernel arguments");
 
 // What measure.h needs of contributions that stay on the device, in one launch.
 
-constexpr size_t kHashSums = 8;  // Of XXH3.
+constexpr size_t kHashSums = 8;  // The accumulators of XXH3.
 
 // The constants of XXH3: what the sums start from, the secret of each stripe of a block and the
 // next one's, that of the last stripe, and the multiplier between blocks.

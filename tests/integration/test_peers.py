@@ -139,7 +139,7 @@ class Peers(Jobs):
         trainers = self.train(basind.grpc, 2, "1500", "--pace-ms=5")
         for trainer in trainers:
             trainer.await_event("applied", step=3)
-        # Of one address, the oldest would be closed.
+        # If all were of one address, the oldest would be closed.
         crowd = [self.connect_newcomer(basind, f"127.0.1.{i}") for i in range(1, 2 * files)]
         refused = "basin_accept_failures_total"
         short = basind.await_event("descriptors_short")

@@ -78,7 +78,7 @@ struct NodeGroupOptions {
 
 // One tensor of a bucket. Everything but the memory and the stream is the same on every rank.
 struct NodeTensor {
-  DType dtype = DType::kUnspecified;   // Of the input.
+  DType dtype = DType::kUnspecified;   // That of the input.
   DType result = DType::kUnspecified;  // The input's, or a smaller one of floats.
   uint64_t count = 0;                  // Elements.
   const void* input = nullptr;

@@ -576,8 +576,8 @@ BASIN_API size_t basin_group_leader(const basin_group* group, char* id, size_t s
 
 /* A tensor of a bucket. Everything but the memory and the stream is the same on all ranks. */
 typedef struct basin_grouped {
-  basin_dtype dtype;  /* Of `in`. */
-  basin_dtype result; /* Of `out`: the same, or for BASIN_F32 a smaller one. */
+  basin_dtype dtype;  /* That of `in`. */
+  basin_dtype result; /* That of `out`: the same, or for BASIN_F32 a smaller one. */
   uint64_t count;     /* Elements. */
   const void* in;     /* On the device of the group. */
   void* out;    /* Written at the leader only, and overlaps no `in`; elsewhere it is unused. */

@@ -62,11 +62,11 @@ class NodeReduction:
         self._turn: Turn | None = None
         self._next: Turn | None = None  # Taken before its phase began.
         self._led_by = ""  # The leader of the last phase.
-        # Of this rank's phase.
+        # The state of this rank's phase.
         self._counts = Counts()
         self._weight: int | None = None  # Multiplies each gradient; None: nothing does.
         self._came: dict[int, tuple[TensorGradient, int]] = {}  # With its stream, by handle.
-        # Of the turn.
+        # The state of the turn.
         self._reduced = 0  # How many buckets were given to the group.
         self._lent: list[torch.Tensor] = []  # What the group uses.
         self._total: torch.Tensor | None = None  # Where the leader gets the sums of the counts.
