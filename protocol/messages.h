@@ -67,6 +67,16 @@ struct LaneHistory {
   }
 };
 
+inline constexpr uint32_t kMaxGroup = 1024;  // Workers of a group.
+
+// Workers that reduce among themselves before one of them contributes, so they become members
+// together.
+struct JoinGroup {
+  std::string name;   // Each of them reports the same; empty: there is no group.
+  uint32_t size = 1;  // How many they are.
+  auto Fields() const { return std::tie(name, size); }
+};
+
 struct Hello {
   JobName job;
   RunId run;  // Empty: the run in progress.
@@ -86,9 +96,11 @@ struct Hello {
   Membership membership;    // The last membership that it received; generation zero: no history.
   std::vector<LaneHistory> lanes;
   uint32_t ranks = 1;  // The trainers that the worker stands for.
+  JoinGroup group;
   auto Fields() const {
     return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
-                    from_start, lacks_state, settings, incarnation, membership, lanes, ranks);
+                    from_start, lacks_state, settings, incarnation, membership, lanes, ranks,
+                    group);
   }
 };
 

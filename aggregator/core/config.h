@@ -80,6 +80,8 @@ struct Config {
   absl::Duration deadlock_timeout = absl::Minutes(1);
   absl::Duration pause_timeout = absl::InfiniteDuration();
   absl::Duration start_timeout = absl::Minutes(5);
+  // How long a ready worker waits for the others of its group, with which it joins.
+  absl::Duration group_timeout = absl::Minutes(1);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration stall_threshold = absl::Milliseconds(500);
   absl::Duration idle_job_timeout = absl::Minutes(10);   // For a job without connected workers.

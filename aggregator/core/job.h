@@ -279,6 +279,7 @@ class Job {
   // job_members.cc
   void OnReady(const JobScope& scope, Slot slot, const Ready& ready);
   void BeginAnew();
+  void StopWaitingForGroups(const JobScope& scope);
   void TryForm(const JobScope& scope);
   void ReconsiderMembers(const JobScope& scope);
   void RequestChange(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor);

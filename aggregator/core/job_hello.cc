@@ -330,6 +330,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   worker.session = session;
   if (why_not.empty()) worker.ranks = hello.ranks;
   worker.knows_ranks = knows_ranks;
+  worker.group = hello.group;
   worker.repeats.clear();
   for (const LaneHistory& history : hello.lanes) {
     const LaneIndex lane = lanes_.IndexOf(history.name);

@@ -23,6 +23,8 @@ void Job::OnReady(const JobScope& scope, Slot slot, const Ready& ready) {
   worker.step_label = ready.step_label;
   worker.state_hash = ready.state_hash;
   worker.ready_order = workers_.NextReadyOrder();
+  worker.ready_since = scope.now;
+  worker.joins_alone = false;
   BeginAnew();
   const uint32_t taken =
       workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kCandidate);
@@ -76,12 +78,10 @@ void Job::ReconsiderMembers(const JobScope& scope) {
 
 void Job::TryForm(const JobScope& scope) {
   if (state() != JobState::kForming || scope.draining) return;
-  const uint32_t least = forming_.Least(settings());
+  const uint32_t least = std::min(forming_.Least(settings()), settings().max_workers);
   if (workers_.Count(WorkerState::kCandidate) + workers_.Count(WorkerState::kSpare) < least) return;
-  const std::vector<Slot> ready = Candidates(workers_);
-  if (ready.size() < least || ready.empty()) return;
-  const Membership next{generations_.Next(term_),
-                        FirstMembers(ready, workers_, settings().max_workers)};
+  const Membership next{generations_.Next(term_), FirstMembers(workers_, settings().max_workers)};
+  if (next.members.size() < least || next.members.empty()) return;
   if (!Apply(JobInput::kForm)) return;
   reason_.clear();
   standing_.Form(next.generation);
@@ -126,6 +126,21 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
   }
   changed_ = true;
+}
+
+// Ready workers that have waited long enough for the others of their groups.
+void Job::StopWaitingForGroups(const JobScope& scope) {
+  const std::vector<Slot> waiting = CandidatesOf(workers_).waiting;
+  for (const Slot slot : waiting) {
+    Worker& worker = workers_[slot];
+    if (scope.now < worker.ready_since + scope.config.group_timeout) continue;
+    worker.joins_alone = true;
+    changed_ = true;
+    AddNote(scope, NoteKind::kWorkerReady, worker.id,
+            absl::StrCat("It joins without its group ", worker.group.name, ": not all ",
+                         worker.group.size, " workers of it have come within ",
+                         absl::FormatDuration(scope.config.group_timeout), "."));
+  }
 }
 
 // Makes `next` the membership and sends it to the workers that do not receive it with a verdict.

@@ -138,12 +138,29 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
         absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
         " longer for the other workers: ", reason_, ".");
   }
+  const Candidates candidates = CandidatesOf(workers_);
   std::vector<WorkerId> ready;
-  for (const Slot slot : Candidates(workers_)) ready.push_back(workers_[slot].id);
+  for (const std::vector<Slot>& party : candidates.parties) {
+    for (const Slot slot : party) ready.push_back(workers_[slot].id);
+  }
   std::sort(ready.begin(), ready.end());
-  return absl::StrCat("Job ", name_, " starts with ", CountOf(forming_.Least(settings()), "worker"),
-                      ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
-                      " ready: ", NamesOf(ready, kNamedMissing), ".");
+  std::string text =
+      absl::StrCat("Job ", name_, " starts with ", CountOf(forming_.Least(settings()), "worker"),
+                   ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
+                   " ready: ", NamesOf(ready, kNamedMissing), ".");
+  if (ready.size() >= forming_.Least(settings())) {
+    absl::StrAppend(&text, " Workers of one node join together, and max_workers is ",
+                    settings().max_workers, ", too few for the next node.");
+  }
+  if (!candidates.waiting.empty()) {
+    std::vector<WorkerId> waiting;
+    for (const Slot slot : candidates.waiting) waiting.push_back(workers_[slot].id);
+    std::sort(waiting.begin(), waiting.end());
+    absl::StrAppend(&text, " ", NamesOf(waiting, kNamedMissing),
+                    waiting.size() == 1 ? " waits" : " wait",
+                    " for the other workers of the same node, with which they join.");
+  }
+  return text;
 }
 
 std::string Job::WhyPaused() const {

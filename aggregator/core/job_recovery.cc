@@ -245,6 +245,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     worker.holds_state = !hello.lacks_state;
     worker.ranks = all_know ? hello.ranks : 1;
     worker.knows_ranks = knows_ranks(id);
+    worker.group = hello.group;
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
         !(hello.incarnation == Incarnation{}) && incarnations.insert(hello.incarnation).second;

@@ -41,6 +41,10 @@ const Job::Timer Job::kTimers[] = {
        job.changed_ = true;
      }},
     {[](const Job& job, const Config& config) {
+       return GroupDue(job.workers_, config.group_timeout);
+     },
+     [](Job& job, const JobScope& scope) { job.StopWaitingForGroups(scope); }},
+    {[](const Job& job, const Config& config) {
        const bool waits = job.state() == JobState::kRecovering &&
                           !job.generations_.IsPending(PendingChange::Kind::kRecovery);
        return waits ? job.evidence_.Due(config) : absl::InfiniteFuture();

@@ -3,9 +3,33 @@
 #include "aggregator/core/membership.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace basin::aggregator {
+namespace {
+
+bool IsReady(const Worker& worker) {
+  if (worker.draining || worker.finishing) return false;
+  return worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare;
+}
+
+bool JoinsWithGroup(const Worker& worker) {
+  return !worker.group.name.empty() && !worker.joins_alone;
+}
+
+// Gives `add` the candidates for which there is room beside `taken` members.
+template <typename Add>
+void AddCandidates(const Workers& workers, size_t taken, uint32_t most, Add add) {
+  for (const std::vector<Slot>& party : CandidatesOf(workers).parties) {
+    if (taken + party.size() > most) continue;
+    taken += party.size();
+    for (const Slot slot : party) add(workers[slot]);
+  }
+}
+
+}  // namespace
 
 MemberList ListOf(std::vector<WorkerId> ids, const Workers& workers) {
   std::vector<uint32_t> ranks;
@@ -14,18 +38,47 @@ MemberList ListOf(std::vector<WorkerId> ids, const Workers& workers) {
   return MemberList::WithRanks(std::move(ids), std::move(ranks));
 }
 
-std::vector<Slot> Candidates(const Workers& workers) {
+Candidates CandidatesOf(const Workers& workers) {
   std::vector<Slot> ready;
+  std::map<std::string, uint32_t> here;  // The workers of each group that are ready, or were.
   for (Slot slot = 0; slot < workers.size(); ++slot) {
     const Worker& worker = workers[slot];
-    if (worker.draining || worker.finishing) continue;
-    if (worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare) {
-      ready.push_back(slot);
-    }
+    if (IsReady(worker)) ready.push_back(slot);
+    const bool absent =
+        worker.state == WorkerState::kAdmitted || worker.state == WorkerState::kLost;
+    if (!absent && !worker.group.name.empty()) ++here[worker.group.name];
   }
   std::sort(ready.begin(), ready.end(),
             [&workers](Slot a, Slot b) { return workers[a].ready_order < workers[b].ready_order; });
-  return ready;
+  Candidates candidates;
+  std::map<std::string, size_t> party_of;
+  for (const Slot slot : ready) {
+    const Worker& worker = workers[slot];
+    if (!JoinsWithGroup(worker)) {
+      candidates.parties.push_back({slot});
+    } else if (here[worker.group.name] < worker.group.size) {
+      candidates.waiting.push_back(slot);
+    } else {
+      const auto [party, first] = party_of.emplace(worker.group.name, candidates.parties.size());
+      if (first) candidates.parties.emplace_back();
+      candidates.parties[party->second].push_back(slot);
+    }
+  }
+  return candidates;
+}
+
+absl::Time GroupDue(const Workers& workers, absl::Duration timeout) {
+  absl::Time due = absl::InfiniteFuture();
+  // Few jobs have groups, and this is asked after every event.
+  bool any = false;
+  for (Slot slot = 0; slot < workers.size() && !any; ++slot) {
+    any = IsReady(workers[slot]) && JoinsWithGroup(workers[slot]);
+  }
+  if (!any) return due;
+  for (const Slot slot : CandidatesOf(workers).waiting) {
+    due = std::min(due, workers[slot].ready_since + timeout);
+  }
+  return due;
 }
 
 MemberList ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
@@ -44,19 +97,14 @@ MemberList ChooseMembers(const std::vector<WorkerId>& current, const Workers& wo
     if (IsMember(worker) && stays) add(worker);
   }
   if (which.admit) {
-    for (const Slot slot : Candidates(workers)) {
-      if (next.size() >= which.most) break;
-      add(workers[slot]);
-    }
+    AddCandidates(workers, next.size(), which.most, add);
   }
   return MemberList::WithRanks(std::move(next), std::move(ranks));
 }
 
-MemberList FirstMembers(const std::vector<Slot>& ready, const Workers& workers, uint32_t most) {
+MemberList FirstMembers(const Workers& workers, uint32_t most) {
   std::vector<WorkerId> members;
-  for (const Slot slot : ready) {
-    if (members.size() < most) members.push_back(workers[slot].id);
-  }
+  AddCandidates(workers, 0, most, [&](const Worker& worker) { members.push_back(worker.id); });
   std::sort(members.begin(), members.end());
   return ListOf(std::move(members), workers);
 }

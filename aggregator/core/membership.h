@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "aggregator/core/workers.h"
 #include "protocol/messages.h"
 
@@ -23,8 +24,19 @@ inline bool IsMember(const Worker& worker) { return worker.state == WorkerState:
 // The list of these workers with the trainers that each stands for. REQUIRES: all are in `workers`.
 MemberList ListOf(std::vector<WorkerId> ids, const Workers& workers);
 
-// The ready workers, in the order in which they became ready.
-std::vector<Slot> Candidates(const Workers& workers);
+// The ready workers. Those of a group join together, or not at all: while some are members and
+// others are not, the members would wait for the others in a round, and these for the end of the
+// round.
+struct Candidates {
+  // What joins together: one worker, or the workers of a group. In the order in which the first of
+  // each became ready, as they are in each.
+  std::vector<std::vector<Slot>> parties;
+  std::vector<Slot> waiting;  // For others of their group, which are not here yet.
+};
+Candidates CandidatesOf(const Workers& workers);
+
+// Returns when the next ready worker has waited too long for its group.
+absl::Time GroupDue(const Workers& workers, absl::Duration timeout);
 
 // These flags decide which members of `current` stay, and whether ready workers join.
 struct NextMembers {
@@ -33,13 +45,14 @@ struct NextMembers {
   uint32_t most = 0;      // max_workers of the job.
 };
 
-// Members that stay keep their order; joiners follow in the order in which they became ready.
+// Members that stay keep their order; joiners follow in the order of the candidates. A group for
+// which there is no room stays out.
 MemberList ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
                          const NextMembers& which);
 
-// The members of a job's first generation are the first `most` ready workers. Their ranks follow
-// the worker ids, so that ranks do not depend on which worker was quick.
-MemberList FirstMembers(const std::vector<Slot>& ready, const Workers& workers, uint32_t most);
+// The members of a job's first generation are the first candidates, at most `most`. Their ranks
+// follow the worker ids, so that ranks do not depend on which worker was quick.
+MemberList FirstMembers(const Workers& workers, uint32_t most);
 
 // Returns whether a worker in `next` is another incarnation under the rank of the earlier one.
 bool AnyRevived(const std::vector<WorkerId>& next, const Workers& workers);

@@ -193,11 +193,13 @@ std::string LabelOf(std::string_view name, const std::string& suffix) {
   return label.empty() ? "worker" + suffix : label + suffix;
 }
 
-std::string HostAndProcess() {
+std::string Host() {
   std::array<char, 256> host = {};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  return LabelOf(host.data(), absl::StrCat("-", getpid()));
+  return host.data();
 }
+
+std::string HostAndProcess() { return LabelOf(Host(), absl::StrCat("-", getpid())); }
 
 }  // namespace
 
@@ -326,6 +328,10 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
         " trainers (ranks) that have reduced among themselves. Set local_group to off."));
   }
   settings.group = {*group, *local.local_group, Text("nccl_library"), node_};
+  // Hosts have different names, also those of containers that do not know the launcher's number.
+  if (group->grouped) {
+    core.group = {LabelOf(Host(), absl::StrCat("-", node_)), static_cast<uint32_t>(group->size)};
+  }
   core.nonce = 0;        // Chosen at random,
   core.jitter_seed = 0;  // as is this.
   const basin::JobSettings& workers = core.settings;

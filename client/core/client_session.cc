@@ -54,6 +54,7 @@ Hello Client::MakeHello() const {
   hello.nonce = config_.nonce;
   hello.features = config_.features | kFeatureRanks;
   hello.ranks = ranks_;
+  hello.group = config_.group;
   hello.fresh = config_.fresh && !saw_members_;
   hello.settings = config_.settings;
   hello.incarnation = incarnation_;

@@ -2,6 +2,8 @@
 //
 // Messages from a worker to the aggregator.
 
+#include <algorithm>
+
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
@@ -74,6 +76,8 @@ void Encode(const Hello& in, v1::Hello* out) {
   Encode(in.membership, out->mutable_membership());
   for (const LaneHistory& lane : in.lanes) Encode(lane, out->add_lanes());
   out->set_ranks(EncodeRanks(in.ranks));
+  out->set_group(in.group.name);
+  out->set_group_size(in.group.size == 1 ? 0 : in.group.size);
 }
 
 // Another protocol version is let through: the core refuses it, and names both.
@@ -95,6 +99,8 @@ Hello Decode(const v1::Hello& in, Checker& checker) {
   out.membership = DecodeField("membership", in.membership(), checker);
   out.lanes = DecodeList("lanes", in.lanes(), checker);
   out.ranks = DecodeRanks(in.ranks());
+  if (!in.group().empty()) out.group.name = checker.Worker("group", in.group());
+  out.group.size = checker.AtMost("group_size", std::max(1U, in.group_size()), kMaxGroup);
   return out;
 }
 

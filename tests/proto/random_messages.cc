@@ -260,6 +260,7 @@ void RandomMessages::Fill(Hello* out) {
   Fill(&out->membership);
   out->lanes = List<LaneHistory>(2);
   out->ranks = Ranks();
+  if (Coin()) out->group = {Label(), static_cast<uint32_t>(1 + UpTo(kMaxGroup - 1))};
 }
 
 void RandomMessages::Fill(Ready* out) { *out = {Number(), Number()}; }

@@ -338,7 +338,6 @@ TEST(SessionRules, HelloMayNameWhatIsHeldFree) {
   const ToAggregator hello = random.Make<Hello>();
   v1::ToAggregator proto;
   ASSERT_TRUE(Encode(hello, &proto).ok());
-  proto.mutable_hello()->set_group("rack-1");
   proto.mutable_hello()->set_shard(1);
   proto.mutable_hello()->set_shard_count(4);
   const auto decoded = Decode(proto);

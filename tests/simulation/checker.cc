@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -97,6 +98,24 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
                       absl::StrJoin(it->second, ","), " and also ",
                       absl::StrJoin(membership.members, ","), "."));
   }
+  if (fresh && scenario_.groups) CheckGroups(membership);
+}
+
+// The first of a group to become a member does so with the others, unless these did not come.
+void Checker::CheckGroups(const Membership& membership) {
+  const auto& members = membership.members;
+  for (const WorkerId& id : members) {
+    uint32_t worker = 0;
+    if (!absl::SimpleAtoi(id.substr(1), &worker)) continue;
+    const std::string other = absl::StrCat("w", worker ^ 1);  // As World::StartWorker pairs them.
+    const bool together = std::find(members.begin(), members.end(), other) != members.end();
+    if (!together && were_members_.count(other) == 0 && joined_alone_.count(id) == 0 &&
+        were_members_.count(id) == 0) {
+      Fail(Invariant::kOneSet, absl::StrCat("Generation ", ToString(membership.generation),
+                                            " has the member ", id, " without ", other, "."));
+    }
+  }
+  were_members_.insert(members.begin(), members.end());
 }
 
 bool Checker::Lists(const Generation& generation, const WorkerId& worker) const {

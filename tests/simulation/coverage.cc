@@ -100,7 +100,8 @@ const char* SightName(Sight sight) {
                                            "contribution for other workers, too",
                                            "results of another worker",
                                            "results requested after all",
-                                           "same members with other ranks"};
+                                           "same members with other ranks",
+                                           "worker joined without its group"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

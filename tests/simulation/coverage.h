@@ -56,8 +56,9 @@ enum class Sight : uint8_t {
   kTookResults,        // A worker was given the results that another one held.
   kRequestedResults,   // A worker without results requested those that it lacked.
   kRanksChanged,       // A generation with the same members had other ranks.
+  kJoinedAlone,        // The rest of a worker's group did not come in time.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRanksChanged) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kJoinedAlone) + 1;
 
 const char* SightName(Sight sight);
 

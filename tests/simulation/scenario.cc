@@ -275,7 +275,8 @@ std::string Describe(const Scenario& scenario) {
       config.state_file ? ", state file" : "", scenario.broadcast ? ", broadcast" : "",
       scenario.checkpoints ? ", checkpoints" : "",
       scenario.batches ? ", frames with their session" : "",
-      scenario.most_ranks > 1 ? ", workers stand for several trainers" : "", "\n");
+      scenario.most_ranks > 1 ? ", workers stand for several trainers" : "",
+      scenario.groups ? ", workers join in pairs" : "", "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -302,6 +303,9 @@ Scenario DrawScenario(uint64_t seed) {
 
   JobSettings& settings = scenario.settings;
   settings.max_workers = scenario.workers + static_cast<uint32_t>(random.Below(3));
+  scenario.groups = seed % 5 == 3;
+  // There is room for each pair, beside workers that are left of others.
+  if (scenario.groups) settings.max_workers += 2 + settings.max_workers % 2;
   const uint64_t elastic = random.Below(10);
   settings.min_workers = elastic < 5   ? settings.max_workers / 2 + 1
                          : elastic < 7 ? scenario.workers
@@ -319,8 +323,10 @@ Scenario DrawScenario(uint64_t seed) {
   DrawFaults(random, scenario);
   scenario.batches = seed % 3 != 0;
   scenario.most_ranks = seed % 4 == 2 ? 4 : 1;
+  if (scenario.groups) scenario.config.group_timeout = absl::Seconds(2);
   Random scripts(Mix(seed, 0x5c217));
   if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && scripts.Chance(60)) {
+    scenario.groups = false;  // They have no room to spare.
     MakeScripts(scenario);
   }
   return scenario;

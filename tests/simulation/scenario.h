@@ -138,6 +138,7 @@ struct Scenario {
   RoundSpec spec;
   uint32_t skip_percent = 0;
   uint32_t most_ranks = 1;      // A worker stands for 1 to this many trainers, which change.
+  bool groups = false;          // Each two workers join together, as ranks of one node.
   bool partial_models = false;  // A worker may lack a tensor or register it late.
   bool broadcast = false;       // Trainers announce values, and joiners get them.
   bool checkpoints = false;     // A restarted trainer loads the last state of its predecessor.

@@ -247,6 +247,7 @@ void World::StartWorker(uint32_t worker) {
   config.jitter_seed = config.nonce;
   config.ranks = 1 + static_cast<uint32_t>(Mix(config.nonce, 0x4a7) % scenario.most_ranks);
   config.local_rank = config.ranks - 1;
+  if (scenario.groups) config.group = {absl::StrCat("node-", worker / 2), 2};
   config.frame_tensors = scenario.config.frame_tensors;  // Both have the limit of the protocol.
   // Some workers have older clients.
   if (scenario.seed % 8 != 7 || worker % 2 == 0) config.features = kFeatureRuns;
@@ -517,6 +518,11 @@ void World::Noted(const aggregator::Note& note, Term term) {
     coverage.Saw(Sight::kLeftOutOfCall);
   }
   if (note.kind == NoteKind::kWorkerFinished) checker.WorkerFinished();
+  if (note.kind == NoteKind::kWorkerReady &&
+      note.text.find("without its group") != note.text.npos) {
+    checker.JoinsAlone(note.worker);
+    coverage.Saw(Sight::kJoinedAlone);
+  }
   if (note.kind == NoteKind::kWorkerLost) checker.Lost(note.worker, term);
   if (note.kind == NoteKind::kWorkerAdmitted) checker.Admitted(note.worker, term);
   if (note.kind == NoteKind::kContributionDropped) {

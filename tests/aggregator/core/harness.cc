@@ -100,6 +100,7 @@ Hello TestWorker::MakeHello() const {
   hello.settings = settings;
   hello.features = features;
   hello.ranks = ranks;
+  hello.group = group;
   hello.incarnation = incarnation;
   hello.from_start = from_start;
   if (role != Role::kMember) return hello;  // It has no history until it is one.

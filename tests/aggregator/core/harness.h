@@ -103,6 +103,7 @@ class TestWorker {
   uint64_t features = 0;
   uint32_t ranks = 1;    // Its hellos and begins report it.
   uint32_t carries = 0;  // Its begins report it.
+  JoinGroup group;       // Its hellos report it.
 
   // ---- what it knows
   struct LaneView {

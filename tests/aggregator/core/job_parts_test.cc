@@ -265,12 +265,39 @@ TEST(ChooseMembers, KeepsTheOrderAndAppendsTheReady) {
 
 TEST(FirstMembers, AreRankedByTheirIds) {
   Workers workers;
+  EXPECT_THAT(FirstMembers(workers, 2), IsEmpty());
   Add(workers, "c", WorkerState::kCandidate, 3);
   Add(workers, "b", WorkerState::kCandidate, 1);
   Add(workers, "a", WorkerState::kCandidate, 2);
-  const std::vector<Slot> ready = Candidates(workers);
-  EXPECT_THAT(FirstMembers(ready, workers, 2), ElementsAre("a", "b")) << "c came last";
-  EXPECT_THAT(FirstMembers({}, workers, 2), IsEmpty());
+  EXPECT_THAT(FirstMembers(workers, 2), ElementsAre("a", "b")) << "c came last";
+}
+
+TEST(ChooseMembers, AGroupJoinsTogetherOrNotAtAll) {
+  Workers workers;
+  const auto add = [&](const WorkerId& id, WorkerState state, uint64_t order) {
+    workers[Add(workers, id, state, order)].group = {"node-1", 2};
+  };
+  Add(workers, "a", WorkerState::kMember);
+  add("x", WorkerState::kCandidate, 1);
+  Add(workers, "b", WorkerState::kCandidate, 2);
+  const NextMembers all = {true, false, 9};
+  EXPECT_THAT(ChooseMembers({"a"}, workers, all), ElementsAre("a", "b")) << "y is not here";
+  EXPECT_THAT(CandidatesOf(workers).waiting, ElementsAre(*workers.Find("x")));
+  add("y", WorkerState::kAdmitted, 3);
+  EXPECT_THAT(ChooseMembers({"a"}, workers, all), ElementsAre("a", "b")) << "y is not ready";
+  workers.Apply(*workers.Find("y"), WorkerInput::kFindFull);
+  EXPECT_THAT(ChooseMembers({"a"}, workers, all), ElementsAre("a", "x", "y", "b"));
+  EXPECT_THAT(ChooseMembers({"a"}, workers, {true, false, 2}), ElementsAre("a", "b"))
+      << "there is no room for two";
+  EXPECT_THAT(FirstMembers(workers, 2), ElementsAre("x", "y"));
+  EXPECT_THAT(FirstMembers(workers, 1), ElementsAre("b"));
+  // One of them is a member already, so the other one is that of a newer process.
+  workers.Apply(*workers.Find("x"), WorkerInput::kChoose);
+  EXPECT_THAT(ChooseMembers({"a", "x"}, workers, all), ElementsAre("a", "x", "b", "y"));
+  workers.Apply(*workers.Find("x"), WorkerInput::kLose);
+  EXPECT_THAT(ChooseMembers({"a"}, workers, all), ElementsAre("a", "b"));
+  workers[*workers.Find("y")].joins_alone = true;
+  EXPECT_THAT(ChooseMembers({"a"}, workers, all), ElementsAre("a", "b", "y"));
 }
 
 TEST(ChooseDonor, IsOneThatHoldsTheStateWhileSomebodyLacksIt) {
