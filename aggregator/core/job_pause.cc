@@ -139,23 +139,26 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
         " longer for the other workers: ", reason_, ".");
   }
   const Candidates candidates = CandidatesOf(workers_);
-  std::vector<WorkerId> ready;
-  for (const std::vector<Slot>& party : candidates.parties) {
-    for (const Slot slot : party) ready.push_back(workers_[slot].id);
-  }
-  std::sort(ready.begin(), ready.end());
+  const auto ids = [this](const std::vector<Slot>& slots) {
+    std::vector<WorkerId> sorted;
+    for (const Slot slot : slots) sorted.push_back(workers_[slot].id);
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  };
+  std::vector<Slot> all;
+  for (const auto& party : candidates.parties) all.insert(all.end(), party.begin(), party.end());
+  const std::vector<WorkerId> ready = ids(all);
   std::string text =
       absl::StrCat("Job ", name_, " starts with ", CountOf(forming_.Least(settings()), "worker"),
                    ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
                    " ready: ", NamesOf(ready, kNamedMissing), ".");
-  if (ready.size() >= forming_.Least(settings())) {
+  const bool enough = ready.size() >= forming_.Least(settings());
+  if (enough && FirstMembers(workers_, settings().max_workers).size() < ready.size()) {
     absl::StrAppend(&text, " Workers of one node join together, and max_workers is ",
                     settings().max_workers, ", too few for the next node.");
   }
   if (!candidates.waiting.empty()) {
-    std::vector<WorkerId> waiting;
-    for (const Slot slot : candidates.waiting) waiting.push_back(workers_[slot].id);
-    std::sort(waiting.begin(), waiting.end());
+    const std::vector<WorkerId> waiting = ids(candidates.waiting);
     absl::StrAppend(&text, " ", NamesOf(waiting, kNamedMissing),
                     waiting.size() == 1 ? " waits" : " wait",
                     " for the other workers of the same node, with which they join.");

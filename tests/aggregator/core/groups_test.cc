@@ -15,10 +15,15 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+void StartAgain(TestWorker& worker) {
+  worker.Restart();
+  worker.Connect();
+  worker.Ready();
+}
+
 // A worker without a group trains alone, and a node of two joins.
 struct NodeJoins : Cluster {
-  explicit NodeJoins(JobSettings settings = Settings(1, 4, 1), Config config = {})
-      : Cluster(settings, std::move(config)), a(Join("a")) {}
+  explicit NodeJoins(JobSettings settings = Settings(1, 4, 1)) : Cluster(settings), a(Join("a")) {}
 
   TestWorker& OfNode(const WorkerId& id) {
     Worker(id).group = {"node-1", 2};
@@ -104,9 +109,7 @@ TEST(Groups, AProcessThatIsStartedAgainJoinsItsNodeAtOnce) {
   t.Step(WorkerExited{kJob, "y"});
   t.Round();
   EXPECT_THAT(x.membership.members, ElementsAre("a", "x"));
-  y.Restart();
-  y.Connect();
-  y.Ready();
+  StartAgain(y);
   t.Round();
   EXPECT_THAT(x.membership.members, ElementsAre("a", "x", "y"));
 }
@@ -124,9 +127,7 @@ TEST(Groups, AreKnownAfterARestartOfTheAggregator) {
   t.Step(WorkerExited{kJob, "y"});
   t.Round();
   ASSERT_THAT(x.membership.members, ElementsAre("a", "x"));
-  y.Restart();
-  y.Connect();
-  y.Ready();
+  StartAgain(y);
   t.Round();
   EXPECT_THAT(x.membership.members, ElementsAre("a", "x", "y"));
 }
