@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "tests/aggregator/core/harness.h"
@@ -80,6 +82,20 @@ TEST(Groups, ThatDoNotFitStayOut) {
   t.a.Say(Finished{});
   t.Round();
   EXPECT_THAT(x.membership.members, ElementsAre("x", "y")) << "the place of a is free";
+}
+
+TEST(Groups, ThatDoNotFitAreTheReasonWhyAJobDoesNotStart) {
+  Cluster c(Settings(1, 3, 3));
+  for (const auto& [id, node] : std::map<WorkerId, std::string>{
+           {"w", "node-1"}, {"x", "node-1"}, {"y", "node-2"}, {"z", "node-2"}}) {
+    c.Worker(id).group = {node, 2};
+    c.Join(id);
+  }
+  EXPECT_EQ(c.job().state(), JobState::kForming);
+  c.Sleep(absl::Seconds(2));
+  EXPECT_EQ(c["w"].Last<HeldUp>().text,
+            "Job job starts with 3 workers, and 4 are ready: w, x, y, z. Workers of one node join "
+            "together, and max_workers is 3, too few for the next node.");
 }
 
 TEST(Groups, AWorkerWhoseOthersDoNotComeJoinsAlone) {
