@@ -41,16 +41,31 @@ inline __attribute__((always_inline)) void FromWire(const unsigned char* wire, s
   }
 }
 
+inline __attribute__((always_inline)) uint32_t Largest(const unsigned char* source, size_t count) {
+  // As signed integers; see float16_branchless.h.
+  int32_t largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, source + 4 * i, 4);
+    const auto magnitude = static_cast<int32_t>(bits & kMagnitudeMaskF32);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return static_cast<uint32_t>(largest);
+}
+
 using ToWireLoop = void(const unsigned char* source, size_t count, float scale,
                         unsigned char* wire);
 using FromWireLoop = void(const unsigned char* wire, size_t count, float unscale,
                           unsigned char* destination);
+
+using LargestLoop = uint32_t(const unsigned char* source, size_t count);
 
 struct Loops {
   ToWireLoop* to_f16;
   ToWireLoop* to_bf16;
   FromWireLoop* from_f16;
   FromWireLoop* from_bf16;
+  LargestLoop* largest;
 };
 
 // The loops for any processor of the architecture that the file is compiled for.
@@ -59,6 +74,7 @@ constexpr Loops kBaseline = {
     [](auto... arguments) { ToWire<BranchlessBF16>(arguments...); },
     [](auto... arguments) { FromWire<BranchlessF16>(arguments...); },
     [](auto... arguments) { FromWire<BranchlessBF16>(arguments...); },
+    [](auto... arguments) { return Largest(arguments...); },
 };
 
 #if defined(__x86_64__) && !defined(BASIN_CAST_BASELINE)
@@ -80,11 +96,14 @@ BASIN_AVX2 void FromBF16Avx2(const unsigned char* wire, size_t count, float unsc
                              unsigned char* destination) {
   FromWire<BranchlessBF16>(wire, count, unscale, destination);
 }
+BASIN_AVX2 uint32_t LargestAvx2(const unsigned char* source, size_t count) {
+  return Largest(source, count);
+}
 #undef BASIN_AVX2
 
 Loops LoopsOfThisProcessor() {
   if (__builtin_cpu_supports("avx2")) {
-    return {ToF16Avx2, ToBF16Avx2, FromF16Avx2, FromBF16Avx2};
+    return {ToF16Avx2, ToBF16Avx2, FromF16Avx2, FromBF16Avx2, LargestAvx2};
   }
   return kBaseline;
 }
@@ -111,6 +130,10 @@ void CastFromWire(const void* wire, size_t count, DType wire_dtype, int exponent
   FromWireLoop* const loop = wire_dtype == DType::kF16 ? loops.from_f16 : loops.from_bf16;
   loop(static_cast<const unsigned char*>(wire), count, PowerOfTwo(-exponent),
        static_cast<unsigned char*>(destination));
+}
+
+uint32_t LargestMagnitude(const void* source, size_t count) {
+  return LoopsOfThisProcessor().largest(static_cast<const unsigned char*>(source), count);
 }
 
 }  // namespace basin::kernels

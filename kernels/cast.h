@@ -20,12 +20,12 @@
 #define BASIN_KERNELS_CAST_H_
 
 #include <cstddef>
+#include <cstdint>
 
+#include "kernels/fit.h"
 #include "protocol/dtype.h"
 
 namespace basin::kernels {
-
-constexpr int kMaxCastExponent = 126;  // 2^e and 2^-e are then both normal in f32.
 
 // Whether an f32 tensor can be cast to `wire_dtype` with this scale exponent.
 constexpr bool CanCast(DType wire_dtype, int exponent) {
@@ -36,6 +36,10 @@ constexpr bool CanCast(DType wire_dtype, int exponent) {
 // Writes the `count` f32 at `source` to `wire` as `wire_dtype`. Both may lie at any address.
 // REQUIRES: CanCast(wire_dtype, exponent); the buffers do not overlap.
 void CastToWire(const void* source, size_t count, DType wire_dtype, int exponent, void* wire);
+
+// The largest magnitude (fit.h) of the `count` f32 at `source`, which may lie at any address; 0
+// without elements.
+uint32_t LargestMagnitude(const void* source, size_t count);
 
 // Writes the `count` values of `wire_dtype` at `wire` to `destination` as f32.
 // REQUIRES: as CastToWire.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/measure.h"
@@ -18,9 +19,12 @@ namespace {
 using kernels::cuda::ChunkRecord;
 using kernels::cuda::CopyTask;
 using kernels::cuda::kMaxCopies;
+using kernels::cuda::kMaxMagnitudes;
 using kernels::cuda::kMaxMeasures;
 using kernels::cuda::kMaxNarrows;
+using kernels::cuda::MagnitudeTask;
 using kernels::cuda::MeasureTask;
+using kernels::cuda::NarrowItem;
 using kernels::cuda::NarrowTask;
 using kernels::cuda::TrainerStream;
 
@@ -43,6 +47,9 @@ constexpr uint64_t kMostNarrow = uint64_t{3} << 20;
 static_assert(kMostNarrow >= kLeafBytes);
 static_assert((kMostNarrow / kLeafBytes + kMaxNarrows) * kLanesOfLeaf <=
               Courier::kMostGathered - kMostNarrow);
+
+// Behind them, the largest magnitudes.
+constexpr uint64_t kDeviceBytes = Courier::kMostGathered + Courier::kMostPieces * sizeof(uint32_t);
 
 uint64_t LeavesOf(const LoadPiece& piece) {
   // A staged piece of fp8, which no job reduces, is not measured.
@@ -91,6 +98,7 @@ void LoadLayout::Place() {
       piece.lanes = piece.records + ChunksOf(piece) * sizeof(ChunkRecord);
       bytes = piece.lanes + LeavesOf(piece) * kLanesOfLeaf;
     }
+    PlaceMagnitudes();
     bytes = std::max<uint64_t>(bytes, 1);
     return;
   }
@@ -117,11 +125,23 @@ void LoadLayout::Place() {
     piece.lanes = bytes;
     bytes += LeavesOf(piece) * kLanesOfLeaf;
   }
+  PlaceMagnitudes();
+  bytes = Aligned(bytes);
   for (LoadPiece* const piece : large) {
     piece->at = bytes;
     bytes = Aligned(bytes + piece->bytes);
   }
   bytes = std::max<uint64_t>(bytes, 1);
+}
+
+void LoadLayout::PlaceMagnitudes() {
+  magnitudes = bytes;
+  for (LoadPiece& piece : pieces) {
+    if (!piece.is_fitted()) continue;
+    piece.magnitude = bytes;
+    bytes += sizeof(uint32_t);
+  }
+  magnitude_bytes = bytes - magnitudes;
 }
 
 void LoadLayout::Widen() {
@@ -143,6 +163,15 @@ std::vector<kernels::Digest> LoadLayout::Contents(const LoadPiece& piece, const 
     contents.push_back(kernels::cuda::ContentOf(records[chunk], std::min(left, chunk_bytes)));
   }
   return contents;
+}
+
+void LoadLayout::Fit(const char* host) {
+  for (LoadPiece& piece : pieces) {
+    if (!piece.is_fitted()) continue;
+    uint32_t largest = 0;
+    std::memcpy(&largest, host + piece.magnitude, sizeof(largest));
+    piece.narrow.wire_exponent = kernels::FittedExponent(largest);
+  }
 }
 
 double LoadLayout::SquaredNorm(const LoadPiece& piece, const char* host) {
@@ -202,7 +231,7 @@ void Courier::MakeSlot(Load& load) {
   }
   load.slot = std::make_unique<Slot>();
   load.slot->queue = std::move(queue).value();
-  auto gathered = device_->AllocateOnDevice(kMostGathered);
+  auto gathered = device_->AllocateOnDevice(kDeviceBytes);
   if (gathered.ok()) load.slot->gathered = std::move(gathered).value();
 }
 
@@ -235,7 +264,8 @@ void Courier::StartWaiting(bool patient) {
     MakeSlot(*load);
     bool waits = false;
     if (!load->failure) {
-      const bool measures = load->slot->gathered != nullptr && load->layout.bytes <= kMostGathered;
+      const bool measures =
+          load->slot->gathered != nullptr && load->layout.magnitudes <= kMostGathered;
       if (load->layout.is_staged() && !measures) load->layout.Unstage();
       if (load->slot->gathered == nullptr && !load->layout.is_staged()) load->layout.Widen();
       load->host = pool_->Take(load->layout.bytes);
@@ -283,6 +313,7 @@ std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
       if (failure) return failure;
     }
   }
+  if (auto failure = StartMagnitudes(load)) return failure;
   return StartNarrow(load);
 }
 
@@ -290,6 +321,46 @@ std::optional<Courier::Failure> Courier::Mark(Load& load, uint64_t host_bytes) {
   if (auto failure = load.slot->queue->Mark()) return failure;
   load.marks.push_back(host_bytes);
   return std::nullopt;
+}
+
+uint32_t* Courier::MagnitudeOf(const Load& load, const LoadPiece& piece) {
+  char* const magnitudes = static_cast<char*>(load.slot->gathered.get()) + kMostGathered;
+  return reinterpret_cast<uint32_t*>(magnitudes + (piece.magnitude - load.layout.magnitudes));
+}
+
+NarrowItem Courier::CastOf(const Load& load, const LoadPiece& piece) {
+  NarrowItem item = {};
+  item.wire_dtype = piece.narrow.wire_dtype;
+  if (piece.is_fitted()) {
+    item.largest = MagnitudeOf(load, piece);
+  } else {
+    item.scale = std::ldexp(1.0F, piece.narrow.wire_exponent);
+  }
+  return item;
+}
+
+// All of them come to the host before the first part of a narrow piece, which needs its exponent.
+std::optional<Courier::Failure> Courier::StartMagnitudes(Load& load) {
+  const LoadLayout& layout = load.layout;
+  if (layout.magnitude_bytes == 0) return std::nullopt;
+  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  char* const host = load.host.get() + layout.magnitudes;
+  char* const device = static_cast<char*>(load.slot->gathered.get()) + kMostGathered;
+  std::memset(host, 0, layout.magnitude_bytes);
+  if (auto failure = queue.CopyToDevice(device, host, layout.magnitude_bytes)) return failure;
+  MagnitudeTask task = {};
+  for (const LoadPiece& piece : layout.pieces) {
+    if (!piece.is_fitted()) continue;
+    task.items[task.count++] = {piece.device, MagnitudeOf(load, piece),
+                                piece.bytes / sizeof(float)};
+    if (task.count < kMaxMagnitudes) continue;
+    if (auto failure = queue.Run(task)) return failure;
+    task.count = 0;
+  }
+  if (task.count > 0) {
+    if (auto failure = queue.Run(task)) return failure;
+  }
+  return queue.CopyToHost(host, device, layout.magnitude_bytes);
 }
 
 // Launch after launch: the memory of the device is used again behind the copies of the one before.
@@ -331,12 +402,12 @@ std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
       // Whole leaves, except at the end of the tensor.
       const uint64_t room = kMostNarrow - (at - wires_begin);
       const uint64_t part = bytes - begin <= room ? bytes - begin : room / kLeafBytes * kLeafBytes;
-      task.items[task.count++] = {static_cast<const char*>(piece.device) + 2 * begin,
-                                  wires + (at - wires_begin),
-                                  reinterpret_cast<double*>(lanes + (lanes_at - lanes_begin)),
-                                  part / sizeof(uint16_t),
-                                  std::ldexp(1.0F, piece.narrow.wire_exponent),
-                                  piece.narrow.wire_dtype};
+      NarrowItem item = CastOf(load, piece);
+      item.source = static_cast<const char*>(piece.device) + 2 * begin;
+      item.destination = wires + (at - wires_begin);
+      item.lanes = reinterpret_cast<double*>(lanes + (lanes_at - lanes_begin));
+      item.count = part / sizeof(uint16_t);
+      task.items[task.count++] = item;
       begin += part;
       wires_end = at + part;
       lanes_end = lanes_at + (part + kLeafBytes - 1) / kLeafBytes * kLanesOfLeaf;
@@ -350,6 +421,7 @@ std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
 std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
   kernels::cuda::TransferQueue& queue = *load.slot->queue;
   auto* const measures = static_cast<char*>(load.slot->gathered.get());
+  if (auto failure = StartMagnitudes(load)) return failure;
   CopyTask copies = {};
   NarrowTask narrows = {};
   MeasureTask task = {kernels::cuda::KeysOfXxh3(), {}, 0};
@@ -367,12 +439,11 @@ std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
   for (const LoadPiece& piece : load.layout.pieces) {
     auto* const lanes = reinterpret_cast<double*>(measures + piece.lanes);
     if (piece.is_narrow()) {
-      const kernels::cuda::NarrowItem item = {piece.device,
-                                              piece.staged,
-                                              lanes,
-                                              piece.bytes / sizeof(float),
-                                              std::ldexp(1.0F, piece.narrow.wire_exponent),
-                                              piece.narrow.wire_dtype};
+      NarrowItem item = CastOf(load, piece);
+      item.source = piece.device;
+      item.destination = piece.staged;
+      item.lanes = lanes;
+      item.count = piece.bytes / sizeof(float);
       if (auto failure = add(narrows, kMaxNarrows, item)) return failure;
       continue;
     }
@@ -397,7 +468,7 @@ std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
     if (auto failure = add(task, kMaxMeasures, item)) return failure;
   }
   if (auto failure = finish(task)) return failure;
-  return queue.CopyToHost(load.host.get(), measures, load.layout.bytes);
+  return queue.CopyToHost(load.host.get(), measures, load.layout.magnitudes);
 }
 
 // ---- to the device
@@ -476,10 +547,14 @@ std::optional<Courier::Failure> Courier::Await(Load& load) {
   std::optional<Failure> failure = load.failure;
   for (size_t i = 0; i < load.marks.size() && !failure; ++i) {
     failure = load.slot->queue->AwaitMark();
-    if (!failure) load.grown(load.layout, load.host, load.marks[i]);
+    if (failure) break;
+    load.layout.Fit(load.host.get());
+    load.grown(load.layout, load.host, load.marks[i]);
   }
   std::optional<Failure> last = load.slot->queue->Wait();
-  return failure ? failure : last;
+  if (!failure) failure = last;
+  if (!failure) load.layout.Fit(load.host.get());
+  return failure;
 }
 
 void Courier::Deliver(LoadPtr load) {

@@ -5,9 +5,11 @@
 // A LOAD is a set of pieces of tensors that travel together, through one block of host memory and
 // one queue of the device. Small pieces are gathered into one array by a kernel, or scattered from
 // one, and take one copy together. A kernel casts what is to be sent narrow before it is copied, so
-// that half of the bytes cross the bus. A STAGED load goes to memory of the device that is shared
-// with the aggregator instead: only digests and norms come to the host. Several loads are on their
-// way at once: while the thread of the courier delivers one, the device copies the next.
+// that half of the bytes cross the bus. If the scale depends on the tensor, a kernel before the
+// cast finds the largest magnitude, which comes to the host with the tensor. A STAGED load goes to
+// memory of the device that is shared with the aggregator instead: only digests, norms and
+// magnitudes come to the host. Several loads are on their way at once: while the thread of the
+// courier delivers one, the device copies the next.
 //
 // No call waits for the device, except that Bring waits for a queue while all of them are in use.
 //
@@ -31,6 +33,7 @@
 #include "client/device/pinned_pool.h"
 #include "kernels/checksum.h"
 #include "kernels/cuda/trainer_device.h"
+#include "kernels/fit.h"
 #include "protocol/dtype.h"
 #include "protocol/frame.h"
 #include "runtime/mutex.h"
@@ -42,7 +45,8 @@ struct LoadPiece {
   void* device = nullptr;
   uint64_t bytes = 0;  // On the device.
   // If the dtype is specified, the piece is a whole tensor of f32, aligned to its elements, that
-  // goes to the host as this encoding.
+  // travels as this encoding. It may ask for the fitted exponent (fit.h), and has the exponent
+  // itself when the piece has come.
   Encoding narrow = {};
   uint64_t at = 0;
   // Where the sums of squares of the leaves are, if the piece is narrow or staged; see norm.h.
@@ -52,8 +56,11 @@ struct LoadPiece {
   char* staged = nullptr;
   DType dtype = DType::kF32;
   uint64_t records = 0;
+  // Where the largest magnitude of a fitted piece is.
+  uint64_t magnitude = 0;
 
   bool is_narrow() const { return narrow.wire_dtype != DType::kUnspecified; }
+  bool is_fitted() const { return is_narrow() && narrow.wire_exponent == kernels::kFitExponent; }
   uint64_t host_bytes() const { return is_narrow() ? bytes / 2 : bytes; }
 };
 
@@ -63,15 +70,23 @@ struct LoadLayout {
   std::vector<LoadPiece> pieces;
   uint64_t bytes = 0;
   uint64_t gathered = 0;  // Bytes of the block that hold small pieces.
+  // The largest magnitudes, one after the other.
+  uint64_t magnitudes = 0;
+  uint64_t magnitude_bytes = 0;
 
   void Place();    // Sets where the pieces are, and the sizes.
   void Widen();    // The same, with all pieces as they are on the device.
   void Unstage();  // The same, with all pieces going to the host.
   bool is_staged() const { return !pieces.empty() && pieces.front().staged != nullptr; }
+  // Replaces the request for a fitted exponent by what the magnitudes say. `host`: the block.
+  void Fit(const char* host);
   // The squared norm that a narrow or staged piece had on the device. `host`: the block.
   static double SquaredNorm(const LoadPiece& piece, const char* host);
   // The contents of the chunks of a staged piece, as they travel.
   static std::vector<kernels::Digest> Contents(const LoadPiece& piece, const char* host);
+
+ private:
+  void PlaceMagnitudes();
 };
 
 class Courier {
@@ -85,6 +100,9 @@ class Courier {
   static constexpr uint64_t kPart = uint64_t{8} << 20;
   // The most that the small pieces of a load take, and the memory of the device for a load.
   static constexpr uint64_t kMostGathered = uint64_t{4} << 20;
+  // The most pieces of a load to the host. The memory of the device has room for the largest
+  // magnitude of each, and what is measured of so many staged ones takes only a part of it.
+  static constexpr uint64_t kMostPieces = 2048;
 
   Courier(std::unique_ptr<kernels::cuda::TrainerDevice> device,
           std::shared_ptr<PinnedBudget> budget);
@@ -102,9 +120,9 @@ class Courier {
   // `layout`: as they are in it.
   using Fetched = std::function<void(const std::optional<Failure>& failure,
                                      const LoadLayout& layout, std::shared_ptr<char> host)>;
-  // Copies the pieces to the host, after the event. REQUIRES: the layout is placed; the pieces stay
-  // valid and unchanged until `done` is called. Without memory of the device for what is measured,
-  // a staged load goes to the host after all.
+  // Copies the pieces to the host, after the event. REQUIRES: the layout is placed, and has at most
+  // kMostPieces; the pieces stay valid and unchanged until `done` is called. Without memory of the
+  // device for what is measured, a staged load goes to the host after all.
   //
   // `grown`, if there is one: is called before, each time that more of the only piece has come,
   // with the bytes of it that are in the block now, whole chunks of the tensor. REQUIRES then: one
@@ -158,8 +176,13 @@ class Courier {
   void MakeSlot(Load& load);
   // Adds the copies to the load's queue.
   std::optional<Failure> StartFetch(Load& load);
-  std::optional<Failure> StartNarrow(Load& load);
+  static std::optional<Failure> StartMagnitudes(Load& load);
+  static std::optional<Failure> StartNarrow(Load& load);
   static std::optional<Failure> StartStaged(Load& load);
+  // Where the device has the largest magnitude of a fitted piece.
+  static uint32_t* MagnitudeOf(const Load& load, const LoadPiece& piece);
+  // The item of a cast of the piece; the caller adds the arrays.
+  static kernels::cuda::NarrowItem CastOf(const Load& load, const LoadPiece& piece);
   // What was added so far brings the first bytes of the piece, which are not all.
   static std::optional<Failure> Mark(Load& load, uint64_t host_bytes);
   std::optional<Failure> StartBring(Load& load, kernels::cuda::TrainerStream stream);

@@ -16,10 +16,9 @@ namespace {
 // next one is copied.
 constexpr uint64_t kLoadBytes = uint64_t{8} << 20;
 
-// What stays on the device: large enough that all of it is hashed at once, and so few tensors that
-// what is measured fits into the memory of a load.
+// What stays on the device: large enough that all of it is hashed at once, and so little that what
+// is measured fits into the memory of a load.
 constexpr uint64_t kStagedBytes = uint64_t{64} << 20;
-constexpr size_t kLoadTensors = 2048;
 
 absl::Status ErrorOf(ErrorCode code, const std::string& text) {
   return wire::ToStatus({code, text});
@@ -176,7 +175,7 @@ std::vector<DeviceTransfers::Part> DeviceTransfers::Divide(
   const auto add = [](std::vector<Part>& parts, const Worker::PushedTensor& tensor,
                       const LoadPiece& piece, uint64_t most) {
     const bool full = !parts.empty() && (parts.back().bytes + tensor.bytes > most ||
-                                         parts.back().tensors.size() == kLoadTensors);
+                                         parts.back().tensors.size() == Courier::kMostPieces);
     if (parts.empty() || full) parts.emplace_back();
     parts.back().tensors.push_back(tensor);
     parts.back().layout.pieces.push_back(piece);
@@ -279,9 +278,15 @@ void DeviceTransfers::PassPart(Passage& passage, const LoadLayout& layout,
   if (!IsWanted(passage)) return;
   if (passage.growing == nullptr) {
     Worker::PushedTensor tensor = passage.tensors.front();
+    const bool needs_all =
+        !piece.is_narrow() && tensor.encoding.wire_exponent == kernels::kFitExponent;
+    if (needs_all) return;
     tensor.data = host.get() + piece.at;
     tensor.owner = host;
-    if (piece.is_narrow()) tensor.narrowed = 0.0;  // It comes with the last part.
+    if (piece.is_narrow()) {
+      tensor.encoding = piece.narrow;
+      tensor.narrowed = 0.0;  // It comes with the last part.
+    }
     auto growing = worker_.PushGrowing(passage.handle, tensor);
     if (!growing.ok()) return Fail(passage, growing.status());
     passage.growing = *std::move(growing);
@@ -317,7 +322,9 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
       const LoadPiece& piece = layout.pieces[i];
       tensors[i].data = host.get() + piece.at;
       tensors[i].owner = host;
-      if (piece.is_narrow()) tensors[i].narrowed = LoadLayout::SquaredNorm(piece, host.get());
+      if (!piece.is_narrow()) continue;
+      tensors[i].encoding = piece.narrow;
+      tensors[i].narrowed = LoadLayout::SquaredNorm(piece, host.get());
     }
     MutexLock passing(passage.lane->passing);
     if (IsWanted(passage)) {

@@ -149,6 +149,14 @@ absl::Status CheckEncoding(const TensorSpec& spec, const wire::Encoding& encodin
   if (spec.dtype == DType::kF32 && kernels::CanCast(encoding.wire_dtype, encoding.wire_exponent)) {
     return absl::OkStatus();
   }
+  if (encoding.wire_exponent == kernels::kFitExponent) {
+    if (spec.dtype == DType::kF32 && encoding.wire_dtype == DType::kF16) return absl::OkStatus();
+    return wire::ToStatus(
+        {ErrorCode::kInvalidArgument,
+         absl::StrCat("Tensor ", spec.name, " (", DescribeSpec(spec), ") cannot be sent as ",
+                      DTypeName(encoding.wire_dtype),
+                      " with the fitted exponent: only f32 that is sent as f16 has one.")});
+  }
   return wire::ToStatus(
       {ErrorCode::kInvalidArgument,
        absl::StrCat(
@@ -340,8 +348,13 @@ Preparation Worker::Prepare(const TensorInfo& info, LaneHandle lane, const Pushe
     place = PlaceInMemoryOfTrainer(info, pushed.data);
   }
   if (!place.has_value() && shared) place = PlaceFor(lane, pushed.tensor);
-  return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, pushed.data,
-                     pushed.encoding, std::move(place), pushed.narrowed);
+  wire::Encoding encoding = pushed.encoding;
+  if (encoding.wire_exponent == kernels::kFitExponent) {
+    const uint32_t largest = kernels::LargestMagnitude(pushed.data, info.bytes / sizeof(float));
+    encoding.wire_exponent = kernels::FittedExponent(largest);
+  }
+  return Preparation(++preparations_, info.key, info.spec.dtype, info.bytes, pushed.data, encoding,
+                     std::move(place), pushed.narrowed);
 }
 
 absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,

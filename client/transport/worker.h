@@ -132,6 +132,7 @@ class Worker {
     TensorHandle tensor = 0;
     const void* data = nullptr;
     uint64_t bytes = 0;  // The size of the tensor.
+    // For f16 the exponent may be kernels::kFitExponent: then it is fitted to the tensor.
     wire::Encoding encoding;
     // Keeps `data` as long as the library reads it; null: the trainer does.
     std::shared_ptr<const void> owner = nullptr;
@@ -162,7 +163,8 @@ class Worker {
     Preparation preparation_;
     bool begun_ = false;
   };
-  // REQUIRES: the worker outlives it. Of `narrowed`, only whether there is one counts.
+  // REQUIRES: the worker outlives it; the exponent is known. Of `narrowed`, only whether there is
+  // one counts.
   absl::StatusOr<std::unique_ptr<GrowingPush>> PushGrowing(LaneHandle lane,
                                                            const PushedTensor& tensor);
   // The error that PushMany would return for the tensors, without reading them: of their handles,

@@ -45,6 +45,11 @@ class CudaTransferQueue final : public TransferQueue {
                         [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
   }
 
+  std::optional<Failure> Run(const MagnitudeTask& task) override {
+    return calls_->Call("launch of the searches for scales",
+                        [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });
+  }
+
   std::optional<Failure> Run(const NarrowTask& task) override {
     return calls_->Call("launch of the casts",
                         [&] { return static_cast<cudaError_t>(Launch(task, stream_->get())); });

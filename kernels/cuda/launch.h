@@ -19,6 +19,7 @@ int Launch(const ReduceTask& task, CUstream_st* stream);
 int Launch(const ReduceBatch& batch, CUstream_st* stream);
 int Launch(const CastTask& task, CUstream_st* stream);
 int Launch(const CopyTask& task, CUstream_st* stream);
+int Launch(const MagnitudeTask& task, CUstream_st* stream);
 int Launch(const NarrowTask& task, CUstream_st* stream);
 int Launch(const MeasureTask& task, CUstream_st* stream);
 

@@ -16,6 +16,7 @@
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/task.h"
 #include "kernels/facts.h"
+#include "kernels/fit.h"
 
 namespace basin::kernels::cuda {
 
@@ -26,8 +27,14 @@ BASIN_HOST_DEVICE uint64_t NarrowThreadsOf(const NarrowItem& item) {
   return (item.count + kNormLeafElements - 1) / kNormLeafElements * kNormLanes;
 }
 
+BASIN_HOST_DEVICE float ScaleOf(const NarrowItem& item) {
+  if (item.largest == nullptr) return item.scale;
+  return F32OfBits(static_cast<uint32_t>(FittedExponent(*item.largest) + 127) << 23);
+}
+
 template <typename Wire>
 BASIN_HOST_DEVICE void NarrowLane(const NarrowItem& item, uint64_t thread) {
+  const float scale = ScaleOf(item);
   constexpr unsigned kBatch = 16;  // Elements that are loaded before the first is used.
   const auto* const from = static_cast<const float*>(item.source);
   auto* const to = static_cast<uint16_t*>(item.destination);
@@ -42,13 +49,13 @@ BASIN_HOST_DEVICE void NarrowLane(const NarrowItem& item, uint64_t thread) {
     for (unsigned j = 0; j < kBatch; ++j) values[j] = from[i + j * kNormLanes];
     BASIN_UNROLL
     for (unsigned j = 0; j < kBatch; ++j) {
-      to[i + j * kNormLanes] = Wire::Narrow(values[j] * item.scale);
+      to[i + j * kNormLanes] = Wire::Narrow(values[j] * scale);
       sum = sum + Square(values[j]);
     }
   }
   for (; i < end; i += kNormLanes) {
     const float value = from[i];
-    to[i] = Wire::Narrow(value * item.scale);
+    to[i] = Wire::Narrow(value * scale);
     sum = sum + Square(value);
   }
   item.lanes[thread] = sum;

@@ -96,6 +96,19 @@ struct CopyTask {
 };
 static_assert(sizeof(CopyTask) <= 4096, "kernel arguments");
 
+// Searches of f32 arrays for their largest magnitudes (kernels/fit.h), in one launch.
+struct MagnitudeItem {
+  const void* source;
+  uint32_t* largest;  // Raised to the largest magnitude of the source.
+  uint64_t count;
+};
+constexpr size_t kMaxMagnitudes = 160;
+struct MagnitudeTask {
+  MagnitudeItem items[kMaxMagnitudes];
+  uint32_t count;
+};
+static_assert(sizeof(MagnitudeTask) <= 4096, "kernel arguments");
+
 // Casts of f32 to the wire, as in kernels/cast.h, in one launch, with what the norms of the arrays
 // before the cast need. REQUIRES: sources and destinations do not overlap, and are aligned to their
 // elements.
@@ -106,6 +119,8 @@ struct NarrowItem {
   uint64_t count;
   float scale;  // 2^e
   DType wire_dtype;
+  // If there is one, the scale is the fitted one for this largest magnitude instead.
+  const uint32_t* largest = nullptr;
 };
 constexpr size_t kMaxNarrows = 80;
 struct NarrowTask {

@@ -63,6 +63,7 @@ class TransferQueue {
   virtual std::optional<Failure> CopyToDevice(void* device, const void* host, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* host, const void* device, size_t size) = 0;
   virtual std::optional<Failure> Run(const CopyTask& task) = 0;
+  virtual std::optional<Failure> Run(const MagnitudeTask& task) = 0;
   virtual std::optional<Failure> Run(const NarrowTask& task) = 0;
   virtual std::optional<Failure> Run(const MeasureTask& task) = 0;
 

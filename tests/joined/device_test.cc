@@ -53,7 +53,7 @@ std::vector<TensorSpec> ModelOnDevice() {
   return {{"weight", DType::kF32, {kElements}}, {"bias", DType::kF32, {3}},
           {"half", DType::kF16, {300'001}},     {"brain", DType::kBF16, {77}},
           {"double", DType::kF64, {70'000}},    {"count", DType::kI64, {5}},
-          {"narrow", DType::kF32, {200'000}}};
+          {"narrow", DType::kF32, {200'000}},   {"fitted", DType::kF32, {50'001}}};
 }
 
 // The bytes of worker `worker` in round `round`: finite numbers, and integers.
@@ -179,7 +179,9 @@ class DeviceTrainer {
 
  private:
   static Encoding EncodingOf(client::TensorHandle tensor) {
-    return tensor == 6 ? Encoding{DType::kBF16, 3} : Encoding();
+    if (tensor == 6) return {DType::kBF16, 3};
+    if (tensor == 7) return {DType::kF16, kernels::kFitExponent};
+    return {};
   }
 
   const uint32_t number_;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <cmath>
 #include <cstdint>
@@ -234,6 +235,47 @@ TEST(CastTest, CallersFloatingPointModeDoesNotMatter) {
 }
 
 // ---- What the scale is for ----------------------------------------------------------------------
+
+// Against frexp, for every exponent that f32 has, and around the powers of two.
+TEST(CastTest, Criterion_5_5_TheFittedExponentUsesTheRangeOfF16) {
+  for (int binade = -149; binade < 128; ++binade) {
+    const float power = std::ldexp(1.0F, binade);
+    for (const float value : {power, std::nextafter(2 * power, 0.0F), -1.5F * power}) {
+      int exponent = 0;
+      std::frexp(value, &exponent);
+      const int fitted = FittedExponent(LargestMagnitude(&value, 1));
+      EXPECT_EQ(fitted, std::min(kMaxCastExponent, 15 - exponent)) << value;
+      EXPECT_TRUE(CanCast(DType::kF16, fitted));
+      const float back = FromWire(ToWire(value, DType::kF16, fitted), DType::kF16, fitted);
+      // Below, f16 has fewer digits for it; above, f32 may have no room for the rounded value.
+      if (binade < -112 || binade == 127) continue;
+      EXPECT_NEAR(back / value, 1.0F, 0x1p-11F) << value;
+    }
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const float value : {0.0F, -0.0F, kInfinity, -kInfinity, kNaN, -kNaN}) {
+    EXPECT_EQ(FittedExponent(LargestMagnitude(&value, 1)), 0) << value;
+  }
+}
+
+// At any place, address and length; NaN is above infinity, and that above all numbers.
+TEST(CastTest, TheLargestMagnitudeIsFoundAnywhere) {
+  EXPECT_EQ(LargestMagnitude(nullptr, 0), 0u);
+  for (const size_t count : {1, 2, 7, 8, 9, 33}) {
+    for (size_t at = 0; at < count; ++at) {
+      for (const uint32_t largest :
+           {0x00000001u, 0x80000002u, 0xff7fffffu, 0x7f800000u, 0xff800001u}) {
+        std::vector<unsigned char> bytes(4 * count + 1);
+        for (size_t i = 0; i < count; ++i) {
+          const uint32_t bits = i == at ? largest : ((largest & 0x7fffffff) - 1) | (i << 31);
+          std::memcpy(&bytes[4 * i + 1], &bits, 4);
+        }
+        EXPECT_EQ(LargestMagnitude(&bytes[1], count), largest & 0x7fffffff);
+      }
+    }
+  }
+}
 
 TEST(CastTest, Criterion_5_5_ScaleKeepsTheCastFromOverflowing) {
   constexpr uint16_t kInfinity = 0x7c00;

@@ -292,12 +292,13 @@ TEST_F(Abi, AWeightedAverageCountsSamples) {
 
 TEST_F(Abi, NarrowTensorsAreSummedInF32AndMayBeWrittenToAtOnce) {
   const auto members = Launch(2);
-  Together(members, [](Trainer& t, size_t) {
+  Together(members, [](Trainer& t, size_t worker) {
     const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
     ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
     std::vector<float> bias = {1.5F, 65536.0F, -3};
-    ASSERT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], bias.data(), 12, BASIN_F16, -4,
-                                t.failure.out()),
+    const int32_t exponent = worker == 0 ? -4 : BASIN_FIT_EXPONENT;
+    ASSERT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], bias.data(), 12, BASIN_F16,
+                                exponent, t.failure.out()),
               BASIN_OK)
         << t.failure.message();
     bias.assign(3, NAN);
@@ -1194,6 +1195,10 @@ TEST_F(Abi, AnEnumeratorThatTheHeaderLacksIsAnError) {
             BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(),
               HasSubstr("The dtype to send tensor 1 of lane handle 0 in is 259"));
+  EXPECT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], value, 12, BASIN_BF16,
+                              BASIN_FIT_EXPONENT, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("cannot be sent as bf16 with the fitted exponent"));
   basin_abandon(t.worker, nullptr);
 }
 

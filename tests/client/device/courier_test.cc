@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -113,6 +114,26 @@ class CourierTest : public testing::Test {
     }
     layout_.Place();
   }
+  // Adds tensors of f32 that are sent as f16 with the exponent that fits them. The first element
+  // of each is a special value or not.
+  void MakeFittedTensors(const std::vector<uint64_t>& counts) {
+    MakeNarrowTensors(counts);
+    const std::vector<float> first = {0.0F,
+                                      std::numeric_limits<float>::denorm_min(),
+                                      -std::numeric_limits<float>::max(),
+                                      std::numeric_limits<float>::infinity(),
+                                      std::numeric_limits<float>::quiet_NaN(),
+                                      -0.0F,
+                                      65520.0F};
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const size_t at = tensors_.size() - counts.size() + i;
+      layout_.pieces[at].narrow = {DType::kF16, kernels::kFitExponent};
+      if (content_[at].empty()) continue;
+      std::memcpy(content_[at].data(), &first[i % first.size()], sizeof(float));
+      content_[at].copy(static_cast<char*>(tensors_[at].get()), content_[at].size());
+    }
+    layout_.Place();
+  }
   // Fetches the tensors; those that are narrow have the bits and the norms of the CPU.
   void FetchNarrow(bool narrow) {
     Arrived arrived;
@@ -131,13 +152,20 @@ class CourierTest : public testing::Test {
       }
       const size_t count = content_[i].size() / sizeof(float);
       std::string wanted(piece.host_bytes(), '\0');
-      kernels::CastToWire(content_[i].data(), count, asked.narrow.wire_dtype,
-                          asked.narrow.wire_exponent, wanted.data());
+      int exponent = asked.narrow.wire_exponent;
+      if (asked.is_fitted()) {
+        exponent = kernels::FittedExponent(kernels::LargestMagnitude(content_[i].data(), count));
+      }
+      EXPECT_EQ(piece.narrow.wire_exponent, exponent);
+      kernels::CastToWire(content_[i].data(), count, asked.narrow.wire_dtype, exponent,
+                          wanted.data());
       EXPECT_TRUE(got == wanted);
       std::vector<double> leaves;
       kernels::AppendNormLeaves(DType::kF32, content_[i].data(), count, &leaves);
-      EXPECT_EQ(LoadLayout::SquaredNorm(piece, host.get()),
-                kernels::SquaredNorm(leaves.data(), leaves.size()));
+      const double norm = LoadLayout::SquaredNorm(piece, host.get());
+      const double wanted_norm = kernels::SquaredNorm(leaves.data(), leaves.size());
+      EXPECT_EQ(std::isnan(norm), std::isnan(wanted_norm));
+      EXPECT_TRUE(std::isnan(norm) || norm == wanted_norm);
     }
   }
   // Brings other content, and compares in the stream.
@@ -194,10 +222,35 @@ TEST_F(CourierTest, NarrowPiecesAreCastOnTheDevice) {
   EXPECT_GT(faults_->launches, 4);
 }
 
+// The device computes the exponents, of more tensors than one launch takes, and of tensors that go
+// over several. The second load has the memory of the first, and smaller values.
+TEST_F(CourierTest, ExponentsAreFittedOnTheDevice) {
+  MakeTensors(20);
+  MakeNarrowTensors({1000, 1001});
+  std::vector<uint64_t> counts(kernels::cuda::kMaxMagnitudes + 5, 1);
+  counts.insert(counts.end(), {0, 40'000, 1'500'000, 3'000'001, 7});
+  MakeFittedTensors(counts);
+  Start();
+  FetchNarrow(true);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    content_[i].assign(content_[i].size(), '\0');
+    content_[i].copy(static_cast<char*>(tensors_[i].get()), content_[i].size());
+  }
+  FetchNarrow(true);
+}
+
+// As many tensors as a load may have.
+TEST_F(CourierTest, EveryPieceOfALoadMayBeFitted) {
+  MakeFittedTensors(std::vector<uint64_t>(Courier::kMostPieces, 3));
+  Start();
+  FetchNarrow(true);
+}
+
 TEST_F(CourierTest, WithoutMemoryOfTheDeviceNarrowPiecesComeAsTheyAre) {
   faults_->device_bytes = 0;
   MakeTensors(20);
   MakeNarrowTensors({0, 1, 40'000, 1'500'000});
+  MakeFittedTensors({3});
   Start();
   FetchNarrow(false);
   EXPECT_EQ(faults_->launches, 0);

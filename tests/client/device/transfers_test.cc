@@ -283,9 +283,12 @@ TEST(DeviceTransfersTest, ALargeTensorIsSentWhileTheRestIsCopied) {
   EXPECT_TRUE(t.Seen() == results);
 }
 
+// Also if the exponent is to be fitted, which the first part already needs: without memory of the
+// device the host computes it, from the whole tensor.
 TEST(DeviceTransfersTest, ALargeNarrowTensorIsSentWhileTheRestIsCastOrCopied) {
-  for (const bool on_device : {true, false}) {
-    SCOPED_TRACE(on_device);
+  for (const auto& [on_device, fitted] : std::vector<std::pair<bool, bool>>{
+           {true, false}, {false, false}, {true, true}, {false, true}}) {
+    SCOPED_TRACE(testing::Message() << on_device << fitted);
     DeviceRig t(kPinnedBytes, 1, kManyElements);
     FaultPlan& faults = *t.faults[0];
     if (!on_device) faults.device_bytes = 0;
@@ -293,12 +296,15 @@ TEST(DeviceTransfersTest, ALargeNarrowTensorIsSentWhileTheRestIsCastOrCopied) {
     t.rig.gradients[0] = std::string(kManyElements * sizeof(float), '\x3f');
     t.rig.gradients[0].back() = '\x40';
     std::string wanted(kManyElements * 2, '\0');
-    kernels::CastToWire(t.rig.gradients[0].data(), kManyElements, DType::kF16, -1, wanted.data());
+    // The last element is just below 3, and the others are below 1.
+    const int exponent = fitted ? 13 : -1;
+    kernels::CastToWire(t.rig.gradients[0].data(), kManyElements, DType::kF16, exponent,
+                        wanted.data());
     std::vector<double> leaves;
     kernels::AppendNormLeaves(DType::kF32, t.rig.gradients[0].data(), kManyElements, &leaves);
     ASSERT_TRUE(t.Begin().ok());
     t.Compute();
-    const auto pushed = {t.Pushed(0, {DType::kF16, -1})};
+    const auto pushed = {t.Pushed(0, {DType::kF16, fitted ? kernels::kFitExponent : exponent})};
     ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, pushed, {0, &t.stream}).ok());
     if (on_device) {
       t.rig.aggregator.AwaitQueued(1);
@@ -312,6 +318,7 @@ TEST(DeviceTransfersTest, ALargeNarrowTensorIsSentWhileTheRestIsCastOrCopied) {
       const TakenFrame frame = t.rig.aggregator.AwaitFrame();
       const auto& header = std::get<wire::ContributionHeader>(frame.header.kind);
       ASSERT_EQ(header.runs.size(), 1u);
+      EXPECT_EQ(frame.header.encoding, (Encoding{DType::kF16, exponent}));
       const ChunkRange& range = header.runs[0].range;
       sent.replace(range.first * WireChunkBytes(DType::kF16), frame.payload.size(), frame.payload);
       bytes += frame.payload.size();

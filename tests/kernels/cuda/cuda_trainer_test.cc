@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -222,6 +223,36 @@ TEST_F(CudaTrainerTest, TheCastKernelHasTheBitsOfTheCpu) {
     }
     EXPECT_EQ(got_leaves, wanted_leaves) << i;
     at += count;
+  }
+}
+
+// Of tensors that take one block and many: what the CPU finds.
+TEST_F(CudaTrainerTest, TheSearchForTheLargestMagnitudeFindsThatOfTheCpu) {
+  constexpr size_t kElements = kBytes / sizeof(float);
+  auto* const from = static_cast<float*>(host_.get());
+  for (size_t i = 0; i < kElements; ++i) {
+    from[i] = std::ldexp(i % 3 == 0 ? -1.0F : 1.5F, -static_cast<int>((i * 31) % 160));
+  }
+  from[7] = std::numeric_limits<float>::quiet_NaN();
+  from[kElements - 1] = 3e38F;
+  const std::vector<std::pair<size_t, size_t>> ranges = {
+      {0, 1}, {1, 0}, {3, 5}, {8, 1000}, {1, kElements - 1}, {8, kElements - 8}};
+  const Memory found = device_->AllocateOnDevice(ranges.size() * sizeof(uint32_t)).value();
+  std::vector<uint32_t> got(ranges.size(), 0);
+  MagnitudeTask task = {};
+  for (const auto& [begin, count] : ranges) {
+    task.items[task.count] = {static_cast<float*>(tensor_.get()) + begin,
+                              static_cast<uint32_t*>(found.get()) + task.count, count};
+    ++task.count;
+  }
+  const size_t bytes = got.size() * sizeof(uint32_t);
+  ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), from, kBytes));
+  ASSERT_FALSE(queue_->CopyToDevice(found.get(), got.data(), bytes));
+  ASSERT_FALSE(queue_->Run(task));
+  ASSERT_FALSE(queue_->CopyToHost(got.data(), found.get(), bytes));
+  ASSERT_FALSE(queue_->Wait());
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    EXPECT_EQ(got[i], LargestMagnitude(from + ranges[i].first, ranges[i].second)) << i;
   }
 }
 

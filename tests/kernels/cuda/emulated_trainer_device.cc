@@ -2,6 +2,7 @@
 
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/copy_body.h"
+#include "kernels/cuda/magnitude_body.h"
 #include "kernels/cuda/measure_body.h"
 #include "kernels/cuda/narrow_body.h"
 #include "kernels/float_environment.h"
@@ -114,6 +116,18 @@ class EmulatedTransferQueue final : public TransferQueue {
       for (uint32_t i = 0; i < task.count; ++i) {
         for (uint64_t thread = 0; thread < kThreads; ++thread) {
           CopyShare(task.items[i], thread, kThreads);
+        }
+      }
+    });
+  }
+  std::optional<Failure> Run(const MagnitudeTask& task) override {
+    ++faults().launches;
+    return Add("searches for scales", [task] {
+      constexpr uint64_t kThreads = 5;  // Some search several elements.
+      for (uint32_t i = 0; i < task.count; ++i) {
+        uint32_t& largest = *task.items[i].largest;
+        for (uint64_t thread = 0; thread < kThreads; ++thread) {
+          largest = std::max(largest, LargestOfShare(task.items[i], thread, kThreads));
         }
       }
     });

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -17,6 +18,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/cuda/copy_body.h"
+#include "kernels/cuda/magnitude_body.h"
 #include "kernels/cuda/narrow_body.h"
 #include "kernels/float_environment.h"
 #include "kernels/norm.h"
@@ -98,6 +100,46 @@ TEST(NarrowBodyTest, CastsAndAddsUpLikeTheCpu) {
         EXPECT_EQ(std::vector<double>(8, -1.0), std::vector<double>(lanes.end() - 8, lanes.end()));
         wanted.resize(count + 8, kUntouched);
         EXPECT_EQ(to, wanted);
+      }
+    }
+  }
+}
+
+// A largest magnitude instead of a scale gives the bits of the exponent that fits it.
+TEST(NarrowBodyTest, FitsTheScaleToTheLargestMagnitude) {
+  for (const float largest :
+       {0.0F, 1e-40F, 3e-20F, 1.0F, 65520.0F, 3e38F, std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    SCOPED_TRACE(largest);
+    std::vector<float> from;
+    for (int i = 0; i < 100; ++i) from.push_back(std::ldexp(largest, -i) * (i % 2 == 0 ? -1 : 1));
+    const uint32_t magnitude = LargestMagnitude(from.data(), from.size());
+    std::vector<uint16_t> wanted(from.size());
+    CastToWire(from.data(), from.size(), DType::kF16, FittedExponent(magnitude), wanted.data());
+    std::vector<uint16_t> to(from.size());
+    std::vector<double> lanes(kNormLanes);
+    NarrowItem item = {from.data(), to.data(), lanes.data(), from.size(), 3.0F, DType::kF16};
+    item.largest = &magnitude;
+    const ScopedFloatEnvironment environment;
+    for (uint64_t thread = 0; thread < NarrowThreadsOf(item); ++thread) NarrowShare(item, thread);
+    EXPECT_EQ(to, wanted);
+  }
+}
+
+// Whatever the number of threads, and wherever the largest one is.
+TEST(MagnitudeBodyTest, TheSharesOfAllThreadsHaveTheLargestMagnitude) {
+  for (const size_t count : {0, 1, 2, 31, 1000}) {
+    for (const uint64_t threads : {1, 2, 7, 64}) {
+      for (size_t at = 0; at < count; at += 13) {
+        std::vector<float> from = AnyFloats(count);
+        from[at] = at % 2 == 0 ? -3e38F : std::numeric_limits<float>::quiet_NaN();
+        const MagnitudeItem item = {from.data(), nullptr, count};
+        uint32_t largest = 0;
+        for (uint64_t thread = 0; thread < threads; ++thread) {
+          largest = std::max(largest, LargestOfShare(item, thread, threads));
+        }
+        EXPECT_EQ(largest, BitsOfF32(from[at]) & kMagnitudeMaskF32);
+        EXPECT_EQ(largest, LargestMagnitude(from.data(), count));
       }
     }
   }

@@ -343,6 +343,10 @@ BASIN_API basin_code basin_begin(basin_worker* worker, uint32_t lane, const basi
 /* If the state of the round does not allow a push or a skip, basin_commit returns the error. */
 BASIN_API basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 const void* data, size_t bytes, basin_error** error);
+/* In place of an exponent for f16: the one that brings the largest value of the tensor just below
+ * the largest of f16. It is 0 for a tensor without values other than 0, and for one with a value
+ * that is not finite. For tensors on a device it is computed there, and nothing waits for it. */
+#define BASIN_FIT_EXPONENT INT32_MIN
 /* Sends an f32 tensor as f16 or bf16, multiplied by 2^exponent, which the aggregator undoes; the
  * sum is computed in f32. `bytes` is the size in f32. */
 BASIN_API basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor,

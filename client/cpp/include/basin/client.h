@@ -232,8 +232,8 @@ class Lane {
     basin_push(worker_, lane_, HandleOf(tensor), data, bytes, error.out());
     return error.Take();
   }
-  // An f32 tensor travels as f16 or bf16, times 2^exponent, which is undone on arrival. `bytes` are
-  // those of f32.
+  // An f32 tensor travels as f16 or bf16, times 2^exponent, which is undone on arrival. For f16 the
+  // exponent may be kFitExponent. `bytes` are those of f32.
   Status PushNarrow(std::size_t tensor, const void* data, std::size_t bytes, DType as,
                     std::int32_t exponent = 0) {
     internal::Taken error;

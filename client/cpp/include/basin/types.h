@@ -21,6 +21,9 @@ inline namespace abi1 {
 using Duration = std::chrono::nanoseconds;
 inline constexpr Duration kForever{BASIN_FOREVER};
 
+// In place of an exponent for f16; see BASIN_FIT_EXPONENT.
+inline constexpr std::int32_t kFitExponent = BASIN_FIT_EXPONENT;
+
 enum class DType {
   kF64 = BASIN_F64,
   kF32 = BASIN_F32,

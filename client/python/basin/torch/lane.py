@@ -33,7 +33,7 @@ from basin.errors import (
 from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
 from basin.spec import Counts, RoundSpec
-from basin.torch import device, forks, narrow, tensors
+from basin.torch import device, forks, tensors
 from basin.torch.batch import FULL_BYTES, Batch
 from basin.torch.buffers import BufferLane
 from basin.torch.divided_again import DividedAgain
@@ -380,7 +380,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         address = memory.data_ptr()
         if self._wire_dtype is not None and facts.dtype is torch.float32:
             wire_dtype = tensors.DTYPES[self._wire_dtype]
-            exponent = narrow.exponent_of(memory, self._wire_dtype)
+            # bfloat16 has the range of float32, and needs no scale.
+            exponent = _abi.FIT_EXPONENT if wire_dtype == _abi.F16 else 0
             add(facts.handle, address, facts.bytes, wire_dtype, exponent)
             return facts.bytes // 2
         add(facts.handle, address, facts.bytes)
