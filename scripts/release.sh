@@ -97,8 +97,8 @@ tar_of() { # parent folder...
 make_programs() {
   build="$root/build/distribution"
   export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
-  # Without CUDA, whose runtime has a licence of its own.
-  cmake -S "$root" --preset release -B "$build" -DBASIN_BUILD_TESTS=OFF -DBASIN_CUDA=OFF
+  # Without the runtime of CUDA, which has a licence of its own.
+  cmake -S "$root" --preset release -B "$build" -DBASIN_BUILD_TESTS=OFF -DBASIN_CUDA_RUNTIME=LOADED
   cmake --build "$build" --target basind basinctl basin_c
 }
 

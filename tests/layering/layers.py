@@ -52,7 +52,8 @@ LAYERS = (
         links=("absl::", *_GRPC_LINKS),
     ),
     Layer("proto", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
-    Layer("kernels/cuda", uses=("protocol", "kernels"), headers=("cuda",), links=("CUDA::",)),
+    # The runtime of CUDA may be loaded at run time.
+    Layer("kernels/cuda", uses=("protocol", "kernels"), headers=("cuda",), links=("CUDA::", "dl")),
     Layer(
         "kernels",
         uses=("protocol",),

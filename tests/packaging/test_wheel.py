@@ -216,6 +216,18 @@ class Wheel(unittest.TestCase):
                 self.assertIn("libc.so.6", needed)
                 self.assertEqual([], [name for name in needed if re.match("libcuda|libnv", name)])
 
+    def test_a_compiled_one_contains_no_runtime_of_cuda(self) -> None:
+        if BUILD != "compile":
+            self.skipTest("the files of a build folder may have one")
+        for path in (self.package / "libbasin.so.2", self.package / "bin/basind"):
+            with self.subTest(path.name):
+                # A text of the runtime's errors.
+                has_one = b"CUDA driver version is insufficient" in path.read_bytes()
+                self.assertFalse(has_one)
+                symbols = run("nm", "-D", "--undefined-only", path)
+                self.assertNotRegex(symbols, r" (__cuda|cuda|cu)[A-Z]")
+                self.assertNotIn("cuda", run("readelf", "--dynamic", path), "in a search path")
+
     def test_a_tensor_on_a_device_that_is_not_there_is_refused_with_the_way_out(self) -> None:
         _, address = self.start_aggregator(self.package / "bin/basind")
         said = run(self.python, "-c", NO_SUCH_DEVICE, BASIN_ADDRESS=address, BASIN_FRESH="true")
