@@ -99,13 +99,18 @@ def star_bytes(case: Case) -> float:
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """The last line of each process."""
+    """The last line of each process. Kills those that are left when one fails, or when this is
+    interrupted."""
     lines = []
-    for process in processes:
-        out, _ = process.communicate(timeout=600)
-        if process.returncode != 0:
-            raise SystemExit(f"allreduce: {process.args!r} failed with {process.returncode}")
-        lines.append(out.strip().splitlines()[-1])
+    try:
+        for process in processes:
+            out, _ = process.communicate(timeout=600)
+            if process.returncode != 0:
+                raise SystemExit(f"allreduce: {process.args!r} failed with {process.returncode}")
+            lines.append(out.strip().splitlines()[-1])
+    finally:
+        for process in processes:
+            process.kill()
     return lines
 
 

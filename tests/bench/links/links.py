@@ -33,7 +33,9 @@ import argparse
 import itertools
 import json
 import os
+import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -54,6 +56,7 @@ from allreduce import (
 )
 
 HERE = Path(__file__).resolve().parent
+PREFIX = "basin-links-"  # Of the namespaces; the process follows.
 ADDRESS = "10.78.0.{}"
 BUCKET = 256 << 10
 GRADIENTS = 0.92  # The part of a rate that is left for them.
@@ -73,6 +76,7 @@ def missing() -> str:
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed (package iproute2)"
+    remove_those_of_killed_runs()
     try:
         with network([(100, 100)]):
             return ""
@@ -80,12 +84,23 @@ def missing() -> str:
         return f"no links of a given rate here: {error}"
 
 
+def remove(namespace: str) -> None:
+    subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
+
+
+def remove_those_of_killed_runs() -> None:
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for name, process in re.findall(rf"^({PREFIX}(\d+)\S*)", listed.stdout, re.M):
+        if not Path(f"/proc/{process}").exists():
+            remove(name)
+
+
 class Network:
     """A switch and its cables. Host 0 is the aggregator, host i worker i - 1."""
 
     def __init__(self, rates: list[tuple[int, int]]) -> None:
         """Rates up and down of each host, in Mbit/s."""
-        self._switch = f"basin-links-{os.getpid()}"
+        self._switch = f"{PREFIX}{os.getpid()}"
         self._hosts: list[str] = []
         try:
             run("ip", "netns", "add", self._switch)
@@ -116,7 +131,7 @@ class Network:
 
     def close(self) -> None:
         for name in (*self._hosts, self._switch):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+            remove(name)
 
 
 @contextmanager
@@ -305,6 +320,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     options.build = options.build.resolve()
+    # Leaves the context managers, which end the processes and remove the namespaces.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     why_not = missing()
     if options.can_run:
         print(why_not)
