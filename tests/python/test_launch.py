@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 from jobs import PACKAGE, PATIENCE, ROOT, require
@@ -315,14 +316,8 @@ class Launch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pipe = folder + "/pipe"
             os.mkfifo(pipe)
-            process = subprocess.Popen(
-                command("-n", "2", "--", sys.executable, "-c", ONE_IS_LATE, pipe),
-                env=environment(),
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            self.addCleanup(process.communicate)
-            self.addCleanup(process.kill)
+            given = ("-n", "2", "--", sys.executable, "-c", ONE_IS_LATE, pipe)
+            process = self.start(*given, stderr=subprocess.PIPE)
             assert process.stderr is not None
             waited_for = {
                 "basin-run: 1 of 2 workers are ready; the job waits",
@@ -416,15 +411,8 @@ class Launch(unittest.TestCase):
             reader, broken = os.pipe()
             os.close(reader)
             for how in (lambda: os.close(2), lambda: os.dup2(broken, 2)):
-                process = subprocess.Popen(
-                    command("-n", "2", "--", sys.executable, "-c", RANK_1_FAILS_AFTER_0, pipe),
-                    env=environment(),
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    preexec_fn=how,
-                )
-                self.addCleanup(process.communicate)
-                self.addCleanup(process.kill)
+                given = ("-n", "2", "--", sys.executable, "-c", RANK_1_FAILS_AFTER_0, pipe)
+                process = self.start(*given, before=how)
                 said, _ = process.communicate(timeout=PATIENCE)
                 self.assertEqual(5, process.returncode)
                 self.assertIn(state_of(int(said.split()[1])), ("", "Z"))
@@ -464,14 +452,8 @@ class Launch(unittest.TestCase):
             never_serves.write_text("#!/bin/sh\necho waits >&2\nexec sleep 1000\n")
             never_serves.chmod(0o755)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                process = subprocess.Popen(
-                    command("-n", "1", "--basind", str(never_serves), "--", "true"),
-                    env=environment(),
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-                self.addCleanup(process.communicate)
-                self.addCleanup(process.kill)
+                given = ("-n", "1", "--basind", str(never_serves), "--", "true")
+                process = self.start(*given, stderr=subprocess.PIPE)
                 assert process.stderr is not None
                 self.assertEqual("[basind] waits\n", process.stderr.readline())
                 (aggregator,) = children_of(process.pid)
@@ -480,13 +462,20 @@ class Launch(unittest.TestCase):
                 self.assertEqual(128 + number, process.returncode)
                 self.assertIn(state_of(aggregator), ("", "Z"))
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(
+        self,
+        *arguments: str,
+        stderr: int = subprocess.DEVNULL,
+        before: Callable[[], object] | None = None,
+    ) -> "subprocess.Popen[str]":
+        """`before` runs in the new process, before basin-run does."""
         process = subprocess.Popen(
             command(*arguments),
             env=environment(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             text=True,
+            preexec_fn=before,
         )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -495,15 +484,7 @@ class Launch(unittest.TestCase):
     def end_aggregator(self, number: int, script: str = WAITS_IN_A_ROUND) -> tuple[int, list[str]]:
         """Ends the aggregator of two workers in a round. Returns what basin-run then ends with, and
         the lines of its stderr."""
-        process = subprocess.Popen(
-            command("-n", "2", "--", sys.executable, "-c", script),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
+        process = self.start("-n", "2", "--", sys.executable, "-c", script, stderr=subprocess.PIPE)
         assert process.stdout is not None
         for _ in range(2):
             self.assertIn("waits", process.stdout.readline())
@@ -556,15 +537,9 @@ class Launch(unittest.TestCase):
             self.assertIn(state_of(each), ("", "Z"), each)
 
     def test_ctrl_c_ends_in_a_line_for_each_worker(self) -> None:
-        process = subprocess.Popen(
-            command("-n", "3", "--", sys.executable, "-c", WAITS_IN_A_ROUND),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = self.start(
+            "-n", "3", "--", sys.executable, "-c", WAITS_IN_A_ROUND, stderr=subprocess.PIPE
         )
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
         assert process.stdout is not None
         for _ in range(3):
             self.assertIn("waits", process.stdout.readline())
