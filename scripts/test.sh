@@ -230,9 +230,13 @@ check_tidy() {
     run_tidy '^(?!.*/(examples|generated)/).*/tests/.*\.(cc|cxx)$' -checks='-performance-*'
 }
 
+# Only the findings are printed, so that the end of the log shows them.
 run_tidy() { # files argument...
+  local colours='(\x1b\[[0-9;]*m)*'
   run-clang-tidy-14 -quiet -p build/lint -j "$jobs" -extra-arg=-Wno-unknown-warning-option \
-    "${@:2}" "$1"
+    "${@:2}" "$1" 2>&1 |
+    sed -E "/^$colours(clang-tidy-14 .*|[0-9]+ warnings? generated\.|)$/d"
+  return "${PIPESTATUS[0]}"
 }
 
 stage_lint() {

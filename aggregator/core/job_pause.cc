@@ -141,6 +141,7 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
   const Candidates candidates = CandidatesOf(workers_);
   const auto ids = [this](const std::vector<Slot>& slots) {
     std::vector<WorkerId> sorted;
+    sorted.reserve(slots.size());
     for (const Slot slot : slots) sorted.push_back(workers_[slot].id);
     std::sort(sorted.begin(), sorted.end());
     return sorted;

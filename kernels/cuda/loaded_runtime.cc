@@ -20,8 +20,9 @@
 
 #include "kernels/cuda/runtime_library.h"
 
-// Names of the runtime.
+// Names of the runtime, and its functions' signatures as arguments of macros.
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTBEGIN(bugprone-macro-parentheses)
 
 // What nvcc's code calls. The toolkit declares them only in the files that nvcc compiles.
 extern "C" {
@@ -211,4 +212,5 @@ void __cudaUnregisterFatBinary(void**) {}
 
 }  // extern "C"
 
+// NOLINTEND(bugprone-macro-parentheses)
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

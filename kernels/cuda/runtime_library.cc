@@ -37,7 +37,9 @@ RuntimeLibrary OpenRuntimeLibrary(const std::string& name) {
   std::string folder = OwnPath();
   for (size_t end = folder.rfind('/'); end != std::string::npos; end = folder.rfind('/')) {
     folder.resize(end);
-    library.handle = dlopen((folder + kFolderInPackages + name).c_str(), kFlags);
+    std::string file = folder;
+    file.append(kFolderInPackages).append(name);
+    library.handle = dlopen(file.c_str(), kFlags);
     if (library.handle != nullptr) return library;
   }
   library.error +=
