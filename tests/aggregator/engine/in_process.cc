@@ -33,7 +33,10 @@ StringPayload::StringPayload(std::string bytes, size_t piece_bytes) : bytes_(std
 
 void QueueTransport::Send(absl::Span<const SessionId> sessions, const ToWorker& message) {
   MutexLock lock(mutex_);
-  for (const SessionId session : sessions) connections_[session].messages.push_back(message);
+  for (const SessionId session : sessions) {
+    connections_[session].messages.push_back(message);
+    connections_[session].sender = std::this_thread::get_id();
+  }
   changed_.NotifyAll();
 }
 

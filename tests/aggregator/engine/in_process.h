@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,7 @@ class QueueTransport : public Transport {
  public:
   struct Connection {
     std::deque<ToWorker> messages;
+    std::thread::id sender;  // Of the last message.
     std::deque<OutgoingFrame> frames;
     bool accepted = false;
     bool closed = false;
