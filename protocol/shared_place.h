@@ -20,7 +20,9 @@ struct SharedPlace {
   uint64_t length = 0;
   // The bytes are there while the segment has this version; 0: they do not change.
   uint64_t version = 0;
-  auto Fields() const { return std::tie(segment, offset, length, version); }
+  // The segment in memory of a device that has the same bytes at the same offset; 0: none has.
+  uint64_t mirror = 0;
+  auto Fields() const { return std::tie(segment, offset, length, version, mirror); }
 };
 
 }  // namespace basin

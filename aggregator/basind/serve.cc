@@ -154,7 +154,7 @@ class Service {
         reducer_(std::move(reducer)),
         reduce_device_(choice.Describe(*reducer_)),
         devices_(std::move(choice.devices)),
-        engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get(), devices_.get()),
+        engine_(OptionsOfEngine(), clock_, *reducer_, reporter_, state_file_.get(), devices_.get()),
         server_(Options()) {
     if (!choice.why.empty()) Say(log_, LogLevel::kInfo, "reduce_device", choice.why);
   }
@@ -211,6 +211,16 @@ class Service {
   }
 
  private:
+  EngineOptions OptionsOfEngine() {
+    EngineOptions options = settings_.engine;
+    options.on_no_mirror = [this](const std::string& why) {
+      SayOnceAMinute("device_memory_for_results", "device_memory_refused",
+                     absl::StrCat("There is no memory of the device for results: ", why,
+                                  ". Workers get them through memory of the host."));
+    };
+    return options;
+  }
+
   ServerOptions Options() {
     ServerOptions options;
     options.version = version_;

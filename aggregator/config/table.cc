@@ -219,7 +219,8 @@ void AddLocal(std::vector<Option>& table) {
        "address, one in a new directory in TMPDIR or /tmp that only the user of basind can enter; "
        "otherwise none. A path on a shared volume also serves other containers. none: all workers "
        "use the network, as does one that cannot reach the socket. The results that workers share "
-       "take up to a quarter of memory.budget besides it."});
+       "take up to a quarter of memory.budget besides it. If a GPU reduces (reduce.device), "
+       "memory of GPUs is shared as well."});
 }
 
 void AddTls(std::vector<Option>& table) {

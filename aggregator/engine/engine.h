@@ -64,6 +64,8 @@ struct EngineOptions {
   uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
   // For results that workers on this machine map; 0: none is shared.
   uint64_t shared_result_bytes = 0;
+  // Told why the device has no memory for results; from a thread of the engine. May be null.
+  std::function<void(const std::string& why)> on_no_mirror = nullptr;
 };
 
 class Engine {

@@ -72,6 +72,14 @@ kernels::Result<std::shared_ptr<DeviceSegment>> ReduceDevices::Open(int descript
   return devices_.front().device->Open(descriptor, size);
 }
 
+kernels::Result<std::shared_ptr<DeviceSegment>> ReduceDevices::AllocateShared(uint64_t size) const {
+  if (failed()) {
+    return kernels::Failure{kernels::FailureCode::kUnsupported,
+                            devices_.front().name + " has failed, and the CPU reduces"};
+  }
+  return devices_.front().device->AllocateShared(size);
+}
+
 std::string ReduceDevices::Describe() const {
   return absl::StrJoin(devices_, " and ", [](std::string* out, const ReduceDevice& device) {
     absl::StrAppend(out, std::string(device.device->name()));

@@ -87,6 +87,9 @@ class ReduceDevices : public DeviceOpener {
   // REQUIRES, of these: CanOpen().
   kernels::Result<std::shared_ptr<DeviceSegment>> Open(int descriptor,
                                                        uint64_t size) const override;
+  // At least `size` bytes of the device, which workers on this machine can open. REQUIRES:
+  // CanOpen().
+  kernels::Result<std::shared_ptr<DeviceSegment>> AllocateShared(uint64_t size) const;
   bool failed() const override { return threads_.front()->failed(); }
 
   // "CUDA device 0 (NVIDIA H200) and CUDA device 1 (NVIDIA H200)".

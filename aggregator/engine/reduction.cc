@@ -194,6 +194,12 @@ std::optional<kernels::Failure> FetchInputs(ChunkWork& work) {
 
 }  // namespace
 
+bool AllOnDevice(const std::vector<ChunkInput>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const ChunkInput& input) {
+    return input.part.owner == nullptr || input.part.owner->on_device() != nullptr;
+  });
+}
+
 bool HasDeviceInput(const Reduction& reduction) {
   for (const std::vector<ChunkInput>& chunk : reduction.inputs) {
     for (const ChunkInput& input : chunk) {

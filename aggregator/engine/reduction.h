@@ -52,6 +52,7 @@ struct Reduction {
     uint32_t chunk = 0;  // Its number in the tensor.
     uint64_t offset = 0;
     uint64_t bytes = 0;
+    bool mirrored = false;  // The mirror of the half has it, too.
   };
 
   // What to do.
@@ -66,10 +67,13 @@ struct Reduction {
   std::shared_ptr<Buffer> result;
   std::vector<Place> chunks;  // Those of the ranges.
   ReduceDone done;
+  bool lacks_mirror = false;   // It would have been written, if the half had one.
   double seconds = 0;          // That a reduce thread spent on it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.
 };
 
+// Whether all inputs of a chunk are in memory of a device.
+bool AllOnDevice(const std::vector<ChunkInput>& inputs);
 // Whether an input is in memory of a device.
 bool HasDeviceInput(const Reduction& reduction);
 

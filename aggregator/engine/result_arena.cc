@@ -39,9 +39,21 @@ std::shared_ptr<ResultHalf> ResultArena::Take(uint64_t round) {
   if (!half.taken.expired()) return nullptr;
   half.round = round;
   half.segment->SetVersion(++half.version);
-  auto taken = std::make_shared<ResultHalf>(places_, half.segment, half.version);
+  if (half.mirror != nullptr && !half.mirror->IsFree()) half.mirror.reset();
+  auto taken = std::make_shared<ResultHalf>(places_, half.segment, half.version, half.mirror);
   half.taken = taken;
   return taken;
+}
+
+size_t ResultArena::LackingMirror() const {
+  size_t index = 0;
+  while (index < halves_.size() && halves_[index].mirror != nullptr) ++index;
+  return index;
+}
+
+void ResultArena::AddMirror(std::shared_ptr<Mirror> mirror) {
+  const size_t index = LackingMirror();
+  if (index < halves_.size()) halves_[index].mirror = std::move(mirror);
 }
 
 }  // namespace basin::aggregator

@@ -6,6 +6,9 @@
 // may still read it: they copy what they keep before they begin a round, and find the half's
 // version changed if they did not.
 //
+// A half may have a mirror in memory of the device that reduces. It is written with the half, and
+// lost to it if a worker still reads the former content then.
+//
 // Ownership: a half keeps its memory, and a payload in it the half. Thread contract: the engine's
 // loop, but for Create. Failure: without a free half, results are in memory of the process, and
 // travel over the network.
@@ -22,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "aggregator/engine/buffer_pool.h"
 #include "protocol/tensor.h"
+#include "runtime/shared_memory/mirror.h"
 #include "runtime/shared_memory/segment.h"
 
 namespace basin::aggregator {
@@ -37,10 +41,11 @@ ResultPlaces PlacesOf(const std::vector<TensorSpec>& tensors);
 class ResultHalf : public Buffer {
  public:
   ResultHalf(std::shared_ptr<const ResultPlaces> places, std::shared_ptr<Segment> segment,
-             uint64_t version)
+             uint64_t version, std::shared_ptr<Mirror> mirror)
       : places_(std::move(places)),
         segment_(std::move(segment)),
         version_(version),
+        mirror_(std::move(mirror)),
         piece_(segment_->data(), segment_->size()) {}
 
   char* data() override { return segment_->writable(); }
@@ -54,11 +59,14 @@ class ResultHalf : public Buffer {
   }
   const std::shared_ptr<Segment>& segment() const { return segment_; }
   uint64_t version() const { return version_; }
+  // Null: there is none.
+  const std::shared_ptr<Mirror>& mirror() const { return mirror_; }
 
  private:
   const std::shared_ptr<const ResultPlaces> places_;
   const std::shared_ptr<Segment> segment_;
   const uint64_t version_;
+  const std::shared_ptr<Mirror> mirror_;
   const std::string_view piece_;
 };
 
@@ -73,13 +81,22 @@ class ResultArena {
   // that has the results of the round before.
   std::shared_ptr<ResultHalf> Take(uint64_t round);
 
+  // The memory of a mirror.
+  uint64_t mirror_bytes() const { return places_->end; }
+  bool LacksMirror() const { return LackingMirror() < halves_.size(); }
+  // For a half that lacks one, from its next round on. REQUIRES: it has mirror_bytes().
+  void AddMirror(std::shared_ptr<Mirror> mirror);
+
  private:
   struct Half {
     std::shared_ptr<Segment> segment;
     uint64_t round = 0;  // For which it was taken last.
     uint64_t version = 0;
     std::weak_ptr<ResultHalf> taken;
+    std::shared_ptr<Mirror> mirror;
   };
+  // The first half without a mirror; their number if there is none.
+  size_t LackingMirror() const;
   explicit ResultArena(ResultPlaces places)
       : places_(std::make_shared<const ResultPlaces>(std::move(places))) {}
 

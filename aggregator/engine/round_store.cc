@@ -133,6 +133,7 @@ void RoundStore::Hold(const Reduction& reduction) {
       result.part = {reduction.result, reduction.chunks[index].offset,
                      reduction.chunks[index].bytes};
       result.digest = reduction.done.digests[index];
+      result.mirrored = reduction.chunks[index].mirrored;
       result_bytes_ += result.part.size;
     }
   }
@@ -143,6 +144,7 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
   if (terms_ == nullptr) return std::nullopt;
   OutgoingFrame frame;
   ResultHeader header{lane, round, terms_->ballot, {}};
+  bool mirrored = true;
   for (const ChunkRange& range : ranges) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < range.count; ++i) {
@@ -150,6 +152,7 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
       if (found == results_.end()) return std::nullopt;
       frame.digests.push_back(found->second.digest);
       frame.payload.Append(found->second.part);
+      mirrored = mirrored && found->second.mirrored;
       bytes += found->second.part.size;
     }
     header.runs.push_back({range, ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
@@ -158,6 +161,7 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
   if (half_ != nullptr && parts.size() == 1 && parts[0].owner == half_) {
     frame.segment = half_->segment();
     frame.version = half_->version();
+    if (mirrored) frame.mirror = half_->mirror();
   }
   frame.header = std::move(header);
   return frame;

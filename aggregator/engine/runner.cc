@@ -125,6 +125,7 @@ void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Ti
   const auto round = rounds_.find({action.job, action.lane, action.round});
   if (round != rounds_.end() && !reduction->done.failure.has_value())
     round->second.Hold(*reduction);
+  if (reduction->lacks_mirror) WantMirror(action.job, action.lane);
   Step(reduction->done, now);
 }
 
@@ -155,6 +156,26 @@ void Runner::WantArena(JobId job, LaneIndex lane) {
   memory.asked = bytes;
   memory.arena.reset();
   dependencies_.make_arena(job, lane, std::move(places));
+}
+
+void Runner::WantMirror(JobId job, LaneIndex lane) {
+  const auto found = memory_.find({job, lane});
+  if (found == memory_.end() || dependencies_.make_mirror == nullptr) return;
+  LaneMemory& memory = found->second;
+  const bool lacks = memory.arena != nullptr && memory.arena->LacksMirror();
+  if (!lacks || memory.asks_mirror || memory.no_mirror) return;
+  memory.asks_mirror = true;
+  dependencies_.make_mirror(job, lane, memory.arena->mirror_bytes());
+}
+
+void Runner::MirrorMade(JobId job, LaneIndex lane, uint64_t bytes, std::shared_ptr<Mirror> mirror) {
+  const auto found = memory_.find({job, lane});
+  if (found == memory_.end()) return;  // The lane has ended.
+  LaneMemory& memory = found->second;
+  memory.asks_mirror = false;
+  memory.no_mirror = mirror == nullptr;
+  const bool fits = memory.arena != nullptr && memory.arena->mirror_bytes() == bytes;
+  if (fits && mirror != nullptr) memory.arena->AddMirror(std::move(mirror));
 }
 
 uint64_t Runner::shared_bytes() const {

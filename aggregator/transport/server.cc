@@ -37,15 +37,22 @@ RawReactor* StartReactor(Args&&... args) {
 namespace {
 
 // The frame for a worker that has mapped the segment in which its payload lies; nothing for others.
-std::optional<SharedFrame> ReferenceFor(const ExchangeReactor& stream, const OutgoingFrame& frame) {
+std::optional<SharedFrame> ReferenceFor(const ExchangeReactor& stream, const OutgoingFrame& frame,
+                                        TransportCounters& counters) {
   if (frame.segment == nullptr) return std::nullopt;
   const std::shared_ptr<Segments> segments = stream.shared();
   if (segments == nullptr) return std::nullopt;
   segments->Offer(frame.segment);
-  const std::optional<SharedPlace> place = PlaceOf(frame, *segments);
+  std::optional<SharedPlace> place = PlaceOf(frame, *segments);
   if (!place.has_value()) return std::nullopt;
+  // For a worker whose gradients are on the device.
+  if (frame.mirror != nullptr && segments->device_bytes() > 0) {
+    place->mirror = frame.mirror->ReferTo(segments);
+  }
   absl::StatusOr<std::string> head = EncodeReference(frame, *place);
   if (!head.ok()) return std::nullopt;
+  ++counters.local_results;
+  if (place->mirror != 0) ++counters.device_results;
   return SharedFrame(*std::move(head), {});
 }
 
@@ -303,8 +310,7 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
   const SharedFrame shared(*std::move(head), frame.payload);
   for (const StreamId stream : streams) {
     if (const auto reactor = registry_->FindStream(stream)) {
-      const std::optional<SharedFrame> reference = ReferenceFor(*reactor, frame);
-      if (reference.has_value()) ++counters_.local_results;
+      const std::optional<SharedFrame> reference = ReferenceFor(*reactor, frame, counters_);
       const SharedFrame& sent = reference.has_value() ? *reference : shared;
       // The frames of a value arrive in order, and some are too large for the session.
       const bool may = !std::holds_alternative<ValueHeader>(frame.header);

@@ -99,7 +99,8 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
   if (!connected.ok()) return connected.status();
   worker->worker_ = *std::move(connected);
   worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
-      *worker->worker_, basin::kernels::cuda::OpenTrainerDevice, settings.pinned_bytes);
+      *worker->worker_, basin::kernels::cuda::OpenTrainerDevice, settings.pinned_bytes,
+      &worker->opener_);
   return worker;
 }
 
@@ -114,7 +115,7 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
       report_(log, NameOf(settings)),
       connector_(std::make_unique<basin::client::GrpcConnector>(
           settings.address, settings.tls, basin::GrpcSettings{}, basin::client::CallWindow{},
-          settings.token_file, settings.local)) {}
+          settings.token_file, settings.local, &opener_)) {}
 
 basin_worker::~basin_worker() {
   transfers_.reset();  // Before the worker, to which it passes tensors.

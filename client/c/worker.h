@@ -74,6 +74,7 @@ struct basin_worker {
   basin::MonotonicClock clock_;
   basin::c::Report report_;
   std::unique_ptr<basin::c::TimelineFile> timeline_;  // Null: there is none.
+  basin::client::TrainerOpener opener_;
   std::unique_ptr<basin::client::GrpcConnector> connector_;
   std::unique_ptr<basin::client::Worker> worker_;
   std::atomic<bool> uses_devices_{false};

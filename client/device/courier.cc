@@ -486,9 +486,11 @@ Courier::Refused Courier::Bring(const std::vector<LoadLayout>& loads, const Even
     }
     MakeSlot(*load);
     if (load->slot != nullptr) {
-      load->host = pool_->Take(load->layout.bytes);
-      if (load->host == nullptr) load->host = OrdinaryMemory(load->layout.bytes);
-      refused.status = fill(i, load->host.get());
+      if (!load->layout.pieces.empty()) {
+        load->host = pool_->Take(load->layout.bytes);
+        if (load->host == nullptr) load->host = OrdinaryMemory(load->layout.bytes);
+        refused.status = fill(i, load->host.get());
+      }
       if (refused.status.ok()) load->failure = StartBring(*load, stream);
     }
     refused.failure = load->failure;
@@ -508,6 +510,7 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
   kernels::cuda::TransferQueue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
+  if (auto failure = StartWithin(load)) return failure;
   auto* const gathered = static_cast<char*>(load.slot->gathered.get());
   if (gathered != nullptr && layout.gathered > 0) {
     auto failure = queue.CopyToDevice(gathered, load.host.get(), layout.gathered);
@@ -522,6 +525,20 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
     if (failure) return failure;
   }
   return queue.Before(stream);
+}
+
+std::optional<Courier::Failure> Courier::StartWithin(Load& load) {
+  CopyTask task = {};
+  for (const CopyWithin& copy : load.layout.within) {
+    for (uint64_t begin = 0; begin < copy.bytes; begin += kCopiedPart) {
+      task.items[task.count++] = {copy.from + begin, copy.to + begin,
+                                  std::min(copy.bytes - begin, kCopiedPart)};
+      if (task.count < kMaxCopies) continue;
+      if (auto failure = load.slot->queue->Run(task)) return failure;
+      task.count = 0;
+    }
+  }
+  return task.count == 0 ? std::nullopt : load.slot->queue->Run(task);
 }
 
 std::optional<Courier::Failure> Courier::TakeLateFailure() {

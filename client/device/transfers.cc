@@ -54,13 +54,16 @@ absl::Status CannotWaitHere() {
 
 }  // namespace
 
-DeviceTransfers::DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes)
+DeviceTransfers::DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes,
+                                 TrainerOpener* opener)
     : worker_(worker),
       open_(std::move(open)),
+      opener_(opener),
       budget_(std::make_shared<PinnedBudget>(pinned_bytes)) {}
 
 DeviceTransfers::~DeviceTransfers() {
   DropAll();
+  if (opener_ != nullptr) opener_->Drop();
   std::map<int, std::unique_ptr<Courier>> couriers;
   {
     MutexLock lock(mutex_);
@@ -145,6 +148,7 @@ absl::StatusOr<Courier*> DeviceTransfers::CourierOf(int device) {
                                   "the CPU."));
     }
     courier = std::make_unique<Courier>(std::move(opened).value(), budget_);
+    if (opener_ != nullptr) opener_->Use(courier->device(), device);
   }
   return courier.get();
 }
@@ -344,6 +348,19 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
 
 // ---- results
 
+std::vector<CopyWithin> DeviceTransfers::WithinDevice(const RoundResult& result,
+                                                      const RoundResult::Destination& to,
+                                                      int device) const {
+  std::vector<CopyWithin> copies;
+  if (opener_ == nullptr || !opener_->OpensFor(device)) return copies;
+  auto* at = static_cast<char*>(to.to);
+  for (StagedTensor::OnDevice& part : result.PartOnDevice(to.tensor, 0, to.size)) {
+    copies.push_back({part.data, at, part.bytes, std::move(part.owner)});
+    at += part.bytes;
+  }
+  return copies;
+}
+
 absl::Status DeviceTransfers::Copy(const RoundResult& result,
                                    absl::Span<const RoundResult::Destination> to,
                                    const OnDevice& where) {
@@ -366,8 +383,15 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
   };
   std::vector<LoadLayout> loads;
   std::vector<std::vector<Source>> sources;
+  std::vector<CopyWithin> within;
   uint64_t bytes = kLoadBytes;  // What the last load has.
   for (const RoundResult::Destination& one : to) {
+    std::vector<CopyWithin> copies = WithinDevice(result, one, where.index);
+    if (!copies.empty()) {
+      within.insert(within.end(), std::make_move_iterator(copies.begin()),
+                    std::make_move_iterator(copies.end()));
+      continue;
+    }
     for (uint64_t begin = 0; begin < one.size;) {
       if (bytes >= kLoadBytes) {
         loads.emplace_back();
@@ -380,6 +404,10 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
       begin += count;
       bytes += count;
     }
+  }
+  if (!within.empty()) {
+    loads.emplace_back().within = std::move(within);
+    sources.emplace_back();
   }
   for (LoadLayout& load : loads) load.Place();
   const absl::Time began = result.StartOfCopy();

@@ -7,8 +7,8 @@
 // A push marks the work that the stream has been given so far, and returns. Behind that mark the
 // tensors are copied to the host and pushed, on another thread. Where the aggregator reads memory
 // of the device, they are copied within the device instead, to places that it has mapped. Settle
-// waits for it, before a commit. A result is copied from where it was received, and the stream is
-// made to wait for the copy.
+// waits for it, before a commit. A result is copied from where it was received, or from where the
+// aggregator left it on the device, and the stream is made to wait for the copy.
 //
 // Ownership of memory: the library reads a pushed tensor until Settle has returned; results are
 // written until the work that the stream is given after Copy. The copies on the host have owners of
@@ -33,6 +33,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/device/courier.h"
+#include "client/device/opener.h"
 #include "client/transport/worker.h"
 #include "kernels/cuda/trainer_device.h"
 #include "runtime/mutex.h"
@@ -50,8 +51,11 @@ class DeviceTransfers {
   // Opens the device of this index. Called once for each.
   using Open = std::function<kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>>(int)>;
 
-  // REQUIRES: the worker outlives it. `pinned_bytes`: the most pinned memory for all devices.
-  DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes);
+  // REQUIRES: the worker outlives it, and so does `opener`, which opens memory of the aggregator
+  // for the first device; null: results come through the host. `pinned_bytes`: the most pinned
+  // memory for all devices.
+  DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes,
+                  TrainerOpener* opener = nullptr);
   // Drops what has not started; returns when no memory of the trainer is read or written.
   ~DeviceTransfers();
   DeviceTransfers(const DeviceTransfers&) = delete;
@@ -108,6 +112,9 @@ class DeviceTransfers {
   // Divides the tensors among loads. `places`: whether they may take places on the device.
   std::vector<Part> Divide(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
                            int device, Courier& courier, bool places);
+  // The same copy within the device; empty if the device does not have the whole result.
+  std::vector<CopyWithin> WithinDevice(const RoundResult& result,
+                                       const RoundResult::Destination& to, int device) const;
   absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);
 
   // Tensors of one load, on their way to the worker.
@@ -133,6 +140,7 @@ class DeviceTransfers {
 
   Worker& worker_;
   const Open open_;
+  TrainerOpener* const opener_;
   const std::shared_ptr<PinnedBudget> budget_;
 
   Mutex mutex_;

@@ -103,6 +103,12 @@ absl::Status RoundResult::CopyPart(TensorHandle tensor, uint64_t size, uint64_t 
                                   status.message(), "."));
 }
 
+std::vector<StagedTensor::OnDevice> RoundResult::PartOnDevice(TensorHandle tensor, uint64_t begin,
+                                                              uint64_t count) const {
+  if (!Has(tensor)) return {};
+  return staged_->content()->Find(*tensors_[tensor].index).PartOnDevice(begin, count);
+}
+
 absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) const {
   const absl::Time began = StartOfCopy();
   absl::Status status;

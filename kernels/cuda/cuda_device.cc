@@ -53,6 +53,11 @@ class CudaQueue final : public Queue {
                 [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
+  std::optional<Failure> Run(const CopyTask& task) override {
+    return Call("launch of the copies",
+                [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
+  }
+
   std::optional<Failure> Wait() override {
     std::optional<Failure> failure =
         Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_); });
@@ -90,6 +95,13 @@ class CudaDevice final : public Device {
 
   Result<Memory> AllocatePinned(size_t size) override {
     return Allocate("cudaMallocHost", size, cudaMallocHost, cudaFreeHost);
+  }
+
+  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
+    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
+    const CurrentDevice current(index_);
+    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
+    return MakeCudaSegment({name_, index_, hangs_}, size);
   }
 
   Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {

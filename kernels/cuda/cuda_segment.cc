@@ -163,7 +163,7 @@ CUmemAllocationProp PropertiesFor(int index) {
 
 Failure NotOurs(const SegmentDevice& device, const std::string& why) {
   return Failure{FailureCode::kInvalidArgument,
-                 device.name + ": the memory that a worker offers " + why};
+                 device.name + ": the memory that was offered " + why};
 }
 
 }  // namespace

@@ -127,6 +127,16 @@ class CudaTrainerDevice final : public TrainerDevice {
     return MakeCudaSegment({calls_->name, calls_->index, calls_->hangs}, size);
   }
 
+  Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
+    if (auto failure = CheckHangs(*calls_->hangs, calls_->name)) return *std::move(failure);
+    const NoPartOfCaptures mode;
+    const CurrentDevice current(calls_->index);
+    if (auto failure = Check(current.error(), calls_->name, "cudaSetDevice")) {
+      return *std::move(failure);
+    }
+    return OpenCudaSegment({calls_->name, calls_->index, calls_->hangs}, descriptor, size);
+  }
+
   Result<std::unique_ptr<TransferQueue>> MakeQueue() override {
     Result<std::unique_ptr<CudaStream>> stream = CudaStream::Make(calls_);
     if (!stream.ok()) return stream.failure();

@@ -118,6 +118,7 @@ class DevicePipeline::Lane {
       if (failure) return failure;
       begin = batch_end;
     }
+    if ((failure = CopyToMirrors())) return failure;
     return queue_->CopyToHost(At(pinned_, facts_), At(device_, facts_), end - facts_);
   }
 
@@ -173,6 +174,22 @@ class DevicePipeline::Lane {
       at = piece.result + RoundUp(piece.count * ElementSize(piece.pass->plan->spec().result_dtype));
     }
     return at;
+  }
+
+  Status CopyToMirrors() {
+    CopyTask task = {};
+    for (const Piece& piece : pieces_) {
+      const HostPass& pass = *piece.pass;
+      if (pass.mirror == nullptr) continue;
+      const size_t size = ElementSize(pass.plan->spec().result_dtype);
+      task.items[task.count++] = {At(device_, piece.result),
+                                  static_cast<unsigned char*>(pass.mirror) + piece.first * size,
+                                  piece.count * size};
+      if (task.count < kMaxCopies) continue;
+      if (Status failure = queue_->Run(task)) return failure;
+      task.count = 0;
+    }
+    return task.count > 0 ? queue_->Run(task) : std::nullopt;
   }
 
   ReduceTask TaskOfPiece(size_t index) const {
@@ -238,8 +255,7 @@ DevicePipeline::~DevicePipeline() {
 bool DevicePipeline::Fits(const ReductionPlan& plan) const {
   return plan.terms().size() <= kMaxTermsPerTask &&
          plan.spec().contributions.size() <= kMaxContributions &&
-         PieceBytes({&plan, nullptr, {}, {}, nullptr}, kNormLeafElements) + kLoadBytes <=
-             lane_bytes_;
+         PieceBytes({&plan, nullptr, {}, {}}, kNormLeafElements) + kLoadBytes <= lane_bytes_;
 }
 
 DevicePipeline::Ticket DevicePipeline::Start(std::vector<HostPass> passes, Done done) {

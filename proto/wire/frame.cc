@@ -320,7 +320,7 @@ std::string_view Contiguous(const Slices& slices, std::string* copy) {
   return *copy;
 }
 
-// Four fields of at most 11 bytes; more leaves room for those of later versions.
+// Five fields of at most 11 bytes; more leaves room for those of later versions.
 constexpr size_t kMaxSharedPlaceBytes = 256;
 
 absl::Status Invalid(std::string_view problem) {
@@ -461,6 +461,7 @@ absl::StatusOr<std::string> EncodeSharedFrame(const FrameHeader& header,
   proto.set_offset(payload.offset);
   proto.set_length(payload.length);
   proto.set_version(payload.version);
+  proto.set_mirror(payload.mirror);
   return EncodeParts(header, payload.length, {}, proto.SerializeAsString());
 }
 
@@ -482,7 +483,8 @@ absl::StatusOr<SharedPlace> DecodePlace(const Slices& encoded) {
   Checker checker;
   Checker::Scope scope(checker, "shared_memory");
   const SharedPlace place{checker.Required("segment", proto.segment()), proto.offset(),
-                          checker.Required("length", proto.length()), proto.version()};
+                          checker.Required("length", proto.length()), proto.version(),
+                          proto.mirror()};
   checker.AtMost("length", place.length, uint64_t{kMaxPayloadBytes});
   if (!checker.ok()) return checker.status();
   return place;

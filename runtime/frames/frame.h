@@ -15,6 +15,7 @@
 #include "protocol/frame.h"
 #include "runtime/contents.h"
 #include "runtime/payload.h"
+#include "runtime/shared_memory/mirror.h"
 #include "runtime/shared_memory/segment.h"
 
 namespace basin {
@@ -49,6 +50,8 @@ struct OutgoingFrame {
   // machine may map it.
   std::shared_ptr<Segment> segment = nullptr;
   uint64_t version = 0;
+  // Memory of a device with the same bytes at the same offset; null: there is none.
+  std::shared_ptr<Mirror> mirror = nullptr;
 };
 
 }  // namespace basin

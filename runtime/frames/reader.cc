@@ -116,7 +116,7 @@ absl::StatusOr<IncomingFrame> FrameReader::Read(PayloadPtr message) {
 
 absl::StatusOr<std::shared_ptr<const SharedPayload>> FrameReader::Find(
     const SharedPlace& place) const {
-  const std::shared_ptr<const Segments> segments = shared_ == nullptr ? nullptr : shared_();
+  const std::shared_ptr<Segments> segments = shared_ == nullptr ? nullptr : shared_();
   if (segments != nullptr) return segments->At(place);
   return absl::InvalidArgumentError(
       "A frame refers to shared memory, but nothing is shared in its session.");

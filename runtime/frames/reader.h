@@ -33,7 +33,7 @@ enum class FrameSender : uint8_t { kWorker, kAggregator };
 class FrameReader {
  public:
   // What the sender shares in its session; null if nothing.
-  using Shared = std::function<std::shared_ptr<const Segments>()>;
+  using Shared = std::function<std::shared_ptr<Segments>()>;
 
   explicit FrameReader(FrameSender sender, Shared shared = nullptr)
       : sender_(sender), shared_(std::move(shared)) {}

@@ -51,7 +51,7 @@ absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes) {
   using Kind = SegmentMessage::Kind;
   if (raw.magic != kMagic) return Wrong("a message is not Basin's");
   if (raw.kind < static_cast<uint32_t>(Kind::kToken) ||
-      raw.kind > static_cast<uint32_t>(Kind::kOfferDevice)) {
+      raw.kind > static_cast<uint32_t>(Kind::kReleased)) {
     return Wrong(absl::StrCat("there is no message of kind ", raw.kind));
   }
   return SegmentMessage{static_cast<Kind>(raw.kind), raw.number, raw.size};
@@ -134,7 +134,36 @@ std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
   return std::nullopt;
 }
 
-absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPlace& place) const {
+uint64_t Segments::ReferTo(const DeviceSegment& mirror) {
+  if (closed_) return 0;
+  MutexLock lock(mutex_);
+  for (auto& [number, offered] : offered_) {
+    if (!offered.mapped || offered.bytes.data() != mirror.data()) continue;
+    ++offered.referred;
+    return number;
+  }
+  return 0;
+}
+
+bool Segments::Released(const DeviceSegment& mirror) const {
+  MutexLock lock(mutex_);
+  for (const auto& [number, offered] : offered_) {
+    if (offered.bytes.data() == mirror.data()) return offered.referred == offered.released;
+  }
+  return true;
+}
+
+void Segments::EndUse(uint64_t number) {
+  MutexLock lock(mutex_);
+  const auto found = theirs_.find(number);
+  if (found == theirs_.end() || --found->second.in_use > 0) return;
+  // An aggregator that does not receive this does not use the mirror again.
+  Send({SegmentMessage::Kind::kReleased, number, found->second.referred}).IgnoreError();
+}
+
+absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPlace& place) {
+  // Ends without the lock if this fails.
+  std::shared_ptr<void> use;
   MutexLock lock(mutex_);
   const auto found = theirs_.find(place.segment);
   if (found == theirs_.end() && place.segment > 0 && place.segment <= their_last_) {
@@ -153,9 +182,28 @@ absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPl
                               " of segment ", place.segment, ", which has ", theirs.size()));
   }
   if (theirs.segment != nullptr) {
+    DevicePlace mirror;
+    const auto mirrored = theirs_.find(place.mirror);
+    if (place.mirror != 0 && mirrored != theirs_.end()) {
+      Theirs& of = mirrored->second;
+      if (of.device == nullptr || of.size() < place.offset + place.length) {
+        return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
+                                  ", which is no mirror of segment ", place.segment));
+      }
+      ++of.referred;
+      ++of.in_use;
+      mirror = {of.device, place.offset};
+      use = std::shared_ptr<void>(nullptr,
+                                  [segments = weak_from_this(), number = place.mirror](void*) {
+                                    if (const auto held = segments.lock()) held->EndUse(number);
+                                  });
+    } else if (place.mirror > their_last_) {
+      return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
+                                ", which its sender does not share"));
+    }
     return std::make_shared<const SharedPayload>(
         theirs.segment, std::string_view(theirs.segment->data() + place.offset, place.length),
-        place.version);
+        place.version, std::move(mirror), std::move(use));
   }
   if (place.version != 0) return Wrong("a frame gives a version to memory of a device");
   if (opener_->failed()) {
@@ -272,6 +320,16 @@ absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) 
       if (found == offered_.end()) return absl::OkStatus();
       found->second.mapped = message.kind == Kind::kMapped;
       found->second.refused = !found->second.mapped;
+      return absl::OkStatus();
+    }
+    case Kind::kReleased: {
+      MutexLock lock(mutex_);
+      const auto found = offered_.find(message.number);
+      if (found == offered_.end()) return absl::OkStatus();
+      if (message.size > found->second.referred) {
+        return Wrong("more references to a mirror were released than there are");
+      }
+      found->second.released = message.size;
       return absl::OkStatus();
     }
     case Kind::kWithdraw: {

@@ -10,6 +10,12 @@
 // after its receiver has reported that it mapped it, so no order between socket and stream is
 // needed.
 //
+// A frame with a result may name, beside the place in memory of the host, a MIRROR: a segment in
+// memory of a device with the same bytes at the same offset. A device reads it at some later time,
+// which no version can guard, so a mirror is not written again before its readers have released it:
+// the aggregator counts the references that it has sent, and the worker says how many it has got
+// when it uses none of them any more.
+//
 // Ownership: a payload keeps the segment in which it lies. Thread contract: safe from any thread;
 // Receive from one. Failure: messages of a peer that breaks the rules of the socket are no longer
 // read; mapped segments stay, and everything else goes over the network.
@@ -51,6 +57,9 @@ struct SegmentMessage {
     kWithdraw = 6,  // Segment `number` is not referred to any more.
     // The same as kOffer, in memory of a device. Only to an end with FEATURE_DEVICE_MEMORY.
     kOfferDevice = 7,
+    // Of segment `number`, a mirror, the receiver uses nothing any more; it has got `size`
+    // references to it so far.
+    kReleased = 8,
   };
   Kind kind = Kind::kToken;
   uint64_t number = 0;
@@ -77,10 +86,11 @@ class DeviceOpener {
   virtual bool failed() const = 0;
 };
 
-class Segments {
+class Segments : public std::enable_shared_from_this<Segments> {
  public:
-  // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most
-  // `most_bytes` of the other end. `opener`: null if memory of devices is refused; outlives this.
+  // REQUIRES of an end that gets references to mirrors: a shared_ptr owns it. Takes the socket,
+  // which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most `most_bytes` of the
+  // other end. `opener`: null if memory of devices is refused; outlives this.
   explicit Segments(int socket, uint64_t most_bytes = std::numeric_limits<uint64_t>::max(),
                     const DeviceOpener* opener = nullptr)
       : socket_(socket), most_bytes_(most_bytes), opener_(opener) {}
@@ -99,15 +109,21 @@ class Segments {
   // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
   // They may have an address of a device, which is none of the host.
   std::optional<SharedPlace> Find(std::string_view bytes) const;
+  // The number of a mirror, for one more frame that refers to it; 0: the other end has not mapped
+  // it.
+  uint64_t ReferTo(const DeviceSegment& mirror);
+  // Whether the other end uses nothing of the mirror: it has released as many references as
+  // ReferTo has made.
+  bool Released(const DeviceSegment& mirror) const;
   // The other end has FEATURE_DEVICE_MEMORY.
   void TakeDevices() { takes_devices_ = true; }
   bool takes_devices() const { return takes_devices_; }
 
   // ---- of the other end
-  // The bytes at the place, which keep their segment. INVALID_ARGUMENT when there was no such
-  // segment, or the place is not within it; NOT_FOUND when it was withdrawn: its owner uses it no
-  // more, so the frame that refers to it is of the past.
-  absl::StatusOr<std::shared_ptr<const SharedPayload>> At(const SharedPlace& place) const;
+  // The bytes at the place, which keep their segment, and their mirror in use. INVALID_ARGUMENT
+  // when there was no such segment, or the place is not within it; NOT_FOUND when it was withdrawn:
+  // its owner uses it no more, so the frame that refers to it is of the past.
+  absl::StatusOr<std::shared_ptr<const SharedPayload>> At(const SharedPlace& place);
   // The memory of devices among it.
   uint64_t device_bytes() const;
   // Why memory of a device was refused last; once.
@@ -133,13 +149,19 @@ class Segments {
     std::string_view bytes;  // All of it.
     bool mapped = false;
     bool refused = false;
+    uint64_t referred = 0;  // Of a mirror: the references that were made, ...
+    uint64_t released = 0;  // ... and those that the other end had when it used none.
     bool gone() const { return segment.expired() && device.expired(); }
   };
   struct Theirs {
     std::shared_ptr<Segment> segment;  // One of these.
     std::shared_ptr<DeviceSegment> device;
+    uint64_t referred = 0;  // Of a mirror: the references that have come, ...
+    uint64_t in_use = 0;    // ... and those among them that are in use.
     uint64_t size() const { return segment != nullptr ? segment->size() : device->size(); }
   };
+  // Ends the use of a reference to mirror `number`.
+  void EndUse(uint64_t number);
   bool Offer(SegmentMessage::Kind kind, int descriptor, Offered offered);
   // Opens what the other end offers; nothing if this end cannot have it.
   absl::StatusOr<std::optional<Theirs>> Open(const SegmentMessage& message, int descriptor);

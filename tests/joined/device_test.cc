@@ -69,9 +69,9 @@ class DeviceTrainer {
   explicit DeviceTrainer(int port, uint32_t number, uint32_t workers, bool local = true,
                          uint32_t least = 0)
       : number_(number),
-        connector_(std::make_unique<client::GrpcConnector>("127.0.0.1:" + std::to_string(port),
-                                                           ClientTls(), GrpcSettings(),
-                                                           client::CallWindow(), "", local)) {
+        connector_(std::make_unique<client::GrpcConnector>(
+            "127.0.0.1:" + std::to_string(port), ClientTls(), GrpcSettings(), client::CallWindow(),
+            "", local, &opener_)) {
     client::WorkerOptions options;
     options.core.job = "job";
     options.core.run = "run";
@@ -84,7 +84,7 @@ class DeviceTrainer {
         [this](int) -> kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>> {
           return kernels::cuda::MakeEmulatedTrainerDevice(plan, {0, false});
         },
-        uint64_t{64} << 20);
+        uint64_t{64} << 20, &opener_);
     const auto registered = worker_->Register("model", LaneKind::kGradient, model_);
     EXPECT_TRUE(registered.ok()) << registered.status();
     lane_ = registered->lane;
@@ -147,23 +147,44 @@ class DeviceTrainer {
     transfers_->Drop(lane_);
     EXPECT_TRUE(worker_->Withdraw(lane_, "bad batch").ok());
   }
+  // Takes part in a round without contributing.
+  void SitOut() {
+    client::BeginRound begin;
+    begin.lane = lane_;
+    begin.spec.op = ReduceOp::kSum;
+    EXPECT_TRUE(transfers_->Begin(begin).ok());
+    EXPECT_TRUE(worker_->Withdraw(lane_, "nothing to add").ok());
+  }
   // The results of all tensors.
   std::vector<std::string> Finish() {
     const client::RoundOutcome outcome = Wait();
     EXPECT_TRUE(outcome.ok()) << outcome.status();
     if (!outcome.ok()) return {};
     result = *outcome;
+    StartCopy();
+    return Copied();
+  }
+  // The same in two steps.
+  void StartCopy() {
     std::vector<client::RoundResult::Destination> to;
     for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
       to.push_back({tensor, memory_[tensor].get(), *TensorBytes(model_[tensor])});
     }
     const absl::Status copied = transfers_->Copy(*result, to, {0, &stream_});
     EXPECT_TRUE(copied.ok()) << copied;
+  }
+  std::vector<std::string> Copied() {
     stream_.Synchronize();
     std::vector<std::string> results;
-    for (const auto& one : to) results.emplace_back(static_cast<const char*>(one.to), one.size);
+    for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
+      results.emplace_back(static_cast<const char*>(memory_[tensor].get()),
+                           *TensorBytes(model_[tensor]));
+    }
     return results;
   }
+  // The outcome, without the results.
+  void Pass() { EXPECT_TRUE(Wait().ok()); }
+  void Leave() { EXPECT_TRUE(worker_->Leave().ok()); }
   client::RoundOutcome Wait() { return worker_->Wait(lane_, kLong); }
 
   bool Shares() { return connector_->shared() != nullptr; }
@@ -187,6 +208,7 @@ class DeviceTrainer {
   const uint32_t number_;
   const std::vector<TensorSpec> model_ = ModelOnDevice();
   MonotonicClock clock_;
+  client::TrainerOpener opener_;
   std::unique_ptr<client::GrpcConnector> connector_;
   std::unique_ptr<client::Worker> worker_;
   std::vector<Memory> memory_;
@@ -285,7 +307,152 @@ TEST(Device, Criterion_5_7_RoundsHaveTheBitsOfTheCpu) {
   }
   EXPECT_EQ(plan->reads, 0) << "the device reads the contributions where they are";
   EXPECT_GT(plan->shared_bytes, 0);
-  EXPECT_EQ(aggregator.server().shared_device_bytes(), static_cast<uint64_t>(plan->shared_bytes));
+  EXPECT_GT(aggregator.server().shared_device_bytes(), 0u);
+}
+
+// Rounds, until the results of one stay on the device, but for those in small frames.
+void RoundsUntilResultsStay(const Aggregator& aggregator, const Trainers& trainers) {
+  RoundsUntilOnDevice(aggregator, trainers);
+  bool stay = false;
+  for (uint32_t round = 1001; round < 2000 && !stay && !testing::Test::HasFailure(); ++round) {
+    std::vector<int64_t> before;
+    for (const auto& trainer : trainers) before.push_back(trainer->plan->to_device_bytes);
+    Round(trainers, round);
+    stay = true;
+    for (size_t k = 0; k < trainers.size(); ++k) {
+      const int64_t copied = trainers[k]->plan->to_device_bytes - before[k];
+      stay = stay && copied < static_cast<int64_t>(kChunkBytes / 4);
+    }
+  }
+  EXPECT_TRUE(stay);
+}
+
+TEST(Device, Criterion_5_7_ResultsStayOnTheDevice) {
+  const auto plan = std::make_shared<FaultPlan>();
+  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
+  const Trainers trainers = JoinWithDevices(aggregator.port(), 3);
+  RoundsUntilResultsStay(aggregator, trainers);
+  const int64_t shared = plan->shared_bytes;
+  for (const uint32_t round : {2001, 2002, 2003, 2004}) {
+    const uint64_t results = aggregator.counters().device_results;
+    const Outcome outcome = Round(trainers, round);
+    EXPECT_GT(aggregator.counters().device_results, results);
+    const Outcome expected = OnTheCpu(3, round);
+    EXPECT_TRUE(outcome.results == expected.results);
+    EXPECT_EQ(outcome.digest, expected.digest);
+  }
+  EXPECT_EQ(plan->shared_bytes, shared) << "rounds in a row use the same memory";
+}
+
+// Contributions of one worker from the host make a result that the device does not have as such.
+TEST(Device, ResultsOfMixedContributionsComeThroughTheHost) {
+  const auto plan = std::make_shared<FaultPlan>();
+  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
+  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
+  RoundsUntilResultsStay(aggregator, trainers);
+  const uint64_t results = aggregator.counters().device_results;
+  trainers[0]->Contribute(2001, true);
+  trainers[1]->Contribute(2001, false);
+  for (const auto& trainer : trainers) trainer->Commit();
+  const std::vector<std::string> bytes = trainers[0]->Finish();
+  EXPECT_TRUE(trainers[1]->Finish() == bytes);
+  EXPECT_TRUE(bytes == OnTheCpu(2, 2001).results);
+  EXPECT_EQ(aggregator.counters().device_results, results);
+}
+
+// The copies of a worker wait for its device while the others go on without its contributions,
+// until the place of its result would be written again. `leaves`: it leaves; otherwise it stays a
+// member.
+void CopyLate(bool leaves) {
+  const auto plan = std::make_shared<FaultPlan>();
+  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
+  Trainers trainers = JoinWithDevices(aggregator.port(), 3, true, 2);
+  RoundsUntilResultsStay(aggregator, trainers);
+  for (const auto& trainer : trainers) trainer->Contribute(2001);
+  for (const auto& trainer : trainers) trainer->Commit();
+  DeviceTrainer& late = *trainers[0];
+  const client::RoundOutcome outcome = late.Wait();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  late.result = *outcome;
+  const int64_t copied = late.plan->to_device_bytes;
+  late.plan->AllowWaits(0);
+  late.StartCopy();
+  EXPECT_LT(late.plan->to_device_bytes - copied, static_cast<int64_t>(kChunkBytes / 4));
+  late.result.reset();
+  const std::vector<std::string> expected = trainers[1]->Finish();
+  EXPECT_TRUE(trainers[2]->Finish() == expected);
+
+  if (leaves) late.Leave();
+  const uint64_t results = aggregator.counters().device_results;
+  for (uint32_t round = 2002; round < 2008; ++round) {
+    if (!leaves) late.SitOut();
+    for (const size_t k : {1, 2}) trainers[k]->Contribute(round);
+    for (const size_t k : {1, 2}) trainers[k]->Commit();
+    if (!leaves) late.Pass();
+    const std::vector<std::string> next = trainers[1]->Finish();
+    EXPECT_TRUE(trainers[2]->Finish() == next);
+    EXPECT_FALSE(next == expected);
+  }
+  EXPECT_GT(aggregator.counters().device_results, results);
+  late.plan->AllowWaits(int64_t{1} << 40);
+  EXPECT_TRUE(late.Copied() == expected);
+}
+
+TEST(Device, Fault_W2_AWorkerThatHasLeftStillReadsItsResult) { CopyLate(true); }
+TEST(Device, Fault_W2_AMemberWhoseDeviceIsLateReadsItsResult) { CopyLate(false); }
+
+TEST(Device, Fault_A1_ResultsOnTheDeviceOutliveTheAggregator) {
+  const auto plan = std::make_shared<FaultPlan>();
+  auto aggregator =
+      std::make_unique<Aggregator>(1, 0, ServerTls(), nullptr, true, kUnlimited, Emulated(plan));
+  const Trainers trainers = JoinWithDevices(aggregator->port(), 2);
+  RoundsUntilResultsStay(*aggregator, trainers);
+  for (const auto& trainer : trainers) trainer->Contribute(2001);
+  for (const auto& trainer : trainers) trainer->Commit();
+  for (const auto& trainer : trainers) {
+    const client::RoundOutcome outcome = trainer->Wait();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    trainer->result = *outcome;
+  }
+  aggregator.reset();
+  const Outcome expected = OnTheCpu(2, 2001);
+  for (const auto& trainer : trainers) {
+    const int64_t copied = trainer->plan->to_device_bytes;
+    trainer->StartCopy();
+    EXPECT_TRUE(trainer->Copied() == expected.results);
+    EXPECT_LT(trainer->plan->to_device_bytes - copied, static_cast<int64_t>(kChunkBytes / 4));
+  }
+}
+
+TEST(Device, ATrainerThatCannotOpenTheResultsGetsThemThroughTheHost) {
+  const auto plan = std::make_shared<FaultPlan>();
+  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
+  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
+  for (const auto& trainer : trainers) trainer->plan->refuses = true;
+  RoundsUntilOnDevice(aggregator, trainers);
+  for (uint32_t round = 2001; round < 2005; ++round) {
+    EXPECT_TRUE(Round(trainers, round).results == OnTheCpu(2, round).results);
+  }
+  EXPECT_EQ(aggregator.counters().device_results, 0u);
+  EXPECT_GT(aggregator.counters().local_results, 0u);
+}
+
+TEST(Device, WithoutMemoryForResultsTheyComeThroughTheHost) {
+  const auto plan = std::make_shared<FaultPlan>();
+  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
+  plan->device_bytes = 0;
+  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
+  RoundsUntilOnDevice(aggregator, trainers);
+  for (uint32_t round = 2001; round < 2100 && aggregator.reports().empty(); ++round) {
+    Round(trainers, round);
+  }
+  ASSERT_EQ(aggregator.reports().size(), 1u);
+  EXPECT_NE(aggregator.reports()[0].find("out of memory"), std::string::npos);
+  for (uint32_t round = 2101; round < 2104; ++round) {
+    EXPECT_TRUE(Round(trainers, round).results == OnTheCpu(2, round).results);
+  }
+  EXPECT_EQ(aggregator.reports().size(), 1u) << "it is not asked for again";
+  EXPECT_EQ(aggregator.counters().device_results, 0u);
 }
 
 TEST(Device, WithoutADeviceInTheAggregatorMemoryOfTheHostIsShared) {
@@ -559,16 +726,21 @@ TEST(Device, Fault_A13_RoundsGoOnWhenTheDeviceOfTheAggregatorFails) {
   EXPECT_LE(aggregator.counters().device_frames, frames);
 }
 
-// A kernel that fails does not lose the memory: the CPU takes over within the round.
+// A call that fails does not lose the memory: the CPU takes over within the round, and what was not
+// reduced on the device is not taken from there.
 TEST(Device, Fault_A13_TheCpuTakesOverWhatIsOnTheDevice) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-  RoundsUntilOnDevice(aggregator, trainers);
-  plan->failing_call = plan->calls.load() + 1;
-  const Outcome outcome = Round(trainers, 2001);
-  EXPECT_TRUE(outcome.results == OnTheCpu(2, 2001).results);
-  EXPECT_GT(plan->reads, 0);
+  int64_t reads = 0;
+  for (const int64_t call : {0, 1, 2, 3, 5, 8, 13, 21}) {
+    const auto plan = std::make_shared<FaultPlan>();
+    Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
+    const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
+    RoundsUntilResultsStay(aggregator, trainers);
+    plan->failing_call = plan->calls.load() + call;
+    const Outcome outcome = Round(trainers, 2001);
+    EXPECT_TRUE(outcome.results == OnTheCpu(2, 2001).results) << call;
+    reads += plan->reads;
+  }
+  EXPECT_GT(reads, 0);
 }
 
 // The trainer's device fails in the middle: its round ends with a reason, as without sharing.

@@ -56,8 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(proto.has_shared_memory() == decoded->place.has_value());
   if (decoded->place) {
     const basin::v1::SharedMemory& place = proto.shared_memory();
-    Require(*decoded->place ==
-            basin::SharedPlace{place.segment(), place.offset(), place.length(), place.version()});
+    Require(*decoded->place == basin::SharedPlace{place.segment(), place.offset(), place.length(),
+                                                  place.version(), place.mirror()});
   }
 
   // A frame that was read can be written, and read again with the same result.

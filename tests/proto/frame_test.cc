@@ -548,7 +548,8 @@ RandomFrame SharedFrame(RandomMessages& random) {
   do {
     frame = MakeFrame(random, random.Below(std::variant_size_v<FrameKind>), true);
   } while (frame.header.chunk_digests.empty());
-  frame.place = SharedPlace{1 + random.Below(9), random.Number(), frame.payload.size(), 7};
+  frame.place =
+      SharedPlace{1 + random.Below(9), random.Number(), frame.payload.size(), 7, random.Number()};
   frame.payload.clear();
   return frame;
 }

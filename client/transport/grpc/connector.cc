@@ -283,10 +283,12 @@ class GrpcStream : public StreamChannel {
 }  // namespace
 
 GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const CallWindow& window, std::string token_file, bool local)
+                             const CallWindow& window, std::string token_file, bool local,
+                             const DeviceOpener* opener)
     : options_{std::move(address), std::move(tls), std::move(token_file),
                settings,           window,         std::make_shared<Calls>()},
-      local_(local ? std::make_shared<Local>() : nullptr) {
+      local_(local ? std::make_shared<Local>() : nullptr),
+      opener_(opener) {
   // Held while there are no channels either: gRPC stops its threads with the last of its objects,
   // and would do that, and wait for it, on the worker's loop between two connections.
   grpc_init();
@@ -327,7 +329,8 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
       former = std::move(local_->link);
     }
     if (!local_->name.empty()) {
-      local_->link = LocalLink::Open(std::exchange(local_->name, ""), token, local_->devices);
+      local_->link =
+          LocalLink::Open(std::exchange(local_->name, ""), token, local_->devices, opener_);
     }
   }
   return std::make_shared<GrpcStream>(call, stream, this, sending_);

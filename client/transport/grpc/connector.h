@@ -31,10 +31,11 @@ class GrpcConnector : public Connector {
   // connection, so an aggregator may move. `tls` and `token_file`: read for each connection, so
   // they are rotated without a restart; a file that cannot be read ends the connection with the
   // reason.
-  // `local`: whether memory is shared with an aggregator on this machine that offers it.
+  // `local`: whether memory is shared with an aggregator on this machine that offers it. `opener`:
+  // what opens memory of that aggregator's device; outlives this; null: it is refused.
   explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
                          const CallWindow& window = {}, std::string token_file = "",
-                         bool local = true);
+                         bool local = true, const DeviceOpener* opener = nullptr);
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;
   GrpcConnector& operator=(const GrpcConnector&) = delete;
@@ -67,7 +68,8 @@ class GrpcConnector : public Connector {
  private:
   const CallOptions options_;
   const std::shared_ptr<Local> local_;  // Null: no memory is shared.
-  std::weak_ptr<Sending> sending_;      // That of the present session; the loop's.
+  const DeviceOpener* const opener_;
+  std::weak_ptr<Sending> sending_;  // That of the present session; the loop's.
 };
 
 }  // namespace basin::client

@@ -4,19 +4,22 @@
 
 #include <pthread.h>
 
+#include <limits>
+
 #include "runtime/shared_memory/socket.h"
 
 namespace basin::client {
 
 std::unique_ptr<LocalLink> LocalLink::Open(const std::string& name, SessionToken token,
-                                           bool devices) {
+                                           bool devices, const DeviceOpener* opener) {
   const absl::StatusOr<int> socket = ConnectLocal(name);
   if (!socket.ok()) return nullptr;
-  return std::unique_ptr<LocalLink>(new LocalLink(*socket, token, devices));
+  return std::unique_ptr<LocalLink>(new LocalLink(*socket, token, devices, opener));
 }
 
-LocalLink::LocalLink(int socket, SessionToken token, bool devices)
-    : token_(token), segments_(std::make_shared<Segments>(socket)) {
+LocalLink::LocalLink(int socket, SessionToken token, bool devices, const DeviceOpener* opener)
+    : token_(token),
+      segments_(std::make_shared<Segments>(socket, std::numeric_limits<uint64_t>::max(), opener)) {
   if (devices) segments_->TakeDevices();
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-local");

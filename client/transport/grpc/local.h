@@ -21,8 +21,10 @@ namespace basin::client {
 class LocalLink {
  public:
   // Null when no process listens at `name`. Does not wait for the aggregator.
-  // `devices`: the aggregator reads memory of devices.
-  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token, bool devices);
+  // `devices`: the aggregator reads memory of devices. `opener`: what opens that of the aggregator;
+  // outlives the link and its segments' payloads. May be null.
+  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token, bool devices,
+                                         const DeviceOpener* opener);
   ~LocalLink();
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
@@ -32,7 +34,7 @@ class LocalLink {
   std::shared_ptr<Segments> segments() const { return bound_ ? segments_ : nullptr; }
 
  private:
-  LocalLink(int socket, SessionToken token, bool devices);
+  LocalLink(int socket, SessionToken token, bool devices, const DeviceOpener* opener);
 
   const SessionToken token_;
   const std::shared_ptr<Segments> segments_;

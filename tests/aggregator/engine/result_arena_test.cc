@@ -4,10 +4,15 @@
 
 #include "aggregator/engine/result_arena.h"
 
+#include <sys/socket.h>
+
+#include <array>
 #include <cstring>
 #include <memory>
 
 #include "gtest/gtest.h"
+#include "tests/kernels/cuda/emulated_device.h"
+#include "tests/runtime/shared_memory/emulated_opener.h"
 
 namespace basin::aggregator {
 namespace {
@@ -65,6 +70,66 @@ TEST(ResultArena, AnotherAttemptHasTheHalfOfItsRound) {
   attempt = arena->Take(2);
   ASSERT_NE(attempt, nullptr);
   EXPECT_NE(attempt->data(), data);
+}
+
+// A session whose worker has mapped a mirror.
+class Reader {
+ public:
+  explicit Reader(Mirror& mirror) {
+    std::array<int, 2> sockets;
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
+    session = std::make_shared<Segments>(sockets[0]);
+    worker_ = std::make_unique<Segments>(sockets[1], uint64_t{1} << 30, &opener_);
+    mirror.ReferTo(session);
+    EXPECT_TRUE(worker_->Receive().ok());
+    EXPECT_TRUE(session->Receive().ok());
+  }
+  void Release(uint64_t references) {
+    EXPECT_TRUE(worker_->Send({SegmentMessage::Kind::kReleased, 1, references}).ok());
+    EXPECT_TRUE(session->Receive().ok());
+  }
+
+  std::shared_ptr<Segments> session;
+
+ private:
+  EmulatedOpener opener_;
+  std::unique_ptr<Segments> worker_;
+};
+
+TEST(ResultArena, AMirrorThatIsStillReadIsNotWrittenAgain) {
+  const auto device =
+      kernels::cuda::MakeEmulatedDevice(std::make_shared<kernels::cuda::FaultPlan>());
+  const auto arena = Arena();
+  const auto make = [&] {
+    return std::make_shared<Mirror>(device->AllocateShared(arena->mirror_bytes()).value());
+  };
+  EXPECT_EQ(arena->Take(1)->mirror(), nullptr);
+  for (int half = 0; half < 2; ++half) {
+    EXPECT_TRUE(arena->LacksMirror());
+    arena->AddMirror(make());
+  }
+  EXPECT_FALSE(arena->LacksMirror());
+  const auto first = arena->Take(2)->mirror();
+  const auto second = arena->Take(3)->mirror();
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_NE(first, second);
+
+  // One that is released in time stays.
+  Reader reader(*first);
+  EXPECT_NE(first->ReferTo(reader.session), 0u);
+  reader.Release(1);
+  EXPECT_EQ(arena->Take(4)->mirror(), first);
+
+  EXPECT_NE(first->ReferTo(reader.session), 0u);
+  EXPECT_EQ(arena->Take(5)->mirror(), second);
+  EXPECT_FALSE(arena->LacksMirror());
+  EXPECT_EQ(arena->Take(6)->mirror(), nullptr) << "the reader has one reference of two";
+  EXPECT_TRUE(arena->LacksMirror());
+  const auto third = make();
+  arena->AddMirror(third);
+  EXPECT_EQ(arena->Take(7)->mirror(), second);
+  EXPECT_EQ(arena->Take(8)->mirror(), third);
 }
 
 TEST(ResultArena, AReaderSeesThatAHalfWasUsedAgain) {

@@ -347,5 +347,38 @@ TEST_F(CudaTrainerTest, AnotherDeviceObjectReadsASegment) {
   EXPECT_EQ(no_memory.failure().code, FailureCode::kInvalidArgument);
 }
 
+// The way of results: the aggregator's device writes, and a queue of the trainer copies from there.
+TEST_F(CudaTrainerTest, ReadsASegmentOfAnotherDeviceObject) {
+  const auto device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok());
+  auto made = device.value()->AllocateShared(1000);
+  if (!made.ok()) GTEST_SKIP() << made.failure().message;
+  auto opened = device_->Open(made.value()->descriptor(), made.value()->size());
+  ASSERT_TRUE(opened.ok()) << opened.failure().message;
+  const Result<Memory> pinned = device.value()->AllocatePinned(1000);
+  ASSERT_TRUE(pinned.ok());
+  const auto source = device.value()->AllocateOnDevice(1000);
+  ASSERT_TRUE(source.ok());
+  std::memset(pinned.value().get(), 9, 1000);
+  const auto writer = device.value()->MakeQueue();
+  ASSERT_TRUE(writer.ok());
+  ASSERT_FALSE(writer.value()->CopyToDevice(source.value().get(), pinned.value().get(), 1000));
+  CopyTask write = {};
+  write.items[write.count++] = {source.value().get(), made.value()->data(), 1000};
+  ASSERT_FALSE(writer.value()->Run(write));
+  ASSERT_FALSE(writer.value()->Wait());
+
+  const auto target = device_->AllocateOnDevice(1000);
+  ASSERT_TRUE(target.ok());
+  CopyTask read = {};
+  read.items[read.count++] = {opened.value()->data(), target.value().get(), 1000};
+  std::memset(host_.get(), 0, 1000);
+  ASSERT_FALSE(queue_->Run(read));
+  ASSERT_FALSE(queue_->CopyToHost(host_.get(), target.value().get(), 1000));
+  ASSERT_FALSE(queue_->Wait());
+  const auto* const seen = static_cast<const char*>(host_.get());
+  EXPECT_EQ(std::count(seen, seen + 1000, 9), 1000);
+}
+
 }  // namespace
 }  // namespace basin::kernels::cuda

@@ -182,6 +182,32 @@ TEST_F(DevicePipelineTest, AnInputOnTheDeviceIsReadWhereItIs) {
   EXPECT_EQ(faults_->launches, 5) << "a lane holds one input and the result of two leaves";
 }
 
+// A pass that is cut, and one whose mirror is aligned to one element only.
+TEST_F(DevicePipelineTest, AResultIsLeftInItsMirrorToo) {
+  constexpr size_t kLarge = 10 * kNormLeafElements + 3;
+  const auto memory = device_->AllocateOnDevice((kLarge + kSmall + 2) * sizeof(float));
+  ASSERT_TRUE(memory.ok());
+  auto* const mirror = static_cast<float*>(memory.value().get());
+  std::fill_n(mirror, kLarge + kSmall + 2, -1.0F);
+  const auto pipeline = Make(Lanes(2, 5 * kNormLeafElements * sizeof(float)));
+  Sum large(kLarge);
+  Sum small(kSmall);
+  Sum plain(kSmall);
+  std::vector<HostPass> passes = {large.Pass(), small.Pass(), plain.Pass()};
+  passes[0].mirror = mirror;
+  passes[1].mirror = mirror + kLarge + 1;
+  bool failed = false;
+  pipeline->Finish(pipeline->Start(
+      passes, [&](const std::optional<Failure>& why) { failed = why.has_value(); }));
+  EXPECT_FALSE(failed);
+  EXPECT_TRUE(large.IsRight() && small.IsRight() && plain.IsRight());
+  EXPECT_EQ(std::count(mirror, mirror + kLarge, 3.0F), static_cast<ptrdiff_t>(kLarge));
+  EXPECT_EQ(mirror[kLarge], -1.0F);
+  EXPECT_EQ(std::count(mirror + kLarge + 1, mirror + kLarge + 1 + kSmall, 3.0F),
+            static_cast<ptrdiff_t>(kSmall));
+  EXPECT_EQ(mirror[kLarge + 1 + kSmall], -1.0F);
+}
+
 TEST_F(DevicePipelineTest, TellsWhatFits) {
   const auto plan_of = [](size_t contributions) {
     ReductionSpec spec;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/cast_body.h"
+#include "kernels/cuda/copy_body.h"
 #include "kernels/cuda/reduce_body.h"
 #include "kernels/float_environment.h"
 #include "runtime/shared_memory/segment.h"
@@ -117,6 +118,13 @@ class EmulatedQueue final : public Queue {
     return Add("cast", [task] { RunNow(task); });
   }
 
+  std::optional<Failure> Run(const CopyTask& task) override {
+    ++calls_.faults().launches;
+    return Add("copies", [task] {
+      for (uint32_t i = 0; i < task.count; ++i) CopyShare(task.items[i], 0, 1);
+    });
+  }
+
   std::optional<Failure> Wait() override {
     if (calls_.faults().hangs && !work_.empty()) calls_.faults().hung = true;
     auto failure = calls_.Make("wait");
@@ -159,6 +167,9 @@ class EmulatedDevice final : public Device {
     return calls_.Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
   }
 
+  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
+    return calls_.AllocateShared(size);
+  }
   Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
     return calls_.Open(descriptor, size);
   }

@@ -19,6 +19,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/shared_memory/mirror.h"
 #include "runtime/shared_memory/socket.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/shared_memory/emulated_opener.h"
@@ -35,16 +36,16 @@ struct Pair {
                 const DeviceOpener* opener = nullptr) {
     std::array<int, 2> sockets;
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
-    one = std::make_unique<Segments>(sockets[0]);
-    other = std::make_unique<Segments>(sockets[1], most_bytes, opener);
+    one = std::make_shared<Segments>(sockets[0]);
+    other = std::make_shared<Segments>(sockets[1], most_bytes, opener);
   }
   // Sends bytes, and a descriptor unless it is negative, to `other`.
   void SendRaw(const std::string& bytes, int descriptor = -1) const {
     EXPECT_TRUE(SendMessage(one->socket(), bytes, descriptor).ok());
   }
 
-  std::unique_ptr<Segments> one;
-  std::unique_ptr<Segments> other;
+  std::shared_ptr<Segments> one;
+  std::shared_ptr<Segments> other;
 };
 
 TEST(Segments, ASegmentIsReferredToOnceTheOtherEndHasMappedIt) {
@@ -225,6 +226,107 @@ TEST_F(DeviceSegments, AnEndWithoutADeviceRefusesThem) {
   EXPECT_TRUE(pair.one->Offer(segment));
   Exchange(pair);
   EXPECT_FALSE(pair.one->Offer(segment));
+}
+
+// A mirror of a segment, and an end that reads from it.
+class Mirrors : public DeviceSegments {
+ protected:
+  Mirrors() {
+    EXPECT_EQ(mirror_.ReferTo(pair_.one), 0u) << "it is not known to be mapped";
+    Exchange(pair_);
+    pair_.one->Offer(host_);
+    Exchange(pair_);
+  }
+  // What the other end gets by one more reference.
+  std::shared_ptr<const SharedPayload> Get() {
+    SharedPlace place = *pair_.one->Find({host_->data() + 64, 1000});
+    place.version = host_->version();
+    place.mirror = mirror_.ReferTo(pair_.one);
+    EXPECT_NE(place.mirror, 0u);
+    return *pair_.other->At(place);
+  }
+  void Receive() { EXPECT_TRUE(pair_.one->Receive().ok()); }
+
+  Pair pair_{10'000, &opener_};
+  const std::shared_ptr<Segment> host_ = Host();
+  const std::shared_ptr<DeviceSegment> memory_ = Make(4096);
+  Mirror mirror_{memory_};
+
+ private:
+  static std::shared_ptr<Segment> Host() {
+    auto segment = *Segment::Create(4096);
+    segment->SetVersion(3);
+    return segment;
+  }
+};
+
+TEST_F(Mirrors, APayloadHasItsBytesOnTheDeviceToo) {
+  std::memcpy(memory_->data() + 64, "gradient", 8);
+  const auto payload = Get();
+  EXPECT_EQ(payload->on_device(), nullptr) << "the host can read it";
+  ASSERT_NE(payload->mirror(), nullptr);
+  EXPECT_EQ(std::string_view(payload->mirror()->at(), 8), "gradient");
+  EXPECT_NE(payload->mirror()->segment, memory_) << "it is the mapping of this end";
+}
+
+TEST_F(Mirrors, OneIsFreeWhenAllOfItsReferencesAreReleased) {
+  EXPECT_TRUE(mirror_.IsFree());
+  auto first = Get();
+  EXPECT_FALSE(mirror_.IsFree());
+  auto second = Get();
+  first.reset();
+  // What follows a release, if there was one.
+  EXPECT_TRUE(pair_.other->Send({Kind::kMapped, 99, 0}).ok());
+  Receive();
+  EXPECT_FALSE(mirror_.IsFree());
+  second.reset();
+  Receive();
+  EXPECT_TRUE(mirror_.IsFree());
+}
+
+// The other end uses none of those that have come, but one is still on its way.
+TEST_F(Mirrors, AReferenceThatHasNotComeCounts) {
+  auto come = Get();
+  EXPECT_NE(mirror_.ReferTo(pair_.one), 0u);
+  come.reset();
+  Receive();
+  EXPECT_FALSE(mirror_.IsFree());
+}
+
+TEST_F(Mirrors, AReaderThatHasGoneMayStillRead) {
+  const auto payload = Get();
+  pair_.other->Close();
+  pair_.one.reset();
+  EXPECT_FALSE(mirror_.IsFree());
+}
+
+TEST_F(Mirrors, AReaderThatHadReleasedItMayGo) {
+  Get().reset();
+  Receive();
+  pair_.other->Close();
+  EXPECT_FALSE(pair_.one->Receive().ok());
+  EXPECT_TRUE(mirror_.IsFree());
+}
+
+TEST_F(Mirrors, MoreReleasesThanReferencesEndTheConnection) {
+  const auto payload = Get();
+  EXPECT_TRUE(pair_.other->Send({Kind::kReleased, 1, 2}).ok());
+  EXPECT_EQ(pair_.one->Receive().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(Mirrors, AMirrorThatIsNoneIsRefused) {
+  const uint64_t mirror = mirror_.ReferTo(pair_.one);
+  SharedPlace place = *pair_.one->Find({host_->data() + 64, 1000});
+  const uint64_t host = place.segment;
+  for (const uint64_t wrong : {host, host + mirror}) {
+    place.mirror = wrong;
+    EXPECT_EQ(pair_.other->At(place).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+  const auto small = Make(1000);
+  EXPECT_TRUE(pair_.one->Offer(small));
+  Exchange(pair_);
+  place.mirror = pair_.one->Find({small->data(), 1})->segment;
+  EXPECT_EQ(pair_.other->At(place).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Segments, AnOfferThatIsNoneEndsTheConnection) {
