@@ -43,6 +43,7 @@
 #include "kernels/cpu/cpu_reducer.h"
 #include "kernels/cuda/cuda_device.h"
 #include "proto/wire/protobuf_log.h"
+#include "protocol/plural.h"
 #include "runtime/clock.h"
 
 namespace basin::aggregator {
@@ -272,7 +273,7 @@ class Service {
     gatekeeper_.Replace(std::move(file->grants));
     server_.EndRevoked();
     Say(log_, LogLevel::kInfo, "auth_file_changed",
-        absl::StrCat(settings_.auth_path, " now has ", grants, " grants."));
+        absl::StrCat(settings_.auth_path, " now has ", CountOf(grants, "grant"), "."));
   }
 
   void CheckCertificates() {

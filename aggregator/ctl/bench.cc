@@ -17,6 +17,7 @@
 #include "aggregator/ctl/client.h"
 #include "aggregator/ctl/output.h"
 #include "aggregator/ctl/table.h"
+#include "aggregator/text/units.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
 #include "nlohmann/json.hpp"
@@ -184,13 +185,10 @@ double GigabytesPerSecond(uint64_t bytes, absl::Duration time) {
 }
 
 std::string AsTable(const Arguments& arguments, const Measured& small, const Measured& model) {
-  const auto milliseconds = [](absl::Duration time) {
-    return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
-  };
   const uint64_t moved = 2 * arguments.workers * arguments.model_bytes;
   TextTable table({"ROUND", "MEDIAN", "SLOWEST", "BANDWIDTH"});
-  table.Add({"1 KiB", milliseconds(small.median), milliseconds(small.slowest), ""});
-  table.Add({Size(arguments.model_bytes), milliseconds(model.median), milliseconds(model.slowest),
+  table.Add({"1 KiB", ShowTime(small.median), ShowTime(small.slowest), ""});
+  table.Add({Size(arguments.model_bytes), ShowTime(model.median), ShowTime(model.slowest),
              absl::StrFormat("%.2f GB/s of a model, %.2f GB/s on the wire",
                              GigabytesPerSecond(arguments.model_bytes, model.median),
                              GigabytesPerSecond(moved, model.median))});

@@ -151,8 +151,8 @@ const std::vector<Command>& Commands() {
        "change the settings of a running job",
        "--min: the job pauses below this number of workers. --max: workers beyond it wait as\n"
        "spares. --loss-policy: shrink or abort, for a round that loses a worker.\n"
-       "--late-policy: wait or evict. Within the bounds of the configuration, and until the\n"
-       "aggregator restarts or another run of the job begins.",
+       "--late-policy: wait or evict. Within the bounds of the configuration, and until\n"
+       "another run of the job begins; without state.file, until the aggregator restarts.",
        {"basinctl job set vision --min=2", "basinctl job set vision --max=16 --loss-policy=abort"},
        3,
        3,

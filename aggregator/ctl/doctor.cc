@@ -15,6 +15,7 @@
 #include "aggregator/ctl/client.h"
 #include "aggregator/ctl/output.h"
 #include "aggregator/ctl/reach.h"
+#include "aggregator/text/units.h"
 #include "basin/v1/session.grpc.pb.h"
 #include "client/transport/grpc/failure.h"
 #include "grpcpp/create_channel.h"
@@ -78,8 +79,8 @@ class Doctor {
       connected = Connect(one, arguments_.timeout);
       if (!connected.ok()) continue;
       Add({"tcp", Verdict::kOk,
-           absl::StrCat("connected to ", HostOf(one), " in ", Milliseconds(absl::Now() - begin)),
-           "", absl::OkStatus()});
+           absl::StrCat("connected to ", HostOf(one), " in ", ShowTime(absl::Now() - begin)), "",
+           absl::OkStatus()});
       Add(JudgePackets(*connected, HostOf(one)));
       return true;
     }
@@ -145,10 +146,6 @@ class Doctor {
   Diagnosis Take() { return std::move(diagnosis_); }
 
  private:
-  static std::string Milliseconds(absl::Duration duration) {
-    return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(duration));
-  }
-
   void Add(Finding finding) { diagnosis_.findings.push_back(std::move(finding)); }
 
   // Always false.
@@ -179,7 +176,7 @@ class Doctor {
     }
     std::sort(times.begin(), times.end());
     Add({"round trip", Verdict::kOk,
-         absl::StrCat(Milliseconds(times[kCalls / 2]), ", the median of ", kCalls, " calls"), "",
+         absl::StrCat(ShowTime(times[kCalls / 2]), ", the median of ", kCalls, " calls"), "",
          absl::OkStatus()});
     if (!greeting.has_value()) {
       const std::string why = "this aggregator does not report it";
@@ -194,9 +191,9 @@ class Doctor {
   void JudgeClock(absl::Duration skew, absl::Duration round_trip) {
     const bool good = absl::AbsDuration(skew) <= kMostClockSkew;
     Add({"clock", good ? Verdict::kOk : Verdict::kWarning,
-         absl::StrCat("that of the aggregator is ", Milliseconds(absl::AbsDuration(skew)),
+         absl::StrCat("that of the aggregator is ", ShowTime(absl::AbsDuration(skew)),
                       skew < absl::ZeroDuration() ? " behind" : " ahead", ", within ",
-                      Milliseconds(round_trip / 2)),
+                      ShowTime(round_trip / 2)),
          good ? ""
               : "Synchronise the clocks (NTP). Training does not depend on them, but the validity "
                 "of certificates does, and logs are hard to compare.",

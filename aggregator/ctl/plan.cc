@@ -12,6 +12,7 @@
 #include "aggregator/core/memory.h"
 #include "aggregator/ctl/output.h"
 #include "aggregator/ctl/table.h"
+#include "aggregator/text/units.h"
 #include "nlohmann/json.hpp"
 
 namespace basin::aggregator {
@@ -52,17 +53,13 @@ std::string Bandwidth(double bits) {
                      : absl::StrFormat("%.3gMbit/s", bits / 1e6);
 }
 
-std::string Milliseconds(absl::Duration duration) {
-  return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(duration));
-}
-
 std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
   TextTable table({"WHAT", "ESTIMATE", "WHY"});
-  table.Add({"time of a round", Milliseconds(plan.round),
+  table.Add({"time of a round", ShowTime(plan.round),
              absl::StrCat(job.workers, " x ", Size(job.model_bytes),
                           " through the aggregator's network, and ", kRoundTrips,
                           " round trips; hidden if a step computes for longer")});
-  table.Add({"the same in a ring", Milliseconds(plan.ring),
+  table.Add({"the same in a ring", ShowTime(plan.ring),
              "2 (N-1) / N of a model through each worker's network, in 2 (N-1) hops"});
   table.Add({"break-even: network of the aggregator",
              plan.even_nic_bits.has_value() ? Bandwidth(*plan.even_nic_bits) : "none",
@@ -79,7 +76,7 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
   table.Add({"memory of a worker", Size(job.model_bytes + kWorkerBytes),
              "results and buffers, beside its gradients"});
   table.Add({"processor of the aggregator", absl::StrFormat("%.1f cores", plan.cores),
-             absl::StrCat("busy during a round, ", Milliseconds(plan.cpu),
+             absl::StrCat("busy during a round, ", ShowTime(plan.cpu),
                           " of processor time; with fewer cores a round takes longer")});
   std::string text = table.Text();
   if (budget == 0) return text;

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace basin::aggregator {
 namespace {
@@ -85,6 +86,11 @@ absl::StatusOr<uint64_t> ParseCount(std::string_view text) {
 
 std::string ShowDuration(absl::Duration duration) {
   return duration == absl::ZeroDuration() ? "0s" : absl::FormatDuration(duration);
+}
+
+std::string ShowTime(absl::Duration time) {
+  return time < absl::Seconds(1) ? absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time))
+                                 : absl::StrFormat("%.3g s", absl::ToDoubleSeconds(time));
 }
 
 std::string ShowBytes(uint64_t bytes) {

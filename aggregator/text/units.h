@@ -36,6 +36,9 @@ absl::StatusOr<uint64_t> ParseCount(std::string_view text);
 std::string ShowDuration(absl::Duration duration);
 std::string ShowBytes(uint64_t bytes);
 
+// A measured or estimated time, three digits of it: "594 ms", "2.69 s".
+std::string ShowTime(absl::Duration time);
+
 }  // namespace basin::aggregator
 
 #endif  // BASIN_AGGREGATOR_TEXT_UNITS_H_

@@ -64,6 +64,12 @@ TEST(Units, WhatIsShownIsReadAsTheSame) {
   EXPECT_EQ("64MiB", ShowBytes(uint64_t{64} << 20));
 }
 
+TEST(Units, TimesHaveThreeDigits) {
+  EXPECT_EQ("0.0861 ms", ShowTime(absl::Nanoseconds(86'100)));
+  EXPECT_EQ("594 ms", ShowTime(absl::Microseconds(594'300)));
+  EXPECT_EQ("2.69 s", ShowTime(absl::Milliseconds(2'689)));
+}
+
 TEST(Units, CountsAreDigitsOnly) {
   EXPECT_EQ(64u, *ParseCount("64"));
   for (const char* text : {"", "-1", "+1", "0x10", "1e3", "64 ", "99999999999999999999"}) {

@@ -210,9 +210,10 @@ TEST(DeviceTransfersTest, NarrowGradientsAreCastOnTheirWay) {
 
 TEST(DeviceTransfersTest, RoundsInARowUseTheSameMemory) {
   DeviceRig t;
+  const int64_t all = t.faults[0]->pinned_bytes;
   uint64_t chain = 0;
-  int64_t left = 0;
-  for (RoundNumber round = 1; round <= 4; ++round) {
+  int64_t of_one = 0;
+  for (RoundNumber round = 1; round <= 10; ++round) {
     ASSERT_TRUE(t.Begin().ok());
     t.Compute();
     ASSERT_TRUE(t.Push().ok());
@@ -222,11 +223,11 @@ TEST(DeviceTransfersTest, RoundsInARowUseTheSameMemory) {
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     ASSERT_TRUE(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream}).ok());
     EXPECT_EQ(t.Seen(), results);
-    if (round == 2) left = t.faults[0]->pinned_bytes;
-    if (round > 2) {
-      EXPECT_EQ(t.faults[0]->pinned_bytes, left) << "of round " << round;
-    }
+    if (round == 1) of_one = all - t.faults[0]->pinned_bytes;
   }
+  EXPECT_GT(of_one, 0);
+  // A round may begin before the last block of the one before is free again.
+  EXPECT_LE(all - t.faults[0]->pinned_bytes, 2 * of_one);
 }
 
 TEST(DeviceTransfersTest, WorksWithoutPinnedMemoryAndWithoutMemoryOfTheDevice) {
