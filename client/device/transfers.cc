@@ -354,7 +354,7 @@ std::vector<CopyWithin> DeviceTransfers::WithinDevice(const RoundResult& result,
   std::vector<CopyWithin> copies;
   if (opener_ == nullptr || !opener_->OpensFor(device)) return copies;
   auto* at = static_cast<char*>(to.to);
-  for (StagedTensor::OnDevice& part : result.PartOnDevice(to.tensor, 0, to.size)) {
+  for (StagedTensor::OnDevice& part : result.PartsOnDevice(to.tensor, to.size)) {
     copies.push_back({part.data, at, part.bytes, std::move(part.owner)});
     at += part.bytes;
   }

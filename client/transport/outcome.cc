@@ -103,10 +103,10 @@ absl::Status RoundResult::CopyPart(TensorHandle tensor, uint64_t size, uint64_t 
                                   status.message(), "."));
 }
 
-std::vector<StagedTensor::OnDevice> RoundResult::PartOnDevice(TensorHandle tensor, uint64_t begin,
-                                                              uint64_t count) const {
+std::vector<StagedTensor::OnDevice> RoundResult::PartsOnDevice(TensorHandle tensor,
+                                                               uint64_t size) const {
   if (!Has(tensor)) return {};
-  return staged_->content()->Find(*tensors_[tensor].index).PartOnDevice(begin, count);
+  return staged_->content()->Find(*tensors_[tensor].index).PartsOnDevice(size);
 }
 
 absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) const {

@@ -85,10 +85,9 @@ class RoundResult {
   // timeline has copies in parts only if they are recorded.
   absl::Status CopyPart(TensorHandle tensor, uint64_t size, uint64_t begin, void* to,
                         uint64_t count) const;
-  // Where a device has these bytes, in order; empty unless it has all of them, and for a tensor
+  // Where a device has the result, in order. Empty unless it has all of its `size` bytes, and
   // without a result.
-  std::vector<StagedTensor::OnDevice> PartOnDevice(TensorHandle tensor, uint64_t begin,
-                                                   uint64_t count) const;
+  std::vector<StagedTensor::OnDevice> PartsOnDevice(TensorHandle tensor, uint64_t size) const;
   // Now, for RecordCopy, which puts a copy that began then into the timeline.
   absl::Time StartOfCopy() const;
   void RecordCopy(absl::Time began) const;

@@ -51,31 +51,23 @@ absl::Status StagedTensor::CopyPart(uint64_t size, uint64_t begin, void* to, uin
   return absl::OkStatus();
 }
 
-std::vector<StagedTensor::OnDevice> StagedTensor::PartOnDevice(uint64_t begin,
-                                                               uint64_t count) const {
+std::vector<StagedTensor::OnDevice> StagedTensor::PartsOnDevice(uint64_t size) const {
   std::vector<OnDevice> parts;
-  uint64_t at = 0;
   uint64_t found = 0;
   for (const StagedChunk& chunk : chunks_) {
-    const uint64_t first = std::max(begin, at);
-    const uint64_t end = std::min(begin + count, at + chunk.part.size);
-    if (first < end) {
-      const DevicePlace* mirror = chunk.shared == nullptr ? nullptr : chunk.shared->mirror();
-      if (mirror == nullptr) return {};
-      const char* const data = mirror->at() + chunk.part.offset + (first - at);
-      const bool follows = !parts.empty() && parts.back().segment == mirror->segment.get() &&
-                           parts.back().owner == chunk.shared &&
-                           parts.back().data + parts.back().bytes == data;
-      if (follows) {
-        parts.back().bytes += end - first;
-      } else {
-        parts.push_back({chunk.shared, mirror->segment.get(), data, end - first});
-      }
-      found += end - first;
+    const DevicePlace* const mirror = chunk.shared == nullptr ? nullptr : chunk.shared->mirror();
+    if (mirror == nullptr) return {};
+    const char* const data = mirror->at() + chunk.part.offset;
+    const bool follows = !parts.empty() && parts.back().owner == chunk.shared &&
+                         parts.back().data + parts.back().bytes == data;
+    if (follows) {
+      parts.back().bytes += chunk.part.size;
+    } else {
+      parts.push_back({chunk.shared, data, chunk.part.size});
     }
-    at += chunk.part.size;
+    found += chunk.part.size;
   }
-  return found == count ? parts : std::vector<OnDevice>();
+  return found == size ? parts : std::vector<OnDevice>();
 }
 
 void StagedTensor::MakePrivate() {

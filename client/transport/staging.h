@@ -55,13 +55,11 @@ class StagedTensor {
   // Where a device has a part of the tensor, and what keeps it there.
   struct OnDevice {
     std::shared_ptr<const SharedPayload> owner;
-    const kernels::cuda::DeviceSegment* segment = nullptr;
     const char* data = nullptr;
     uint64_t bytes = 0;
   };
-  // Where a device has bytes [begin, begin + count) of the tensor, in order. Empty unless it has
-  // all of them.
-  std::vector<OnDevice> PartOnDevice(uint64_t begin, uint64_t count) const;
+  // Where a device has the tensor, in order. Empty unless it has all of its `size` bytes.
+  std::vector<OnDevice> PartsOnDevice(uint64_t size) const;
   // All chunks in memory of their own, unless that comes too late.
   void MakePrivate();
   bool intact() const;
