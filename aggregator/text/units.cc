@@ -89,8 +89,12 @@ std::string ShowDuration(absl::Duration duration) {
 }
 
 std::string ShowTime(absl::Duration time) {
-  return time < absl::Seconds(1) ? absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time))
-                                 : absl::StrFormat("%.3g s", absl::ToDoubleSeconds(time));
+  // %.3g writes an exponent from 999.5 on.
+  constexpr double kLarge = 999.5;
+  const double milliseconds = absl::ToDoubleMilliseconds(time);
+  const double seconds = absl::ToDoubleSeconds(time);
+  if (milliseconds < kLarge) return absl::StrFormat("%.3g ms", milliseconds);
+  return seconds < kLarge ? absl::StrFormat("%.3g s", seconds) : absl::StrFormat("%.0f s", seconds);
 }
 
 std::string ShowBytes(uint64_t bytes) {

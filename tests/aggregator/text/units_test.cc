@@ -67,7 +67,12 @@ TEST(Units, WhatIsShownIsReadAsTheSame) {
 TEST(Units, TimesHaveThreeDigits) {
   EXPECT_EQ("0.0861 ms", ShowTime(absl::Nanoseconds(86'100)));
   EXPECT_EQ("594 ms", ShowTime(absl::Microseconds(594'300)));
+  EXPECT_EQ("999 ms", ShowTime(absl::Microseconds(999'400)));
+  EXPECT_EQ("1 s", ShowTime(absl::Microseconds(999'600)));
   EXPECT_EQ("2.69 s", ShowTime(absl::Milliseconds(2'689)));
+  EXPECT_EQ("999 s", ShowTime(absl::Milliseconds(999'400)));
+  EXPECT_EQ("1000 s", ShowTime(absl::Milliseconds(999'600)));
+  EXPECT_EQ("86400 s", ShowTime(absl::Hours(24)));
 }
 
 TEST(Units, CountsAreDigitsOnly) {
