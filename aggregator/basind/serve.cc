@@ -214,7 +214,7 @@ class Service {
  private:
   EngineOptions OptionsOfEngine() {
     EngineOptions options = settings_.engine;
-    options.on_no_mirror = [this](const std::string& why) {
+    options.on_mirror_refused = [this](const std::string& why) {
       SayOnceAMinute("device_memory_for_results", "device_memory_refused",
                      absl::StrCat("There is no memory of the device for results: ", why,
                                   ". Workers get them through memory of the host."));

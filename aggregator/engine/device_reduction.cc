@@ -37,7 +37,7 @@ struct DeviceReduction {
       }
       const std::shared_ptr<Mirror>& mirror = reduction->half->mirror();
       if (mirror == nullptr) {
-        reduction->lacks_mirror = true;
+        reduction->needs_mirror = true;
       } else {
         chunks[i].mirror = mirror->segment().data() + reduction->chunks[i].offset;
       }

@@ -158,16 +158,14 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     };
   }
   if (memory_thread_ != nullptr && devices_ != nullptr && devices_->CanOpen()) {
-    dependencies.make_mirror = [this](JobId job, LaneIndex lane, uint64_t bytes) {
-      memory_thread_->Submit(0, [this, job, lane, bytes] {
-        const auto made = devices_->AllocateShared(bytes);
+    dependencies.make_mirror = [this](std::shared_ptr<ResultArena> arena) {
+      memory_thread_->Submit(0, [this, arena = std::move(arena)] {
+        const auto made = devices_->AllocateShared(arena->mirror_bytes());
         const auto mirror = made.ok() ? std::make_shared<Mirror>(made.value()) : nullptr;
-        if (mirror == nullptr && options_.on_no_mirror != nullptr) {
-          options_.on_no_mirror(made.failure().message);
+        if (mirror == nullptr && options_.on_mirror_refused != nullptr) {
+          options_.on_mirror_refused(made.failure().message);
         }
-        Post(kNow, [job, lane, bytes, mirror](Runner& runner, absl::Time) {
-          runner.MirrorMade(job, lane, bytes, mirror);
-        });
+        Post(kNow, [arena, mirror](Runner&, absl::Time now) { arena->AddMirror(mirror, now); });
       });
     };
   }

@@ -65,7 +65,7 @@ struct EngineOptions {
   // For results that workers on this machine map; 0: none is shared.
   uint64_t shared_result_bytes = 0;
   // Told why the device has no memory for results; from a thread of the engine. May be null.
-  std::function<void(const std::string& why)> on_no_mirror = nullptr;
+  std::function<void(const std::string& why)> on_mirror_refused = nullptr;
 };
 
 class Engine {

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,11 +85,11 @@ class ReduceDevices : public DeviceOpener {
   // Whether workers on this machine may share memory of their devices: every reduce thread must be
   // able to read it, so only if there is one device.
   bool CanOpen() const { return devices_.size() == 1; }
-  // REQUIRES, of these: CanOpen().
+  // REQUIRES: CanOpen().
   kernels::Result<std::shared_ptr<DeviceSegment>> Open(int descriptor,
                                                        uint64_t size) const override;
-  // At least `size` bytes of the device, which workers on this machine can open. REQUIRES:
-  // CanOpen().
+  // At least `size` bytes of the device, which workers on this machine can open: zeros, because one
+  // job's memory may be another's next. REQUIRES: CanOpen().
   kernels::Result<std::shared_ptr<DeviceSegment>> AllocateShared(uint64_t size) const;
   bool failed() const override { return threads_.front()->failed(); }
 
@@ -97,6 +98,8 @@ class ReduceDevices : public DeviceOpener {
 
  private:
   ReduceDevices() = default;
+  // Why the device shares no memory any more, if so. REQUIRES: CanOpen().
+  std::optional<kernels::Failure> CheckUsable() const;
 
   std::vector<ReduceDevice> devices_;
   std::vector<std::unique_ptr<DeviceThread>> threads_;

@@ -195,9 +195,13 @@ std::optional<kernels::Failure> FetchInputs(ChunkWork& work) {
 }  // namespace
 
 bool AllOnDevice(const std::vector<ChunkInput>& inputs) {
-  return std::all_of(inputs.begin(), inputs.end(), [](const ChunkInput& input) {
-    return input.part.owner == nullptr || input.part.owner->on_device() != nullptr;
-  });
+  bool any = false;
+  for (const ChunkInput& input : inputs) {
+    if (input.part.owner == nullptr) continue;
+    if (input.part.owner->on_device() == nullptr) return false;
+    any = true;
+  }
+  return any;
 }
 
 bool HasDeviceInput(const Reduction& reduction) {

@@ -67,7 +67,7 @@ struct Reduction {
   std::shared_ptr<Buffer> result;
   std::vector<Place> chunks;  // Those of the ranges.
   ReduceDone done;
-  bool lacks_mirror = false;   // It would have been written, if the half had one.
+  bool needs_mirror = false;   // A mirror would have been written, but the half has none.
   double seconds = 0;          // That a reduce thread spent on it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.
 };

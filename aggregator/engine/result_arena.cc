@@ -38,22 +38,50 @@ std::shared_ptr<ResultHalf> ResultArena::Take(uint64_t round) {
   Half& half = halves_[first ? 0 : 1];
   if (!half.taken.expired()) return nullptr;
   half.round = round;
-  half.segment->SetVersion(++half.version);
-  if (half.mirror != nullptr && !half.mirror->IsFree()) half.mirror.reset();
-  auto taken = std::make_shared<ResultHalf>(places_, half.segment, half.version, half.mirror);
+  half.segment->SetVersion(++version_);
+  std::shared_ptr<Mirror> mirror = TakeMirror();
+  half.mirror = mirror;
+  lacks_mirror_ = mirror == nullptr;
+  auto taken = std::make_shared<ResultHalf>(places_, half.segment, version_, std::move(mirror));
   half.taken = taken;
   return taken;
 }
 
-size_t ResultArena::LackingMirror() const {
-  size_t index = 0;
-  while (index < halves_.size() && halves_[index].mirror != nullptr) ++index;
-  return index;
+std::shared_ptr<Mirror> ResultArena::TakeMirror() {
+  std::shared_ptr<Mirror> free;
+  for (auto mirror = mirrors_.begin(); mirror != mirrors_.end();) {
+    // Asked for early, so that it is released when its turn comes.
+    const Mirror::State state = (*mirror)->Reclaim();
+    if (state == Mirror::State::kLost) {
+      mirror = mirrors_.erase(mirror);
+      continue;
+    }
+    const bool held = std::any_of(halves_.begin(), halves_.end(), [&](const Half& half) {
+      return half.mirror.lock() == *mirror && !half.taken.expired();
+    });
+    if (free == nullptr && !held && state == Mirror::State::kFree) free = *mirror;
+    ++mirror;
+  }
+  return free;
 }
 
-void ResultArena::AddMirror(std::shared_ptr<Mirror> mirror) {
-  const size_t index = LackingMirror();
-  if (index < halves_.size()) halves_[index].mirror = std::move(mirror);
+bool ResultArena::RequestMirror(absl::Time now) {
+  if (!lacks_mirror_ || mirror_requested_ || mirrors_.size() >= kMostMirrors ||
+      now < next_request_) {
+    return false;
+  }
+  lacks_mirror_ = false;
+  mirror_requested_ = true;
+  return true;
+}
+
+void ResultArena::AddMirror(std::shared_ptr<Mirror> mirror, absl::Time now) {
+  mirror_requested_ = false;
+  if (mirror == nullptr) {
+    next_request_ = now + absl::Minutes(1);
+  } else {
+    mirrors_.push_back(std::move(mirror));
+  }
 }
 
 }  // namespace basin::aggregator

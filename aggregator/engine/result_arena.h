@@ -6,8 +6,9 @@
 // may still read it: they copy what they keep before they begin a round, and find the half's
 // version changed if they did not.
 //
-// A half may have a mirror in memory of the device that reduces. It is written with the half, and
-// lost to it if a worker still reads the former content then.
+// The results may also be left in memory of the device that reduces, in mirrors. A half gets one
+// that no worker reads any more, and is without one if there is none; the arena has at most
+// kMostMirrors, so that workers which are late do not take the device's memory.
 //
 // Ownership: a half keeps its memory, and a payload in it the half. Thread contract: the engine's
 // loop, but for Create. Failure: without a free half, results are in memory of the process, and
@@ -23,12 +24,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "aggregator/engine/buffer_pool.h"
 #include "protocol/tensor.h"
 #include "runtime/shared_memory/mirror.h"
 #include "runtime/shared_memory/segment.h"
 
 namespace basin::aggregator {
+
+// One for each half, and one for a worker that is late.
+inline constexpr size_t kMostMirrors = 3;
 
 // Where the tensors of a lane are.
 struct ResultPlaces {
@@ -81,27 +86,36 @@ class ResultArena {
   // that has the results of the round before.
   std::shared_ptr<ResultHalf> Take(uint64_t round);
 
-  // The memory of a mirror.
+  // The memory of a mirror. From any thread.
   uint64_t mirror_bytes() const { return places_->end; }
-  bool LacksMirror() const { return LackingMirror() < halves_.size(); }
-  // For a half that lacks one, from its next round on. REQUIRES: it has mirror_bytes().
-  void AddMirror(std::shared_ptr<Mirror> mirror);
+  // The memory of all of them.
+  uint64_t mirrored_bytes() const { return mirrors_.size() * mirror_bytes(); }
+  // Whether a mirror is to be made now, for the rounds that come: the last half got none. Then
+  // AddMirror must follow.
+  bool RequestMirror(absl::Time now);
+  // Null: there was no memory for it, and none is asked for in the next minute. REQUIRES: it has
+  // mirror_bytes().
+  void AddMirror(std::shared_ptr<Mirror> mirror, absl::Time now);
 
  private:
   struct Half {
     std::shared_ptr<Segment> segment;
     uint64_t round = 0;  // For which it was taken last.
-    uint64_t version = 0;
     std::weak_ptr<ResultHalf> taken;
-    std::shared_ptr<Mirror> mirror;
+    std::weak_ptr<Mirror> mirror;  // The one that it was taken with.
   };
-  // The first half without a mirror; their number if there is none.
-  size_t LackingMirror() const;
   explicit ResultArena(ResultPlaces places)
       : places_(std::make_shared<const ResultPlaces>(std::move(places))) {}
+  // Null: all are in use.
+  std::shared_ptr<Mirror> TakeMirror();
 
   const std::shared_ptr<const ResultPlaces> places_;
   std::array<Half, 2> halves_;
+  uint64_t version_ = 0;  // The last one, of either half.
+  std::vector<std::shared_ptr<Mirror>> mirrors_;
+  bool lacks_mirror_ = false;  // The last half got none.
+  bool mirror_requested_ = false;
+  absl::Time next_request_ = absl::InfinitePast();
 };
 
 }  // namespace basin::aggregator

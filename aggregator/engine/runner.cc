@@ -125,7 +125,7 @@ void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Ti
   const auto round = rounds_.find({action.job, action.lane, action.round});
   if (round != rounds_.end() && !reduction->done.failure.has_value())
     round->second.Hold(*reduction);
-  if (reduction->lacks_mirror) WantMirror(action.job, action.lane);
+  if (reduction->needs_mirror) WantMirror(action.job, action.lane, now);
   Step(reduction->done, now);
 }
 
@@ -158,29 +158,24 @@ void Runner::WantArena(JobId job, LaneIndex lane) {
   dependencies_.make_arena(job, lane, std::move(places));
 }
 
-void Runner::WantMirror(JobId job, LaneIndex lane) {
+void Runner::WantMirror(JobId job, LaneIndex lane, absl::Time now) {
   const auto found = memory_.find({job, lane});
   if (found == memory_.end() || dependencies_.make_mirror == nullptr) return;
-  LaneMemory& memory = found->second;
-  const bool lacks = memory.arena != nullptr && memory.arena->LacksMirror();
-  if (!lacks || memory.asks_mirror || memory.no_mirror) return;
-  memory.asks_mirror = true;
-  dependencies_.make_mirror(job, lane, memory.arena->mirror_bytes());
-}
-
-void Runner::MirrorMade(JobId job, LaneIndex lane, uint64_t bytes, std::shared_ptr<Mirror> mirror) {
-  const auto found = memory_.find({job, lane});
-  if (found == memory_.end()) return;  // The lane has ended.
-  LaneMemory& memory = found->second;
-  memory.asks_mirror = false;
-  memory.no_mirror = mirror == nullptr;
-  const bool fits = memory.arena != nullptr && memory.arena->mirror_bytes() == bytes;
-  if (fits && mirror != nullptr) memory.arena->AddMirror(std::move(mirror));
+  const std::shared_ptr<ResultArena>& arena = found->second.arena;
+  if (arena != nullptr && arena->RequestMirror(now)) dependencies_.make_mirror(arena);
 }
 
 uint64_t Runner::shared_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [lane, memory] : memory_) bytes += memory.asked;
+  return bytes;
+}
+
+uint64_t Runner::mirrored_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [lane, memory] : memory_) {
+    if (memory.arena != nullptr) bytes += memory.arena->mirrored_bytes();
+  }
   return bytes;
 }
 

@@ -50,9 +50,8 @@ struct RunnerDependencies {
   std::function<void(std::unique_ptr<Reduction>)> reduce;
   // Makes an arena; then Runner::ArenaMade is called, unless that failed. Null: without arenas.
   std::function<void(JobId job, LaneIndex lane, ResultPlaces places)> make_arena = nullptr;
-  // Makes a mirror for an arena of the lane; then Runner::MirrorMade is called. Null: no device
-  // shares its memory.
-  std::function<void(JobId job, LaneIndex lane, uint64_t bytes)> make_mirror = nullptr;
+  // Makes a mirror for the arena, and adds it in the loop. Null: no device shares its memory.
+  std::function<void(std::shared_ptr<ResultArena> arena)> make_mirror = nullptr;
   // The most that all arenas together may have.
   uint64_t arena_bytes = 0;
   // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
@@ -99,8 +98,6 @@ class Runner {
   void Saved(const StateSaved& saved, absl::Time now);
   void Saved(const SettingsSaved& saved, absl::Time now);
   void ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena);
-  // Null: there is no memory for it.
-  void MirrorMade(JobId job, LaneIndex lane, uint64_t bytes, std::shared_ptr<Mirror> mirror);
   // What an operator or launcher asks for.
   void Command(const Event& command, absl::Time now);
   void Tick(absl::Time now);
@@ -111,9 +108,10 @@ class Runner {
   // ---- for status and metrics
   const Coordinator& core() const { return core_.coordinator(); }
   const RunnerCounters& counters() const { return counters_; }
-  uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
-  uint64_t result_bytes() const;  // Results that a worker may still want.
-  uint64_t shared_bytes() const;  // Memory for results that workers on this machine map.
+  uint64_t parked_bytes() const;    // Contributions that wait to be reduced.
+  uint64_t result_bytes() const;    // Results that a worker may still want.
+  uint64_t shared_bytes() const;    // Memory for results that workers on this machine map.
+  uint64_t mirrored_bytes() const;  // The memory of a device for the same.
   Peer PeerOf(SessionId session) const { return dependencies_.transport->PeerOf(session); }
   size_t sessions() const { return core_.delivery().sessions(); }
   size_t streams() const { return core_.delivery().streams(); }
@@ -131,8 +129,6 @@ class Runner {
     size_t seen = 0;     // The lane's tensors when this was last considered.
     uint64_t asked = 0;  // The bytes of an arena that was asked for; 0: none was.
     std::shared_ptr<ResultArena> arena;
-    bool asks_mirror = false;  // One is being made.
-    bool no_mirror = false;    // There was no memory for one.
   };
   struct ChunkOfValue {
     PayloadPart part;
@@ -176,8 +172,8 @@ class Runner {
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
   // Asks for an arena for the lane, if it is worth it.
   void WantArena(JobId job, LaneIndex lane);
-  // Asks for a mirror for the lane's arena, if it lacks one.
-  void WantMirror(JobId job, LaneIndex lane);
+  // Asks for a mirror for the lane's arena, if it needs one.
+  void WantMirror(JobId job, LaneIndex lane, absl::Time now);
   // Null: the job has no such tensor.
   const KeyedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
   // Sends a frame on its route, and keeps it if the route requires that.

@@ -222,6 +222,12 @@ void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
                          .Take());
   families.push_back(
       Gauge("basin_buffer_limit_bytes", "memory.budget.").Add(number(snapshot.limit_bytes)).Take());
+  families.push_back(
+      Gauge("basin_device_result_bytes",
+            "Memory of the device that reduces in which results are left for workers "
+            "on this machine.")
+          .Add(number(snapshot.mirrored_bytes))
+          .Take());
   families.push_back(Gauge("basin_jobs", "Jobs that the aggregator knows.")
                          .Add(number(snapshot.jobs.size()))
                          .Take());

@@ -66,6 +66,7 @@ struct Snapshot {
   uint64_t limit_bytes = 0;
   uint64_t parked_bytes = 0;
   uint64_t result_bytes = 0;
+  uint64_t mirrored_bytes = 0;
   uint64_t sessions = 0;
   uint64_t streams = 0;
   bool draining = false;

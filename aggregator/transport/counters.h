@@ -33,10 +33,10 @@ struct TransportCounters {
 
   // Sessions of workers on this machine that share memory, and frames whose payload was there.
   Counter local_sessions{0};
-  Counter local_frames{0};    // From workers,
-  Counter device_frames{0};   // also those whose payload was in memory of a device,
-  Counter local_results{0};   // and to them,
-  Counter device_results{0};  // also those whose payload was in memory of a device as well.
+  Counter local_frames{0};    // From workers.
+  Counter device_frames{0};   // Those among them whose payload was in memory of a device.
+  Counter local_results{0};   // To workers, once for each.
+  Counter device_results{0};  // Those among them with a mirror in memory of a device.
 
   // Violations by peers.
   Counter malformed_messages{0};   // On a session: does not parse, breaks a bound, no hello first.

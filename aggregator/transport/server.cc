@@ -47,7 +47,7 @@ std::optional<SharedFrame> ReferenceFor(const ExchangeReactor& stream, const Out
   if (!place.has_value()) return std::nullopt;
   // For a worker whose gradients are on the device.
   if (frame.mirror != nullptr && segments->device_bytes() > 0) {
-    place->mirror = frame.mirror->ReferTo(segments);
+    place->mirror = frame.mirror->ReferTo(segments, place->version);
   }
   absl::StatusOr<std::string> head = EncodeReference(frame, *place);
   if (!head.ok()) return std::nullopt;

@@ -77,7 +77,7 @@ struct CopyWithin {
 // none are staged; then the block holds what was measured.
 struct LoadLayout {
   std::vector<LoadPiece> pieces;
-  std::vector<CopyWithin> within;  // Of a load to the device, besides the pieces.
+  std::vector<CopyWithin> within;  // A load to the device may also have these.
   uint64_t bytes = 0;
   uint64_t gathered = 0;  // Bytes of the block that hold small pieces.
   // The largest magnitudes, one after the other.
@@ -146,8 +146,8 @@ class Courier {
   // Failure: that of `fill`, or of the device; then nothing is on its way, and the stream waits for
   // nothing.
   struct Refused {
-    absl::Status status;             // Of `fill`, ...
-    std::optional<Failure> failure;  // ... or of the device.
+    absl::Status status;             // What `fill` returned.
+    std::optional<Failure> failure;  // What the device could not do.
     bool ok() const { return status.ok() && !failure.has_value(); }
   };
   using Fill = std::function<absl::Status(size_t index, char* host)>;

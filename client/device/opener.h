@@ -8,6 +8,7 @@
 #ifndef BASIN_CLIENT_DEVICE_OPENER_H_
 #define BASIN_CLIENT_DEVICE_OPENER_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -29,13 +30,11 @@ class TrainerOpener : public DeviceOpener {
   void Drop() {
     MutexLock lock(mutex_);
     device_ = nullptr;
+    index_ = kNone;
   }
 
-  // Whether what was opened can be read by the device of this index.
-  bool OpensFor(int index) const {
-    MutexLock lock(mutex_);
-    return device_ != nullptr && index_ == index;
-  }
+  // Whether what was opened can be read by the device of this index. Waits for no call of a device.
+  bool OpensFor(int index) const { return index_ == index; }
 
   kernels::Result<std::shared_ptr<DeviceSegment>> Open(int descriptor,
                                                        uint64_t size) const override {
@@ -47,9 +46,11 @@ class TrainerOpener : public DeviceOpener {
   bool failed() const override { return false; }
 
  private:
-  mutable Mutex mutex_;
+  static constexpr int kNone = -1;
+
+  mutable Mutex mutex_;  // Held while the device opens, so that Drop waits for that.
   kernels::cuda::TrainerDevice* device_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int index_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> index_{kNone};
 };
 
 }  // namespace basin::client

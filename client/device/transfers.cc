@@ -348,11 +348,9 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
 
 // ---- results
 
-std::vector<CopyWithin> DeviceTransfers::WithinDevice(const RoundResult& result,
-                                                      const RoundResult::Destination& to,
-                                                      int device) const {
+std::vector<CopyWithin> DeviceTransfers::CopiesWithin(const RoundResult& result,
+                                                      const RoundResult::Destination& to) {
   std::vector<CopyWithin> copies;
-  if (opener_ == nullptr || !opener_->OpensFor(device)) return copies;
   auto* at = static_cast<char*>(to.to);
   for (StagedTensor::OnDevice& part : result.PartsOnDevice(to.tensor, to.size)) {
     copies.push_back({part.data, at, part.bytes, std::move(part.owner)});
@@ -384,9 +382,11 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
   std::vector<LoadLayout> loads;
   std::vector<std::vector<Source>> sources;
   std::vector<CopyWithin> within;
+  const bool reads_mirrors = opener_ != nullptr && opener_->OpensFor(where.index);
   uint64_t bytes = kLoadBytes;  // What the last load has.
   for (const RoundResult::Destination& one : to) {
-    std::vector<CopyWithin> copies = WithinDevice(result, one, where.index);
+    std::vector<CopyWithin> copies;
+    if (reads_mirrors) copies = CopiesWithin(result, one);
     if (!copies.empty()) {
       within.insert(within.end(), std::make_move_iterator(copies.begin()),
                     std::make_move_iterator(copies.end()));

@@ -112,9 +112,9 @@ class DeviceTransfers {
   // Divides the tensors among loads. `places`: whether they may take places on the device.
   std::vector<Part> Divide(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
                            int device, Courier& courier, bool places);
-  // The same copy within the device; empty if the device does not have the whole result.
-  std::vector<CopyWithin> WithinDevice(const RoundResult& result,
-                                       const RoundResult::Destination& to, int device) const;
+  // The copies of a result from memory of the device; none if that does not have the whole result.
+  static std::vector<CopyWithin> CopiesWithin(const RoundResult& result,
+                                              const RoundResult::Destination& to);
   absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);
 
   // Tensors of one load, on their way to the worker.

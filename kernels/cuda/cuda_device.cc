@@ -58,6 +58,10 @@ class CudaQueue final : public Queue {
                 [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
+  std::optional<Failure> Clear(void* device, size_t size) override {
+    return Call("cudaMemsetAsync", [&] { return cudaMemsetAsync(device, 0, size, stream_); });
+  }
+
   std::optional<Failure> Wait() override {
     std::optional<Failure> failure =
         Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_); });
@@ -98,44 +102,47 @@ class CudaDevice final : public Device {
   }
 
   Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
-    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
-    const CurrentDevice current(index_);
-    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
-    return MakeCudaSegment({name_, index_, hangs_}, size);
+    return Call([&] { return MakeCudaSegment({name_, index_, hangs_}, size); });
   }
 
   Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
-    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
-    const CurrentDevice current(index_);
-    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
-    return OpenCudaSegment({name_, index_, hangs_}, descriptor, size);
+    return Call([&] { return OpenCudaSegment({name_, index_, hangs_}, descriptor, size); });
   }
 
   Result<std::unique_ptr<Queue>> MakeQueue() override {
-    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
-    const CurrentDevice current(index_);
-    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
-    cudaStream_t stream = nullptr;
-    const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (auto failure = Check(error, name_, "cudaStreamCreateWithFlags")) return *std::move(failure);
-    return std::unique_ptr<Queue>(std::make_unique<CudaQueue>(name_, index_, stream, hangs_));
+    return Call([&]() -> Result<std::unique_ptr<Queue>> {
+      cudaStream_t stream = nullptr;
+      const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      if (auto failure = Check(error, name_, "cudaStreamCreateWithFlags")) {
+        return *std::move(failure);
+      }
+      return std::unique_ptr<Queue>(std::make_unique<CudaQueue>(name_, index_, stream, hangs_));
+    });
   }
 
  private:
-  Result<Memory> Allocate(const char* call, size_t size, cudaError_t (*allocate)(void**, size_t),
-                          cudaError_t (*release)(void*)) const {
+  // Calls `make`, with this device current, unless the device hangs.
+  template <typename Make>
+  auto Call(Make make) const -> decltype(make()) {
     if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
     const CurrentDevice current(index_);
     if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
-    void* data = nullptr;
-    const std::string what = std::string(call) + " of " + std::to_string(size) + " bytes";
-    if (auto failure = Check(allocate(&data, size), name_, what.c_str())) {
-      return *std::move(failure);
-    }
-    return Memory(data, [index = index_, hangs = hangs_, release](void* allocated) {
-      if (*hangs) return;
-      const CurrentDevice owner(index);
-      release(allocated);
+    return make();
+  }
+
+  Result<Memory> Allocate(const char* call, size_t size, cudaError_t (*allocate)(void**, size_t),
+                          cudaError_t (*release)(void*)) const {
+    return Call([&]() -> Result<Memory> {
+      void* data = nullptr;
+      const std::string what = std::string(call) + " of " + std::to_string(size) + " bytes";
+      if (auto failure = Check(allocate(&data, size), name_, what.c_str())) {
+        return *std::move(failure);
+      }
+      return Memory(data, [index = index_, hangs = hangs_, release](void* allocated) {
+        if (*hangs) return;
+        const CurrentDevice owner(index);
+        release(allocated);
+      });
     });
   }
 

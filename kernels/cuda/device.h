@@ -40,6 +40,8 @@ class Queue {
   virtual std::optional<Failure> Run(const ReduceBatch& batch) = 0;
   virtual std::optional<Failure> Run(const CastTask& task) = 0;
   virtual std::optional<Failure> Run(const CopyTask& task) = 0;
+  // Zeros.
+  virtual std::optional<Failure> Clear(void* device, size_t size) = 0;
 
   // Returns when all added work is done or has become impossible; fails if any of it failed, or if
   // it has not ended within kPatience.
@@ -55,8 +57,8 @@ class Device {
 
   virtual Result<Memory> AllocateOnDevice(size_t size) = 0;
   virtual Result<Memory> AllocatePinned(size_t size) = 0;
-  // At least `size` bytes that a trainer's process can open (TrainerDevice::Open). May outlive
-  // this.
+  // At least `size` bytes that a trainer's process can open (TrainerDevice::Open), with the content
+  // of whoever had that memory before. May outlive this.
   virtual Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) = 0;
   // Memory of a trainer's process (TrainerDevice::AllocateShared), which queues of this device can
   // read. The descriptor stays the caller's. Fails with kInvalidArgument if it is not of that kind

@@ -151,6 +151,8 @@ BASIN_PASS_ON(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t call, void*
               (stream, call, data))
 BASIN_PASS_ON(cudaMalloc, (void** data, size_t size), (data, size))
 BASIN_PASS_ON(cudaMallocHost, (void** data, size_t size), (data, size))
+BASIN_PASS_ON(cudaMemsetAsync, (void* to, int value, size_t count, cudaStream_t stream),
+              (to, value, count, stream))
 BASIN_PASS_ON(cudaMemcpyAsync,
               (void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream),
               (to, from, size, kind, stream))

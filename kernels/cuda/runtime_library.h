@@ -13,7 +13,7 @@
 namespace basin::kernels::cuda {
 
 struct RuntimeLibrary {
-  void* handle = nullptr;  // Of dlopen, never closed; null if it was not found.
+  void* handle = nullptr;  // From dlopen, never closed; null if it was not found.
   std::string error;       // Then: where it was searched, and what to install.
 };
 

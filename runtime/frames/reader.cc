@@ -102,6 +102,10 @@ absl::StatusOr<IncomingFrame> FrameReader::Read(PayloadPtr message) {
     }
     auto found = Find(*decoded->place);
     if (!found.ok()) return found.status();
+    if (!worker && (*found)->on_device() != nullptr) {
+      return absl::InvalidArgumentError(
+          "The aggregator sent a frame whose payload is in memory of a device alone.");
+    }
     frame.shared = *std::move(found);
     frame.payload = frame.shared;
     return frame;

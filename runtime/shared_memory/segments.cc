@@ -134,36 +134,72 @@ std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
   return std::nullopt;
 }
 
-uint64_t Segments::ReferTo(const DeviceSegment& mirror) {
+uint64_t Segments::NumberOf(const std::shared_ptr<DeviceSegment>& segment) const {
   if (closed_) return 0;
   MutexLock lock(mutex_);
-  for (auto& [number, offered] : offered_) {
-    if (!offered.mapped || offered.bytes.data() != mirror.data()) continue;
-    ++offered.referred;
-    return number;
+  for (const auto& [number, offered] : offered_) {
+    if (offered.mapped && offered.device.lock() == segment) return number;
   }
   return 0;
 }
 
-bool Segments::Released(const DeviceSegment& mirror) const {
+void Segments::Reclaim(uint64_t number, uint64_t version) const {
+  Send({SegmentMessage::Kind::kReclaim, number, version}).IgnoreError();
+}
+
+uint64_t Segments::Released(uint64_t number) const {
   MutexLock lock(mutex_);
-  for (const auto& [number, offered] : offered_) {
-    if (offered.bytes.data() == mirror.data()) return offered.referred == offered.released;
+  const auto found = offered_.find(number);
+  return found == offered_.end() ? 0 : found->second.released;
+}
+
+absl::StatusOr<Segments::MirrorUse> Segments::UseMirror(const SharedPlace& place) {
+  const auto found = theirs_.find(place.mirror);
+  if (found == theirs_.end()) {
+    if (place.mirror <= their_last_) return MirrorUse();  // It was withdrawn.
+    return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
+                              ", which its sender does not share"));
   }
-  return true;
+  Theirs& mirror = found->second;
+  if (mirror.device == nullptr || mirror.size() < place.offset + place.length ||
+      place.version == 0) {
+    return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
+                              ", which is no mirror of segment ", place.segment));
+  }
+  if (place.version <= mirror.reclaimed) return MirrorUse();
+  ++mirror.in_use;
+  return MirrorUse{
+      {mirror.device, place.offset},
+      std::shared_ptr<void>(nullptr, [segments = weak_from_this(), number = place.mirror](void*) {
+        if (const auto held = segments.lock()) held->EndUse(number);
+      })};
 }
 
 void Segments::EndUse(uint64_t number) {
-  MutexLock lock(mutex_);
-  const auto found = theirs_.find(number);
-  if (found == theirs_.end() || --found->second.in_use > 0) return;
-  // An aggregator that does not receive this does not use the mirror again.
-  Send({SegmentMessage::Kind::kReleased, number, found->second.referred}).IgnoreError();
+  {
+    MutexLock lock(mutex_);
+    const auto found = theirs_.find(number);
+    if (found == theirs_.end()) return;  // It was withdrawn.
+    --found->second.in_use;
+  }
+  AnswerReclaim(number).IgnoreError();  // The other end asks again.
+}
+
+absl::Status Segments::AnswerReclaim(uint64_t number) {
+  uint64_t version = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto found = theirs_.find(number);
+    if (found == theirs_.end()) return absl::OkStatus();
+    Theirs& mirror = found->second;
+    if (mirror.in_use > 0 || !mirror.asked) return absl::OkStatus();
+    mirror.asked = false;
+    version = mirror.reclaimed;
+  }
+  return Send({SegmentMessage::Kind::kReleased, number, version});
 }
 
 absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPlace& place) {
-  // Ends without the lock if this fails.
-  std::shared_ptr<void> use;
   MutexLock lock(mutex_);
   const auto found = theirs_.find(place.segment);
   if (found == theirs_.end() && place.segment > 0 && place.segment <= their_last_) {
@@ -182,28 +218,12 @@ absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPl
                               " of segment ", place.segment, ", which has ", theirs.size()));
   }
   if (theirs.segment != nullptr) {
-    DevicePlace mirror;
-    const auto mirrored = theirs_.find(place.mirror);
-    if (place.mirror != 0 && mirrored != theirs_.end()) {
-      Theirs& of = mirrored->second;
-      if (of.device == nullptr || of.size() < place.offset + place.length) {
-        return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
-                                  ", which is no mirror of segment ", place.segment));
-      }
-      ++of.referred;
-      ++of.in_use;
-      mirror = {of.device, place.offset};
-      use = std::shared_ptr<void>(nullptr,
-                                  [segments = weak_from_this(), number = place.mirror](void*) {
-                                    if (const auto held = segments.lock()) held->EndUse(number);
-                                  });
-    } else if (place.mirror > their_last_) {
-      return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
-                                ", which its sender does not share"));
-    }
+    absl::StatusOr<MirrorUse> mirror = MirrorUse();
+    if (place.mirror != 0) mirror = UseMirror(place);
+    if (!mirror.ok()) return mirror.status();
     return std::make_shared<const SharedPayload>(
         theirs.segment, std::string_view(theirs.segment->data() + place.offset, place.length),
-        place.version, std::move(mirror), std::move(use));
+        place.version, std::move(mirror->place), std::move(mirror->use));
   }
   if (place.version != 0) return Wrong("a frame gives a version to memory of a device");
   if (opener_->failed()) {
@@ -322,14 +342,21 @@ absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) 
       found->second.refused = !found->second.mapped;
       return absl::OkStatus();
     }
+    case Kind::kReclaim: {
+      {
+        MutexLock lock(mutex_);
+        const auto found = theirs_.find(message.number);
+        if (found == theirs_.end()) return absl::OkStatus();
+        found->second.reclaimed = std::max(found->second.reclaimed, message.size);
+        found->second.asked = true;
+      }
+      return AnswerReclaim(message.number);
+    }
     case Kind::kReleased: {
       MutexLock lock(mutex_);
       const auto found = offered_.find(message.number);
       if (found == offered_.end()) return absl::OkStatus();
-      if (message.size > found->second.referred) {
-        return Wrong("more references to a mirror were released than there are");
-      }
-      found->second.released = message.size;
+      found->second.released = std::max(found->second.released, message.size);
       return absl::OkStatus();
     }
     case Kind::kWithdraw: {

@@ -12,9 +12,10 @@
 //
 // A frame with a result may name, beside the place in memory of the host, a MIRROR: a segment in
 // memory of a device with the same bytes at the same offset. A device reads it at some later time,
-// which no version can guard, so a mirror is not written again before its readers have released it:
-// the aggregator counts the references that it has sent, and the worker says how many it has got
-// when it uses none of them any more.
+// and cannot look at the version of the host's segment afterwards. So the aggregator reclaims a
+// version of a mirror before it writes the next one there, and waits until each reader has released
+// it. From then on the worker takes that version from memory of the host, also from frames that
+// come later or come again.
 //
 // Ownership: a payload keeps the segment in which it lies. Thread contract: safe from any thread;
 // Receive from one. Failure: messages of a peer that breaks the rules of the socket are no longer
@@ -57,13 +58,14 @@ struct SegmentMessage {
     kWithdraw = 6,  // Segment `number` is not referred to any more.
     // The same as kOffer, in memory of a device. Only to an end with FEATURE_DEVICE_MEMORY.
     kOfferDevice = 7,
-    // Of segment `number`, a mirror, the receiver uses nothing any more; it has got `size`
-    // references to it so far.
-    kReleased = 8,
+    // Segment `number`, a mirror, will be written again. The receiver shall use nothing more of the
+    // versions up to `size`, and answer when it uses none of them any more.
+    kReclaim = 8,
+    kReleased = 9,  // The answer, with the same numbers.
   };
   Kind kind = Kind::kToken;
   uint64_t number = 0;
-  uint64_t size = 0;
+  uint64_t size = 0;  // Or a version.
 };
 
 std::string EncodeSegmentMessage(const SegmentMessage& message);
@@ -88,9 +90,9 @@ class DeviceOpener {
 
 class Segments : public std::enable_shared_from_this<Segments> {
  public:
-  // REQUIRES of an end that gets references to mirrors: a shared_ptr owns it. Takes the socket,
-  // which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most `most_bytes` of the
-  // other end. `opener`: null if memory of devices is refused; outlives this.
+  // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most
+  // `most_bytes` of the other end. `opener`: null if memory of devices is refused; outlives this.
+  // REQUIRES: a shared_ptr owns the object, if the other end offers mirrors.
   explicit Segments(int socket, uint64_t most_bytes = std::numeric_limits<uint64_t>::max(),
                     const DeviceOpener* opener = nullptr)
       : socket_(socket), most_bytes_(most_bytes), opener_(opener) {}
@@ -109,12 +111,12 @@ class Segments : public std::enable_shared_from_this<Segments> {
   // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
   // They may have an address of a device, which is none of the host.
   std::optional<SharedPlace> Find(std::string_view bytes) const;
-  // The number of a mirror, for one more frame that refers to it; 0: the other end has not mapped
-  // it.
-  uint64_t ReferTo(const DeviceSegment& mirror);
-  // Whether the other end uses nothing of the mirror: it has released as many references as
-  // ReferTo has made.
-  bool Released(const DeviceSegment& mirror) const;
+  // The number of an offered segment; 0: the other end has not mapped it, or has gone.
+  uint64_t NumberOf(const std::shared_ptr<DeviceSegment>& segment) const;
+  // Asks for a mirror's versions up to this one. Nothing happens if the socket is full.
+  void Reclaim(uint64_t number, uint64_t version) const;
+  // The last version of a mirror that the other end has released; 0: none.
+  uint64_t Released(uint64_t number) const;
   // The other end has FEATURE_DEVICE_MEMORY.
   void TakeDevices() { takes_devices_ = true; }
   bool takes_devices() const { return takes_devices_; }
@@ -149,19 +151,29 @@ class Segments : public std::enable_shared_from_this<Segments> {
     std::string_view bytes;  // All of it.
     bool mapped = false;
     bool refused = false;
-    uint64_t referred = 0;  // Of a mirror: the references that were made, ...
-    uint64_t released = 0;  // ... and those that the other end had when it used none.
+    uint64_t released = 0;  // The last version of a mirror that the other end has released.
     bool gone() const { return segment.expired() && device.expired(); }
   };
   struct Theirs {
     std::shared_ptr<Segment> segment;  // One of these.
     std::shared_ptr<DeviceSegment> device;
-    uint64_t referred = 0;  // Of a mirror: the references that have come, ...
-    uint64_t in_use = 0;    // ... and those among them that are in use.
+    // For a mirror:
+    uint64_t in_use = 0;     // The payloads that use it.
+    uint64_t reclaimed = 0;  // The last version that its owner wants back, ...
+    bool asked = false;      // ... who has got no answer yet.
     uint64_t size() const { return segment != nullptr ? segment->size() : device->size(); }
   };
-  // Ends the use of a reference to mirror `number`.
+  // The payload's mirror, in use until `use` ends; nothing if its version was reclaimed.
+  struct MirrorUse {
+    DevicePlace place;
+    std::shared_ptr<void> use;
+  };
+  absl::StatusOr<MirrorUse> UseMirror(const SharedPlace& place)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the use of mirror `number` by one payload.
   void EndUse(uint64_t number);
+  // Answers Reclaim, if it was asked and nothing uses mirror `number` any more.
+  absl::Status AnswerReclaim(uint64_t number);
   bool Offer(SegmentMessage::Kind kind, int descriptor, Offered offered);
   // Opens what the other end offers; nothing if this end cannot have it.
   absl::StatusOr<std::optional<Theirs>> Open(const SegmentMessage& message, int descriptor);

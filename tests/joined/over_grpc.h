@@ -44,7 +44,7 @@ class Aggregator {
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
     options.shared_result_bytes = local ? uint64_t{1} << 30 : 0;
-    options.on_no_mirror = [this](const std::string& why) {
+    options.on_mirror_refused = [this](const std::string& why) {
       MutexLock lock(mutex_);
       reports_.push_back(why);
     };

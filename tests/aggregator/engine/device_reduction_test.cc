@@ -176,6 +176,25 @@ TEST(DeviceReduction, MemoryThatIsNotAlignedToItsElementsIsRefused) {
   EXPECT_NE(why.message().find("not aligned"), std::string::npos) << why;
 }
 
+// It may have been another job's.
+TEST(DeviceReduction, MemoryForWorkersIsClearedAndFreeIfThatFails) {
+  const auto faults = std::make_shared<FaultPlan>();
+  const auto devices = Emulated({faults}, 1);
+  const auto segment = devices->AllocateShared(100'000);
+  ASSERT_TRUE(segment.ok());
+  EXPECT_EQ(std::string(segment.value()->data(), segment.value()->size()),
+            std::string(segment.value()->size(), '\0'));
+  const int64_t shared = faults->shared_bytes;
+  // The allocation, the queue, what it is to do, and the wait for it.
+  for (int64_t call = 0; call < 4; ++call) {
+    faults->failing_call = faults->calls.load() + call;
+    EXPECT_FALSE(devices->AllocateShared(100'000).ok()) << call;
+    EXPECT_EQ(faults->shared_bytes, shared);
+    EXPECT_EQ(faults->running, 0);
+  }
+  EXPECT_TRUE(devices->AllocateShared(100'000).ok());
+}
+
 // The chunks of a frame are one launch, and one copy in each direction.
 TEST(DeviceReduction, AFrameIsOneLaunch) {
   const auto faults = std::make_shared<FaultPlan>();

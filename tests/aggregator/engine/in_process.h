@@ -47,7 +47,7 @@ class QueueTransport : public Transport {
  public:
   struct Connection {
     std::deque<ToWorker> messages;
-    std::thread::id sender;  // Of the last message.
+    std::thread::id sender;  // The thread of the last message.
     std::deque<OutgoingFrame> frames;
     bool accepted = false;
     bool closed = false;

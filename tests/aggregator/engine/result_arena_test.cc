@@ -9,7 +9,9 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/cuda/emulated_device.h"
 #include "tests/runtime/shared_memory/emulated_opener.h"
@@ -80,13 +82,18 @@ class Reader {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
     session = std::make_shared<Segments>(sockets[0]);
     worker_ = std::make_unique<Segments>(sockets[1], uint64_t{1} << 30, &opener_);
-    mirror.ReferTo(session);
+    mirror.ReferTo(session, 1);
     EXPECT_TRUE(worker_->Receive().ok());
     EXPECT_TRUE(session->Receive().ok());
   }
-  void Release(uint64_t references) {
-    EXPECT_TRUE(worker_->Send({SegmentMessage::Kind::kReleased, 1, references}).ok());
+  // Answers what was reclaimed.
+  void Release() {
+    EXPECT_TRUE(worker_->Receive().ok());
     EXPECT_TRUE(session->Receive().ok());
+  }
+  void Die() {
+    worker_.reset();
+    EXPECT_FALSE(session->Receive().ok());
   }
 
   std::shared_ptr<Segments> session;
@@ -96,40 +103,84 @@ class Reader {
   std::unique_ptr<Segments> worker_;
 };
 
-TEST(ResultArena, AMirrorThatIsStillReadIsNotWrittenAgain) {
-  const auto device =
-      kernels::cuda::MakeEmulatedDevice(std::make_shared<kernels::cuda::FaultPlan>());
-  const auto arena = Arena();
-  const auto make = [&] {
-    return std::make_shared<Mirror>(device->AllocateShared(arena->mirror_bytes()).value());
-  };
-  EXPECT_EQ(arena->Take(1)->mirror(), nullptr);
-  for (int half = 0; half < 2; ++half) {
-    EXPECT_TRUE(arena->LacksMirror());
-    arena->AddMirror(make());
+// An arena, and what makes mirrors for it.
+class MirroredArena : public testing::Test {
+ protected:
+  // Takes the half of the next round; it gets this mirror, and another is asked for or not.
+  void ExpectNext(const std::shared_ptr<Mirror>& mirror, bool requested) {
+    half_.reset();
+    half_ = arena_->Take(++round_);
+    ASSERT_NE(half_, nullptr);
+    EXPECT_EQ(half_->mirror(), mirror) << round_;
+    EXPECT_EQ(arena_->RequestMirror(now_), requested) << round_;
+    EXPECT_FALSE(arena_->RequestMirror(now_)) << "once is enough";
   }
-  EXPECT_FALSE(arena->LacksMirror());
-  const auto first = arena->Take(2)->mirror();
-  const auto second = arena->Take(3)->mirror();
-  ASSERT_NE(first, nullptr);
-  ASSERT_NE(second, nullptr);
-  EXPECT_NE(first, second);
+  std::shared_ptr<Mirror> Add() {
+    auto mirror = std::make_shared<Mirror>(device_->AllocateShared(arena_->mirror_bytes()).value());
+    arena_->AddMirror(mirror, now_);
+    return mirror;
+  }
 
-  // One that is released in time stays.
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t round_ = 0;
+  const std::shared_ptr<ResultArena> arena_ = Arena();
+  std::shared_ptr<ResultHalf> half_;
+  const std::unique_ptr<kernels::cuda::Device> device_ =
+      kernels::cuda::MakeEmulatedDevice(std::make_shared<kernels::cuda::FaultPlan>());
+};
+
+TEST_F(MirroredArena, OneThatNobodyReadsIsUsedAgain) {
+  ExpectNext(nullptr, true);
+  const auto first = Add();
+  for (int round = 0; round < 4; ++round) ExpectNext(first, false);
+  EXPECT_EQ(arena_->mirrored_bytes(), arena_->mirror_bytes());
+}
+
+TEST_F(MirroredArena, OneThatIsStillReadIsNotWritten) {
+  ExpectNext(nullptr, true);
+  const auto first = Add();
+  ExpectNext(first, false);
   Reader reader(*first);
-  EXPECT_NE(first->ReferTo(reader.session), 0u);
-  reader.Release(1);
-  EXPECT_EQ(arena->Take(4)->mirror(), first);
+  EXPECT_NE(first->ReferTo(reader.session, half_->version()), 0u);
+  ExpectNext(nullptr, true);
+  const auto second = Add();
+  ExpectNext(second, false);
+  // What was released in time is used again.
+  reader.Release();
+  ExpectNext(first, false);
+}
 
-  EXPECT_NE(first->ReferTo(reader.session), 0u);
-  EXPECT_EQ(arena->Take(5)->mirror(), second);
-  EXPECT_FALSE(arena->LacksMirror());
-  EXPECT_EQ(arena->Take(6)->mirror(), nullptr) << "the reader has one reference of two";
-  EXPECT_TRUE(arena->LacksMirror());
-  const auto third = make();
-  arena->AddMirror(third);
-  EXPECT_EQ(arena->Take(7)->mirror(), second);
-  EXPECT_EQ(arena->Take(8)->mirror(), third);
+TEST_F(MirroredArena, AHalfThatIsHeldKeepsItsMirror) {
+  ExpectNext(nullptr, true);
+  const auto first = Add();
+  ExpectNext(first, false);
+  const auto held = half_;
+  ExpectNext(nullptr, true);
+}
+
+TEST_F(MirroredArena, LateReadersDoNotTakeTheMemoryOfTheDevice) {
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (size_t i = 0; i < kMostMirrors; ++i) {
+    ExpectNext(nullptr, true);
+    const auto mirror = Add();
+    ExpectNext(mirror, false);
+    readers.push_back(std::make_unique<Reader>(*mirror));
+    EXPECT_NE(mirror->ReferTo(readers.back()->session, half_->version()), 0u);
+  }
+  for (int round = 0; round < 3; ++round) ExpectNext(nullptr, false);
+  EXPECT_EQ(arena_->mirrored_bytes(), kMostMirrors * arena_->mirror_bytes());
+  // What they read is lost with them, and makes room for others.
+  readers[1]->Die();
+  ExpectNext(nullptr, true);
+  EXPECT_EQ(arena_->mirrored_bytes(), (kMostMirrors - 1) * arena_->mirror_bytes());
+}
+
+TEST_F(MirroredArena, MemoryThatWasRefusedIsAskedForLater) {
+  ExpectNext(nullptr, true);
+  arena_->AddMirror(nullptr, now_);
+  ExpectNext(nullptr, false);
+  now_ += absl::Minutes(1);
+  ExpectNext(nullptr, true);
 }
 
 TEST(ResultArena, AReaderSeesThatAHalfWasUsedAgain) {

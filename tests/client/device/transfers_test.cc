@@ -28,7 +28,7 @@ using kernels::cuda::FaultPlan;
 using kernels::cuda::Memory;
 
 constexpr uint64_t kPinnedBytes = uint64_t{64} << 20;
-// Of tensor a; many are copied in parts.
+// The elements of tensor a; many are copied in parts.
 constexpr uint64_t kFewElements = kChunkBytes * 5 / 8;
 constexpr uint64_t kManyElements = 5'000'000;
 

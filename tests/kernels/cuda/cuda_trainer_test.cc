@@ -226,7 +226,7 @@ TEST_F(CudaTrainerTest, TheCastKernelHasTheBitsOfTheCpu) {
   }
 }
 
-// Of tensors that take one block and many: what the CPU finds.
+// The magnitude that the CPU finds, of tensors that take one block and many.
 TEST_F(CudaTrainerTest, TheSearchForTheLargestMagnitudeFindsThatOfTheCpu) {
   constexpr size_t kElements = kBytes / sizeof(float);
   auto* const from = static_cast<float*>(host_.get());

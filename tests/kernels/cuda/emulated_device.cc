@@ -125,6 +125,10 @@ class EmulatedQueue final : public Queue {
     });
   }
 
+  std::optional<Failure> Clear(void* device, size_t size) override {
+    return Add("clearing", [=] { std::memset(device, 0, size); });
+  }
+
   std::optional<Failure> Wait() override {
     if (calls_.faults().hangs && !work_.empty()) calls_.faults().hung = true;
     auto failure = calls_.Make("wait");
@@ -217,6 +221,7 @@ Result<std::shared_ptr<DeviceSegment>> Calls::AllocateShared(size_t size) const 
   }
   const auto memory = Segment::Create(size);
   if (!memory.ok()) return Failure{FailureCode::kDevice, std::string(memory.status().message())};
+  std::memset((*memory)->writable(), 0x5a, size);  // As left by somebody.
   return std::shared_ptr<DeviceSegment>(std::make_shared<EmulatedSegment>(*this, *memory));
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 struct StandIn {
   std::set<void*> begun;                     // Images that are not complete.
-  std::map<const void*, std::string> names;  // Of the kernels of complete images.
+  std::map<const void*, std::string> names;  // The kernels of complete images.
   std::map<const void*, std::string> adding;
   std::string launched;  // The names, each with a space behind it.
 };

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "kernels/checksum.h"
 #include "proto/wire/frame.h"
+#include "tests/runtime/shared_memory/emulated_opener.h"
 
 namespace basin {
 namespace {
@@ -274,6 +275,29 @@ TEST(SharedFrames, AWorkerRefersOnlyToItsContributions) {
     EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(taken.status().message(), HasSubstr("no contribution"));
   }
+}
+
+// A worker on the host could not read it, nor supply it.
+TEST(SharedFrames, Fault_N10_AResultInMemoryOfADeviceAloneIsRefused) {
+  const EmulatedOpener opener;
+  std::array<int, 2> sockets;
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
+  Segments aggregator(sockets[0]);
+  const auto worker = std::make_shared<Segments>(sockets[1], kChunkBytes, &opener);
+  const auto device = kernels::cuda::MakeEmulatedDevice(opener.plan);
+  const auto memory = device->AllocateShared(kChunkBytes).value();
+  EXPECT_TRUE(aggregator.Offer(memory));
+  EXPECT_TRUE(worker->Receive().ok());
+  EXPECT_TRUE(aggregator.Receive().ok());
+  FrameReader reader(FrameSender::kAggregator, [&] { return worker; });
+  EXPECT_TRUE(Take(reader, Message({Bound{}}, 0)).ok());
+  const Shared shared;
+  OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
+  frame.header = ResultHeader{3, 1, {5, 1}, {0, 1, 1}};
+  const SharedPlace place{aggregator.NumberOf(memory), 0, kChunkBytes};
+  const auto taken = Take(reader, Shared::Referring(frame, place));
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(taken.status().message(), HasSubstr("memory of a device alone"));
 }
 
 TEST(SharedFrames, APayloadInSharedMemoryIsNotInTheMessage) {

@@ -231,102 +231,154 @@ TEST_F(DeviceSegments, AnEndWithoutADeviceRefusesThem) {
 // A mirror of a segment, and an end that reads from it.
 class Mirrors : public DeviceSegments {
  protected:
+  using State = Mirror::State;
+
   Mirrors() {
-    EXPECT_EQ(mirror_.ReferTo(pair_.one), 0u) << "it is not known to be mapped";
+    EXPECT_EQ(mirror_.ReferTo(pair_.one, 1), 0u) << "it is not known to be mapped";
     Exchange(pair_);
     pair_.one->Offer(host_);
     Exchange(pair_);
   }
-  // What the other end gets by one more reference.
-  std::shared_ptr<const SharedPayload> Get() {
+  // A frame's place, in this version of the mirror.
+  SharedPlace PlaceIn(uint64_t version) {
     SharedPlace place = *pair_.one->Find({host_->data() + 64, 1000});
-    place.version = host_->version();
-    place.mirror = mirror_.ReferTo(pair_.one);
+    place.version = version;
+    place.mirror = mirror_.ReferTo(pair_.one, version);
     EXPECT_NE(place.mirror, 0u);
-    return *pair_.other->At(place);
+    return place;
   }
-  void Receive() { EXPECT_TRUE(pair_.one->Receive().ok()); }
+  // What the other end gets by it.
+  std::shared_ptr<const SharedPayload> Get(uint64_t version) {
+    return *pair_.other->At(PlaceIn(version));
+  }
+  // The other end receives that a version was reclaimed.
+  void ReceiveReclaim() { EXPECT_TRUE(pair_.other->Receive().ok()); }
+  void ReceiveRelease() { EXPECT_TRUE(pair_.one->Receive().ok()); }
 
   Pair pair_{10'000, &opener_};
-  const std::shared_ptr<Segment> host_ = Host();
+  const std::shared_ptr<Segment> host_ = *Segment::Create(4096);
   const std::shared_ptr<DeviceSegment> memory_ = Make(4096);
   Mirror mirror_{memory_};
-
- private:
-  static std::shared_ptr<Segment> Host() {
-    auto segment = *Segment::Create(4096);
-    segment->SetVersion(3);
-    return segment;
-  }
 };
 
 TEST_F(Mirrors, APayloadHasItsBytesOnTheDeviceToo) {
   std::memcpy(memory_->data() + 64, "gradient", 8);
-  const auto payload = Get();
+  const auto payload = Get(1);
   EXPECT_EQ(payload->on_device(), nullptr) << "the host can read it";
   ASSERT_NE(payload->mirror(), nullptr);
   EXPECT_EQ(std::string_view(payload->mirror()->at(), 8), "gradient");
   EXPECT_NE(payload->mirror()->segment, memory_) << "it is the mapping of this end";
 }
 
-TEST_F(Mirrors, OneIsFreeWhenAllOfItsReferencesAreReleased) {
-  EXPECT_TRUE(mirror_.IsFree());
-  auto first = Get();
-  EXPECT_FALSE(mirror_.IsFree());
-  auto second = Get();
+TEST_F(Mirrors, OneIsFreeWhenNoPayloadUsesIt) {
+  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
+  auto first = Get(1);
+  auto second = Get(1);
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+  ReceiveReclaim();
   first.reset();
-  // What follows a release, if there was one.
+  // What would follow an answer, if there was one.
   EXPECT_TRUE(pair_.other->Send({Kind::kMapped, 99, 0}).ok());
-  Receive();
-  EXPECT_FALSE(mirror_.IsFree());
+  ReceiveRelease();
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+  ReceiveReclaim();
   second.reset();
-  Receive();
-  EXPECT_TRUE(mirror_.IsFree());
+  ReceiveRelease();
+  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
 }
 
-// The other end uses none of those that have come, but one is still on its way.
-TEST_F(Mirrors, AReferenceThatHasNotComeCounts) {
-  auto come = Get();
-  EXPECT_NE(mirror_.ReferTo(pair_.one), 0u);
-  come.reset();
-  Receive();
-  EXPECT_FALSE(mirror_.IsFree());
+TEST_F(Mirrors, OneThatIsNotUsedIsReleasedAtOnce) {
+  Get(1).reset();
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead) << "frames may be under way";
+  ReceiveReclaim();
+  ReceiveRelease();
+  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
+}
+
+// A frame that comes after that, or once more, is read on the host.
+TEST_F(Mirrors, AVersionThatWasReclaimedIsNotUsedAgain) {
+  const SharedPlace late = PlaceIn(1);
+  auto used = *pair_.other->At(late);
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+  ReceiveReclaim();
+  for (const bool released : {false, true}) {
+    if (released) {
+      used.reset();
+      ReceiveRelease();
+      EXPECT_EQ(mirror_.Reclaim(), State::kFree);
+    }
+    const auto payload = *pair_.other->At(late);
+    EXPECT_EQ(payload->mirror(), nullptr) << released;
+    EXPECT_THAT(payload->pieces(), ElementsAre(testing::SizeIs(1000)));
+  }
+  EXPECT_NE(Get(2)->mirror(), nullptr);
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+}
+
+// As when a data stream ends with frames in it.
+TEST_F(Mirrors, AFrameThatNeverComesKeepsNothing) {
+  PlaceIn(1);
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+  ReceiveReclaim();
+  ReceiveRelease();
+  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
+}
+
+TEST_F(Mirrors, AnAnswerThatIsLostIsAskedForAgain) {
+  Get(1).reset();
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+    ReceiveReclaim();
+  }
+  ReceiveRelease();
+  ReceiveRelease();
+  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
 }
 
 TEST_F(Mirrors, AReaderThatHasGoneMayStillRead) {
-  const auto payload = Get();
+  const auto payload = Get(1);
   pair_.other->Close();
+  EXPECT_FALSE(pair_.one->Receive().ok());
+  EXPECT_EQ(mirror_.Reclaim(), State::kLost);
   pair_.one.reset();
-  EXPECT_FALSE(mirror_.IsFree());
+  EXPECT_EQ(mirror_.Reclaim(), State::kLost);
 }
 
 TEST_F(Mirrors, AReaderThatHadReleasedItMayGo) {
-  Get().reset();
-  Receive();
+  Get(1).reset();
+  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
+  ReceiveReclaim();
+  ReceiveRelease();
   pair_.other->Close();
   EXPECT_FALSE(pair_.one->Receive().ok());
-  EXPECT_TRUE(mirror_.IsFree());
+  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
 }
 
-TEST_F(Mirrors, MoreReleasesThanReferencesEndTheConnection) {
-  const auto payload = Get();
-  EXPECT_TRUE(pair_.other->Send({Kind::kReleased, 1, 2}).ok());
-  EXPECT_EQ(pair_.one->Receive().code(), absl::StatusCode::kInvalidArgument);
+TEST_F(Mirrors, APayloadOutlivesItsMirrorAndItsSession) {
+  std::memcpy(memory_->data() + 64, "gradient", 8);
+  const auto payload = Get(1);
+  EXPECT_TRUE(pair_.one->Send({Kind::kWithdraw, pair_.one->NumberOf(memory_), 0}).ok());
+  EXPECT_TRUE(pair_.other->Receive().ok());
+  EXPECT_EQ(Get(1)->mirror(), nullptr) << "it was withdrawn";
+  pair_.other.reset();
+  EXPECT_EQ(std::string_view(payload->mirror()->at(), 8), "gradient");
 }
 
 TEST_F(Mirrors, AMirrorThatIsNoneIsRefused) {
-  const uint64_t mirror = mirror_.ReferTo(pair_.one);
-  SharedPlace place = *pair_.one->Find({host_->data() + 64, 1000});
-  const uint64_t host = place.segment;
-  for (const uint64_t wrong : {host, host + mirror}) {
-    place.mirror = wrong;
-    EXPECT_EQ(pair_.other->At(place).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
-  }
+  const SharedPlace right = PlaceIn(1);
   const auto small = Make(1000);
   EXPECT_TRUE(pair_.one->Offer(small));
   Exchange(pair_);
-  place.mirror = pair_.one->Find({small->data(), 1})->segment;
-  EXPECT_EQ(pair_.other->At(place).status().code(), absl::StatusCode::kInvalidArgument);
+  const uint64_t too_small = pair_.one->NumberOf(small);
+  for (const uint64_t wrong : {right.segment, too_small, too_small + 1}) {
+    SharedPlace place = right;
+    place.mirror = wrong;
+    EXPECT_EQ(pair_.other->At(place).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+  SharedPlace unversioned = right;
+  unversioned.version = 0;
+  unversioned.offset = 64;
+  EXPECT_EQ(pair_.other->At(unversioned).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Segments, AnOfferThatIsNoneEndsTheConnection) {
