@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/cuda/measure.h"
+#include "kernels/cuda/task_batch.h"
 #include "kernels/norm.h"
 #include "runtime/signals_blocked.h"
 
@@ -18,15 +19,14 @@ namespace {
 
 using kernels::cuda::ChunkRecord;
 using kernels::cuda::CopyTask;
-using kernels::cuda::kMaxCopies;
-using kernels::cuda::kMaxMagnitudes;
-using kernels::cuda::kMaxMeasures;
 using kernels::cuda::kMaxNarrows;
 using kernels::cuda::MagnitudeTask;
 using kernels::cuda::MeasureTask;
 using kernels::cuda::NarrowItem;
 using kernels::cuda::NarrowTask;
+using kernels::cuda::TaskBatch;
 using kernels::cuda::TrainerStream;
+using kernels::cuda::TransferQueue;
 
 // Loads of a direction that are on their way at once: one is copied, one is delivered, and the next
 // ones are ready for the device.
@@ -69,22 +69,28 @@ std::shared_ptr<char> OrdinaryMemory(uint64_t bytes) {
   return {new char[bytes], [](const char* data) { delete[] data; }};
 }
 
-// Calls run(task) for copies between the small pieces and `gathered`.
-template <typename Run>
-std::optional<kernels::Failure> ForEachCopyTask(const LoadLayout& layout, char* gathered,
-                                                bool to_gathered, Run run) {
-  CopyTask task = {};
+// Copies between the small pieces and `gathered`.
+std::optional<kernels::Failure> CopySmall(const LoadLayout& layout, char* gathered,
+                                          bool to_gathered, TransferQueue& queue) {
+  TaskBatch copies(queue, CopyTask{});
   for (const LoadPiece& piece : layout.pieces) {
     if (piece.at >= layout.gathered || piece.bytes == 0) continue;
     char* const there = gathered + piece.at;
-    task.items[task.count++] = to_gathered
-                                   ? kernels::cuda::CopyItem{piece.device, there, piece.bytes}
-                                   : kernels::cuda::CopyItem{there, piece.device, piece.bytes};
-    if (task.count < kMaxCopies) continue;
-    if (auto failure = run(task)) return failure;
-    task.count = 0;
+    auto failure = to_gathered ? copies.Add({piece.device, there, piece.bytes})
+                               : copies.Add({there, piece.device, piece.bytes});
+    if (failure) return failure;
   }
-  return task.count == 0 ? std::nullopt : run(task);
+  return copies.Finish();
+}
+
+// Adds a copy, which may be of any length.
+template <typename Batch>
+std::optional<kernels::Failure> AddCopy(Batch& copies, const char* from, char* to, uint64_t bytes) {
+  std::optional<kernels::Failure> failure;
+  for (uint64_t begin = 0; begin < bytes && !failure; begin += kCopiedPart) {
+    failure = copies.Add({from + begin, to + begin, std::min(kCopiedPart, bytes - begin)});
+  }
+  return failure;
 }
 
 }  // namespace
@@ -287,14 +293,13 @@ void Courier::StartWaiting(bool patient) {
 }
 
 std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
-  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  TransferQueue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
   if (layout.is_staged()) return StartStaged(load);
   auto* const gathered = static_cast<char*>(load.slot->gathered.get());
   if (gathered != nullptr && layout.gathered > 0) {
-    auto failure = ForEachCopyTask(layout, gathered, true,
-                                   [&](const CopyTask& task) { return queue.Run(task); });
+    auto failure = CopySmall(layout, gathered, true, queue);
     if (failure) return failure;
     failure = queue.CopyToHost(load.host.get(), gathered, layout.gathered);
     if (failure) return failure;
@@ -343,29 +348,25 @@ NarrowItem Courier::CastOf(const Load& load, const LoadPiece& piece) {
 std::optional<Courier::Failure> Courier::StartMagnitudes(Load& load) {
   const LoadLayout& layout = load.layout;
   if (layout.magnitude_bytes == 0) return std::nullopt;
-  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  TransferQueue& queue = *load.slot->queue;
   char* const host = load.host.get() + layout.magnitudes;
   char* const device = static_cast<char*>(load.slot->gathered.get()) + kMostGathered;
   std::memset(host, 0, layout.magnitude_bytes);
   if (auto failure = queue.CopyToDevice(device, host, layout.magnitude_bytes)) return failure;
-  MagnitudeTask task = {};
+  TaskBatch magnitudes(queue, MagnitudeTask{});
   for (const LoadPiece& piece : layout.pieces) {
     if (!piece.is_fitted()) continue;
-    task.items[task.count++] = {piece.device, MagnitudeOf(load, piece),
-                                piece.bytes / sizeof(float)};
-    if (task.count < kMaxMagnitudes) continue;
-    if (auto failure = queue.Run(task)) return failure;
-    task.count = 0;
+    auto failure =
+        magnitudes.Add({piece.device, MagnitudeOf(load, piece), piece.bytes / sizeof(float)});
+    if (failure) return failure;
   }
-  if (task.count > 0) {
-    if (auto failure = queue.Run(task)) return failure;
-  }
+  if (auto failure = magnitudes.Finish()) return failure;
   return queue.CopyToHost(host, device, layout.magnitude_bytes);
 }
 
 // Launch after launch: the memory of the device is used again behind the copies of the one before.
 std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
-  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  TransferQueue& queue = *load.slot->queue;
   auto* const wires = static_cast<char*>(load.slot->gathered.get());
   if (wires == nullptr) return std::nullopt;  // Then no piece is narrow.
   char* const lanes = wires + kMostNarrow;
@@ -419,23 +420,12 @@ std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
 // Copies or casts within the device, and then measures the copies: a tensor that changes meanwhile
 // has the right digests.
 std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
-  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  TransferQueue& queue = *load.slot->queue;
   auto* const measures = static_cast<char*>(load.slot->gathered.get());
   if (auto failure = StartMagnitudes(load)) return failure;
-  CopyTask copies = {};
-  NarrowTask narrows = {};
-  MeasureTask task = {kernels::cuda::KeysOfXxh3(), {}, 0};
-  // Adds an item to a task, which runs when it is full.
-  const auto add = [&queue](auto& to, size_t most, const auto& item) -> std::optional<Failure> {
-    to.items[to.count++] = item;
-    if (to.count < most) return std::nullopt;
-    auto failure = queue.Run(to);
-    to.count = 0;
-    return failure;
-  };
-  const auto finish = [&queue](auto& rest) -> std::optional<Failure> {
-    return rest.count == 0 ? std::nullopt : queue.Run(rest);
-  };
+  TaskBatch copies(queue, CopyTask{});
+  TaskBatch narrows(queue, NarrowTask{});
+  TaskBatch measured(queue, MeasureTask{kernels::cuda::KeysOfXxh3(), {}, 0});
   for (const LoadPiece& piece : load.layout.pieces) {
     auto* const lanes = reinterpret_cast<double*>(measures + piece.lanes);
     if (piece.is_narrow()) {
@@ -444,30 +434,23 @@ std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
       item.destination = piece.staged;
       item.lanes = lanes;
       item.count = piece.bytes / sizeof(float);
-      if (auto failure = add(narrows, kMaxNarrows, item)) return failure;
+      if (auto failure = narrows.Add(item)) return failure;
       continue;
     }
-    for (uint64_t begin = 0; begin < piece.bytes; begin += kCopiedPart) {
-      const kernels::cuda::CopyItem item = {static_cast<const char*>(piece.device) + begin,
-                                            piece.staged + begin,
-                                            std::min(kCopiedPart, piece.bytes - begin)};
-      if (auto failure = add(copies, kMaxCopies, item)) return failure;
-    }
+    const auto* const from = static_cast<const char*>(piece.device);
+    if (auto failure = AddCopy(copies, from, piece.staged, piece.bytes)) return failure;
   }
-  if (auto failure = finish(narrows)) return failure;
-  if (auto failure = finish(copies)) return failure;
+  if (auto failure = narrows.Finish()) return failure;
+  if (auto failure = copies.Finish()) return failure;
   for (const LoadPiece& piece : load.layout.pieces) {
     const bool has_norm = !piece.is_narrow() && LeavesOf(piece) > 0;
-    const kernels::cuda::MeasureItem item = {
-        piece.staged,
-        piece.host_bytes(),
-        reinterpret_cast<ChunkRecord*>(measures + piece.records),
-        has_norm ? reinterpret_cast<double*>(measures + piece.lanes) : nullptr,
-        static_cast<uint32_t>(WireChunkBytes(piece.narrow.wire_dtype)),
-        piece.dtype};
-    if (auto failure = add(task, kMaxMeasures, item)) return failure;
+    auto failure = measured.Add(
+        {piece.staged, piece.host_bytes(), reinterpret_cast<ChunkRecord*>(measures + piece.records),
+         has_norm ? reinterpret_cast<double*>(measures + piece.lanes) : nullptr,
+         static_cast<uint32_t>(WireChunkBytes(piece.narrow.wire_dtype)), piece.dtype});
+    if (failure) return failure;
   }
-  if (auto failure = finish(task)) return failure;
+  if (auto failure = measured.Finish()) return failure;
   return queue.CopyToHost(load.host.get(), measures, load.layout.magnitudes);
 }
 
@@ -507,7 +490,7 @@ Courier::Refused Courier::Bring(const std::vector<LoadLayout>& loads, const Even
 }
 
 std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream stream) {
-  kernels::cuda::TransferQueue& queue = *load.slot->queue;
+  TransferQueue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
   if (auto failure = StartWithin(load)) return failure;
@@ -515,8 +498,7 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
   if (gathered != nullptr && layout.gathered > 0) {
     auto failure = queue.CopyToDevice(gathered, load.host.get(), layout.gathered);
     if (failure) return failure;
-    failure = ForEachCopyTask(layout, gathered, false,
-                              [&](const CopyTask& task) { return queue.Run(task); });
+    failure = CopySmall(layout, gathered, false, queue);
     if (failure) return failure;
   }
   for (const LoadPiece& piece : layout.pieces) {
@@ -528,17 +510,11 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
 }
 
 std::optional<Courier::Failure> Courier::StartWithin(Load& load) {
-  CopyTask task = {};
+  TaskBatch copies(*load.slot->queue, CopyTask{});
   for (const CopyWithin& copy : load.layout.within) {
-    for (uint64_t begin = 0; begin < copy.bytes; begin += kCopiedPart) {
-      task.items[task.count++] = {copy.from + begin, copy.to + begin,
-                                  std::min(copy.bytes - begin, kCopiedPart)};
-      if (task.count < kMaxCopies) continue;
-      if (auto failure = load.slot->queue->Run(task)) return failure;
-      task.count = 0;
-    }
+    if (auto failure = AddCopy(copies, copy.from, copy.to, copy.bytes)) return failure;
   }
-  return task.count == 0 ? std::nullopt : load.slot->queue->Run(task);
+  return copies.Finish();
 }
 
 std::optional<Courier::Failure> Courier::TakeLateFailure() {

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/reduce_body.h"
 #include "kernels/cuda/staging.h"
+#include "kernels/cuda/task_batch.h"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -177,19 +178,16 @@ class DevicePipeline::Lane {
   }
 
   Status CopyToMirrors() {
-    CopyTask task = {};
+    TaskBatch copies(*queue_, CopyTask{});
     for (const Piece& piece : pieces_) {
       const HostPass& pass = *piece.pass;
       if (pass.mirror == nullptr) continue;
       const size_t size = ElementSize(pass.plan->spec().result_dtype);
-      task.items[task.count++] = {At(device_, piece.result),
-                                  static_cast<unsigned char*>(pass.mirror) + piece.first * size,
-                                  piece.count * size};
-      if (task.count < kMaxCopies) continue;
-      if (Status failure = queue_->Run(task)) return failure;
-      task.count = 0;
+      auto* const mirror = static_cast<unsigned char*>(pass.mirror) + piece.first * size;
+      Status failure = copies.Add({At(device_, piece.result), mirror, piece.count * size});
+      if (failure) return failure;
     }
-    return task.count > 0 ? queue_->Run(task) : std::nullopt;
+    return copies.Finish();
   }
 
   ReduceTask TaskOfPiece(size_t index) const {
