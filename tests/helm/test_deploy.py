@@ -25,7 +25,16 @@ import chart
 import yaml
 from chart import VALUE_SETS
 from tools import CHART, ROOT, require
-from trainers import DEPLOY, Manifest, Trainers, all_trainers, at, documents, kind_of
+from trainers import (
+    DEPLOY,
+    Manifest,
+    Trainers,
+    all_trainers,
+    at,
+    documents,
+    kind_of,
+    trainers_of,
+)
 
 PROGRAMS: list[str] = []
 
@@ -397,6 +406,62 @@ class OtherProjects(unittest.TestCase):
         self.assertEqual("pytorch", all_trainers()["trainer-pytorchjob.yaml"].container["name"])
 
 
+class NodesOfGpus(unittest.TestCase):
+    """Pods of several workers, one for each GPU."""
+
+    def setUp(self) -> None:
+        self.trainers = trainers_of(DEPLOY / "gpu-trainers.yaml")
+        self.one_worker = all_trainers()["trainer-job.yaml"]
+
+    def ranks(self) -> int:
+        (option,) = [
+            one for one in self.trainers.container["command"] if "--nproc-per-node=" in one
+        ]
+        return int(option.split("=")[1])
+
+    def test_a_rank_for_each_gpu(self) -> None:
+        limits = self.trainers.container["resources"]["limits"]
+        self.assertEqual(self.ranks(), limits["nvidia.com/gpu"])
+
+    def test_numbers_of_workers_are_those_of_whole_nodes(self) -> None:
+        nodes = same(self.trainers.manifests[0]["spec"])
+        self.assertEqual(nodes * self.ranks(), self.trainers.number("BASIN_MAX_WORKERS"))
+        least = self.trainers.number("BASIN_MIN_WORKERS")
+        self.assertEqual((nodes - 1) * self.ranks(), least)
+        # Two groups of pods must not train apart.
+        self.assertGreater(2 * least, nodes * self.ranks())
+
+    def test_pods_are_those_of_other_jobs_but_for_the_gpus(self) -> None:
+        own = {
+            *("POD_NAME", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "BASIN_LOCAL_GROUP"),
+            *("BASIN_MAX_WORKERS", "BASIN_MIN_WORKERS"),
+        }
+        others = {"BASIN_MAX_WORKERS", "BASIN_MIN_WORKERS", "BASIN_WORKER_ID"}
+        self.assertEqual(
+            {name: one for name, one in self.one_worker.env.items() if name not in others},
+            {name: one for name, one in self.trainers.env.items() if name not in own},
+        )
+        for part in ("securityContext", "volumeMounts"):
+            self.assertEqual(self.one_worker.container[part], self.trainers.container[part])
+        same_pod = {*self.one_worker.pod} - {"containers", "volumes"}
+        for part in same_pod:
+            self.assertEqual(self.one_worker.pod[part], self.trainers.pod[part], part)
+        labels = self.trainers.template["metadata"]["labels"]
+        self.assertEqual(self.one_worker.template["metadata"]["labels"], labels)
+
+    def test_ranks_have_time_to_leave_and_torchrun_to_end(self) -> None:
+        grace = self.trainers.pod["terminationGracePeriodSeconds"]
+        ranks = self.trainers.number("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+        self.assertLess(ranks, grace)
+        self.assertGreater(ranks, grace - 30)
+
+    def test_its_page_names_it(self) -> None:
+        for page in ("deploy/README.md", "docs/gpu.md"):
+            text = (ROOT / page).read_text(encoding="utf-8")
+            for file in ("gpu-trainers.yaml", "gpu-trainers.sbatch"):
+                self.assertIn(file, text, page)
+
+
 class Kueue(unittest.TestCase):
     def test_queue_has_room_for_the_trainers(self) -> None:
         queue = {one["kind"]: one for one in documents(DEPLOY / "kueue.yaml")}
@@ -543,6 +608,46 @@ class RealWorkers(unittest.TestCase):
             self.assertEqual(
                 [f"digits-{index}-x7k2p {workers} {everybody}\n" for index in range(workers)], said
             )
+
+    def test_ranks_of_pods_with_gpus_meet_as_different_workers(self) -> None:
+        """torchrun, which numbers the ranks of each pod from 0, runs what follows --no-python."""
+        address, uid = self.start_basind(), str(uuid.uuid4())
+        trainers = trainers_of(DEPLOY / "gpu-trainers.yaml")
+        command = trainers.container["command"]
+        ranks = 2
+        pods = [f"digits-{index}-x7k2p" for index in range(2)]
+        programs = self.folder / "of-the-image"
+        programs.mkdir()
+        (programs / "train").write_text(TRAINER, encoding="utf-8")
+        script = f'#!/bin/sh\nexec {sys.executable} "$(dirname "$0")/train"\n'
+        (programs / "python3").write_text(script, encoding="utf-8")
+        (programs / "python3").chmod(0o755)
+        processes = {
+            f"{pod}-{rank}": self.start(
+                command[command.index("--no-python") + 1 :],
+                {
+                    **self.environment(trainers, index, uid, address),
+                    "POD_NAME": pod,
+                    # Fewer than in the manifest.
+                    "BASIN_MAX_WORKERS": str(len(pods) * ranks),
+                    "BASIN_MIN_WORKERS": "3",
+                    # What torchrun sets. The number of the part of the data is for the sum.
+                    **{"RANK": str(rank), "WORLD_SIZE": str(ranks), "GROUP_RANK": "0"},
+                    **{"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)},
+                    "JOB_COMPLETION_INDEX": str(index * ranks + rank),
+                    # There is only one host here; a pod has a name of its own.
+                    "BASIN_LOCAL_GROUP": "off",
+                    "BASIN_LIBRARY": PROGRAMS[1],
+                    "PYTHONPATH": str(ROOT / "client/python"),
+                    "PATH": f"{programs}:{os.environ['PATH']}",
+                },
+            )
+            for index, pod in enumerate(pods)
+            for rank in range(ranks)
+        }
+        for worker, process in processes.items():
+            said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            self.assertEqual(f"{worker} {len(processes)} 15.0\n", said)
 
     def test_certificate_is_for_the_address_of_the_manifests(self) -> None:
         address, port = self.start_basind().split(":")

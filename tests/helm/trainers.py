@@ -78,18 +78,20 @@ class Trainers:
         return int(self.env[variable]["value"])
 
 
+def trainers_of(file: Path) -> Trainers:
+    """Those of a file with exactly one pod template."""
+    manifests = documents(file)
+    (template,) = [
+        at(manifest, _TEMPLATES[kind_of(manifest)])
+        for manifest in manifests
+        if kind_of(manifest) in _TEMPLATES
+    ]
+    return Trainers(file, manifests, template)
+
+
 def all_trainers() -> dict[str, Trainers]:
-    """By the name of the file. Each file has exactly one pod template."""
-    found = {}
-    for file in sorted(DEPLOY.glob("trainer-*.yaml")):
-        manifests = documents(file)
-        (template,) = [
-            at(manifest, _TEMPLATES[kind_of(manifest)])
-            for manifest in manifests
-            if kind_of(manifest) in _TEMPLATES
-        ]
-        found[file.name] = Trainers(file, manifests, template)
-    return found
+    """Those whose pods are one worker each, by the name of the file."""
+    return {file.name: trainers_of(file) for file in sorted(DEPLOY.glob("trainer-*.yaml"))}
 
 
 def parts_that_kubernetes_knows(manifest: Manifest) -> list[Manifest]:
