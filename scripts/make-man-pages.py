@@ -112,6 +112,8 @@ def basind(program: Path, version: str) -> str:
     first, *rest = blocks(help_of(program))
     body = []
     for block in rest:
+        if block[0].startswith("`basind COMMAND --help`,"):
+            continue
         body += section(block)
     # The options are those of all commands that have a configuration.
     serve = blocks(help_of(program, "serve"))
@@ -139,7 +141,7 @@ def basinctl(program: Path, version: str) -> str:
     first, *rest = blocks(text)
     body = []
     for block in rest:
-        if block[0].startswith("`basinctl COMMAND --help`"):
+        if block[0].startswith("`basinctl COMMAND --help`,"):
             continue
         body += section(block)
     body.append(".SH DETAILS OF THE COMMANDS")

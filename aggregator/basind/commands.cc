@@ -240,7 +240,8 @@ std::string Overview(const std::vector<Command>& commands) {
   }
   return absl::StrCat(
       text,
-      "\nexamples:\n  basind                        serve this machine on 127.0.0.1:29600\n  "
+      "\n`basind COMMAND --help`, or `basind help COMMAND`, describes a command.\n\nexamples:\n"
+      "  basind                        serve this machine on 127.0.0.1:29600\n  "
       "basind serve --help           list all options\n  basind print-config --sources show the "
       "values in force, and their sources\n\nexit codes: 0 ok, 1 failed, 2 usage or configuration, "
       "3 unreachable, 4 denied,\n5 not found, 6 precondition, 7 timeout\n");
@@ -282,6 +283,14 @@ Findings Read(const Command& command, const Invocation& invocation, Own& own) {
   return findings;
 }
 
+// "help serve" as "serve --help".
+std::vector<std::string> WithHelpBehind(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments[0] != "help") return arguments;
+  arguments.erase(arguments.begin());
+  arguments.insert(arguments.begin() + (arguments.empty() ? 0 : 1), "--help");
+  return arguments;
+}
+
 ExitCode NoSuchCommand(const std::vector<Command>& commands, const std::string& name) {
   std::vector<std::string> names;
   names.reserve(commands.size());
@@ -294,8 +303,9 @@ ExitCode NoSuchCommand(const std::vector<Command>& commands, const std::string& 
 
 }  // namespace
 
-ExitCode RunBasind(const std::string& version, const std::vector<std::string>& arguments,
+ExitCode RunBasind(const std::string& version, const std::vector<std::string>& given,
                    const std::vector<std::string>& environment) {
+  const std::vector<std::string> arguments = WithHelpBehind(given);
   const std::vector<Command> commands = Commands();
   const bool named = !arguments.empty() && !absl::StartsWith(arguments[0], "-");
   if (!named && !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {

@@ -3,11 +3,9 @@
 #include "aggregator/ctl/arguments.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/text/address.h"
@@ -106,25 +104,18 @@ absl::Status TakePositive(const std::string& value, uint32_t most, uint32_t& num
 }
 
 absl::Status TakeBytes(const std::string& value, uint64_t& bytes) {
-  const absl::StatusOr<uint64_t> parsed = ParseBytes(value);
+  const absl::StatusOr<uint64_t> parsed = ParseShownBytes(value);
   if (!parsed.ok()) return parsed.status();
   if (*parsed == 0) return Wrong("it must be more than 0");
   bytes = *parsed;
   return absl::OkStatus();
 }
 
-// "10Gbit", "2.5Gbit", "100Mbit": a second.
 absl::Status TakeBandwidth(const std::string& value, Arguments& arguments) {
-  for (const auto& [unit, bits] : {std::pair{"Gbit", 1e9}, {"Mbit", 1e6}}) {
-    double number = 0;
-    if (absl::EndsWith(value, unit) &&
-        absl::SimpleAtod(value.substr(0, value.size() - std::strlen(unit)), &number) &&
-        number > 0 && number <= 1e6) {
-      arguments.nic_bits = number * bits;
-      return absl::OkStatus();
-    }
-  }
-  return Wrong("write a number above 0 and a unit, Mbit or Gbit a second, for example 10Gbit");
+  const absl::StatusOr<double> bandwidth = ParseBandwidth(value);
+  if (!bandwidth.ok()) return bandwidth.status();
+  arguments.nic_bits = *bandwidth;
+  return absl::OkStatus();
 }
 
 absl::Status TakeLast(const std::string& value, Arguments& arguments) {

@@ -40,6 +40,9 @@ std::string Usage(const Command& command);
 // Those that the command has of its own.
 std::vector<FlagName> OwnFlags(const Command& command);
 
+// The words other than flags that the usage names in lower case: "worker", "service", "bash".
+std::vector<std::string> FixedWords(const Command& command);
+
 std::string HelpOf(const Command& command);
 std::string Help();
 

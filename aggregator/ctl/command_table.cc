@@ -151,8 +151,10 @@ const std::vector<Command>& Commands() {
        "change the settings of a running job",
        "--min: the job pauses below this number of workers. --max: workers beyond it wait as\n"
        "spares. --loss-policy: shrink or abort, for a round that loses a worker.\n"
-       "--late-policy: wait or evict. Within the bounds of the configuration, and until\n"
-       "another run of the job begins; without state.file, until the aggregator restarts.",
+       "--late-policy: wait or evict, for a worker that is late. The new values must be\n"
+       "within the bounds of the configuration. They hold until another run of the job begins\n"
+       "or the job is forgotten (job.idle_timeout); without state.file, a restart of the\n"
+       "aggregator ends them, too.",
        {"basinctl job set vision --min=2", "basinctl job set vision --max=16 --loss-policy=abort"},
        3,
        3,
@@ -239,11 +241,11 @@ const std::vector<Command>& Commands() {
        "estimate rounds and memory of a job",
        "Computes the time of a round, the memory of the aggregator, and how an all-reduce in\n"
        "a ring compares. --model: the bytes of one gradient. --nic: the network of each\n"
-       "machine, for example 10Gbit. --round-trip: between worker and aggregator (1ms).\n"
+       "machine, for example 2.5Gbit/s. --round-trip: between worker and aggregator (1ms).\n"
        "--memory: memory.budget of the aggregator. Computes only; `basinctl bench` measures.\n"
        "Needs no aggregator.",
-       {"basinctl plan --workers=8 --model=100MiB --nic=10Gbit",
-        "basinctl plan --workers=64 --model=1GiB --nic=100Gbit --memory=8GiB -o yaml"},
+       {"basinctl plan --workers=8 --model=100MiB --nic=10Gbit/s",
+        "basinctl plan --workers=64 --model=1.5GiB --nic=100Gbit/s --memory=8GiB -o yaml"},
        1,
        1,
        nullptr,

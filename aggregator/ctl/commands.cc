@@ -69,9 +69,15 @@ absl::Status RunConnected(const Command& command, const Arguments& arguments) {
 }  // namespace
 
 ExitCode RunBasinctl(const std::vector<std::string>& arguments, const Environment& environment) {
-  const absl::StatusOr<Arguments> read = ReadArguments(arguments, environment);
+  absl::StatusOr<Arguments> read = ReadArguments(arguments, environment);
   if (!read.ok()) return Refuse(read.status());
+  // "help COMMAND" is "COMMAND --help".
+  if (!read->words.empty() && read->words[0] == "help") {
+    read->words.erase(read->words.begin());
+    read->help = true;
+  }
   const Command* command = FindNamed(read->words);
+  if (command == nullptr && !read->words.empty()) return Refuse(Unknown(read->words[0]));
   if (read->help) {
     Print(command != nullptr ? HelpOf(*command) : Help());
     return kExitOk;
@@ -79,7 +85,6 @@ ExitCode RunBasinctl(const std::vector<std::string>& arguments, const Environmen
   if (read->words.empty()) {
     return Refuse(absl::InvalidArgumentError("a command is missing; see basinctl --help"));
   }
-  if (command == nullptr) return Refuse(Unknown(read->words[0]));
   if (const absl::Status use = CheckUse(*command, *read); !use.ok()) return Refuse(use);
   const absl::Status run =
       command->run_alone != nullptr ? command->run_alone(*read) : RunConnected(*command, *read);

@@ -24,23 +24,6 @@ std::vector<FlagName> FlagsOf(const Command& command) {
   return flags;
 }
 
-// The words other than flags that the usage names in lower case: "worker", "service", "bash".
-std::vector<std::string> FixedWords(const Command& command) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : command.usage + " ") {
-    if (c != ' ') {
-      word += c;
-      continue;
-    }
-    const bool fixed =
-        !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
-    if (fixed) words.push_back(word);
-    word.clear();
-  }
-  return words;
-}
-
 // What may follow the command, separated by blanks. A flag with a value ends with "=".
 std::string WordsAfter(const Command& command) {
   std::string words;

@@ -55,6 +55,12 @@ std::string ShortUsage(const Command& command) {
   return usage.substr(0, std::min(usage.find(" ["), usage.find(" --")));
 }
 
+// With the word that always follows it: "job set".
+std::string FullName(const Command& command) {
+  const std::vector<std::string> words = FixedWords(command);
+  return words.size() == 1 ? absl::StrCat(command.name, " ", words[0]) : command.name;
+}
+
 }  // namespace
 
 std::vector<FlagName> OwnFlags(const Command& command) {
@@ -65,8 +71,24 @@ std::vector<FlagName> OwnFlags(const Command& command) {
   return own;
 }
 
+std::vector<std::string> FixedWords(const Command& command) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : command.usage + " ") {
+    if (c != ' ') {
+      word += c;
+      continue;
+    }
+    const bool fixed =
+        !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+    if (fixed) words.push_back(word);
+    word.clear();
+  }
+  return words;
+}
+
 std::string HelpOf(const Command& command) {
-  return absl::StrCat("basinctl ", command.name, ": ", command.summary, "\n\nusage: basinctl ",
+  return absl::StrCat("basinctl ", FullName(command), ": ", command.summary, "\n\nusage: basinctl ",
                       Usage(command), "\n\n", command.details, "\n",
                       Has(command.usage, "-w") ? kFlagsOfWatch : "", kFlagsOfAll,
                       Examples(command.examples));
@@ -82,12 +104,14 @@ std::string Help() {
     absl::StrAppend(&text, "  ", usage, std::string(usage.size() < 38 ? 38 - usage.size() : 1, ' '),
                     command.summary, "\n");
   }
-  return absl::StrCat(text, "\n`basinctl COMMAND --help` describes a command.\n", kFlagsOfAll,
-                      Examples({"basinctl doctor", "basinctl status", "basinctl top",
-                                "basinctl rounds vision -o yaml", "basinctl events -f --job=vision",
-                                "basinctl evict vision w-7 --reason='wrong data set'"}),
-                      "\nexit codes: 0 ok, 1 failed, 2 usage, 3 unreachable, 4 denied, 5 not "
-                      "found,\n6 precondition, 7 timeout\n");
+  return absl::StrCat(
+      text, "\n`basinctl COMMAND --help`, or `basinctl help COMMAND`, describes a command.\n",
+      kFlagsOfAll,
+      Examples({"basinctl doctor", "basinctl status", "basinctl top",
+                "basinctl rounds vision -o yaml", "basinctl events -f --job=vision",
+                "basinctl evict vision w-7 --reason='wrong data set'"}),
+      "\nexit codes: 0 ok, 1 failed, 2 usage, 3 unreachable, 4 denied, 5 not "
+      "found,\n6 precondition, 7 timeout\n");
 }
 
 }  // namespace basin::aggregator

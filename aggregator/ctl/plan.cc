@@ -48,11 +48,6 @@ uint64_t MemoryOf(const Config& config, const PlannedJob& job, bool full) {
   return lane.reserved + tracking;
 }
 
-std::string Bandwidth(double bits) {
-  return bits >= 1e9 ? absl::StrFormat("%.3gGbit/s", bits / 1e9)
-                     : absl::StrFormat("%.3gMbit/s", bits / 1e6);
-}
-
 std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
   TextTable table({"WHAT", "ESTIMATE", "WHY"});
   table.Add({"time of a round", ShowTime(plan.round),
@@ -62,7 +57,7 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
   table.Add({"the same in a ring", ShowTime(plan.ring),
              "2 (N-1) / N of a model through each worker's network, in 2 (N-1) hops"});
   table.Add({"break-even: network of the aggregator",
-             plan.even_nic_bits.has_value() ? Bandwidth(*plan.even_nic_bits) : "none",
+             plan.even_nic_bits.has_value() ? ShowBandwidth(*plan.even_nic_bits) : "none",
              plan.even_nic_bits.has_value()
                  ? "with this one a round takes as long as the ring"
                  : "the ring is faster than the round trips to the aggregator alone"});
@@ -138,7 +133,7 @@ Plan PlanOf(const PlannedJob& job) {
 absl::Status RunPlan(const Arguments& arguments) {
   for (const auto& [flag, given] : {std::pair{"--workers=8", arguments.workers > 0},
                                     {"--model=100MiB", arguments.model_bytes > 0},
-                                    {"--nic=10Gbit", arguments.nic_bits > 0}}) {
+                                    {"--nic=10Gbit/s", arguments.nic_bits > 0}}) {
     if (given) continue;
     const std::string text = flag;
     return absl::InvalidArgumentError(

@@ -3,8 +3,10 @@
 #include "aggregator/text/units.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -26,12 +28,40 @@ constexpr ByteUnit kByteUnits[] = {{"B", 1},
                                    {"GiB", uint64_t{1} << 30},
                                    {"TiB", uint64_t{1} << 40}};
 
+struct BandwidthUnit {
+  std::string_view name;
+  double bits;
+};
+
+constexpr BandwidthUnit kBandwidthUnits[] = {{"Mbit", 1e6}, {"Gbit", 1e9}, {"Tbit", 1e12}};
+constexpr double kMostBandwidth = 1e15;
+
 size_t DigitsOf(std::string_view text) {
   return std::find_if_not(text.begin(), text.end(), absl::ascii_isdigit) - text.begin();
 }
 
 // absl's numbers and times take absl's string_view, which need not be the standard one.
 absl::string_view Abseil(std::string_view text) { return {text.data(), text.size()}; }
+
+// A number, and the unit behind it.
+struct Measured {
+  double number = 0;
+  std::string_view unit;
+};
+
+// Nothing for a text that does not begin with digits, which may have a decimal point.
+std::optional<Measured> ReadMeasured(std::string_view text) {
+  const size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  Measured read;
+  if (!absl::SimpleAtod(Abseil(text.substr(0, end)), &read.number)) return std::nullopt;
+  read.unit = text.substr(end);
+  return read;
+}
+
+// Three digits, or more of a whole number.
+std::string ThreeDigits(double number) {
+  return number < 100 ? absl::StrFormat("%.3g", number) : absl::StrFormat("%.0f", number);
+}
 
 }  // namespace
 
@@ -89,12 +119,46 @@ std::string ShowDuration(absl::Duration duration) {
 }
 
 std::string ShowTime(absl::Duration time) {
-  // %.3g writes an exponent from 999.5 on.
-  constexpr double kLarge = 999.5;
-  const double milliseconds = absl::ToDoubleMilliseconds(time);
-  const double seconds = absl::ToDoubleSeconds(time);
-  if (milliseconds < kLarge) return absl::StrFormat("%.3g ms", milliseconds);
-  return seconds < kLarge ? absl::StrFormat("%.3g s", seconds) : absl::StrFormat("%.0f s", seconds);
+  // From 999.5 ms on, three digits are those of a second.
+  return time < absl::Microseconds(999'500) ? ThreeDigits(absl::ToDoubleMilliseconds(time)) + "ms"
+                                            : ThreeDigits(absl::ToDoubleSeconds(time)) + "s";
+}
+
+absl::StatusOr<uint64_t> ParseShownBytes(std::string_view text) {
+  if (text.find('.') == std::string_view::npos) return ParseBytes(text);
+  const std::optional<Measured> read = ReadMeasured(text);
+  for (const ByteUnit& unit : kByteUnits) {
+    if (!read.has_value() || unit.name != read->unit) continue;
+    const double bytes = read->number * static_cast<double>(unit.bytes);
+    // 2^64, the first number that is too large, is exact.
+    if (bytes >= std::ldexp(1.0, 64)) break;
+    return static_cast<uint64_t>(std::round(bytes));
+  }
+  return absl::InvalidArgumentError(
+      "write a size such as 512KiB, 64MiB or 1.5GiB: a number and one of B, KiB, MiB, GiB, TiB");
+}
+
+absl::StatusOr<double> ParseBandwidth(std::string_view text) {
+  const std::optional<Measured> read = ReadMeasured(text);
+  for (const BandwidthUnit& unit : kBandwidthUnits) {
+    if (!read.has_value()) break;
+    if (Abseil(read->unit) != Abseil(unit.name) &&
+        Abseil(read->unit) != absl::StrCat(Abseil(unit.name), "/s")) {
+      continue;
+    }
+    const double bits = read->number * unit.bits;
+    if (bits > 0 && bits <= kMostBandwidth) return bits;
+  }
+  return absl::InvalidArgumentError(
+      "write a number above 0 and a unit, Mbit/s, Gbit/s or Tbit/s, for example 2.5Gbit/s");
+}
+
+std::string ShowBandwidth(double bits_per_second) {
+  const BandwidthUnit* shown = kBandwidthUnits;
+  for (const BandwidthUnit& unit : kBandwidthUnits) {
+    if (bits_per_second >= unit.bits) shown = &unit;
+  }
+  return absl::StrCat(ThreeDigits(bits_per_second / shown->bits), Abseil(shown->name), "/s");
 }
 
 std::string ShowBytes(uint64_t bytes) {

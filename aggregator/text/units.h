@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Durations and sizes in a configuration. A number without its unit is an error: a wrong unit is a
-// common mistake, and stays hidden until a job hangs.
+// Durations and sizes in a configuration, and what tools show and read besides. A number without
+// its unit is an error: a wrong unit is a common mistake, and stays hidden until a job hangs.
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT with a sentence that shows how to write it.
@@ -36,8 +36,17 @@ absl::StatusOr<uint64_t> ParseCount(std::string_view text);
 std::string ShowDuration(absl::Duration duration);
 std::string ShowBytes(uint64_t bytes);
 
-// A measured or estimated time, three digits of it: "594 ms", "2.69 s".
-std::string ShowTime(absl::Duration time);
+// ---- measured and estimated values, with fewer digits
+// ParseDuration() reads the result.
+std::string ShowTime(absl::Duration time);  // "594ms", "2.69s".
+
+// As ParseBytes, and with decimals, as tables show sizes: "12.5MiB". Rounded to a whole byte.
+absl::StatusOr<uint64_t> ParseShownBytes(std::string_view text);
+
+// Bits per second: "2.5Gbit/s". The unit is Mbit, Gbit or Tbit, and may be read without the "/s".
+// At most 1e15, and above 0.
+absl::StatusOr<double> ParseBandwidth(std::string_view text);
+std::string ShowBandwidth(double bits_per_second);
 
 }  // namespace basin::aggregator
 

@@ -23,22 +23,22 @@ PATIENCE_SECONDS = 60
 NODES, RANKS = 2, 2
 
 HOSTNAME = "#!/bin/sh\necho localhost\n"
+# Passes its log on to srun, too, which learns the port from it.
 BASIND = """\
 #!/bin/bash
 exec {basind} "${{@/#--grpc-listen=*/--grpc-listen=127.0.0.1:0}}" \\
-  --admin-listen=127.0.0.1:0 --http-listen=none
+  --admin-listen=127.0.0.1:0 --http-listen=none > >(exec tee -p {log})
 """
 BASIND_THAT_ENDS = "#!/bin/sh\nexit 0\n"
 # Ends with the highest exit code of a task, as srun does.
 SRUN = """\
 #!{python}
-import os, pathlib, re, subprocess, sys, time
+import os, re, subprocess, sys
 command = sys.argv[1:]
 while command[0].startswith("--"):
     del command[0]
-log = pathlib.Path(os.environ["BASIN_TOKEN_FILE"]).with_name("basind.log")
-while not (found := re.search(r"workers on 127.0.0.1:(\\d+)", log.read_text())):
-    time.sleep(0.05)
+with open("{log}") as log:
+    found = next(filter(None, (re.search("workers on 127.0.0.1:([0-9]+)", line) for line in log)))
 assert os.environ["BASIN_ADDRESS"] == "localhost:29600"
 os.environ["BASIN_ADDRESS"] = "localhost:" + found[1]
 ranks = int(os.environ["SLURM_NTASKS_PER_NODE"])
@@ -81,8 +81,10 @@ class Script(unittest.TestCase):
         self.programs = self.folder / "programs"
         self.programs.mkdir()
         self.program("hostname", HOSTNAME)
-        self.program("srun", SRUN.format(python=sys.executable))
-        self.program("basind", BASIND.format(basind=PROGRAMS[0]))
+        log = self.folder / "log"
+        os.mkfifo(log)
+        self.program("srun", SRUN.format(python=sys.executable, log=log))
+        self.program("basind", BASIND.format(basind=PROGRAMS[0], log=log))
         (self.programs / "basinctl").symlink_to(PROGRAMS[2])
 
     def program(self, name: str, text: str) -> None:

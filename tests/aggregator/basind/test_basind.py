@@ -351,6 +351,34 @@ class Configuration(unittest.TestCase):
                 for example in helped.stdout.split("examples:\n")[1].splitlines():
                     self.assertTrue(example.startswith("  basinctl "), example)
 
+    def test_help_is_also_a_command(self) -> None:
+        for program, name in ((BASIND, "print-config"), (BASINCTL, "evict")):
+            with self.subTest(program.name):
+                for asked, flag in (((), ()), ((name,), (name,))):
+                    described = run(program, *flag, "--help")
+                    self.assertEqual(0, described.returncode)
+                    self.assertEqual(described.stdout, run(program, "help", *asked).stdout)
+                self.assertIn(f"`{program.name} help COMMAND`", run(program, "help").stdout)
+                mistaken = run(program, "help", name[:-1])
+                self.assertEqual(2, mistaken.returncode)
+                self.assertIn(f"did you mean {name}?", mistaken.stderr)
+
+    def test_title_of_a_help_is_the_whole_command(self) -> None:
+        titles = {
+            name: run(BASINCTL, name, "--help").stdout.split(":")[0]
+            for name in ("job", "token", "drain", "completion", "evict")
+        }
+        self.assertEqual(
+            {
+                "job": "basinctl job set",
+                "token": "basinctl token new",
+                "drain": "basinctl drain",
+                "completion": "basinctl completion",
+                "evict": "basinctl evict",
+            },
+            titles,
+        )
+
     def test_basinctl_refuses_a_flag_of_another_command(self) -> None:
         refused = run(BASINCTL, "evict", "vision", "w-7", "--lane=gradients")
         self.assertEqual(2, refused.returncode)

@@ -247,13 +247,33 @@ class Plan(unittest.TestCase):
             (("--workers=8", "--nic=10Gbit"), "--model is missing"),
             (("--workers=8", "--model=1MiB"), "--nic is missing"),
             (("--workers=0",), "at least 1"),
-            (("--workers=8", "--model=1MiB", "--nic=10"), "10Gbit"),
-            (("--workers=8", "--model=1MiB", "--nic=nanGbit"), "10Gbit"),
+            (("--workers=8", "--model=1MiB", "--nic=10"), "2.5Gbit/s"),
+            (("--workers=8", "--model=1MiB", "--nic=nanGbit"), "2.5Gbit/s"),
             (("--model=100",), "--model is"),
         ):
             refused = run(BASINCTL, "plan", *wrong)
             self.assertEqual(2, refused.returncode, wrong)
             self.assertIn(words, refused.stderr)
+
+    def test_it_takes_what_it_prints(self) -> None:
+        def estimates(*flags: str) -> dict[str, str]:
+            shown = run(BASINCTL, "plan", *flags)
+            self.assertEqual(0, shown.returncode, shown.stderr)
+            rows = [re.split(" {2,}", line) for line in shown.stdout.splitlines()[1:]]
+            return {row[0]: row[1] for row in rows if len(row) == 3}
+
+        # In turn: a small model and a slow network, and 10 GiB for which nothing is fast enough.
+        for workers, model, nic in ((8, "1.5MiB", "2.5Gbit/s"), (32, "10GiB", "100Gbit")):
+            flags = (f"--workers={workers}", f"--model={model}", f"--nic={nic}")
+            first = estimates(*flags)
+            # As the network, the model, the budget and the round trip of another plan.
+            estimates(
+                f"--workers={workers}",
+                f"--nic={first['break-even: network of the aggregator']}",
+                f"--model={first['break-even: model']}",
+                f"--memory={first['memory of the aggregator']}",
+                f"--round-trip={first['time of a round']}",
+            )
 
 
 class Answers(WithFolder):

@@ -65,14 +65,62 @@ TEST(Units, WhatIsShownIsReadAsTheSame) {
 }
 
 TEST(Units, TimesHaveThreeDigits) {
-  EXPECT_EQ("0.0861 ms", ShowTime(absl::Nanoseconds(86'100)));
-  EXPECT_EQ("594 ms", ShowTime(absl::Microseconds(594'300)));
-  EXPECT_EQ("999 ms", ShowTime(absl::Microseconds(999'400)));
-  EXPECT_EQ("1 s", ShowTime(absl::Microseconds(999'600)));
-  EXPECT_EQ("2.69 s", ShowTime(absl::Milliseconds(2'689)));
-  EXPECT_EQ("999 s", ShowTime(absl::Milliseconds(999'400)));
-  EXPECT_EQ("1000 s", ShowTime(absl::Milliseconds(999'600)));
-  EXPECT_EQ("86400 s", ShowTime(absl::Hours(24)));
+  EXPECT_EQ("0.0861ms", ShowTime(absl::Nanoseconds(86'100)));
+  EXPECT_EQ("594ms", ShowTime(absl::Microseconds(594'300)));
+  EXPECT_EQ("999ms", ShowTime(absl::Microseconds(999'400)));
+  EXPECT_EQ("1s", ShowTime(absl::Microseconds(999'600)));
+  EXPECT_EQ("2.69s", ShowTime(absl::Milliseconds(2'689)));
+  EXPECT_EQ("999s", ShowTime(absl::Milliseconds(999'400)));
+  EXPECT_EQ("1000s", ShowTime(absl::Milliseconds(999'600)));
+  EXPECT_EQ("86400s", ShowTime(absl::Hours(24)));
+}
+
+TEST(Units, TimesThatAreShownAreRead) {
+  for (const int64_t ns : {int64_t{86'100}, int64_t{594'300'000}, int64_t{1'234'000'000'000}}) {
+    const absl::Duration time = absl::Nanoseconds(ns);
+    const absl::StatusOr<absl::Duration> read = ParseDuration(ShowTime(time));
+    ASSERT_TRUE(read.ok()) << ShowTime(time);
+    EXPECT_LE(absl::AbsDuration(*read - time), time / 100);
+  }
+}
+
+TEST(Units, ShownSizesHaveDecimals) {
+  EXPECT_EQ(uint64_t{3} << 29, *ParseShownBytes("1.5GiB"));
+  EXPECT_EQ(uint64_t{1} << 20, *ParseShownBytes("1MiB"));
+  EXPECT_EQ(377'592'218u, *ParseShownBytes("360.1MiB"));  // Rounded.
+  EXPECT_EQ(~uint64_t{0}, *ParseShownBytes("18446744073709551615B"));
+}
+
+TEST(Units, WhatIsNoShownSizeIsRefused) {
+  EXPECT_THAT(MessageOf(ParseShownBytes("1.5").status()), HasSubstr("1.5GiB"));
+  EXPECT_THAT(MessageOf(ParseShownBytes("64").status()), HasSubstr("64MiB"));
+  for (const char* text :
+       {"", ".", "1.5", "1.5GB", "1.5 GiB", "1.5.5GiB", "-1.5GiB", "1e3.5GiB", "16777216.0TiB"}) {
+    EXPECT_FALSE(ParseShownBytes(text).ok()) << text;
+  }
+}
+
+TEST(Units, BandwidthsAreReadAsTheyAreShown) {
+  EXPECT_EQ(2.5e9, *ParseBandwidth("2.5Gbit/s"));
+  EXPECT_EQ(2.5e9, *ParseBandwidth("2.5Gbit"));
+  EXPECT_EQ(1e8, *ParseBandwidth("100Mbit/s"));
+  EXPECT_EQ(1.6e12, *ParseBandwidth("1.6Tbit/s"));
+  EXPECT_EQ("11.3Gbit/s", ShowBandwidth(11.27e9));
+  EXPECT_EQ("1.62Tbit/s", ShowBandwidth(1.62e12));
+  EXPECT_EQ("0.5Mbit/s", ShowBandwidth(5e5));
+  for (const double bits : {5e5, 1e6, 999.6e6, 11.27e9, 100e9, 1.62e12, 999e12}) {
+    const absl::StatusOr<double> read = ParseBandwidth(ShowBandwidth(bits));
+    ASSERT_TRUE(read.ok()) << ShowBandwidth(bits);
+    EXPECT_NEAR(bits, *read, bits / 100);
+  }
+}
+
+TEST(Units, WhatIsNoBandwidthIsRefused) {
+  EXPECT_THAT(MessageOf(ParseBandwidth("10").status()), HasSubstr("2.5Gbit/s"));
+  for (const char* text : {"", "Gbit/s", "0Gbit/s", "-1Gbit/s", "nanGbit", "infGbit", "10Gb",
+                           "10GBit", "10 Gbit/s", "10Gbit/s/s", "1001Tbit/s", "0x1Gbit"}) {
+    EXPECT_FALSE(ParseBandwidth(text).ok()) << text;
+  }
 }
 
 TEST(Units, CountsAreDigitsOnly) {
