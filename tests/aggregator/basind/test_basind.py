@@ -574,6 +574,7 @@ class Documentation(unittest.TestCase):
         sources = [
             *(SOURCE / "aggregator").rglob("*.cc"),
             *(SOURCE / "client").rglob("*.cc"),
+            *(SOURCE / "kernels").rglob("*.cc"),
             *(SOURCE / "protocol").rglob("*.cc"),
             *(SOURCE / "client/python").rglob("*.py"),
             *(SOURCE / "runtime").rglob("*.cc"),
