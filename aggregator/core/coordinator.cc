@@ -289,7 +289,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     return std::nullopt;
   }
   if (known == by_name_.end()) {
-    if (jobs_.size() >= config_.max_jobs && !ForgetUnstarted(scope)) {
+    if (jobs_.size() >= config_.max_jobs && !MakeRoom(scope)) {
       Refuse(
           scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
           absl::StrCat("This aggregator has ", jobs_.size(),
@@ -347,20 +347,24 @@ void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator e
   jobs_.erase(entry);
 }
 
-// Makes room for another job. Forgets a job that never had a member and has no ready worker,
-// because its workers only send another hello. Prefers a job without connected workers, then the
-// oldest. Returns whether there was one.
-bool Coordinator::ForgetUnstarted(const JobScope& scope) {
-  auto chosen = jobs_.end();
+// Forgets a job so that another one can come, and returns whether there was one that nobody misses:
+// its workers have finished and are gone, or it never had a member and has no ready worker, because
+// its workers only send another hello. Prefers a job without connected workers, then the oldest.
+bool Coordinator::MakeRoom(const JobScope& scope) {
+  enum Merit { kStays, kHasWorkers, kHasNone };
+  const auto merit = [](const Job& job) {
+    if (job.Idle()) return job.over() || job.Unstarted() ? kHasNone : kStays;
+    return job.Unstarted() ? kHasWorkers : kStays;
+  };
+  auto chosen = jobs_.begin();
   for (auto it = jobs_.begin(); it != jobs_.end(); ++it) {
-    if (!it->second.Unstarted()) continue;
-    if (chosen == jobs_.end() || (it->second.Idle() && !chosen->second.Idle())) chosen = it;
+    if (merit(it->second) > merit(chosen->second)) chosen = it;
   }
-  if (chosen == jobs_.end()) return false;
+  if (chosen == jobs_.end() || merit(chosen->second) == kStays) return false;
   const std::string text = absl::StrCat(
-      "Job ", chosen->second.name(),
-      " has not started and was removed to make room for another job: this aggregator has ",
-      jobs_.size(), " jobs, which is its limit (limits.jobs)");
+      "Job ", chosen->second.name(), chosen->second.over() ? " has finished" : " has not started",
+      " and was removed to make room for another job: this aggregator has ", jobs_.size(),
+      " jobs, which is its limit (limits.jobs)");
   chosen->second.EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
   Forget(scope, chosen, absl::StrCat(text, "."));

@@ -73,7 +73,7 @@ class Coordinator {
   std::optional<JobId> OnHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   void Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry, const std::string& why);
-  bool ForgetUnstarted(const JobScope& scope);
+  bool MakeRoom(const JobScope& scope);
   void DropCached(const JobScope& scope);
   void Drain(const JobScope& scope);
   void CheckDrained(const JobScope& scope);

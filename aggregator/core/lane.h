@@ -55,7 +55,8 @@ struct Lane {
   // (limits.job_rounds).
   bool paced = false;
 
-  // A call lane that was not used for long: it holds no memory until it is used again.
+  // A call lane that was not used for long, or a lane of a job that all workers have left: it holds
+  // no memory until it is used again.
   bool expired = false;
 
   bool Open() const { return round.has_value() && round->begun(); }

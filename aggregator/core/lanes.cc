@@ -124,6 +124,13 @@ void Lanes::ExpireIdle(const Config& config, absl::Time now, MemoryBudget& memor
   }
 }
 
+void Lanes::ExpireAll(MemoryBudget& memory) {
+  for (Lane& lane : lanes_) {
+    lane.expired = true;
+    Release(memory, lane);
+  }
+}
+
 absl::Time Lanes::RoundDue(const Config& config, LatePolicy late_policy,
                            const Workers& workers) const {
   absl::Time next = absl::InfiniteFuture();

@@ -74,6 +74,8 @@ class Lanes {
   absl::Time IdleDue(const Config& config) const;
   // Releases the memory of lanes that no worker has used for long.
   void ExpireIdle(const Config& config, absl::Time now, MemoryBudget& memory);
+  // Releases the memory of all lanes. REQUIRES: no worker is connected, and no round is open.
+  void ExpireAll(MemoryBudget& memory);
   absl::Time RoundDue(const Config& config, LatePolicy late_policy, const Workers& workers) const;
   // Returns whether a verdict waits for the job's pace.
   bool AnyPaced() const;

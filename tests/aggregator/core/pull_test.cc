@@ -539,6 +539,34 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
   EXPECT_EQ(t.round(0)->number(), 2u);
 }
 
+// A job that is remembered only to show how it ended takes no memory from others. Its workers may
+// have finished, or may have been lost.
+TEST(Memory, Fault_A7_AJobThatAllWorkersHaveLeftGivesItsMemoryBack) {
+  for (const bool finished : {true, false}) {
+    Config config = Narrow(1);
+    config.memory_bytes = 11 * kChunkBytes;
+    Cluster t(Settings(1, 1, 1), config);
+    t.Join("a").Contribute(Spec(ReduceOp::kSum));
+    t.Worker("b").job = "other";
+    t["b"].Connect();
+    EXPECT_TRUE(t["b"].ended.has_value()) << "the first job has all the memory";
+    const auto end = [&] {
+      t.Step(finished ? Event{MessageReceived{t["a"].session, Leave{}}}
+                      : Event{WorkerExited{kJob, "a"}});
+    };
+    end();
+    ASSERT_NE(t.core->FindJob(kJob), nullptr);
+    t.Join("b").Contribute(Spec(ReduceOp::kSum));
+    EXPECT_EQ(t["b"].lane().last, 1u);
+    // The next run of the first job uses its lane again, as soon as there is memory.
+    t.Step(MessageReceived{t["b"].session, Leave{}});
+    t["a"].Restart();
+    t.Join("a").Contribute(Spec(ReduceOp::kSum));
+    EXPECT_EQ(t["a"].lane().last, 2u);
+    end();
+  }
+}
+
 // A joiner of the lane knows the window of the next rounds, even if it came while there was none.
 TEST(Memory, AWorkerOutsideTheOpenRoundLearnsThatItsLaneHasMemoryNow) {
   Config config = Narrow(2);

@@ -797,6 +797,36 @@ TEST(Jobs, Fault_A6_WhoIsGoneMakesRoomFirst) {
   EXPECT_EQ(t.core->FindJob("gone"), nullptr);
 }
 
+TEST(Jobs, Fault_A6_WhatHasFinishedMakesRoomFirst) {
+  Cluster t(Settings(1, 1, 1), TwoJobs());
+  t.Worker("b").job = "finished";
+  t.Join("b").Contribute();
+  t["b"].Say(Finished{});
+  TestWorker& first = Knock(t, "a", "first");
+  ASSERT_TRUE(t.job("finished").over());
+  EXPECT_NE(t["b"].session, 0u) << "its worker is still connected";
+  Knock(t, "c", "third");
+  ASSERT_TRUE(first.ended.has_value()) << "a job with a connected worker is not taken away";
+  EXPECT_EQ(t.core->FindJob("first"), nullptr);
+  t["b"].Say(Leave{});
+  TestWorker& fourth = Knock(t, "d", "fourth");
+  EXPECT_FALSE(fourth.ended.has_value());
+  EXPECT_FALSE(t["c"].ended.has_value());
+  EXPECT_EQ(t.core->FindJob("finished"), nullptr);
+  EXPECT_THAT(t.NoteText(NoteKind::kJobEnded),
+              HasSubstr("Job finished has finished and was removed to make room"));
+}
+
+TEST(Jobs, Fault_A6_WhoseWorkersWereLostStays) {
+  Cluster t(Settings(1, 1, 1), TwoJobs());
+  for (const char* id : {"a", "b"}) {
+    t.Worker(id).job = id;
+    t.Join(id).Contribute();
+    t.Step(WorkerExited{id, id});
+  }
+  EXPECT_EQ(Knock(t, "c", "third").ended->code, ErrorCode::kResourceExhausted);
+}
+
 TEST(Jobs, Fault_A6_WhatIsReadyToBeginStays) {
   Cluster t(Settings(2, 2, 2), TwoJobs());
   for (const char* id : {"a", "b"}) {
