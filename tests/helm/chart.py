@@ -71,7 +71,10 @@ VALUE_SETS: dict[str, Values] = {
             },
         },
     },
-    "long name": {"config": TRUSTED, "nameOverride": "aggregator-of-gradients-" * 3},
+    "long name": {
+        "config": TRUSTED,
+        "nameOverride": "aggregator-of-gradients-" * 2 + "aggregator-of-gradients",
+    },
     "options of each kind": {
         "config": {
             "grpc": {"insecure": True, "window": "1MiB"},

@@ -546,6 +546,25 @@ class Refusals(unittest.TestCase):
         self.assert_refused({"config": TRUSTED, "ports": {"grpc": "grpc"}}, "grpc")
         self.assert_refused({"config": TRUSTED, "image": {"digest": "sha256:12"}}, "digest")
 
+    def test_addresses_that_cannot_be(self) -> None:
+        for ports in ({"grpc": 29601}, {"http": 29600}, {"grpc": 29602}, {"http": 29602}):
+            self.assert_refused({"config": TRUSTED, "ports": ports}, "choose different ones")
+        listen = {"listen": "127.0.0.1:29600"}
+        self.assert_refused({"config": TRUSTED | {"admin": listen}}, "config.admin.listen")
+        # A pod does not know its address, and nobody would reach it on another one.
+        self.assert_refused({"config": TRUSTED, "listenHost": "127.0.0.1"}, "listenHost")
+
+    def test_names_that_kubernetes_would_refuse(self) -> None:
+        for key in ("nameOverride", "fullnameOverride"):
+            for name in ("Basin", "my_basin", "-basin", "basin-", "1basin", "basin.io"):
+                self.assert_refused({"config": TRUSTED, key: name}, key)
+
+    def test_the_port_of_operators_may_be_unused(self) -> None:
+        for listen in ("none", "127.0.0.1:29603"):
+            values = {"config": TRUSTED | {"admin": {"listen": listen}}}
+            done = chart.template("helm-4", values)
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+
     def test_peers_and_monitors(self) -> None:
         policy = {"enabled": True, "trainers": [{"podSelectr": {}}]}
         self.assert_refused({"config": TRUSTED, "networkPolicy": policy}, "podSelectr")
