@@ -285,7 +285,8 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
   if (hello.settings.max_workers > config_.max_workers) {
     Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
            absl::StrCat("Job ", hello.job, " asks for max_workers = ", hello.settings.max_workers,
-                        "; this aggregator allows ", config_.max_workers, "."));
+                        "; this aggregator allows ", config_.max_workers,
+                        " (limits.workers). Lower it, or have the limit raised."));
     return std::nullopt;
   }
   if (known == by_name_.end()) {

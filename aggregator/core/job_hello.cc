@@ -273,7 +273,8 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     if (!found.has_value()) {
       Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
              absl::StrCat("Job ", name_, " has ", workers_.size(),
-                          " workers, which is its limit. Try again when one of them has left."));
+                          " workers, which is its limit (limits.workers). Try again when one of "
+                          "them has left."));
       return;
     }
   }

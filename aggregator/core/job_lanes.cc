@@ -61,9 +61,11 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
       return refuse(ErrorCode::kResourceExhausted, why);
     }
     if (lanes_.size() >= scope.config.max_lane_names) {
-      return refuse(ErrorCode::kResourceExhausted,
-                    absl::StrCat("the job has used ", lanes_.size(),
-                                 " lane names, which is its limit. Reuse the names of calls."));
+      return refuse(
+          ErrorCode::kResourceExhausted,
+          absl::StrCat(
+              "the job has used ", lanes_.size(),
+              " lane names, which is its limit (limits.lane_names). Reuse the names of calls."));
     }
     lanes_.Add(request.lane, request.kind);
     const std::string why = lanes_.WhyNotRemembered(scope.config, settings_.most_workers());
@@ -108,14 +110,16 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
     if (lane.layout.version() >= scope.config.max_tensors) {
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("the lane has ", lane.layout.version(),
-                          " tensors, which is its limit; fuse small ones."));
+                          " tensors, which is its limit (limits.tensors). Fuse small ones, or have "
+                          "the limit raised."));
       break;
     }
     if (*bytes > scope.config.max_lane_bytes - lane.layout.bytes()) {
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec),
                           " the lane would have more than ", scope.config.max_lane_bytes,
-                          " bytes, which is its limit."),
+                          " bytes, which is its limit (limits.lane_bytes). Use several lanes, or "
+                          "have the limit raised."),
              spec.name);
       continue;
     }

@@ -130,7 +130,7 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
   if (before == nullptr && held.hellos().size() >= scope.config.max_workers) {
     Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
            absl::StrCat("Job ", name_, " is recovering, and ", held.hellos().size(),
-                        " workers have sent a hello, which is its limit."));
+                        " workers have sent a hello, which is its limit (limits.workers)."));
     return;
   }
   const bool keeps_out = held.KeepsOut(hello);

@@ -153,8 +153,8 @@ std::string Lanes::WhyNoMore(const Config& config) const {
   if (static_cast<uint64_t>(used) < config.max_lanes) return "";
   return absl::StrCat("the job has reached its limit of ",
                       CountOf(static_cast<uint64_t>(used), "lane"),
-                      ". Reuse the names of calls; lanes that were idle for longer than "
-                      "job.idle_lane_timeout do not count.");
+                      " (limits.lanes). Reuse the names of calls; lanes that were idle for longer "
+                      "than job.idle_lane_timeout do not count.");
 }
 
 std::string Lanes::WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane,

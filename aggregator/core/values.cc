@@ -81,9 +81,10 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
                   absl::StrCat(DescribeSpec(announce.spec), " has no size."));
   }
   if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
-    return refuse(ErrorCode::kResourceExhausted,
-                  absl::StrCat("the job has ", entries_.size(),
-                               " announced values, which is its limit; announce fewer."));
+    return refuse(
+        ErrorCode::kResourceExhausted,
+        absl::StrCat("the job has ", entries_.size(),
+                     " announced values, which is its limit (limits.values); announce fewer."));
   }
   // This worker no longer serves older versions of the tensor.
   for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
@@ -112,8 +113,9 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   request.deadline = scope.now + get.timeout;
   if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
     Fail(scope, key, request, ErrorCode::kResourceExhausted,
-         absl::StrCat("Job ", scope.job_name, " waits for ", entries_.size(),
-                      " broadcast values, which is its limit; request fewer at once."));
+         absl::StrCat(
+             "Job ", scope.job_name, " waits for ", entries_.size(),
+             " broadcast values, which is its limit (limits.values); request fewer at once."));
     return;
   }
   Entry& entry = entries_[key];
@@ -148,7 +150,8 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
     Fail(scope, key, request, ErrorCode::kResourceExhausted,
          absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[slot].id, " waits for ",
                       waiting->second,
-                      " parts of broadcast values, which is its limit; request fewer at once."));
+                      " parts of broadcast values, which is its limit (limits.values); request "
+                      "fewer at once."));
     if (entry.unused()) entries_.erase(key);
     return;
   }

@@ -139,7 +139,8 @@ TEST(Admission, TheNumberOfWorkersIsBounded) {
   EXPECT_EQ(t["c"].ended->code, ErrorCode::kResourceExhausted);
   Cluster u(Settings(1, 3, 3), config);
   u.Join("a");
-  EXPECT_THAT(u["a"].ended->text, HasSubstr("max_workers = 3; this aggregator allows 2"));
+  EXPECT_THAT(u["a"].ended->text,
+              HasSubstr("max_workers = 3; this aggregator allows 2 (limits.workers)"));
 }
 
 TEST(Admission, ThePlaceOfAWorkerThatIsGoneIsUsedAgain) {
@@ -189,20 +190,23 @@ TEST(Admission, ACallThatIsIdleForLongMakesRoomForAnother) {
   a.Register({Tensor("x")}, "call/1", LaneKind::kCall);
   a.Contribute(Spec(ReduceOp::kSum), "call/1");
   a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("reached its limit of 2 lanes"));
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("reached its limit of 2 lanes (limits.lanes)"));
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
   a.Contribute(Spec(ReduceOp::kSum), "call/2");
   EXPECT_EQ(a.lane("call/2").last, 1u);
   // The first lane must wait for its turn, and keeps its number.
   a.Begin(Spec(ReduceOp::kSum), "call/1");
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("reached its limit of 2 lanes"));
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("reached its limit of 2 lanes (limits.lanes)"));
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   a.Contribute(Spec(ReduceOp::kSum), "call/1");
   EXPECT_EQ(a.lane("call/1").last, 2u);
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   a.Register({Tensor("x")}, "call/3", LaneKind::kCall);
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("3 lane names, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("3 lane names, which is its limit (limits.lane_names)"));
 }
 
 TEST(Admission, LanesTensorsAndBytesAreBounded) {
@@ -221,7 +225,8 @@ TEST(Admission, LanesTensorsAndBytesAreBounded) {
   a.Register({{"none", DType::kUnspecified, {1}}});
   EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("has no size"));
   a.Register({Tensor("x"), Tensor("y")});
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("3 tensors, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("3 tensors, which is its limit (limits.tensors)"));
   EXPECT_EQ(a.lane().tensors.size(), 3u);
 }
 
