@@ -199,6 +199,21 @@ FLEET = Dashboard(
                     (lately("basin_floods_total"), "{{instance}} flood"),
                 ],
             ),
+            Panel(
+                "Refused workers",
+                "Hellos that were refused in the last five minutes: for a limit, because of other "
+                "settings than the job has, or for another run. The events have the reasons.",
+                "short",
+                [
+                    (
+                        lately(
+                            "basin_events_total",
+                            'event=~"job_refused|worker_refused|address_refused"',
+                        ),
+                        "{{instance}} {{event}}",
+                    )
+                ],
+            ),
         ],
     },
 )
