@@ -206,7 +206,7 @@ class HttpServer::Loop {
     std::string address;
   };
   enum class State : uint8_t {
-    kHandshake,  // Of TLS.
+    kHandshake,  // That of TLS.
     kReading,    // Its request has not come yet.
     kWaiting,    // For its page.
     kWriting,

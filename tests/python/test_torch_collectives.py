@@ -90,7 +90,7 @@ def through_averages_of_a_node(rank: int) -> Any:
             basin_context().client.worker.set_ranks(2, 0)
         gradients, means = {}, {}
         for contributes in ("mean", "sum"):
-            for samples in (4, 0):  # Of both trainers of the node.
+            for samples in (4, 0):  # The samples of both trainers of the node.
                 x = torch.full((2,), 5.0 if node else 1.0, dtype=torch.float64, requires_grad=True)
                 y = bt.allreduce(
                     x,

@@ -32,7 +32,7 @@ helm.sh/chart: {{ include "basin.chart" . }}
 {{- printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Of the pod of `helm test`. With the aggregator's name it would become part of its Service. */}}
+{{/* The labels of the pod of `helm test`. With the aggregator's name it would become part of its Service. */}}
 {{- define "basin.testLabels" -}}
 app.kubernetes.io/name: {{ include "basin.name" . | trunc 58 | trimSuffix "-" }}-test
 app.kubernetes.io/instance: {{ .Release.Name }}

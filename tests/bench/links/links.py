@@ -56,7 +56,7 @@ from allreduce import (
 )
 
 HERE = Path(__file__).resolve().parent
-PREFIX = "basin-links-"  # Of the namespaces; the process follows.
+PREFIX = "basin-links-"  # The names of the namespaces begin with it; the process follows.
 ADDRESS = "10.78.0.{}"
 BUCKET = 256 << 10
 GRADIENTS = 0.92  # The part of a rate that is left for them.
