@@ -28,16 +28,16 @@ absl::Status MakeDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::UnavailableError(absl::StrCat(
         "the directory ", path, " of the local group cannot be made: ", std::strerror(errno),
-        "; set TMPDIR to a directory that can be written to"));
+        "; the ranks of a node need a /tmp that they can write to"));
   }
   struct stat status = {};
-  const bool own = lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-                   status.st_uid == geteuid() && (status.st_mode & 0077) == 0;
+  const int looked = lstat(path.c_str(), &status);
+  if (looked != 0 && errno == ENOENT) return absl::OkStatus();  // It was removed meanwhile.
+  const bool own = looked == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+                   (status.st_mode & 0077) == 0;
   if (own) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the directory ", path,
-                   " of the local group does not belong to this user alone; remove it, or set "
-                   "TMPDIR to another directory"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the directory ", path, " of the local group does not belong to this user alone; remove it"));
 }
 
 ucred PeerOf(int socket) {
@@ -95,9 +95,13 @@ Links::Links(LinksOptions options, int listener, int wake)
       file_(SocketFileAt(NameOf(options_.self.rank))) {}
 
 absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
-  if (absl::Status status = MakeDirectory(options.directory); !status.ok()) return status;
   const std::string name = SocketOf(options.directory, options.self.rank);
-  absl::StatusOr<int> listener = ListenLocal(name);
+  absl::StatusOr<int> listener = absl::UnknownError("");
+  do {
+    if (absl::Status status = MakeDirectory(options.directory); !status.ok()) return status;
+    listener = ListenLocal(name);
+    // Another rank, the last one in it, may have removed the directory meanwhile.
+  } while (!listener.ok() && access(options.directory.c_str(), F_OK) != 0 && errno == ENOENT);
   if (!listener.ok() && IsLeftBehind(name)) {
     unlink(name.c_str());
     listener = ListenLocal(name);
@@ -128,6 +132,7 @@ absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
 
 Links::~Links() {
   RemoveSocket(NameOf(options_.self.rank), file_);
+  rmdir(options_.directory.c_str());  // If it is empty.
   std::vector<Event> events;
   for (Link& link : links_) End(link, events);
   close(listener_);

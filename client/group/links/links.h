@@ -31,7 +31,8 @@
 namespace basin::client::group {
 
 struct LinksOptions {
-  std::string directory;  // An absolute path. Made, for this user alone, if it does not exist.
+  // An absolute path. Made, for this user alone, if it does not exist; the last rank removes it.
+  std::string directory;
   GroupMember self;
   int size = 1;
   // What this rank says at the beginning of a connection.

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -169,6 +170,28 @@ TEST_F(LinksTest, Item3_ARankThatIsRefusedGetsTheReason) {
   EXPECT_EQ(std::get<PeerLost>(At(3).events[1]).rank, 1);
 }
 
+TEST_F(LinksTest, TheLastRankRemovesTheDirectory) {
+  Start(0);
+  Start(1);
+  At(0) = Rank();
+  EXPECT_EQ(access(directory_.c_str(), F_OK), 0);
+  At(1) = Rank();
+  EXPECT_NE(access(directory_.c_str(), F_OK), 0);
+}
+
+TEST_F(LinksTest, RanksComeWhileOthersGo) {
+  const LinksOptions options[] = {OptionsOf(0), OptionsOf(1)};
+  const auto come_and_go = [&](const LinksOptions& own) {
+    for (int times = 0; times < 1000; ++times) {
+      const auto links = Links::Open(own);
+      ASSERT_TRUE(links.ok()) << links.status();
+    }
+  };
+  std::thread other([&] { come_and_go(options[1]); });
+  come_and_go(options[0]);
+  other.join();
+}
+
 TEST_F(LinksTest, BadInput_ASecondProcessWithTheSameRankIsRefused) {
   Start(1);
   const auto second = Links::Open(OptionsOf(1));
@@ -182,7 +205,7 @@ TEST_F(LinksTest, BadInput_ADirectoryOfOthersIsRefused) {
   ASSERT_EQ(chmod(directory_.c_str(), 0777), 0);
   const auto links = Links::Open(OptionsOf(0));
   EXPECT_EQ(links.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(links.status().message()), HasSubstr("set TMPDIR"));
+  EXPECT_THAT(std::string(links.status().message()), HasSubstr("remove it"));
 }
 
 TEST_F(LinksTest, BadInput_AConnectionWithOtherBytesIsClosedAndTheOthersGoOn) {
