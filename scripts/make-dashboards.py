@@ -308,7 +308,7 @@ JOB_BOARD = Dashboard(
                 [
                     (
                         "sum by (training_job, result) ("
-                        + lately("basin_contributions_total", f'{JOB}, result!="accepted"')
+                        + lately("basin_contributions_total", f'{JOB}, result!~"accepted|carried"')
                         + ")",
                         "{{training_job}} {{result}}",
                     )

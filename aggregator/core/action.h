@@ -266,6 +266,7 @@ enum class NoteKind : uint8_t {
   kRoundCommitted,
   kRoundAborted,
   kContributionWithdrawn,
+  kContributionCarried,
   kContributionRejected,
   kContributionDropped,
   kContributionUnusual,

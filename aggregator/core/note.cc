@@ -56,6 +56,8 @@ const char* NoteKindName(NoteKind kind) {
       return "round_aborted";
     case NoteKind::kContributionWithdrawn:
       return "contribution_withdrawn";
+    case NoteKind::kContributionCarried:
+      return "contribution_carried";
     case NoteKind::kContributionRejected:
       return "contribution_rejected";
     case NoteKind::kContributionDropped:

@@ -312,9 +312,13 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
   // includes.
   if (phase() == RoundPhase::kPrepared) return;
   if (phase() == RoundPhase::kIdle) Apply(scope, RoundInput::kOpen);
-  AddNote(scope, NoteKind::kContributionWithdrawn, member.id, reason);
+  // It happens in each round of a node that reduces its gradients itself, to all ranks but one.
+  const bool carried = without_results && reason.empty();
+  const std::string why = carried ? "another worker of its node contributes its gradients" : reason;
+  AddNote(scope, carried ? NoteKind::kContributionCarried : NoteKind::kContributionWithdrawn,
+          member.id, why);
   const bool restart = RemoveContribution(scope, member, ContributionInput::kWithdraw);
-  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
+  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", why));
 }
 
 void Round::OnFinished(const RoundScope& scope, Slot slot) {

@@ -255,6 +255,7 @@ struct Metrics::JobSeries {
   Counter* superseded = nullptr;
   Counter* rejected = nullptr;
   Counter* withdrawn = nullptr;
+  Counter* carried = nullptr;
   Counter* dropped = nullptr;
   Counter* unusual = nullptr;
   Counter* late = nullptr;
@@ -297,8 +298,11 @@ Metrics::Metrics(std::string version)
       state_file_failures_(CounterFamily(registry_, "basin_state_file_failures_total",
                                          "Times that the state file could not be written.")
                                .Add({})) {
-  // An alert watches its increase, which begins at 0 and not with the first one.
-  EventCounter(NoteKind::kLineageConflict);
+  // Alerts watch their increase, which begins at 0 and not with the first one.
+  for (const NoteKind kind : {NoteKind::kLineageConflict, NoteKind::kJobRefused,
+                              NoteKind::kWorkerRefused, NoteKind::kAddressRefused}) {
+    EventCounter(kind);
+  }
 }
 
 Metrics::~Metrics() = default;
@@ -355,6 +359,9 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
     case NoteKind::kContributionWithdrawn:
       series.withdrawn->Increment();
       break;
+    case NoteKind::kContributionCarried:
+      series.carried->Increment();
+      break;
     case NoteKind::kContributionDropped:
       series.dropped->Increment();
       break;
@@ -397,6 +404,7 @@ void Metrics::AddJob(const JobName& job) {
   series->superseded = &evictions_.Add(labels("reason", "superseded"));
   series->rejected = &contributions_.Add(labels("result", "rejected"));
   series->withdrawn = &contributions_.Add(labels("result", "withdrawn"));
+  series->carried = &contributions_.Add(labels("result", "carried"));
   series->dropped = &contributions_.Add(labels("result", "dropped"));
   series->unusual = &unusual_.Add({{kJob, job}});
   series->late = &late_.Add({{kJob, job}});
@@ -420,6 +428,7 @@ void Metrics::RemoveJob(const JobName& job) {
   evictions_.Remove(series.superseded);
   contributions_.Remove(series.rejected);
   contributions_.Remove(series.withdrawn);
+  contributions_.Remove(series.carried);
   contributions_.Remove(series.dropped);
   unusual_.Remove(series.unusual);
   late_.Remove(series.late);

@@ -25,6 +25,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kRoundOpened:
     case NoteKind::kRoundPrepared:
     case NoteKind::kRoundCommitted:
+    case NoteKind::kContributionCarried:
     case NoteKind::kFrameDuplicate:
     case NoteKind::kFrameStale:
       return LogLevel::kDebug;

@@ -249,7 +249,8 @@ void WorkerProcess::PushNext(uint32_t handle) {
       world_.queue.After(random_.Between(0, 200) * kMillisecond, Happening::kTrainer, index_,
                          lane.take);
     }
-    Step(client::WithdrawRound{handle, "the backward failed", without_results});
+    const char* const reason = without_results && random_.Chance(50) ? "" : "the backward failed";
+    Step(client::WithdrawRound{handle, reason, without_results});
     return Wait(handle, 0);
   }
   if (!lane.growing.empty()) return Grow(lane);

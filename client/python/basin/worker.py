@@ -484,7 +484,8 @@ class Worker:
         return None
 
     def withdraw(self, lane: int, reason: str, *, without_results: bool = False) -> None:
-        """`without_results`: the group of the node brings them; see Group.share()."""
+        """`without_results`: the group of the node brings them; see Group.share(). Then an empty
+        reason means that another rank contributes the gradients."""
         name = "withdraw_without_results" if without_results else "withdraw"
         with contextlib.suppress(RoundAborted):
             call(name, self._pointer, lane, reason.encode(), None, None)

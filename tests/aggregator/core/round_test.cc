@@ -793,6 +793,18 @@ TEST(Commit, OfNothingWithAWrongDigestIsCorruptAtOnce) {
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
 }
 
+// As it is in each round of a node that has reduced its gradients itself, so it is no warning.
+TEST(Withdraw, AnotherWorkerMayContributeTheGradients) {
+  Three t;
+  t.a.Begin();
+  t.a.Withdraw("", kLane, true);
+  t.b.Begin();
+  t.b.Withdraw("its backward has failed", kLane, true);
+  EXPECT_EQ(t.NoteText(NoteKind::kContributionCarried),
+            "another worker of its node contributes its gradients");
+  EXPECT_EQ(t.NoteText(NoteKind::kContributionWithdrawn), "its backward has failed");
+}
+
 TEST(Withdraw, BeforeAnyOfItIsReducedCostsNoAttempt) {
   Three t;
   t.a.Begin();

@@ -284,6 +284,7 @@ TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
   EXPECT_EQ(1, samples.at("basin_build_info{version=\"1.2.3\"}"));
   EXPECT_EQ(0.25, samples.at("basin_loop_delay_seconds"));
   EXPECT_EQ(0, samples.at("basin_state_file_failures_total"));
+  EXPECT_EQ(0, samples.at("basin_events_total{event=\"job_refused\"}"));
   EXPECT_GT(samples.at("process_resident_memory_bytes"), 1 << 20);
   EXPECT_GT(samples.at("process_start_time_seconds"), 1.5e9);
   EXPECT_GE(samples.at("process_open_fds"), 3);
@@ -336,12 +337,16 @@ TEST(Metrics, CountContributionsFramesAndCreditStalls) {
   committed.credit_stalls = 5;
   metrics.Count(committed, kNow);
   metrics.Count(committed, kNow);
+  metrics.Count(NoteOf(NoteKind::kContributionCarried, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameDuplicate, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameStale, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameStale, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameStale, "other", "w"), kNow);
   const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::ZeroDuration()));
   EXPECT_EQ(6, samples.at("basin_contributions_total{result=\"accepted\",training_job=\"a\"}"));
+  EXPECT_EQ(1, samples.at("basin_contributions_total{result=\"carried\",training_job=\"a\"}"));
+  EXPECT_EQ(0, samples.at("basin_contributions_total{result=\"withdrawn\",training_job=\"a\"}"));
+  EXPECT_EQ(LogLevel::kDebug, LevelOf(NoteKind::kContributionCarried)) << "it is in each round";
   EXPECT_EQ(10, samples.at("basin_credit_stalls_total{training_job=\"a\"}"));
   const auto frames = [&](const std::string& result) {
     return samples.at("basin_contribution_frames_total{result=\"" + result +

@@ -395,7 +395,8 @@ BASIN_API basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_rou
 BASIN_API basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reason,
                                     basin_round_done done, void* user, basin_error** error);
 /* The same for a contribution that another worker of the node carries. The aggregator sends no
- * results to this worker, which waits for none until basin_group_share. */
+ * results to this worker, which waits for none until basin_group_share. `reason`: NULL or empty,
+ * unless the gradients are missing in the other worker's contribution. */
 BASIN_API basin_code basin_withdraw_without_results(basin_worker* worker, uint32_t lane,
                                                     const char* reason, basin_round_done done,
                                                     void* user, basin_error** error);

@@ -427,8 +427,10 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._push_rest()
         if leads:
             return self._worker.commit(self._lane)
-        carried = f"its gradients are in the contribution of worker {share.leader}"
-        self._worker.withdraw(self._lane, reason or carried, without_results=not share.leads)
+        if share.leads:
+            self._worker.withdraw(self._lane, reason or "no rank of its node has gradients")
+        else:
+            self._worker.withdraw(self._lane, reason or "", without_results=True)
         return None
 
     def _repeats(self, error: RoundAborted) -> bool:

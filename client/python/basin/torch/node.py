@@ -34,14 +34,12 @@ TensorGradient = Gradient[torch.Tensor, torch.Tensor]
 class Share:
     """What the local phase leaves to this rank.
 
-    leader:       the worker that contributes
-    leads:        whether it is this one
+    leads:        whether this worker contributes for the node
     contributors: the trainers in its contribution; only known at the leader, else 0
     counts:       their sums
     sums:         each gradient that some rank has, and the sum
     """
 
-    leader: str
     leads: bool = False
     contributors: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -169,7 +167,7 @@ class NodeReduction:
         assert self._total is not None
         self._led_by = turn.leader
         if not turn.leads:
-            return Share(turn.leader)
+            return Share()
         return self._share_of(turn, device.on_host(self._total).tolist())
 
     def _reduce_next(self, contributes: bool) -> None:
@@ -232,7 +230,7 @@ class NodeReduction:
     def _share_of(self, turn: Turn, totals: list[int]) -> Share:
         contributors, *rest = totals
         counts = [rest[i + 1] if rest[i] == contributors else None for i in (0, 2, 4)]
-        share = Share(turn.leader, True, contributors, Counts(*counts))
+        share = Share(True, contributors, Counts(*counts))
         present = {
             each.facts.handle
             for each, ranks in zip(self._gradients, rest[6:], strict=True)
