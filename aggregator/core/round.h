@@ -189,8 +189,8 @@ class Round {
   void OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame);
   void OnSkip(const RoundScope& scope, Slot slot, const Skip& skip);
   void OnCommit(const RoundScope& scope, Slot slot, const Commit& commit);
-  // `without_results`: they reach it another way; then an empty reason means that its gradients are
-  // in the contribution of another worker.
+  // `reason`: empty if its gradients are in the contribution of another worker. `without_results`:
+  // they reach it another way.
   void OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason,
                   bool without_results = false);
   // The member is out of data and will not begin this round. REQUIRES: the member has not begun it,

@@ -313,7 +313,7 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
   if (phase() == RoundPhase::kPrepared) return;
   if (phase() == RoundPhase::kIdle) Apply(scope, RoundInput::kOpen);
   // It happens in each round of a node that reduces its gradients itself, to all ranks but one.
-  const bool carried = without_results && reason.empty();
+  const bool carried = reason.empty();
   const std::string why = carried ? "another worker of its node contributes its gradients" : reason;
   AddNote(scope, carried ? NoteKind::kContributionCarried : NoteKind::kContributionWithdrawn,
           member.id, why);

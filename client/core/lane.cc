@@ -249,7 +249,8 @@ Error Lane::Withdraw(const Scope& scope, const WithdrawRound& withdraw) {
     return {};
   }
   if (refused) return {};
-  round_->SetReason(withdraw.reason);
+  const bool carried = withdraw.reason.empty() && withdraw.without_results;
+  round_->SetReason(withdraw.reason.empty() && !carried ? "it gave no reason" : withdraw.reason);
   if (withdraw.without_results) round_->GoWithoutResults();
   round_->Stop(scope);
   if (scope.welcomed && in_session_) round_->SayWithdraw(scope, Id());

@@ -109,6 +109,9 @@ class Checker {
   Contribution& ContributionOf(uint32_t lane, RoundNumber round, const Incarnation& incarnation) {
     return contributions_[{lane, round, incarnation}];
   }
+  // The aggregator noted a generation, which no process may ever be told. The text is "Generation
+  // 1.2: w0, w1.".
+  void Made(const std::string& generation);
   // The aggregator noted that the rest of the worker's group did not come in time.
   void JoinsAlone(const std::string& worker) { joined_alone_.insert(worker); }
 
@@ -178,7 +181,7 @@ class Checker {
   uint64_t verdicts() const { return verdicts_; }
 
  private:
-  void CheckGroups(const Membership& membership);
+  void CheckGroups(const std::string& generation, const std::vector<WorkerId>& members);
   std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,
                const VerdictRecord& record);
@@ -202,7 +205,7 @@ class Checker {
   std::map<uint32_t, Generation> generation_seen_;  // By process.
   std::map<std::pair<uint32_t, Term>, uint64_t> counter_seen_;
   std::map<Generation, MemberList> generations_;
-  std::set<WorkerId> were_members_;  // In any generation; with groups only.
+  std::set<WorkerId> were_members_;  // In any generation that was made; with groups only.
   std::set<WorkerId> joined_alone_;
   std::set<std::pair<WorkerId, Term>> lost_;
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.

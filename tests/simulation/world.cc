@@ -517,6 +517,7 @@ void World::Noted(const aggregator::Note& note, Term term) {
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
     coverage.Saw(Sight::kLeftOutOfCall);
   }
+  if (note.kind == NoteKind::kGeneration) checker.Made(note.text);
   if (note.kind == NoteKind::kWorkerFinished) checker.WorkerFinished();
   if (note.kind == NoteKind::kWorkerReady &&
       note.text.find("without its group") != note.text.npos) {

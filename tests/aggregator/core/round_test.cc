@@ -799,6 +799,9 @@ TEST(Withdraw, AnotherWorkerMayContributeTheGradients) {
   t.a.Begin();
   t.a.Withdraw("", kLane, true);
   t.b.Begin();
+  t.c.Begin();
+  t.c.Withdraw("", kLane, false);  // It has requested the results meanwhile.
+  EXPECT_EQ(t.Notes(NoteKind::kContributionCarried), 2u);
   t.b.Withdraw("its backward has failed", kLane, true);
   EXPECT_EQ(t.NoteText(NoteKind::kContributionCarried),
             "another worker of its node contributes its gradients");
