@@ -190,10 +190,12 @@ FLEET = Dashboard(
             ),
             Panel(
                 "Refused peers",
-                "Connections and streams that were refused in the last five minutes. The log names "
-                "the peers (peer_refused).",
+                "Connections, streams and calls that were refused in the last five minutes. The "
+                "log names the peers (peer_refused).",
                 "short",
                 [
+                    (lately("basin_auth_refusals_total"), "{{instance}} {{reason}}"),
+                    (lately("basin_tls_failures_total"), "{{instance}} TLS"),
                     (lately("basin_foreign_connections_total"), "{{instance}} not gRPC"),
                     (lately("basin_unknown_tokens_total"), "{{instance}} unknown session"),
                     (lately("basin_floods_total"), "{{instance}} flood"),
@@ -213,6 +215,12 @@ FLEET = Dashboard(
                         "{{instance}} {{event}}",
                     )
                 ],
+            ),
+            Panel(
+                "Time until a certificate expires",
+                "That of the first one. After that, no worker can connect.",
+                "s",
+                [("basin_certificate_expiry_timestamp_seconds - time()", "{{instance}}")],
             ),
         ],
     },
@@ -384,6 +392,20 @@ JOB_BOARD = Dashboard(
                 "sum of the weights.",
                 "short",
                 [(of_job("basin_divisor"), "{{training_job}} {{lane}}")],
+            ),
+            Panel(
+                "Effective batch",
+                "Samples, tokens and micro-batches of the last result, where all contributors "
+                "reported them.",
+                "short",
+                [
+                    (of_job(f"basin_effective_batch_{what}"), f"{{{{training_job}}}} {words}")
+                    for what, words in (
+                        ("samples", "samples"),
+                        ("tokens", "tokens"),
+                        ("micro_batches", "micro-batches"),
+                    )
+                ],
             ),
         ],
     },
