@@ -129,7 +129,8 @@ def libraries_in(wheel: Path) -> dict[str, str]:
     with zipfile.ZipFile(wheel) as archive:
         names = [Path(name) for name in archive.namelist()]
     copied = [name for name in names if name.parent.name.endswith(".libs")]
-    return {str(name): re.sub(r"-[0-9a-f]{8}(?=\.so)", "", name.name) for name in copied}
+    # It puts a digest before the first dot, as in libevent_core-2-62ef2b91.1.so.7.0.1.
+    return {str(name): re.sub(r"^([^.]+)-[0-9a-f]{8}\.", r"\1.", name.name) for name in copied}
 
 
 # ---- Where they come from -----------------------------------------------------------------------

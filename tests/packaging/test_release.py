@@ -232,7 +232,7 @@ class Release(unittest.TestCase):
         self.assertGreater(len(copied), 20)
         for name in copied:
             with self.subTest(name):
-                library = re.sub(r"-[0-9a-f]{8}(?=\.so)", "", Path(name).name)
+                library = re.sub(r"^([^.]+)-[0-9a-f]{8}\.", r"\1.", Path(name).name)
                 package = owner(owners[library]).partition(":")[0]
                 self.assertIn(package, self.relations("CONTAINS"))
         # glibc comes from the system.
