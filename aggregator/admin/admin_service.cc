@@ -250,7 +250,7 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kGetLimits, *request, ""); !good.ok())
     return ToGrpc(good);
   const absl::Status looked =
-      LookFor(response, [](const Runner& runner, absl::Time, v1::LimitsResponse* limits) {
+      LookFor(response, [](const Runner& runner, absl::Time now, v1::LimitsResponse* limits) {
         const Coordinator& core = runner.core();
         const Config& config = core.config();
         *limits->add_limits() =
@@ -265,7 +265,12 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
                                             ViewOf(job, core).buffer_bytes(), "bytes", job.name());
           }
           *limits->add_limits() =
-              LimitOf("limits.lanes", config.max_lanes, job.lanes().size(), "lanes", job.name());
+              LimitOf("limits.lanes", config.max_lanes, job.lanes_in_use(), "lanes", job.name());
+          if (config.max_job_rounds != 0) {
+            *limits->add_limits() =
+                LimitOf("limits.job_rounds", config.max_job_rounds,
+                        job.pace().Used(core.Lived(now), config), "rounds per second", job.name());
+          }
         }
         return absl::OkStatus();
       });

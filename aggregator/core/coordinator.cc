@@ -301,8 +301,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     if (!Job::Fits(scope, hello.settings, why)) DropCached(scope);
     if (!Job::Fits(scope, hello.settings, why)) {
       Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
-             absl::StrCat("Job ", hello.job, " ", why,
-                          ". Give the aggregator more memory, or lower max_workers."));
+             absl::StrCat("Job ", hello.job, " ", why, "."));
       return std::nullopt;
     }
     std::optional<SavedState> saved;

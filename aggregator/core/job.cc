@@ -58,13 +58,14 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
   if (quota != 0 && need > quota) {
     why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
                        scope.config.frame_bytes, " bytes, and a job may have ", quota,
-                       " (limits.job_memory)");
+                       " (limits.job_memory). Lower max_workers, or have the limit raised");
     return false;
   }
   if (need <= scope.memory.free()) return true;
   why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
                      scope.config.frame_bytes, " bytes, and ", scope.memory.free(), " of ",
-                     scope.memory.total, " are free");
+                     scope.memory.total,
+                     " are free. Give the aggregator more memory, or lower max_workers");
   return false;
 }
 

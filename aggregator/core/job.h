@@ -215,11 +215,13 @@ class Job {
   // Workers with a session that wait until the job has recovered. They are not among workers() yet.
   const std::map<WorkerId, SessionId>& waiting() const { return evidence_.held().waiting(); }
   const std::vector<Lane>& lanes() const { return lanes_.all(); }
+  uint64_t lanes_in_use() const { return lanes_.InUse(); }
   const std::string& reason() const { return reason_; }  // Explains state() in the status.
   // The rounds that this aggregator ended, for observers.
   const RoundCounts& rounds() const { return rounds_; }
   const RowsTaken& taken() const { return machine_.taken(); }
   const Pause& pause() const { return pause_; }
+  const Pace& pace() const { return pace_; }
   bool suspended() const { return pause_.suspended(); }
   // All members have finished or left in good order, and no worker has begun anew.
   bool over() const { return forming_.over() && state() == JobState::kForming; }

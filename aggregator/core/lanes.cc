@@ -148,11 +148,14 @@ bool Lanes::AnyPaced() const {
 
 // ---- limits
 
-std::string Lanes::WhyNoMore(const Config& config) const {
+uint64_t Lanes::InUse() const {
   const auto used = std::count_if(begin(), end(), [](const Lane& lane) { return !lane.expired; });
-  if (static_cast<uint64_t>(used) < config.max_lanes) return "";
-  return absl::StrCat("the job has reached its limit of ",
-                      CountOf(static_cast<uint64_t>(used), "lane"),
+  return static_cast<uint64_t>(used);
+}
+
+std::string Lanes::WhyNoMore(const Config& config) const {
+  if (InUse() < config.max_lanes) return "";
+  return absl::StrCat("the job has reached its limit of ", CountOf(InUse(), "lane"),
                       " (limits.lanes). Reuse the names of calls; lanes that were idle for longer "
                       "than job.idle_lane_timeout do not count.");
 }

@@ -81,6 +81,7 @@ class Lanes {
   bool AnyPaced() const;
 
   // ---- limits; an empty text means that they allow it
+  uint64_t InUse() const;  // Those that count for limits.lanes: they have not expired.
   std::string WhyNoMore(const Config& config) const;
   // Returns why a hello could not describe all lanes, with `next` added to `lane` if these are
   // given. A returning worker must be able to report all that it remembers, and to receive what it

@@ -9,6 +9,7 @@
 #define BASIN_AGGREGATOR_CORE_PACE_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
 
 #include "absl/time/time.h"
@@ -21,6 +22,14 @@ class Pace {
   // The earliest time of the next verdict.
   absl::Time Next(const Config& config) const {
     return config.max_job_rounds == 0 ? absl::InfinitePast() : taken_until_ - kBurst;
+  }
+  // How many of the rounds that the job may have per second it has used up. All of them: the next
+  // verdict waits.
+  uint32_t Used(absl::Time now, const Config& config) const {
+    const uint32_t most = config.max_job_rounds;
+    if (most == 0 || taken_until_ <= now) return 0;
+    const double used = absl::FDivDuration(taken_until_ - now, kBurst) * most;
+    return used < most ? static_cast<uint32_t>(used) : most;
   }
   // There was a verdict.
   void Count(absl::Time now, const Config& config) {

@@ -51,10 +51,11 @@ class Recorder : public NoteSink {
   EventHistory& events_;
 };
 
-EngineOptions OptionsWithTerm(bool state_file) {
+EngineOptions OptionsWithTerm(bool state_file, uint32_t job_rounds) {
   EngineOptions options;
   options.core.term = kTerm;
   options.core.state_file = state_file;
+  options.core.max_job_rounds = job_rounds;
   return options;
 }
 
@@ -80,10 +81,12 @@ class HeldStateFile : public StateFile {
 // An engine without sockets, and the admin service with one.
 class Aggregator : public EngineNetwork {
  public:
-  explicit Aggregator(Gatekeeper* gatekeeper = nullptr, StateFile* state_file = nullptr)
+  explicit Aggregator(Gatekeeper* gatekeeper = nullptr, StateFile* state_file = nullptr,
+                      uint32_t job_rounds = 0)
       : EngineNetwork(engine),
         recorder(events),
-        engine(OptionsWithTerm(state_file != nullptr), clock, *reducer, recorder, state_file) {
+        engine(OptionsWithTerm(state_file != nullptr, job_rounds), clock, *reducer, recorder,
+               state_file) {
     engine.Start(transport);
     AdminOptions options;
     options.address = "127.0.0.1:0";
@@ -612,6 +615,31 @@ TEST_F(AdminTest, LimitsShowWhatIsInUse) {
   EXPECT_EQ("memory.budget", limits.limits(0).name());
   EXPECT_GT(limits.limits(0).in_use(), 0u);
   EXPECT_EQ(2u, limits.limits(2).in_use());
+  EXPECT_EQ("limits.lanes", limits.limits(3).name());
+  EXPECT_EQ(1u, limits.limits(3).in_use());
+}
+
+TEST_F(AdminTest, LimitsShowThePaceOfAJobIfItIsBounded) {
+  Aggregator bounded(nullptr, nullptr, 1000);
+  RigWorker a(bounded, "a", model_);
+  RigWorker b(bounded, "b", model_);
+  Join({&a, &b});
+  const auto limits = bounded.Call<v1::LimitsResponse>(&v1::Admin::Stub::GetLimits,
+                                                       Aggregator::About<v1::GetLimitsRequest>());
+  ASSERT_EQ(5, limits.limits_size());
+  EXPECT_EQ("limits.job_rounds", limits.limits(4).name());
+  EXPECT_EQ(1000u, limits.limits(4).limit());
+  EXPECT_EQ(kJob, limits.limits(4).job());
+}
+
+TEST_F(AdminTest, LimitsDoNotCountLanesOfAJobThatAllWorkersHaveLeft) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  for (RigWorker* worker : {&a_, &b_}) worker->Say(Leave{});
+  const auto limits = aggregator_.Call<v1::LimitsResponse>(
+      &v1::Admin::Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>());
+  ASSERT_EQ("limits.lanes", limits.limits(3).name());
+  EXPECT_EQ(0u, limits.limits(3).in_use());
 }
 
 TEST_F(AdminTest, WhatIsNotThereIsNotFound) {

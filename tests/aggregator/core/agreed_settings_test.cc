@@ -113,5 +113,24 @@ TEST(Pace, AllowsOneSecondsRoundsAtOnceAndThenOneForEachPartOfASecond) {
   EXPECT_EQ(pace.Next(config), absl::InfinitePast()) << "there is no limit";
 }
 
+TEST(Pace, ReportsHowMuchOfASecondsRoundsIsUsedUp) {
+  const absl::Time now = absl::FromUnixSeconds(1000);
+  Config config;
+  config.max_job_rounds = 4;
+  Pace pace;
+  EXPECT_EQ(pace.Used(now, config), 0u);
+  for (uint32_t used = 1; used <= 4; ++used) {
+    pace.Count(now, config);
+    EXPECT_EQ(pace.Used(now, config), used);
+  }
+  pace.Count(now, config);
+  EXPECT_GT(pace.Next(config), now);
+  EXPECT_EQ(pace.Used(now, config), 4u) << "the next verdict waits";
+  EXPECT_EQ(pace.Used(now + absl::Milliseconds(750), config), 2u);
+  EXPECT_EQ(pace.Used(now + absl::Seconds(60), config), 0u);
+  config.max_job_rounds = 0;
+  EXPECT_EQ(pace.Used(now, config), 0u) << "there is no limit";
+}
+
 }  // namespace
 }  // namespace basin::aggregator

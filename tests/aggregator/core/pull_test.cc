@@ -414,7 +414,10 @@ TEST(Memory, Fault_A7_AJobThatCannotFitIsRefusedWithTheNumbers) {
   EXPECT_EQ(t["a"].ended->code, ErrorCode::kResourceExhausted);
   // N parked frames, one frame widened eightfold, and one of results: (8 + 8 + 1) MiB.
   EXPECT_THAT(t["a"].ended->text, HasSubstr("needs at least 17825792 bytes for 8 workers"));
-  EXPECT_THAT(t["a"].ended->text, HasSubstr("16777216 of 16777216 are free"));
+  EXPECT_THAT(
+      t["a"].ended->text,
+      HasSubstr(
+          "16777216 of 16777216 are free. Give the aggregator more memory, or lower max_workers."));
   EXPECT_EQ(t.core->FindJob(kJob), nullptr);
 }
 

@@ -454,7 +454,8 @@ TEST(JobMemory, AJobThatCannotRunWithinItsShareIsRefusedWithTheNumbers) {
   t.Join("a");
   ASSERT_TRUE(t["a"].ended.has_value());
   EXPECT_EQ(t["a"].ended->code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(t["a"].ended->text, HasSubstr("limits.job_memory"));
+  EXPECT_THAT(t["a"].ended->text,
+              HasSubstr("(limits.job_memory). Lower max_workers, or have the limit raised."));
 }
 
 TEST(JobMemory, OneJobLeavesTheRestToTheOthers) {
