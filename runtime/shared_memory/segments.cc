@@ -312,6 +312,10 @@ absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
       return Wrong("a segment was offered twice, or too many were");
     }
     room = message.size <= most_bytes_ - their_bytes_;
+    if (!room && message.kind == Kind::kOfferDevice) {
+      refusal_ = absl::StrCat("with its ", message.size, " bytes the session would share ",
+                              their_bytes_ + message.size, ", and may share ", most_bytes_);
+    }
   }
   absl::StatusOr<std::optional<Theirs>> opened = std::optional<Theirs>();
   // What is too much for the session is looked at, because it may be no segment at all.

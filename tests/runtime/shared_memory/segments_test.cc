@@ -214,6 +214,8 @@ TEST_F(DeviceSegments, TheyCountWithThoseOfTheHost) {
   Exchange(pair);
   EXPECT_FALSE(pair.one->Find({large->data(), 1}).has_value());
   EXPECT_FALSE(pair.one->Offer(large)) << "it was refused";
+  EXPECT_EQ(pair.other->TakeRefusal(),
+            "with its 6000 bytes the session would share 12000, and may share 10000");
   EXPECT_TRUE(pair.one->Offer(small));
   Exchange(pair);
   EXPECT_TRUE(pair.one->Find({small->data(), 1}).has_value());
