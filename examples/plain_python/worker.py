@@ -164,7 +164,10 @@ class Worker:
             loss_scale=1,
         )
         here = {"lane": self.lane, "round": self.round}
-        self.control.send(session_pb.ToAggregator(begin=session_pb.Begin(spec=spec, **here)))
+        # What the contribution stands for; the aggregator reports the sums as the effective batch.
+        counts = types_pb.Counts(samples=32, tokens=4096, micro_batches=1)
+        begin = session_pb.Begin(spec=spec, counts=counts, **here)
+        self.control.send(session_pb.ToAggregator(begin=begin))
         present = bytearray((len(self.names) + 7) // 8)
         for name in tensors:
             present[index[name] // 8] |= 1 << index[name] % 8

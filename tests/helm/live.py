@@ -24,6 +24,8 @@ global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: ["{rules}"]
 scrape_configs:
   - job_name: basin
+    scheme: {scheme}
+    tls_config: {{ca_file: "{ca}"}}
     static_configs: [{{targets: ["{target}"]}}]
 """
 
@@ -72,10 +74,17 @@ class Watched(unittest.TestCase):
     def start(self, name: str, *command: str | Path) -> subprocess.Popen[bytes]:
         return self.enterContext(program(*command, log=self.log_of(name)))
 
-    def watch(self, target: str, rules: Path = CHART / "files/alerts.yaml") -> None:
+    def watch(
+        self, target: str, rules: Path = CHART / "files/alerts.yaml", ca: Path | None = None
+    ) -> None:
+        """`ca`: the CA of the certificate of the target; without it, there is no TLS."""
         self.prometheus = f"http://127.0.0.1:{free_port()}"
         configuration = self.folder / "prometheus.yaml"
-        configuration.write_text(CONFIGURATION.format(rules=rules, target=target), encoding="utf-8")
+        scheme = "http" if ca is None else "https"
+        configuration.write_text(
+            CONFIGURATION.format(rules=rules, target=target, scheme=scheme, ca=ca or ""),
+            encoding="utf-8",
+        )
         self.scraper = self.start(
             "prometheus",
             tool("prometheus"),

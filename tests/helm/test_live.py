@@ -1,11 +1,12 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """A real Prometheus scrapes a live basind while a job trains, and every query has an answer.
 
-Usage: test_live.py BASIND
+Usage: test_live.py BASIND LIBBASIN BASINCTL
 """
 
 import importlib.util
 import re
+import subprocess
 import sys
 import unittest
 
@@ -14,12 +15,15 @@ from live import Watched, await_that
 from tools import CHART, ROOT, SKIPPED, require
 
 BASIND = ""
+BASINCTL = ""
 WORKER = ROOT / "examples/plain_python/worker.py"
 
 
 class Live(Watched):
     def setUp(self) -> None:
         super().setUp()
+        self.certs = self.folder / "certs"
+        subprocess.run([BASINCTL, "dev-certs", self.certs], check=True, stdout=subprocess.DEVNULL)
         grpc, http = self.start_basind()
         for worker in ("a", "b"):
             self.start(
@@ -29,12 +33,17 @@ class Live(Watched):
                 *("--fresh", "--job=digits", "--workers=2", "--rounds=1000000", "--elements=1000"),
                 *(f"--address={grpc}", f"--worker={worker}"),
             )
-        self.watch(http)
+        self.watch(http, ca=self.certs / "ca.crt")
 
     def start_basind(self) -> tuple[str, str]:
         """The addresses for workers and for Prometheus."""
         ports = [f"--{name}-listen=127.0.0.1:0" for name in ("grpc", "http", "admin")]
-        process = self.start("basind", BASIND, "serve", "--local-listen=none", *ports)
+        # The time until a certificate expires is on a dashboard.
+        tls = [
+            f"--http-tls-cert={self.certs / 'server.crt'}",
+            f"--http-tls-key={self.certs / 'server.key'}",
+        ]
+        process = self.start("basind", BASIND, "serve", "--local-listen=none", *ports, *tls)
         log = self.log_of("basind")
         await_that(lambda: '"event":"serving"' in log.read_text(), process, log)
         found = re.search(r"workers on ([\d.:]+),.* metrics on ([\d.:]+);", log.read_text())
@@ -67,7 +76,8 @@ class Live(Watched):
 
 if __name__ == "__main__":
     require("prometheus")
-    BASIND = sys.argv[1] if len(sys.argv) > 1 else ""
+    if len(sys.argv) > 1:
+        BASIND, _, BASINCTL = sys.argv[1:]
     missing = [name for name in ("grpc", "xxhash") if importlib.util.find_spec(name) is None]
     if missing or not BASIND:
         print(f"skipped: there is no {', '.join(missing) or 'basind'}")
