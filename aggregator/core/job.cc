@@ -87,7 +87,7 @@ RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
                     membership(),
                     lanes_.all(),
                     loss_policy(scope.config),
-                    late_policy(scope.config)};
+                    LatePolicyNow(scope.config)};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {

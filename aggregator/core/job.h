@@ -210,6 +210,11 @@ class Job {
   const JobSettings& settings() const { return settings_.settings(); }
   LossPolicy loss_policy(const Config& config) const { return settings_.loss_policy(config); }
   LatePolicy late_policy(const Config& config) const { return settings_.late_policy(config); }
+  // The same for now. Before this aggregator stands, it asks nobody to stage a value that it has
+  // found in a recovery. So nobody is late, and the only worker that holds that value must stay.
+  LatePolicy LatePolicyNow(const Config& config) const {
+    return standing_.stands() ? late_policy(config) : LatePolicy::kWait;
+  }
   const Membership& membership() const { return generations_.current(); }
   const Workers& workers() const { return workers_; }
   // Workers with a session that wait until the job has recovered. They are not among workers() yet.

@@ -22,7 +22,7 @@ const Job::Timer Job::kTimers[] = {
     {[](const Job& job, const Config& config) { return job.workers_.LeaseDue(config.lease); },
      [](Job& job, const JobScope& scope) { job.LoseSilentWorkers(scope); }},
     {[](const Job& job, const Config& config) {
-       return job.lanes_.RoundDue(config, job.late_policy(config), job.workers_);
+       return job.lanes_.RoundDue(config, job.LatePolicyNow(config), job.workers_);
      },
      [](Job& job, const JobScope& scope) { job.CheckRounds(scope); }},
     {[](const Job& job, const Config& config) { return job.lanes_.IdleDue(config); },
