@@ -942,6 +942,22 @@ TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared + 1);
 }
 
+// Nobody is asked for anything before that, so nobody is late, and the holder must stay.
+TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueIsNotLateBeforeItIsAsked) {
+  Config config;
+  config.late_policy = LatePolicy::kEvict;
+  config.evict_late_after = absl::Seconds(20);
+  config.lease = absl::Minutes(5);
+  GoneBack t(true, config);
+  const size_t lost = t.Notes(NoteKind::kWorkerLost);
+  t.Sleep(absl::Minutes(1));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), lost);
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  t.a.Say(Heartbeat{});
+  t.b.Say(Heartbeat{});
+  EXPECT_EQ(t.c.Count<Prepared>(), t.prepared + 1);
+}
+
 TEST(Recovery, LanesKeepTheirNumbers) {
   Committed t;
   t.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
