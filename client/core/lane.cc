@@ -249,8 +249,9 @@ Error Lane::Withdraw(const Scope& scope, const WithdrawRound& withdraw) {
     return {};
   }
   if (refused) return {};
-  const bool carried = withdraw.reason.empty() && withdraw.without_results;
-  round_->SetReason(withdraw.reason.empty() && !carried ? "it gave no reason" : withdraw.reason);
+  // Without one it would say that another worker contributes its gradients.
+  const bool lacks_reason = withdraw.reason.empty() && !withdraw.without_results;
+  round_->SetReason(lacks_reason ? "it gave no reason" : withdraw.reason);
   if (withdraw.without_results) round_->GoWithoutResults();
   round_->Stop(scope);
   if (scope.welcomed && in_session_) round_->SayWithdraw(scope, Id());

@@ -1,28 +1,19 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """scripts/count-tests.py counts the cases that ran, and never reports a failure as a pass."""
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
-from types import ModuleType
 from xml.sax.saxutils import escape
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "count-tests.py"
+from loading import SCRIPTS, load
+
+SCRIPT = SCRIPTS / "count-tests.py"
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("count_tests", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["count_tests"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-count_tests = load()
+count_tests = load("count-tests.py")
 
 
 def case(name: str, status: str, output: str = "", inner: str = "") -> str:

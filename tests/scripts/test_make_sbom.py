@@ -4,27 +4,14 @@
 The test of a release uses a real wheel, but runs only at night.
 """
 
-import importlib.util
-import sys
 import tempfile
 import unittest
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make-sbom.py"
+from loading import load
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_sbom", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_sbom"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-make_sbom = load()
+make_sbom = load("make-sbom.py")
 
 # What auditwheel calls a copy, and the file that it copied.
 COPIES = {
