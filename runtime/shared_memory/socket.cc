@@ -78,8 +78,10 @@ absl::StatusOr<int> ListenLocal(const std::string& name) {
     }
   }
   if (bound == 0 && listen(*socket, kBacklog) == 0) return socket;
+  const bool directory_missing = errno == ENOENT;
   const absl::Status failed = Failed(name, "cannot listen");
   close(*socket);
+  if (directory_missing) return absl::NotFoundError(failed.message());
   return failed;
 }
 

@@ -19,7 +19,7 @@
 namespace basin {
 
 // A descriptor that does not block; a socket that an earlier process has left at the path is
-// replaced.
+// replaced. NOT_FOUND: the directory of the path does not exist.
 absl::StatusOr<int> ListenLocal(const std::string& name);
 // Which file is the socket at the path; absent: there is none, or the name is not a path.
 struct SocketFile {

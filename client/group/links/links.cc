@@ -100,8 +100,9 @@ absl::StatusOr<std::unique_ptr<Links>> Links::Open(LinksOptions options) {
   do {
     if (absl::Status status = MakeDirectory(options.directory); !status.ok()) return status;
     listener = ListenLocal(name);
-    // Another rank, the last one in it, may have removed the directory meanwhile.
-  } while (!listener.ok() && access(options.directory.c_str(), F_OK) != 0 && errno == ENOENT);
+    // Another rank, the last one in it, may have removed the directory meanwhile, and a third may
+    // have made it again.
+  } while (absl::IsNotFound(listener.status()));
   if (!listener.ok() && IsLeftBehind(name)) {
     unlink(name.c_str());
     listener = ListenLocal(name);

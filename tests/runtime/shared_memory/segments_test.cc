@@ -463,6 +463,13 @@ TEST(LocalSocket, ANameIsConnectedToWhileSomebodyListens) {
   close(*listener);
 }
 
+TEST(LocalSocket, APathWithoutADirectoryIsNamed) {
+  const std::string path = ::testing::TempDir() + "/basin-missing-" + std::to_string(getpid());
+  const absl::Status status = ListenLocal(path + "/socket").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+}
+
 TEST(LocalSocket, APathThatAnEarlierProcessLeftIsUsedAgain) {
   const std::string path = ::testing::TempDir() + "/basin-" + std::to_string(getpid()) + ".sock";
   const auto first = ListenLocal(path);

@@ -180,16 +180,17 @@ TEST_F(LinksTest, TheLastRankRemovesTheDirectory) {
 }
 
 TEST_F(LinksTest, RanksComeWhileOthersGo) {
-  const LinksOptions options[] = {OptionsOf(0), OptionsOf(1)};
-  const auto come_and_go = [&](const LinksOptions& own) {
-    for (int times = 0; times < 1000; ++times) {
-      const auto links = Links::Open(own);
-      ASSERT_TRUE(links.ok()) << links.status();
-    }
-  };
-  std::thread other([&] { come_and_go(options[1]); });
-  come_and_go(options[0]);
-  other.join();
+  // Three, because one may make the directory again that another has removed from under a third.
+  std::vector<std::thread> ranks;
+  for (const LocalRank rank : {0, 1, 2}) {
+    ranks.emplace_back([options = OptionsOf(rank)] {
+      for (int times = 0; times < 1000; ++times) {
+        const auto links = Links::Open(options);
+        ASSERT_TRUE(links.ok()) << links.status();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST_F(LinksTest, BadInput_ASecondProcessWithTheSameRankIsRefused) {
