@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,19 @@ v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char*
   message.set_unit(unit);
   message.set_job(job);
   return message;
+}
+
+// A team stands for its jobs, so that whoever may see all of them sees it.
+void AddTeams(const Coordinator& core, v1::LimitsResponse& limits) {
+  if (core.config().max_team_jobs == 0) return;
+  std::set<std::string_view> teams;
+  for (const auto& [id, job] : core.jobs()) teams.insert(TeamOf(job.name()));
+  teams.erase("");
+  for (const std::string_view team : teams) {
+    *limits.add_limits() =
+        LimitOf("limits.team_jobs", core.config().max_team_jobs, core.JobsOfTeam(team), "jobs",
+                absl::StrCat(std::string(team), "/*"));
+  }
 }
 
 SetJob SettingsIn(const v1::SetJobRequest& request) {
@@ -256,6 +272,7 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
         *limits->add_limits() =
             LimitOf("memory.budget", config.memory_bytes, core.reserved_bytes(), "bytes");
         *limits->add_limits() = LimitOf("limits.jobs", config.max_jobs, core.jobs().size(), "jobs");
+        AddTeams(core, *limits);
         for (const auto& [id, job] : core.jobs()) {
           const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
           *limits->add_limits() =

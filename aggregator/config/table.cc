@@ -366,6 +366,11 @@ void AddBounds(std::vector<Option>& table) {
       "limits.jobs", [](Settings& s) -> uint32_t& { return Core(s).max_jobs; }, "64", {1, 10000},
       "Jobs at the same time."));
   table.push_back(Count(
+      "limits.team_jobs", [](Settings& s) -> uint32_t& { return Core(s).max_team_jobs; }, "0",
+      {0, 10000},
+      "Jobs of one team at the same time, which are those whose names have the same text before "
+      "the first /, such as team-a/vision and team-a/text. 0: any number."));
+  table.push_back(Count(
       "limits.workers", [](Settings& s) -> uint32_t& { return Core(s).max_workers; }, "10000",
       {1, kMaxWorkers}, "Workers of one job."));
   table.push_back(Count(

@@ -113,6 +113,7 @@ struct Config {
   uint32_t max_address_sessions = 4096;
 
   uint32_t max_jobs = 64;
+  uint32_t max_team_jobs = 0;                   // Per team (TeamOf). 0: no limit of its own.
   uint32_t max_workers = 10000;                 // Per job.
   uint32_t max_lanes = 64;                      // Per job, without calls that were idle for long.
   uint32_t max_lane_names = 1024;               // Per job: an idle lane keeps its number.

@@ -22,6 +22,11 @@ bool MayHurryDeadlines(const ToAggregator& message) {
 
 }  // namespace
 
+std::string_view TeamOf(std::string_view job) {
+  const size_t slash = job.find('/');
+  return slash == std::string_view::npos ? std::string_view() : job.substr(0, slash);
+}
+
 Coordinator::Coordinator(Config config, absl::Time start)
     : config_(std::move(config)),
       started_(start),
@@ -39,6 +44,15 @@ Coordinator::Coordinator(Config config, absl::Time start)
 const Job* Coordinator::FindJob(const JobName& name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &jobs_.at(it->second);
+}
+
+size_t Coordinator::JobsOfTeam(std::string_view team) const {
+  const JobName first = absl::StrCat(std::string(team), "/");
+  size_t jobs = 0;
+  for (auto it = by_name_.lower_bound(first); it != by_name_.end(); ++it, ++jobs) {
+    if (TeamOf(it->first) != team) break;
+  }
+  return jobs;
 }
 
 std::optional<JobId> Coordinator::JobOf(SessionId session) const {
@@ -290,18 +304,16 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     return std::nullopt;
   }
   if (known == by_name_.end()) {
-    if (jobs_.size() >= config_.max_jobs && !MakeRoom(scope)) {
-      Refuse(
-          scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
-          absl::StrCat("This aggregator has ", jobs_.size(),
-                       " jobs, which is its limit (limits.jobs). Try again when a job has ended."));
-      return std::nullopt;
-    }
     std::string why;
     if (!Job::Fits(scope, hello.settings, why)) DropCached(scope);
     if (!Job::Fits(scope, hello.settings, why)) {
       Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("Job ", hello.job, " ", why, "."));
+      return std::nullopt;
+    }
+    // Last, so that no other job is removed for one that is refused.
+    if (!HasRoom(scope, hello.job, why)) {
+      Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted, why);
       return std::nullopt;
     }
     std::optional<SavedState> saved;
@@ -347,12 +359,34 @@ void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator e
   jobs_.erase(entry);
 }
 
+bool Coordinator::HasRoom(const JobScope& scope, const JobName& name, std::string& why) {
+  constexpr char kTryAgain[] = " Try again when a job has ended.";
+  const std::string_view team = TeamOf(name);
+  if (config_.max_team_jobs != 0 && !team.empty()) {
+    const size_t jobs = JobsOfTeam(team);
+    const std::string bound = absl::StrCat("team ", std::string(team), " has ", jobs,
+                                           " jobs, which is the limit (limits.team_jobs)");
+    if (jobs >= config_.max_team_jobs && !MakeRoom(scope, team, bound)) {
+      why = absl::StrCat("Job ", name, " has no place: ", bound, ".", kTryAgain);
+      return false;
+    }
+  }
+  const std::string bound =
+      absl::StrCat("this aggregator has ", jobs_.size(), " jobs, which is its limit (limits.jobs)");
+  if (jobs_.size() >= config_.max_jobs && !MakeRoom(scope, "", bound)) {
+    why = absl::StrCat("Job ", name, " has no place: ", bound, ".", kTryAgain);
+    return false;
+  }
+  return true;
+}
+
 // Forgets a job so that another one can come, and returns whether there was one that nobody misses:
 // its workers have finished and are gone, or it never had a member and has no ready worker, because
 // its workers only send another hello. Prefers a job without connected workers, then the oldest.
-bool Coordinator::MakeRoom(const JobScope& scope) {
+bool Coordinator::MakeRoom(const JobScope& scope, std::string_view team, const std::string& bound) {
   enum Merit { kStays, kHasWorkers, kHasNone };
-  const auto merit = [](const Job& job) {
+  const auto merit = [team](const Job& job) {
+    if (!team.empty() && TeamOf(job.name()) != team) return kStays;
     if (job.Idle()) return job.over() || job.Unstarted() ? kHasNone : kStays;
     return job.Unstarted() ? kHasWorkers : kStays;
   };
@@ -363,8 +397,7 @@ bool Coordinator::MakeRoom(const JobScope& scope) {
   if (chosen == jobs_.end() || merit(chosen->second) == kStays) return false;
   const std::string text = absl::StrCat(
       "Job ", chosen->second.name(), chosen->second.over() ? " has finished" : " has not started",
-      " and was removed to make room for another job: this aggregator has ", jobs_.size(),
-      " jobs, which is its limit (limits.jobs)");
+      " and was removed to make room for another job: ", bound);
   chosen->second.EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
   Forget(scope, chosen, absl::StrCat(text, "."));

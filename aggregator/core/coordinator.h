@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -29,6 +30,9 @@
 #include "protocol/fingerprint.h"
 
 namespace basin::aggregator {
+
+// "vision" of the job "vision/resnet": by their names, jobs belong to teams. Empty: to none.
+std::string_view TeamOf(std::string_view job);
 
 class Coordinator {
  public:
@@ -49,6 +53,8 @@ class Coordinator {
   // For status, tests and checkers.
   const Job* FindJob(const JobName& name) const;
   const std::map<JobId, Job>& jobs() const { return jobs_; }
+  // REQUIRES: `team` is not empty.
+  size_t JobsOfTeam(std::string_view team) const;
   // The job of an open session; known once its hello has arrived.
   std::optional<JobId> JobOf(SessionId session) const;
   uint64_t reserved_bytes() const { return memory_.reserved; }
@@ -73,7 +79,10 @@ class Coordinator {
   std::optional<JobId> OnHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   void Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry, const std::string& why);
-  bool MakeRoom(const JobScope& scope);
+  // Whether there is room for a job of this name, made if need be; if not, `why` is a sentence.
+  bool HasRoom(const JobScope& scope, const JobName& name, std::string& why);
+  // `team`: removes only a job of this team; empty: of any. `bound`: why, for the text.
+  bool MakeRoom(const JobScope& scope, std::string_view team, const std::string& bound);
   void DropCached(const JobScope& scope);
   void Drain(const JobScope& scope);
   void CheckDrained(const JobScope& scope);

@@ -56,6 +56,7 @@ class Teams(Jobs):
             f"--tls-cert={self.folder / 'certs/server.crt'}",
             f"--tls-key={self.folder / 'certs/server.key'}",
             f"--auth-file={grants}",
+            "--limits-team-jobs=1",
         )
 
     def join(self, job: str, worker: int, token: Path, run_id: str = "run") -> Oracle:
@@ -63,9 +64,12 @@ class Teams(Jobs):
         more["BASIN_RUN_ID"] = run_id
         return self.add(self.aggregator.grpc, f"w{worker}", *STEPS, first=2, **more)
 
-    def expect_refused(self, text: str, worker: int, token: Path, run_id: str = "run") -> None:
-        """A trainer of the first team's job warns or fails with this text, and trains nothing."""
-        trainer = self.join(self.a.job, worker, token, run_id)
+    def expect_refused(
+        self, text: str, worker: int, token: Path, run_id: str = "run", job: str = ""
+    ) -> None:
+        """A trainer of the first team's job, or of `job`, warns or fails with this text, and trains
+        nothing."""
+        trainer = self.join(job or self.a.job, worker, token, run_id)
         trainer.await_said(text)
         self.assertEqual([], trainer.find("applied"))
         trainer.kill()
@@ -102,6 +106,16 @@ class Teams(Jobs):
 
         # A second run under the name of one in progress is refused, with the right token too.
         self.expect_refused("run run is in progress", 6, self.a.tokens["worker"], run_id="another")
+
+        # A team has as many jobs as it may, whatever the others have.
+        for team in (self.a, self.b):
+            second = team.job + "-2"
+            said = f"team {team.job.split('/')[0]} has 1 jobs, which is the limit"
+            self.expect_refused(said, 8, team.tokens["worker"], job=second)
+            code, limits = self.ctl(team, "observer", "limits")
+            self.assertEqual(0, code, limits)
+            shown = re.findall(r"^limits.team_jobs +(\S+) +(\d+) +(\d+) +jobs$", limits, re.M)
+            self.assertEqual([(team.job.split("/")[0] + "/*", "1", "1")], shown, limits)
 
         # Operators see and change what is theirs.
         for team, other in ((self.a, self.b), (self.b, self.a)):

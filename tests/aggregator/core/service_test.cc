@@ -843,6 +843,51 @@ TEST(Jobs, Fault_A6_WhatIsReadyToBeginStays) {
   EXPECT_EQ(third.ended->code, ErrorCode::kResourceExhausted);
 }
 
+TEST(Jobs, Fault_A6_NothingIsRemovedForAJobThatDoesNotFit) {
+  Cluster t(Settings(1, 1, 1), TwoJobs());
+  for (const char* id : {"a", "b"}) Knock(t, id, id);
+  TestWorker& large = t.Worker("c");
+  large.job = "large";
+  large.settings.max_workers = t.config.max_workers;
+  large.Connect();
+  ASSERT_TRUE(large.ended.has_value());
+  EXPECT_THAT(large.ended->text, HasSubstr("Job large needs at least"));
+  for (const char* id : {"a", "b"}) EXPECT_FALSE(t[id].ended.has_value()) << id;
+}
+
+TEST(Jobs, Fault_A6_ATeamHasABoundOfItsOwn) {
+  Config config;
+  config.max_team_jobs = 2;
+  Cluster t(Settings(1, 1, 1), config);
+  for (const char* job : {"team-a/one", "team-a/two", "team-b/one"}) {
+    t.Worker(job).job = job;
+    t.Join(job).Contribute();
+  }
+  EXPECT_EQ(t.core->JobsOfTeam("team-a"), 2u);
+  const TestWorker& refused = Knock(t, "a", "team-a/three");
+  ASSERT_TRUE(refused.ended.has_value());
+  EXPECT_EQ(refused.ended->code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.ended->text,
+            "Job team-a/three has no place: team team-a has 2 jobs, which is the limit "
+            "(limits.team_jobs). Try again when a job has ended.");
+  // Neighbours in the order of names, and jobs that belong to no team.
+  int others = 0;
+  for (const char* job : {"team-b/two", "team-a", "team-a.b/one", "team-a0/one", "team", "solo"}) {
+    EXPECT_FALSE(Knock(t, std::to_string(++others), job).ended.has_value()) << job;
+  }
+  EXPECT_EQ(t.core->JobsOfTeam("team-a"), 2u);
+
+  // Only a job of the same team makes room.
+  for (const char* job : {"team-b/one", "team-a/one"}) {
+    t[job].Say(Finished{});
+    t[job].Say(Leave{});
+    const bool same = TeamOf(job) == "team-a";
+    EXPECT_EQ(Knock(t, "a", "team-a/three").ended.has_value(), !same) << job;
+    EXPECT_EQ(t.core->FindJob(job) == nullptr, same);
+  }
+  EXPECT_THAT(t.NoteText(NoteKind::kJobEnded), HasSubstr("limits.team_jobs"));
+}
+
 // What is not asked for is remembered, so that users see how their job ended.
 TEST(Jobs, IsForgottenAtOnceWhenTheLastWorkerThatLeavesAsks) {
   for (const bool first_asks : {true, false}) {
