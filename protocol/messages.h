@@ -148,10 +148,14 @@ struct Begin {
   std::vector<SampleRange> samples;
   uint32_t ranks = 1;    // The trainers that the worker stands for.
   uint32_t carries = 0;  // Trainers of other workers, which withdraw.
+  // How the worker and these others were reduced to the contribution; see Contributor.
+  LocalReduction local_reduction = LocalReduction::kUnspecified;
+  std::vector<WorkerId> reduced_with = {};
   // Those whose gradients are in the contribution; the counts are the sums over them.
   uint32_t trainers() const { return ranks + carries; }
   auto Fields() const {
-    return std::tie(lane, round, spec, counts, step_label, samples, ranks, carries);
+    return std::tie(lane, round, spec, counts, step_label, samples, ranks, carries, local_reduction,
+                    reduced_with);
   }
 };
 

@@ -76,6 +76,13 @@ inline constexpr uint32_t kMaxRanks = 1024;
 // the end of a sentence that begins with the worker or its contribution; empty when it can.
 std::string WhyNotRanks(uint32_t ranks, uint32_t carries = 0);
 
+// How the workers of a node were reduced to one contribution before it was sent.
+enum class LocalReduction : uint8_t {
+  kUnspecified = 0,    // It is of one worker, or the worker did not say.
+  kDeterministic = 1,  // In byte order of the worker ids, by the same arithmetic.
+  kFast = 2,           // In an order that the library of the node has chosen.
+};
+
 // Samples [begin, end) of the data set that entered a contribution.
 struct SampleRange {
   uint64_t begin = 0;
@@ -126,9 +133,15 @@ struct Contributor {
   // finite. Absent: it was not reported, or all tensors are integers.
   std::optional<double> squared_norm = std::nullopt;
   uint32_t ranks = 1;  // The trainers in it.
+  // The reduction plan: the group has the worker and these others, in byte order.
+  LocalReduction local_reduction = LocalReduction::kUnspecified;
+  std::vector<WorkerId> reduced_with = {};
   // What it holds is then reduced over its trainers already: multiplied by their weights, too.
   bool is_partial() const { return ranks > 1; }
-  auto Fields() const { return std::tie(worker, incarnation, weight, squared_norm, ranks); }
+  auto Fields() const {
+    return std::tie(worker, incarnation, weight, squared_norm, ranks, local_reduction,
+                    reduced_with);
+  }
 };
 
 // The value of a round, which is prepared, staged and announced. It is fixed once prepared; a later

@@ -22,7 +22,7 @@ constexpr Term kTermsAhead = Term{1} << 40;
 constexpr uint64_t kWorkerIdBytes = 63 + 3;
 constexpr uint64_t kMemberBytes = kWorkerIdBytes + 2;  // With its ranks.
 constexpr uint64_t kContributorBytes =
-    kWorkerIdBytes + 49;                // Its incarnation, weight, norm, ranks.
+    kWorkerIdBytes + 51;                // Its incarnation, weight, norm, ranks, reduction.
 constexpr uint64_t kDivisorBytes = 19;  // For each tensor.
 constexpr uint64_t kNormBytes = 8;      // For each tensor.
 constexpr uint64_t kRangeBytes = 22;

@@ -332,6 +332,7 @@ class Round {
   // round_settle.cc
   void TryPrepare(const RoundScope& scope);
   void PrepareCommitted(const RoundScope& scope);
+  void ReportPlan(const RoundScope& scope);
   void PrepareAborted(const RoundScope& scope, const std::string& reason);
   void SendPrepared(const RoundScope& scope, RoundInput input);
   void TellPrepared(const RoundScope& scope, RoundMember& member);

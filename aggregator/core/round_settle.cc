@@ -192,6 +192,23 @@ void Round::TryPrepare(const RoundScope& scope) {
   PrepareCommitted(scope);
 }
 
+// Each worker is in one contribution, so that the plan is no longer than the list of members; what
+// claims otherwise is left out.
+void Round::ReportPlan(const RoundScope& scope) {
+  size_t named = value_.contributors.size();
+  for (const RoundMember& member : roster_) {
+    if (member.contribution.counts()) named += member.contribution.begin().reduced_with.size();
+  }
+  if (named > scope.config.max_workers) return;
+  auto contributor = value_.contributors.begin();
+  for (const RoundMember& member : roster_) {
+    if (!member.contribution.counts()) continue;
+    contributor->local_reduction = member.contribution.begin().local_reduction;
+    contributor->reduced_with = member.contribution.begin().reduced_with;
+    ++contributor;
+  }
+}
+
 void Round::PrepareCommitted(const RoundScope& scope) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kCommitted;
@@ -207,6 +224,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
                                    member.contribution.commit().squared_norm,
                                    member.contribution.begin().trainers()});
   }
+  ReportPlan(scope);
   value_.divisor = agreement_.Divisor(roster_);
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     const uint64_t divisor =

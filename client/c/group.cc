@@ -202,6 +202,16 @@ size_t basin_group_leader(const basin_group* group, char* id, size_t size) {
   return basin::c::CopyText(group->turn.leader, id, size);
 }
 
+basin_local_reduction basin_group_reduction(const basin_group* group) {
+  if (!Check(group).ok()) return BASIN_LOCAL_NONE;
+  return static_cast<basin_local_reduction>(group->turn.reduction);
+}
+
+size_t basin_group_reduced_with(const basin_group* group, uint32_t index, char* id, size_t size) {
+  if (!Check(group).ok() || index >= group->turn.others.size()) return 0;
+  return basin::c::CopyText(group->turn.others[index], id, size);
+}
+
 basin_code basin_group_reduce(basin_group* group, basin_op op, const basin_grouped* tensors,
                               size_t count, basin_error** error) {
   absl::Status status = CheckOpen(group);

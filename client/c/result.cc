@@ -100,6 +100,23 @@ uint32_t basin_result_contributor_ranks(const basin_result* result, uint32_t ind
   return index < contributors.size() ? contributors[index].ranks : 0;
 }
 
+basin_local_reduction basin_result_contributor_local_reduction(const basin_result* result,
+                                                               uint32_t index) {
+  if (result == nullptr) return BASIN_LOCAL_NONE;
+  const auto& contributors = result->round->record().value.contributors;
+  if (index >= contributors.size()) return BASIN_LOCAL_NONE;
+  return static_cast<basin_local_reduction>(contributors[index].local_reduction);
+}
+
+const char* basin_result_contributor_reduced_with(const basin_result* result, uint32_t index,
+                                                  uint32_t other) {
+  if (result == nullptr) return nullptr;
+  const auto& contributors = result->round->record().value.contributors;
+  if (index >= contributors.size()) return nullptr;
+  const auto& others = contributors[index].reduced_with;
+  return other < others.size() ? others[other].c_str() : nullptr;
+}
+
 double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index) {
   if (result == nullptr) return -1;
   const auto& contributors = result->round->record().value.contributors;

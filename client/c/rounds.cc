@@ -54,6 +54,17 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
   begin.step_label = in.step;
   begin.carries = in.carries;
+  const auto local = EnumOf<basin::LocalReduction>("The local reduction of the round",
+                                                   in.local_reduction, BASIN_LOCAL_FAST);
+  if (!local.ok()) return local.status();
+  begin.local_reduction = *local;
+  if (in.reduced_with == nullptr && in.reduced_with_count > 0) {
+    return absl::InvalidArgumentError(
+        "The workers that the contribution was reduced with are null. Pass their ids.");
+  }
+  for (uint32_t i = 0; i < in.reduced_with_count; ++i) {
+    begin.reduced_with.emplace_back(basin::c::Text(in.reduced_with[i]));
+  }
   return begin;
 }
 

@@ -93,7 +93,10 @@ struct BeginRound {
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
   uint32_t carries = 0;  // Trainers of other workers whose gradients are in this contribution.
-  uint32_t ranks = 1;    // The core sets it: the trainers that the worker stands for now.
+  // How this worker and these others were reduced to the contribution; see Contributor.
+  LocalReduction local_reduction = LocalReduction::kUnspecified;
+  std::vector<WorkerId> reduced_with = {};
+  uint32_t ranks = 1;  // The core sets it: the trainers that the worker stands for now.
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {

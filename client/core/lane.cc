@@ -109,6 +109,10 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
   // The aggregator would refuse it, and the work of the backward would be lost.
   std::string why = WhyNotCounted(begin.counts);
   if (why.empty()) why = WhyNotRanks(begin.ranks, begin.carries);
+  const auto& others = begin.reduced_with;
+  if (why.empty() && std::find(others.begin(), others.end(), scope.config.worker) != others.end()) {
+    why = "names the worker itself among those that it was reduced with; leave it out";
+  }
   if (!why.empty()) {
     return RefuseCall(ErrorCode::kInvalidArgument,
                       absl::StrCat("the contribution of worker ", scope.config.worker, " of job ",

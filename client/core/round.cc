@@ -120,7 +120,8 @@ void Round::SayRest(const Scope& scope, const LaneId& lane) {
 void Round::SayBegin(const Scope& scope, const LaneId& lane) {
   said_ = true;
   scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
-                   begin_.samples, begin_.ranks, begin_.carries});
+                   begin_.samples, begin_.ranks, begin_.carries, begin_.local_reduction,
+                   begin_.reduced_with});
   if (IsWithdrawn()) {
     SayWithdraw(scope, lane);
     return;

@@ -195,9 +195,10 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
-                    begin_.samples, begin_.carries, begin_.ranks, state_, push_, skipped_, reason_,
-                    without_results_, requests_results_, request_at_, refusal_, said_, rest_said_,
-                    prepared_, wait_until_, polls_, waited_at_, held_up_by_);
+                    begin_.samples, begin_.carries, begin_.local_reduction, begin_.reduced_with,
+                    begin_.ranks, state_, push_, skipped_, reason_, without_results_,
+                    requests_results_, request_at_, refusal_, said_, rest_said_, prepared_,
+                    wait_until_, polls_, waited_at_, held_up_by_);
   }
 
  private:

@@ -76,6 +76,20 @@ absl::Status CheckCall(const Call& call) {
                                       ". Correct the argument.")});
 }
 
+// What it sends, as far as a call decides it.
+basin::Begin MessageOf(const BeginRound& begin) {
+  return {0,
+          1,
+          begin.spec,
+          begin.counts,
+          begin.step_label,
+          begin.samples,
+          1,
+          begin.carries,
+          begin.local_reduction,
+          begin.reduced_with};
+}
+
 absl::Status Closed() {
   return wire::ToStatus({ErrorCode::kFailedPrecondition, "This worker is being closed."});
 }
@@ -313,8 +327,7 @@ absl::Status Worker::Free(const void* memory) {
 // ---- rounds
 
 absl::Status Worker::Begin(const BeginRound& begin) {
-  const basin::Begin message{
-      0, 1, begin.spec, begin.counts, begin.step_label, begin.samples, 1, begin.carries};
+  const basin::Begin message = MessageOf(begin);
   if (absl::Status status = CheckCall(message); !status.ok()) return status;
   const bool recorded = timeline_ != nullptr && timeline_->Begin(begin.lane);
   absl::Status status =
@@ -633,8 +646,7 @@ absl::StatusOr<bool> Worker::Outstanding(LaneHandle lane) {
 
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
                                absl::Duration timeout) {
-  const basin::Begin message{
-      0, 1, begin.spec, begin.counts, begin.step_label, begin.samples, 1, begin.carries};
+  const basin::Begin message = MessageOf(begin);
   absl::Status status = CheckCall(message);
   if (status.ok() && loop_.InLoop()) status = CannotWait();
   // Errors of the tensors are reported before the round begins, so that the call can be repeated.

@@ -159,6 +159,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   for (const SampleRange& range : in.samples) Encode(range, out->add_samples());
   out->set_ranks(EncodeRanks(in.ranks));
   out->set_carries(in.carries);
+  EncodePlan(in, out);
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -171,6 +172,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.samples = DecodeList("samples", in.samples(), checker);
   out.ranks = DecodeRanks(in.ranks());
   out.carries = in.carries();
+  DecodePlan(in, out, checker);
   return out;
 }
 
@@ -416,6 +418,7 @@ absl::Status Check(const Begin& call) {
   const Checker::Scope scope(checker, "begin");
   CheckField("spec", call.spec, checker);
   CheckList("samples", call.samples, kMaxSampleRanges, checker);
+  CheckReducedWith(call.reduced_with, checker);
   return checker.status();
 }
 

@@ -261,6 +261,7 @@ void Encode(const Contributor& in, v1::Contributor* out) {
   out->set_weight(in.weight);
   if (in.squared_norm) out->set_squared_norm(*in.squared_norm);
   out->set_ranks(EncodeRanks(in.ranks));
+  EncodePlan(in, out);
 }
 
 Contributor Decode(const v1::Contributor& in, Checker& checker) {
@@ -272,6 +273,7 @@ Contributor Decode(const v1::Contributor& in, Checker& checker) {
     out.squared_norm = checker.NotNegative("squared_norm", in.squared_norm());
   }
   out.ranks = checker.AtMost("ranks", DecodeRanks(in.ranks()), kMaxRanks);
+  DecodePlan(in, out, checker);
   return out;
 }
 

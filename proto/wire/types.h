@@ -48,6 +48,7 @@ BASIN_WIRE_ENUM(ContributionKind, 1);
 BASIN_WIRE_ENUM(WeightBy, 1);
 BASIN_WIRE_ENUM(Denominator, 1);
 BASIN_WIRE_ENUM(LaneKind, 1);
+BASIN_WIRE_ENUM(LocalReduction, 0);
 
 template <typename E>
 typename EnumOnWire<E>::Wire EncodeEnum(E value) {
@@ -138,6 +139,35 @@ Membership Decode(const v1::Membership& in, Checker& checker);
 // A worker or a contribution of one trainer has no field for it on the wire.
 inline uint32_t EncodeRanks(uint32_t ranks) { return ranks == 1 ? 0 : ranks; }
 inline uint32_t DecodeRanks(uint32_t ranks) { return ranks == 0 ? 1 : ranks; }
+
+template <typename List>
+void CheckReducedWith(const List& workers, Checker& checker) {
+  checker.Count("reduced_with", static_cast<size_t>(workers.size()), kMaxRanks - 1);
+  const std::string* before = nullptr;
+  for (const std::string& worker : workers) {
+    if (!checker.ok()) return;
+    checker.Worker("reduced_with", worker);
+    if (before != nullptr && worker <= *before) {
+      checker.Fail("reduced_with", "is not in byte order, or names a worker twice");
+    }
+    before = &worker;
+  }
+}
+// How the workers of a node were reduced to one contribution, for a message that says so.
+template <typename In, typename Out>
+void EncodePlan(const In& in, Out* out) {
+  out->set_local_reduction(EncodeEnum(in.local_reduction));
+  out->mutable_reduced_with()->Add(in.reduced_with.begin(), in.reduced_with.end());
+}
+template <typename In, typename Out>
+void DecodePlan(const In& in, Out& out, Checker& checker) {
+  if (in.local_reduction() != v1::LOCAL_REDUCTION_UNSPECIFIED) {
+    out.local_reduction =
+        DecodeEnum<LocalReduction>("local_reduction", in.local_reduction(), checker);
+  }
+  CheckReducedWith(in.reduced_with(), checker);
+  if (checker.ok()) out.reduced_with.assign(in.reduced_with().begin(), in.reduced_with().end());
+}
 
 void Check(const TensorSpec& spec, Checker& checker);
 void Encode(const TensorSpec& in, v1::TensorSpec* out);

@@ -130,9 +130,10 @@ static_assert(kMaxTensorBytes <= std::numeric_limits<int64_t>::max() / kMaxTenso
 static_assert(kMaxTotalCount / kMaxWorkers == kMaxCount &&
                   kMaxTotalCount <= std::numeric_limits<int64_t>::max(),
               "the counts and weights of all workers do not overflow, nor in basin.h");
-// A verdict names each contributor (id, incarnation, weight, ranks) and each next member with its
-// ranks, and may give a divisor per tensor; all numbers at their longest.
-static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11 + 3 + 2) + kMaxTensors * 19 +
+// A verdict names each contributor (id, incarnation, weight, ranks, how it was reduced), or the
+// worker that is reduced with one, and each next member with its ranks, and may give a divisor per
+// tensor; all numbers at their longest.
+static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11 + 3 + 2 + 2) + kMaxTensors * 19 +
                       (size_t{64} << 10) <=
                   kMaxMessageBytes,
               "the largest verdict is a message");

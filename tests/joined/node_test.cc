@@ -381,7 +381,11 @@ class JoinedNodeGroup : public Joined {
     client::BeginRound begin;
     begin.lane = rank.trainer->lane();
     begin.spec = Average();
-    begin.carries = turn.leads ? static_cast<uint32_t>(turn.members - 1) : 0;
+    if (turn.leads) {
+      begin.carries = static_cast<uint32_t>(turn.members - 1);
+      begin.local_reduction = turn.reduction;
+      begin.reduced_with = turn.others;
+    }
     EXPECT_TRUE(worker.Begin(begin).ok());
     if (!turn.leads) {
       EXPECT_TRUE(worker.WithdrawWithoutResults(begin.lane, "the leader has its gradients").ok());
@@ -413,8 +417,14 @@ class JoinedNodeGroup : public Joined {
         return status;
       }));
     }
-    EXPECT_TRUE(members[2]->Step(6, Average()).ok());
+    const auto outcome = members[2]->Step(6, Average());
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(members[2]->result(), average);
+    // Where both ranks of the node are in it, the reply has the plan of their contribution.
+    const Contributor& node = (*outcome)->record().value.contributors[0];
+    const bool both = of.size() == 2;
+    EXPECT_EQ(node.local_reduction, LocalReduction::kDeterministic);
+    EXPECT_EQ(node.reduced_with, both ? std::vector<WorkerId>{"w1"} : std::vector<WorkerId>());
     for (auto& one : running) {
       const absl::Status status = one.get();
       EXPECT_EQ(status.ok(), shared) << status;

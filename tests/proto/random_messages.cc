@@ -168,9 +168,18 @@ void RandomMessages::Fill(SampleRange* out) {
   out->begin = Below(out->end);
 }
 
+template <typename Message>
+void RandomMessages::FillPlan(Message* out) {
+  out->local_reduction = static_cast<LocalReduction>(Below(3));
+  std::set<WorkerId> others;  // None is named twice.
+  for (size_t i = Below(4); i > 0; --i) others.insert(Label());
+  out->reduced_with.assign(others.begin(), others.end());
+}
+
 void RandomMessages::Fill(Contributor* out) {
   *out = {Label(), Make<Incarnation>(), Number() % (kMaxCount + 1), std::nullopt, Ranks()};
   if (Coin()) out->squared_norm = Scale();
+  FillPlan(out);
 }
 
 void RandomMessages::Fill(TensorDivisor* out) { *out = {Tensor(), Number()}; }
@@ -284,6 +293,7 @@ void RandomMessages::Fill(Begin* out) {
           List<SampleRange>(),
           Ranks(),
           static_cast<uint32_t>(Below(kMaxRanks))};
+  FillPlan(out);
 }
 
 void RandomMessages::Fill(Skip* out) {

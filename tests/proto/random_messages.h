@@ -65,6 +65,8 @@ class RandomMessages {
   void Fill(RoundSpec* out);
   void Fill(Counts* out);
   void Fill(SampleRange* out);
+  template <typename Message>
+  void FillPlan(Message* out);
   void Fill(Contributor* out);
   void Fill(TensorDivisor* out);
   void Fill(NonFinite* out);

@@ -317,7 +317,8 @@ RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
   value.reason = std::string(kMaxTextBytes, 'r');
   value.spec = RandomMessages(1).Make<RoundSpec>();
   for (uint32_t i = 0; i < workers; ++i) {
-    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kMaxCount, 1.0, kMaxRanks});
+    value.contributors.push_back(
+        {LongestId(i), {kHuge, kHuge}, kMaxCount, 1.0, kMaxRanks, LocalReduction::kDeterministic});
   }
   value.facts.tensor_squared_norms.assign(tensors, 1.0);
   value.generation = {kHuge, kHuge};

@@ -333,6 +333,26 @@ TEST(SessionRules, RanksOfABeginAreLetThrough) {
   EXPECT_EQ(std::get<Begin>(*decoded).ranks, begin.ranks);
 }
 
+TEST(SessionRules, WorkersThatWereReducedTogetherAreInOrder) {
+  const auto with = [](const std::vector<WorkerId>& others) {
+    return [others](v1::ToAggregator* p) {
+      p->mutable_begin()->mutable_reduced_with()->Assign(others.begin(), others.end());
+    };
+  };
+  const std::string disorder = "begin.reduced_with is not in byte order, or names a worker twice";
+  ExpectRefused<Begin>(with({"b", "a"}), disorder);
+  ExpectRefused<Begin>(with({"a", "a"}), disorder);
+  ExpectRefused<Begin>(with({"a b"}), "begin.reduced_with");
+  std::vector<WorkerId> many;
+  for (uint32_t i = 0; i < kMaxRanks; ++i) many.push_back(absl::StrCat("w", 1000 + i));
+  ExpectRefused<Begin>(with(many), "begin.reduced_with");
+  Begin begin = RandomMessages(7).Make<Begin>();
+  begin.reduced_with = many;
+  EXPECT_FALSE(Check(begin).ok());
+  begin.reduced_with.pop_back();
+  EXPECT_TRUE(Check(begin).ok());
+}
+
 TEST(SessionRules, HelloMayNameWhatIsHeldFree) {
   RandomMessages random(4);
   const ToAggregator hello = random.Make<Hello>();

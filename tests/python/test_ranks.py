@@ -127,6 +127,12 @@ def refusals(node: int) -> Any:
     return texts, info.divisor
 
 
+def told(mean: list[float], info: Any) -> tuple[Any, ...]:
+    reductions = [str(each) for each in info.contributor_local_reductions]
+    plan = list(zip(reductions, info.contributor_reduced_with))
+    return mean, info.divisor, info.contributor_ranks, plan
+
+
 def carried(index: int) -> Any:
     """Three single trainers of one node: the first contributes for the second, too."""
     import basin
@@ -137,12 +143,16 @@ def carried(index: int) -> Any:
         client.barrier()
         both = np.full(4, 1.0 + 2.0, np.float32)
         if client.rank == 0:
-            mean, info = lane.reduce(RoundSpec(basin.Average, carries=1), both, both)
-            return mean, info.divisor, info.contributor_ranks
+            spec = RoundSpec(
+                basin.Average,
+                carries=1,
+                local_reduction=basin.LocalReduction.DETERMINISTIC,
+                reduced_with=(client.worker.member_id(1),),
+            )
+            return told(*lane.reduce(spec, both, both))
         if client.rank == 2:
             own = np.full(4, 6.0, np.float32)
-            mean, info = lane.reduce(RoundSpec(basin.Average), own, own)
-            return mean, info.divisor, info.contributor_ranks
+            return told(*lane.reduce(RoundSpec(basin.Average), own, own))
         lane.worker.begin(lane.lane, RoundSpec(basin.Average))
         lane.worker.withdraw(lane.lane, "in the contribution of rank 0")
         result = lane.worker.wait(lane.lane, PATIENCE)
@@ -151,13 +161,14 @@ def carried(index: int) -> Any:
         for handle in lane.handles:
             result.copy(handle, into.ctypes.data, into.nbytes)
             mean.append(float(into[0]))
-        return mean, result.info.divisor, result.info.contributor_ranks
+        return told(mean, result.info)
 
 
 class RanksTest(JobsTest):
     def test_a_contribution_for_another_worker_counts_as_two(self) -> None:
         for outcome in self.jobs.run(carried, 3):
-            self.assertEqual(outcome, ([3.0, 3.0], 3, (2, 1)))
+            plan = [("DETERMINISTIC", ("w1",)), ("NONE", ())]
+            self.assertEqual(outcome, ([3.0, 3.0], 3, (2, 1), plan))
 
     def test_the_mean_is_that_of_all_trainers(self) -> None:
         outcomes = self.jobs.run(averages, len(NODES))

@@ -145,7 +145,11 @@ absl::StatusOr<std::optional<NodeTurn>> NodeGroup::NextTurn(SteadyTime until) {
   result.leads = turn_->leader == options_.settings.rank;
   for (const GroupMember& member : turn_->members) {
     if (member.rank == turn_->leader) result.leader = member.worker;
+    if (member.rank != options_.settings.rank) result.others.push_back(member.worker);
   }
+  std::sort(result.others.begin(), result.others.end());
+  result.reduction = options_.settings.mode == GroupMode::kFast ? LocalReduction::kFast
+                                                                : LocalReduction::kDeterministic;
   return result;
 }
 

@@ -90,6 +90,10 @@ struct NodeTurn {
   int members = 1;
   bool leads = false;
   std::string leader;  // Its worker id.
+  // Those of the other members, in byte order, and how they are reduced: the plan that the leader
+  // reports with its contribution.
+  std::vector<std::string> others;
+  LocalReduction reduction = LocalReduction::kUnspecified;
 };
 
 enum class PhaseEnd : uint8_t { kEnded, kAgain };

@@ -28,7 +28,7 @@ from basin.errors import (
     Unsupported,
     VersionMismatch,
 )
-from basin.spec import Counts, Op, RoundSpec, Weight
+from basin.spec import Counts, LocalReduction, Op, RoundSpec, Weight
 from basin.worker import NonFinite, RoundInfo
 
 Sum = Op.SUM
@@ -54,6 +54,7 @@ __all__ = [
     "Handle",
     "InvalidArgument",
     "LineageConflict",
+    "LocalReduction",
     "Max",
     "Min",
     "Mismatch",

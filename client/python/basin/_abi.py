@@ -132,6 +132,9 @@ class RoundSpec(Structure):
         ("step", c_uint64),
         ("layout", c_uint64),
         ("carries", c_uint32),
+        ("local_reduction", c_int),
+        ("reduced_with_count", c_uint32),
+        ("reduced_with", POINTER(c_char_p)),
     )
 
 
@@ -238,6 +241,8 @@ _FUNCTIONS = (
     ("result_contributor", c_char_p, (c_void_p, c_uint32)),
     ("result_contributor_weight", c_uint64, (c_void_p, c_uint32)),
     ("result_contributor_ranks", c_uint32, (c_void_p, c_uint32)),
+    ("result_contributor_local_reduction", c_int, (c_void_p, c_uint32)),
+    ("result_contributor_reduced_with", c_char_p, (c_void_p, c_uint32, c_uint32)),
     ("result_contributor_squared_norm", c_double, (c_void_p, c_uint32)),
     ("result_nonfinite_worker", c_char_p, (c_void_p,)),
     ("result_nonfinite_tensor", c_char_p, (c_void_p,)),
@@ -288,6 +293,8 @@ _FUNCTIONS = (
     ("group_close", None, (c_void_p,)),
     ("group_turn", _CODE, (c_void_p, c_int64, POINTER(Turn), _ERROR)),
     ("group_leader", c_size_t, (c_void_p, c_char_p, c_size_t)),
+    ("group_reduction", c_int, (c_void_p,)),
+    ("group_reduced_with", c_size_t, (c_void_p, c_uint32, c_char_p, c_size_t)),
     ("group_reduce", _CODE, (c_void_p, c_int, POINTER(Grouped), c_size_t, _ERROR)),
     ("group_end", _CODE, (c_void_p, c_int64, POINTER(c_int), _ERROR)),
     ("group_fail", _CODE, (c_void_p, c_char_p, _ERROR)),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from basin import _abi
 from basin._abi import lib
 from basin.errors import DeadlineExceeded, Error
+from basin.spec import LocalReduction
 from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call, logger
 
 _TURN = int(TURN_SECONDS * 1e9)
@@ -26,11 +27,15 @@ class Turn:
     members: how many ranks take part
     leads:   whether this one gets the sums
     leader:  the id of the worker that does
+    reduction: how they reduce
+    others:  the ids of the other workers, in byte order
     """
 
     members: int
     leads: bool
     leader: str
+    reduction: LocalReduction
+    others: tuple[str, ...]
 
 
 class Tensor(NamedTuple):
@@ -76,9 +81,14 @@ class Group:
         turn = _abi.Turn(size=ctypes.sizeof(_abi.Turn))
         while turn.members == 0:
             call("group_turn", self._pointer, _TURN, byref(turn))
-        leader = ctypes.create_string_buffer(MAX_ID_BYTES)
-        lib.basin_group_leader(self._pointer, leader, MAX_ID_BYTES)
-        return Turn(turn.members, bool(turn.leads), leader.value.decode())
+        id = ctypes.create_string_buffer(MAX_ID_BYTES)
+        lib.basin_group_leader(self._pointer, id, MAX_ID_BYTES)
+        leader = id.value.decode()
+        others: list[str] = []
+        while lib.basin_group_reduced_with(self._pointer, len(others), id, MAX_ID_BYTES):
+            others.append(id.value.decode())
+        reduction = LocalReduction(lib.basin_group_reduction(self._pointer))
+        return Turn(turn.members, bool(turn.leads), leader, reduction, tuple(others))
 
     def reduce(self, tensors: list[Tensor]) -> None:
         """Sums a bucket to the leader, after the present work of the streams, and returns at once.

@@ -43,6 +43,14 @@ class Weight(_Word):
     MICRO_BATCHES = 3
 
 
+class LocalReduction(_Word):
+    """How the workers of a node were reduced to one contribution before it was sent."""
+
+    NONE = 0  # It is of one worker, or the worker did not say.
+    DETERMINISTIC = 1  # In byte order of the worker ids, by the same arithmetic.
+    FAST = 2  # In an order that NCCL has chosen.
+
+
 # The largest count of one contribution, so that the sum over all workers fits 64 bits.
 LARGEST_COUNT = 1 << 48
 
@@ -113,6 +121,8 @@ class RoundSpec:
     carries:           the trainers of other workers whose gradients are in this contribution as
                        well, added up by the same op; the counts are the sums over them, and these
                        workers begin the round and withdraw
+    local_reduction:   how the contribution was reduced on its node, for the plan in a reply ...
+    reduced_with:      ... and the ids of the other workers in it, in byte order
     """
 
     op: Op
@@ -127,6 +137,8 @@ class RoundSpec:
     step: int = 0
     layout: int = 0
     carries: int = 0
+    local_reduction: LocalReduction = LocalReduction.NONE
+    reduced_with: tuple[str, ...] = ()
 
     @property
     def weight_count(self) -> int | None:
@@ -159,6 +171,11 @@ class RoundSpec:
             step=self.step,
             layout=self.layout,
             carries=self.carries,
+            local_reduction=self.local_reduction,
+            reduced_with_count=len(self.reduced_with),
+            reduced_with=(ctypes.c_char_p * len(self.reduced_with))(
+                *(each.encode() for each in self.reduced_with)
+            ),
         )
 
 

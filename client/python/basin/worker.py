@@ -21,7 +21,7 @@ from basin import _abi
 from basin._abi import lib
 from basin.arguments import string_of
 from basin.errors import BY_CODE, Error, Evicted, InvalidArgument, RoundAborted
-from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
+from basin.spec import AVERAGES, Counts, LocalReduction, Op, RoundSpec, Weight
 
 T = TypeVar("T")
 
@@ -147,6 +147,13 @@ class RoundInfo:
     contributor_norms:   the 2-norm of each contribution; infinite if it was not finite, None if it
                          is unknown
     contributor_ranks:   the number of trainers in each contribution
+    contributor_local_reductions:
+                         how each was reduced on its node before it was sent
+    contributor_reduced_with:
+                         the ids of the other workers in each, in byte order. With the last two, and
+                         because contributions are added in the order of `contributors`, this is the
+                         reduction plan: the same plan gives the same bits, unless a part of it is
+                         LocalReduction.FAST
     divisor:             the divisor of an average: the number of these trainers, or the sum of the
                          weights
     tensor_divisors:     the divisor of each tensor that has a result, by name
@@ -166,6 +173,8 @@ class RoundInfo:
     contributor_weights: tuple[int, ...]
     contributor_norms: tuple[float | None, ...]
     contributor_ranks: tuple[int, ...]
+    contributor_local_reductions: tuple[LocalReduction, ...]
+    contributor_reduced_with: tuple[tuple[str, ...], ...]
     divisor: int
     tensor_divisors: dict[str, int] = field(hash=False)
     squared_norm: float | None
@@ -250,6 +259,11 @@ class Result:
             contributor_ranks=tuple(
                 lib.basin_result_contributor_ranks(self._pointer, i) for i in everyone
             ),
+            contributor_local_reductions=tuple(
+                LocalReduction(lib.basin_result_contributor_local_reduction(self._pointer, i))
+                for i in everyone
+            ),
+            contributor_reduced_with=tuple(self._reduced_with(i) for i in everyone),
             divisor=info.divisor,
             tensor_divisors=self._reduced(divisors),
             squared_norm=_known(info.squared_norm),
@@ -262,6 +276,14 @@ class Result:
             nonfinite=nonfinite,
             chain=info.chain,
         )
+
+    def _reduced_with(self, contributor: int) -> tuple[str, ...]:
+        others: list[str] = []
+        while id := lib.basin_result_contributor_reduced_with(
+            self._pointer, contributor, len(others)
+        ):
+            others.append(id.decode())
+        return tuple(others)
 
     def _reduced(self, values: Sequence[T]) -> dict[str, T]:
         """By name: those of the `values` by handle whose tensors have a result."""

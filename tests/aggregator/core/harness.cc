@@ -174,7 +174,8 @@ void TestWorker::Forget() {
 void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Counts& counts) {
   LaneView& view = lane(name);
   lacks_state = false;
-  view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}, ranks, carries};
+  view.begun = basin::Begin{view.index, view.next(), spec,    counts,          0,
+                            {},         ranks,       carries, local_reduction, reduced_with};
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();

@@ -102,8 +102,10 @@ class TestWorker {
   JobSettings settings;
   uint64_t features = 0;
   uint32_t ranks = 1;    // Its hellos and begins report it.
-  uint32_t carries = 0;  // Its begins report it.
-  JoinGroup group;       // Its hellos report it.
+  uint32_t carries = 0;  // Its begins report it, and the plan:
+  LocalReduction local_reduction = LocalReduction::kUnspecified;
+  std::vector<WorkerId> reduced_with;
+  JoinGroup group;  // Its hellos report it.
 
   // ---- what it knows
   struct LaneView {

@@ -254,6 +254,42 @@ TEST(Ranks, AContributionForOtherWorkersCountsThemInItsRoundOnly) {
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 3u);
 }
 
+TEST(Ranks, TheReplyHasThePlan) {
+  Carried t;
+  t.a.local_reduction = LocalReduction::kDeterministic;
+  t.a.reduced_with = {"b"};
+  t.b.Begin();
+  t.b.Withdraw("in the contribution of worker a");
+  for (TestWorker* worker : {&t.a, &t.c}) worker->Contribute();
+  const auto contributors = t.c.verdict().value.contributors;
+  ASSERT_EQ(contributors.size(), 2u);
+  EXPECT_EQ(contributors[0].local_reduction, LocalReduction::kDeterministic);
+  EXPECT_EQ(contributors[0].reduced_with, std::vector<WorkerId>{"b"});
+  EXPECT_EQ(contributors[1].local_reduction, LocalReduction::kUnspecified);
+  EXPECT_TRUE(contributors[1].reduced_with.empty());
+}
+
+// The size of a verdict is bounded by the number of workers.
+TEST(Ranks, APlanThatNamesMoreWorkersThanAJobHasIsLeftOut) {
+  for (const bool too_many : {false, true}) {
+    Config config;
+    config.max_workers = 4;
+    Cluster t(Settings(1, 4, 2), config);
+    for (const char* id : {"a", "b"}) {
+      t.Worker(id).features = kFeatureRanks;
+      t.Join(id);
+    }
+    t["a"].local_reduction = LocalReduction::kFast;
+    t["a"].reduced_with = {"x", "y"};
+    if (too_many) t["b"].reduced_with = {"z"};
+    for (const char* id : {"a", "b"}) t[id].Contribute();
+    const auto contributors = t["b"].verdict().value.contributors;
+    ASSERT_EQ(contributors.size(), 2u);
+    EXPECT_EQ(contributors[0].reduced_with.size(), too_many ? 0u : 2u);
+    EXPECT_EQ(contributors[0].local_reduction == LocalReduction::kFast, !too_many);
+  }
+}
+
 TEST(Ranks, AContributionForTooManyIsRefused) {
   for (const uint32_t carries : {kMaxRanks, ~0u}) {
     Carried t;

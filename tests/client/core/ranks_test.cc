@@ -106,9 +106,16 @@ TEST_F(RanksTest, AContributionForOtherWorkersSaysSo) {
   EXPECT_THAT(error.text, HasSubstr("the contribution of worker w-0 of job train has the gradients "
                                     "of 1024 trainers of other workers beside 1"));
   begin.carries = 7;
+  begin.local_reduction = LocalReduction::kFast;
+  begin.reduced_with = {"w-0", "w-1"};
+  EXPECT_THAT(worker.Do(begin).One<Refused>().error.text,
+              HasSubstr("names the worker itself among those that it was reduced with"));
+  begin.reduced_with = {"w-1", "w-2"};
   const Begin sent = worker.Do(begin).OneSent<Begin>();
   EXPECT_EQ(sent.ranks, 1u);
   EXPECT_EQ(sent.carries, 7u);
+  EXPECT_EQ(sent.local_reduction, LocalReduction::kFast);
+  EXPECT_EQ(sent.reduced_with, begin.reduced_with);
 }
 
 TEST_F(RanksTest, AContributionForOthersIsNotSentToAnOlderAggregator) {

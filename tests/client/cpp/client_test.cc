@@ -78,6 +78,10 @@ TEST(CppClient, RunsRounds) {
     RoundSpec spec(Op::kAverage);
     spec.counts.samples = 10;
     spec.step = 7;
+    if (i == 0) {
+      spec.local_reduction = LocalReduction::kFast;
+      spec.reduced_with = {"w7", "w8"};
+    }
     ASSERT_TRUE(job.lanes[i].Begin(spec).ok());
     ASSERT_TRUE(
         job.lanes[i].Push(0, gradients[i].data(), gradients[i].size() * sizeof(float)).ok());
@@ -100,6 +104,10 @@ TEST(CppClient, RunsRounds) {
       const double value = gradients[j][0];
       EXPECT_EQ(info.contributors[j].squared_norm, kWeights * value * value);
     }
+    EXPECT_EQ(info.contributors[0].local_reduction, LocalReduction::kFast);
+    EXPECT_EQ(info.contributors[0].reduced_with, (std::vector<std::string>{"w7", "w8"}));
+    EXPECT_EQ(info.contributors[1].local_reduction, LocalReduction::kNone);
+    EXPECT_TRUE(info.contributors[1].reduced_with.empty());
     EXPECT_EQ(info.generation, job.workers[0].place()->generation);
     EXPECT_EQ(info.world_size, 2u);
     EXPECT_EQ(info.contract_version, 1u);

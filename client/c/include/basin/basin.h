@@ -291,6 +291,14 @@ typedef enum basin_weight {
   BASIN_WEIGHT_INT = 0x7fffffff
 } basin_weight;
 
+/* How the workers of a node were reduced to one contribution before it was pushed. */
+typedef enum basin_local_reduction {
+  BASIN_LOCAL_NONE = 0,          /* It is of one worker, or the worker did not say. */
+  BASIN_LOCAL_DETERMINISTIC = 1, /* In byte order of the worker ids, as basin_group_reduce does. */
+  BASIN_LOCAL_FAST = 2,          /* In an order that NCCL has chosen. */
+  BASIN_LOCAL_INT = 0x7fffffff
+} basin_local_reduction;
+
 /* The settings on which all contributors of a round must agree, and the counts of this one. */
 typedef struct basin_round_spec {
   size_t size;
@@ -312,11 +320,16 @@ typedef struct basin_round_spec {
    * the same op, and multiplied by their weights in a BASIN_WEIGHTED_AVERAGE; the counts are the
    * sums over all of them. These workers begin the round and withdraw. At most 1023. */
   uint32_t carries;
+  /* For the reduction plan in the results of all workers: how the contribution was reduced on this
+   * node, and the ids of the other workers in it, in byte order; at most 1023. */
+  basin_local_reduction local_reduction;
+  uint32_t reduced_with_count;
+  const char* const* reduced_with;
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT                                                                      \
   {                                                                                                \
     sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
-        0                                                                                          \
+        0, BASIN_LOCAL_NONE, 0, 0                                                                  \
   }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a
@@ -474,6 +487,14 @@ BASIN_API void basin_result_info(const basin_result* result, basin_round_info* i
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
 /* The trainers in the contribution; 0 beyond the last contributor. */
 BASIN_API uint32_t basin_result_contributor_ranks(const basin_result* result, uint32_t index);
+/* The reduction plan: how the contribution was reduced on its node, and the ids of the other
+ * workers in it, in byte order; NULL beyond the last. The contributions are added in the order of
+ * their contributors. The same plan gives the same bits, unless a part of it is BASIN_LOCAL_FAST.
+ */
+BASIN_API basin_local_reduction basin_result_contributor_local_reduction(const basin_result* result,
+                                                                         uint32_t index);
+BASIN_API const char* basin_result_contributor_reduced_with(const basin_result* result,
+                                                            uint32_t index, uint32_t other);
 /* The contributor's weight, which is 1 unless the round was weighted, and the squared norm of its
  * tensors: infinite if they contain a number that is not finite, negative if it is unknown or, for
  * integers, does not exist. 0 and -1 beyond the last contributor. A contribution with weight 0 adds
@@ -530,7 +551,8 @@ BASIN_API void basin_result_free(basin_result* result);
  *     basin_group_end(group, BASIN_SECONDS(1), &phase, &error);    until it is not BASIN_PHASE_OPEN
  *     if BASIN_PHASE_AGAIN: from basin_group_turn on, with the same gradients
  *     the leader:
- *       basin_begin with carries = members - 1 and the sums of all counts
+ *       basin_begin with carries = members - 1, the sums of all counts, and local_reduction and
+ *       reduced_with of the group
  *       basin_push_device of the sums, basin_commit
  *     the others:
  *       basin_begin, basin_withdraw_without_results
@@ -578,6 +600,12 @@ BASIN_API basin_code basin_group_turn(basin_group* group, int64_t timeout, basin
                                       basin_error** error);
 /* The id of the worker that leads the turn, as basin_donor_id. */
 BASIN_API size_t basin_group_leader(const basin_group* group, char* id, size_t size);
+
+/* For basin_round_spec of the leader: how the turn reduces, and the ids of its other members by
+ * index, in byte order, as basin_donor_id; 0 beyond the last. */
+BASIN_API basin_local_reduction basin_group_reduction(const basin_group* group);
+BASIN_API size_t basin_group_reduced_with(const basin_group* group, uint32_t index, char* id,
+                                          size_t size);
 
 /* A tensor of a bucket. Everything but the memory and the stream is the same on all ranks. */
 typedef struct basin_grouped {

@@ -189,6 +189,13 @@ class RoundResult {
     contributor.weight = basin_result_contributor_weight(result_.get(), index);
     contributor.squared_norm = Norm(basin_result_contributor_squared_norm(result_.get(), index));
     contributor.ranks = basin_result_contributor_ranks(result_.get(), index);
+    contributor.local_reduction =
+        static_cast<LocalReduction>(basin_result_contributor_local_reduction(result_.get(), index));
+    for (std::uint32_t i = 0;; ++i) {
+      const char* const other = basin_result_contributor_reduced_with(result_.get(), index, i);
+      if (other == nullptr) break;
+      contributor.reduced_with.emplace_back(other);
+    }
     return contributor;
   }
   // An invalid handle for a tensor that was not registered: the library refuses it.
@@ -221,7 +228,8 @@ class Lane {
 
   // A worker that joined with a donor has loaded the state before its first round.
   Status Begin(const RoundSpec& spec) {
-    const basin_round_spec c = ToC(spec);
+    const std::vector<const char*> others = OthersOf(spec);
+    const basin_round_spec c = ToC(spec, others);
     internal::Taken error;
     basin_begin(worker_, lane_, &c, error.out());
     return error.Take();
@@ -315,7 +323,8 @@ class Lane {
   // Begin, Push, Commit, Wait and Copy in one.
   Result<RoundResult> Allreduce(const RoundSpec& spec, const std::vector<Buffer>& buffers,
                                 Duration timeout) {
-    const basin_round_spec c = ToC(spec);
+    const std::vector<const char*> others = OthersOf(spec);
+    const basin_round_spec c = ToC(spec, others);
     const std::vector<basin_buffer> list = ToC(buffers);
     internal::Taken error;
     basin_result* result = nullptr;
@@ -348,7 +357,14 @@ class Lane {
     }
   }
 
-  static basin_round_spec ToC(const RoundSpec& spec) {
+  static std::vector<const char*> OthersOf(const RoundSpec& spec) {
+    std::vector<const char*> others;
+    others.reserve(spec.reduced_with.size());
+    for (const std::string& id : spec.reduced_with) others.push_back(id.c_str());
+    return others;
+  }
+  // Refers to `others`.
+  static basin_round_spec ToC(const RoundSpec& spec, const std::vector<const char*>& others) {
     basin_round_spec c = BASIN_ROUND_SPEC_INIT;
     c.op = static_cast<basin_op>(spec.op);
     c.prescale = spec.prescale;
@@ -365,6 +381,9 @@ class Lane {
     c.micro_batches = spec.counts.micro_batches.value_or(-1);
     c.step = spec.step;
     c.carries = spec.carries;
+    c.local_reduction = static_cast<basin_local_reduction>(spec.local_reduction);
+    c.reduced_with_count = static_cast<std::uint32_t>(others.size());
+    c.reduced_with = others.data();
     return c;
   }
 

@@ -61,6 +61,13 @@ enum class Weight {
   kMicroBatches = BASIN_BY_MICRO_BATCHES,
 };
 
+// How the workers of a node were reduced to one contribution before it was pushed.
+enum class LocalReduction {
+  kNone = BASIN_LOCAL_NONE,  // It is of one worker, or the worker did not say.
+  kDeterministic = BASIN_LOCAL_DETERMINISTIC,
+  kFast = BASIN_LOCAL_FAST,
+};
+
 // How many samples, tokens and micro-batches, of one contribution at most 2^48; absent is unknown,
 // which is not zero.
 struct Counts {
@@ -87,6 +94,8 @@ struct RoundSpec {
   Counts counts;                   // In this contribution.
   std::uint64_t step = 0;          // The trainer's own number; a label.
   std::uint32_t carries = 0;       // See basin_round_spec.
+  LocalReduction local_reduction = LocalReduction::kNone;
+  std::vector<std::string> reduced_with;  // The other workers in it, in byte order.
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm
@@ -136,6 +145,10 @@ struct Contributor {
   // Absent if it is unknown, and for integers.
   std::optional<double> squared_norm;
   std::uint32_t ranks = 1;  // The trainers in the contribution.
+  // The reduction plan: how it was reduced on its node, and with which other workers. The same plan
+  // gives the same bits, unless a part of it is kFast.
+  LocalReduction local_reduction = LocalReduction::kNone;
+  std::vector<std::string> reduced_with;
 };
 
 // The specification of a round, and its result without the tensors.

@@ -300,14 +300,18 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if not self._local_phase:
             self._begin_in_job(counts)
 
-    def _begin_in_job(self, counts: Counts, carries: int = 0) -> None:
+    def _begin_in_job(self, counts: Counts, share: Share | None = None) -> None:
+        """`share`: what this worker contributes for its node; None: it contributes for itself."""
+        share = share or Share(contributors=1)
         spec = replace(
             self._spec,
             counts=counts,
             loss_scale=self.loss_scale,
             layout=self._layout.hash,
             step=self.usage.steps,
-            carries=carries,
+            carries=share.contributors - 1,
+            local_reduction=share.reduction,
+            reduced_with=share.others,
         )
         self._worker.begin(self._lane, spec)
 
@@ -415,7 +419,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def _contribute(self, share: Share, reason: str | None) -> Error | None:
         leads = share.contributors > 0
         if leads:
-            self._begin_in_job(share.counts, share.contributors - 1)
+            self._begin_in_job(share.counts, share)
         else:
             self._begin_in_job(self._own_counts)
         self._local_phase = False

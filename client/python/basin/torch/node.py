@@ -19,7 +19,7 @@ from basin import _abi
 from basin.errors import FailedPrecondition, Unsupported
 from basin.group import Group, Shared, Tensor, Turn, open_group
 from basin.lane.gradient import Gradient
-from basin.spec import Counts, Op, RoundSpec
+from basin.spec import Counts, LocalReduction, Op, RoundSpec
 from basin.torch import device, tensors
 from basin.torch.parameters import Reduced
 from basin.worker import Worker, logger
@@ -38,12 +38,16 @@ class Share:
     contributors: the trainers in its contribution; only known at the leader, else 0
     counts:       their sums
     sums:         each gradient that some rank has, and the sum
+    reduction:    how the ranks were reduced, for the plan in the reply
+    others:       the ids of the other workers
     """
 
     leads: bool = False
     contributors: int = 0
     counts: Counts = field(default_factory=Counts)
     sums: Sequence[tuple[TensorGradient, torch.Tensor]] = ()
+    reduction: LocalReduction = LocalReduction.NONE
+    others: tuple[str, ...] = ()
 
 
 class NodeReduction:
@@ -231,6 +235,7 @@ class NodeReduction:
         contributors, *rest = totals
         counts = [rest[i + 1] if rest[i] == contributors else None for i in (0, 2, 4)]
         share = Share(True, contributors, Counts(*counts))
+        share.reduction, share.others = turn.reduction, turn.others
         present = {
             each.facts.handle
             for each, ranks in zip(self._gradients, rest[6:], strict=True)
