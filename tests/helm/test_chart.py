@@ -469,11 +469,28 @@ class SingleValues(unittest.TestCase):
         rendered = chart.render("helm-4", VALUE_SETS["monitored"])
         rules = yaml.safe_load((CHART / "files/alerts.yaml").read_text(encoding="utf-8"))
         self.assertEqual(rules, chart.one(rendered, "PrometheusRule")["spec"])
+        self.assertIn("runbook", rules["groups"][0]["rules"][0]["annotations"])
         (made,) = [one for one in rendered if "basin-job.json" in one.get("data", {})]
         names = {f"basin-{name}.json" for name in dashboards.load()}
         self.assertEqual(names, set(made["data"]))
         for name, board in dashboards.load().items():
             self.assertEqual(board, json.loads(made["data"][f"basin-{name}.json"]))
+
+
+    def test_alerts_link_to_their_runbooks(self) -> None:
+        base = "https://git.example/basin/blob/main/"
+        values = VALUE_SETS["monitored"]
+        rule = {**values["prometheusRule"], "runbookBase": base}
+        rendered = chart.render("helm-4", {**values, "prometheusRule": rule})
+        for group in chart.one(rendered, "PrometheusRule")["spec"]["groups"]:
+            for alert in group["rules"]:
+                with self.subTest(alert["alert"]):
+                    annotations = alert["annotations"]
+                    self.assertNotIn("runbook", annotations)
+                    self.assertEqual(
+                        f"{base}docs/kubernetes.md#{alert['alert'].lower()}",
+                        annotations["runbook_url"],
+                    )
 
 
 class Documents(unittest.TestCase):
