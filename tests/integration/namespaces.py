@@ -80,6 +80,15 @@ class Network:
     def at_worker(self, worker: int) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self._name(worker))
 
+    def move(self, worker: int) -> str:
+        """The aggregator's end of the cable gets another address and loses its own. Returns the new
+        one."""
+        here, there = self._names[0], self._name(worker)
+        _run("ip", "-n", here, "address", "flush", "dev", f"w{worker}")
+        _run("ip", "-n", here, "address", "add", f"10.78.{worker}.1/30", "dev", f"w{worker}")
+        _run("ip", "-n", there, "address", "add", f"10.78.{worker}.2/30", "dev", "eth0")
+        return f"10.78.{worker}.1"
+
     # ---- faults of a worker's cable
 
     def _rules(self, worker: int, *rules: str) -> None:

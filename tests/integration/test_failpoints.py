@@ -140,8 +140,9 @@ class Failpoints(Jobs):
         trainers = self.train(basind.grpc, 2, "12")
         basind.await_event("failpoint")
         deadline = time.monotonic() + PATIENCE
-        while basind.get("/livez")[0] != 503:
+        while (page := basind.get("/livez"))[0] != 503:
             self.assertLess(time.monotonic(), deadline)
+        self.assertRegex(page[1], r"^The event loop has not answered for \S+\.\n$")
         # A supervisor would do the same.
         basind.process.kill()
         self.restart(basind).await_event("recovered")

@@ -8,6 +8,7 @@ import datetime
 import itertools
 import signal
 import sys
+import tempfile
 import threading
 import unittest
 from pathlib import Path
@@ -19,6 +20,10 @@ from programs import Basind
 
 # Eight frames per step.
 LARGE = ("--tensors=4", "--elements=524288")
+
+NAME = "aggregator.example"
+# Runs a program that finds hosts in this file.
+WITH_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'
 
 STEPS = 200
 PACED = (str(STEPS), "--pace-ms=10")
@@ -44,11 +49,11 @@ class Partitions(Jobs):
         self.network = namespaces.Network(2)
         self.addCleanup(self.network.close)
 
-    def serve(self, *arguments: str) -> Basind:
+    def serve(self, *arguments: str, port: str = "0") -> Basind:
         return self.start(
             *arguments,
             "--grpc-insecure=true",
-            ports=("--grpc-listen=0.0.0.0:0", "--http-listen=none", "--admin-listen=none"),
+            ports=(f"--grpc-listen=0.0.0.0:{port}", "--http-listen=none", "--admin-listen=none"),
             before=self.network.at_aggregator(),
         )
 
@@ -94,6 +99,42 @@ class Partitions(Jobs):
         self.expect_ends(trainers[1:])
         basind.end()
         self.assertEqual(["w0"], self.events(basind, "worker_lost"))
+
+    def test_fault_n14_an_aggregator_with_another_address_is_found_by_its_name(self) -> None:
+        """As in Kubernetes, where the pod that replaces another one has its name and its port."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        hosts = [folder / f"hosts-{i}" for i in range(2)]
+
+        def name(worker: int, address: str) -> None:
+            # In place: the trainers see this very file.
+            hosts[worker].write_text(f"{address} {NAME}\n", encoding="utf-8")
+
+        for i in range(2):
+            name(i, f"10.77.{i}.1")
+        basind = self.serve()
+        port = basind.grpc.rsplit(":", 1)[1]
+        trainers = [
+            self.add(
+                f"{NAME}:{port}",
+                f"w{i}",
+                *PACED,
+                first=2,
+                # `ip netns exec` gives each program mounts of its own.
+                before=(*self.network.at_worker(i), "sh", "-c", WITH_HOSTS, str(hosts[i])),
+            )
+            for i in range(2)
+        ]
+        trainers[0].await_event("applied", step=10)
+        basind.process.kill()
+        basind.process.wait()
+        for i in range(2):
+            name(i, self.network.move(i))
+        moved = self.serve(port=port)
+        back = moved.await_event("recovered")
+        serving = next(line for line in moved.lines if line["event"] == "serving")
+        # The limit is 10 s; this machine may have other things to do.
+        self.assertLess(elapsed(serving, back), 15)
+        self.expect_whole(moved, trainers)
 
     def test_fault_n3_partition_below_the_lease_evicts_nobody(self) -> None:
         basind = self.serve("--worker-lease=8s")

@@ -4,6 +4,7 @@
 Usage: test_peers.py BASIND BASINCTL ORACLE_TRAINER
 """
 
+import collections
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import unittest
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -176,6 +178,45 @@ class Peers(Jobs):
                 self.read_to_end(peer)
             self.assertLess(self.metric(basind, "process_open_fds"), files / 2)
         self.expect_ends(self.train(basind.grpc, 2, "40"))
+
+    def test_fault_s6_workers_join_and_train_during_a_flood_of_connections(self) -> None:
+        basind = self.start(before=("prlimit", "--nofile=512"))
+        host, port = basind.grpc.rsplit(":", 1)
+        over, refused = threading.Event(), "basin_floods_total"
+        made = 0
+
+        def flood() -> None:
+            nonlocal made
+            crowd: collections.deque[socket.socket] = collections.deque()
+            while not over.is_set():
+                try:
+                    source = ("127.0.1.1", 0)
+                    peer = socket.create_connection((host, int(port)), PATIENCE, source)
+                    peer.sendall(PREFACE + frame(4, 0, 0, b""))
+                except OSError:
+                    continue  # It was closed at once.
+                made += 1
+                crowd.append(peer)
+                # More than the aggregator allows.
+                if len(crowd) > 256:
+                    crowd.popleft().close()
+            for peer in crowd:
+                peer.close()
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(over.set)
+        self.await_metric(basind, refused, lambda value: value > 100)
+        before = self.metric(basind, refused)
+        trainers = self.train(basind.grpc, 2, "300", "--pace-ms=5")
+        trainers[0].await_event("applied", step=3)
+        late = self.add(basind.grpc, "w2", "300", "--pace-ms=5", first=2)
+        self.expect_ends([*trainers, late])
+        # It went on until then.
+        self.assertGreater(self.metric(basind, refused), before)
+        basind.end()
+        self.assertEqual([], self.events(basind, "worker_lost"))
 
     def ticks(self, basind: Basind) -> int:
         """The processor time of the process, in hundredths of a second."""
