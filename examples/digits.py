@@ -13,6 +13,9 @@ machine had failed: the others finish the step that they were in.
 With --add, and basin-run's --max-workers 5, one more worker is started during the run, and
 continues with the others' parameters, momentum and step.
 
+After SIGTERM a worker finishes its step and leaves, and the others continue: Kubernetes sends it to
+a pod that a resize removes. The worker ends with 143.
+
 With --check, one process repeats the same training on the whole batches. The parameters agree over
 the whole run in float64, and over the first steps in float32, after which training amplifies
 rounding like any other small difference.
@@ -31,6 +34,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import basin
 import basin.torch as bt
 import torch
 from sklearn.datasets import load_digits
@@ -88,13 +92,10 @@ def steps_in(data: Data) -> int:
     return len(data.train_digits) // BATCH
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def order_in(epoch: int, count: int) -> torch.Tensor:
     """The order of the samples, the same on every worker, even if it has joined late."""
-    shuffle = torch.Generator().manual_seed(1)
-    for _ in range(epoch):
-        torch.randperm(count, generator=shuffle)
-    return torch.randperm(count, generator=shuffle)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(1 + epoch))
 
 
 def train(
@@ -103,13 +104,14 @@ def train(
     data: Data,
     state: Any,
     part: Callable[[], slice],
+    leaving: object,
     *,
     show: bool = False,
     after_forward: Callable[[], None] = lambda: None,
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Trains on `part` of every batch, from state.step to state.last."""
-    while state.step < state.last:
+    """Trains on `part` of every batch, from state.step to state.last or until `leaving` is true."""
+    while state.step < state.last and not leaving:
         epoch, place = divmod(state.step, steps_in(data))
         batch = order_in(epoch, len(data.train_digits))[place * BATCH : (place + 1) * BATCH]
         mine = batch[part()]
@@ -145,7 +147,7 @@ def my_part() -> slice:
     return slice(bt.rank(), BATCH // bt.size() * bt.size(), bt.size())
 
 
-def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
+def demonstrate(epochs: int, kill: bool, add: bool, leaving: object) -> bool:
     """Trains and prints the results. Returns whether they are as expected."""
     data = load(torch.float32)
     torch.manual_seed(100 + bt.rank())  # Values differ among workers until the broadcast.
@@ -184,11 +186,15 @@ def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
         data,
         state,
         my_part,
+        leaving,
         show=bt.rank() == 0,
         after_forward=after_forward,
         after_step=after_step,
     )
     seconds = time.perf_counter() - start
+    if leaving:
+        print(f"leaves at step {state.step} with parameters {hash_of(net)}")
+        return True
 
     totals = optimizer.totals()
     compute = seconds - totals.push_seconds - totals.wait_seconds
@@ -212,7 +218,7 @@ def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
     return good
 
 
-def check(epochs: int) -> bool:
+def check(epochs: int, leaving: object) -> bool:
     """Compares with one process on the same batches. Returns whether the parameters agree."""
     good = True
     for dtype, bound, max_steps in (
@@ -225,11 +231,13 @@ def check(epochs: int) -> bool:
         alone.load_state_dict(net.state_dict())
         optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
         steps = max_steps or epochs * steps_in(data)
-        train(net, optimizer, data, SimpleNamespace(step=0, last=steps), my_part)
+        train(net, optimizer, data, SimpleNamespace(step=0, last=steps), my_part, leaving)
+        if leaving:
+            return True
         if bt.rank() == 0:
             whole = functools.partial(slice, 0, BATCH // bt.size() * bt.size())
             state = SimpleNamespace(step=0, last=steps)
-            train(alone, make_optimizer(alone), data, state, whole)
+            train(alone, make_optimizer(alone), data, state, whole, leaving=False)
             pairs = zip(net.parameters(), alone.parameters(), strict=True)
             difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
             good = good and difference <= bound
@@ -251,13 +259,13 @@ def main() -> int:
     if options.add and options.check:
         parser.error("--check needs a run whose workers do not change")
     torch.set_num_threads(1)
-    bt.init()
-    try:
-        good = demonstrate(options.epochs, options.kill, options.add)
-        if options.check:
-            good = check(options.epochs) and good
-        bt.barrier("end")
-    finally:
+    with basin.leave_on_sigterm() as leaving:
+        bt.init()
+        good = demonstrate(options.epochs, options.kill, options.add, leaving)
+        if options.check and not leaving:
+            good = check(options.epochs, leaving) and good
+        if not leaving:
+            bt.barrier("end")
         bt.shutdown()
     return 0 if good else 1
 

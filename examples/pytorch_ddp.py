@@ -42,7 +42,7 @@ def hash_of(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def main() -> None:
+def main(leaving: object) -> None:
     torch.set_num_threads(1)
     basin.torch.init()
     alone = distributed.HashStore()
@@ -61,6 +61,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
+        if leaving:
+            return  # SIGTERM has come: this worker leaves, and the others continue.
     if basin.torch.rank() == 0:
         print(f"loss {sum(losses[:20]) / 20:.3f}, at the end {sum(losses[-20:]) / 20:.3f}")
     print(f"parameters {hash_of(model)}")
@@ -70,4 +72,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with basin.leave_on_sigterm() as leaving:
+        main(leaving)

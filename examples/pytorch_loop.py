@@ -34,7 +34,7 @@ def hash_of(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def main() -> None:
+def main(leaving: object) -> None:
     torch.set_num_threads(1)
     basin.torch.init()  # 1
     data = make_data(2048)
@@ -63,6 +63,8 @@ def main() -> None:
             nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
             optimizer.step()
             optimizer.zero_grad()
+            if leaving:
+                return  # SIGTERM has come: this worker leaves, and the others continue.
         scheduler.step()
         everybody = basin.torch.allreduce(right, "right", op=basin.Sum)
         if basin.torch.rank() == 0:
@@ -74,4 +76,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with basin.leave_on_sigterm() as leaving:
+        main(leaving)

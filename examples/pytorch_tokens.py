@@ -52,7 +52,7 @@ def hash_of(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def main() -> None:
+def main(leaving: object) -> None:
     torch.set_num_threads(1)
     basin.torch.init()
     torch.manual_seed(1)
@@ -80,6 +80,8 @@ def main() -> None:
         # .grad is the mean over the tokens of all workers, and the reply has its norm.
         norm = basin.torch.clip_grad_norm_(optimizer, max_norm=1.0)
         optimizer.step()
+        if leaving:
+            return  # SIGTERM has come: this worker leaves, and the others continue.
         done = optimizer.last_round()
         if step % 20 > 0:
             continue
@@ -96,4 +98,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with basin.leave_on_sigterm() as leaving:
+        main(leaving)

@@ -49,7 +49,7 @@ def hash_of(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def main() -> None:
+def main(leaving: object) -> None:
     torch.set_num_threads(1)
     basin.torch.init()
     model = TwoHeads()
@@ -89,6 +89,8 @@ def main() -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+        if leaving:
+            return  # SIGTERM has come: this worker leaves, and the others continue.
         left_out += scaler.get_scale() < scale
         done = optimizer.last_round()
         if step in (0, STEPS - 1) and basin.torch.rank() == 0:
@@ -106,4 +108,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with basin.leave_on_sigterm() as leaving:
+        main(leaving)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import IO, Any
@@ -104,10 +105,10 @@ _STEP = """
 def _leaving_script() -> str:
     page = (jobs.ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
-    (script,) = [block for block in blocks if "will_leave()" in block]
+    (script,) = [block for block in blocks if "leave_on_sigterm()" in block]
     top, model, loop = re.split(r"^ *\.\.\..*\n", script, flags=re.M)
-    imports = "import signal, sys\nimport basin, basin.torch, torch\n"
-    return imports + top + _MODEL + model + _STEP.lstrip("\n") + loop
+    imports = "import basin, basin.torch, torch\n"
+    return imports + top + textwrap.indent(_MODEL, "    ") + model + _STEP.lstrip("\n") + loop
 
 
 class WaitsEndTest(jobs.JobsTest):

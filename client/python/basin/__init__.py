@@ -28,6 +28,7 @@ from basin.errors import (
     Unsupported,
     VersionMismatch,
 )
+from basin.leaving import leave_on_sigterm
 from basin.spec import Counts, LocalReduction, Op, RoundSpec, Weight
 from basin.worker import NonFinite, RoundInfo
 
@@ -78,4 +79,5 @@ __all__ = [
     "Weight",
     "WeightedAverage",
     "connect",
+    "leave_on_sigterm",
 ]

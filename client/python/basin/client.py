@@ -173,6 +173,8 @@ class Handle(Generic[T]):
 class Client:
     """A member of a job, created by connect(). Any thread may call any method except close()."""
 
+    connected = 0  # How many this process has created.
+
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._process = os.getpid()
@@ -188,6 +190,10 @@ class Client:
         self._finished = False
         # Called with the lane of each call before it begins; may raise to refuse the call.
         self.before_call: Callable[[str], None] | None = None
+        self._will_leave = False
+        # Leaves the job for leave_on_sigterm(); what holds this client may have more to close.
+        self.leave: Callable[[], None] = self.close
+        Client.connected += 1
         _open_clients.add(self)
 
     def check_open(self, call: str) -> None:
@@ -480,7 +486,13 @@ class Client:
         each wait ends with Paused, about five seconds after the pause began. Then close() the
         client: the round goes on without this worker."""
         self.check_open("will_leave()")
+        self._will_leave = True
         self.worker.will_leave()
+
+    def leaves_with(self, kind: type[BaseException] | None) -> bool:
+        """Whether this worker leaves as it should with an exception of this kind, or with None:
+        Paused is how a wait ends after will_leave()."""
+        return kind is None or (self._will_leave and issubclass(kind, Paused))
 
     def close(self, *, finished: bool = True) -> None:
         """Leaves the job. Does nothing the second time, or in a child after fork.
@@ -529,7 +541,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close(finished=kind is None)
+        self.close(finished=self.leaves_with(kind))
 
     def start(
         self,
@@ -703,6 +715,23 @@ def connect(
 # the interpreter. A client without references is kept until then, because its library calls it
 # back.
 _open_clients: "set[Client]" = set()
+
+
+def has_connected() -> bool:
+    """Whether this process is, or was, a worker of a job."""
+    return Client.connected > 0
+
+
+def will_leave_all() -> None:
+    """Client.will_leave() of every worker of this process; a signal handler may call it."""
+    for client in list(_open_clients):
+        client.will_leave()
+
+
+def leave_all() -> None:
+    """Every worker of this process leaves its job."""
+    for client in list(_open_clients):
+        client.leave()
 
 
 @atexit.register

@@ -78,10 +78,12 @@ def init(
 def shutdown() -> None:
     """Leaves the job and removes all hooks. A second call does nothing.
 
-    The others continue without this worker. While an exception is being handled, the worker counts
-    as lost instead, and the others wait for a replacement if they need all workers.
+    The others continue without this worker. While an exception is being handled, other than Paused
+    after will_leave(), the worker counts as lost instead, and the others wait for a replacement if
+    they need all workers.
     """
-    context.stop(finished=sys.exc_info()[0] is None)
+    if context.is_started():
+        context.stop(context.current().client.leaves_with(sys.exc_info()[0]))
 
 
 def will_leave() -> None:

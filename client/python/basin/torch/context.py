@@ -39,6 +39,7 @@ class Context:
         self.gathering: dict[str, dict[str, int]] = {}
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
+        connected.leave = functools.partial(stop, finished=True)
         self._process = os.getpid()
         self._depth = 0
         self._backward: Callable[..., Any] = torch.autograd.backward

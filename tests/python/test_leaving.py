@@ -1,0 +1,170 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basin.leave_on_sigterm(), and the examples that use it, with real signals.
+
+tests/python/test_waits_end.py has what it does in a paused job.
+
+Usage: test_leaving.py BASIND LIBBASIN
+"""
+
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+import jobs
+
+jobs.require("numpy", "torch", "sklearn")
+
+# It trains until SIGTERM. With "closes", it leaves the job before that.
+_SCRIPT = """
+import os, signal, sys
+import basin, numpy
+with basin.leave_on_sigterm() as leaving:
+    with basin.connect() as client:
+        if sys.argv[1] == "trains":
+            while not leaving:
+                client.allreduce(numpy.ones(4), "step", op=basin.Sum)
+                print("trains", flush=True)
+        client.close()
+        print("closed", flush=True)
+        if sys.argv[1] == "saves":
+            sys.stdin.readline()
+            print("saved", flush=True)
+        if sys.argv[1] == "forks":
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+                os._exit(0)
+            os.kill(child, signal.SIGTERM)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+print("after the block", flush=True)
+"""
+
+
+class LeavingTest(jobs.JobsTest):
+    def _start(
+        self, job: str, rank: int, workers: int, least: int, *command: str
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-u", *command],
+            env=self.jobs.environment(job, rank, workers) | {"BASIN_MIN_WORKERS": str(least)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def _await(self, process: subprocess.Popen[str], text: str) -> str:
+        """The next line of its output that contains the text."""
+        assert process.stdout is not None
+        watchdog = threading.Timer(jobs.PATIENCE, process.kill)
+        watchdog.start()
+        try:
+            for line in process.stdout:
+                if text in line:
+                    return line
+        finally:
+            watchdog.cancel()
+        self.fail(f"it has ended, without: {text}")
+
+    def _end(self, process: subprocess.Popen[str], code: int) -> str:
+        """Its output until it ends with the code."""
+        output, errors = process.communicate(timeout=jobs.PATIENCE)
+        self.assertEqual(code, process.returncode, output + errors)
+        self.assertNotIn("Traceback", errors)
+        return output
+
+    def test_leaves_at_the_end_of_its_step(self) -> None:
+        first, second = (
+            self._start("leaves", rank, 2, 1, "-c", _SCRIPT, "trains") for rank in range(2)
+        )
+        for process in (first, second):
+            self._await(process, "trains")
+        first.terminate()
+        said = self._end(first, 128 + signal.SIGTERM)
+        self.assertTrue(said.endswith("closed\n"), said)
+        # The other one continues alone.
+        self._await(second, "trains")
+        second.terminate()
+        self._end(second, 128 + signal.SIGTERM)
+
+    def test_a_signal_after_the_end_of_the_work_interrupts_nothing(self) -> None:
+        process = self._start("saves", 0, 1, 1, "-c", _SCRIPT, "saves")
+        self._await(process, "closed")
+        process.terminate()
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        self.assertEqual("saved\nafter the block\n", self._end(process, 0))
+
+    def test_a_forked_child_ends_as_without_it(self) -> None:
+        process = self._start("forks", 0, 1, 1, "-c", _SCRIPT, "forks")
+        self.assertEqual(
+            f"closed\n-{int(signal.SIGTERM)}\nafter the block\n", self._end(process, 0)
+        )
+
+    def test_the_handler_of_the_script_is_back_after_the_block(self) -> None:
+        import basin
+
+        before = signal.getsignal(signal.SIGTERM)
+        with basin.leave_on_sigterm() as leaving:
+            self.assertNotEqual(before, signal.getsignal(signal.SIGTERM))
+            self.assertFalse(leaving)
+        self.assertEqual(before, signal.getsignal(signal.SIGTERM))
+
+    def test_another_thread_is_refused(self) -> None:
+        import basin
+
+        told: list[str] = []
+
+        def use() -> None:
+            try:
+                with basin.leave_on_sigterm():
+                    told.append("it was not refused")
+            except basin.FailedPrecondition as error:
+                told.append(str(error))
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        self.assertIn("Use it on the main thread.", told[0])
+
+    def test_digits_resize_while_they_train(self) -> None:
+        """Three pods of examples/digits.py become two, and three again."""
+        script = str(jobs.ROOT / "examples/digits.py")
+        pods = [self._start("digits", rank, 3, 1, script, "--epochs=100000") for rank in range(3)]
+        self._await(pods[0], "epoch  1/")
+        pods[2].terminate()
+        left = self._end(pods[2], 128 + signal.SIGTERM)
+        self.assertIn("leaves at step ", left)
+        self._await(pods[0], "epoch")
+        new = self._start("digits", 2, 3, 1, script, "--epochs=100000")
+        self._await(new, "joined at step ")
+        # All leave together; whichever is the last has nobody to wait for.
+        for pod in (*pods[:2], new):
+            pod.terminate()
+        for pod in (*pods[:2], new):
+            self._end(pod, 128 + signal.SIGTERM)
+
+    def test_the_other_examples_leave(self) -> None:
+        """Before their first step; each is one worker of two."""
+        names = ("numpy_regression", "pytorch_loop", "pytorch_ddp", "pytorch_tokens")
+        processes = [
+            self._start(name.replace("_", "-"), 0, 2, 2, str(jobs.ROOT / f"examples/{name}.py"))
+            for name in (*names, "pytorch_two_losses")
+        ]
+        for process in processes:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "starts with 2 workers, and 1 is ready" in line:
+                    break
+            process.terminate()
+            self._end(process, 128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
