@@ -476,7 +476,6 @@ class SingleValues(unittest.TestCase):
         for name, board in dashboards.load().items():
             self.assertEqual(board, json.loads(made["data"][f"basin-{name}.json"]))
 
-
     def test_alerts_link_to_their_runbooks(self) -> None:
         base = "https://git.example/basin/blob/main/"
         values = VALUE_SETS["monitored"]

@@ -322,6 +322,15 @@ class Resizing(unittest.TestCase):
                         new = int("".join(size))
                         self.assertLessEqual(new, trainers.number("BASIN_MAX_WORKERS"))
 
+    def test_volcano_lets_the_training_shrink_to_its_minimum(self) -> None:
+        """It refuses fewer replicas than minAvailable, of the Job and of its task. Without that of
+        the task, it takes its replicas."""
+        trainers = all_trainers()["trainer-volcano.yaml"]
+        job = trainers.manifests[0]["spec"]
+        least = trainers.number("BASIN_MIN_WORKERS")
+        self.assertEqual(least, job["minAvailable"])
+        self.assertEqual([least], [task["minAvailable"] for task in job["tasks"]])
+
     def test_tables_have_every_manifest_and_command(self) -> None:
         for page in (ROOT / "deploy/README.md", ROOT / "docs/kubernetes.md"):
             rows = [
@@ -369,7 +378,7 @@ class OtherProjects(unittest.TestCase):
                 *("schedulerName", "queue", "minAvailable", "maxRetry"),
                 *("ttlSecondsAfterFinished", "tasks"),
             },
-            ("tasks", 0): {"name", "replicas", "template"},
+            ("tasks", 0): {"name", "replicas", "minAvailable", "template"},
         },
     }
 
