@@ -276,6 +276,61 @@ class EveryTrainer(unittest.TestCase):
                 )
 
 
+class Image(unittest.TestCase):
+    """deploy/trainer.Dockerfile builds what the manifests and compose.yaml run."""
+
+    def setUp(self) -> None:
+        text = (DEPLOY / "trainer.Dockerfile").read_text(encoding="utf-8")
+        self.comment = "\n".join(line[4:] for line in text.splitlines() if line.startswith("#   "))
+        self.lines = [line for line in text.splitlines() if not line.startswith("#")]
+
+    def commands(self) -> dict[str, list[str]]:
+        compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+        commands = {"compose.yaml": compose["services"]["trainer"]["command"]}
+        for name, trainers in all_trainers().items():
+            job = trainers.manifests[-1]
+            own = job["spec"]["trainer"] if job["kind"] == "TrainJob" else trainers.container
+            commands[name] = own["command"]
+        return commands
+
+    def test_manifests_have_its_name(self) -> None:
+        (name,) = re.findall(r"--tag=(\S+)", self.comment)
+        for file in sorted(DEPLOY.glob("trainer-*.yaml")):
+            images = re.findall(r"^ *image: (.*)$", file.read_text(encoding="utf-8"), re.M)
+            self.assertEqual({name}, set(images), file.name)
+        page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        self.assertIn(f"docker push {name}\n", page)
+
+    def test_it_has_the_script_of_each_command(self) -> None:
+        scripts = {one for line in self.lines for one in re.findall(r"^COPY (\S+\.py) \.$", line)}
+        self.assertIn("WORKDIR /trainer", self.lines)
+        for name, (python, script, *options) in self.commands().items():
+            with self.subTest(name):
+                self.assertEqual("python3", python)
+                self.assertIn(script, scripts)
+                source = ROOT / "examples" / script
+                self.assertIn(f"cp examples/{script} build/trainer", self.comment)
+                text = source.read_text(encoding="utf-8")
+                for option in options:
+                    self.assertIn(f'add_argument("{option.partition("=")[0]}"', text)
+                # A resize ends pods with SIGTERM.
+                self.assertIn("with basin.leave_on_sigterm() as leaving:", text)
+
+    def test_it_installs_what_the_script_imports(self) -> None:
+        self.assertEqual(1, sum(line.endswith(" torch") for line in self.lines))
+        (others,) = [line for line in self.lines if line.endswith("/*.whl")]
+        self.assertIn("scikit-learn", others)
+        text = (ROOT / "examples/digits.py").read_text(encoding="utf-8")
+        imports = set(re.findall(r"^(?:import|from) (\w+)", text, re.M)) - sys.stdlib_module_names
+        self.assertEqual({"basin", "torch", "sklearn"}, imports)
+
+    def test_it_has_the_user_of_the_pods(self) -> None:
+        for name, trainers in all_trainers().items():
+            context = trainers.pod["securityContext"]
+            user = f"{context['runAsUser']}:{context['runAsGroup']}"
+            self.assertIn(f"USER {user}", self.lines, name)
+
+
 class Resizing(unittest.TestCase):
     """The commands that resize: each is in the manifest and in both tables."""
 
