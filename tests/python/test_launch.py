@@ -15,13 +15,14 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs import PACKAGE, PATIENCE, ROOT, require
+from jobs import PACKAGE, PATIENCE, ROOT, Aggregator, require
 
 # The script of a test's worker.
 SAY_WHO = (
     "import os; print(*(os.environ[k] for k in "
     "('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'BASIN_WORKER_ID', 'MALLOC_MMAP_THRESHOLD_')))"
 )
+SAYS_CREDENTIALS = "import os; print(os.environ.get('BASIN_TLS_CA'))"
 RANK_1_FAILS = """
 import os, signal, sys
 if os.environ["RANK"] == "1":
@@ -582,6 +583,60 @@ class Launch(unittest.TestCase):
         done = run("-n", "1", "--basind", "/no/basind", "--", "true")
         self.assertEqual(1, done.returncode)
         self.assertIn("/no/basind cannot be started", done.stderr)
+
+
+class Elsewhere(unittest.TestCase):
+    """With --aggregator."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def ctl(self, *arguments: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.argv[3], *arguments], cwd=self.folder, check=True, capture_output=True, text=True
+        )
+        return done.stdout, done.stderr
+
+    def test_workers_get_the_certificate_and_the_token(self) -> None:
+        self.ctl("dev-certs", "certs")
+        token, grant = self.ctl("token", "new", "--jobs=team/*", "--name=trainers")
+        (self.folder / "token").write_text(token)
+        (self.folder / "grants").write_text(grant)
+        certs = self.folder / "certs"
+        aggregator = Aggregator(
+            Path(sys.argv[1]),
+            f"--tls-cert={certs / 'server.crt'}",
+            f"--tls-key={certs / 'server.key'}",
+            f"--auth-file={self.folder / 'grants'}",
+        )
+        self.addCleanup(aggregator.close)
+        done = run(
+            *("-n", "3", "--min-workers", "2", "--aggregator", aggregator.address),
+            *("--", sys.executable, "-c", RANK_0_IS_KILLED),
+            BASIN_JOB="team/vision",
+            BASIN_TLS_CA=str(certs / "ca.crt"),
+            BASIN_TOKEN_FILE=str(self.folder / "token"),
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("worker 0 was ended by SIGKILL", done.stderr)
+        self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+        self.assertIn('"team/vision"', "".join(aggregator.lines))
+        self.assertIsNone(aggregator.process.poll())
+
+    def test_its_own_aggregator_says_that_it_ignores_them(self) -> None:
+        done = run("-n", "1", "--", sys.executable, "-c", SAYS_CREDENTIALS, BASIN_TLS_CA="/no/ca")
+        self.assertEqual((0, "[0] None\n"), (done.returncode, done.stdout), done.stderr)
+        self.assertIn("basin-run: BASIN_TLS_CA ignored: ", done.stderr)
+        self.assertIn("--aggregator=HOST:PORT uses another one", done.stderr)
+
+    def test_options_of_its_own_aggregator_are_refused(self) -> None:
+        done = run("-n", "1", "--aggregator", "127.0.0.1:1", "--verbose", "--", "true")
+        self.assertEqual(2, done.returncode)
+        self.assertIn("--verbose are for an aggregator that basin-run starts", done.stderr)
+
+    def test_the_help_says_what_is_passed_on(self) -> None:
+        words = " ".join(run("--help").stdout.split())
+        self.assertIn("BASIN_TOKEN_FILE are not passed to the workers. With --aggregator", words)
 
 
 class Examples(unittest.TestCase):

@@ -1,5 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""basin-run: an aggregator and N workers on this machine, for laptops, demos and tests.
+"""basin-run: an aggregator and N workers on this machine, for laptops, demos and tests. With
+--aggregator the workers use one that runs elsewhere.
 
 Each worker has its own process group, and so has the aggregator: basin-run forwards signals to
 them, and ends the processes that they leave behind.
@@ -32,6 +33,9 @@ _GRACE_SECONDS = 10.0
 _SILENT_SECONDS = 2.0
 # The exit code of basinctl for a worker that the aggregator no longer knows.
 _NOT_FOUND = 5
+# How a worker reaches an aggregator that does not trust its network. The one that basin-run starts
+# serves this machine alone, and has neither TLS nor tokens.
+_CREDENTIALS = ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY", "BASIN_TOKEN_FILE")
 # There is no network here, and ended workers are reported, so a silent worker lacks CPU time. Only
 # a worker that is stopped for this long counts as lost.
 _LEASES = ("--worker-lease=60s", "--worker-closed-lease=60s")
@@ -46,7 +50,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]",
         description="Starts an aggregator and N workers on this machine. Each line of their output "
         "is prefixed with the worker's rank. When a worker fails, the others are ended and its "
-        "exit code is returned, unless at least --min-workers are left and succeed.",
+        "exit code is returned, unless at least --min-workers are left and succeed. The aggregator "
+        f"is open to this machine alone, without TLS and tokens, so {', '.join(_CREDENTIALS)} are "
+        "not passed to the workers. With --aggregator, which starts none, they are.",
     )
     parser.add_argument(
         "-n", "--workers", type=int, required=True, metavar="N", help="number of workers"
@@ -64,7 +70,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="allow up to N workers; SIGUSR1 to basin-run starts one more, and so does SIGRTMIN, "
         "which can be sent several times at once",
     )
-    parser.add_argument("--job", default="local", help="name of the job (default: local)")
+    parser.add_argument(
+        "--job", help="name of the job (default: local; with --aggregator: BASIN_JOB, else local)"
+    )
+    parser.add_argument(
+        "--aggregator",
+        metavar="HOST:PORT",
+        help="use this aggregator instead of starting one. BASIN_TLS_CA, BASIN_TOKEN_FILE and the "
+        "like are for it",
+    )
     parser.add_argument(
         "--basind",
         metavar="FILE",
@@ -79,6 +93,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(
             "there is no command. Put it after --, as in: basin-run -n 4 -- python train.py"
         )
+    if options.aggregator is not None and (options.basind is not None or options.verbose):
+        parser.error("--basind and --verbose are for an aggregator that basin-run starts")
+    if options.job is None:
+        given = os.environ.get("BASIN_JOB") if options.aggregator is not None else None
+        options.job = given or "local"
     if options.workers < 1:
         parser.error("-n must be at least 1")
     if options.min_workers is not None and not 1 <= options.min_workers <= options.workers:
@@ -383,6 +402,28 @@ class _Aggregator:
             self._folder.cleanup()
 
 
+class _Elsewhere:
+    """A running aggregator that basin-run does not operate. It notices itself when a process ends,
+    because the connection is closed. The workers report what they wait for."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def watch(
+        self, on_entry: Callable[[dict[str, Any]], None], on_end: Callable[[int], None]
+    ) -> None:
+        """It has no log here, and its end is not seen: the workers wait for it."""
+
+    def show(self, entry: dict[str, Any], told: str | None) -> None:
+        """There are no entries."""
+
+    def report_exit(self, job: str, worker: str, code: int) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """It goes on."""
+
+
 def _worker_id(rank: int) -> str:
     return f"worker-{rank}"
 
@@ -396,9 +437,9 @@ def _environment(
     environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // workers))
     environment["PYTHONUNBUFFERED"] = "1"
     environment.update(os.environ)
-    # The aggregator that basin-run starts serves this machine alone, without TLS and tokens.
-    for name in ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY", "BASIN_TOKEN_FILE"):
-        environment.pop(name, None)
+    if options.aggregator is None:
+        for name in _CREDENTIALS:
+            environment.pop(name, None)
     environment.update(
         BASIN_ADDRESS=address,
         BASIN_JOB=options.job,
@@ -452,7 +493,7 @@ class _Job:
     """The workers, from start to end."""
 
     def __init__(
-        self, options: argparse.Namespace, aggregator: _Aggregator, output: _Output
+        self, options: argparse.Namespace, aggregator: _Aggregator | _Elsewhere, output: _Output
     ) -> None:
         self._name = options.job
         self._aggregator = aggregator
@@ -625,12 +666,27 @@ def _open_missing_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - open until the end
 
 
+def _aggregator(
+    options: argparse.Namespace, output: _Output, signals: _Signals
+) -> _Aggregator | _Elsewhere:
+    if options.aggregator is not None:
+        return _Elsewhere(options.aggregator)
+    ignored = [name for name in _CREDENTIALS if os.environ.get(name)]
+    if ignored:
+        output.say(
+            f"{', '.join(ignored)} ignored: the aggregator that basin-run starts "
+            "is open to this machine alone, without TLS and tokens. --aggregator=HOST:PORT uses "
+            "another one"
+        )
+    return _Aggregator(_find_basind(options.basind), output, options.verbose, signals)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     _open_missing_streams()
     options = _parse(arguments)
     output = _Output()
     signals = _Signals()
-    aggregator = _Aggregator(_find_basind(options.basind), output, options.verbose, signals)
+    aggregator = _aggregator(options, output, signals)
     job: _Job | None = None
     try:
         job = _Job(options, aggregator, output)
