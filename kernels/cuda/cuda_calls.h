@@ -48,16 +48,15 @@ inline std::optional<Failure> CheckHangs(const std::atomic<bool>& hangs,
 }
 
 // Makes a device current on this thread, and puts back which one was: the thread is the caller's.
+//
+// It puts back only a device on which this process has a context already, because cudaSetDevice
+// creates one. Device 0 is current on a thread that has never chosen a device, so that each process
+// of a machine would otherwise take memory of that GPU, whichever GPU it uses. A thread without
+// such a context keeps the new device.
 class CurrentDevice {
  public:
-  explicit CurrentDevice(int index) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
-    error_ = before_ == index ? cudaSuccess : cudaSetDevice(index);
-    changed_ = before_ != index;
-  }
-  ~CurrentDevice() {
-    if (changed_) cudaSetDevice(before_);
-  }
+  explicit CurrentDevice(int index);
+  ~CurrentDevice();
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
@@ -89,14 +88,19 @@ class Arrivals {
   // How many were asked for.
   uint64_t added() const { return added_; }
 
-  // Waits until all arrivals have come, and sets `hangs` when that takes longer than kPatience. The
-  // time counts while not `patient`, which is asked now and then. After an error of the device no
-  // callback comes, so its state is checked as well.
+  // Waits until all work of the stream has ended, and sets `hangs` when that takes longer than
+  // kPatience. The time counts while not `patient`, which is asked now and then.
   template <typename Patient>
-  cudaError_t Await(cudaStream_t stream, std::atomic<bool>* hangs, Patient patient) {
-    return AwaitFirst(added_, stream, hangs, patient);
+  cudaError_t AwaitAll(cudaStream_t stream, std::atomic<bool>* hangs, Patient patient) {
+    constexpr uint64_t kNever = UINT64_MAX;
+    // The work uses memory that is given to others afterwards. So a callback that the runtime does
+    // not take must not end the wait: the looks at the stream end it then.
+    const bool added = Add(stream) == cudaSuccess;
+    if (!added) cudaGetLastError();
+    return AwaitFirst(added ? added_ : kNever, stream, hangs, patient);
   }
-  // The same for the first `count` of all.
+  // The same for the work before the first `count` arrivals. After an error of the device no
+  // callback comes, so the state of the stream is checked as well.
   template <typename Patient>
   cudaError_t AwaitFirst(uint64_t count, cudaStream_t stream, std::atomic<bool>* hangs,
                          Patient patient) {
@@ -105,7 +109,7 @@ class Arrivals {
     std::unique_lock<std::mutex> lock(shared_->mutex);
     while (!shared_->changed.wait_for(lock, kLook, [&] { return shared_->count >= count; })) {
       const cudaError_t state = cudaStreamQuery(stream);
-      if (state != cudaSuccess && state != cudaErrorNotReady) return state;
+      if (state != cudaErrorNotReady) return state;
       cudaGetLastError();  // "Not ready" is no error, but is kept like one.
       const auto now = std::chrono::steady_clock::now();
       if (patient()) deadline = now + kPatience;

@@ -22,8 +22,7 @@ class CudaQueue final : public Queue {
       arrivals_.Leak();
       return;
     }
-    const CurrentDevice current(index_);
-    cudaStreamDestroy(stream_);
+    (void)Call("cudaStreamDestroy", [&] { return cudaStreamDestroy(stream_); });
   }
 
   std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) override {
@@ -63,11 +62,9 @@ class CudaQueue final : public Queue {
   }
 
   std::optional<Failure> Wait() override {
-    std::optional<Failure> failure =
-        Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_); });
-    if (failure) return failure;
-    failure = Call("cudaStreamQuery",
-                   [&] { return arrivals_.Await(stream_, hangs_.get(), [] { return false; }); });
+    auto failure = Call("cudaStreamQuery", [&] {
+      return arrivals_.AwaitAll(stream_, hangs_.get(), [] { return false; });
+    });
     return failure ? failure : CheckHangs(*hangs_, device_);
   }
 
@@ -141,7 +138,7 @@ class CudaDevice final : public Device {
       return Memory(data, [index = index_, hangs = hangs_, release](void* allocated) {
         if (*hangs) return;
         const CurrentDevice owner(index);
-        release(allocated);
+        if (release(allocated) != cudaSuccess) cudaGetLastError();
       });
     });
   }

@@ -18,10 +18,12 @@ class CudaGroupQueue final : public GroupQueue {
       : calls_(std::move(calls)), stream_(std::move(stream)) {}
 
   std::optional<Failure> UseOnThisThread() override {
+    auto failure = cuda::Check(cudaSetDevice(calls_->index), calls_->name, "cudaSetDevice");
+    if (failure) return failure;
     // As NoPartOfCaptures, for the calls of the other library.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    return cuda::Check(cudaSetDevice(calls_->index), calls_->name, "cudaSetDevice");
+    return cuda::Check(cudaThreadExchangeStreamCaptureMode(&mode), calls_->name,
+                       "cudaThreadExchangeStreamCaptureMode");
   }
 
   TrainerStream stream() override { return stream_->get(); }

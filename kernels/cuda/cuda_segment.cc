@@ -133,9 +133,8 @@ class CudaSegment final : public DeviceSegment {
     if (auto failure = Check(error, device.name, "cudaStreamCreateWithFlags")) return failure;
     error = cudaMemcpyAsync(host, data() + offset, size, cudaMemcpyDeviceToHost, stream);
     Arrivals arrivals;
-    if (error == cudaSuccess) error = arrivals.Add(stream);
     if (error == cudaSuccess) {
-      error = arrivals.Await(stream, device.hangs.get(), [] { return false; });
+      error = arrivals.AwaitAll(stream, device.hangs.get(), [] { return false; });
     }
     if (*device.hangs) {
       arrivals.Leak();

@@ -16,7 +16,6 @@ Failure OfStream(Failure failure, cudaError_t error) {
 }  // namespace
 
 Result<TrainerCallsPtr> OpenTrainerCalls(int index, int (*check_kernels)()) {
-  const NoPartOfCaptures mode;
   Result<std::string> name = NameOfCudaDevice(index);
   if (!name.ok()) return name.failure();
   auto calls = std::make_shared<TrainerCalls>();

@@ -21,6 +21,9 @@ namespace basin::kernels::cuda {
 
 // While a thread of the trainer captures a graph, CUDA refuses most calls of all other threads, and
 // the capture fails with them. None of the calls here concern the graph.
+//
+// REQUIRES: our device is current. The runtime creates a context on the current device to change
+// the mode.
 class NoPartOfCaptures {
  public:
   NoPartOfCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -42,9 +45,9 @@ struct TrainerCalls {
   template <typename Function>
   std::optional<Failure> Call(const char* call, Function function) const {
     if (auto failure = CheckHangs(*hangs, name)) return failure;
-    const NoPartOfCaptures mode;
     const CurrentDevice current(index);
     if (current.error() != cudaSuccess) return Check(current.error(), name, "cudaSetDevice");
+    const NoPartOfCaptures mode;
     return Check(function(), name, call);
   }
 };

@@ -66,19 +66,24 @@ class CudaTransferQueue final : public TransferQueue {
     return calls_->Call("cudaLaunchHostFunc", [&] { return arrivals_.Add(stream_->get()); });
   }
 
-  std::optional<Failure> AwaitMark() override { return Await(++marks_awaited_); }
+  std::optional<Failure> AwaitMark() override {
+    return Await([&](auto patient) {
+      return arrivals_.AwaitFirst(++marks_awaited_, stream_->get(), calls_->hangs.get(), patient);
+    });
+  }
 
   std::optional<Failure> Wait() override {
-    if (auto failure = Mark()) return failure;
-    auto failure = Await(arrivals_.added());
+    auto failure = Await([&](auto patient) {
+      return arrivals_.AwaitAll(stream_->get(), calls_->hangs.get(), patient);
+    });
     marks_awaited_ = arrivals_.added();
     awaited_ = nullptr;
     return failure;
   }
 
  private:
-  // For the first `arrivals` of all.
-  std::optional<Failure> Await(uint64_t arrivals) {
+  template <typename Function>
+  std::optional<Failure> Await(Function await) {
     // The trainer's own work takes as long as the trainer wants.
     const auto patient = [&] {
       if (awaited_ == nullptr || calls_->impatient) return false;
@@ -86,9 +91,7 @@ class CudaTransferQueue final : public TransferQueue {
       cudaGetLastError();
       return waits;
     };
-    auto failure = calls_->Call("cudaStreamQuery", [&] {
-      return arrivals_.AwaitFirst(arrivals, stream_->get(), calls_->hangs.get(), patient);
-    });
+    auto failure = calls_->Call("cudaStreamQuery", [&] { return await(patient); });
     return failure ? failure : CheckHangs(*calls_->hangs, calls_->name);
   }
 
@@ -119,21 +122,21 @@ class CudaTrainerDevice final : public TrainerDevice {
 
   Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
     if (auto failure = CheckHangs(*calls_->hangs, calls_->name)) return *std::move(failure);
-    const NoPartOfCaptures mode;
     const CurrentDevice current(calls_->index);
     if (auto failure = Check(current.error(), calls_->name, "cudaSetDevice")) {
       return *std::move(failure);
     }
+    const NoPartOfCaptures mode;
     return MakeCudaSegment({calls_->name, calls_->index, calls_->hangs}, size);
   }
 
   Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
     if (auto failure = CheckHangs(*calls_->hangs, calls_->name)) return *std::move(failure);
-    const NoPartOfCaptures mode;
     const CurrentDevice current(calls_->index);
     if (auto failure = Check(current.error(), calls_->name, "cudaSetDevice")) {
       return *std::move(failure);
     }
+    const NoPartOfCaptures mode;
     return OpenCudaSegment({calls_->name, calls_->index, calls_->hangs}, descriptor, size);
   }
 

@@ -3,12 +3,15 @@
 // Basin's code for CUDA devices without libcudart: this program is linked with none, and loads a
 // stand-in for it. It also links only if loaded_runtime.cc has every function that the code calls.
 
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_group_queue.h"
@@ -22,12 +25,19 @@ namespace fs = std::filesystem;
 
 std::string stand_in;  // The path of the library.
 
+// A function of the stand-in, which the first test has loaded.
+template <typename Function>
+Function Find(const char* name) {
+  void* const library = dlopen(stand_in.c_str(), RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<Function>(dlsym(library, name));
+}
+
 // A library of the process comes before that of the system. It gets the kernels that were
 // registered before it was loaded. This is the first test, because the library is loaded once.
 TEST(LoadedRuntimeTest, CallsAndKernelsReachTheLibraryOfTheProcess) {
   void* const library = dlopen(stand_in.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
-  EXPECT_EQ(CountCudaDevices().value(), 1);
+  EXPECT_EQ(CountCudaDevices().value(), 2);
   auto device = OpenTrainerDevice(0);
   ASSERT_TRUE(device.ok()) << device.failure().message;
   EXPECT_EQ(device.value()->name(), "CUDA device 0 (stand-in)");
@@ -40,8 +50,7 @@ TEST(LoadedRuntimeTest, CallsAndKernelsReachTheLibraryOfTheProcess) {
   NarrowTask casts = {};
   casts.items[casts.count++] = {bytes, bytes, nullptr, 1, 1.0F, DType::kF16};
   EXPECT_FALSE(queue.value()->Run(casts));
-  const auto launched = reinterpret_cast<const char* (*)()>(dlsym(library, "stand_in_launched"))();
-  const std::string text = launched;
+  const std::string text = Find<const char* (*)()>("stand_in_launched")();
   EXPECT_NE(text.find("CopyKernel"), std::string::npos) << text;
   EXPECT_NE(text.find("NarrowKernel"), std::string::npos) << text;
   EXPECT_GT(text.find("NarrowKernel"), text.find("CopyKernel"));
@@ -53,6 +62,82 @@ TEST(LoadedRuntimeTest, CallsAndKernelsReachTheLibraryOfTheProcess) {
   // A library without the function.
   EXPECT_FALSE(device.value()->AllocatePinned(1).ok());
   EXPECT_TRUE(OpenGroupQueue(0).ok());
+}
+
+// Device 0 is current on a thread that has chosen none. A process that uses another device takes no
+// memory of it.
+TEST(CurrentDeviceTest, OnlyTheDeviceInUseHasAContext) {
+  auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
+  contexts.clear();
+  std::thread([] {
+    const auto device = OpenTrainerDevice(1);
+    ASSERT_TRUE(device.ok()) << device.failure().message;
+    const auto queue = device.value()->MakeQueue();
+    ASSERT_TRUE(queue.ok()) << queue.failure().message;
+    EXPECT_FALSE(queue.value()->Wait());
+    EXPECT_TRUE(device.value()->MakeEvent().ok());
+  }).join();
+  EXPECT_EQ(contexts, std::set<int>{1});
+  std::thread([] {
+    const auto queue = OpenGroupQueue(1);
+    ASSERT_TRUE(queue.ok()) << queue.failure().message;
+    EXPECT_FALSE(queue.value()->UseOnThisThread());
+  }).join();
+  EXPECT_EQ(contexts, std::set<int>{1});
+  std::thread([] {
+    const auto queue = OpenGroupQueue(1);
+    ASSERT_TRUE(queue.ok()) << queue.failure().message;
+    std::thread([&] { EXPECT_FALSE(queue.value()->UseOnThisThread()); }).join();
+  }).join();
+  EXPECT_EQ(contexts, std::set<int>{1});
+  std::thread([] {
+    const auto device = OpenCudaDevice(1);
+    ASSERT_TRUE(device.ok()) << device.failure().message;
+    const auto queue = device.value()->MakeQueue();
+    ASSERT_TRUE(queue.ok()) << queue.failure().message;
+    EXPECT_FALSE(queue.value()->Wait());
+  }).join();
+  EXPECT_EQ(contexts, std::set<int>{1});
+}
+
+TEST(CurrentDeviceTest, AThreadGetsBackTheDeviceOnWhichItsProcessHasAContext) {
+  auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
+  contexts = {0};
+  std::thread([] {
+    EXPECT_TRUE(OpenTrainerDevice(1).ok());
+    int current = -1;
+    cudaGetDevice(&current);
+    EXPECT_EQ(current, 0);
+  }).join();
+  EXPECT_EQ(contexts, (std::set<int>{0, 1}));
+}
+
+// The memory of the work belongs to others after a wait. So a wait lasts also if the runtime takes
+// no callback.
+TEST(WaitTest, Fault_A13_AWaitWithoutACallbackLastsUntilTheWorkHasEnded) {
+  int& busy_looks = *Find<int* (*)()>("stand_in_busy_looks")();
+  const auto device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.failure().message;
+  const auto queue = device.value()->MakeQueue();
+  ASSERT_TRUE(queue.ok()) << queue.failure().message;
+  busy_looks = 2;
+  EXPECT_FALSE(queue.value()->Wait());
+  EXPECT_EQ(busy_looks, 0);
+
+  const auto trainer = OpenTrainerDevice(0);
+  ASSERT_TRUE(trainer.ok()) << trainer.failure().message;
+  const auto transfers = trainer.value()->MakeQueue();
+  ASSERT_TRUE(transfers.ok()) << transfers.failure().message;
+  busy_looks = 2;
+  EXPECT_FALSE(transfers.value()->Wait());
+  EXPECT_EQ(busy_looks, 0);
+  busy_looks = 2;
+  EXPECT_TRUE(transfers.value()->Mark());
+  EXPECT_FALSE(transfers.value()->AwaitMark());
+  EXPECT_EQ(busy_looks, 0);
+  EXPECT_FALSE(transfers.value()->Wait());
+  EXPECT_FALSE(transfers.value()->Mark());
+  EXPECT_FALSE(transfers.value()->AwaitMark());
 }
 
 TEST(RuntimeLibraryTest, OneThatIsMissingIsNamedWithWhatToInstall) {
