@@ -77,7 +77,21 @@ absl::Status FindDeviceAndLibrary(const basin_worker& worker, int32_t device,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<NodeGroup>> Open(const basin_worker& worker, int32_t device,
+// The other ranks would wait for this one, which has no group for this reason.
+void TellOthers(basin_worker& worker, const NodeGroupOptions& options, const absl::Status& why) {
+  auto telling = basin::client::group::TellWhyNot(
+      options, absl::FailedPreconditionError(std::string(why.message())));
+  if (!telling.ok()) return;  // Without connections the others cannot be told.
+  if (!options.settings.required) return worker.KeepTelling(*std::move(telling));
+  // The error of this call is likely to end the process, so that ranks that come later would find
+  // nobody. The others wait as long for a rank that does not come.
+  (*telling)
+      ->NextTurn(std::chrono::steady_clock::now() +
+                 absl::ToChronoMilliseconds(options.gather_within))
+      .IgnoreError();
+}
+
+absl::StatusOr<std::unique_ptr<NodeGroup>> Open(basin_worker& worker, int32_t device,
                                                 const std::string& name,
                                                 const std::string& layout) {
   const basin::c::GroupSettings& settings = worker.group();
@@ -86,19 +100,23 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> Open(const basin_worker& worker, int3
   options.worker = worker.id();
   options.agreed = {{"BASIN_JOB", worker.job()}, {absl::StrCat("the layout of ", name), layout}};
   options.directory = DirectoryOf(worker, name);
-  const std::string way_out = absl::StrCat(" (BASIN_LOCAL_GROUP is ", settings.wish);
-  if (absl::Status status = FindDeviceAndLibrary(worker, device, options); !status.ok()) {
-    const std::string why = absl::StrCat(
-        "The ranks of this node do not reduce among themselves: ", status.message(), way_out);
-    if (settings.local.required) {
-      return absl::Status(status.code(), absl::StrCat(why, "; off leaves out the group)."));
-    }
+  absl::Status status = FindDeviceAndLibrary(worker, device, options);
+  if (status.ok()) {
+    auto opened = NodeGroup::Open(options);
+    if (opened.ok()) return opened;
+    status = opened.status();
+  }
+  const std::string why =
+      absl::StrCat("The ranks of this node do not reduce among themselves: ", status.message(),
+                   " (BASIN_LOCAL_GROUP is ", settings.wish);
+  if (!settings.local.required) {
     worker.log()(BASIN_LOG_WARNING,
                  absl::StrCat("worker ", worker.id(), " of job ", worker.job(), ": ", why,
                               "; each rank contributes for itself)."));
-    return nullptr;
   }
-  return NodeGroup::Open(std::move(options));
+  TellOthers(worker, options, status);
+  if (!settings.local.required) return nullptr;
+  return absl::Status(status.code(), absl::StrCat(why, "; off leaves out the group)."));
 }
 
 absl::Status Check(const basin_group* group) {

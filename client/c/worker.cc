@@ -143,6 +143,14 @@ void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
 
 bool basin_worker::here() const { return getpid() == process_; }
 
+void basin_worker::KeepTelling(std::unique_ptr<basin::client::group::Runner> why_not) {
+  {
+    const basin::MutexLock lock(mutex_);
+    why_not_.swap(why_not);
+  }
+  // The earlier one ends without the lock.
+}
+
 void basin_worker::Signal() const {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the descriptor is readable anyway.

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -24,9 +25,11 @@
 #include "client/c/report.h"
 #include "client/c/timeline_file.h"
 #include "client/device/transfers.h"
+#include "client/group/runner/runner.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
 #include "runtime/clock.h"
+#include "runtime/mutex.h"
 
 struct basin_worker {
  public:
@@ -57,6 +60,9 @@ struct basin_worker {
   const std::string& job() const { return job_; }
   const std::string& run() const { return run_; }
   const basin::c::GroupSettings& group() const { return group_; }
+  // Tells the other ranks of the node why this one has no group, until the worker is closed or
+  // there is another such reason.
+  void KeepTelling(std::unique_ptr<basin::client::group::Runner> why_not);
   const basin::c::Log& log() const { return log_; }
   int event_fd() const { return event_fd_; }
 
@@ -79,6 +85,8 @@ struct basin_worker {
   std::unique_ptr<basin::client::Worker> worker_;
   std::atomic<bool> uses_devices_{false};
   std::unique_ptr<basin::client::DeviceTransfers> transfers_;
+  basin::Mutex mutex_;
+  std::unique_ptr<basin::client::group::Runner> why_not_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace basin::c {

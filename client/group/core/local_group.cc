@@ -34,7 +34,7 @@ void LocalGroup::Step(const Event& event, absl::Time now, std::vector<Action>& a
   now_ = now;
   actions_ = &actions;
   std::visit([this](const auto& one) { On(one); }, event);
-  if (!Over()) Consider();
+  if (!Over() && config_.cannot.ok()) Consider();
   actions_ = nullptr;
 }
 
@@ -102,6 +102,10 @@ void LocalGroup::On(const PeerConnected& connected) {
                      member.rank == self() ? "" : absl::StrCat(config_.size)));
     return;
   }
+  if (!config_.cannot.ok()) {
+    Tell(member);
+    return;
+  }
   // A process that replaces another one: its connection has ended, or is about to.
   if (peers_.count(member.rank) > 0) On(PeerLost{member.rank, peers_[member.rank].member.nonce});
   if (!fresh_ && hello.agreed != config_.agreed) {
@@ -121,6 +125,16 @@ void LocalGroup::On(const PeerConnected& connected) {
   peers_[member.rank] = hello;
   seen_ = std::max(seen_, hello.epoch);
   for (const Lost& lost : LostMembers()) Act(Send{member.rank, lost});
+}
+
+void LocalGroup::Tell(const GroupMember& peer) {
+  Act(Send{peer.rank,
+           GaveUp{config_.cannot.code(),
+                  absl::StrCat("local rank ", self(), " (", config_.self.worker,
+                               ") cannot take part in the local group: ", config_.cannot.message()),
+                  false}});
+  told_.insert(peer.rank);
+  if (static_cast<int>(told_.size()) == config_.size - 1) Fail(config_.cannot, Leave{});
 }
 
 void LocalGroup::On(const PeerLost& lost) {
@@ -445,6 +459,10 @@ void LocalGroup::From(LocalRank from, const GaveUp& gave_up) {
 
 void LocalGroup::On(const Tick&) {
   if (now_ < deadline_) return;
+  if (!config_.cannot.ok()) {
+    Fail(config_.cannot, Leave{});
+    return;
+  }
   switch (phase_) {
     case GroupPhase::kMakingId:
       OnFailure("the id of a communicator was not made in time");

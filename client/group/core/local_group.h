@@ -17,6 +17,9 @@
 // them has its result, which it supplies to the others. So either every member of a group that
 // survives gets the result of a round, or none does.
 //
+// A rank that CANNOT take part is not a member of any group. It tells why to each other rank that
+// comes, and those that gather with it have failed then, instead of waiting for it.
+//
 // Failure: GroupFailed ends this rank's part, with INVALID_ARGUMENT for values that the ranks do
 // not agree on, DEADLINE_EXCEEDED for a rank that does not answer, UNAVAILABLE after
 // `most_attempts` failures of the communicator in a row.
@@ -54,6 +57,9 @@ struct GroupConfig {
   int most_attempts = 3;
   // Whether a group takes in ranks that start later. If not, it refuses them.
   bool admits = true;
+  // Not OK: this rank cannot take part, for this reason. GroupFailed comes when it has told all
+  // others, or after `gather_within`.
+  absl::Status cannot;
 };
 
 enum class GroupPhase : uint8_t {
@@ -89,7 +95,7 @@ class LocalGroup {
 
   auto Fields() const {
     return std::tie(phase_, peers_, lost_, seen_, epoch_, members_, unique_id_, communicator_,
-                    fresh_, ended_, holds_, open_, formed_, attempts_, why_, requests_,
+                    fresh_, ended_, holds_, open_, told_, formed_, attempts_, why_, requests_,
                     gather_until_, deadline_);
   }
 
@@ -145,6 +151,8 @@ class LocalGroup {
   // The communicator of the epoch has failed somewhere.
   void OnFailure(const std::string& why);
   void AbortIfAny(const std::string& why);
+  // This rank cannot take part.
+  void Tell(const GroupMember& peer);
   // `farewell` is sent to all.
   void Fail(absl::Status status, const Message& farewell);
   std::string Disagreement() const;
@@ -171,6 +179,7 @@ class LocalGroup {
   GroupRound ended_ = 0;
   bool holds_ = true;
   bool open_ = false;
+  std::set<LocalRank> told_;            // Of a rank that cannot take part.
   std::map<LocalRank, Formed> formed_;  // At the proposer: who has reported.
   int attempts_ = 0;                    // Failures since a round has ended.
   std::string why_;                     // The last failure.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,6 +37,22 @@ absl::Status ToStatus(const Failure& failure) {
     default:
       return absl::UnavailableError(failure.message);
   }
+}
+
+// The error of a device for a tensor of a bucket, which has no name here.
+absl::Status Explain(const Failure& failure, size_t index) {
+  std::string way_out = ". If the device fails again, restart this process, or train on the CPU.";
+  if (failure.code == FailureCode::kInvalidArgument) {
+    way_out = ". Pass memory of the device that the group was opened for, and one of its streams.";
+  } else if (failure.code == FailureCode::kUnsupported) {
+    way_out =
+        ". A graph would repeat the reduction without the round. Capture the forward and the "
+        "backward without the reduction, and reduce after the replay.";
+  }
+  const absl::Status status = ToStatus(failure);
+  return absl::Status(status.code(),
+                      absl::StrCat("Cannot reduce tensor ", index,
+                                   " of the bucket within the node: ", failure.message, way_out));
 }
 
 uint64_t RandomNonce() {
@@ -78,6 +93,13 @@ bool AllSettled(const std::vector<Communicator::Work>& works, const Communicator
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Runner>> TellWhyNot(const NodeGroupOptions& options,
+                                                   const absl::Status& why) {
+  RunnerOptions runner = RunnerOptionsOf(options);
+  runner.config.cannot = why;
+  return Runner::Start(std::move(runner));
+}
 
 absl::StatusOr<std::unique_ptr<NodeGroup>> NodeGroup::Open(NodeGroupOptions options) {
   auto token = options.device->AllocateOnDevice(kTokenBytes);
@@ -168,11 +190,11 @@ absl::StatusOr<NodeGroup::PlanPtr> NodeGroup::PlanOf(ReduceOp op, const NodeTens
   return plan;
 }
 
-absl::StatusOr<nccl::EventPtr> NodeGroup::Mark(TrainerStream stream) {
+kernels::Result<nccl::EventPtr> NodeGroup::Mark(TrainerStream stream) {
   auto event = options_.device->MakeEvent();
-  if (!event.ok()) return ToStatus(event.failure());
+  if (!event.ok()) return event.failure();
   nccl::EventPtr mark = std::move(event).value();
-  if (const auto failure = mark->Record(stream)) return ToStatus(*failure);
+  if (const auto failure = mark->Record(stream)) return *failure;
   return mark;
 }
 
@@ -186,15 +208,16 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
   const bool leads = turn_->leader == options_.settings.rank;
   std::vector<nccl::GroupTensor> bucket;
   bucket.reserve(tensors.size());
-  std::set<TrainerStream> streams;
-  for (const NodeTensor& tensor : tensors) {
+  std::map<TrainerStream, size_t> streams;  // With the first tensor of each.
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const NodeTensor& tensor = tensors[i];
     absl::StatusOr<PlanPtr> plan = PlanOf(op, tensor);
     if (!plan.ok()) return plan.status();
     const auto check = [&](const void* data, DType dtype) -> absl::Status {
       const size_t bytes = tensor.count * ElementSize(dtype);
       if (bytes == 0) return absl::OkStatus();
       const auto failure = options_.device->CheckMemory(data, bytes);
-      return failure ? ToStatus(*failure) : absl::OkStatus();
+      return failure ? Explain(*failure, i) : absl::OkStatus();
     };
     absl::Status status = check(tensor.input, tensor.dtype);
     if (status.ok() && leads) status = check(tensor.output, tensor.result);
@@ -205,15 +228,15 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
     part.input = tensor.input;
     part.result = leads ? tensor.output : nullptr;
     bucket.push_back(std::move(part));
-    streams.insert(tensor.stream);
+    streams.emplace(tensor.stream, i);
   }
   // Work of the communicator runs in order, so what waits for one stream may come before.
   nccl::EventPtr last;
-  for (const TrainerStream stream : streams) {
-    absl::StatusOr<nccl::EventPtr> mark = Mark(stream);
-    if (!mark.ok()) return mark.status();
+  for (const auto& [stream, first] : streams) {
+    kernels::Result<nccl::EventPtr> mark = Mark(stream);
+    if (!mark.ok()) return Explain(mark.failure(), first);
     if (last != nullptr) works_.push_back(turn_->communicator->Broadcast({}, {last, {}}));
-    last = *std::move(mark);
+    last = std::move(mark).value();
   }
   works_.push_back(turn_->communicator->Reduce(std::move(bucket), {last, {}}));
   return absl::OkStatus();
@@ -300,8 +323,8 @@ absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
                                  const std::vector<SharedTensor>& tensors, TrainerStream stream,
                                  absl::Duration timeout) {
   Communicator& communicator = *shares_->communicator;
-  absl::StatusOr<nccl::EventPtr> mark = Mark(stream);
-  absl::Status status = mark.status();
+  kernels::Result<nccl::EventPtr> mark = Mark(stream);
+  absl::Status status = mark.ok() ? absl::OkStatus() : ToStatus(mark.failure());
   if (status.ok() && (sharing_ == nullptr || !sharing_->Fits(tensors.size()))) {
     auto made = Sharing::Make(options_.device, tensors.size());
     status = made.status();
@@ -311,7 +334,7 @@ absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
     communicator.Abort(status);  // The other ranks wait for this one.
     return status;
   }
-  const nccl::Order order{*std::move(mark), {}};
+  const nccl::Order order{std::move(mark).value(), {}};
   return shares_->leader == options_.settings.rank
              ? sharing_->Lead(communicator, worker, lane, tensors, order, timeout)
              : sharing_->Follow(communicator, worker, lane, tensors, order, timeout);

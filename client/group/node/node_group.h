@@ -98,6 +98,13 @@ struct NodeTurn {
 
 enum class PhaseEnd : uint8_t { kEnded, kAgain };
 
+// This rank cannot take part in the group of its node, for this reason: tells it to the other ranks
+// as they come, so that they do not wait for it. NextTurn of the runner returns the reason when it
+// has told all, or after `gather_within`; to end the runner earlier leaves the rest to wait. The
+// options need no library and no device. Failure: as NodeGroup::Open.
+absl::StatusOr<std::unique_ptr<Runner>> TellWhyNot(const NodeGroupOptions& options,
+                                                   const absl::Status& why);
+
 class NodeGroup {
  public:
   // Begins to gather the ranks of the node.
@@ -137,7 +144,7 @@ class NodeGroup {
 
   absl::StatusOr<CommunicatorPtr> Form(const FormCommunicator& form);
   absl::StatusOr<PlanPtr> PlanOf(ReduceOp op, const NodeTensor& tensor);
-  absl::StatusOr<nccl::EventPtr> Mark(kernels::cuda::TrainerStream stream);
+  kernels::Result<nccl::EventPtr> Mark(kernels::cuda::TrainerStream stream);
   absl::Status ShareNow(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
                         kernels::cuda::TrainerStream stream, absl::Duration timeout);
   // Ends the communicator of the phase that has ended, so that no rank waits for this one.

@@ -221,6 +221,78 @@ TEST_F(LocalGroupTest, Item3_ARankThatDisagreesDoesNotDisturbAGroup) {
               HasSubstr("BASIN_JOB: j (local ranks 0, 1, 2), k (local rank 3)"));
 }
 
+// In whatever order they come, the others do not wait.
+TEST_F(LocalGroupTest, Fault_A13_ARankThatCannotTakePartIsTheErrorOfAllAtOnce) {
+  const absl::Time began = node_.now;
+  for (LocalRank first = 0; first < 4; ++first) {
+    for (LocalRank unfit = 0; unfit < 4; ++unfit) {
+      node_.now += absl::Hours(1);
+      const absl::Time start = node_.now;
+      for (LocalRank i = 0; i < 4; ++i) {
+        const LocalRank rank = (first + i) % 4;
+        node_.cannot =
+            rank == unfit ? absl::FailedPreconditionError("there is no NCCL") : absl::OkStatus();
+        node_.Start(rank);
+        node_.Quiesce();
+      }
+      ASSERT_EQ(node_.now, start) << "nobody waits";
+      for (LocalRank rank = 0; rank < 4; ++rank) {
+        ASSERT_TRUE(node_.At(rank).failed) << "rank " << rank << " without " << unfit;
+        EXPECT_EQ(*node_.At(rank).failed,
+                  absl::FailedPreconditionError(
+                      rank == unfit
+                          ? "there is no NCCL"
+                          : absl::StrCat("local rank ", unfit, " (worker-", (unfit * 7 + 3) % 10,
+                                         ") cannot take part in the local group: there "
+                                         "is no NCCL")));
+        node_.Kill(rank);
+      }
+    }
+  }
+  EXPECT_GT(node_.now, began);
+}
+
+// Each tells all others, also after it was told.
+TEST_F(LocalGroupTest, Fault_A13_SeveralRanksThatCannotTakePartTellAll) {
+  node_.cannot = absl::FailedPreconditionError("there is no NCCL");
+  for (const LocalRank rank : {0, 2}) node_.Start(rank);
+  node_.Quiesce();
+  for (const LocalRank rank : {0, 2}) EXPECT_FALSE(node_.At(rank).failed);
+  node_.cannot = absl::OkStatus();
+  for (const LocalRank rank : {1, 3}) {
+    node_.Start(rank);
+    node_.Quiesce();
+    ASSERT_TRUE(node_.At(rank).failed);
+    EXPECT_THAT(std::string(node_.At(rank).failed->message()),
+                HasSubstr("cannot take part in the local group: there is no NCCL"));
+  }
+  for (const LocalRank rank : {0, 2}) EXPECT_TRUE(node_.At(rank).failed);
+}
+
+TEST_F(LocalGroupTest, Fault_A13_ARankThatCannotTakePartTellsForALimitedTime) {
+  node_.cannot = absl::FailedPreconditionError("there is no NCCL");
+  node_.Start(2);
+  node_.Quiesce();
+  EXPECT_FALSE(node_.At(2).failed);
+  node_.NextDeadline();
+  EXPECT_EQ(*node_.At(2).failed, node_.cannot);
+}
+
+// Its process takes the place of a member that was lost.
+TEST_F(LocalGroupTest, Fault_A13_ARankThatCannotTakePartDoesNotDisturbAGroup) {
+  StartAll();
+  node_.Kill(2);
+  node_.Quiesce();
+  node_.cannot = absl::FailedPreconditionError("there is no NCCL");
+  node_.Start(2);
+  node_.Quiesce();
+  EXPECT_EQ(*node_.At(2).failed, node_.cannot);
+  BeginRound();
+  node_.Quiesce();
+  ExpectGroup({0, 1, 3}, 0);
+  for (const LocalRank rank : {0, 1, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+}
+
 TEST_F(LocalGroupTest, ARankThatLeavesIsLeftOut) {
   StartAll();
   node_.Give(1, LeaveGroup{});

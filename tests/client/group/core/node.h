@@ -52,6 +52,7 @@ class Node {
 
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   std::map<std::string, std::string> agreed = {{"BASIN_JOB", "j"}};  // For what starts next.
+  absl::Status cannot;                                               // For what starts next.
   int failing_forms = 0;  // Communicators that do not form.
   int failing_ids = 0;
 
@@ -71,6 +72,7 @@ class Node {
     config.self = {rank, absl::StrCat("worker-", (rank * 7 + 3) % 10), process.nonce};
     config.size = size_;
     config.agreed = agreed;
+    config.cannot = cannot;
     process.core = std::make_unique<LocalGroup>(config, now);
     for (LocalRank other = 0; other < size_; ++other) {
       if (other != rank && Alive(other) && !Over(other)) Connect(rank, other);

@@ -347,6 +347,24 @@ TEST_F(NodeGroupTest, Item3_ARankThatStartsAgainContributesForItself) {
   ExpectPhase({0, 2});
 }
 
+TEST_F(NodeGroupTest, Fault_A13_ARankThatCannotTakePartIsTheErrorOfAllAtOnce) {
+  Open(0);
+  trainers_[1] = std::make_unique<Trainer>(1);
+  auto telling = TellWhyNot(OptionsOf(1), absl::FailedPreconditionError("there is no NCCL"));
+  ASSERT_TRUE(telling.ok()) << telling.status();
+  for (const LocalRank rank : {0, 2}) {
+    if (rank == 2) Open(2);
+    // Long before a rank that does not come is given up.
+    const auto turn =
+        At(rank).group->NextTurn(std::chrono::steady_clock::now() + std::chrono::seconds(30));
+    EXPECT_EQ(turn.status(),
+              absl::FailedPreconditionError("local rank 1 (worker-8) cannot take part in the local "
+                                            "group: there is no NCCL"));
+  }
+  EXPECT_EQ((*telling)->NextTurn(Soon()).status(),
+            absl::FailedPreconditionError("there is no NCCL"));
+}
+
 TEST_F(NodeGroupTest, BadInput_RanksThatDisagreeGetAnErrorThatNamesTheValue) {
   Open(0);
   Open(1);
@@ -366,8 +384,27 @@ TEST_F(NodeGroupTest, BadInput_MemoryOfTheHostAndAnAverageAreRefused) {
   ASSERT_TRUE(turn.ok() && *turn);
   std::array<float, kCount> host = {};
   const NodeTensor tensor{DType::kF32, DType::kF32, kCount, host.data(), At(0).sums[0], nullptr};
-  EXPECT_EQ(At(0).group->Reduce(ReduceOp::kSum, {tensor}).code(),
-            absl::StatusCode::kInvalidArgument);
+  const NodeTensor right{DType::kF32,     DType::kF32,   kCount,
+                         At(0).inputs[0], At(0).sums[0], &At(0).stream};
+  EXPECT_EQ(At(0).group->Reduce(ReduceOp::kSum, {right, tensor}),
+            absl::InvalidArgumentError(
+                "Cannot reduce tensor 1 of the bucket within the node: emulated device: the memory "
+                "is not of it. Pass memory of the device that the group was opened for, and one of "
+                "its streams."));
+  EmulatedStream foreign(1);
+  NodeTensor elsewhere = right;
+  elsewhere.stream = &foreign;
+  EXPECT_EQ(At(0).group->Reduce(ReduceOp::kSum, {elsewhere}),
+            absl::InvalidArgumentError(
+                "Cannot reduce tensor 0 of the bucket within the node: emulated device: the stream "
+                "is another's. Pass memory of the device that the group was opened for, and one of "
+                "its streams."));
+  At(0).stream.captured = true;
+  const absl::Status captured = At(0).group->Reduce(ReduceOp::kSum, {right});
+  EXPECT_EQ(captured.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(captured.message()),
+              AllOf(HasSubstr("tensor 0 of the bucket"), HasSubstr("reduce after the replay")));
+  At(0).stream.captured = false;
   EXPECT_THAT(std::string(At(0).group->Reduce(ReduceOp::kAverage, {}).message()),
               HasSubstr("divide afterwards"));
 }
