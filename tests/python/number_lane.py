@@ -71,6 +71,7 @@ class NumberLane(Lane[Parameter, Number]):
     """
     round_of: by number, from 0, what the others do
     batch:    how many gradients are sent together in a backward
+    far:      whether gradients are on a device
     fails_at: the name of the method that fails next
     failure:  with what; None: Unavailable
     """
@@ -82,12 +83,15 @@ class NumberLane(Lane[Parameter, Number]):
         passes: int = 1,
         spec: RoundSpec = AVERAGE,
         batch: int = 2,
+        far: bool = False,
     ) -> None:
         super().__init__(
             "gradients", spec, passes, "the optimizer", own_hooks=True, batch_bytes=batch
         )
         self.all_parameters = parameters
         self._round_of = round_of
+        self._far = far
+        self.looks = 0  # At the numbers of a gradient.
         self._taken: list[Parameter] = []
         self.fails_at = ""
         self.failure: BaseException | None = None
@@ -145,7 +149,15 @@ class NumberLane(Lane[Parameter, Number]):
         return Number(gradient.value)
 
     def is_zero(self, gradient: Number) -> bool:
+        self.looks += 1
         return gradient.value == 0
+
+    def is_far(self, gradient: Number) -> bool:
+        return self._far
+
+    def look_later(self, gradients: Sequence[Number]) -> Callable[[], bool]:
+        numbers = [Number(each.value) for each in gradients]
+        return lambda: all(map(self.is_zero, numbers))
 
     def mark(self, gradient: Number) -> object:
         return gradient, gradient.version

@@ -7,6 +7,7 @@ The seed of each sequence is printed. BASIN_LANE_SEED replays one, BASIN_LANE_SE
 """
 
 import contextlib
+import itertools
 import os
 import random
 import sys
@@ -285,7 +286,9 @@ class Sequence:
             "second": Optimizer(self.parameters[2:]),
         }
         batch = self.draw.choice((1, 2, 100))
-        self.lane = NumberLane(self.parameters, self.round_of, self.passes, batch=batch)
+        # Gradients on a device have the same semantics.
+        far = random.Random(f"{seed}/far").random() < 0.5
+        self.lane = NumberLane(self.parameters, self.round_of, self.passes, batch=batch, far=far)
         self.reference = Reference(
             {name: [p.name for p in o.parameters] for name, o in self.optimizers.items()},
             self.passes,
@@ -522,6 +525,22 @@ class ActionsTest(unittest.TestCase):
         self.optimizer.zero_grad(set_to_none=True)
         self.lane.step(self.optimizer)
         self.assertEqual(2, len(self.lane.sent))
+
+    def test_a_backward_does_not_look_at_gradients_that_are_on_a_device(self) -> None:
+        for passes, set_to_none in itertools.product((1, 3), (True, False)):
+            with self.subTest(passes=passes, set_to_none=set_to_none):
+                self.setUp()
+                self.lane = NumberLane(self.parameters, lambda _: self.round, passes, far=True)
+                for _ in range(3):
+                    self.lane.looks = 0
+                    with self.lane.no_sync():
+                        self.backward(2, 4)
+                        self.backward(2, 0)
+                    self.backward(2, 4)
+                    self.assertEqual(0, self.lane.looks)
+                    self.assertEqual([8, 9], self.grads())
+                    self.lane.step(self.optimizer)
+                    self.optimizer.zero_grad(set_to_none)
 
     def test_an_error_between_begin_and_commit_withdraws(self) -> None:
         for call in ("after_begin", "memory_of", "send", "commit"):

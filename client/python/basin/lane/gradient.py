@@ -71,8 +71,8 @@ class Gradient(Generic[P, G]):
     aside:   a result that is not in .grad
     apart:   a local gradient that is not in .grad
     sent:    memory that the library reads
-    left:    the gradient after the last backward, and whether it was zeros; None: it is not from an
-             observed backward
+    left:    the gradient after the last backward, and whether it counts as local, zeros or not,
+             while it is that one; None: it is not from an observed backward
     applied: the result after a step; None: no step since the round
     """
 

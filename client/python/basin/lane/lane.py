@@ -83,6 +83,8 @@ class Lane(ABC, Generic[P, G]):
         # By optimizer: the number of rounds at its last step.
         self._rounds_at_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._rounds_left_out = 0  # The number of rounds when results were last dropped.
+        # Whether the results of the last round were dropped, which nobody had to know yet.
+        self._doubt: Callable[[], bool] | None = None
 
     # ---- implemented by a subclass
 
@@ -107,6 +109,16 @@ class Lane(ABC, Generic[P, G]):
 
     @abstractmethod
     def is_zero(self, gradient: G) -> bool: ...
+
+    def is_far(self, gradient: G) -> bool:
+        """Whether is_zero() waits for a device, behind all that it was given. A backward does
+        without it then."""
+        return False
+
+    def look_later(self, gradients: Sequence[G]) -> Callable[[], bool]:
+        """Like is_zero() of all of these as they are now, for gradients that are far: only the call
+        of what is returned waits."""
+        raise NotImplementedError
 
     @abstractmethod
     def mark(self, gradient: G) -> object:
@@ -232,11 +244,13 @@ class Lane(ABC, Generic[P, G]):
                 yield each
 
     def _counts(self, each: Gradient[P, G], held: G) -> bool:
-        if each.left is not None:
-            mark, was_zero = each.left
-            if was_zero and self.is_as(held, mark):
-                return True
-        return not self.is_zero(held)
+        return self._is_known_to_count(each, held) or not self.is_zero(held)
+
+    def _is_known_to_count(self, each: Gradient[P, G], held: G) -> bool:
+        if each.left is None:
+            return False
+        mark, counts = each.left
+        return counts and self.is_as(held, mark)
 
     def _was_written(self, each: Gradient[P, G]) -> bool:
         """Whether the gradient was changed since the last backward."""
@@ -246,18 +260,23 @@ class Lane(ABC, Generic[P, G]):
         return held is None or not self.is_as(held, each.left[0])
 
     def _note(self) -> None:
-        """Records the gradients after a backward, to detect later changes."""
+        """Records the gradients after a backward, to detect later changes. One that is far counts
+        while it is unchanged, without a look at its numbers."""
         for each, held in zip(self._all, self.held(self._all), strict=True):
             touched, each.touched = each.touched, False
             if held is None or not each.is_local():
                 each.left = None
             elif touched:
-                each.left = self.mark(held), self.is_zero(held)
+                each.left = self.mark(held), self.is_far(held) or self.is_zero(held)
             elif each.left is None or not self.is_as(held, each.left[0]):
                 each.left = self.mark(held), False
 
-    def _look(self) -> None:
-        """Detects what the user has zeroed."""
+    def _look(self, *, near: bool = False) -> None:
+        """Detects what the user has zeroed.
+
+        near: does not wait to find out whether a step was skipped, which is found out later, before
+              a call that needs to know it
+        """
         results = that_can(self._all, gradient.Event.DISOWN)
         zeroed = [
             each
@@ -266,27 +285,48 @@ class Lane(ABC, Generic[P, G]):
             if held is None or not (each.state is State.RESULT or self._counts(each, held))
         ]
         on_all(zeroed, gradient.Event.DISOWN, self)
-        if results and not self.usage.in_round and not self._are_left(results):
-            self._rounds_left_out = self._rounds  # zero_grad() dropped all: the step is skipped.
+        if not near:
+            self._settle_doubt()
+        if results and not self.usage.in_round:
+            self._look_for_skipped(results, near)
         if (self._window.spoiled or self._window.micro_batches > 0) and not self.has_local():
             self._window = Window()
 
-    def _are_left(self, results: Iterable[Gradient[P, G]]) -> bool:
-        """Whether any of these is still a result."""
+    def _look_for_skipped(self, results: Iterable[Gradient[P, G]], near: bool) -> None:
+        """Detects that zero_grad() has dropped all of these results, so that the step is skipped;
+        see _look()."""
         kept = that_can(results, gradient.Event.DISOWN)
         if kept and self.last_was_zero():
-            return True  # The results themselves may have been zeros.
+            return  # The results themselves may have been zeros.
         # Some may be zeros in each step. The one that was not is looked at first.
         last = [] if self._not_zero is None else that_can([self._not_zero], gradient.Event.DISOWN)
+        far = []
         for each in (*last, *kept):
-            if not each.is_result() or self.holds_something(each):
+            if near and each.is_result() and self.is_in_doubt(each):
+                far.append(each)
+            elif not each.is_result() or self.holds_something(each):
                 self._not_zero = each
-                return True
-        return False
+                return
+        if far:
+            self._settle_doubt()
+            self._doubt = self.look_later([held for held in self.held(far) if held is not None])
+        else:
+            self._rounds_left_out = self._rounds
+
+    def _settle_doubt(self) -> None:
+        """Finds out what was left open since the last round."""
+        are_zeros, self._doubt = self._doubt, None
+        if are_zeros is not None and are_zeros():
+            self._rounds_left_out = self._rounds
 
     def last_was_zero(self) -> bool:
         """Whether the result of the last round may have been only zeros."""
         return False
+
+    def is_in_doubt(self, each: Gradient[P, G]) -> bool:
+        """Whether holds_something() waits."""
+        held = self.grad(each.parameter)
+        return held is not None and self.is_far(held)
 
     def holds_something(self, each: Gradient[P, G]) -> bool:
         """Whether .grad is not zeros."""
@@ -310,6 +350,12 @@ class Lane(ABC, Generic[P, G]):
 
     def has_local(self) -> bool:
         """Whether there are local gradients that were not sent."""
+        # What is known to count comes first, because the others' numbers may be far.
+        if any(
+            held is not None and each.state in LOCAL_STATES and self._is_known_to_count(each, held)
+            for each, held in zip(self._all, self.held(self._all), strict=True)
+        ):
+            return True
         return any(True for _ in self._local(self._all))
 
     def has_result_of(self, parameter: P) -> bool:
@@ -347,7 +393,7 @@ class Lane(ABC, Generic[P, G]):
         self.usage.check_may_begin()
         self._leave_backward()  # One that was interrupted may not have been left.
         self.scan()
-        self._look()
+        self._look(near=True)
         unapplied = self._passes > 1 and self.has_unapplied()
         self._found = self._stage(not unapplied and self.has_local(), unapplied)
         self._put_aside()
@@ -618,6 +664,7 @@ class Lane(ABC, Generic[P, G]):
             each.sent = each.left = each.applied = None
             each.touched = False
         self._rounds += 1
+        self._doubt = None
         self.delivered(self._sent.micro_batches, self._refusal)
 
     def hide_sent(self) -> None:
@@ -720,4 +767,4 @@ class Lane(ABC, Generic[P, G]):
             self.usage.on(Event.END)
         self._leave_backward()
         self._told, self._window = Window(), Window()
-        self._refusal = self._failure = None
+        self._refusal = self._failure = self._doubt = None

@@ -20,7 +20,8 @@ class Delivered:
     gradient:     the .grad that holds the result, which it does not keep alive; None: no result
     version:      the version of its memory, which a write increases
     address:      of its memory
-    sample:       a few of its elements, because a write through .data does not change the version
+    sample:       a few of its elements, because a write through .data does not change the version;
+                  none on a device, for which reading them would wait
     squared_norm: the squared norm of the present gradient
     """
 
@@ -44,7 +45,7 @@ class Delivered:
         gaps."""
         self.gradient = weakref.ref(gradient)
         self.version, self.address = gradient._version, address
-        self.sample = self._read(_MEMORY, address)
+        self.sample = self._sample_of(gradient)
         self.squared_norm = squared_norm
 
     def drop(self) -> None:
@@ -56,11 +57,11 @@ class Delivered:
 
     def scale(self, gradient: torch.Tensor, factor: float) -> None:
         """Reports that .grad, whose norm is known, was just multiplied by `factor`."""
-        if not self._can_read(gradient):
+        if not self._is_there(gradient):
             self.drop()
             return
         self.version = gradient._version
-        self.sample = self._read(_MEMORY, self.address)
+        self.sample = self._sample_of(gradient)
         self.squared_norm *= factor * factor
 
     def _is_in(self, gradient: torch.Tensor) -> bool:
@@ -68,16 +69,18 @@ class Delivered:
             self.gradient is not None
             and self.gradient() is gradient
             and gradient._version == self.version
-            and self._can_read(gradient)
-            and self._read(_MEMORY, self.address) == self.sample
+            and self._is_there(gradient)
+            and self._sample_of(gradient) == self.sample
         )
 
-    def _can_read(self, gradient: torch.Tensor) -> bool:
+    def _sample_of(self, gradient: torch.Tensor) -> tuple[bytes, ...]:
+        return self._read(_MEMORY, self.address) if gradient.is_cpu else ()
+
+    def _is_there(self, gradient: torch.Tensor) -> bool:
         """Whether its memory is that of the result: .data and resize_() give it another one without
         a new version."""
         return (
-            gradient.is_cpu
-            and gradient.layout is torch.strided
+            gradient.layout is torch.strided
             and gradient.data_ptr() == self.address
             and gradient.untyped_storage().nbytes() >= self._size
         )

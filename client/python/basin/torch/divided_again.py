@@ -12,26 +12,35 @@ from basin.worker import RoundInfo, logger
 
 # How many parameters of each lane are compared at each step with the delivered gradients.
 _SAMPLED_PARAMETERS = 4
+# At how many steps those on a device are: a look waits for the device, and a script that divides
+# does so from the first step on.
+_STEPS_ON_DEVICE = 10
 
 
 @dataclass
 class _Element:
-    """An element of a gradient, and its expected value if there was no unreported write."""
+    """An element of a gradient, and its expected value if there was no unreported write: what was
+    `delivered`, a copy that stays on the device, times a factor."""
 
     parameter: torch.Tensor
     index: int
-    value: float
+    delivered: torch.Tensor
+    factor: float = 1.0
 
-    def now(self) -> float | None:
-        gradient = self.parameter.grad
-        if gradient is None or not gradient.is_contiguous():
-            return None
-        return float(gradient.view(-1)[self.index])
+    def value(self) -> float:
+        return float(self.delivered) * self.factor
 
     def is_divided_by(self, divisor: float) -> bool:
-        now = self.now()
-        rounding = 4 * torch.finfo(self.parameter.dtype).eps * abs(self.value)
-        return now is not None and abs(now * divisor - self.value) <= rounding
+        now, value = _element_of(self.parameter, self.index), self.value()
+        rounding = 4 * torch.finfo(self.parameter.dtype).eps * abs(value)
+        return now is not None and abs(float(now) * divisor - value) <= rounding
+
+
+def _element_of(parameter: torch.Tensor, index: int) -> torch.Tensor | None:
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_contiguous():
+        return None
+    return gradient.detach().view(-1)[index]
 
 
 class DividedAgain:
@@ -50,6 +59,7 @@ class DividedAgain:
         self._op = op
         self._warned = False
         self._elements: list[_Element] = []
+        self._steps_on_device = 0
         self._micro_batches = 0  # Since the last step.
 
     def delivered(self, parameters: Iterable[torch.Tensor], micro_batches: int) -> None:
@@ -59,22 +69,23 @@ class DividedAgain:
         if self._warned or self._op == Op.SUM:
             return
         for parameter in itertools.islice(parameters, _SAMPLED_PARAMETERS):
+            if not parameter.is_cpu and self._steps_on_device >= _STEPS_ON_DEVICE:
+                continue
             for index in {0, parameter.numel() // 2, parameter.numel() - 1}:
-                element = _Element(parameter, index, 0.0)
-                if (now := element.now()) is not None:
-                    element.value = now
-                    self._elements.append(element)
+                if (now := _element_of(parameter, index)) is not None:
+                    self._elements.append(_Element(parameter, index, now.clone()))
 
     def scaled(self, parameter: torch.Tensor, factor: float) -> None:
         """Reports that .grad was multiplied by `factor` for another reason."""
         for element in self._elements:
             if element.parameter is parameter:
-                element.value *= factor
+                element.factor *= factor
 
     def before_step(self, step: int, info: RoundInfo | None) -> None:
         elements, self._elements = self._elements, []
         micro_batches, self._micro_batches = self._micro_batches, 0
-        meaningful = sum(element.value != 0.0 for element in elements)
+        self._steps_on_device += any(not element.delivered.is_cpu for element in elements)
+        meaningful = sum(element.value() != 0.0 for element in elements)
         if info is None or meaningful < 2:
             return
         for divisor in {float(len(info.contributors)), float(info.trainers), info.divisor}:

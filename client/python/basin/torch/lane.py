@@ -259,6 +259,13 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             return False
         return not gradient.any()
 
+    def is_far(self, gradient: torch.Tensor) -> bool:
+        return not gradient.is_cpu
+
+    def look_later(self, gradients: Sequence[torch.Tensor]) -> Callable[[], bool]:
+        flags = [gradient.any() for gradient in gradients]
+        return lambda: not any(flags)
+
     def mark(self, gradient: torch.Tensor) -> object:
         return weakref.ref(gradient), gradient._version
 
@@ -270,6 +277,10 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         """The squared norm of .grad; None if it is not the result of one round."""
         result = self._parameters.result_of(parameter)
         return None if result is None else result.norm_in(parameter.grad)
+
+    def is_in_doubt(self, each: TensorGradient) -> bool:
+        known = each.facts.result.norm_in(each.parameter.grad) is not None
+        return not known and super().is_in_doubt(each)
 
     def holds_something(self, each: TensorGradient) -> bool:
         squared_norm = each.facts.result.norm_in(each.parameter.grad)
@@ -612,9 +623,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 memory, whole = self._add_aside(each, memory, whole)
                 address = memory.data_ptr()
             squared_norm = squared_norms[facts.handle]
-            # It is unknown if negative. The norm of a result with a NaN is a NaN. Whether memory on
-            # a device still is the result cannot be seen from here.
-            if whole and facts.cuda < 0 and not squared_norm < 0:
+            # It is unknown if negative. The norm of a result with a NaN is a NaN.
+            if whole and not squared_norm < 0:
                 facts.result.put(memory, address, squared_norm)
             else:
                 facts.result.drop()
@@ -629,7 +639,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             if not each.parameter.is_contiguous():
                 result = torch.empty_like(each.parameter).copy_(result)
             if each.aside is not None:
-                whole = whole and not each.aside.any()
+                whole = whole and not self.is_far(each.aside) and not each.aside.any()
                 result.add_(each.aside)
         self.set_grad(each.parameter, result)
         return result, whole
