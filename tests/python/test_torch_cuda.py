@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Parameters on CUDA devices, without a GPU: the library is built with emulated devices, and a
-stand-in for torch.cuda lets CPU tensors count as theirs.
+stand-in for torch.cuda and for where a tensor says that it is lets CPU tensors count as theirs.
 
 Gradients get their values late, in the emulated stream: until it runs, they are NaN. A gradient
 that is sent without waiting for its stream is therefore wrong.
@@ -10,9 +10,11 @@ Usage: test_torch_cuda.py BASIND LIBBASIN
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -23,6 +25,7 @@ os.environ["BASIN_LIBRARY"] = sys.argv[2]  # For what is tested in this process.
 import test_state  # noqa: E402 - ends above when there is no torch
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch_jobs import (  # noqa: E402
     WORKERS,
     TorchTest,
@@ -39,8 +42,20 @@ from torch_jobs import (  # noqa: E402
 # ---- the stand-in
 
 
+@dataclass(frozen=True)
+class Stream:
+    """As in torch.cuda. `pointer` is the emulated one; the number of a default stream is 0."""
+
+    device_index: int
+    cuda_stream: int
+    pointer: int
+
+
 class Cuda:
-    """Streams of two emulated devices, one of each. `index_of` says where a tensor is."""
+    """Two emulated devices. `index_of` says where a tensor is.
+
+    streams: the current stream of each device, as the library has it
+    """
 
     def __init__(self, index_of: Callable[[torch.Tensor], int]) -> None:
         from basin import _abi
@@ -57,35 +72,65 @@ class Cuda:
         self._lib.basin_emulated_copy.argtypes = copied
         self._lib.basin_emulated_any_memory(1)
         self.index_of = index_of
-        self.streams = [self._lib.basin_emulated_stream(index) for index in range(2)]
+        self._known: dict[int, Stream] = {}
+        self.current = [self.new_stream(index) for index in range(2)]
+        self.streams = [stream.pointer for stream in self.current]
         self.captured = False
         self.late: list[torch.Tensor] = []
 
-    def write_late(self, tensor: torch.Tensor) -> None:
-        """The tensor gets its value in the stream of its device."""
+    def new_stream(self, index: int) -> Stream:
+        pointer = self._lib.basin_emulated_stream(index)
+        return self._known.setdefault(pointer, Stream(index, pointer, pointer))
+
+    def write_late(self, tensor: torch.Tensor, stream: Stream | None = None) -> None:
+        """The tensor gets its value in this stream, or in that of its device."""
         value = tensor.detach().clone()
         self.late.append(value)
         tensor.detach().fill_(float("nan"))
-        stream = self.streams[self.index_of(tensor)]
+        pointer = stream.pointer if stream else self.streams[self.index_of(tensor)]
         size = value.numel() * value.element_size()
-        self._lib.basin_emulated_copy(stream, tensor.data_ptr(), value.data_ptr(), size)
+        self._lib.basin_emulated_copy(pointer, tensor.data_ptr(), value.data_ptr(), size)
+
+    # What takes the place of functions of torch.cuda.
+
+    def default_stream(self, index: int) -> Stream:
+        return Stream(index, 0, self.streams[index])
+
+    def external_stream(self, number: int, index: int) -> Stream:
+        # Torch takes 0 for "none given".
+        return self._known[number] if number else self.new_stream(index)
+
+    @contextlib.contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        index = stream.device_index
+        before, self.current[index] = self.current[index], stream
+        # The tensors are on the CPU, so what is computed there comes now.
+        self._run(stream.pointer)
+        try:
+            yield
+        finally:
+            self.current[index] = before
+
+    def _run(self, pointer: int) -> None:
+        self._lib.basin_emulated_hold(pointer, False)
+        self._lib.basin_emulated_synchronize(pointer)
 
     def hold(self, held: bool) -> None:
         """What the streams are given does not run while they are held."""
-        for stream in self.streams:
+        for stream in self._known:
             self._lib.basin_emulated_hold(stream, held)
 
     def synchronize(self) -> None:
-        self.hold(False)
-        for stream in self.streams:
-            self._lib.basin_emulated_synchronize(stream)
+        for stream in self._known:
+            self._run(stream)
         self.late.clear()
 
-    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy to the host, which waits for the stream."""
-        if self.index_of(tensor) >= 0:
-            self.synchronize()
-        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    def to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy to the host, which waits for the streams."""
+        if self.index_of(tensor) < 0:
+            return tensor
+        self.synchronize()
+        return tensor.clone()
 
     def calls(self, index: int = 0) -> int:
         return int(self._lib.basin_emulated_calls(index))
@@ -95,9 +140,13 @@ class Cuda:
 
 
 @contextlib.contextmanager
-def cuda(index_of: Callable[[torch.Tensor], int] = lambda _: 0) -> Iterator[Cuda]:
-    """Tensors count as those of CUDA devices."""
-    from basin.torch import device
+def cuda(
+    index_of: Callable[[torch.Tensor], int] = lambda _: 0, *, late: bool = True
+) -> Iterator[Cuda]:
+    """Tensors count as those of CUDA devices.
+
+    late: whether all gradients get their values late
+    """
     from basin.torch.lane import GradientLane
     from basin.worker import Worker
 
@@ -107,7 +156,7 @@ def cuda(index_of: Callable[[torch.Tensor], int] = lambda _: 0) -> Iterator[Cuda
     def late_memory_of(lane: Any, of: Any) -> Any:
         memory = memory_of(lane, of)
         for each in memory:
-            if index_of(each) >= 0:
+            if late and index_of(each) >= 0:
                 here.write_late(each)
         return memory
 
@@ -117,15 +166,39 @@ def cuda(index_of: Callable[[torch.Tensor], int] = lambda _: 0) -> Iterator[Cuda
         here.synchronize()
 
     with (
-        mock.patch.object(device, "cuda_index", index_of),
-        mock.patch.object(device, "cuda_indices", lambda each: list(map(index_of, each))),
-        mock.patch.object(device, "stream_of", lambda index: here.streams[index]),
-        mock.patch.object(device, "is_captured", lambda: here.captured),
-        mock.patch.object(device, "on_host", here.on_host),
+        mock.patch.multiple(
+            torch.Tensor,
+            get_device=index_of,
+            is_cuda=property(lambda tensor: index_of(tensor) >= 0),
+            is_cpu=property(lambda tensor: index_of(tensor) < 0),
+            cpu=lambda tensor: here.to_cpu(tensor),
+        ),
+        mock.patch.multiple(
+            torch.cuda,
+            current_stream=lambda index: here.current[index],
+            default_stream=here.default_stream,
+            ExternalStream=here.external_stream,
+            stream=here.stream,
+            is_current_stream_capturing=lambda: here.captured,
+        ),
         mock.patch.object(GradientLane, "memory_of", late_memory_of),
         mock.patch.object(Worker, "copy_device", copy_and_synchronize),
     ):
         yield here
+
+
+class Looks(TorchDispatchMode):
+    """Counts how often the number in a tensor is read, for which the host waits for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*arguments, **(options or {}))
 
 
 # ---- workers
@@ -192,19 +265,142 @@ def scaled(rank: int, on_cuda: bool) -> Any:
         optimizer = sgd(net, bt)
         scaler = bt.GradScaler("cpu", init_scale=8.0)
         scales = []
+        looks = Looks()
         for step in range(3):
             optimizer.zero_grad()
             x = torch.randn(4, 5, generator=torch.Generator().manual_seed(100 * rank + step))
             loss = net(x).square().mean()
             if rank == 0 and step == 1:
                 loss = loss * float("inf")
-            scaler.scale(loss).backward()
+            with looks:
+                scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             scales.append(scaler.get_scale())
-        return [parameter.detach().clone() for parameter in net.parameters()], scales
+        parameters = [parameter.detach().clone() for parameter in net.parameters()]
+        return parameters, scales, looks.count
+
+
+def accumulated(rank: int, on_cuda: bool, passes: int, set_to_none: bool) -> Any:
+    """Micro-batches, also under no_sync(), and clipping by the norm in the reply. If zeros were
+    added to a result on a device, that is not known to be its norm."""
+    with (
+        session() as bt,
+        cuda() if on_cuda else contextlib.nullcontext(),
+        mock.patch("basin.torch.divided_again._STEPS_ON_DEVICE", 1),
+    ):
+        net = model()
+        optimizer = sgd(net, bt, backward_passes_per_step=passes)
+        looks = Looks()
+        norms = []
+        for step in range(3):
+            with looks:
+                with optimizer.no_sync():
+                    loss_of(net, rank, 10 * step).backward()
+                for micro in range(passes - 1 if passes > 1 else 1):
+                    loss_of(net, rank, 10 * step + micro + 1).backward()
+            if set_to_none:
+                norms.append(float(bt.clip_grad_norm_(optimizer, 0.1)))
+            with looks if set_to_none and step > 0 else contextlib.nullcontext():
+                optimizer.step()
+            optimizer.zero_grad(set_to_none)
+        parameters = [parameter.detach().clone() for parameter in net.parameters()]
+        return parameters, norms, looks.count, optimizer.totals().rounds
+
+
+def compiled(rank: int, on_cuda: bool) -> Any:
+    with session() as bt, cuda() if on_cuda else contextlib.nullcontext():
+        net = model()
+        optimizer = sgd(net, bt)
+        fast = torch.compile(net, backend="aot_eager")
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(fast, rank, step).backward()
+            optimizer.step()
+        return gradients(net), optimizer.totals().rounds
+
+
+class Counted:
+    """A lock that counts how often it is taken."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.count += 1
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.release()
+
+
+def moved(rank: int) -> Any:
+    """Weights move to a device, and back, after the first round."""
+    on_cuda = False
+    with session() as bt, cuda(lambda each: 0 if on_cuda and each.dim() > 1 else -1):
+        net = model()
+        optimizer = sgd(net, bt)
+        lock = optimizer.basin_lane._hooked = Counted(optimizer.basin_lane._hooked)
+        got = []
+        for step in range(3):
+            on_cuda = step == 1
+            optimizer.zero_grad()
+            lock.count = 0
+            loss_of(net, rank, step).backward()
+            got.append((lock.count, gradients(net)))
+        return got
+
+
+def unusual(rank: int) -> Any:
+    """A gradient with gaps is written in another stream than that of the hook that sends it, with
+    others."""
+    from basin.torch.lane import GradientLane
+
+    with session() as bt, cuda(late=False) as here:
+        others, side = here.current[0], here.new_stream(0)
+        # The first one is sent alone, and the last one makes the others many enough to be sent.
+        parameters = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+        parameters[1] = nn.Parameter(torch.ones(3, 2).t())
+        parameters[2] = nn.Parameter(torch.ones(40_000, dtype=torch.float64))
+        optimizer = bt.DistributedOptimizer(torch.optim.SGD(parameters))
+
+        def write_in_side(gradient: torch.Tensor) -> torch.Tensor:
+            here.current[0] = side
+            late = gradient.clone()
+            here.hold(True)
+            here.write_late(late, side)
+            return late
+
+        def leave_side(gradient: torch.Tensor) -> None:
+            here.current[0] = others
+
+        parameters[1].register_hook(write_in_side)
+        parameters[2].register_hook(leave_side)
+        memory_of = GradientLane.memory_of
+
+        def memory_of_all(lane: Any, of: Any) -> Any:
+            memory = memory_of(lane, of)
+            here.hold(False)
+            return memory
+
+        class InOrder(torch.autograd.Function):
+            """Its backward reaches the first parameter first."""
+
+            @staticmethod
+            def forward(context: Any, *given: torch.Tensor) -> Any:
+                return given[0].sum() + sum(each.sum().float() for each in given[1:])
+
+            @staticmethod
+            def backward(context: Any, *gradient: torch.Tensor) -> Any:
+                return tuple(torch.full_like(each, rank + 1.0) for each in parameters)
+
+        with mock.patch.object(GradientLane, "memory_of", memory_of_all):
+            InOrder.apply(*parameters).backward()
+        del optimizer
+        return [float(each.grad.mean()) for each in parameters if each.grad is not None]
 
 
 def captured(rank: int) -> Any:
@@ -282,8 +478,58 @@ class Rounds(TorchTest):
 
     def test_mixed_precision_has_the_bits_of_the_cpu(self) -> None:
         on_cpu, on_cuda = self.run_job(scaled, False), self.run_job(scaled, True)
-        self.assert_same_bits([each for each, _ in on_cpu + on_cuda])
-        self.assertEqual({(8.0, 4.0, 4.0)}, {tuple(scales) for _, scales in on_cpu + on_cuda})
+        self.assert_same_bits([each for each, *_ in on_cpu + on_cuda])
+        self.assertEqual({(8.0, 4.0, 4.0)}, {tuple(scales) for _, scales, _ in on_cpu + on_cuda})
+        # The host does not wait for the device from scale() until the backward has returned.
+        self.assertEqual([0] * WORKERS, [looks for *_, looks in on_cuda])
+
+    def test_accumulation_has_the_bits_of_the_cpu_and_does_not_wait_for_the_device(self) -> None:
+        for passes, set_to_none in itertools.product((1, 3), (True, False)):
+            with self.subTest(passes=passes, set_to_none=set_to_none):
+                on_cpu = self.run_job(accumulated, False, passes, set_to_none)
+                on_cuda = self.run_job(accumulated, True, passes, set_to_none)
+                self.assert_same_bits([each for each, *_ in on_cpu + on_cuda])
+                self.assertEqual(1, len({tuple(norms) for _, norms, *_ in on_cpu + on_cuda}))
+                self.assertEqual([(0, 3)] * WORKERS, [tuple(rest) for _, _, *rest in on_cuda])
+
+    def test_a_compiled_model_has_the_bits_of_the_cpu(self) -> None:
+        on_cpu, on_cuda = self.run_job(compiled, False), self.run_job(compiled, True)
+        self.assert_same_bits([got for got, _ in on_cpu + on_cuda])
+        self.assertEqual({3}, {rounds for _, rounds in on_cuda})
+
+    def test_all_hooks_take_the_lock_while_a_part_of_the_model_is_on_a_device(self) -> None:
+        for got in self.run_job(moved):
+            self.assertEqual([0, 4, 0], [count for count, _ in got])
+            for step, (_, each) in enumerate(got):
+                self.assert_close(average(step), each)
+
+    def test_a_gradient_with_gaps_is_copied_in_its_own_stream(self) -> None:
+        self.assertEqual([[2.0] * 3] * WORKERS, self.run_job(unusual))
+
+    def test_what_torch_computes_in_the_default_stream_comes_after_what_is_there(self) -> None:
+        from basin.torch import device
+
+        with cuda() as here:
+            here.hold(True)
+            values = torch.arange(3.0)
+            here.write_late(values)
+            self.assertTrue(values.isnan().all())
+            numbers = (0, here.current[0].cuda_stream)
+            products = [device.product(values, 3, torch.float64, 0, number) for number in numbers]
+        self.assert_same_bits([[torch.tensor([0.0, 3.0, 6.0])], *([each] for each in products)])
+
+    def test_a_scaler_without_a_loss_begins_on_the_device_of_the_parameters(self) -> None:
+        from basin.torch.scaler import ScalerWatch
+
+        watch = ScalerWatch([])
+        try:
+            scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+            on_device = nn.Parameter(torch.zeros(3, device="meta"))
+            scaler.unscale_(torch.optim.SGD([on_device]))
+        finally:
+            watch.close()
+        assert scaler._scale is not None
+        self.assertEqual("meta", scaler._scale.device.type)
 
 
 class LateJoiners(test_state.LateJoinersTest):
@@ -297,7 +543,11 @@ class LateJoiners(test_state.LateJoinersTest):
 class Refusals(TorchTest):
     def test_a_captured_graph_is_refused_with_the_way_out(self) -> None:
         for text, got in self.run_job(captured):
-            self.assertRegex(text, r"CUDA graph is captured.*no_sync\(\).*sync_gradients\(\)")
+            self.assertRegex(
+                text,
+                r"parameter \d\.\w+ of lane gradients\S* on cuda:0 was accumulated while a CUDA "
+                r"graph is captured.*no_sync\(\).*sync_gradients\(\) of the optimizer",
+            )
             self.assert_close(average(1), got)
 
     def test_fault_A13_a_failing_device_withdraws_the_gradients_of_its_worker(self) -> None:

@@ -1,6 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Where tensors are: on the CPU, or on CUDA devices, whose streams order what is done with them."""
 
+import contextlib
 from collections.abc import Iterable
 
 import torch
@@ -47,9 +48,18 @@ def on_device(numbers: list[int], of: torch.Tensor) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int64, device=of.device)
 
 
+def in_stream(stream: int, index: int) -> contextlib.AbstractContextManager[object]:
+    """What torch does within it is in this stream of the device, which is given as stream_of() has
+    it."""
+    if stream == 0:
+        # The default stream. torch.cuda.ExternalStream takes 0 for "none given", and makes another.
+        return torch.cuda.stream(torch.cuda.default_stream(index))
+    return torch.cuda.stream(torch.cuda.ExternalStream(stream, index))
+
+
 def product(
     tensor: torch.Tensor, factor: int, dtype: torch.dtype, index: int, stream: int
 ) -> torch.Tensor:
     """The product in this dtype, computed in a stream of the device, which has its memory."""
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream, index)):
+    with in_stream(stream, index):
         return tensor.to(dtype, copy=True).mul_(factor)

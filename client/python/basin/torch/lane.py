@@ -124,7 +124,6 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         # Each CUDA device has a thread of autograd, and their hooks come at the same time.
         self._hooked = threading.RLock()
         self._in_hook = False
-        self._on_cuda = any(device.cuda_index(parameter) >= 0 for parameter in names)
         # What the library reads in this round, so that it stays whatever happens to .grad.
         self._lent: list[torch.UntypedStorage] = []
         self._parameters = Parameters(worker, name, names, self._hook_on_device, modules, optimizer)
@@ -170,11 +169,12 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return replaced
 
     def _hook_on_device(self, parameter: torch.Tensor) -> Callable[[torch.Tensor], None]:
-        """The hook of a parameter. One on a CUDA device notes the stream in which its gradient was
-        accumulated: it may be sent from a thread or a hook with another one."""
+        """The hook of a parameter. If any is on a CUDA device, hooks come at the same time. One
+        that is there notes the stream in which its gradient was accumulated: it may be sent from a
+        thread or a hook with another one."""
         hook = self.hook_of(parameter)
         facts = self.facts_of(parameter)
-        if facts.cuda < 0 and not self._on_cuda:
+        if not self._parameters.on_cuda:
             return hook
 
         def hook_on_cuda(of: torch.Tensor) -> None:
@@ -353,12 +353,19 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 or not gradient.is_contiguous()
                 or not self._own_hooks
             ):
-                gradient = self._memory_of_unusual(each.parameter, gradient)
+                gradient = self._memory_of_unusual(each, gradient)
             memory.append(gradient)
         return memory
 
-    def _memory_of_unusual(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        self._parameters.check_gradient(parameter, gradient)
+    def _memory_of_unusual(self, each: TensorGradient, gradient: torch.Tensor) -> torch.Tensor:
+        self._parameters.check_gradient(each.parameter, gradient)
+        if each.facts.cuda < 0:
+            return self._copy_of_unusual(each.parameter, gradient)
+        # The present stream may be another one, when several gradients are sent together.
+        with device.in_stream(self._stream_of(each.facts), each.facts.cuda):
+            return self._copy_of_unusual(each.parameter, gradient)
+
+    def _copy_of_unusual(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         memory = gradient.detach().contiguous()
         if not self._own_hooks:
             # The caller of push_ready() continues to write to the gradient.
@@ -469,9 +476,10 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         """The stream of a CUDA device that has written the gradient."""
         if device.is_captured():
             raise FailedPrecondition(
-                f"A gradient of lane {self.name} was accumulated while a CUDA graph is captured, "
-                "which would repeat the copy without the round. Capture the forward and the "
-                "backward under no_sync(), replay the graph, and call sync_gradients()."
+                f"The gradient of parameter {facts.spec.name} of lane {self.name} on "
+                f"cuda:{facts.cuda} was accumulated while a CUDA graph is captured, which would "
+                "repeat the copy without the round. Capture the forward and the backward under "
+                f"no_sync(), replay the graph, and call sync_gradients() of {self._owner}."
             )
         # After a backward its streams have been joined with the caller's.
         return facts.stream if self._in_hook else device.stream_of(facts.cuda)

@@ -172,15 +172,15 @@ class Parameters:
             if taken is None:
                 if self._can_be_reduced(parameter):
                     self._taken[parameter] = self._take(parameter)
-                    self._add_hook(parameter)
                 continue
             if parameter.dtype != taken.dtype or parameter.shape != taken.shape:
                 self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
-                self._move(parameter, taken)
                 taken.become(self._take(parameter))
             elif device.cuda_index(parameter) != taken.cuda:
                 self._can_be_reduced(parameter)
-                self._move(parameter, taken)
+                taken.cuda = device.cuda_index(parameter)
+                taken.result.drop()
+        self._add_hooks()
         for parameter in self._taken:
             if len(_hooks_of(parameter) or ()) > 1:
                 raise Unsupported(
@@ -213,12 +213,12 @@ class Parameters:
         self._dtypes = list(map(_dtype_of, self._taken))
         self._shapes = list(map(_shape_of, self._taken))
         self._devices = device.cuda_indices(self._taken)
-        self.on_cuda = any(index >= 0 for index in self._devices)
         self._requiring = list(map(_requires_grad_of, self._taken))
         self._contained = self._now_contained()
         self._finished = True
 
     def close(self) -> None:
+        """Removes the hooks."""
         for hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()
@@ -234,19 +234,17 @@ class Parameters:
             Delivered(parameter.numel(), parameter.element_size()),
         )
 
-    def _add_hook(self, parameter: torch.Tensor) -> None:
-        hook = self._hook_of(parameter)
-        self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
-
-    def _move(self, parameter: torch.Tensor, taken: Reduced) -> None:
-        """The parameter may be on another device, whose hooks differ."""
-        if device.cuda_index(parameter) == taken.cuda:
-            return
-        taken.cuda = device.cuda_index(parameter)
-        taken.result.drop()
-        if (hook := self._hooks.pop(parameter, None)) is not None:
-            hook.remove()
-            self._add_hook(parameter)
+    def _add_hooks(self) -> None:
+        """Adds the hooks that are missing. Adds all of them again if some are called in threads of
+        CUDA devices from now on, or none is any more: then the others differ as well."""
+        on_cuda = any(taken.cuda >= 0 for taken in self._taken.values())
+        if on_cuda != self.on_cuda:
+            self.on_cuda = on_cuda
+            self.close()
+        for parameter in self._taken:
+            if parameter not in self._hooks:
+                hook = self._hook_of(parameter)
+                self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
 
     def _has_changed(self) -> bool:
         """Whether anything that scan() looks at is different. Called often: the loops are those of

@@ -1,8 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Gradient scalers whose scales are compared among workers."""
 
+import ctypes
 import functools
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -53,6 +55,10 @@ class ScalerWatch:
 
     def __init__(self, lanes: Sequence[GradientLane]) -> None:
         self._lanes = lanes
+        # By scaler: the tensor that has its scale, the version of that tensor, and the scale.
+        self._known: weakref.WeakKeyDictionary[
+            torch.amp.GradScaler, tuple[torch.Tensor, int, float]
+        ] = weakref.WeakKeyDictionary()
         self._process = os.getpid()
         scaler = torch.amp.GradScaler
         self._methods: dict[str, Callable[..., Any]] = {
@@ -83,10 +89,12 @@ class ScalerWatch:
         """Reports the scale after scale() and update()."""
 
         def telling(scaler: torch.amp.GradScaler, *arguments: Any, **options: Any) -> Any:
+            is_new = scaler.is_enabled() and scaler._scale is None
             returned = method(scaler, *arguments, **options)
-            scale = scaler.get_scale()
+            if is_new:
+                self._note_first(scaler)
             for lane in self._lanes:
-                lane.loss_scale = scale
+                lane.loss_scale = self._scale_of(scaler)
             return returned
 
         return telling
@@ -95,10 +103,10 @@ class ScalerWatch:
         """Reduces the rest of a window before the scaler looks for infinities in it."""
 
         def unscaling(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> Any:
-            self._begin(scaler)
+            self._begin(scaler, optimizer)
             self._reduce(scaler, optimizer, "unscale_()")
             # The float32 factor with which torch multiplies.
-            factor = float(torch.tensor(1.0 / scaler.get_scale(), dtype=torch.float32))
+            factor = _as_float32(1.0 / self._scale_of(scaler))
             with ExitStack() as scaling:
                 for lane in self._lanes:
                     scaling.enter_context(lane.scaling(parameters_of(optimizer), factor))
@@ -112,17 +120,39 @@ class ScalerWatch:
         def reducing(
             scaler: torch.amp.GradScaler, optimizer: Any, *arguments: Any, **options: Any
         ) -> Any:
-            self._begin(scaler)
+            self._begin(scaler, optimizer)
             self._reduce(scaler, optimizer, "step()")
             return method(scaler, optimizer, *arguments, **options)
 
         return reducing
 
-    def _begin(self, scaler: torch.amp.GradScaler) -> None:
+    def _begin(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
         """Initializes the scale, which torch's scaler does only at its first loss: this worker may
-        not have had one."""
+        not have had one. It stays on the device where it is then."""
         if scaler.is_enabled() and scaler._scale is None:
-            self._methods["scale"](scaler, torch.zeros(()))
+            where = next((each.device for each in parameters_of(optimizer)), None)
+            self._methods["scale"](scaler, torch.zeros((), device=where))
+            self._note_first(scaler)
+
+    def _scale_of(self, scaler: torch.amp.GradScaler) -> float:
+        """The scale. It is read, which waits for a device behind all that it was given, only when
+        it was written since it was last known: by update() or by load_state_dict(), so not between
+        scale() and the end of the backward."""
+        if not scaler.is_enabled() or scaler._scale is None:
+            return scaler.get_scale()
+        scale, version, value = self._known.get(scaler, (None, 0, 0.0))
+        if scale is not scaler._scale or version != scaler._scale._version:
+            value = scaler.get_scale()
+            self._note(scaler, scaler._scale, value)
+        return value
+
+    def _note_first(self, scaler: torch.amp.GradScaler) -> None:
+        """The scaler may just have got its scale."""
+        if scaler._scale is not None:
+            self._note(scaler, scaler._scale, _as_float32(scaler._init_scale))
+
+    def _note(self, scaler: torch.amp.GradScaler, scale: torch.Tensor, value: float) -> None:
+        self._known[scaler] = scale, scale._version, value
 
     def _reduce(
         self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, call: str
@@ -130,6 +160,11 @@ class ScalerWatch:
         for lane in self._lanes:
             if lane.reduces_for(optimizer):
                 if not lane.has_local():
-                    lane.loss_scale = scaler.get_scale()  # It may have had no loss to scale.
+                    lane.loss_scale = self._scale_of(scaler)  # It may have had no loss to scale.
                 lane.reduce_for(optimizer, call)
-                lane.check_loss_scale(scaler.get_scale(), call)
+                lane.check_loss_scale(self._scale_of(scaler), call)
+
+
+def _as_float32(value: float) -> float:
+    """The float32 that is nearest."""
+    return ctypes.c_float(value).value
