@@ -79,20 +79,7 @@ def node_of(rank: int, workers: int, mode: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def grouped(rank: int, workers: int, mode: str = "deterministic") -> Iterator[tuple[Any, Cuda]]:
-    from basin.torch import device
-
-    def product(
-        tensor: torch.Tensor, factor: int, dtype: torch.dtype, index: int, stream: int
-    ) -> torch.Tensor:
-        here.synchronize()  # What torch does would be in the stream.
-        return tensor.to(dtype, copy=True).mul_(factor)
-
-    with (
-        node_of(rank, workers, mode),
-        session() as bt,
-        cuda() as here,
-        mock.patch.object(device, "product", product),
-    ):
+    with node_of(rank, workers, mode), session() as bt, cuda() as here:
         yield bt, here
 
 
@@ -195,6 +182,96 @@ def failing(rank: int, workers: int, who: int) -> Any:
         return got, first.contributors, first.trainers, optimizer.last_round().trainers
 
 
+@contextlib.contextmanager
+def out_of_memory() -> Iterator[None]:
+    """The device has no memory for the results of a round."""
+    from basin.torch import device
+    from basin.torch.node import NodeReduction
+
+    share = NodeReduction.share
+
+    def refuse(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    def share_without(*arguments: Any) -> bool:
+        with mock.patch.object(device, "empty_like", refuse):
+            return share(*arguments)
+
+    with mock.patch.object(NodeReduction, "share", share_without):
+        yield
+
+
+def without_memory(rank: int, workers: int, who: int) -> Any:
+    """One rank has no memory for the results of the second round."""
+    from basin.group import Group
+    from basin.worker import logger
+
+    told: list[str] = []
+    shared: list[int] = []  # How many tensors, by call.
+    share = Group.share
+
+    def noting(group: Any, worker: Any, lane: int, tensors: Any, *rest: Any) -> bool:
+        shared.append(len(tensors))
+        return share(group, worker, lane, tensors, *rest)
+
+    with (
+        mock.patch.object(logger, "log", lambda level, text, *of: told.append(text % of)),
+        mock.patch.object(Group, "share", noting),
+        grouped(rank, workers) as (bt, _),
+    ):
+        net = model()
+        optimizer = sgd(net, bt)
+        outcomes = []
+        for step in range(3):
+            optimizer.zero_grad()
+            shared.clear()
+            lacks = step == 1 and rank == who
+            with out_of_memory() if lacks else contextlib.nullcontext():
+                loss_of(net, rank, step).backward()
+            outcomes.append((gradients(net), optimizer.last_round().trainers, max(shared)))
+        return outcomes, [line for line in told if "no memory" in line]
+
+
+def broken_broadcast(rank: int, workers: int) -> Any:
+    """The broadcast of a result fails, and may still be going on."""
+    import basin
+    from basin.group import Group
+    from basin.torch import node as node_module
+
+    share = Group.share
+    kept = []
+    with grouped(rank, workers) as (bt, _):
+        net = model()
+        optimizer = sgd(net, bt)
+        reduction = optimizer.basin_lane._node.reduction
+
+        def fail(group: Any, *arguments: Any) -> bool:
+            while not share(group, *arguments):
+                pass
+            raise basin.Unavailable("the local group failed")
+
+        def refuse(group: Any) -> Any:
+            raise basin.Unavailable("and the device may still use memory of results")
+
+        for step in range(2):
+            optimizer.zero_grad()
+            with mock.patch.object(Group, "share", fail):
+                loss_of(net, rank, step).backward()
+            kept.append(sum(each.numel() for each in reduction._doubtful))
+        optimizer.zero_grad()
+        loss_of(net, rank, 2).backward()
+        kept.append(sum(each.numel() for each in reduction._doubtful))
+        got = gradients(net)
+        with mock.patch.object(Group, "share", fail):
+            optimizer.zero_grad()
+            loss_of(net, rank, 3).backward()
+        with mock.patch.object(Group, "turn", refuse):
+            optimizer.zero_grad()
+            text = expect("Unavailable", loss_of(net, rank, 4).backward)
+    kept.append(sum(each.numel() for each in node_module._never_freed))
+    return got, text, kept
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -280,6 +357,36 @@ def without_nccl(rank: int, workers: int, mode: str) -> Any:
         loss_of(net, rank).backward()
         contributors = optimizer.last_round().contributors
         return gradients(net), [line for line in told if "nonexistent" in line], contributors
+
+
+def one_without_nccl(rank: int, workers: int, mode: str, code: str) -> Any:
+    """Rank 2 has no NCCL, so the others wait for it in vain."""
+    import basin
+    from basin.group import Group
+    from basin.worker import logger
+
+    told = []
+
+    def in_vain(group: Any) -> Any:
+        raise getattr(basin, code)("local rank 2 has not come within 1m, of the 3 of this node")
+
+    with (
+        mock.patch.object(logger, "warning", lambda text, *of: told.append(text % of)),
+        mock.patch.object(Group, "turn", in_vain),
+        node(rank, workers, mode, library="/nonexistent/libnccl.so.2" if rank == 2 else NCCL),
+        session() as bt,
+        cuda(),
+    ):
+        net = model()
+        optimizer = sgd(net, bt)
+        if code == "InvalidArgument":
+            return expect(code, loss_of(net, rank).backward) if rank < 2 else None
+        loss_of(net, rank).backward()
+        first = gradients(net)
+        optimizer.zero_grad()
+        loss_of(net, rank, 1).backward()
+        contributors = optimizer.last_round().contributors
+        return first, gradients(net), [line for line in told if "for itself" in line], contributors
 
 
 def on_cpu(rank: int, workers: int) -> Any:
@@ -392,6 +499,25 @@ class Faults(GroupTest):
             self.assert_close(average(1, (2, 3, 4)), got)
             self.assert_close(average(2, (1, 2, 3, 4)), later)
 
+    def test_a_rank_without_memory_for_results_gets_them_from_the_aggregator(self) -> None:
+        for who in (0, 2):
+            outcomes = self.run_node(without_memory, 3, who)
+            for rank, (rounds, told) in enumerate(outcomes):
+                for step, (got, trainers, shared) in enumerate(rounds):
+                    self.assert_close(average(step), got)
+                    self.assertEqual(3, trainers)
+                    # Without memory, it has nothing to share.
+                    self.assertEqual(0 if (step, rank) == (1, who) else 4, shared)
+                self.assertEqual(int(rank == who), len(told))
+
+    def test_memory_of_a_broadcast_that_may_be_going_on_is_kept(self) -> None:
+        elements = sum(parameter.numel() for parameter in model().parameters())
+        for got, text, kept in self.run_node(broken_broadcast, 2):
+            self.assert_close(average(2, (0, 1)), got)
+            self.assertIn("may still use memory", text)
+            # Until the next turn, after which the device has ended, or forever.
+            self.assertEqual([elements, elements, 0, elements], kept)
+
 
 class Refusals(GroupTest):
     def test_ranks_that_disagree_get_an_error_that_names_the_variable(self) -> None:
@@ -404,6 +530,22 @@ class Refusals(GroupTest):
             self.assertEqual(1, len(told))
             self.assertIn("BASIN_LOCAL_GROUP is auto; each rank contributes for itself", told[0])
             self.assertEqual(("w0", "w1", "w2"), contributors)
+
+    def test_where_one_rank_lacks_nccl_auto_warns_and_each_rank_contributes(self) -> None:
+        for code in ("DeadlineExceeded", "Unavailable"):
+            outcomes = self.run_node(one_without_nccl, 3, "auto", code)
+            for rank, (first, second, told, contributors) in enumerate(outcomes):
+                self.assert_close(average(), first)
+                self.assert_close(average(1), second)
+                self.assertEqual(("w0", "w1", "w2"), contributors)
+                # The library has the warning of the one that has no NCCL.
+                self.assertEqual(int(rank < 2), len(told))
+                for line in told:
+                    self.assertRegex(line, r"rank 2 has not come.*BASIN_LOCAL_GROUP is auto")
+
+    def test_ranks_that_disagree_get_an_error_with_auto_too(self) -> None:
+        for text in self.run_node(one_without_nccl, 3, "auto", "InvalidArgument")[:2]:
+            self.assertIn("local rank 2", text)
 
     def test_without_nccl_a_required_group_is_refused(self) -> None:
         for text in self.run_node(without_nccl, 3, "fast"):

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from basin import _abi
 from basin._abi import lib
-from basin.errors import DeadlineExceeded, Error
+from basin.errors import DeadlineExceeded
 from basin.spec import LocalReduction
-from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call, logger
+from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call
 
 _TURN = int(TURN_SECONDS * 1e9)
 
@@ -78,9 +78,16 @@ class Group:
     def turn(self) -> Turn:
         """Waits for the next turn. Raises FailedPrecondition for a process that has started after
         the group had formed."""
+        while (turn := self._turn(_TURN)) is None:
+            pass
+        return turn
+
+    def _turn(self, nanoseconds: int) -> Turn | None:
+        """Waits for so long."""
         turn = _abi.Turn(size=ctypes.sizeof(_abi.Turn))
-        while turn.members == 0:
-            call("group_turn", self._pointer, _TURN, byref(turn))
+        call("group_turn", self._pointer, nanoseconds, byref(turn))
+        if turn.members == 0:
+            return None
         id = ctypes.create_string_buffer(MAX_ID_BYTES)
         lib.basin_group_leader(self._pointer, id, MAX_ID_BYTES)
         leader = id.value.decode()
@@ -113,8 +120,9 @@ class Group:
     ) -> bool:
         """Brings the results of the round that the leader of the last phase has contributed to the
         other ranks. Called once after each phase, when this rank has committed or withdrawn without
-        results. Returns False if the round had none in so many seconds: call it again. Whatever
-        fails, the results come from the aggregator."""
+        results. Returns False if the round had none in so many seconds: call it again. If it raises
+        another error, the results come from the aggregator, and the device may use the memory until
+        the next turn() has returned, or forever if that raises an error."""
         shared = (_abi.Shared * len(tensors))(*(_abi.Shared(*tensor) for tensor in tensors))
         nanoseconds = int(seconds * 1e9)
         arguments = (worker.pointer, lane, shared, len(tensors), stream, nanoseconds)
@@ -122,9 +130,15 @@ class Group:
             call("group_share", self._pointer, *arguments)
         except DeadlineExceeded:
             return False
-        except Error as error:
-            logger.debug("worker %s gets results from the aggregator: %s", worker.id, error)
         return True
+
+    def decline(self, worker: Worker, lane: int) -> Turn | None:
+        """In place of share(), for a rank that cannot: its results come from the aggregator, and
+        the others do not wait for it. Returns the next turn, if it has come already."""
+        turn = self._turn(0)  # Asking for it ends the phase of the last one.
+        if turn is None:
+            self.share(worker, lane, (), 0, 0.0)  # There is nothing left to share.
+        return turn
 
 
 def open_group(worker: Worker, device: int, name: str, layout: str) -> Group | None:

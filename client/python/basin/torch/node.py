@@ -8,7 +8,9 @@ complete; the rest at the end of the backward, with zeros for what this rank lac
 has the counts of the ranks, and which gradients each of them has.
 """
 
+import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from basin import _abi
-from basin.errors import FailedPrecondition, Unsupported
+from basin.errors import Error, FailedPrecondition, InvalidArgument, Unsupported
 from basin.group import Group, Shared, Tensor, Turn, open_group
 from basin.lane.gradient import Gradient
 from basin.spec import Counts, LocalReduction, Op, RoundSpec
@@ -28,6 +30,10 @@ from basin.worker import Worker, logger
 _BUCKET_BYTES = 25 << 20
 
 TensorGradient = Gradient[torch.Tensor, torch.Tensor]
+
+# Memory that a device may still write to, after a broadcast that neither ended nor could be
+# aborted. torch would give it to other tensors, so it stays for the life of the process.
+_never_freed: list[torch.Tensor] = []
 
 
 @dataclass
@@ -74,6 +80,9 @@ class NodeReduction:
         self._total: torch.Tensor | None = None  # Where the leader gets the sums of the counts.
         self._sums: list[tuple[TensorGradient, torch.Tensor]] = []  # At the leader.
         self._passes: list[torch.Tensor] = []  # Through which results come.
+        self._doubtful: list[torch.Tensor] = []  # Those that the device may still use.
+        self.has_reduced = False  # Whether there was a turn, so that gradients may be reduced.
+        self._has_warned = False
 
     def use(self, gradients: Sequence[TensorGradient]) -> None:
         """These are the gradients of the same tensors from now on."""
@@ -81,6 +90,7 @@ class NodeReduction:
         self._buckets = list(_buckets(self._gradients))
 
     def close(self) -> None:
+        _never_freed.extend(self._doubtful)
         self._group.close()
 
     def start(self, counts: Counts) -> None:
@@ -111,34 +121,60 @@ class NodeReduction:
     def finish_again(self, contributes: bool) -> Share | None:
         """Repeats the phase for the next round, after no contributor was left in the last one. None
         if its leader is still here: then the gradients were not lost with it."""
-        self._next = self._group.turn()
+        if self._next is None:
+            self._next = self._group.turn()
         if self._next.leader == self._led_by:
             return None
         return self._repeat(contributes)
 
     def share(self, worker: Worker, lane: int, seconds: float) -> bool:
         """Brings the results of the round to the ranks that did not lead the phase. Returns False
-        if the round had none in so many seconds: call it again."""
+        if the round had none in so many seconds: call it again. Whatever fails, they come from the
+        aggregator."""
         if not self._passes:
-            self._passes = [
-                device.empty_like(each.parameter, each.facts.shape, each.facts.dtype)
-                for each in self._gradients
-            ]
+            try:
+                self._passes = [
+                    device.empty_like(each.parameter, each.facts.shape, each.facts.dtype)
+                    for each in self._gradients
+                ]
+            except RuntimeError as error:  # torch.OutOfMemoryError is one.
+                self._decline(worker, lane, error)
+                return True
         places = [
             Shared(each.facts.handle, memory.data_ptr(), each.facts.bytes)
             for each, memory in zip(self._gradients, self._passes, strict=True)
         ]
         stream = device.stream_of(self._gradients[0].facts.cuda)
-        if not self._group.share(worker, lane, places, stream, seconds):
-            return False
+        try:
+            if not self._group.share(worker, lane, places, stream, seconds):
+                return False
+        except Error as error:
+            logger.debug("worker %s gets results from the aggregator: %s", worker.id, error)
+            self._doubtful += self._passes
         self._passes = []
         return True
+
+    def _decline(self, worker: Worker, lane: int, error: RuntimeError) -> None:
+        """There is no memory for the results of the round."""
+        logger.log(
+            logging.DEBUG if self._has_warned else logging.WARNING,
+            "worker %s gets results from the aggregator and not from its node, whose ranks form "
+            "their group again: the device has no memory for them besides the gradients (%s). Use "
+            "smaller batches, or set BASIN_LOCAL_GROUP to off.",
+            worker.id,
+            error,
+        )
+        self._has_warned = True
+        with contextlib.suppress(Error):  # The next phase has it as well.
+            self._next = self._group.decline(worker, lane)
 
     # ---- one turn
 
     def _take_turn(self) -> None:
         turn, self._next = self._next, None
         self._turn = self._group.turn() if turn is None else turn
+        self.has_reduced = True
+        self._doubtful.clear()  # The group would not give a turn if it were in use.
         self._reduced = 0
         self._lent.clear()
         self._sums = []  # Those of the last turn are the caller's.
@@ -303,7 +339,11 @@ class Node:
             return
         # All ranks change their layout between the same two rounds.
         name = f"{self._lane} {self._layouts}"
-        group = open_group(self._worker, where.pop(), name, layout)
+        try:
+            group = open_group(self._worker, where.pop(), name, layout)
+        except Error as error:
+            self._go_alone(error)
+            return
         self.reduction = None if group is None else NodeReduction(group, gradients, self._spec)
 
     def start(self, counts: Counts) -> None:
@@ -313,13 +353,24 @@ class Node:
         try:
             self.reduction.start(counts)
         except FailedPrecondition as error:
-            logger.warning(
-                "worker %s contributes to lane %s for itself: %s",
-                self._worker.id,
-                self._lane,
-                error,
-            )
-            self.leave()
+            self._contribute_alone(str(error))
+        except Error as error:
+            if self.reduction.has_reduced:
+                raise
+            self._go_alone(error)
+
+    def _go_alone(self, error: Error) -> None:
+        """The ranks of this node have formed no group. Raises the error unless the mode is auto. It
+        always is an error that ranks disagree: then a setting is wrong."""
+        if self._mode != "auto" or isinstance(error, InvalidArgument):
+            raise error
+        self._contribute_alone(f"{error} (BASIN_LOCAL_GROUP is auto)")
+
+    def _contribute_alone(self, why: str) -> None:
+        logger.warning(
+            "worker %s contributes to lane %s for itself: %s", self._worker.id, self._lane, why
+        )
+        self.leave()
 
     def leave(self) -> None:
         """This rank contributes for itself from now on."""
