@@ -47,6 +47,12 @@ absl::Status Explain(const kernels::Failure& failure, const std::string& what) {
                               "restart this process, or train on the CPU."));
 }
 
+// "tensor a and 2 more", by the name of the first one.
+std::string Subject(const std::string& first, size_t count) {
+  if (count == 0) return "no tensors";
+  return absl::StrCat("tensor ", first, count < 2 ? "" : absl::StrCat(" and ", count - 1, " more"));
+}
+
 absl::Status CannotWaitHere() {
   return ErrorOf(ErrorCode::kFailedPrecondition,
                  "A callback made a call that waits for a device; make it from another thread.");
@@ -141,11 +147,10 @@ absl::StatusOr<Courier*> DeviceTransfers::CourierOf(int device) {
     auto opened = open_(device);
     if (!opened.ok()) {
       couriers_.erase(device);
-      return ErrorOf(ErrorCode::kFailedPrecondition,
-                     absl::StrCat("Cannot use the tensors of CUDA device ", device, ": ",
-                                  opened.failure().message,
-                                  ". Use a build with CUDA on a machine with a driver, or train on "
-                                  "the CPU."));
+      return ErrorOf(
+          ErrorCode::kFailedPrecondition,
+          absl::StrCat("Cannot use the tensors of CUDA device ", device, ": ",
+                       opened.failure().message, ". Correct this, or train on the CPU."));
     }
     courier = std::make_unique<Courier>(std::move(opened).value(), budget_);
     if (opener_ != nullptr) opener_->Use(courier->device(), device);
@@ -153,15 +158,13 @@ absl::StatusOr<Courier*> DeviceTransfers::CourierOf(int device) {
   return courier.get();
 }
 
-absl::StatusOr<Courier::EventPtr> DeviceTransfers::Prepare(Courier& courier,
-                                                           const OnDevice& where) {
+absl::StatusOr<Courier::EventPtr> DeviceTransfers::Prepare(Courier& courier, const OnDevice& where,
+                                                           const std::string& what) {
   if (const auto late = courier.TakeLateFailure()) {
     return Explain(*late, "the results of the last round");
   }
   auto event = courier.Record(where.stream);
-  if (!event.ok()) {
-    return Explain(event.failure(), absl::StrCat("tensors of device ", where.index));
-  }
+  if (!event.ok()) return Explain(event.failure(), what);
   return std::move(event).value();
 }
 
@@ -221,7 +224,9 @@ absl::Status DeviceTransfers::Push(LaneHandle handle,
       return Explain(*failure, absl::StrCat("tensor ", worker_.NameOf(handle, tensor.tensor)));
     }
   }
-  const absl::StatusOr<Courier::EventPtr> event = Prepare(**courier, where);
+  const std::string first = tensors.empty() ? "" : worker_.NameOf(handle, tensors.front().tensor);
+  const absl::StatusOr<Courier::EventPtr> event =
+      Prepare(**courier, where, Subject(first, tensors.size()));
   if (!event.ok()) return event.status();
 
   const LanePtr lane = LaneOf(handle);
@@ -304,11 +309,8 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
   std::vector<Worker::PushedTensor>& tensors = passage.tensors;
   absl::Status status;
   if (failure) {
-    const size_t more = tensors.size() - 1;
-    status = Explain(
-        *failure,
-        absl::StrCat("tensor ", worker_.NameOf(passage.handle, tensors.front().tensor),
-                     more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to the host"));
+    const std::string first = worker_.NameOf(passage.handle, tensors.front().tensor);
+    status = Explain(*failure, absl::StrCat(Subject(first, tensors.size()), " to the host"));
   } else if (layout.is_staged()) {
     std::vector<MeasuredTensor> measured(tensors.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -368,10 +370,12 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
     absl::Status status = result.CopyPart(one.tensor, one.size, 0, nullptr, 0);
     if (!status.ok()) return status;
     if (const auto failure = (*courier)->device().CheckMemory(one.to, one.size)) {
-      return Explain(*failure, absl::StrCat("the result of tensor handle ", one.tensor));
+      return Explain(*failure, absl::StrCat("the result of tensor ", result.NameOf(one.tensor)));
     }
   }
-  const absl::StatusOr<Courier::EventPtr> event = Prepare(**courier, where);
+  const std::string first = to.empty() ? "" : result.NameOf(to.front().tensor);
+  const std::string what = absl::StrCat("the result of ", Subject(first, to.size()));
+  const absl::StatusOr<Courier::EventPtr> event = Prepare(**courier, where, what);
   if (!event.ok()) return event.status();
 
   // Where a piece is in its result.
@@ -424,7 +428,7 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
       });
   result.RecordCopy(began);
   if (!refused.status.ok()) return refused.status;
-  if (refused.failure) return Explain(*refused.failure, "results to the device");
+  if (refused.failure) return Explain(*refused.failure, absl::StrCat(what, " to the device"));
   return absl::OkStatus();
 }
 

@@ -115,7 +115,9 @@ class DeviceTransfers {
   // The copies of a result from memory of the device; none if that does not have the whole result.
   static std::vector<CopyWithin> CopiesWithin(const RoundResult& result,
                                               const RoundResult::Destination& to);
-  absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where);
+  // `what`: the subject of an error.
+  absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where,
+                                            const std::string& what);
 
   // Tensors of one load, on their way to the worker.
   struct Passage {

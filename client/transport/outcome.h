@@ -69,6 +69,10 @@ class RoundResult {
   TensorFacts FactsOf(TensorHandle tensor) const;
   // For all tensors, by handle.
   std::vector<TensorFacts> AllFacts() const;
+  // For errors. Empty for handles that do not exist.
+  std::string NameOf(TensorHandle tensor) const {
+    return tensor < tensors_.size() ? tensors_[tensor].name : "";
+  }
   // Whether the tensor has a result. False for handles that do not exist.
   bool Has(TensorHandle tensor) const { return FactsOf(tensor).divisor != 0; }
   // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.

@@ -27,7 +27,7 @@ TEST(NoCudaTest, TensorsOfADeviceAreRefusedAndThoseOfTheHostAreNot) {
   const absl::Status refused = transfers.Push(rig.lane.lane, {pushed}, {0, nullptr});
   EXPECT_EQ(CodeOf(refused), ErrorCode::kFailedPrecondition);
   for (const char* part : {"the tensors of CUDA device 0", "this build has no CUDA kernels",
-                           "Use a build with CUDA", "train on the CPU"}) {
+                           "use a build with CUDA", "train on the CPU"}) {
     EXPECT_NE(refused.message().find(part), absl::string_view::npos) << refused << "\n" << part;
   }
   ASSERT_TRUE(rig.worker->PushMany(rig.lane.lane, {pushed}).ok());

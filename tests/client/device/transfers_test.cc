@@ -365,19 +365,29 @@ TEST(DeviceTransfersTest, RefusesACaptureAndWhatIsOnAnotherDevice) {
   ASSERT_TRUE(t.Begin().ok());
   const LaneHandle lane = t.rig.lane.lane;
   t.stream.captured = true;
-  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {0, &t.stream}),
-                       {"captured into a graph", "Capture the forward and the backward"}),
-            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(
+      CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {0, &t.stream}),
+                 {"Cannot copy tensor a: emulated device: the stream is being captured into a "
+                  "graph. ",
+                  "Capture the forward and the backward"}),
+      ErrorCode::kFailedPrecondition);
   t.stream.captured = false;
   EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(1)}, {0, &t.stream}),
-                       {"tensor b", "Pass the index"}),
+                       {"Cannot copy tensor b: emulated device: the memory is not of it. ",
+                        "Pass the index"}),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(1)}, {1, &t.stream}),
-                       {"the stream is another's", "one of its streams"}),
+                       {"Cannot copy tensor b: emulated device: the stream is another's. ",
+                        "one of its streams"}),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {2, nullptr}),
-                       {"CUDA device 2", "there is no such device", "train on the CPU"}),
-            ErrorCode::kFailedPrecondition);
+  EmulatedStream foreign(1);
+  EXPECT_EQ(CodeOfText(t.transfers->Push(lane, {t.Pushed(0), t.Pushed(2)}, {0, &foreign}),
+                       {"Cannot copy tensor a and 1 more: ", "the stream is another's"}),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {2, nullptr}),
+                 {"CUDA device 2", "there is no such device. Correct this, or train on the CPU."}),
+      ErrorCode::kFailedPrecondition);
   Worker::PushedTensor wrong = t.Pushed(0);
   --wrong.bytes;
   EXPECT_EQ(CodeOf(t.transfers->Push(lane, {t.Pushed(2), wrong}, {0, &t.stream})),
@@ -408,10 +418,13 @@ TEST(DeviceTransfersTest, ARefusedCopyOfResultsWritesNothing) {
   EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, {{99, t.memory[0].get(), 4}}, {0, &t.stream})),
             ErrorCode::kNotFound);
   std::string host(t.BytesOf(0), '\0');
-  EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, {{0, host.data(), host.size()}}, {0, &t.stream})),
+  EXPECT_EQ(CodeOfText(
+                t.transfers->Copy(**outcome, {{0, host.data(), host.size()}}, {0, &t.stream}),
+                {"Cannot copy the result of tensor a: emulated device: the memory is not of it. "}),
             ErrorCode::kInvalidArgument);
   t.stream.captured = true;
-  EXPECT_EQ(CodeOf(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream})),
+  EXPECT_EQ(CodeOfText(t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream}),
+                       {"Cannot copy the result of tensor a and 2 more: ", "captured"}),
             ErrorCode::kFailedPrecondition);
   EXPECT_EQ(t.Seen(), before);
 }
