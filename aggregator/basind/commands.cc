@@ -142,18 +142,27 @@ ExitCode RunConfigSchema(const Invocation&, const Own& own, const Findings&) {
   return kExitOk;
 }
 
+// What of CUDA this machine has, in a line.
+std::string DescribeCuda() {
+  const kernels::Result<std::string> devices = kernels::cuda::DescribeCudaDevices();
+  return devices.ok() ? "CUDA devices: " + devices.value()
+                      : "no CUDA device: " + devices.failure().message;
+}
+
 ExitCode RunVersion(const Invocation& invocation, const Own& own, const Findings&) {
   const std::string cpu(kernels::MakeCpuReducer()->name());
   const std::string cuda(kernels::cuda::CudaArchitectures());
   if (ValueOf(own, "--json").has_value()) {
     Print(absl::StrCat("{\"version\":\"", invocation.version, "\",\"protocol\":", kProtocolVersion,
                        ",\"contract\":", kContractVersion, ",\"cpu\":\"", cpu, "\",\"cuda\":\"",
-                       cuda, "\"}\n"));
+                       cuda, "\",\"cuda_devices\":\"",
+                       absl::StrReplaceAll(DescribeCuda(), {{"\\", "\\\\"}, {"\"", "\\\""}}),
+                       "\"}\n"));
   } else {
     Print(absl::StrCat("basind ", invocation.version, " (protocol ", kProtocolVersion,
                        ", arithmetic contract ", kContractVersion, "), reduces on ", cpu,
                        cuda.empty() ? ", built without CUDA" : absl::StrCat(", or CUDA for ", cuda),
-                       "\n"));
+                       "\n", DescribeCuda(), "\n"));
   }
   return kExitOk;
 }
@@ -212,7 +221,7 @@ std::vector<Command> Commands() {
        false,
        RunConfigSchema},
       {"version",
-       "print the version",
+       "print the version, and the GPUs that it finds",
        {{"--json", false}},
        "  --json  print a JSON object\n\nexamples:\n  basind version\n  basind version --json\n",
        false,

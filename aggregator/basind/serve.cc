@@ -115,7 +115,8 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log,
 }
 
 DeviceSource CudaDevices() {
-  return {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice, MeasureReduction};
+  return {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice, MeasureReduction,
+          kernels::cuda::LeaveCudaDevices};
 }
 
 // Other machines could not use the socket anyway.

@@ -122,7 +122,8 @@ Result<std::vector<ReduceDevice>> OpenDevices(const std::optional<int>& index,
     const Result<int> count = source.count();
     if (!count.ok()) return count.failure();
     if (count.value() == 0) {
-      return Failure{kernels::FailureCode::kDevice, "there is no CUDA device"};
+      return Failure{kernels::FailureCode::kDevice,
+                     "there is no CUDA device; make a GPU visible to this process"};
     }
     end = count.value();
   }
@@ -198,19 +199,21 @@ absl::StatusOr<ReduceChoice> ChooseReduceDevices(const std::string& option, uint
   auto devices = MakeDevices(wish->index, threads, budget, source);
   if (wish->kind == ReduceDeviceOption::Kind::kCuda) {
     if (!devices.ok()) {
-      const char* const advice =
-          absl::IsNotFound(devices.status())
-              ? "; install a driver and make the GPU visible to this process, or set reduce.device "
-                "to cpu or auto"
-              : "";
+      const char* const advice = absl::IsNotFound(devices.status())
+                                     ? "; correct this, or set reduce.device to cpu or auto"
+                                     : "";
       return absl::FailedPreconditionError(
           absl::StrCat("reduce.device is ", option, ": ", devices.status().message(), advice));
     }
     std::string why = absl::StrCat("reduce.device is ", option, ": ", DescribeUse(**devices), ".");
     return ReduceChoice{*std::move(devices), std::move(why)};
   }
-  if (!devices.ok()) return TakeCpu(std::string(devices.status().message()));
+  if (!devices.ok()) {
+    source.leave();
+    return TakeCpu(std::string(devices.status().message()));
+  }
   const auto measured = source.measure(cpu, (*devices)->thread(0));
+  // Nothing is asked of a device that has failed: it may hang, and so would the call.
   if (!measured.ok()) return TakeCpu(measured.failure().message);
   const double speedup = measured.value().cpu / measured.value().device;
   const std::string numbers = absl::StrFormat(
@@ -218,7 +221,11 @@ absl::StatusOr<ReduceChoice> ChooseReduceDevices(const std::string& option, uint
       "included",
       kContributions, kElements * sizeof(float) >> 20, 1e3 * measured.value().cpu,
       1e3 * measured.value().device, (*devices)->Describe());
-  if (speedup <= 1) return TakeCpu(numbers);
+  if (speedup <= 1) {
+    devices->reset();
+    source.leave();
+    return TakeCpu(numbers);
+  }
   std::string why =
       absl::StrCat("reduce.device is auto: ", DescribeUse(**devices), ", because ", numbers, ".");
   return ReduceChoice{*std::move(devices), std::move(why)};

@@ -45,6 +45,8 @@ struct DeviceSource {
   std::function<kernels::Result<MeasuredReduction>(const kernels::Reducer& cpu,
                                                    DeviceThread& thread)>
       measure;
+  // This process uses none of the devices any more.
+  std::function<void()> leave;
 };
 
 // Reduces a few MiB, from host memory to host memory, by the CPU and by a device; the faster of

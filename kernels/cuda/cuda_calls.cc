@@ -7,9 +7,7 @@
 #include "kernels/cuda/cuda_device.h"
 
 namespace basin::kernels::cuda {
-namespace {
 
-// Whether this process has a primary context on the device. To ask creates none.
 bool HasContext(int index) {
   using Ask = decltype(&cuDevicePrimaryCtxGetState);
   static const Ask ask = [] {
@@ -26,8 +24,6 @@ bool HasContext(int index) {
   return ask != nullptr && ask(index, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-}  // namespace
-
 CurrentDevice::CurrentDevice(int index) {
   if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
   changed_ = before_ != index;
@@ -40,11 +36,35 @@ CurrentDevice::~CurrentDevice() {
   if (cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
 }
 
+std::string CudaVersion(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+namespace {
+
+// The runtime has one error for a driver that is too old and for a machine without one.
+Failure ExplainInsufficientDriver() {
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver == 0) {
+    return {FailureCode::kDevice,
+            "CUDA: there is no driver (cudaErrorInsufficientDriver); install a driver and make the "
+            "GPU visible to this process"};
+  }
+  return {FailureCode::kDevice, "CUDA: the driver is too old: it has CUDA " + CudaVersion(driver) +
+                                    ", and this build needs CUDA " +
+                                    CudaVersion(CUDART_VERSION / 1000 * 1000) +
+                                    " or later (cudaErrorInsufficientDriver); update the driver"};
+}
+
+}  // namespace
+
 Result<int> CountCudaDevices() {
   int count = 0;
-  if (auto failure = Check(cudaGetDeviceCount(&count), "CUDA", "cudaGetDeviceCount")) {
-    return *std::move(failure);
-  }
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  auto failure = Check(error, "CUDA", "cudaGetDeviceCount");
+  if (error == cudaErrorInsufficientDriver) return ExplainInsufficientDriver();
+  if (failure) return *std::move(failure);
   return count;
 }
 
@@ -54,7 +74,7 @@ Result<std::string> NameOfCudaDevice(int index) {
   std::string name = "CUDA device " + std::to_string(index);
   if (index < 0 || index >= count.value()) {
     return Failure{FailureCode::kDevice, name + ": there are " + std::to_string(count.value()) +
-                                             " devices, numbered from 0"};
+                                             " devices, numbered from 0; use one of them"};
   }
   cudaDeviceProp properties;
   if (auto failure =

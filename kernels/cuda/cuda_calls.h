@@ -137,6 +137,12 @@ class Arrivals {
   uint64_t added_ = 0;  // Arrivals that are due.
 };
 
+// "13.0" for 13000.
+std::string CudaVersion(int version);
+
+// Whether this process has a primary context on the device. To ask creates none.
+bool HasContext(int index);
+
 // "CUDA device 0 (NVIDIA H200)". Fails if there is no such device.
 Result<std::string> NameOfCudaDevice(int index);
 

@@ -152,6 +152,28 @@ class CudaDevice final : public Device {
 
 std::string_view CudaArchitectures() { return BASIN_CUDA_ARCHITECTURES; }
 
+Result<std::string> DescribeCudaDevices() {
+  const Result<int> count = CountCudaDevices();
+  if (!count.ok()) return count.failure();
+  if (count.value() == 0) {
+    return Failure{FailureCode::kDevice, "CUDA: there is a driver, but no device is visible"};
+  }
+  std::string text;
+  for (int index = 0; index < count.value(); ++index) {
+    cudaDeviceProp properties;
+    auto failure = Check(cudaGetDeviceProperties(&properties, index),
+                         "CUDA device " + std::to_string(index), "cudaGetDeviceProperties");
+    if (failure) return *std::move(failure);
+    text += (index == 0 ? "" : " and ") + std::to_string(index) + " (" + properties.name + ", sm_" +
+            std::to_string(properties.major) + std::to_string(properties.minor) + ")";
+  }
+  int driver = 0;
+  if (auto failure = Check(cudaDriverGetVersion(&driver), "CUDA", "cudaDriverGetVersion")) {
+    return *std::move(failure);
+  }
+  return text + ", with a driver for CUDA " + CudaVersion(driver);
+}
+
 Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
   Result<std::string> named = NameOfCudaDevice(index);
   if (!named.ok()) return named.failure();
@@ -163,6 +185,15 @@ Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
     return *std::move(failure);
   }
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(name), index));
+}
+
+void LeaveCudaDevices() {
+  const Result<int> count = CountCudaDevices();
+  for (int index = 0; count.ok() && index < count.value(); ++index) {
+    if (!HasContext(index)) continue;
+    const CurrentDevice current(index);
+    if (current.error() != cudaSuccess || cudaDeviceReset() != cudaSuccess) cudaGetLastError();
+  }
 }
 
 }  // namespace basin::kernels::cuda

@@ -2,8 +2,8 @@
 //
 // The devices of the CUDA runtime, for the tensors of a trainer. They use the primary context of
 // the device, as the trainer's own runtime does, so that streams and memory are those of both. The
-// runtime is linked statically and finds the driver when it is first called, so that a library with
-// this in it is loaded on a machine without a GPU.
+// runtime is linked statically, or is loaded when it is first called, and finds the driver then, so
+// that a library with this in it is loaded on a machine without a GPU.
 
 #ifndef BASIN_KERNELS_CUDA_CUDA_TRAINER_DEVICE_H_
 #define BASIN_KERNELS_CUDA_CUDA_TRAINER_DEVICE_H_

@@ -130,6 +130,8 @@ Function Load(const char* name) {
 extern "C" {
 
 BASIN_PASS_ON(cudaDeviceCanAccessPeer, (int* can, int device, int peer), (can, device, peer))
+BASIN_PASS_ON(cudaDeviceReset, (), ())
+BASIN_PASS_ON(cudaDriverGetVersion, (int* version), (version))
 BASIN_PASS_ON(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), (event, flags))
 BASIN_PASS_ON(cudaEventDestroy, (cudaEvent_t event), (event))
 BASIN_PASS_ON(cudaEventQuery, (cudaEvent_t event), (event))

@@ -8,7 +8,8 @@ namespace basin::kernels::cuda {
 namespace {
 
 Failure WithoutCuda() {
-  return {FailureCode::kDevice, "CUDA: this build has no CUDA kernels (BASIN_CUDA)"};
+  return {FailureCode::kDevice,
+          "CUDA: this build has no CUDA kernels (BASIN_CUDA); use a build with CUDA"};
 }
 
 }  // namespace
@@ -17,6 +18,10 @@ std::string_view CudaArchitectures() { return ""; }
 
 Result<int> CountCudaDevices() { return WithoutCuda(); }
 
+Result<std::string> DescribeCudaDevices() { return WithoutCuda(); }
+
 Result<std::unique_ptr<Device>> OpenCudaDevice(int) { return WithoutCuda(); }
+
+void LeaveCudaDevices() {}
 
 }  // namespace basin::kernels::cuda

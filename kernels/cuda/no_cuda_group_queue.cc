@@ -7,7 +7,8 @@
 namespace basin::kernels::cuda {
 
 Result<std::unique_ptr<GroupQueue>> OpenGroupQueue(int) {
-  return Failure{FailureCode::kDevice, "CUDA: this build has no CUDA kernels (BASIN_CUDA)"};
+  return Failure{FailureCode::kDevice,
+                 "CUDA: this build has no CUDA kernels (BASIN_CUDA); use a build with CUDA"};
 }
 
 }  // namespace basin::kernels::cuda

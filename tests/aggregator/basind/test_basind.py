@@ -322,11 +322,17 @@ class Configuration(unittest.TestCase):
 
     def test_versions(self) -> None:
         version = json.loads(run(BASIND, "version", "--json").stdout)
-        self.assertEqual({"version", "protocol", "contract", "cpu", "cuda"}, set(version))
+        self.assertEqual(
+            {"version", "protocol", "contract", "cpu", "cuda", "cuda_devices"}, set(version)
+        )
         shown = run(BASIND, "version").stdout
-        for part in ("version", "cpu", "cuda"):
+        for part in ("version", "cpu", "cuda", "cuda_devices"):
             self.assertIn(version[part], shown)
         self.assertEqual(not version["cuda"], "built without CUDA" in shown)
+        # The GPUs of this machine, or why there are none.
+        devices = shown.splitlines()[1]
+        self.assertRegex(devices, r"^(CUDA devices: 0 \(.*sm_\d+\)|no CUDA device: CUDA: .+)")
+        self.assertEqual(version["cuda_devices"], devices)
         self.assertEqual(2, run(BASIND, "version", "--jsn").returncode)
 
     def test_help_has_examples_for_every_command(self) -> None:
@@ -405,8 +411,8 @@ class ReduceDevice(unittest.TestCase):
                     self.assertEqual("", ended.stdout)
                     self.assertRegex(
                         ended.stderr,
-                        f"^basind: reduce.device is {value}: CUDA.*; install a driver and make "
-                        "the GPU visible to this process, or set reduce.device to cpu or auto\n$",
+                        f"^basind: reduce.device is {value}: CUDA.*; correct this, or set "
+                        "reduce.device to cpu or auto\n$",
                     )
 
     def test_auto_takes_the_cpu_and_says_why(self) -> None:

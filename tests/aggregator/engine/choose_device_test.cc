@@ -36,6 +36,10 @@ class ChooseDevice : public testing::Test {
       return MakeEmulatedDevice(faults_);
     };
     source.measure = [this](const kernels::Reducer&, DeviceThread&) { return measured_; };
+    source.leave = [this] {
+      EXPECT_TRUE(faults_->allocated.empty()) << "memory must not outlive its device";
+      ++left_;
+    };
     return source;
   }
 
@@ -47,6 +51,7 @@ class ChooseDevice : public testing::Test {
   std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
   std::unique_ptr<kernels::Reducer> cpu_ = kernels::MakeCpuReducer();
   std::vector<int> opened_;
+  int left_ = 0;
   Result<MeasuredReduction> measured_ = MeasuredReduction{0.002, 0.001};
 };
 
@@ -94,8 +99,8 @@ TEST_F(ChooseDevice, CudaWithoutADeviceNamesKeyValueAndFix) {
   const auto choice = Choose("cuda", none);
   ASSERT_FALSE(choice.ok());
   EXPECT_EQ(std::string(choice.status().message()),
-            "reduce.device is cuda: there is no CUDA device; install a driver and make the GPU "
-            "visible to this process, or set reduce.device to cpu or auto");
+            "reduce.device is cuda: there is no CUDA device; make a GPU visible to this process; "
+            "correct this, or set reduce.device to cpu or auto");
   none.count = []() -> Result<int> { return Failure{FailureCode::kDevice, "no driver"}; };
   EXPECT_THAT(std::string(Choose("cuda", none).status().message()), HasSubstr("no driver; "));
   EXPECT_THAT(std::string(Choose("cuda:7", Machine(2)).status().message()),
@@ -106,6 +111,7 @@ TEST_F(ChooseDevice, AutoTakesTheFasterAndSaysWhy) {
   const auto device = Choose("auto", Machine(1));
   ASSERT_TRUE(device.ok());
   EXPECT_NE(device->devices, nullptr);
+  EXPECT_EQ(left_, 0);
   EXPECT_EQ(device->why,
             "reduce.device is auto: emulated device reduces, with 80 MiB of memory.budget as "
             "pinned memory, because 4 contributions of 4 MiB take a thread 2.00 ms on the CPU and "
@@ -121,6 +127,18 @@ TEST_F(ChooseDevice, AutoGivesASlowerDeviceBack) {
                                   "1.00 ms on the CPU and 3.00 ms with"));
   EXPECT_EQ(opened_, std::vector<int>{0});
   EXPECT_TRUE(faults_->allocated.empty());
+  EXPECT_EQ(left_, 1);
+}
+
+// The driver takes memory of each GPU for a process that has opened it.
+TEST_F(ChooseDevice, AutoLeavesTheDevicesThatItHasOpenedBeforeOneThatFails) {
+  DeviceSource source = Machine(1);
+  source.count = []() -> Result<int> { return 2; };
+  const auto cpu = Choose("auto", source);
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_EQ(cpu->devices, nullptr);
+  EXPECT_EQ(opened_, std::vector<int>{0});
+  EXPECT_EQ(left_, 1);
 }
 
 TEST_F(ChooseDevice, Fault_A13_AutoTakesTheCpuWhereADeviceIsMissingOrFails) {
@@ -128,12 +146,14 @@ TEST_F(ChooseDevice, Fault_A13_AutoTakesTheCpuWhereADeviceIsMissingOrFails) {
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->devices, nullptr);
   EXPECT_EQ(choice->why,
-            "reduce.device is auto: the CPU reduces, because there is no CUDA device.");
+            "reduce.device is auto: the CPU reduces, because there is no CUDA device; "
+            "make a GPU visible to this process.");
   measured_ = Failure{FailureCode::kDevice, "launch failed"};
   choice = Choose("auto", Machine(1));
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->devices, nullptr);
   EXPECT_THAT(choice->why, HasSubstr("because launch failed."));
+  EXPECT_EQ(left_, 1) << "a call to a device that has failed may wait for it";
   faults_->device_bytes = 1000;
   choice = Choose("auto", Machine(1));
   ASSERT_TRUE(choice.ok());
@@ -158,7 +178,7 @@ TEST_F(ChooseDevice, Fault_A13_CudaWithoutMemoryOnTheDeviceSaysSo) {
   const auto choice = Choose("cuda", Machine(1));
   ASSERT_FALSE(choice.ok());
   EXPECT_THAT(std::string(choice.status().message()),
-              testing::AllOf(HasSubstr("out of memory; "), Not(HasSubstr("install a driver"))));
+              testing::AllOf(HasSubstr("out of memory; "), Not(HasSubstr("correct this"))));
 }
 
 TEST_F(ChooseDevice, MeasuresBoth) {
@@ -178,7 +198,7 @@ TEST_F(ChooseDevice, MeasuresBoth) {
 // The real source: an answer on every machine.
 TEST_F(ChooseDevice, AutoWorksOnThisMachine) {
   const DeviceSource source = {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice,
-                               MeasureReduction};
+                               MeasureReduction, kernels::cuda::LeaveCudaDevices};
   const auto choice = Choose("auto", source);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_THAT(choice->why, HasSubstr("reduce.device is auto: the "));

@@ -338,7 +338,7 @@ TEST(DeviceReduction, OnAGpu) {
   if (count.value() == 0) GTEST_SKIP() << "there is no CUDA device";
   const Seen cpu = OnCpu(3, /*nan=*/true);
   const DeviceSource source = {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice,
-                               MeasureReduction};
+                               MeasureReduction, kernels::cuda::LeaveCudaDevices};
   const auto choice = ChooseReduceDevices("cuda", 2, kBudget, source, *kernels::MakeCpuReducer());
   ASSERT_TRUE(choice.ok()) << choice.status();
   Rounds rounds(choice->devices.get());

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_group_queue.h"
@@ -112,6 +113,17 @@ TEST(CurrentDeviceTest, AThreadGetsBackTheDeviceOnWhichItsProcessHasAContext) {
   EXPECT_EQ(contexts, (std::set<int>{0, 1}));
 }
 
+TEST(CurrentDeviceTest, AProcessThatLeavesTheDevicesHasNoContext) {
+  auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
+  contexts.clear();
+  std::thread([] {
+    for (const int index : {0, 1}) EXPECT_TRUE(OpenCudaDevice(index).ok());
+  }).join();
+  EXPECT_EQ(contexts, (std::set<int>{0, 1}));
+  std::thread(LeaveCudaDevices).join();
+  EXPECT_EQ(contexts, std::set<int>{});
+}
+
 // The memory of the work belongs to others after a wait. So a wait lasts also if the runtime takes
 // no callback.
 TEST(WaitTest, Fault_A13_AWaitWithoutACallbackLastsUntilTheWorkHasEnded) {
@@ -138,6 +150,28 @@ TEST(WaitTest, Fault_A13_AWaitWithoutACallbackLastsUntilTheWorkHasEnded) {
   EXPECT_FALSE(transfers.value()->Wait());
   EXPECT_FALSE(transfers.value()->Mark());
   EXPECT_FALSE(transfers.value()->AwaitMark());
+}
+
+TEST(DriverTest, TheDevicesAreDescribedWithoutAContext) {
+  auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
+  contexts.clear();
+  EXPECT_EQ(DescribeCudaDevices().value(),
+            "0 (stand-in, sm_90) and 1 (stand-in, sm_90), with a driver for CUDA 13.0");
+  EXPECT_EQ(contexts, std::set<int>{});
+}
+
+TEST(DriverTest, Fault_A13_OneThatIsMissingOrTooOldIsAFailureThatSaysSo) {
+  int& driver = *Find<int* (*)()>("stand_in_driver")();
+  const int was = std::exchange(driver, 12020);
+  EXPECT_EQ(OpenTrainerDevice(0).failure().message,
+            "CUDA: the driver is too old: it has CUDA 12.2, and this build needs CUDA 13.0 or "
+            "later (cudaErrorInsufficientDriver); update the driver");
+  driver = 0;
+  EXPECT_EQ(OpenTrainerDevice(0).failure().message,
+            "CUDA: there is no driver (cudaErrorInsufficientDriver); install a driver and make the "
+            "GPU visible to this process");
+  driver = was;
+  EXPECT_TRUE(OpenTrainerDevice(0).ok());
 }
 
 TEST(RuntimeLibraryTest, OneThatIsMissingIsNamedWithWhatToInstall) {

@@ -22,6 +22,7 @@ struct StandIn {
   std::map<const void*, std::string> adding;
   std::string launched;  // The names, each with a space behind it.
   std::set<int> contexts;
+  int driver = CUDART_VERSION;
   int busy_looks = 0;  // As often a look at a stream sees work. It takes no callback until then.
 };
 
@@ -88,13 +89,25 @@ const char* stand_in_launched() { return State().launched.c_str(); }
 std::set<int>* stand_in_contexts() { return &State().contexts; }
 int* stand_in_busy_looks() { return &State().busy_looks; }
 
+int* stand_in_driver() { return &State().driver; }
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = State().driver;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (State().driver < CUDART_VERSION / 1000 * 1000) {
+    return last_error = cudaErrorInsufficientDriver;
+  }
   *count = 2;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "stand-in");
+  properties->major = 9;
+  properties->minor = 0;
   return cudaSuccess;
 }
 
@@ -106,6 +119,11 @@ cudaError_t cudaGetDevice(int* index) {
 cudaError_t cudaSetDevice(int index) {
   current_device = index;
   return NeedContext();
+}
+
+cudaError_t cudaDeviceReset() {
+  State().contexts.erase(current_device);
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,

@@ -527,9 +527,10 @@ BASIN_API basin_code basin_result_copy_many(const basin_result* result, const ba
                                             size_t count, basin_error** error);
 /* The same for tensors in the memory of a CUDA device; see basin_push_device. `worker` is the one
  * that got the result. The tensors are written after the work that the stream was given before this
- * call, and before what it is given later; the call itself does not wait for the device. If the
- * device reports an error of such a copy when the call has returned, the next call with the device
- * fails with it. */
+ * call, and before what it is given later. The call itself waits for the device only while 24 MiB
+ * of results are on their way to it; then also for the earlier work of the stream. If the device
+ * reports an error of such a copy when the call has returned, the next call with the device fails
+ * with it. */
 BASIN_API basin_code basin_result_copy_device(basin_worker* worker, const basin_result* result,
                                               const basin_buffer* buffers, size_t count,
                                               int32_t device, void* stream, basin_error** error);
@@ -578,7 +579,9 @@ typedef struct basin_group basin_group;
  * `*group` is NULL, with BASIN_OK, if `local_group` is off or the node has one rank, and if it is
  * auto and there is no NCCL or no device; then a warning in the log says why. In the other modes
  * these are BASIN_NOT_FOUND and BASIN_FAILED_PRECONDITION, which a build without CUDA gives as
- * well. */
+ * well. In each mode the other ranks of the node are told why, and basin_group_turn returns that as
+ * BASIN_FAILED_PRECONDITION there: in mode auto the worker tells it until it is closed; in the
+ * other modes this call returns when all of them know it, or after a minute. */
 BASIN_API basin_code basin_group_open(basin_worker* worker, int32_t device, const char* name,
                                       const char* layout, basin_group** group, basin_error** error);
 /* Leaves the group, which goes on without this rank. Before basin_finished and basin_leave, the
