@@ -2,15 +2,19 @@
 //
 // The speed of the reduction on a GPU, as a share of the copy rate of the same GPU in the same run:
 // bytes read and written per second of ReduceTasks over arrays on the device, over those of a copy
-// from device to device. Each figure is the median of kRuns runs, timed with events, after a
-// warm-up.
+// from device to device. Each figure is the median of several runs, timed with events, after a
+// warm-up. Those of f32 with the norm, which an aggregator always computes, are judged.
 //
 // Then that of a pipeline, from host memory to host memory, in frames of 1 MiB as an aggregator has
 // them: bytes of contributions per second, as a share of a copy from pinned memory to the device
-// and of a copy within the host by one thread, which is what the thread of a pipeline does.
+// and of a copy within the host by one thread, which is what the thread of a pipeline does. It is
+// not judged.
 //
-// usage: cuda_bench [--device=<index>]
-// Exit status: 0, 1 on an error, 77 skipped: no device.
+// With --emulated a few bytes are reduced on the emulated device, to see that the program runs.
+//
+// usage: cuda_bench [--device=INDEX] [--emulated] [--least=SHARE]
+//   --least  the share of the copy rate that is enough (default: 0.9)
+// Exit status: 0, 1 on an error or a smaller share, 77 skipped: no device.
 
 #include <cuda_runtime_api.h>
 
@@ -32,14 +36,64 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/task.h"
 #include "kernels/facts.h"
+#include "tests/kernels/cuda/bench_verdicts.h"
+#ifdef BASIN_EMULATED_DEVICE
+#include "tests/kernels/cuda/emulated_device.h"
+#endif
 
 namespace basin::kernels::cuda {
 namespace {
 
-constexpr int kRuns = 21;
 constexpr int kMostContributions = 16;
-constexpr size_t kMostBytes = size_t{256}
-                              << 20;  // The size of one contribution; far beyond any cache.
+constexpr double kEnough = 0.9;
+
+struct Sizes {
+  size_t contribution_bytes;
+  int runs;  // Of a reduction.
+  size_t frame_bytes;
+  size_t frames;
+  int pipeline_runs;
+
+  size_t host_bytes() const { return frames * frame_bytes; }  // Of one contribution.
+};
+// Far beyond any cache.
+constexpr Sizes kLarge = {size_t{256} << 20, 21, size_t{1} << 20, 256, 5};
+constexpr Sizes kTiny = {kNormLeafElements * 8, 1, kNormLeafElements * 4, 2, 1};
+
+// What the benchmark runs on. Memory is never freed.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  virtual std::string name() = 0;
+  virtual size_t free_bytes() = 0;
+  virtual void* Allocate(size_t bytes) = 0;
+  virtual void Write(void* there, const void* host, size_t bytes) = 0;
+  // Work within the device.
+  virtual void Copy(void* to, const void* from, size_t bytes) = 0;
+  virtual void Reduce(const ReduceTask& task) = 0;
+  // Milliseconds of the work of a run, the median.
+  virtual double MedianTime(int runs, const std::function<void()>& run) = 0;
+  virtual Result<std::unique_ptr<Device>> Open() = 0;
+};
+
+double Median(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+template <typename Function>
+double MedianSeconds(int runs, Function run) {
+  run();
+  std::vector<double> times;
+  for (int i = 0; i < runs; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    times.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  return Median(std::move(times));
+}
 
 // A benchmark ends after an error.
 void Check(cudaError_t error, const char* call) {
@@ -48,28 +102,100 @@ void Check(cudaError_t error, const char* call) {
   std::exit(1);
 }
 
-// Milliseconds of a run on the default stream: the median.
-double MedianTime(const std::function<void()>& run) {
-  cudaEvent_t begin;
-  cudaEvent_t end;
-  Check(cudaEventCreate(&begin), "cudaEventCreate");
-  Check(cudaEventCreate(&end), "cudaEventCreate");
-  run();
-  std::vector<float> times;
-  for (int i = 0; i < kRuns; ++i) {
-    Check(cudaEventRecord(begin), "cudaEventRecord");
-    run();
-    Check(cudaEventRecord(end), "cudaEventRecord");
-    Check(cudaEventSynchronize(end), "cudaEventSynchronize");
-    float time = 0;
-    Check(cudaEventElapsedTime(&time, begin, end), "cudaEventElapsedTime");
-    times.push_back(time);
-  }
-  Check(cudaEventDestroy(begin), "cudaEventDestroy");
-  Check(cudaEventDestroy(end), "cudaEventDestroy");
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+void Check(const std::optional<Failure>& failure) {
+  if (!failure) return;
+  std::printf("failed: %s\n", failure->message.c_str());
+  std::exit(1);
 }
+
+template <typename T>
+T Checked(Result<T> result) {
+  if (!result.ok()) Check(result.failure());
+  return std::move(result).value();
+}
+
+class CudaMachine final : public Machine {
+ public:
+  explicit CudaMachine(int device) : device_(device) {
+    Check(cudaSetDevice(device), "cudaSetDevice");
+    Check(cudaEventCreate(&begin_), "cudaEventCreate");
+    Check(cudaEventCreate(&end_), "cudaEventCreate");
+  }
+
+  std::string name() override {
+    cudaDeviceProp properties;
+    Check(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties");
+    return properties.name;
+  }
+  size_t free_bytes() override {
+    size_t left = 0;
+    size_t all = 0;
+    Check(cudaMemGetInfo(&left, &all), "cudaMemGetInfo");
+    return left;
+  }
+  void* Allocate(size_t bytes) override {
+    void* memory = nullptr;
+    Check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return memory;
+  }
+  void Write(void* there, const void* host, size_t bytes) override {
+    Check(cudaMemcpy(there, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  void Copy(void* to, const void* from, size_t bytes) override {
+    Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice), "cudaMemcpyAsync");
+  }
+  void Reduce(const ReduceTask& task) override {
+    Check(static_cast<cudaError_t>(Launch(task, nullptr)), "launch");
+  }
+  double MedianTime(int runs, const std::function<void()>& run) override {
+    run();
+    std::vector<double> times;
+    for (int i = 0; i < runs; ++i) {
+      Check(cudaEventRecord(begin_), "cudaEventRecord");
+      run();
+      Check(cudaEventRecord(end_), "cudaEventRecord");
+      Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+      float time = 0;
+      Check(cudaEventElapsedTime(&time, begin_, end_), "cudaEventElapsedTime");
+      times.push_back(time);
+    }
+    return Median(std::move(times));
+  }
+  Result<std::unique_ptr<Device>> Open() override { return OpenCudaDevice(device_); }
+
+ private:
+  const int device_;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+#ifdef BASIN_EMULATED_DEVICE
+class EmulatedMachine final : public Machine {
+ public:
+  std::string name() override { return "emulated device, whose figures mean nothing"; }
+  size_t free_bytes() override { return size_t{1} << 30; }
+  void* Allocate(size_t bytes) override {
+    memory_.push_back(Checked(device_->AllocateOnDevice(bytes)));
+    return memory_.back().get();
+  }
+  void Write(void* there, const void* host, size_t bytes) override {
+    std::memcpy(there, host, bytes);
+  }
+  void Copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void Reduce(const ReduceTask& task) override { RunOnHost(task); }
+  double MedianTime(int runs, const std::function<void()>& run) override {
+    return 1e3 * MedianSeconds(runs, run);
+  }
+  Result<std::unique_ptr<Device>> Open() override { return MakeEmulatedDevice(faults_); }
+
+ private:
+  const std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
+  const std::unique_ptr<Device> device_ = MakeEmulatedDevice(faults_);
+  std::vector<Memory> memory_;
+};
+#endif
+
+// ---- On the device
 
 struct Arrays {
   size_t bytes = 0;  // The size of each contribution and of the result.
@@ -81,29 +207,24 @@ struct Arrays {
 
 // The largest size that fits twice, filled with bits that are a moderate number in every float
 // dtype.
-Arrays Allocate() {
-  size_t free_bytes = 0;
-  size_t all_bytes = 0;
-  Check(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+Arrays Allocate(Machine& machine, const Sizes& sizes) {
   Arrays arrays;
   const size_t unit = kNormLeafElements * 8;
-  arrays.bytes = std::min(kMostBytes, free_bytes / (2 * (kMostContributions + 1))) / unit * unit;
+  const size_t room = machine.free_bytes() / (2 * (kMostContributions + 1));
+  arrays.bytes = std::min(sizes.contribution_bytes, room) / unit * unit;
   std::vector<uint16_t> values(arrays.bytes / 2);
   std::mt19937 random(1);
   for (void*& contribution : arrays.contributions) {
     for (uint16_t& value : values) value = static_cast<uint16_t>((random() & 0x83ff) | 0x3800);
-    Check(cudaMalloc(&contribution, arrays.bytes), "cudaMalloc");
-    Check(cudaMemcpy(contribution, values.data(), arrays.bytes, cudaMemcpyHostToDevice),
-          "cudaMemcpy");
+    contribution = machine.Allocate(arrays.bytes);
+    machine.Write(contribution, values.data(), arrays.bytes);
   }
-  Check(cudaMalloc(&arrays.result, arrays.bytes), "cudaMalloc");
-  void* memory = nullptr;
-  Check(cudaMalloc(&memory, NormLeaves(arrays.bytes / 2) * sizeof(double)), "cudaMalloc");
-  arrays.leaves = static_cast<double*>(memory);
-  Check(cudaMalloc(&memory, sizeof(DeviceFacts)), "cudaMalloc");
-  arrays.facts = static_cast<DeviceFacts*>(memory);
+  arrays.result = machine.Allocate(arrays.bytes);
+  arrays.leaves =
+      static_cast<double*>(machine.Allocate(NormLeaves(arrays.bytes / 2) * sizeof(double)));
+  arrays.facts = static_cast<DeviceFacts*>(machine.Allocate(sizeof(DeviceFacts)));
   const DeviceFacts nothing = {kNoPlace, 0, 0};
-  Check(cudaMemcpy(memory, &nothing, sizeof(nothing), cudaMemcpyHostToDevice), "cudaMemcpy");
+  machine.Write(arrays.facts, &nothing, sizeof(nothing));
   return arrays;
 }
 
@@ -125,38 +246,47 @@ ReduceTask AverageTask(const Arrays& arrays, DType dtype, int contributors, bool
   return task;
 }
 
-// ---- From host memory to host memory
-
-constexpr size_t kFrameBytes = size_t{1} << 20;
-constexpr size_t kFrames = 256;
-constexpr size_t kHostBytes = kFrames * kFrameBytes;  // One contribution's.
-
-template <typename Function>
-double MedianSeconds(Function run) {
-  run();
-  std::vector<double> times;
-  for (int i = 0; i < 5; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    run();
-    times.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+void BenchReduction(Machine& machine, const Sizes& sizes, Verdicts& verdicts) {
+  const Arrays arrays = Allocate(machine, sizes);
+  std::printf("%s, %zu KiB per contribution, median of %d\n", machine.name().c_str(),
+              arrays.bytes >> 10, sizes.runs);
+  const double copy_time = machine.MedianTime(
+      sizes.runs, [&] { machine.Copy(arrays.result, arrays.contributions[0], arrays.bytes); });
+  const double copied = 2e-6 * static_cast<double>(arrays.bytes) / copy_time;
+  std::printf("copy from device to device: %.0f GB/s read and written\n", copied);
+  std::printf("%-6s %3s %6s %10s %9s %8s\n", "dtype", "N", "norm", "time/ms", "GB/s", "of copy");
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    for (int contributors : {2, 4, 8, 16}) {
+      for (bool with_norm : {false, true}) {
+        const ReduceTask task = AverageTask(arrays, dtype, contributors, with_norm);
+        const double time = machine.MedianTime(sizes.runs, [&] { machine.Reduce(task); });
+        const double moved = 1e-6 * static_cast<double>(arrays.bytes) * (contributors + 1) / time;
+        std::printf("%-6s %3d %6s %10.3f %9.0f %7.1f%%\n", DTypeName(dtype), contributors,
+                    with_norm ? "yes" : "no", time, moved, 100 * moved / copied);
+        if (dtype == DType::kF32 && with_norm) {
+          verdicts.Judge("reduction of f32 with N=" + std::to_string(contributors) +
+                             ", as a share of a copy within the device",
+                         moved / copied);
+        }
+      }
+    }
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
+// ---- From host memory to host memory
+
 // GB/s from pinned memory to the device.
-double CopyRate() {
-  void* pinned = nullptr;
-  void* on_device = nullptr;
-  Check(cudaMallocHost(&pinned, kHostBytes), "cudaMallocHost");
-  Check(cudaMalloc(&on_device, kHostBytes), "cudaMalloc");
-  const double seconds = MedianSeconds([&] {
-    Check(cudaMemcpy(on_device, pinned, kHostBytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+double CopyRate(Device& device, const Sizes& sizes) {
+  const size_t bytes = sizes.host_bytes();
+  const Memory pinned = Checked(device.AllocatePinned(bytes));
+  const Memory on_device = Checked(device.AllocateOnDevice(bytes));
+  const auto queue = Checked(device.MakeQueue());
+  std::memset(pinned.get(), 1, bytes);
+  const double seconds = MedianSeconds(sizes.pipeline_runs, [&] {
+    Check(queue->CopyToDevice(on_device.get(), pinned.get(), bytes));
+    Check(queue->Wait());
   });
-  Check(cudaFree(on_device), "cudaFree");
-  Check(cudaFreeHost(pinned), "cudaFreeHost");
-  return 1e-9 * kHostBytes / seconds;
+  return 1e-9 * static_cast<double>(bytes) / seconds;
 }
 
 ReductionPlan AverageOf(size_t contributors) {
@@ -170,117 +300,96 @@ ReductionPlan AverageOf(size_t contributors) {
 }
 
 // Seconds for all frames of `contributors` arrays, with `lanes` lanes.
-double PipelineSeconds(Device* device, const std::vector<std::vector<float>>& arrays,
-                       size_t contributors, size_t lanes, std::vector<float>* result) {
+double PipelineSeconds(Device& device, const Sizes& sizes,
+                       const std::vector<std::vector<float>>& arrays, size_t contributors,
+                       size_t lanes, std::vector<float>* result) {
   PipelineOptions options;
   options.lanes = lanes;
   options.lane_bytes = size_t{20} << 20;
-  const auto made = DevicePipeline::Make(device, options);
-  if (!made.ok()) {
-    std::printf("failed: %s\n", made.failure().message.c_str());
-    std::exit(1);
-  }
-  DevicePipeline& pipeline = *made.value();
+  const auto made = Checked(DevicePipeline::Make(&device, options));
+  DevicePipeline& pipeline = *made;
   const ReductionPlan plan = AverageOf(contributors);
-  constexpr size_t kElements = kFrameBytes / sizeof(float);
+  const size_t elements = sizes.frame_bytes / sizeof(float);
   Facts facts;
-  std::vector<double> leaves(NormLeaves(kFrames * kElements));
-  return MedianSeconds([&] {
+  std::vector<double> leaves(NormLeaves(sizes.frames * elements));
+  return MedianSeconds(sizes.pipeline_runs, [&] {
     DevicePipeline::Ticket last = 0;
-    for (size_t first = 0; first < kFrames * kElements; first += kElements) {
+    for (size_t first = 0; first < sizes.frames * elements; first += elements) {
       std::vector<Slice> slices;
       std::vector<Input> inputs;
       for (size_t i = 0; i < contributors; ++i) {
-        slices.push_back({arrays[i].data() + first, kFrameBytes});
+        slices.push_back({arrays[i].data() + first, sizes.frame_bytes});
       }
       for (const Slice& slice : slices) inputs.push_back({&slice, 1});
       const Output output = {result->data() + first, leaves.data() + first / kNormLeafElements};
-      last = pipeline.Start({{&plan, inputs.data(), {first, kElements}, output, &facts}},
-                            [](const std::optional<Failure>& failure) {
-                              if (!failure) return;
-                              std::printf("failed: %s\n", failure->message.c_str());
-                              std::exit(1);
-                            });
+      last = pipeline.Start({{&plan, inputs.data(), {first, elements}, output, &facts}},
+                            [](const std::optional<Failure>& failure) { Check(failure); });
     }
     pipeline.Finish(last);
   });
 }
 
-int BenchPipeline(Device* device) {
-  const std::vector<std::vector<float>> arrays(
-      kMostContributions, std::vector<float>(kHostBytes / sizeof(float), 1.25F));
-  std::vector<float> result(kHostBytes / sizeof(float));
-  const double to_device = CopyRate();
-  const double host = 1e-9 * kHostBytes / MedianSeconds([&] {
-                        std::memcpy(result.data(), arrays[0].data(), kHostBytes);
+int BenchPipeline(Device& device, const Sizes& sizes) {
+  const size_t bytes = sizes.host_bytes();
+  const std::vector<std::vector<float>> arrays(kMostContributions,
+                                               std::vector<float>(bytes / sizeof(float), 1.25F));
+  std::vector<float> result(bytes / sizeof(float));
+  const double to_device = CopyRate(device, sizes);
+  const double host = 1e-9 * static_cast<double>(bytes) / MedianSeconds(sizes.pipeline_runs, [&] {
+                        std::memcpy(result.data(), arrays[0].data(), bytes);
                       });
   std::printf("copy from pinned memory to the device: %.1f GB/s\n", to_device);
   std::printf("copy within the host, one thread: %.1f GB/s\n", host);
   std::printf("%3s %6s %9s %14s %13s\n", "N", "lanes", "GB/s in", "of pinned copy", "of host copy");
   for (size_t contributors : {2, 4, 8, 16}) {
     for (size_t lanes : {1, 2}) {
-      const double seconds = PipelineSeconds(device, arrays, contributors, lanes, &result);
-      const double rate = 1e-9 * kHostBytes * static_cast<double>(contributors) / seconds;
+      std::fill(result.begin(), result.end(), 0.0F);
+      const double seconds = PipelineSeconds(device, sizes, arrays, contributors, lanes, &result);
+      if (std::count(result.begin(), result.end(), 1.25F) !=
+          static_cast<ptrdiff_t>(result.size())) {
+        std::printf("failed: the average of %zu contributions is wrong\n", contributors);
+        return 1;
+      }
+      const double rate = 1e-9 * static_cast<double>(bytes * contributors) / seconds;
       std::printf("%3zu %6zu %9.1f %13.1f%% %12.1f%%\n", contributors, lanes, rate,
                   100 * rate / to_device, 100 * rate / host);
     }
   }
-  return result[1] == 1.25F ? 0 : 1;
+  return 0;
 }
 
-int Run(int device) {
+int Bench(Machine& machine, const Sizes& sizes, double least) {
+  Verdicts verdicts(least);
+  BenchReduction(machine, sizes, verdicts);
+  const std::unique_ptr<Device> device = Checked(machine.Open());
+  const int status = BenchPipeline(*device, sizes);
+  return std::max(status, verdicts.Report());
+}
+
+int Run(const BenchOptions& options) {
+  if (options.emulated) {
+#ifdef BASIN_EMULATED_DEVICE
+    EmulatedMachine machine;
+    return Bench(machine, kTiny, options.least);
+#else
+    std::printf("failed: this program was built without the emulated device\n");
+    return 1;
+#endif
+  }
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
     std::printf("skipped: %s\n", cudaGetErrorString(counted));
     return 77;
   }
-  Check(cudaSetDevice(device), "cudaSetDevice");
-  cudaDeviceProp properties;
-  Check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  const Arrays arrays = Allocate();
-  std::printf("%s, %zu MiB per contribution, median of %d\n", properties.name, arrays.bytes >> 20,
-              kRuns);
-  const double copy_time = MedianTime([&arrays] {
-    Check(cudaMemcpyAsync(arrays.result, arrays.contributions[0], arrays.bytes,
-                          cudaMemcpyDeviceToDevice),
-          "cudaMemcpyAsync");
-  });
-  const double copied = 2e-6 * static_cast<double>(arrays.bytes) / copy_time;
-  std::printf("copy from device to device: %.0f GB/s read and written\n", copied);
-  std::printf("%-6s %3s %6s %10s %9s %8s\n", "dtype", "N", "norm", "time/ms", "GB/s", "of copy");
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
-    for (int contributors : {2, 4, 8, 16}) {
-      for (bool with_norm : {false, true}) {
-        const ReduceTask task = AverageTask(arrays, dtype, contributors, with_norm);
-        const double time = MedianTime(
-            [&task] { Check(static_cast<cudaError_t>(Launch(task, nullptr)), "launch"); });
-        const double moved = 1e-6 * static_cast<double>(arrays.bytes) * (contributors + 1) / time;
-        std::printf("%-6s %3d %6s %10.3f %9.0f %7.1f%%\n", DTypeName(dtype), contributors,
-                    with_norm ? "yes" : "no", time, moved, 100 * moved / copied);
-      }
-    }
-  }
-  const Result<std::unique_ptr<Device>> opened = OpenCudaDevice(device);
-  if (!opened.ok()) {
-    std::printf("failed: %s\n", opened.failure().message.c_str());
-    return 1;
-  }
-  return BenchPipeline(opened.value().get());
+  CudaMachine machine(options.device);
+  return Bench(machine, kLarge, options.least);
 }
 
 }  // namespace
 }  // namespace basin::kernels::cuda
 
 int main(int argc, char** argv) {
-  int device = 0;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument.rfind("--device=", 0) != 0) {
-      std::fprintf(stderr, "usage: cuda_bench [--device=<index>]\n");
-      return 2;
-    }
-    device = std::atoi(argument.c_str() + 9);
-  }
-  return basin::kernels::cuda::Run(device);
+  using basin::kernels::cuda::BenchOptions;
+  return basin::kernels::cuda::Run(BenchOptions::Parse(argc, argv, basin::kernels::cuda::kEnough));
 }
