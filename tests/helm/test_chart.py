@@ -16,7 +16,7 @@ from typing import Any
 import chart
 import dashboards
 import yaml
-from chart import HELMS, TRUSTED, VALUE_SETS, Manifest, Values
+from chart import HELMS, SECURED, TRUSTED, VALUE_SETS, Manifest, Values
 from tools import CHART, ROOT, require
 from trainers import all_trainers
 
@@ -598,6 +598,32 @@ class Refusals(unittest.TestCase):
         )
         account = {"create": True, "name": "Not A Name"}
         self.assert_refused({"config": TRUSTED, "serviceAccount": account}, "name")
+
+
+class Notes(unittest.TestCase):
+    def notes(self, admin: str, **values: Any) -> str:
+        """What Helm prints after an installation."""
+        command = ["install", chart.RELEASE, str(CHART), f"--namespace={chart.NAMESPACE}"]
+        values["config"] = {**values.get("config", {}), "admin": {"listen": admin}}
+        done = chart.helm("helm-4", [*command, "--dry-run=client"], values)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout[done.stdout.index("NOTES:") :]
+
+    def test_operators_are_sent_to_the_port_that_is_open(self) -> None:
+        self.assertIn(
+            "port-forward demo-basin-0 29602:29602 &", self.notes("[::1]:29602", **SECURED)
+        )
+        moved = self.notes("127.0.0.1:30000", **SECURED)
+        self.assertIn("port-forward demo-basin-0 29602:30000 &", moved)
+        inside = self.notes("127.0.0.1:30000", config=TRUSTED)
+        self.assertIn("-- basinctl --address=127.0.0.1:30000 status\n", inside)
+        self.assertIn("-- basinctl status\n", self.notes("127.0.0.1:29602", config=TRUSTED))
+        for values in (SECURED, {"config": TRUSTED}):
+            none = self.notes("none", **values)
+            self.assertIn("config.admin.listen is none", none)
+            self.assertNotIn("port-forward", none)
+            self.assertNotIn("basinctl status", none)
+            self.assertIn("logs demo-basin-0\n", none)
 
 
 if __name__ == "__main__":

@@ -139,6 +139,11 @@ name of the monitor's values. */}}
 {{- end }}
 {{- end }}
 
+{{/* The port of operators, or "none". */}}
+{{- define "basin.adminPort" -}}
+{{- dig "admin" "listen" "127.0.0.1:29602" .Values.config | splitList ":" | last }}
+{{- end }}
+
 {{/* The user's options, overridden by those that must agree with the rest of the pod. */}}
 {{- define "basin.config" -}}
 {{- $tls := include "basin.tlsSecret" . }}
@@ -146,7 +151,7 @@ name of the monitor's values. */}}
 {{- if not (or (dig "grpc" "insecure" false .Values.config) (and $tls $peers)) }}
 {{- fail "any peer that reaches the aggregator could read and change gradients: set tls.existingSecret or tls.issuer.name, and auth.existingSecret or tls.clientCertificates. If you trust the network, set config.grpc.insecure to true" }}
 {{- end }}
-{{- $admin := dig "admin" "listen" "127.0.0.1:29602" .Values.config | splitList ":" | last }}
+{{- $admin := include "basin.adminPort" . }}
 {{- $ports := list (toString .Values.ports.grpc) (toString .Values.ports.http) $admin }}
 {{- if ne (len (uniq $ports)) 3 }}
 {{- fail (printf "the aggregator needs three ports, but ports.grpc is %s, ports.http is %s, and that of operators is %s (config.admin.listen): choose different ones" (index $ports 0) (index $ports 1) $admin) }}
