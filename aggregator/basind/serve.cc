@@ -49,7 +49,8 @@
 namespace basin::aggregator {
 namespace {
 
-// Some hours of a quiet service, some minutes of a large job that starts.
+// A few MiB. A large job that starts has some hundred events of one level, and the largest group
+// gives way first (aggregator/telemetry/events.h).
 constexpr size_t kRememberedEvents = 4096;
 
 // Time for an operator to replace a certificate.

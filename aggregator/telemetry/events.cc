@@ -5,36 +5,53 @@
 #include <algorithm>
 #include <utility>
 
+#include "aggregator/telemetry/reporter.h"
+
 namespace basin::aggregator {
-namespace {
 
-// Every round has these.
-bool IsOrdinary(NoteKind kind) {
-  return kind == NoteKind::kRoundOpened || kind == NoteKind::kRoundPrepared ||
-         kind == NoteKind::kRoundCommitted;
+EventHistory::Group EventHistory::GroupOf(const Note& note) {
+  const bool unknown = note.kind == NoteKind::kJobRefused || note.kind == NoteKind::kAddressRefused;
+  return {unknown ? "" : note.job, LevelOf(note.kind)};
 }
-
-}  // namespace
 
 void EventHistory::Add(const Note& note, absl::Time now) {
   MutexLock lock(mutex_);
-  events_.push_back({++last_, now, note});
-  if (events_.size() > capacity_) events_.pop_front();
-  if (!IsOrdinary(note.kind)) {
-    notable_.push_front(events_.back());
+  const uint64_t number = ++last_;
+  events_.emplace(number, RememberedEvent{number, now, note});
+  const auto group = groups_.try_emplace(GroupOf(note)).first;
+  std::deque<uint64_t>& numbers = group->second;
+  if (!numbers.empty()) ranking_.erase(RankOf(numbers));
+  numbers.push_back(number);
+  ranking_.emplace(RankOf(numbers), group);
+  const bool routine = LevelOf(note.kind) == LogLevel::kDebug;
+  if (routine && numbers.size() > kRoutineEvents) ForgetOldest(group);
+  if (events_.size() > capacity_) ForgetOldest(ranking_.rbegin()->second);
+  if (!routine) {
+    notable_.push_front({number, now, note});
     if (notable_.size() > kNotableEvents) notable_.pop_back();
   }
   // Under the lock, so that no call follows Unsubscribe.
   for (const auto& [subscription, news] : listeners_) news();
 }
 
+void EventHistory::ForgetOldest(Groups::iterator group) {
+  std::deque<uint64_t>& numbers = group->second;
+  ranking_.erase(RankOf(numbers));
+  events_.erase(numbers.front());
+  numbers.pop_front();
+  if (numbers.empty()) {
+    groups_.erase(group);
+  } else {
+    ranking_.emplace(RankOf(numbers), group);
+  }
+}
+
 std::vector<RememberedEvent> EventHistory::After(uint64_t sequence, size_t most) const {
   std::vector<RememberedEvent> found;
   MutexLock lock(mutex_);
-  const uint64_t before_first = last_ - events_.size();
-  if (sequence >= last_) return found;
-  size_t at = sequence > before_first ? sequence - before_first : 0;
-  for (; at < events_.size() && found.size() < most; ++at) found.push_back(events_[at]);
+  for (auto at = events_.upper_bound(sequence); at != events_.end() && found.size() < most; ++at) {
+    found.push_back(at->second);
+  }
   return found;
 }
 
@@ -47,8 +64,8 @@ uint64_t EventHistory::Last(const std::string& job) const {
   MutexLock lock(mutex_);
   if (job.empty()) return last_;
   const auto newest = std::find_if(events_.rbegin(), events_.rend(),
-                                   [&](const auto& event) { return event.note.job == job; });
-  return newest == events_.rend() ? 0 : newest->sequence;
+                                   [&](const auto& event) { return event.second.note.job == job; });
+  return newest == events_.rend() ? 0 : newest->first;
 }
 
 uint64_t EventHistory::Subscribe(std::function<void()> news) {

@@ -234,6 +234,59 @@ TEST(Events, NotableOnesOutliveTheRoundsOfAFastJob) {
   EXPECT_THAT(events.Notable(), SizeIs(kNotableEvents));
 }
 
+// The numbers of the events of a kind, or of a job, that are remembered.
+std::vector<uint64_t> Remembered(const EventHistory& events, const std::string& job,
+                                 NoteKind kind) {
+  std::vector<uint64_t> found;
+  for (const RememberedEvent& event : events.After(0, 100000)) {
+    if (event.note.job == job && event.note.kind == kind) found.push_back(event.sequence);
+  }
+  return found;
+}
+
+TEST(Events, AFastJobDisplacesNeitherItsOwnWarningsNorTheEventsOfAnother) {
+  EventHistory events(1000);
+  events.Add(NoteOf(NoteKind::kLineageConflict, "fast", "w"), kNow);
+  events.Add(NoteOf(NoteKind::kRoundAborted, "fast"), kNow);
+  events.Add(NoteOf(NoteKind::kGeneration, "fast"), kNow);
+  events.Add(NoteOf(NoteKind::kRoundCommitted, "slow"), kNow);
+  events.Add(NoteOf(NoteKind::kWorkerRefused, "slow", "w"), kNow);
+  for (int i = 0; i < 10000; ++i) {
+    for (const NoteKind kind :
+         {NoteKind::kRoundOpened, NoteKind::kRoundPrepared, NoteKind::kRoundCommitted}) {
+      events.Add(NoteOf(kind, "fast"), kNow);
+    }
+  }
+  EXPECT_THAT(Remembered(events, "fast", NoteKind::kLineageConflict), ElementsAre(1));
+  EXPECT_THAT(Remembered(events, "fast", NoteKind::kRoundAborted), ElementsAre(2));
+  EXPECT_THAT(Remembered(events, "fast", NoteKind::kGeneration), ElementsAre(3));
+  EXPECT_THAT(Remembered(events, "slow", NoteKind::kRoundCommitted), ElementsAre(4));
+  EXPECT_THAT(Remembered(events, "slow", NoteKind::kWorkerRefused), ElementsAre(5));
+  EXPECT_THAT(events.After(0, 100000), SizeIs(5 + kRoutineEvents));
+  EXPECT_EQ(30005u, events.Last("fast"));
+  EXPECT_EQ(5u, events.Last("slow"));
+}
+
+TEST(Events, AJobThatWarnsAllTheTimeLeavesTheErrorsAndTheWarningsOfOthers) {
+  EventHistory events(100);
+  events.Add(NoteOf(NoteKind::kHalted, "loud"), kNow);
+  for (int i = 0; i < 10; ++i) events.Add(NoteOf(NoteKind::kRoundAborted, "quiet"), kNow);
+  for (int i = 0; i < 10000; ++i) events.Add(NoteOf(NoteKind::kRoundAborted, "loud"), kNow);
+  EXPECT_THAT(Remembered(events, "loud", NoteKind::kHalted), SizeIs(1));
+  EXPECT_THAT(Remembered(events, "quiet", NoteKind::kRoundAborted), SizeIs(10));
+  EXPECT_THAT(events.After(0, 100000), SizeIs(100)) << "the bound holds for all together";
+}
+
+TEST(Events, NamesThatAPeerMakesUpShareOneGroup) {
+  EventHistory events(100);
+  for (int i = 0; i < 10; ++i) events.Add(NoteOf(NoteKind::kWorkerLost, "known", "w"), kNow);
+  for (int i = 0; i < 10000; ++i) {
+    events.Add(NoteOf(NoteKind::kJobRefused, "made-up-" + std::to_string(i)), kNow);
+  }
+  EXPECT_THAT(Remembered(events, "known", NoteKind::kWorkerLost), SizeIs(10));
+  EXPECT_THAT(events.After(0, 100000), SizeIs(100));
+}
+
 TEST(Events, ListenersHearOfEachUntilTheyLeave) {
   EventHistory events(3);
   int heard = 0;
