@@ -77,10 +77,10 @@ absl::StatusOr<Configuration> CheckedConfigurationOf(const Findings& findings) {
   if (!configuration.ok()) return configuration;
   const Settings& settings = configuration->settings;
   const absl::Time now = absl::Now();
-  const absl::StatusOr<absl::Time> tls = CheckServerTls(settings.tls, "tls.", now);
-  if (!tls.ok()) return tls.status();
-  const absl::StatusOr<absl::Time> http = CheckServerTls(settings.http_tls, "http.tls_", now);
-  if (!http.ok()) return http.status();
+  if (TlsCheck tls = CheckServerTls(settings.tls, "tls.", now); !tls.status.ok()) return tls.status;
+  if (TlsCheck http = CheckServerTls(settings.http_tls, "http.tls_", now); !http.status.ok()) {
+    return http.status;
+  }
   if (const std::string& path = settings.auth_path; !path.empty()) {
     const absl::StatusOr<AuthFile> file = ReadAuthFile(path);
     if (!file.ok()) return file.status();

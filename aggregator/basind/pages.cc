@@ -83,7 +83,8 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
   if (const int64_t expiry = sources.certificate_expiry; expiry != 0) {
     totals.push_back(
         {"basin_certificate_expiry_timestamp_seconds",
-         "When the first certificate of grpc.listen, admin.listen or http.listen expires.",
+         "When the certificate of grpc.listen, admin.listen or http.listen expires, or the last "
+         "authority of their clients.",
          static_cast<uint64_t>(expiry), "", Total::Kind::kGauge});
   }
   return totals;

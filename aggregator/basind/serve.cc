@@ -278,41 +278,48 @@ class Service {
         absl::StrCat(settings_.auth_path, " now has ", CountOf(grants, "grant"), "."));
   }
 
+  // What is known of the certificates of some ports.
+  struct Certificates {
+    absl::Time expires = absl::InfiniteFuture();
+    std::string problem;  // Already logged.
+  };
+
   void CheckCertificates() {
-    const absl::Time of_http =
-        CheckCertificatesOf(settings_.http_tls, "http.tls_", http_tls_problem_);
-    const absl::Time first =
-        std::min(CheckCertificatesOf(settings_.tls, "tls.", tls_problem_), of_http);
+    CheckCertificatesOf(settings_.tls, "tls.", certificates_);
+    const bool good = CheckCertificatesOf(settings_.http_tls, "http.tls_", http_certificates_);
+    const absl::Time first = std::min(certificates_.expires, http_certificates_.expires);
     if (first != absl::InfiniteFuture()) certificate_expiry_ = absl::ToUnixSeconds(first);
     // gRPC reads its files itself. What is wrong with them has been logged.
-    const bool valid = of_http != absl::InfiniteFuture();
-    if (http_tls_ != nullptr && valid) http_tls_->Refresh().IgnoreError();
+    if (http_tls_ != nullptr && good) http_tls_->Refresh().IgnoreError();
   }
 
-  // Logs what is wrong with them, once. Returns when the first of them expires; InfiniteFuture if
-  // that is not known.
-  absl::Time CheckCertificatesOf(const ServerTls& tls, const std::string& prefix,
-                                 std::string& logged) {
-    if (!tls.on()) return absl::InfiniteFuture();
+  // Logs what is wrong with them, once. False if they cannot be used. While a file cannot be read,
+  // what is known of them stays.
+  bool CheckCertificatesOf(const ServerTls& tls, const std::string& prefix, Certificates& known) {
+    if (!tls.on()) return true;
     const absl::Time now = absl::Now();
-    const absl::StatusOr<absl::Time> expiry = CheckServerTls(tls, prefix, now);
+    const TlsCheck check = CheckServerTls(tls, prefix, now);
+    if (check.expires != absl::InfiniteFuture()) known.expires = check.expires;
     std::string problem;
-    if (!expiry.ok()) {
-      problem = absl::StrCat(expiry.status().message(),
-                             ". New connections may fail until it is replaced.");
-    } else if (*expiry - now < kExpiresSoon) {
+    if (!check.status.ok()) {
       problem =
-          absl::StrCat("A certificate in ", prefix, "cert or ", prefix, "client_ca expires at ",
-                       absl::FormatTime(*expiry, absl::UTCTimeZone()),
-                       ". Replace the file; basind reads it again by itself.");
+          absl::StrCat(check.status.message(), ". New connections may fail until it is replaced.");
+    } else if (check.expires - now < kExpiresSoon) {
+      problem = absl::StrCat("A certificate in ", prefix, "cert or the last one in ", prefix,
+                             "client_ca expires at ",
+                             absl::FormatTime(check.expires, absl::UTCTimeZone()),
+                             ". Replace the file; basind reads it again by itself.");
     }
-    if (!problem.empty() && problem != logged) {
-      Say(log_, expiry.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate", problem);
-    } else if (problem.empty() && !logged.empty()) {
+    for (const std::string& warning : check.warnings) {
+      absl::StrAppend(&problem, problem.empty() ? "" : " ", warning, ".");
+    }
+    if (!problem.empty() && problem != known.problem) {
+      Say(log_, check.status.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate", problem);
+    } else if (problem.empty() && !known.problem.empty()) {
       Say(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
     }
-    logged = problem;
-    return expiry.value_or(absl::InfiniteFuture());
+    known.problem = problem;
+    return check.status.ok();
   }
 
   // Violations by peers, once a minute for each address.
@@ -430,11 +437,11 @@ class Service {
   std::unique_ptr<HttpServer> http_;
 
   // For one thread at a time: Start, then that of `files_`.
-  std::string auth_text_;         // In force,
-  std::string auth_read_;         // and read last.
-  std::string auth_problem_;      // Already logged.
-  std::string tls_problem_;       // Likewise,
-  std::string http_tls_problem_;  // and this.
+  std::string auth_text_;     // In force,
+  std::string auth_read_;     // and read last.
+  std::string auth_problem_;  // Already logged.
+  Certificates certificates_;
+  Certificates http_certificates_;
   std::unique_ptr<EverySecond> files_;
 };
 

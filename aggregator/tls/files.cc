@@ -62,21 +62,52 @@ std::string Show(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
 
-// When the first of them expires; an error if one is not valid at `now`.
-absl::StatusOr<absl::Time> CheckValidity(const Place& place,
-                                         const std::vector<CertificatePtr>& certificates,
-                                         absl::Time now) {
-  absl::Time first = absl::InfiniteFuture();
-  for (const CertificatePtr& certificate : certificates) {
-    const absl::Time begins = TimeOf(X509_get0_notBefore(certificate.get()));
-    const absl::Time ends = TimeOf(X509_get0_notAfter(certificate.get()));
-    if (now < begins) {
-      return place.Refused(absl::StrCat("it is not valid before ", Show(begins)));
-    }
-    if (now > ends) return place.Refused(absl::StrCat("it expired at ", Show(ends)));
-    first = std::min(first, ends);
+std::string SubjectOf(X509* certificate) {
+  const BioPtr bio(BIO_new(BIO_s_mem()));
+  if (bio == nullptr) return "";
+  X509_NAME_print_ex(bio.get(), X509_get_subject_name(certificate), 0, XN_FLAG_ONELINE);
+  char* bytes = nullptr;
+  const long count = BIO_get_mem_data(bio.get(), &bytes);
+  return std::string(bytes, static_cast<size_t>(count));
+}
+
+// Why a certificate is not valid at `now`; empty if it is.
+std::string WhyNotValid(X509* certificate, absl::Time now) {
+  const absl::Time begins = TimeOf(X509_get0_notBefore(certificate));
+  const absl::Time ends = TimeOf(X509_get0_notAfter(certificate));
+  if (now < begins) return absl::StrCat("it is not valid before ", Show(begins));
+  if (now > ends) return absl::StrCat("it expired at ", Show(ends));
+  return "";
+}
+
+// All of a chain must be valid.
+void CheckChain(const Place& place, const std::vector<CertificatePtr>& chain, absl::Time now,
+                TlsCheck& check) {
+  for (const CertificatePtr& certificate : chain) {
+    check.expires = std::min(check.expires, TimeOf(X509_get0_notAfter(certificate.get())));
+    const std::string why = WhyNotValid(certificate.get(), now);
+    if (check.status.ok() && !why.empty()) check.status = place.Refused(why);
   }
-  return first;
+}
+
+// One CA must be valid: while a CA is replaced, its file has the old one and the new one.
+void CheckAuthorities(const Place& place, const std::vector<CertificatePtr>& authorities,
+                      absl::Time now, TlsCheck& check) {
+  absl::Time last = absl::InfinitePast();
+  std::string first_why;
+  for (const CertificatePtr& authority : authorities) {
+    last = std::max(last, TimeOf(X509_get0_notAfter(authority.get())));
+    const std::string why = WhyNotValid(authority.get(), now);
+    if (why.empty()) continue;
+    if (first_why.empty()) first_why = why;
+    check.warnings.push_back(absl::StrCat(place.option, " is ", place.path, ": its CA ",
+                                          SubjectOf(authority.get()), " is not valid (", why,
+                                          "); clients with certificates of this CA are refused"));
+  }
+  check.expires = std::min(check.expires, last);
+  if (check.warnings.size() < authorities.size()) return;
+  check.warnings.clear();
+  if (check.status.ok()) check.status = place.Refused(first_why);
 }
 
 absl::Status CheckKey(const Place& place, const Place& cert, X509* certificate) {
@@ -99,31 +130,36 @@ absl::Status CheckKey(const Place& place, const Place& cert, X509* certificate) 
 
 }  // namespace
 
-absl::StatusOr<absl::Time> CheckServerTls(const ServerTls& tls, const std::string& prefix,
-                                          absl::Time now) {
-  if (!tls.on()) return absl::InfiniteFuture();
+TlsCheck CheckServerTls(const ServerTls& tls, const std::string& prefix, absl::Time now) {
+  TlsCheck check;
+  if (!tls.on()) return check;
   ERR_clear_error();
   const Place cert{prefix + "cert", tls.cert,
                    "name the PEM file with the certificate of this server and its chain"};
   const auto chain = ReadCertificates(cert);
-  if (!chain.ok()) return chain.status();
-  absl::StatusOr<absl::Time> expires = CheckValidity(cert, *chain, now);
-  if (!expires.ok()) return expires.status();
+  if (!chain.ok()) {
+    check.status = chain.status();
+    return check;
+  }
+  CheckChain(cert, *chain, now, check);
   X509* own = chain->front().get();
-  if ((X509_get_extended_key_usage(own) & XKU_SSL_SERVER) == 0) {
-    return cert.Refused("its certificate is not for servers (extended key usage)");
+  if (check.status.ok() && (X509_get_extended_key_usage(own) & XKU_SSL_SERVER) == 0) {
+    check.status = cert.Refused("its certificate is not for servers (extended key usage)");
   }
   const Place key{prefix + "key", tls.key,
                   absl::StrCat("name the PEM file with the private key of ", cert.option)};
-  if (const absl::Status fits = CheckKey(key, cert, own); !fits.ok()) return fits;
-  if (tls.client_ca.empty()) return expires;
+  check.status.Update(CheckKey(key, cert, own));
+  if (tls.client_ca.empty()) return check;
   const Place ca{prefix + "client_ca", tls.client_ca,
                  "name the PEM file with the CA of the certificates of clients"};
   const auto authorities = ReadCertificates(ca);
-  if (!authorities.ok()) return authorities.status();
-  const absl::StatusOr<absl::Time> ca_expires = CheckValidity(ca, *authorities, now);
-  if (!ca_expires.ok()) return ca_expires.status();
-  return std::min(*expires, *ca_expires);
+  if (authorities.ok()) {
+    CheckAuthorities(ca, *authorities, now, check);
+  } else {
+    check.status.Update(authorities.status());
+    check.expires = absl::InfiniteFuture();
+  }
+  return check;
 }
 
 }  // namespace basin::aggregator

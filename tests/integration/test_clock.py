@@ -6,10 +6,13 @@ Usage: test_clock.py BASIND BASINCTL TRAINER
 """
 
 import datetime
+import http.client
 import itertools
 import re
+import ssl
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -68,9 +71,10 @@ class ClockTest(Jobs):
         self.assertEqual(0, done.returncode, done.stderr)
         return folder
 
-    def serve(self, certificates: Path) -> Basind:
+    def serve(self, certificates: Path, *arguments: str) -> Basind:
         """An aggregator with this clock, which requires certificates of its clients."""
         return self.start(
+            *arguments,
             f"--tls-cert={certificates / 'server.crt'}",
             f"--tls-key={certificates / 'server.key'}",
             f"--tls-client-ca={certificates / 'ca.crt'}",
@@ -135,6 +139,30 @@ class ClockTest(Jobs):
         late.kill()
         self.await_steps(trainers)
         self.expect_undisturbed(basind, trainers)
+
+    def test_fault_s3_the_metric_keeps_the_time_of_a_certificate_that_has_expired(self) -> None:
+        short = self.make_certificates("short", "192h")
+        long = self.make_certificates("long", "7200h")
+        http = f"--http-tls-cert={long / 'server.crt'}", f"--http-tls-key={long / 'server.key'}"
+        basind = self.serve(short, *http)
+        before = self.expiry(basind)
+        self.assertLess(abs(before - (time.time() + 8 * DAY)), HOUR)
+        self.clock.set(9 * DAY)
+        self.assertEqual("error", basind.await_event("certificate")["level"])
+        self.assertEqual(before, self.expiry(basind))
+
+    def expiry(self, basind: Basind) -> float:
+        """What the metric says, by https."""
+        trust = ssl.create_default_context()
+        trust.check_hostname = False
+        trust.verify_mode = ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(basind.http, timeout=60, context=trust)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        found = re.search(r"^basin_certificate_expiry_timestamp_seconds (\S+)$", text, re.M)
+        assert found is not None
+        return float(found[1])
 
     def test_fault_s3_a_certificate_that_is_not_valid_yet_is_refused(self) -> None:
         self.clock.set(9 * DAY)
