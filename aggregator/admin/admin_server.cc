@@ -25,6 +25,10 @@ constexpr size_t kMostBytes = size_t{64} << 20;
 // megabytes in memory.
 constexpr int kMostRequestBytes = 64 << 10;
 
+// The connections of one address that may be open before their first valid call, and those of all
+// addresses before their first byte. Through a port-forward all operators have one address.
+constexpr size_t kMostNewOperators = 32;
+
 }  // namespace
 
 // Answers calls of unknown methods with a text.
@@ -46,16 +50,23 @@ class UnknownCalls : public grpc::CallbackGenericService {
 
 namespace {
 
-// gRPC answers a request that does not parse with INTERNAL and no text.
-class MalformedRequests : public grpc::experimental::ServerInterceptorFactoryInterface {
+// Reports each call that begins, and answers a request that does not parse, for which gRPC has
+// INTERNAL and no text.
+class EachCall : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
+  explicit EachCall(Newcomers& newcomers) : newcomers_(newcomers) {}
+
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
-    class Explain : public grpc::experimental::Interceptor {
+    class Look : public grpc::experimental::Interceptor {
      public:
-      explicit Explain(std::string method) : method_(std::move(method)) {}
+      Look(Newcomers& newcomers, grpc::experimental::ServerRpcInfo* call)
+          : newcomers_(newcomers), call_(call), method_(call->method()) {}
       void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
         using Hook = grpc::experimental::InterceptionHookPoints;
+        if (batch->QueryInterceptionHookPoint(Hook::POST_RECV_INITIAL_METADATA)) {
+          newcomers_.Began(call_->server_context()->peer());
+        }
         if (batch->QueryInterceptionHookPoint(Hook::PRE_SEND_STATUS)) {
           const grpc::Status status = batch->GetSendStatus();
           if (status.error_code() == grpc::StatusCode::INTERNAL && status.error_message().empty()) {
@@ -70,15 +81,21 @@ class MalformedRequests : public grpc::experimental::ServerInterceptorFactoryInt
       }
 
      private:
+      Newcomers& newcomers_;
+      grpc::experimental::ServerRpcInfo* const call_;  // Outlives this.
       const std::string method_;
     };
-    return new Explain(call->method());
+    return new Look(newcomers_, call);
   }
+
+ private:
+  Newcomers& newcomers_;
 };
 
-std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors() {
+std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors(
+    Newcomers& newcomers) {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> all;
-  all.push_back(std::make_unique<MalformedRequests>());
+  all.push_back(std::make_unique<EachCall>(newcomers));
   return all;
 }
 
@@ -92,7 +109,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   std::unique_ptr<AdminServer> admin(new AdminServer());
   const std::string address = options.address;
   absl::StatusOr<std::unique_ptr<Listener>> listener =
-      Listener::Open(address, admin->accept_failures_);
+      Listener::Open(address, admin->counters_.accept_failures, options.kept_descriptors);
   if (!listener.ok()) {
     return absl::UnavailableError(absl::StrCat(
         "admin.listen: cannot listen on ", address, ": ", std::string(listener.status().message()),
@@ -100,19 +117,41 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
         "choose another with --admin-listen."));
   }
   const ServerTls tls = options.tls;
-  admin->service_ = std::make_unique<AdminService>(std::move(options), engine, events);
+  const absl::Duration handshake_timeout = options.handshake_timeout;
+  const auto refused = [report = options.report,
+                        &counters = admin->counters_](Counter TransportCounters::*counter) {
+    return
+        [report, &count = counters.*counter](const std::string& address, const std::string& what) {
+          ++count;
+          if (report != nullptr)
+            report(address, "admin.listen", absl::StrCat("At admin.listen: ", what));
+        };
+  };
+  const auto left = [tls_failed = refused(&TransportCounters::tls_failures),
+                     on = tls.on()](const std::string& address) {
+    if (!on) return;
+    tls_failed(address,
+               "Its TLS handshake failed, or it left before its first call. If it is an operator, "
+               "check --tls-ca of basinctl, and --tls-cert if tls.client_ca is set.");
+  };
+  admin->newcomers_ =
+      std::make_unique<Newcomers>(kMostNewOperators, refused(&TransportCounters::floods), left);
+  admin->service_ =
+      std::make_unique<AdminService>(std::move(options), engine, events, *admin->newcomers_);
   grpc::ServerBuilder builder;
   grpc::ResourceQuota quota("basin-admin");
   quota.SetMaxThreads(kMostThreads);
   quota.Resize(kMostBytes);
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(handshake_timeout)));
   admin->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       ServerCredentialsOf(tls));
   builder.RegisterService(admin->service_.get());
   admin->unknown_calls_ = std::make_unique<UnknownCalls>();
-  builder.experimental().SetInterceptorCreators(Interceptors());
+  builder.experimental().SetInterceptorCreators(Interceptors(*admin->newcomers_));
   builder.RegisterCallbackGenericService(admin->unknown_calls_.get());
   admin->server_ = builder.BuildAndStart();
   if (admin->server_ == nullptr) {
@@ -120,11 +159,17 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   }
   admin->listener_ = *std::move(listener);
   admin->port_ = admin->listener_->port();
-  admin->listener_->Start([acceptor = admin->acceptor_.get()](int fd) {
+  const auto serve = [newcomers = admin->newcomers_.get(),
+                      acceptor = admin->acceptor_.get()](int fd) {
+    newcomers->Add(fd);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
-  });
+  };
+  admin->preface_ = std::make_unique<PrefaceCheck>(
+      tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain, handshake_timeout,
+      kMostNewOperators, serve, refused(&TransportCounters::foreign_connections));
+  admin->listener_->Start([preface = admin->preface_.get()](int fd) { preface->OnConnection(fd); });
   return admin;
 }
 
@@ -133,6 +178,7 @@ AdminServer::~AdminServer() { Stop(); }
 void AdminServer::Stop() {
   if (server_ == nullptr) return;
   listener_.reset();
+  preface_.reset();
   service_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   server_->Wait();

@@ -6,6 +6,9 @@
 // gatekeeper decides which caller may make which call. Without one, every peer that reaches the
 // address is an operator, so it belongs on the loopback then.
 //
+// Connections are checked and limited like those of workers until their first valid call
+// (aggregator/transport/preface.h, newcomers.h).
+//
 // Thread contract: Start, Stop and the destructor from one thread. Stop the server while the engine
 // still runs, or calls that wait for the engine time out. Failure: UNAVAILABLE when the address
 // cannot be listened on.
@@ -13,16 +16,20 @@
 #ifndef BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
 #define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/telemetry/events.h"
+#include "aggregator/transport/counters.h"
+#include "aggregator/transport/newcomers.h"
+#include "aggregator/transport/preface.h"
+#include "aggregator/transport/registry.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "runtime/grpc/credentials.h"
@@ -37,8 +44,14 @@ struct AdminOptions {
   std::string address;               // host:port; port 0: any that is free.
   ServerTls tls;                     // Checked (aggregator/tls/files.h).
   Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
-  // Receives refusals: the address without a port, and a sentence. From any thread.
-  std::function<void(const std::string& address, const std::string& what)> report;
+  // Receives refusals. From any thread.
+  Registry::Report report;
+  // Receives what an operator has changed, and of which job (empty: of no single one). From any
+  // thread.
+  std::function<void(const std::string& job, const std::string& what)> on_change;
+  // The file descriptors that are left to others while connections wait.
+  uint32_t kept_descriptors = 0;
+  absl::Duration handshake_timeout = absl::Seconds(10);
   std::string version;
   Term term = 0;
   std::string reduce_device;  // What adds gradients up, in words.
@@ -56,8 +69,8 @@ class AdminServer {
   AdminServer& operator=(const AdminServer&) = delete;
 
   int port() const { return port_; }
-  // How often there was no file descriptor for another connection. From any thread.
-  uint64_t accept_failures() const { return accept_failures_; }
+  // Violations by peers, and how often there was no file descriptor. From any thread.
+  const TransportCounters& counters() const { return counters_; }
   // Ends the calls in progress. Idempotent.
   void Stop();
 
@@ -65,7 +78,10 @@ class AdminServer {
   AdminServer();
 
   int port_ = 0;
-  std::atomic<uint64_t> accept_failures_{0};
+  TransportCounters counters_;
+  // Before `server_`, whose calls use it.
+  std::unique_ptr<Newcomers> newcomers_;
+  std::unique_ptr<PrefaceCheck> preface_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<AdminService> service_;
   std::unique_ptr<UnknownCalls> unknown_calls_;

@@ -34,8 +34,12 @@ constexpr std::chrono::seconds kLoopTimeout{5};
 // How often a call that waits for events checks whether its caller is still there.
 constexpr std::chrono::milliseconds kLookAtCaller{200};
 
-// Each holds a thread.
-constexpr int kMostWatchers = 16;
+// Each holds one of the server's threads (admin_server.cc), of which half are left to other calls.
+// Some are only for administrators of all jobs, whom the observers of other teams must not keep
+// out.
+constexpr int kMostWatchers = 32;
+constexpr int kWatchersOfOperators = 4;
+constexpr int kMostWatchersOfAGrant = 8;
 
 // Events that are read at once; each is small.
 constexpr size_t kEventsAtOnce = 256;
@@ -87,10 +91,12 @@ SetJob SettingsIn(const v1::SetJobRequest& request) {
 
 }  // namespace
 
-AdminService::AdminService(AdminOptions options, Engine& engine, EventHistory& events)
+AdminService::AdminService(AdminOptions options, Engine& engine, EventHistory& events,
+                           Newcomers& newcomers)
     : options_(std::move(options)),
       engine_(engine),
       events_(events),
+      newcomers_(newcomers),
       started_(std::chrono::steady_clock::now()) {}
 
 void AdminService::Stop() {
@@ -111,18 +117,31 @@ bool AdminService::MaySee(const Credentials& caller, Rpc rpc, const std::string&
   return options_.gatekeeper == nullptr || options_.gatekeeper->MayCall(caller, rpc, job);
 }
 
+std::string AdminService::Caller::InWords() const {
+  return absl::StrCat(grant.empty() ? "An operator" : grant, " at ", address);
+}
+
 template <typename Request>
 absl::Status AdminService::Begin(const grpc::ServerContext* context, Rpc rpc,
-                                 const Request& request, const std::string& job) {
+                                 const Request& request, const std::string& job, Caller* caller) {
+  Gatekeeper::Ruling ruling;
   if (options_.gatekeeper != nullptr) {
-    const Gatekeeper::Ruling ruling = options_.gatekeeper->Check(CallerOf(context), rpc, job);
+    ruling = options_.gatekeeper->Check(CallerOf(context), rpc, job);
     if (!ruling.for_peer.ok()) {
       if (options_.report != nullptr)
-        options_.report(AddressIn(context->peer()), ruling.for_operator);
+        options_.report(AddressIn(context->peer()), ruling.kind, ruling.for_operator);
       return ruling.for_peer;
     }
   }
-  return wire::Check(request);
+  if (caller != nullptr) {
+    caller->address = AddressIn(context->peer());
+    if (ruling.grant.has_value()) caller->grant = ruling.grant->name;
+    caller->for_all = !ruling.grant.has_value() ||
+                      (ruling.grant->role == CallerRole::kAdmin && ruling.grant->CoversAllJobs());
+  }
+  absl::Status valid = wire::Check(request);
+  if (valid.ok()) newcomers_.Introduced(context->peer());
+  return valid;
 }
 
 // ---- how handlers reach the core
@@ -178,6 +197,15 @@ absl::Status AdminService::Do(Event command, const std::string& text,
     done->set_text(text);
     return absl::OkStatus();
   });
+}
+
+grpc::Status AdminService::Changed(const Caller& caller, const std::string& job,
+                                   const absl::Status& done,
+                                   const v1::ChangeResponse& response) const {
+  if (done.ok() && options_.on_change != nullptr) {
+    options_.on_change(job, absl::StrCat(caller.InWords(), ": ", response.text()));
+  }
+  return ToGrpc(done);
 }
 
 // ---- queries
@@ -325,21 +353,33 @@ bool AdminService::WaitForNews(uint64_t after) {
   return !stopped_;
 }
 
+absl::Status AdminService::BeginWatching(const Caller& caller) {
+  MutexLock lock(mutex_);
+  const auto of_grant = watchers_of_.find(caller.grant);
+  if (!caller.grant.empty() && of_grant != watchers_of_.end() &&
+      of_grant->second >= kMostWatchersOfAGrant) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(caller.grant, " has ", kMostWatchersOfAGrant,
+                     " watchers of events, which is the limit of one grant; end one."));
+  }
+  const int most = caller.for_all ? kMostWatchers : kMostWatchers - kWatchersOfOperators;
+  if (watchers_ >= most) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The aggregator has ", watchers_, " watchers of events, and its limit is ", most,
+        caller.for_all ? "" : " for all but administrators of the jobs *", "; end one."));
+  }
+  ++watchers_;
+  ++watchers_of_[caller.grant];
+  return absl::OkStatus();
+}
+
 grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
                                        const v1::WatchEventsRequest* request,
                                        grpc::ServerWriter<v1::Event>* writer) {
-  if (const absl::Status good = Begin(context, Rpc::kWatchEvents, *request, request->job());
-      !good.ok())
-    return ToGrpc(good);
-  {
-    MutexLock lock(mutex_);
-    if (watchers_ == kMostWatchers) {
-      return ToGrpc(absl::ResourceExhaustedError(
-          absl::StrCat("The aggregator has ", kMostWatchers,
-                       " watchers of events, which is its limit; end one.")));
-    }
-    ++watchers_;
-  }
+  Caller watcher;
+  absl::Status good = Begin(context, Rpc::kWatchEvents, *request, request->job(), &watcher);
+  if (good.ok()) good = BeginWatching(watcher);
+  if (!good.ok()) return ToGrpc(good);
   // Sends the number of the last matching event to a caller that does not wait for new ones.
   context->AddInitialMetadata(kLastEventMetadata, absl::StrCat(events_.Last(request->job())));
   writer->SendInitialMetadata();
@@ -364,6 +404,8 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
   events_.Unsubscribe(subscription);
   MutexLock lock(mutex_);
   --watchers_;
+  const auto of_grant = watchers_of_.find(watcher.grant);
+  if (--of_grant->second == 0) watchers_of_.erase(of_grant);
   if (revoked) {
     return ToGrpc(absl::UnauthenticatedError(
         "The token or certificate is not valid here any more. Ask the operator of the aggregator "
@@ -377,70 +419,85 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
 grpc::Status AdminService::DrainWorker(grpc::ServerContext* context,
                                        const v1::DrainWorkerRequest* request,
                                        v1::ChangeResponse* response) {
-  absl::Status good = Begin(context, Rpc::kDrainWorker, *request, request->job());
+  Caller caller;
+  absl::Status good = Begin(context, Rpc::kDrainWorker, *request, request->job(), &caller);
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   if (!good.ok()) return ToGrpc(good);
-  return ToGrpc(Do(basin::aggregator::DrainWorker{request->job(), request->worker()},
-                   absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
-                                " is draining: its open rounds end normally, and the next "
-                                "generation does not include it."),
-                   response));
+  const absl::Status done =
+      Do(basin::aggregator::DrainWorker{request->job(), request->worker()},
+         absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
+                      " is draining: its open rounds end normally, and the next "
+                      "generation does not include it."),
+         response);
+  return Changed(caller, request->job(), done, *response);
 }
 
 grpc::Status AdminService::DrainService(grpc::ServerContext* context,
                                         const v1::DrainServiceRequest* request,
                                         v1::ChangeResponse* response) {
-  if (const absl::Status good = Begin(context, Rpc::kDrainService, *request, ""); !good.ok())
+  Caller caller;
+  if (const absl::Status good = Begin(context, Rpc::kDrainService, *request, "", &caller);
+      !good.ok())
     return ToGrpc(good);
   options_.end();
   response->set_text(
       "The aggregator drains: it admits no more workers, open rounds end within drain.grace, then "
       "all sessions end.");
-  return grpc::Status::OK;
+  return Changed(caller, "", absl::OkStatus(), *response);
 }
 
 grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
                                  v1::ChangeResponse* response) {
-  absl::Status good = Begin(context, Rpc::kEvict, *request, request->job());
+  Caller caller;
+  absl::Status good = Begin(context, Rpc::kEvict, *request, request->job(), &caller);
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   if (!good.ok()) return ToGrpc(good);
-  const std::string reason = request->reason().empty()
-                                 ? "by an operator"
-                                 : PrintableText(request->reason(), kMaxTextBytes / 2);
-  return ToGrpc(Do(EvictWorker{request->job(), request->worker(), reason},
-                   absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
-                                " is evicted; it can rejoin with state."),
-                   response));
+  const std::string reason =
+      request->reason().empty()
+          ? absl::StrCat("by ", caller.grant.empty() ? "an operator" : caller.grant)
+          : PrintableText(request->reason(), kMaxTextBytes / 2);
+  const absl::Status done =
+      Do(EvictWorker{request->job(), request->worker(), reason},
+         absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
+                      " is evicted; it can rejoin with state."),
+         response);
+  return Changed(caller, request->job(), done, *response);
 }
 
 grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
                                  v1::ChangeResponse* response) {
-  absl::Status good = Begin(context, Rpc::kPause, *request, request->job());
+  Caller caller;
+  absl::Status good = Begin(context, Rpc::kPause, *request, request->job(), &caller);
   const auto exists = [](const Job&, const Runner&, absl::Time, v1::ChangeResponse*) {
     return absl::OkStatus();
   };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
-  return ToGrpc(Do(SuspendJob{request->job()},
-                   absl::StrCat("Job ", request->job(), " is suspended until it is resumed."),
-                   response));
+  const absl::Status done =
+      Do(SuspendJob{request->job()},
+         absl::StrCat("Job ", request->job(), " is suspended until it is resumed."), response);
+  return Changed(caller, request->job(), done, *response);
 }
 
 grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
                                   v1::ChangeResponse* response) {
-  absl::Status good = Begin(context, Rpc::kResume, *request, request->job());
+  Caller caller;
+  absl::Status good = Begin(context, Rpc::kResume, *request, request->job(), &caller);
   const auto exists = [](const Job&, const Runner&, absl::Time, v1::ChangeResponse*) {
     return absl::OkStatus();
   };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
-  return ToGrpc(
-      Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " continues."), response));
+  const absl::Status done =
+      Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " continues."), response);
+  return Changed(caller, request->job(), done, *response);
 }
 
 grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
                                   v1::ChangeResponse* response) {
-  if (const absl::Status good = Begin(context, Rpc::kSetJob, *request, request->job()); !good.ok())
+  Caller caller;
+  if (const absl::Status good = Begin(context, Rpc::kSetJob, *request, request->job(), &caller);
+      !good.ok())
     return ToGrpc(good);
   const basin::aggregator::SetJob set = SettingsIn(*request);
   engine_.Command(set);
@@ -466,10 +523,12 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
     return absl::OkStatus();
   };
   absl::Status answer = LookFor(response, look, &Engine::InspectWritten);
-  if (!absl::IsDeadlineExceeded(answer)) return ToGrpc(answer);
+  if (!absl::IsDeadlineExceeded(answer)) {
+    return Changed(caller, request->job(), answer, *response);
+  }
   // The disk hangs, or the loop does.
   answer = LookFor(response, look);
-  if (!answer.ok()) return ToGrpc(answer);
+  if (!Changed(caller, request->job(), answer, *response).ok()) return ToGrpc(answer);
   return ToGrpc(absl::DeadlineExceededError(
       absl::StrCat("Job ", set.job,
                    " is set, and the change is in force, but the state file is not written yet: "
@@ -479,7 +538,8 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
 
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
                                    v1::ChangeResponse* response) {
-  absl::Status good = Begin(context, Rpc::kRecover, *request, request->job());
+  Caller caller;
+  absl::Status good = Begin(context, Rpc::kRecover, *request, request->job(), &caller);
   const auto recovers = [](const Job& job, const Runner&, absl::Time, v1::ChangeResponse*) {
     if (job.state() == JobState::kHalted || job.state() == JobState::kRecovering) {
       return absl::OkStatus();
@@ -489,11 +549,13 @@ grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::Recov
   };
   if (good.ok()) good = LookAtJob(request->job(), response, recovers);
   if (!good.ok()) return ToGrpc(good);
-  return ToGrpc(Do(RecoverJob{request->job()},
-                   absl::StrCat("Job ", request->job(),
-                                " continues with the workers that have returned; `basinctl events` "
-                                "reports what was lost."),
-                   response));
+  const absl::Status done =
+      Do(RecoverJob{request->job()},
+         absl::StrCat("Job ", request->job(),
+                      " continues with the workers that have returned; `basinctl events` "
+                      "reports what was lost."),
+         response);
+  return Changed(caller, request->job(), done, *response);
 }
 
 grpc::Status AdminService::ReportExit(grpc::ServerContext* context,

@@ -9,6 +9,7 @@
 #define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVICE_H_
 
 #include <chrono>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +17,7 @@
 #include "aggregator/engine/engine.h"
 #include "aggregator/telemetry/ask.h"
 #include "aggregator/telemetry/events.h"
+#include "aggregator/transport/newcomers.h"
 #include "basin/v1/admin.grpc.pb.h"
 #include "runtime/mutex.h"
 
@@ -23,7 +25,8 @@ namespace basin::aggregator {
 
 class AdminService : public v1::Admin::Service {
  public:
-  AdminService(AdminOptions options, Engine& engine, EventHistory& events);
+  // REQUIRES: all outlive the service.
+  AdminService(AdminOptions options, Engine& engine, EventHistory& events, Newcomers& newcomers);
 
   // Calls that wait for news end.
   void Stop();
@@ -62,14 +65,24 @@ class AdminService : public v1::Admin::Service {
                           v1::ChangeResponse* response) override;
 
  private:
+  // Who makes a call, as far as the grants say.
+  struct Caller {
+    std::string address;
+    std::string grant;     // Empty without auth.file.
+    bool for_all = false;  // An administrator of all jobs; everybody without auth.file.
+
+    // For the log.
+    std::string InWords() const;
+  };
+
   static Credentials CallerOf(const grpc::ServerContext* context);
   // Whether an answer about all jobs may contain this one.
   bool MaySee(const Credentials& caller, Rpc rpc, const std::string& job) const;
   // Whether the caller may make this call, and whether it is a valid one. `job`: empty if it is
-  // about no single job.
+  // about no single job. `caller`: filled in if it may.
   template <typename Request>
   absl::Status Begin(const grpc::ServerContext* context, Rpc rpc, const Request& request,
-                     const std::string& job);
+                     const std::string& job, Caller* caller = nullptr);
   // Fills `response` from the loop. `look(runner, now, response)` returns a status.
   template <typename Response, typename Look>
   absl::Status LookFor(Response* response, Look look, Inspection inspect = &Engine::Inspect);
@@ -79,18 +92,25 @@ class AdminService : public v1::Admin::Service {
   absl::Status FindWorker(const std::string& job, const std::string& worker);
   // Hands the command over and returns when the core has taken it.
   absl::Status Do(Event command, const std::string& text, v1::ChangeResponse* response);
+  // Logs what an operator has changed.
+  grpc::Status Changed(const Caller& caller, const std::string& job, const absl::Status& done,
+                       const v1::ChangeResponse& response) const;
+  // Counts a watcher of events, or says why there may not be another one.
+  absl::Status BeginWatching(const Caller& caller);
   bool WaitForNews(uint64_t after);
 
   // Constant after construction.
   const AdminOptions options_;
   Engine& engine_;
   EventHistory& events_;
+  Newcomers& newcomers_;
   const std::chrono::steady_clock::time_point started_;
 
   Mutex mutex_;
   Condition news_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int watchers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int> watchers_of_ ABSL_GUARDED_BY(mutex_);  // By grant; none has 0.
 };
 
 }  // namespace basin::aggregator

@@ -58,20 +58,23 @@ Gatekeeper::Ruling Gatekeeper::Check(const Credentials& credentials, Rpc rpc, st
   const auto grants = this->grants();
   if (grants == nullptr) return {};
   const Grants::Answer answer = grants->Check(credentials, rpc, job);
-  if (answer.decision == Decision::kAllowed) return {};
+  Ruling ruling;
+  if (answer.grant != nullptr) ruling.grant = *answer.grant;
+  if (answer.decision == Decision::kAllowed) return ruling;
   ++refused_[static_cast<size_t>(answer.decision)];
   const auto text = [](std::string_view view) {
     return absl::string_view(view.data(), view.size());
   };
-  Ruling ruling;
   ruling.for_peer = RefusalOf(answer.decision);
+  ruling.kind = absl::StrCat(RpcName(rpc), " ", DecisionName(answer.decision), " ",
+                             ruling.grant.has_value() ? ruling.grant->name : "");
   ruling.for_operator = absl::StrCat(RpcName(rpc), who.empty() ? "" : " of ", text(who),
                                      who.empty() && !job.empty() ? " for job " : "",
                                      who.empty() ? PrintableText(job, kMostJobBytes) : "",
                                      " was refused (", DecisionName(answer.decision), ")");
-  if (answer.grant != nullptr) {
-    absl::StrAppend(&ruling.for_operator, ": ", answer.grant->name, " has role ",
-                    RoleName(answer.grant->role), " for jobs ", answer.grant->jobs);
+  if (ruling.grant.has_value()) {
+    absl::StrAppend(&ruling.for_operator, ": ", ruling.grant->name, " has role ",
+                    RoleName(ruling.grant->role), " for jobs ", ruling.grant->jobs);
   }
   ruling.for_operator += ".";
   return ruling;

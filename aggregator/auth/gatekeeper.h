@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,10 @@ class Gatekeeper {
   struct Ruling {
     absl::Status for_peer;     // OK: allowed. UNAUTHENTICATED or PERMISSION_DENIED.
     std::string for_operator;  // A sentence, when refused.
+    // What refused calls of one kind have in common: the call, the reason and the grant. A peer
+    // cannot make up kinds.
+    std::string kind;
+    std::optional<Grant> grant;  // The one that allowed or refused it; nothing if there is none.
   };
 
   // `who`: for the operator, such as "worker w of job j"; may be empty. Counts refusals.

@@ -24,9 +24,17 @@ constexpr uint64_t kLimitOverNewcomers = 8;
 
 }  // namespace
 
+namespace {
+
+// The listener of the workers does the same.
+uint64_t KeptOf(uint64_t now) { return std::min<uint64_t>(kKeptDescriptors, now / 4); }
+
+}  // namespace
+
+uint32_t Descriptors::kept_for_probes() const { return static_cast<uint32_t>(KeptOf(now) / 4 * 3); }
+
 uint64_t Descriptors::workers() const {
-  // The listener of the workers does the same.
-  const uint64_t kept = std::min<uint64_t>(kKeptDescriptors, now / 4);
+  const uint64_t kept = KeptOf(now);
   return now <= kept + kOwn ? 0 : (now - kept - kOwn) / kOfAWorker;
 }
 

@@ -23,6 +23,8 @@ struct Descriptors {
 
   // Workers that can be connected: a session and two data streams each.
   uint64_t workers() const;
+  // Those among the kept ones that operators leave to probes, scrapers and the state file.
+  uint32_t kept_for_probes() const;
   // Connections that may be open before their first valid message; see ServerOptions. As many of
   // one address, and as many silent ones, leave most descriptors to others.
   size_t newcomers() const;

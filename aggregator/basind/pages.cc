@@ -19,6 +19,12 @@ namespace {
 // Shorter than a scraper's patience, which is 10 s.
 constexpr std::chrono::seconds kSnapshotTimeout{2};
 
+// Of the ports for workers and operators together.
+uint64_t AtBoth(const PageSources& sources, Counter TransportCounters::*counter) {
+  return sources.server.counters().*counter +
+         (sources.admin == nullptr ? 0 : uint64_t{sources.admin->counters().*counter});
+}
+
 std::vector<Total> TotalsOf(const PageSources& sources) {
   const TransportCounters& counters = sources.server.counters();
   std::vector<Total> totals = {
@@ -52,20 +58,18 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
        counters.local_refused},
       {"basin_foreign_connections_total",
        "Connections that did not begin with gRPC, or with TLS where tls.cert is set.",
-       counters.foreign_connections},
+       AtBoth(sources, &TransportCounters::foreign_connections)},
       {"basin_tls_failures_total", "Connections with TLS that ended before their first call.",
-       counters.tls_failures},
+       AtBoth(sources, &TransportCounters::tls_failures)},
       {"basin_floods_total",
        "Connections that were closed because they sent too much before their first valid message, "
        "or because their address had too many that had sent none.",
-       counters.floods},
+       AtBoth(sources, &TransportCounters::floods)},
       {"basin_slow_readers_total", "Streams that were ended because their peer did not read.",
        counters.slow_readers},
       {"basin_accept_failures_total",
        "Times that no file descriptor was left for another connection.",
-       counters.accept_failures +
-           (sources.admin == nullptr ? 0 : sources.admin->accept_failures()) +
-           sources.http.accept_failures},
+       AtBoth(sources, &TransportCounters::accept_failures) + sources.http.accept_failures},
       {"basin_http_tls_failures_total", "Connections to http.listen whose TLS handshake failed.",
        sources.http.tls_failures},
       {"basin_http_uncertified_requests_total",

@@ -238,9 +238,8 @@ class Service {
     options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
     options.kept_descriptors = kKeptDescriptors;
     options.most_newcomers = descriptors_.newcomers();
-    options.report = [this](const std::string& address, const std::string& what) {
-      SayRefused(address, what);
-    };
+    options.report = [this](const std::string& address, const std::string& kind,
+                            const std::string& what) { SayRefused(address, kind, what); };
     options.on_local_refused = [this](const std::string& what) {
       SayOnceAMinute("local_socket_refused", "local_socket_refused", what);
     };
@@ -322,9 +321,11 @@ class Service {
     return check.status.ok();
   }
 
-  // Violations by peers, once a minute for each address.
-  void SayRefused(const std::string& address, const std::string& what) {
-    SayOnceAMinute(address, "peer_refused", absl::StrCat("From ", address, ": ", what));
+  // Violations by peers, once a minute for each address and kind. Operators who come through a
+  // port-forward have one address.
+  void SayRefused(const std::string& address, const std::string& kind, const std::string& what) {
+    SayOnceAMinute(absl::StrCat(address, " ", kind), "peer_refused",
+                   absl::StrCat("From ", address, ": ", what));
   }
 
   // Lines of protobuf about messages of peers, once a minute for all of them.
@@ -361,9 +362,17 @@ class Service {
     options.address = settings_.admin_address;
     options.tls = settings_.tls;
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
-    options.report = [this](const std::string& address, const std::string& what) {
-      SayRefused(address, what);
+    options.report = [this](const std::string& address, const std::string& kind,
+                            const std::string& what) { SayRefused(address, kind, what); };
+    options.on_change = [this](const std::string& job, const std::string& what) {
+      LogLine line;
+      line.event = "operator_change";
+      line.job = job;
+      line.reason = what;
+      log_.Write(line);
     };
+    options.kept_descriptors = descriptors_.kept_for_probes();
+    options.handshake_timeout = settings_.grpc.handshake_timeout;
     options.version = version_;
     options.term = settings_.engine.core.term;
     options.reduce_device = reduce_device_;
@@ -391,7 +400,7 @@ class Service {
       options.tls = http_tls_.get();
     }
     options.report = [this](const std::string& address, const std::string& what) {
-      SayRefused(address, what);
+      SayRefused(address, "", what);
     };
     const PageSources sources{engine_,
                               events_,

@@ -28,7 +28,8 @@ constexpr std::string_view kHandshake = "\x16\x03";
 
 constexpr std::string_view kAnswerToHttp1 =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: "
-    "close\r\n\r\nThis port speaks gRPC, for workers. Probes and metrics are on another port "
+    "close\r\n\r\nThis port speaks gRPC, for workers or operators. Probes and metrics are on "
+    "another port "
     "(http.listen).\n";
 
 void SetLowWater(int descriptor, int bytes) {

@@ -30,8 +30,9 @@ typename Map::mapped_type TakeFrom(Map& map, uint64_t connection) {
 
 }  // namespace
 
-void Registry::ReportPeer(const std::string& peer, const std::string& what) const {
-  if (report_ != nullptr) report_(AddressIn(peer), what);
+void Registry::ReportPeer(const std::string& peer, const std::string& what,
+                          const std::string& kind) const {
+  if (report_ != nullptr) report_(AddressIn(peer), kind, what);
 }
 
 absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
@@ -42,7 +43,7 @@ absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::st
     return absl::OkStatus();
   }
   const Gatekeeper::Ruling ruling = gatekeeper_->Check(caller.credentials(), rpc, job, who);
-  if (!ruling.for_peer.ok()) ReportPeer(caller.peer(), ruling.for_operator);
+  if (!ruling.for_peer.ok()) ReportPeer(caller.peer(), ruling.for_operator, ruling.kind);
   return ruling.for_peer;
 }
 

@@ -29,8 +29,11 @@ class StreamReactor;
 
 class Registry {
  public:
-  // The address of a peer, and its violation, as a sentence. Called from any thread.
-  using Report = std::function<void(const std::string& address, const std::string& what)>;
+  // The address of a peer, and its violation, as a sentence. `kind`: what refusals have in common
+  // that tell an operator the same (Gatekeeper::Ruling); empty for other violations. Called from
+  // any thread.
+  using Report = std::function<void(const std::string& address, const std::string& kind,
+                                    const std::string& what)>;
 
   // REQUIRES: all outlive the registry. Without a gatekeeper everything is allowed; without a local
   // server no memory is shared.
@@ -70,7 +73,9 @@ class Registry {
   Engine& engine() { return engine_; }
 
   // Reports a violation of a peer, by gRPC's name for it ("ipv4:127.0.0.1:4711").
-  void ReportPeer(const std::string& peer, const std::string& what) const;
+  // `kind`: see Report.
+  void ReportPeer(const std::string& peer, const std::string& what,
+                  const std::string& kind = "") const;
 
  private:
   Engine& engine_;

@@ -126,7 +126,7 @@ GrpcServer::GrpcServer(ServerOptions options)
 GrpcServer::~GrpcServer() { Stop(); }
 
 void GrpcServer::Report(const std::string& address, const std::string& what) const {
-  if (options_.report != nullptr) options_.report(address, what);
+  if (options_.report != nullptr) options_.report(address, "", what);
 }
 
 // ---- life

@@ -93,7 +93,7 @@ struct ServerOptions {
   // all addresses before their first byte. The oldest is closed for another one.
   size_t most_newcomers = kMostNewcomers;
 
-  // Receives violations by peers: the address without a port, and a sentence. From any thread.
+  // Receives violations by peers. From any thread.
   Registry::Report report;
   // Violations at the local socket, and why there is none, as sentences.
   LocalServer::Report on_local_refused;

@@ -176,6 +176,7 @@ LAYERS = (
             "aggregator/core",
             "aggregator/engine",
             "aggregator/telemetry",
+            "aggregator/transport",  # The guards of a port.
         ),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),

@@ -28,6 +28,7 @@
 #include "runtime/grpc/credentials.h"
 #include "runtime/mutex.h"
 #include "tests/aggregator/engine/in_process.h"
+#include "tests/aggregator/transport/raw_http2.h"
 #include "tests/aggregator/transport/raw_stream.h"
 #include "tests/proto/admin_requests.h"
 
@@ -82,7 +83,7 @@ class HeldStateFile : public StateFile {
 class Aggregator : public EngineNetwork {
  public:
   explicit Aggregator(Gatekeeper* gatekeeper = nullptr, StateFile* state_file = nullptr,
-                      uint32_t job_rounds = 0)
+                      uint32_t job_rounds = 0, absl::Duration handshake_timeout = absl::Minutes(1))
       : EngineNetwork(engine),
         recorder(events),
         engine(OptionsWithTerm(state_file != nullptr, job_rounds), clock, *reducer, recorder,
@@ -94,6 +95,17 @@ class Aggregator : public EngineNetwork {
     options.term = kTerm;
     options.gatekeeper = gatekeeper;
     options.end = [this] { ended = true; };
+    options.handshake_timeout = handshake_timeout;
+    options.report = [this](const std::string& address, const std::string& kind,
+                            const std::string& what) {
+      MutexLock lock(mutex);
+      reports.push_back({address, kind, what});
+      reported.NotifyAll();
+    };
+    options.on_change = [this](const std::string& job, const std::string& what) {
+      MutexLock lock(mutex);
+      changes.push_back(absl::StrCat(job, ": ", what));
+    };
     auto started = AdminServer::Start(std::move(options), engine, events);
     EXPECT_TRUE(started.ok()) << started.status();
     admin = *std::move(started);
@@ -126,6 +138,30 @@ class Aggregator : public EngineNetwork {
     return response;
   }
 
+  struct Report {
+    std::string address;
+    std::string kind;
+    std::string what;
+  };
+  // The report with this number, from 0.
+  Report AwaitReport(size_t number) {
+    MutexLock lock(mutex);
+    while (reports.size() <= number) reported.Wait(mutex);
+    return reports[number];
+  }
+  void AwaitReportOf(const std::string& what) {
+    for (size_t i = 0; AwaitReport(i).what.find(what) == std::string::npos; ++i) {
+    }
+  }
+  std::vector<std::string> Changes() {
+    MutexLock lock(mutex);
+    return changes;
+  }
+
+  Mutex mutex;
+  Condition reported;
+  std::vector<Report> reports ABSL_GUARDED_BY(mutex);
+  std::vector<std::string> changes ABSL_GUARDED_BY(mutex);
   ManualClock clock;
   EventHistory events{100};
   Recorder recorder;
@@ -801,6 +837,159 @@ TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
     aggregator.status = FromGrpc(reader->Finish());
   });
   EXPECT_EQ(kRpcs - 2, cells) << "all but those of workers";
+}
+
+// Grants with a token each, which is the role, the jobs and the name.
+class Granted {
+ public:
+  void Add(const std::string& role, const std::string& jobs, const std::string& name) {
+    absl::StrAppend(&lines_, role, " ", jobs, " ", ToString(HashOf(role + jobs + name)), " ", name,
+                    "\n");
+    absl::StatusOr<Grants> grants = Grants::Parse(lines_);
+    ASSERT_TRUE(grants.ok()) << grants.status();
+    gatekeeper.Replace(*std::move(grants));
+  }
+
+  Gatekeeper gatekeeper;
+
+ private:
+  std::string lines_;
+};
+
+TEST(AdminServerTest, AChangeIsReportedWithTheGrantOfItsCaller) {
+  Granted granted;
+  granted.Add("admin", "*", "on-call");
+  Aggregator aggregator(&granted.gatekeeper);
+  aggregator.token = "admin*on-call";
+  const Model model = AverageOf({F32("weight", kElements)}, 2);
+  RigWorker a(aggregator, "a", model);
+  RigWorker b(aggregator, "b", model);
+  Join({&a, &b});
+  using Stub = v1::Admin::Stub;
+  const auto change = [&](auto method, const auto& request) {
+    aggregator.Call<v1::ChangeResponse>(method, request);
+    EXPECT_TRUE(aggregator.status.ok()) << aggregator.status;
+    return aggregator.Changes().back();
+  };
+  const std::string who = absl::StrCat(kJob, ": on-call at 127.0.0.1: ");
+  EXPECT_THAT(change(&Stub::Pause, Aggregator::About<v1::PauseRequest>()),
+              AllOf(HasSubstr(who), HasSubstr("is suspended")));
+  EXPECT_THAT(change(&Stub::Resume, Aggregator::About<v1::ResumeRequest>()),
+              AllOf(HasSubstr(who), HasSubstr("continues")));
+  auto set = Aggregator::About<v1::SetJobRequest>();
+  set.set_min_workers(1);
+  set.clear_max_workers();
+  EXPECT_THAT(change(&Stub::SetJob, set), AllOf(HasSubstr(who), HasSubstr("min_workers = 1")));
+  auto evict = Aggregator::About<v1::EvictRequest>();
+  evict.set_worker("b");
+  evict.clear_reason();
+  EXPECT_THAT(change(&Stub::Evict, evict), AllOf(HasSubstr(who), HasSubstr("is evicted")));
+  EXPECT_THAT(b.Await<Ended>().error.text, HasSubstr("by on-call"));
+  auto drain = Aggregator::About<v1::DrainWorkerRequest>();
+  drain.set_worker("a");
+  EXPECT_THAT(change(&Stub::DrainWorker, drain), AllOf(HasSubstr(who), HasSubstr("is draining")));
+  EXPECT_THAT(change(&Stub::DrainService, Aggregator::About<v1::DrainServiceRequest>()),
+              HasSubstr(": on-call at 127.0.0.1: The aggregator drains"));
+  const size_t changes = aggregator.Changes().size();
+  aggregator.Call<v1::ChangeResponse>(&Stub::Evict, evict);
+  EXPECT_TRUE(absl::IsNotFound(aggregator.status));
+  EXPECT_EQ(changes, aggregator.Changes().size()) << "what failed changed nothing";
+}
+
+TEST(AdminServerTest, Fault_S2_RefusalsHaveAKindThatAPeerCannotMakeUp) {
+  Granted granted;
+  granted.Add("observer", "*", "dashboards");
+  Aggregator aggregator(&granted.gatekeeper);
+  using Stub = v1::Admin::Stub;
+  aggregator.Call<v1::ServiceStatus>(&Stub::GetStatus, Aggregator::About<v1::GetStatusRequest>());
+  aggregator.token = "observer*dashboards";
+  for (const char* job : {"a", "b"}) {
+    aggregator.Call<v1::ChangeResponse>(&Stub::Evict, Aggregator::About<v1::EvictRequest>(job));
+    EXPECT_TRUE(absl::IsPermissionDenied(aggregator.status));
+  }
+  EXPECT_EQ("GetStatus no_credential ", aggregator.AwaitReport(0).kind);
+  EXPECT_EQ("Evict wrong_role dashboards", aggregator.AwaitReport(1).kind);
+  EXPECT_EQ("Evict wrong_role dashboards", aggregator.AwaitReport(2).kind);
+  EXPECT_THAT(aggregator.AwaitReport(2).what, HasSubstr("Evict for job b was refused"));
+}
+
+TEST(AdminServerTest, WatchersAreBoundedByGrantAndSomeAreForOperators) {
+  Granted granted;
+  for (const char* name : {"a", "b", "c", "d"}) granted.Add("observer", "*", name);
+  granted.Add("admin", "*", "on-call");
+  granted.Add("admin", "team/*", "leads");
+  Aggregator aggregator(&granted.gatekeeper);
+  struct Watcher {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Event>> reader;
+  };
+  std::vector<std::unique_ptr<Watcher>> watchers;
+  // Why there may not be another one; empty: it watches now.
+  const auto watch = [&](const std::string& token, const std::string& job) {
+    auto watcher = std::make_unique<Watcher>();
+    watcher->context.AddMetadata(kAuthorizationMetadata, kBearer + token);
+    auto request = Aggregator::About<v1::WatchEventsRequest>(job);
+    watcher->reader = aggregator.stub->WatchEvents(&watcher->context, request);
+    watcher->reader->WaitForInitialMetadata();
+    if (watcher->context.GetServerInitialMetadata().count(kLastEventMetadata) > 0) {
+      watchers.push_back(std::move(watcher));
+      return std::string();
+    }
+    const absl::Status ended = FromGrpc(watcher->reader->Finish());
+    EXPECT_TRUE(absl::IsResourceExhausted(ended)) << ended;
+    return std::string(ended.message());
+  };
+  for (int i = 0; i < 8; ++i) EXPECT_EQ("", watch("observer*a", kJob)) << i;
+  EXPECT_THAT(watch("observer*a", kJob), HasSubstr("a has 8 watchers"));
+  for (const char* token : {"observer*b", "observer*c"}) {
+    for (int i = 0; i < 8; ++i) EXPECT_EQ("", watch(token, kJob)) << token << i;
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_EQ("", watch("observer*d", kJob)) << i;
+  const auto full = AllOf(HasSubstr("has 28 watchers"), HasSubstr("is 28 for all"));
+  EXPECT_THAT(watch("observer*d", kJob), full);
+  EXPECT_THAT(watch("adminteam/*leads", "team/x"), full);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ("", watch("admin*on-call", kJob)) << i;
+  EXPECT_THAT(watch("admin*on-call", kJob), HasSubstr("its limit is 32;"));
+  // One that ends makes room.
+  watchers.front()->context.TryCancel();
+  while (watch("admin*on-call", kJob) != "") {
+  }
+  for (const auto& watcher : watchers) watcher->context.TryCancel();
+}
+
+TEST(AdminServerTest, Fault_S6_AConnectionThatSaysNothingIsReportedAndCounted) {
+  Aggregator aggregator(nullptr, nullptr, 0, absl::Milliseconds(100));
+  RawHttp2 silent(aggregator.admin->port());
+  EXPECT_EQ("", silent.AwaitClosed());
+  const Aggregator::Report report = aggregator.AwaitReport(0);
+  EXPECT_EQ("127.0.0.1", report.address);
+  EXPECT_EQ("At admin.listen: It connected and sent nothing.", report.what);
+  EXPECT_EQ(1u, aggregator.admin->counters().foreign_connections);
+}
+
+TEST(AdminServerTest, Fault_S6_AFloodOfConnectionsLeavesTheOperators) {
+  Aggregator aggregator;
+  const auto status = [&] {
+    aggregator.Call<v1::ServiceStatus>(&v1::Admin::Stub::GetStatus,
+                                       Aggregator::About<v1::GetStatusRequest>());
+    return aggregator.status;
+  };
+  EXPECT_TRUE(status().ok());  // Its connection is not one of the new ones any more.
+  std::vector<std::unique_ptr<RawHttp2>> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(std::make_unique<RawHttp2>(aggregator.admin->port()));
+  }
+  EXPECT_EQ("", silent.front()->AwaitClosed());
+  EXPECT_THAT(aggregator.AwaitReport(0).what, HasSubstr("Too many peers connected at once"));
+  std::vector<std::unique_ptr<RawHttp2>> idle;
+  for (int i = 0; i < 100; ++i) {
+    idle.push_back(std::make_unique<RawHttp2>(aggregator.admin->port()));
+    idle.back()->Begin();
+  }
+  idle.front()->AwaitClosed();
+  aggregator.AwaitReportOf("At admin.listen: It had 32 connections that had sent no valid message");
+  EXPECT_GE(aggregator.admin->counters().floods, 1u);
+  EXPECT_TRUE(status().ok());
 }
 
 TEST(AdminServerTest, AnAddressThatCannotBeListenedOnIsAnErrorWithAWayOut) {

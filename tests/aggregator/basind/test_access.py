@@ -281,6 +281,7 @@ class Access(unittest.TestCase):
         self.assertEqual(0, basind.end())
         log = str(basind.lines)
         self.assertIn("a test has role observer", log)
+        self.assertIn("a test at 127.0.0.1: Job vision is suspended", log)
         for token in (worker, observer, admin):
             self.assertNotIn(token.read_text().strip(), log)
 
@@ -293,18 +294,35 @@ class Access(unittest.TestCase):
             f"--tls-client-ca={self.certs}/ca.crt",
         )
         context = ssl.create_default_context(cafile=str(self.certs / "ca.crt"))
-        host, port = basind.grpc.rsplit(":", 1)
-        for _ in range(20):
-            with (
-                socket.create_connection((host, int(port))) as plain,
-                context.wrap_socket(plain, server_hostname=host) as stranger,
-                contextlib.suppress(OSError),  # The connection may be reset.
-            ):
-                self.assertEqual(b"", stranger.recv(1))  # It has no certificate.
-        line = basind.await_event("peer_refused")
-        self.assertIn("TLS handshake failed", line["reason"])
+        for address, where in ((basind.grpc, "127.0.0.1: Its"), (basind.admin, "At admin.listen")):
+            host, port = address.rsplit(":", 1)
+            for _ in range(20):
+                with (
+                    socket.create_connection((host, int(port))) as plain,
+                    context.wrap_socket(plain, server_hostname=host) as stranger,
+                    contextlib.suppress(OSError),  # The connection may be reset.
+                ):
+                    self.assertEqual(b"", stranger.recv(1))  # It has no certificate.
+            line = basind.await_event("peer_refused")
+            self.assertIn("TLS handshake failed", line["reason"])
+            self.assertIn(where, line["reason"])
+        self.assertRegex(basind.get("/metrics")[1], r"basin_tls_failures_total [1-9]")
         self.assertEqual(0, basind.end())
+        self.assertEqual(2, sum(line["event"] == "peer_refused" for line in basind.lines))
         self.assertEqual("", basind.stderr())
+
+    def test_a_harmless_refusal_hides_no_attempt_to_change_something(self) -> None:
+        observer = self.token("observer", "*")
+        basind = self.start()
+        for _ in range(5):
+            self.assertEqual(DENIED, self.ctl(basind, "status", token=None))
+        for _ in range(5):
+            self.assertEqual(DENIED, self.ctl(basind, "evict", "j", "w", token=observer))
+        self.assertEqual(0, basind.end())
+        refused = [line["reason"] for line in basind.lines if line["event"] == "peer_refused"]
+        self.assertEqual(2, len(refused), refused)
+        self.assertIn("GetStatus was refused (no_credential)", refused[0])
+        self.assertIn("Evict for job j was refused (wrong_role): a test", refused[1])
 
     def test_the_file_of_grants_is_read_again(self) -> None:
         observer = self.token("observer", "*")

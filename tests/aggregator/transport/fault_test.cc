@@ -178,7 +178,8 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
   std::vector<std::string> reports;
   ServerOptions options;
   options.grpc.handshake_timeout = absl::Seconds(1);
-  options.report = [&](const std::string& address, const std::string& what) {
+  options.report = [&](const std::string& address, const std::string& /*kind*/,
+                       const std::string& what) {
     MutexLock lock(mutex);
     reports.push_back(absl::StrCat(address, " ", what));
   };
