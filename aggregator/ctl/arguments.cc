@@ -148,6 +148,7 @@ std::vector<Flag> Flags() {
       Text("--role", false, [](Arguments& arguments) { return &arguments.role; }),
       Text("--jobs", false, [](Arguments& arguments) { return &arguments.jobs; }),
       Text("--name", false, [](Arguments& arguments) { return &arguments.name; }),
+      Text("--grants", false, [](Arguments& arguments) { return &arguments.grants; }),
       Value("--host",
             [](const std::string& value, Arguments& arguments) {
               arguments.names.push_back(value);
@@ -222,6 +223,7 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
   Arguments read;
   read.tls = environment.tls;
   read.token_file = environment.token_file;
+  read.job_of_worker = environment.job;
   if (!environment.address.empty()) {
     if (const absl::Status taken = TakeOperatorsAddress(environment.address, read); !taken.ok()) {
       return Wrong(absl::StrCat("BASIN_ADMIN_ADDRESS: ", taken.message()));

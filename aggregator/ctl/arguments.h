@@ -25,6 +25,7 @@ struct Environment {
   std::string workers_address;  // BASIN_ADDRESS
   ClientTls tls;                // BASIN_TLS_CA, BASIN_TLS_CERT, BASIN_TLS_KEY
   std::string token_file;       // BASIN_TOKEN_FILE
+  std::string job;              // BASIN_JOB
 };
 
 struct Arguments {
@@ -43,6 +44,7 @@ struct Arguments {
   std::vector<std::string> own_flags;
   bool follow = false;
   std::string job;
+  std::string job_of_worker;  // BASIN_JOB, for a command that acts like a worker.
   std::string lane;
   std::string reason;
   int32_t exit_status = 0;
@@ -58,6 +60,7 @@ struct Arguments {
   std::string role = "worker";
   std::string jobs;
   std::string name;
+  std::string grants;              // The file for a token's line.
   std::vector<std::string> names;  // A server's, for its certificate.
   absl::Duration lifetime = absl::Hours(24 * 30);
 

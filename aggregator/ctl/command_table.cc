@@ -179,16 +179,14 @@ const std::vector<Command>& Commands() {
        2,
        RunRecover},
       {"token",
-       "new --jobs=JOBS [--role=ROLE] [--name=TEXT]",
+       "new --jobs=JOBS [--role=ROLE] [--name=TEXT] [--grants=FILE]",
        "make a token, and its line for auth.file",
-       "Prints the token on standard output, for the file of BASIN_TOKEN_FILE, and the line for "
-       "the\n"
-       "aggregator's auth.file on standard error; the line has only a hash of the token. "
-       "--jobs: a\n"
-       "job name, or a prefix followed by *. --role: worker (the default), observer, or "
-       "admin.\n"
+       "Prints the token on standard output, for the file of BASIN_TOKEN_FILE. --grants appends\n"
+       "the line for it to the aggregator's auth.file, after a check of that file; without it,\n"
+       "the line is printed on standard error. The line has only a hash of the token. --jobs: a\n"
+       "job name, or a prefix followed by *. --role: worker (the default), observer, or admin.\n"
        "Needs no aggregator.",
-       {"basinctl token new --jobs='team-a/*' --name='team a' > token 2>> grants",
+       {"basinctl token new --jobs='team-a/*' --name='team a' --grants=grants > token",
         "basinctl token new --jobs='*' --role=admin"},
        2,
        2,
@@ -208,13 +206,15 @@ const std::vector<Command>& Commands() {
        nullptr,
        RunDevCerts},
       {"doctor",
-       "[--workers-address=HOST:PORT]",
+       "[--workers-address=HOST:PORT] [--job=JOB]",
        "find out why an aggregator cannot be reached",
        "Checks name, TCP, MTU, TLS, token, round trip, clock and version, and says how to\n"
        "fix each failed check. It checks the address of operators (--address) and that of\n"
-       "workers (--workers-address, also BASIN_ADDRESS): those that are given, or both. The\n"
-       "exit code is that of the first failure. It changes nothing.",
-       {"basinctl doctor", "basinctl doctor --workers-address=basin-0.basin.training.svc:29600"},
+       "workers (--workers-address, also BASIN_ADDRESS): those that are given, or both. With\n"
+       "--job (also BASIN_JOB) it checks whether the token is good for that job. The exit code\n"
+       "is that of the first failure. It changes nothing.",
+       {"basinctl doctor",
+        "basinctl doctor --workers-address=basin-0.basin.training.svc:29600 --job=team-a/x"},
        1,
        1,
        nullptr,

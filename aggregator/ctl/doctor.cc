@@ -49,10 +49,25 @@ struct Answer {
 };
 using Probe = std::function<Answer()>;
 
+// The job that the token is for; empty: not given.
+const std::string& JobOf(const Arguments& arguments) {
+  return arguments.job.empty() ? arguments.job_of_worker : arguments.job;
+}
+
+absl::Status CheckJob(const Arguments& arguments) {
+  const std::string& job = JobOf(arguments);
+  const absl::Status good = job.empty() ? absl::OkStatus() : CheckJobName(job);
+  if (good.ok()) return good;
+  return absl::InvalidArgumentError(
+      absl::StrCat(arguments.job.empty() ? "BASIN_JOB: " : "--job: ", good.message()));
+}
+
 class Doctor {
  public:
   Doctor(std::string of, std::string address, const Arguments& arguments)
-      : diagnosis_{std::move(of), std::move(address), {}}, arguments_(arguments) {}
+      : diagnosis_{std::move(of), std::move(address), {}},
+        arguments_(arguments),
+        job_(JobOf(arguments)) {}
 
   // The steps up to a connection. False: it makes no sense to continue.
   bool Reach() {
@@ -135,11 +150,20 @@ class Doctor {
              token_.empty() ? "Set BASIN_TOKEN_FILE to the file of a token."
                             : absl::StrCat("Check that the line of this token is in auth.file of "
                                            "the aggregator, with the role of ",
-                                           diagnosis_.of, "."));
+                                           diagnosis_.of,
+                                           job_.empty() ? "" : " and for the job " + job_, "."));
       return;
     }
+    const bool for_job =
+        !job_.empty() && answer.greeting.has_value() && answer.greeting->job == job_;
+    const std::string of_job =
+        for_job ? absl::StrCat("for the job ", job_)
+                : absl::StrCat("for which jobs was not checked: ",
+                               job_.empty() ? "give --job or BASIN_JOB"
+                                            : "this aggregator does not report it");
     Add({"token", token_.empty() ? Verdict::kSkipped : Verdict::kOk,
-         token_.empty() ? "none is set, and none is required" : "accepted", "", absl::OkStatus()});
+         token_.empty() ? "none is set, and none is required" : "valid, " + of_job, "",
+         absl::OkStatus()});
     Measure(probe);
   }
 
@@ -216,7 +240,8 @@ class Doctor {
 
   Diagnosis diagnosis_;
   const Arguments& arguments_;
-  std::string token_;  // Empty: none.
+  const std::string job_;  // Empty: not given.
+  std::string token_;      // Empty: none.
 };
 
 const char* VerdictName(Verdict verdict) {
@@ -297,16 +322,31 @@ Diagnosis DiagnoseOperators(const Arguments& arguments) {
   const auto channel = doctor.OpenChannel();
   if (channel == nullptr) return doctor.Take();
   const auto stub = v1::Admin::NewStub(channel);
+  const auto described = [&](const grpc::Status& status) {
+    return client::DescribeFailure(arguments.address, arguments.tls.on(), status);
+  };
+  bool checks_job = !JobOf(arguments).empty();
   doctor.Ask([&] {
     grpc::ClientContext context;
     doctor.Prepare(context);
     v1::ServiceStatus status;
     const grpc::Status called =
         stub->GetStatus(&context, Client::With<v1::GetStatusRequest>(), &status);
-    if (!called.ok()) {
-      return Answer{client::DescribeFailure(arguments.address, arguments.tls.on(), called), {}};
+    if (!called.ok()) return Answer{described(called), {}};
+    Answer answer{absl::OkStatus(), GreetingIn(context)};
+    if (!std::exchange(checks_job, false)) return answer;
+    grpc::ClientContext of_job;
+    doctor.Prepare(of_job);
+    auto request = Client::With<v1::ListMembersRequest>();
+    request.set_job(JobOf(arguments));
+    v1::ListMembersResponse members;
+    const grpc::Status listed = stub->ListMembers(&of_job, request, &members);
+    // A job that does not run is none of the doctor's business.
+    if (!listed.ok() && listed.error_code() != grpc::StatusCode::NOT_FOUND) {
+      return Answer{described(listed), {}};
     }
-    return Answer{absl::OkStatus(), GreetingIn(context)};
+    if (answer.greeting.has_value()) answer.greeting->job = JobOf(arguments);
+    return answer;
   });
   return doctor.Take();
 }
@@ -322,6 +362,7 @@ Diagnosis DiagnoseWorkers(const Arguments& arguments) {
   doctor.Ask([&] {
     grpc::ClientContext context;
     doctor.Prepare(context);
+    if (!JobOf(arguments).empty()) AskAbout(JobOf(arguments), context);
     const auto stream = stub->Run(&context);
     v1::ToAggregator begun;
     begun.mutable_piece()->set_bytes("x");
@@ -341,6 +382,7 @@ Diagnosis DiagnoseWorkers(const Arguments& arguments) {
 }
 
 absl::Status RunDoctor(const Arguments& arguments) {
+  if (absl::Status job = CheckJob(arguments); !job.ok()) return job;
   const bool both = arguments.address_given == arguments.workers_address_given;
   std::vector<Diagnosis> diagnoses;
   if (both || arguments.address_given) diagnoses.push_back(DiagnoseOperators(arguments));

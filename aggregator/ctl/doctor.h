@@ -39,6 +39,7 @@ struct Diagnosis {
 // About the packets on the way to the host, from which no failure follows.
 Finding JudgePackets(const PacketSize& size, const std::string& host);
 
+// The job that the token is checked for is that of the arguments; empty: for none.
 Diagnosis DiagnoseOperators(const Arguments& arguments);
 Diagnosis DiagnoseWorkers(const Arguments& arguments);
 

@@ -20,5 +20,6 @@ int main(int argc, char** argv) {
   environment.tls = {variable("BASIN_TLS_CA"), variable("BASIN_TLS_CERT"),
                      variable("BASIN_TLS_KEY")};
   environment.token_file = variable("BASIN_TOKEN_FILE");
+  environment.job = variable("BASIN_JOB");
   return basin::aggregator::RunBasinctl(arguments, environment);
 }

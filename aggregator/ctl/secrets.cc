@@ -18,6 +18,7 @@
 #include "aggregator/ctl/output.h"
 #include "aggregator/tls/mint.h"
 #include "protocol/limits/names.h"
+#include "runtime/text_file.h"
 
 namespace basin::aggregator {
 namespace {
@@ -34,6 +35,33 @@ absl::Status WriteNewFile(const std::string& path, const std::string& text) {
   if (file >= 0) close(file);
   if (written) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(path, " cannot be written: ", why));
+}
+
+// Appends a line to a file of grants, or begins one. Refuses a file that basind would refuse.
+absl::Status AppendGrant(const std::string& path, const std::string& line) {
+  const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--grants is ", path, ", which cannot be written: ", std::strerror(errno)));
+  }
+  const auto closed = [file](absl::Status status) {
+    close(file);
+    return status;
+  };
+  const absl::StatusOr<std::string> before = ReadTextFile(path);
+  if (!before.ok()) return closed(before.status());
+  const std::string added =
+      absl::StrCat(before->empty() || before->back() == '\n' ? "" : "\n", line);
+  if (const auto grants = Grants::Parse(*before + added); !grants.ok()) {
+    return closed(absl::FailedPreconditionError(absl::StrCat(
+        "--grants is ", path, ": ", grants.status().message(), "; nothing was added to it")));
+  }
+  // In one piece: basind and others see all of it or nothing.
+  if (write(file, added.data(), added.size()) != static_cast<ssize_t>(added.size())) {
+    return closed(absl::FailedPreconditionError(
+        absl::StrCat("--grants is ", path, ", which cannot be written: ", std::strerror(errno))));
+  }
+  return closed(absl::OkStatus());
 }
 
 // "DNS:a" or "IP:1.2.3.4", as OpenSSL has them.
@@ -69,10 +97,18 @@ absl::Status RunToken(const Arguments& arguments) {
   }
   const absl::StatusOr<std::string> token = NewToken();
   if (!token.ok()) return token.status();
-  Print(*token + "\n");
-  Complain(absl::StrCat(arguments.role, " ", arguments.jobs, " ", ToString(HashOf(*token)),
-                        arguments.name.empty() ? "" : " " + arguments.name, "\n"));
-  return absl::OkStatus();
+  const std::string line =
+      absl::StrCat(arguments.role, " ", arguments.jobs, " ", ToString(HashOf(*token)),
+                   arguments.name.empty() ? "" : " " + arguments.name, "\n");
+  if (arguments.grants.empty()) {
+    Print(*token + "\n");
+    Complain(line);
+    return absl::OkStatus();
+  }
+  // First, so that no token is printed that nothing is granted to.
+  absl::Status appended = AppendGrant(arguments.grants, line);
+  if (appended.ok()) Print(*token + "\n");
+  return appended;
 }
 
 absl::Status RunDevCerts(const Arguments& arguments) {

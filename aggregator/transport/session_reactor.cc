@@ -15,7 +15,7 @@ namespace basin::aggregator {
 
 absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
   if (!session_.has_value()) {
-    absl::Status admitted = registry_.Admit(*this, Rpc::kSession, "", "");
+    absl::Status admitted = registry_.Admit(*this, Rpc::kSession, asked_job_, "");
     if (!admitted.ok()) return admitted;
   }
   auto taken = reader_.Read(StringOf(message));

@@ -25,6 +25,7 @@
 #include "proto/wire/session_stream.h"
 #include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
+#include "runtime/grpc/greeting.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -38,6 +39,7 @@ class SessionReactor : public StreamReactor {
                  wire::ReaderBudgets& budgets)
       : StreamReactor(context, limits, counters, newcomers),
         registry_(registry),
+        asked_job_(JobAskedIn(*context)),
         reader_(&budgets),
         frames_(FrameReader::InSession(FrameSender::kWorker, [this] { return owner_->shared(); })) {
   }
@@ -75,6 +77,7 @@ class SessionReactor : public StreamReactor {
   void Count(const absl::Status& why) override;
 
   Registry& registry_;
+  const std::string asked_job_;       // See runtime/grpc/greeting.h.
   std::atomic<bool> batches_{false};  // Since a hello that offers them.
   // For the sending thread only.
   wire::Outbox<ToWorker> outbox_;

@@ -17,6 +17,7 @@ constexpr char kVersionMetadata[] = "basin-version";
 constexpr char kProtocolMetadata[] = "basin-protocol-version";
 constexpr char kTimeMetadata[] = "basin-time-unix-ns";
 constexpr char kLocalMetadata[] = "basin-local";
+constexpr char kJobMetadata[] = "basin-job";
 
 // Empty if there is none.
 std::string ValueOf(const grpc::ClientContext& context, const char* name) {
@@ -27,7 +28,20 @@ std::string ValueOf(const grpc::ClientContext& context, const char* name) {
 
 }  // namespace
 
+void AskAbout(const std::string& job, grpc::ClientContext& context) {
+  context.AddMetadata(kJobMetadata, job);
+}
+
+std::string JobAskedIn(const grpc::ServerContextBase& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kJobMetadata);
+  return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 void Greet(grpc::ServerContextBase& context, const std::string& version, const std::string& local) {
+  if (const std::string job = JobAskedIn(context); !job.empty()) {
+    context.AddInitialMetadata(kJobMetadata, job);
+  }
   if (!local.empty()) context.AddInitialMetadata(kLocalMetadata, local);
   context.AddInitialMetadata(kVersionMetadata, version);
   context.AddInitialMetadata(kProtocolMetadata, absl::StrCat(kProtocolVersion));
@@ -43,6 +57,7 @@ std::optional<Greeting> GreetingIn(const grpc::ClientContext& context) {
   }
   greeting.version = PrintableText(ValueOf(context, kVersionMetadata), kMaxTextBytes);
   greeting.time = absl::FromUnixNanos(nanoseconds);
+  greeting.job = ValueOf(context, kJobMetadata);
   return greeting;
 }
 

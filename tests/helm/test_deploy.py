@@ -652,6 +652,7 @@ class RealWorkers(unittest.TestCase):
         self.assertEqual(0, process.returncode, diagnosis)
         for step in ("tls", "token", "version"):
             self.assertRegex(diagnosis, f"ok +{step} ")
+        self.assertIn("for the job training/digits", diagnosis)
 
     def test_meet_under_the_variables_of_the_manifest(self) -> None:
         address = self.start_basind()

@@ -82,6 +82,33 @@ class Access(unittest.TestCase):
             self.assertIn(word, refused.stderr)
             self.assertEqual("", refused.stdout)
 
+    def test_a_line_is_appended_to_the_file_of_grants(self) -> None:
+        option = f"--grants={self.grants}"
+        for number in (1, 2):
+            made = run(BASINCTL, "token", "new", "--jobs=a", f"--name={number}", option)
+            self.assertEqual((0, ""), (made.returncode, made.stderr))
+            self.assertRegex(made.stdout, r"^basin_[A-Za-z0-9_-]{43}\n$")
+        line = r"worker a sha256:[0-9a-f]{64} "
+        self.assertRegex(self.grants.read_text(), f"^{line}1\n{line}2\n$")
+        self.assertEqual(0o600, stat.S_IMODE(self.grants.stat().st_mode))
+        # Behind a line without its end.
+        self.grants.write_text(self.grants.read_text().rstrip())
+        self.assertEqual(0, run(BASINCTL, "token", "new", "--jobs=b", option).returncode)
+        self.assertEqual(3, len(self.grants.read_text().splitlines()))
+        # A mistake changes nothing, and prints no token.
+        before = self.grants.read_text()
+        for wrong in (("--jbos=a", option), ("--jobs=a", "--grants=/is/not/there"),
+                      ("--jobs=A", option)):  # fmt: skip
+            refused = run(BASINCTL, "token", "new", *wrong)
+            self.assertNotEqual(0, refused.returncode, wrong)
+            self.assertEqual("", refused.stdout)
+            self.assertEqual(before, self.grants.read_text())
+        self.grants.write_text("nonsense\n")
+        refused = run(BASINCTL, "token", "new", "--jobs=a", option)
+        self.assertEqual((6, ""), (refused.returncode, refused.stdout))
+        self.assertIn("line 1", refused.stderr)
+        self.assertEqual("nonsense\n", self.grants.read_text())
+
     def test_certificates_are_made_once_and_for_their_owner(self) -> None:
         self.make_certs()
         for file in self.certs.iterdir():

@@ -154,6 +154,23 @@ class Doctor(WithFolder):
         self.failure(
             4, "token", "auth.file", workers, BASIN_TLS_CA=ca, BASIN_TOKEN_FILE=str(stranger)
         )
+        # The token is of one job.
+        held = {"BASIN_TLS_CA": ca, "BASIN_TOKEN_FILE": str(worker)}
+        self.assertIn("for which jobs was not checked", findings["token"]["what"])
+        for given in (("--job=vision",), ()):
+            named = {} if given else {"BASIN_JOB": "vision"}
+            code, findings = self.diagnose(workers, *given, **held, **named)
+            self.assertEqual((0, "ok"), (code, findings["token"]["verdict"]), findings)
+            self.assertEqual("valid, for the job vision", findings["token"]["what"])
+        self.failure(4, "token", "for the job text", workers, "--job=text", **held)
+        self.failure(4, "token", "for the job text", workers, BASIN_JOB="text", **held)
+        refused = basind.await_event("peer_refused")["reason"]
+        while "wrong_job" not in refused:
+            refused = basind.await_event("peer_refused")["reason"]
+        self.assertIn("Session for job text was refused (wrong_job)", refused)
+        wrong = run(BASINCTL, "doctor", workers, "--job=a b")
+        self.assertEqual(2, wrong.returncode)
+        self.assertIn("--job", wrong.stderr)
         # The role of a worker does not suffice for the operators' address.
         self.failure(
             4,
@@ -163,6 +180,19 @@ class Doctor(WithFolder):
             BASIN_TLS_CA=ca,
             BASIN_TOKEN_FILE=str(worker),
         )
+        made = run(
+            BASINCTL,
+            *("token", "new", "--jobs=vision", "--role=admin"),
+            f"--grants={self.folder}/grants",
+        )
+        self.assertEqual((0, ""), (made.returncode, made.stderr))
+        (self.folder / "admin").write_text(made.stdout)
+        held["BASIN_TOKEN_FILE"] = str(self.folder / "admin")
+        basind.await_event("auth_file_changed")
+        code, findings = self.diagnose(operators, "--job=vision", **held)
+        self.assertEqual((0, "ok"), (code, findings["token"]["verdict"]), findings)
+        self.assertEqual("valid, for the job vision", findings["token"]["what"])
+        self.failure(4, "token", "for the job text", operators, "--job=text", **held)
         # A stranger learns no version.
         _, findings = self.diagnose(workers, BASIN_TLS_CA=ca, BASIN_TOKEN_FILE=str(stranger))
         self.assertNotIn("version", findings)
