@@ -217,7 +217,7 @@ basin_options::basin_options(bool read_environment) {
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
   launched_ = {{}, launched("LOCAL_RANK"), launched("LOCAL_WORLD_SIZE")};
-  node_ = launched("GROUP_RANK").value_or("");
+  node_ = launched("GROUP_RANK").value_or("0");
   for (const Launcher& launcher : kLaunchers) {
     const char* rank = Variable(launcher.rank);
     if (rank == nullptr) continue;

@@ -50,8 +50,9 @@ def node(rank: int, ranks: int, mode: str, number: int = 0, library: str = NCCL)
         "BASIN_NCCL_LIBRARY": library,
         "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(ranks),
-        "GROUP_RANK": str(number),
     }
+    if number > 0:  # Not every launcher names the first node.
+        environment["GROUP_RANK"] = str(number)
     from basin import _abi
 
     if library == NCCL:

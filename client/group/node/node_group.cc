@@ -316,7 +316,8 @@ absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
   shares_.reset();
   // The leader is sent all of them.
   if (!leads) worker.RequestResults(lane).IgnoreError();
-  return status;
+  // A deadline of the communicator is no reason to call again.
+  return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
 }
 
 absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
