@@ -61,7 +61,7 @@ class Aggregator {
       MutexLock lock(mutex_);
       reports_.push_back(what);
     };
-    at.report = [this](const std::string&, const std::string& what) {
+    at.report = [this](const std::string&, const std::string&, const std::string& what) {
       MutexLock lock(mutex_);
       reports_.push_back(what);
     };
