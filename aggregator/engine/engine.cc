@@ -268,7 +268,8 @@ void Engine::TakeTurn() {
   const absl::Time begun = clock_.Now();
   posted.task(*runner_, begun);
   transport_->Flush();
-  turns_.Charge(posted.connection, static_cast<uint64_t>((clock_.Now() - begun) / kTurn));
+  const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kTurn);
+  turns_.Charge(posted.connection, cost * runner_->SharersOf(posted.connection) - 1);
   if (!arrived_.load(std::memory_order_relaxed)) return;
   MutexLock lock(mutex_);
   TakeInbox();

@@ -9,10 +9,11 @@
 //   reduce workers -----+--> inbox --> loop: Runner (core) +--> reduce workers
 //   operator, signals --+                                  +--> notes, state file
 //
-// The loop takes one event of each connection in turn (turns.h), and fewer of a connection whose
-// events take long: a flood from one worker delays the other workers of all jobs by one event. The
-// reduce threads serve the jobs in turn (thread_pool.h), so that large rounds of one job delay
-// those of another by one reduction.
+// The loop takes one event of each connection in turn (turns.h). A connection whose events take
+// long passes turns, and so does one whose job has many workers, because jobs share the loop
+// equally: a flood from one worker delays the other workers of its job by one event, and one from
+// all workers of a job delays the other jobs by about one. The reduce threads serve the jobs in
+// turn (thread_pool.h), so that large rounds of one job delay those of another by one reduction.
 //
 // A small round is mostly wake-ups. So while the loop has nothing to do, a transport thread that
 // brings a small message does the work of the loop itself, which wakes no thread. One thread does

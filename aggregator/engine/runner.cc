@@ -165,6 +165,18 @@ void Runner::WantMirror(JobId job, LaneIndex lane, absl::Time now) {
   if (arena != nullptr && arena->RequestMirror(now)) dependencies_.make_mirror(arena);
 }
 
+uint64_t Runner::SharersOf(uint64_t connection) const {
+  std::optional<JobId> job = core().JobOf(connection);
+  if (const auto stream = streams_.find(connection); stream != streams_.end()) {
+    job = stream->second.job;
+  }
+  if (!job.has_value()) return 1;
+  const auto found = core().jobs().find(*job);
+  if (found == core().jobs().end()) return 1;
+  const Workers& workers = found->second.workers();
+  return std::max<uint64_t>(1, workers.size() - workers.Count(WorkerState::kLost));
+}
+
 uint64_t Runner::shared_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [lane, memory] : memory_) bytes += memory.asked;

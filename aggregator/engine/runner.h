@@ -113,6 +113,8 @@ class Runner {
   uint64_t shared_bytes() const;    // Memory for results that workers on this machine map.
   uint64_t mirrored_bytes() const;  // The memory of a device for the same.
   Peer PeerOf(SessionId session) const { return dependencies_.transport->PeerOf(session); }
+  // The workers of the job that the connection belongs to; 1 if it belongs to none yet.
+  uint64_t SharersOf(uint64_t connection) const;
   size_t sessions() const { return core_.delivery().sessions(); }
   size_t streams() const { return core_.delivery().streams(); }
 

@@ -241,6 +241,30 @@ TEST(Turns, WhatTookLongCostsTurns) {
   EXPECT_EQ(All(turns).find('d'), 2u) << "also when it had nothing waiting";
 }
 
+// As the loop charges them: each event of a job costs as many turns as the job has workers.
+TEST(Turns, Fault_A6_AJobOfManyConnectionsDelaysAnotherAsOneConnectionDoes) {
+  constexpr uint64_t kFlood = 60;
+  Turns<uint64_t> turns;
+  for (int i = 0; i < 100; ++i) {
+    for (uint64_t connection = 1; connection <= kFlood; ++connection) {
+      turns.Add(connection, connection);
+    }
+  }
+  const auto take = [&turns] {
+    const uint64_t connection = turns.Next();
+    turns.Charge(connection, (connection > kFlood ? 2 : kFlood) - 1);
+    return connection;
+  };
+  for (uint64_t i = 0; i < 10 * kFlood; ++i) EXPECT_LE(take(), kFlood);
+  for (int round = 0; round < 20; ++round) {
+    const uint64_t small = kFlood + 1 + static_cast<uint64_t>(round % 2);
+    turns.Add(small, small);
+    int waits = 0;
+    while (take() != small) ++waits;
+    EXPECT_LE(waits, 6) << "round " << round;
+  }
+}
+
 TEST(Turns, WhoKeepsComingDoesNotShutOutWhoWaits) {
   Turns<char> turns;
   for (int i = 0; i < 100; ++i) turns.Add(1, 'a');
