@@ -56,7 +56,7 @@ const std::string& JobOf(const Arguments& arguments) {
 
 absl::Status CheckJob(const Arguments& arguments) {
   const std::string& job = JobOf(arguments);
-  const absl::Status good = job.empty() ? absl::OkStatus() : CheckJobName(job);
+  absl::Status good = job.empty() ? absl::OkStatus() : CheckJobName(job);
   if (good.ok()) return good;
   return absl::InvalidArgumentError(
       absl::StrCat(arguments.job.empty() ? "BASIN_JOB: " : "--job: ", good.message()));
