@@ -166,7 +166,8 @@ pack() {
     awk '/=> \// { print $3 }' | sort -u |
     grep -v -E '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' |
     xargs -r cp -L -t "$carry/lib" || return 1
-  # The wheel has the package with its client library and programs, and the libraries that they need.
+  # The wheel has the package with its client library and programs, and the libraries that they
+  # need.
   local wheels
   wheels="$(mktemp -d)" || return 1
   run "$root/scripts/build-wheel.sh" --build "$programs" "$wheels" &&
