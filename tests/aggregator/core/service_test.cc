@@ -239,8 +239,8 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
   for (int i = 0; i < 2000; ++i) many.push_back(Tensor("tensor" + std::to_string(i)));
   a.Register(many);
   EXPECT_THAT(a.Last<Rejected>().error.text,
-              HasSubstr("lane model: with tensor tensor535 as f32[65536] the hello of a returning "
-                        "worker could reach 100088 bytes for "));
+              HasSubstr("lane model: with tensor tensor534 as f32[65536] the hello of a returning "
+                        "worker could reach 100010 bytes for "));
   EXPECT_THAT(a.Last<Rejected>().error.text,
               HasSubstr("1 lane and 10 workers, but the limit is 100000"));
   const size_t tensors = a.lane().tensors.size();
