@@ -65,7 +65,7 @@ class AdminService : public v1::Admin::Service {
                           v1::ChangeResponse* response) override;
 
  private:
-  // Who makes a call, as far as the grants say.
+  // The caller of an RPC, as far as the grants tell.
   struct Caller {
     std::string address;
     std::string grant;     // Empty without auth.file.

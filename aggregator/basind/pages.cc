@@ -19,7 +19,7 @@ namespace {
 // Shorter than a scraper's patience, which is 10 s.
 constexpr std::chrono::seconds kSnapshotTimeout{2};
 
-// Of the ports for workers and operators together.
+// The sum over the ports for workers and operators.
 uint64_t AtBoth(const PageSources& sources, Counter TransportCounters::*counter) {
   return sources.server.counters().*counter +
          (sources.admin == nullptr ? 0 : uint64_t{sources.admin->counters().*counter});

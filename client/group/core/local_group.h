@@ -179,7 +179,7 @@ class LocalGroup {
   GroupRound ended_ = 0;
   bool holds_ = true;
   bool open_ = false;
-  std::set<LocalRank> told_;            // Of a rank that cannot take part.
+  std::set<LocalRank> told_;            // They know why this rank cannot take part.
   std::map<LocalRank, Formed> formed_;  // At the proposer: who has reported.
   int attempts_ = 0;                    // Failures since a round has ended.
   std::string why_;                     // The last failure.

@@ -16,8 +16,6 @@
 //   --least  the share that is enough (default: 0.85)
 // Exit status: 0, 1 on an error, a wrong byte or a smaller share, 77 skipped: no device.
 
-#include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -39,6 +37,7 @@ namespace basin::client {
 namespace {
 
 using kernels::cuda::BenchOptions;
+using kernels::cuda::MedianSeconds;
 using kernels::cuda::Memory;
 using kernels::cuda::TrainerDevice;
 using kernels::cuda::TransferQueue;
@@ -66,20 +65,6 @@ template <typename T>
 T Checked(kernels::Result<T> result) {
   if (!result.ok()) Check(result.failure());
   return std::move(result).value();
-}
-
-template <typename Function>
-double MedianSeconds(int runs, Function run) {
-  run();
-  std::vector<double> times;
-  for (int i = 0; i < runs; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    run();
-    times.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 char* At(const Memory& memory, uint64_t offset) {

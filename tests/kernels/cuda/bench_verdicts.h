@@ -1,19 +1,41 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The criteria of a benchmark on a device: shares of what the device itself reaches in the same
-// run. Each is printed, as it is judged or with the others.
+// What the benchmarks on a device share: the median of several runs, and their criteria, which are
+// shares of what the device itself reaches in the same run.
 //
 // Thread contract: one thread.
 
 #ifndef BASIN_TESTS_KERNELS_CUDA_BENCH_VERDICTS_H_
 #define BASIN_TESTS_KERNELS_CUDA_BENCH_VERDICTS_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace basin::kernels::cuda {
+
+inline double Median(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// After a run that does not count.
+template <typename Function>
+double MedianSeconds(int runs, Function run) {
+  run();
+  std::vector<double> times;
+  for (int i = 0; i < runs; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    times.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  return Median(std::move(times));
+}
 
 class Verdicts {
  public:

@@ -19,7 +19,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -49,12 +48,12 @@ constexpr double kEnough = 0.9;
 
 struct Sizes {
   size_t contribution_bytes;
-  int runs;  // Of a reduction.
+  int runs;  // For each reduction.
   size_t frame_bytes;
   size_t frames;
   int pipeline_runs;
 
-  size_t host_bytes() const { return frames * frame_bytes; }  // Of one contribution.
+  size_t host_bytes() const { return frames * frame_bytes; }  // For each contribution.
 };
 // Far beyond any cache.
 constexpr Sizes kLarge = {size_t{256} << 20, 21, size_t{1} << 20, 256, 5};
@@ -76,24 +75,6 @@ class Machine {
   virtual double MedianTime(int runs, const std::function<void()>& run) = 0;
   virtual Result<std::unique_ptr<Device>> Open() = 0;
 };
-
-double Median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-template <typename Function>
-double MedianSeconds(int runs, Function run) {
-  run();
-  std::vector<double> times;
-  for (int i = 0; i < runs; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    run();
-    times.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  }
-  return Median(std::move(times));
-}
 
 // A benchmark ends after an error.
 void Check(cudaError_t error, const char* call) {
