@@ -166,10 +166,18 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
+  const auto refuse = [foreign = refused(&TransportCounters::foreign_connections),
+                       floods = refused(&TransportCounters::floods)](PrefaceCheck::Reason reason,
+                                                                     const std::string& address,
+                                                                     const std::string& what) {
+    (reason == PrefaceCheck::Reason::kFlood ? floods : foreign)(address, what);
+  };
   admin->preface_ = std::make_unique<PrefaceCheck>(
       tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain, handshake_timeout,
-      kMostNewOperators, serve, refused(&TransportCounters::foreign_connections));
-  admin->listener_->Start([preface = admin->preface_.get()](int fd) { preface->OnConnection(fd); });
+      kMostNewOperators, serve, refuse);
+  PrefaceCheck* const preface = admin->preface_.get();
+  admin->listener_->Start([preface](int fd) { preface->OnConnection(fd); }, nullptr,
+                          [preface] { return preface->waiting(); });
   return admin;
 }
 

@@ -17,9 +17,9 @@ constexpr uint64_t kOwn = 40;
 
 constexpr uint64_t kOfAWorker = 3;
 
-// gRPC and `Newcomers` hold a descriptor each for a newcomer, and a silent connection is one. So
-// the newcomers of one address and the silent connections have at most three eighths of all, and
-// with those that are kept for operators, at most five eighths.
+// gRPC and `Newcomers` hold a descriptor each for a newcomer; a connection that waits for its turn
+// and a silent one are one each. So the newcomers of one address and the silent connections have at
+// most four eighths of all, and with those that are kept for operators, at most six eighths.
 constexpr uint64_t kLimitOverNewcomers = 8;
 
 }  // namespace

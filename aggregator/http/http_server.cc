@@ -31,7 +31,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/http/http_request.h"
-#include "aggregator/http/room.h"
+#include "runtime/grpc/room.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {

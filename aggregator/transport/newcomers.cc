@@ -78,6 +78,12 @@ void CutOff(int descriptor) {
 
 }  // namespace
 
+std::string CrowdOf(size_t most) {
+  return absl::StrCat("It had ", most,
+                      " connections that had sent no valid message, and opened another; the oldest "
+                      "was closed.");
+}
+
 Newcomers::Newcomers(size_t most_of_an_address, Refuse refuse, Left left)
     : most_of_an_address_(most_of_an_address), refuse_(std::move(refuse)), left_(std::move(left)) {
   thread_ = std::thread([this] {
@@ -93,7 +99,9 @@ Newcomers::~Newcomers() {
     changed_.NotifyAll();
   }
   thread_.join();
-  for (const auto& [peer, newcomer] : newcomers_) close(newcomer.descriptor);
+  for (const auto& [peer, newcomer] : newcomers_) {
+    if (!newcomer.displaced) close(newcomer.descriptor);
+  }
 }
 
 void Newcomers::Add(int descriptor) {
@@ -121,12 +129,14 @@ void Newcomers::MakeRoom(const std::string& address) {
   Newcomer& displaced = newcomers_.at(first->second);
   displaced.displaced = true;
   CutOff(displaced.descriptor);
+  // Until the next look, a flood would displace more of them than there are descriptors.
+  close(std::exchange(displaced.descriptor, -1));
   others->second.erase(first);
 }
 
 Newcomers::ByPeer::iterator Newcomers::Forget(ByPeer::iterator newcomer) {
-  close(newcomer->second.descriptor);
   if (!newcomer->second.displaced) {
+    close(newcomer->second.descriptor);
     const auto others = of_address_.find(AddressIn(newcomer->first));
     others->second.erase(newcomer->second.number);
     if (others->second.empty()) of_address_.erase(others);
@@ -140,7 +150,9 @@ void Newcomers::Began(const std::string& peer) {
   if (found == newcomers_.end()) return;
   ++found->second.calls;
   // At once: many begin between two looks.
-  if (found->second.calls == kMostCalls + 1) CutOff(found->second.descriptor);
+  if (found->second.calls == kMostCalls + 1 && !found->second.displaced) {
+    CutOff(found->second.descriptor);
+  }
 }
 
 void Newcomers::Came(const std::string& peer, uint64_t bytes) {
@@ -174,13 +186,14 @@ Newcomers::Findings Newcomers::Look() {
   Findings found;
   for (auto it = newcomers_.begin(); it != newcomers_.end();) {
     const auto& [peer, newcomer] = *it;
+    if (newcomer.displaced) {
+      found.violations.emplace_back(AddressIn(peer), CrowdOf(most_of_an_address_));
+      it = Forget(it);
+      continue;
+    }
     std::string what;
     const std::optional<uint64_t> received = ReceivedBytes(newcomer.descriptor);
-    if (newcomer.displaced) {
-      what = absl::StrCat("It had ", most_of_an_address_,
-                          " connections that had sent no valid message, and opened another; the "
-                          "oldest was closed.");
-    } else if (newcomer.calls > kMostCalls) {
+    if (newcomer.calls > kMostCalls) {
       what = absl::StrCat("It began ", newcomer.calls,
                           " calls on one connection, and none of them received a valid message.");
     } else if (received.has_value()) {

@@ -30,6 +30,9 @@
 
 namespace basin::aggregator {
 
+// Why one of so many connections of an address is closed.
+std::string CrowdOf(size_t most);
+
 class Newcomers {
  public:
   // The address of the peer, without its port, and its violation, as a sentence.
@@ -53,7 +56,7 @@ class Newcomers {
 
  private:
   struct Newcomer {
-    int descriptor = -1;
+    int descriptor = -1;  // Closed once it is displaced.
     uint64_t number = 0;  // In the order in which they came.
     bool displaced = false;
     uint32_t calls = 0;

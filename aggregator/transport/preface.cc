@@ -12,8 +12,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
+
+#include "aggregator/transport/newcomers.h"
+#include "runtime/grpc/room.h"
 
 namespace basin::aggregator {
 namespace {
@@ -74,11 +79,11 @@ bool LooksLikeHttp1(std::string_view bytes) {
 
 }  // namespace
 
-PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most_waiting,
-                           Pass pass, Refuse refuse)
+PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most, Pass pass,
+                           Refuse refuse)
     : protocol_(protocol),
       timeout_(absl::ToChronoMilliseconds(timeout)),
-      most_waiting_(most_waiting),
+      most_(most),
       pass_(std::move(pass)),
       refuse_(std::move(refuse)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -95,70 +100,109 @@ PrefaceCheck::~PrefaceCheck() {
   }
   eventfd_write(wake_, 1);
   thread_.join();
-  for (const int descriptor : arrived_) close(descriptor);
-  for (const Waiting& waiting : waiting_) close(waiting.descriptor);
+  for (const auto& [address, descriptors] : arrived_) {
+    for (const int descriptor : descriptors) close(descriptor);
+  }
+  for (const Silent& silent : silent_) close(silent.connection.descriptor);
   close(wake_);
 }
 
 void PrefaceCheck::OnConnection(int descriptor) {
+  ++waiting_;
+  const std::string address = AddressOf(descriptor);
+  std::optional<int> displaced;
   {
     MutexLock lock(mutex_);
-    arrived_.push_back(descriptor);
+    std::deque<int>& others = arrived_[address];
+    if (others.size() >= most_) {
+      displaced = others.front();
+      others.pop_front();
+    }
+    others.push_back(descriptor);
   }
   eventfd_write(wake_, 1);
+  if (displaced.has_value()) RefuseForCrowd({*displaced, address});
+}
+
+std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
+  std::vector<Connection> taken;
+  for (auto it = arrived_.begin(); it != arrived_.end();) {
+    auto& [address, descriptors] = *it;
+    taken.push_back({descriptors.front(), address});
+    descriptors.pop_front();
+    it = descriptors.empty() ? arrived_.erase(it) : std::next(it);
+  }
+  return taken;
 }
 
 void PrefaceCheck::Run() {
   std::vector<pollfd> waits;
   while (true) {
     waits.assign(1, {wake_, POLLIN, 0});
-    for (const Waiting& waiting : waiting_) waits.push_back({waiting.descriptor, POLLIN, 0});
+    for (const Silent& silent : silent_) {
+      waits.push_back({silent.connection.descriptor, POLLIN, 0});
+    }
     int milliseconds = -1;
-    if (!waiting_.empty()) {
+    if (!silent_.empty()) {
       const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(waiting_.front().until - Clock::now());
+          std::chrono::ceil<std::chrono::milliseconds>(silent_.front().until - Clock::now());
       milliseconds = std::max(0, static_cast<int>(left.count()));
     }
     poll(waits.data(), waits.size(), milliseconds);
     const Clock::time_point now = Clock::now();
     size_t at = 1;
-    for (auto it = waiting_.begin(); it != waiting_.end(); ++at) {
-      const auto waiting = it++;
-      const bool time_is_up = now >= waiting->until;
+    for (auto it = silent_.begin(); it != silent_.end(); ++at) {
+      const auto silent = it++;
+      const bool time_is_up = now >= silent->until;
       if (waits[at].revents == 0 && !time_is_up) continue;
-      if (!Look(waiting->descriptor, time_is_up)) waiting_.erase(waiting);
+      if (!Look(silent->connection, time_is_up)) silent_.erase(silent);
     }
     if (waits[0].revents == 0) continue;
     eventfd_t count = 0;
     eventfd_read(wake_, &count);
-    std::vector<int> arrived;
+    std::vector<Connection> turn;
     {
       MutexLock lock(mutex_);
       if (stopping_) return;
-      arrived.swap(arrived_);
+      turn = TakeArrived();
+      if (!arrived_.empty()) eventfd_write(wake_, 1);
     }
-    for (const int descriptor : arrived) {
-      if (waiting_.size() >= most_waiting_) {
-        RefuseFor(waiting_.front().descriptor,
-                  "Too many peers connected at once, and it was silent for the longest time.");
-        waiting_.pop_front();
-      }
+    for (Connection& connection : turn) {
       // Readable once all of it is there, or the other end has closed.
-      SetLowWater(descriptor, static_cast<int>(kPreface.size()));
-      if (Look(descriptor, false)) waiting_.push_back({descriptor, now + timeout_});
+      SetLowWater(connection.descriptor, static_cast<int>(kPreface.size()));
+      if (Look(connection, false)) WaitForBytes(std::move(connection));
     }
   }
 }
 
-bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
+void PrefaceCheck::WaitForBytes(Connection connection) {
+  if (silent_.size() >= most_) {
+    std::vector<HeldConnection> held;
+    for (const Silent& silent : silent_) held.push_back({silent.connection.address});
+    const Room room = RoomFor(connection.address, held, most_, most_);
+    const auto longest = std::next(silent_.begin(), static_cast<ptrdiff_t>(*room.in_place));
+    if (room.crowded) {
+      RefuseForCrowd(longest->connection);
+    } else {
+      RefuseFor(Reason::kFlood, longest->connection,
+                "Too many peers connected at once, its address had most of them, and it was silent "
+                "for the longest time.");
+    }
+    silent_.erase(longest);
+  }
+  silent_.push_back({std::move(connection), Clock::now() + timeout_});
+}
+
+bool PrefaceCheck::Look(const Connection& connection, bool time_is_up) {
+  const int descriptor = connection.descriptor;
   char bytes[kPreface.size()];
   const ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    if (time_is_up) RefuseFor(descriptor, "It connected and sent nothing.");
+    if (time_is_up) RefuseFor(Reason::kForeign, connection, "It connected and sent nothing.");
     return !time_is_up;
   }
   if (count <= 0) {  // Gone again, without a byte: a probe of the port.
-    close(descriptor);
+    Close(connection);
     return false;
   }
   const std::string_view begin(bytes, static_cast<size_t>(count));
@@ -166,6 +210,7 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
     case Verdict::kPass:
       SetLowWater(descriptor, 1);
       pass_(descriptor);
+      --waiting_;
       return false;
     case Verdict::kWait: {
       pollfd end = {descriptor, POLLRDHUP, 0};
@@ -175,7 +220,7 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
     case Verdict::kRefuse:
       break;
   }
-  RefuseBeginning(descriptor, begin);
+  RefuseBeginning(connection, begin);
   return false;
 }
 
@@ -188,32 +233,41 @@ PrefaceCheck::Verdict PrefaceCheck::Judge(std::string_view begin) const {
   return StartsWith(kPreface, begin) ? Verdict::kWait : Verdict::kRefuse;
 }
 
-void PrefaceCheck::RefuseBeginning(int descriptor, std::string_view begin) {
+void PrefaceCheck::RefuseBeginning(const Connection& connection, std::string_view begin) {
   if (StartsWith(begin, kHandshake)) {
     // This is not TLS, and the client reports that.
-    Answer(descriptor, kAnswerToHttp1);
+    Answer(connection.descriptor, kAnswerToHttp1);
     RefuseFor(
-        descriptor,
+        Reason::kForeign, connection,
         "It speaks TLS, but tls.cert is none: set tls.cert and tls.key, or unset BASIN_TLS_CA "
         "of the client.");
   } else if (begin == kPreface) {
     // This is not HTTP/2, and the client reports that.
-    Answer(descriptor, kAnswerToHttp1);
-    RefuseFor(descriptor,
+    Answer(connection.descriptor, kAnswerToHttp1);
+    RefuseFor(Reason::kForeign, connection,
               "It speaks gRPC without TLS, but tls.cert is set: set BASIN_TLS_CA of the client.");
   } else if (LooksLikeHttp1(begin) && !StartsWith(begin, "PRI ")) {
-    Answer(descriptor, kAnswerToHttp1);
-    RefuseFor(descriptor,
+    Answer(connection.descriptor, kAnswerToHttp1);
+    RefuseFor(Reason::kForeign, connection,
               "It speaks HTTP/1, but this port speaks gRPC; probes and metrics are on another port "
               "(http.listen).");
   } else {
-    RefuseFor(descriptor, "It does not speak gRPC.");
+    RefuseFor(Reason::kForeign, connection, "It does not speak gRPC.");
   }
 }
 
-void PrefaceCheck::RefuseFor(int descriptor, const std::string& what) {
-  refuse_(AddressOf(descriptor), what);
-  close(descriptor);
+void PrefaceCheck::RefuseForCrowd(const Connection& connection) {
+  RefuseFor(Reason::kFlood, connection, CrowdOf(most_));
+}
+
+void PrefaceCheck::RefuseFor(Reason reason, const Connection& connection, const std::string& what) {
+  refuse_(reason, connection.address, what);
+  Close(connection);
+}
+
+void PrefaceCheck::Close(const Connection& connection) {
+  close(connection.descriptor);
+  --waiting_;
 }
 
 }  // namespace basin::aggregator

@@ -8,19 +8,26 @@
 // A client that speaks gRPC with TLS to a port without, or the reverse, gets an answer from which
 // it can conclude that (client/transport/grpc/failure.cc).
 //
-// Thread contract: OnConnection from any thread. `pass` and `refuse` are called on the thread that
-// waits; `pass` owns the descriptor then.
+// gRPC needs a fraction of a millisecond to take a connection. The addresses that connections come
+// from take turns, so that a flood from one delays no worker elsewhere, and what one of them has
+// waiting is bounded.
+//
+// Thread contract: OnConnection from any thread. `pass` is called on the thread that waits, and
+// owns the descriptor then; `refuse` on that thread and on those of OnConnection.
 // Failure: none; a connection that sends nothing in time is closed, and so is the oldest one when
 // too many wait.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
 #define BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -34,13 +41,16 @@ namespace basin::aggregator {
 class PrefaceCheck {
  public:
   using Pass = std::function<void(int descriptor)>;
+  // Whether it is the nature of the connection that is wrong, or how many its address opens.
+  enum class Reason : uint8_t { kForeign, kFlood };
   // The address of the peer, without its port, and its violation, as a sentence.
-  using Refuse = std::function<void(const std::string& address, const std::string& what)>;
+  using Refuse =
+      std::function<void(Reason reason, const std::string& address, const std::string& what)>;
 
   enum class Protocol : uint8_t { kPlain, kTls };
 
-  PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most_waiting, Pass pass,
-               Refuse refuse);
+  // `most` connections of one address wait for their turn, and `most` in all for their first bytes.
+  PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most, Pass pass, Refuse refuse);
   // Connections that wait are closed.
   ~PrefaceCheck();
   PrefaceCheck(const PrefaceCheck&) = delete;
@@ -48,34 +58,49 @@ class PrefaceCheck {
 
   void OnConnection(int descriptor);
 
+  // Connections that were neither passed on nor closed yet.
+  size_t waiting() const { return waiting_; }
+
  private:
-  struct Waiting {
+  struct Connection {
     int descriptor;
+    std::string address;  // Of the peer, without its port.
+  };
+  struct Silent {
+    Connection connection;
     std::chrono::steady_clock::time_point until;
   };
 
   void Run();
+  // Those whose turn it is; empty when no more have arrived.
+  std::vector<Connection> TakeArrived() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitForBytes(Connection connection);
   // False once the descriptor has been closed, for example because its time has passed.
-  bool Look(int descriptor, bool time_is_up);
+  bool Look(const Connection& connection, bool time_is_up);
   // What the bytes that a peer began with mean for it.
   enum class Verdict : uint8_t { kPass, kWait, kRefuse };
   Verdict Judge(std::string_view begin) const;
-  void RefuseBeginning(int descriptor, std::string_view begin);
-  void RefuseFor(int descriptor, const std::string& what);
+  void RefuseBeginning(const Connection& connection, std::string_view begin);
+  // For the number of connections of its address.
+  void RefuseForCrowd(const Connection& connection);
+  void Close(const Connection& connection);
+  void RefuseFor(Reason reason, const Connection& connection, const std::string& what);
 
   // Constant after construction.
   const Protocol protocol_;
   const std::chrono::steady_clock::duration timeout_;
-  const size_t most_waiting_;
+  const size_t most_;
   const Pass pass_;
   const Refuse refuse_;
   const int wake_;  // An eventfd: readable when there is work.
 
-  std::list<Waiting> waiting_;  // For the thread only; in the order of arrival.
+  std::atomic<size_t> waiting_{0};
+
+  std::list<Silent> silent_;  // For the thread only; in the order of arrival.
 
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<int> arrived_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::deque<int>> arrived_ ABSL_GUARDED_BY(mutex_);  // By address.
 
   std::thread thread_;
 };

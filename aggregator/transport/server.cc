@@ -184,14 +184,17 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     connection.fd = fd;
     acceptor_->HandleNewConnection(&connection);
   };
-  const auto refuse = [this](const std::string& address, const std::string& what) {
-    ++counters_.foreign_connections;
+  const auto refuse = [this](PrefaceCheck::Reason reason, const std::string& address,
+                             const std::string& what) {
+    ++(reason == PrefaceCheck::Reason::kFlood ? counters_.floods : counters_.foreign_connections);
     Report(address, what);
   };
   preface_ = std::make_unique<PrefaceCheck>(
       options_.tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
       options_.grpc.handshake_timeout, options_.most_newcomers, serve, refuse);
-  listener_->Start([this](int fd) { preface_->OnConnection(fd); }, options_.on_descriptors);
+  // `newcomers_` takes a second descriptor of each when gRPC gets it.
+  listener_->Start([this](int fd) { preface_->OnConnection(fd); }, options_.on_descriptors,
+                   [this] { return preface_->waiting(); });
   return port();
 }
 

@@ -131,9 +131,11 @@ Listener::~Listener() {
   if (stop_ >= 0) close(stop_);
 }
 
-void Listener::Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait) {
+void Listener::Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait,
+                     std::function<size_t()> promised) {
   take_ = std::move(take);
   wait_ = std::move(wait);
+  promised_ = std::move(promised);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-listener");
     Run();
@@ -165,7 +167,8 @@ bool Listener::HasDescriptor() const {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlim_t kept = std::min<rlim_t>(kept_, limit.rlim_cur / 4);
-  return static_cast<rlim_t>(lowest) + kept < limit.rlim_cur;
+  const rlim_t promised = promised_ == nullptr ? 0 : promised_();
+  return static_cast<rlim_t>(lowest) + promised + kept < limit.rlim_cur;
 }
 
 bool Listener::AcceptFrom(int socket) {

@@ -4,13 +4,15 @@
 // could listen by itself, but once a process has run out of file descriptors its listener never
 // accepts again; this one waits until there are some.
 //
-// Thread contract: Open, Start and the destructor on one thread; `take` and `wait` are called on
-// the listener's. Failure: a connection that cannot be accepted waits in the kernel's queue.
+// Thread contract: Open, Start and the destructor on one thread; `take`, `wait` and `promised` are
+// called on the listener's. Failure: a connection that cannot be accepted waits in the kernel's
+// queue.
 
 #ifndef BASIN_RUNTIME_GRPC_LISTENER_H_
 #define BASIN_RUNTIME_GRPC_LISTENER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,8 +41,10 @@ class Listener {
 
   // Passes every connection to `take`, which then owns the descriptor. `wait` is called with true
   // when a connection must wait for a descriptor, and with false when none waits any longer.
-  // REQUIRES: called at most once.
-  void Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait = nullptr);
+  // `promised` says how many more descriptors the connections that were taken will need, beside
+  // those that are kept. REQUIRES: called at most once.
+  void Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait = nullptr,
+             std::function<size_t()> promised = nullptr);
 
   int port() const { return port_; }
 
@@ -59,6 +63,7 @@ class Listener {
   int stop_ = -1;  // An eventfd: readable once the thread must end.
   std::function<void(int fd)> take_;
   std::function<void(bool waits)> wait_;
+  std::function<size_t()> promised_;
   std::thread thread_;
 };
 

@@ -168,12 +168,13 @@ class Peers(Jobs):
     def test_fault_s6_one_address_does_not_take_all_file_descriptors(self) -> None:
         files, most = 512, 64
         basind = self.start(before=("prlimit", f"--nofile={files}"))
-        for reason, connect, source in (
-            (f"It had {most} connections", self.connect_newcomer, "127.0.1.1"),
-            ("it was silent for the longest time", self.connect, "127.0.1.2"),
+        for connect, source in (
+            (self.connect_newcomer, "127.0.1.1"),
+            (self.connect, "127.0.1.2"),
         ):
             crowd = [connect(basind, source) for _ in range(files)]
-            self.assertIn(reason, basind.await_event("peer_refused")["reason"])
+            refused = basind.await_event("peer_refused")["reason"]
+            self.assertIn(f"From {source}: It had {most} connections", refused)
             for peer in crowd[:-most]:
                 self.read_to_end(peer)
             self.assertLess(self.metric(basind, "process_open_fds"), files / 2)

@@ -6,11 +6,14 @@ tests/python/test_waits_end.py has what it does in a paused job.
 Usage: test_leaving.py BASIND LIBBASIN
 """
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import unittest
+from typing import IO
 
 import jobs
 
@@ -32,10 +35,13 @@ with basin.leave_on_sigterm() as leaving:
             sys.stdin.readline()
             print("saved", flush=True)
         if sys.argv[1] == "forks":
+            ready, told = os.pipe()
             child = os.fork()
             if child == 0:
-                signal.pause()
-                os._exit(0)
+                os.write(told, b"!")
+                while True:  # A wait would not end if the signal came just before it.
+                    pass
+            os.read(ready, 1)  # Python forgets a signal that comes before its fork() returns.
             os.kill(child, signal.SIGTERM)
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 print("after the block", flush=True)
@@ -53,18 +59,27 @@ class LeavingTest(jobs.JobsTest):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
+        self.addCleanup(self._kill, process)
         return process
 
-    def _await(self, process: subprocess.Popen[str], text: str) -> str:
-        """The next line of its output that contains the text."""
-        assert process.stdout is not None
-        watchdog = threading.Timer(jobs.PATIENCE, process.kill)
+    def _kill(self, process: subprocess.Popen[str]) -> None:
+        """With its children, which have its output."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def _await(
+        self, process: subprocess.Popen[str], text: str, stream: IO[str] | None = None
+    ) -> str:
+        """The next line of its output, or of this stream, that contains the text."""
+        stream = stream or process.stdout
+        assert stream is not None
+        watchdog = threading.Timer(jobs.PATIENCE, self._kill, (process,))
         watchdog.start()
         try:
-            for line in process.stdout:
+            for line in stream:
                 if text in line:
                     return line
         finally:
@@ -158,10 +173,7 @@ class LeavingTest(jobs.JobsTest):
             for name in (*names, "pytorch_two_losses")
         ]
         for process in processes:
-            assert process.stderr is not None
-            for line in process.stderr:
-                if "starts with 2 workers, and 1 is ready" in line:
-                    break
+            self._await(process, "starts with 2 workers, and 1 is ready", process.stderr)
             process.terminate()
             self._end(process, 128 + signal.SIGTERM)
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 # Longer than anything here takes on a busy machine; a test that reaches it has failed.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 ANY_PORTS = (
     "--grpc-listen=127.0.0.1:0",
@@ -62,7 +63,7 @@ class Basind:
             text=True,
         )
         # Every wait of a test ends when the process ends.
-        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
+        self._watchdog = threading.Timer(PATIENCE, self._end_test)
         self._watchdog.start()
         self.lines: list[dict[str, Any]] = []
         self.grpc = self.admin = self.http = ""
@@ -82,6 +83,10 @@ class Basind:
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.errors.close()
+
+    def _end_test(self) -> None:
+        print(f"The test takes longer than {PATIENCE} s, and basind is killed.", file=sys.stderr)
+        self.process.kill()
 
     def next_line(self) -> dict[str, Any] | None:
         """The next line of the log; None at its end."""

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -140,6 +141,24 @@ TEST(Listener, Fault_A10_LeavesDescriptorsToOthers) {
   Await([&] { return workers.count == 2 && ended == 1; });
   for (const int fd : {worker, waiting, probe}) close(fd);
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// A connection that was taken may need another descriptor later, which must not be a kept one.
+TEST(Listener, Fault_A10_LeavesDescriptorsToWhatItHasTaken) {
+  std::atomic<uint64_t> failures{0};
+  auto listener = Listener::Open("127.0.0.1:0", failures, 1);
+  ASSERT_TRUE(listener.ok());
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::atomic<size_t> promised{limit.rlim_cur};
+  Taken taken;
+  (*listener)->Start([&](int fd) { taken(fd); }, nullptr, [&]() -> size_t { return promised; });
+  const int waiting = ConnectTo((*listener)->port());
+  Await([&] { return failures >= 1; });
+  EXPECT_EQ(taken.count, 0);
+  promised = 0;
+  Await([&] { return taken.count == 1; });
+  close(waiting);
 }
 
 }  // namespace

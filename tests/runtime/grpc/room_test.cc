@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/http/room.h"
+#include "runtime/grpc/room.h"
 
 #include "gtest/gtest.h"
 
-namespace basin::aggregator {
+namespace basin {
 namespace {
 
 TEST(RoomTest, ThereIsRoomBelowBothLimits) {
@@ -16,12 +16,14 @@ TEST(RoomTest, ThereIsRoomBelowBothLimits) {
 TEST(RoomTest, AnAddressWithTooManyGivesUpItsOldest) {
   const Room room = RoomFor("a", {{"b"}, {"a"}, {"b"}, {"a"}, {"b"}}, 9, 2);
   EXPECT_TRUE(room.comes);
+  EXPECT_TRUE(room.crowded);
   EXPECT_EQ(room.in_place, 1u);
 }
 
 TEST(RoomTest, Fault_S6_TheAddressThatHasMostPaysAndNotAProbeFromElsewhere) {
   const Room room = RoomFor("b", {{"probe"}, {"a"}, {"a"}, {"a"}, {"b"}}, 5, 4);
   EXPECT_TRUE(room.comes);
+  EXPECT_FALSE(room.crowded);
   EXPECT_EQ(room.in_place, 1u);
 }
 
@@ -33,4 +35,4 @@ TEST(RoomTest, WhatWaitsForItsAnswerStays) {
 }
 
 }  // namespace
-}  // namespace basin::aggregator
+}  // namespace basin

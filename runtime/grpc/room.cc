@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/http/room.h"
+#include "runtime/grpc/room.h"
 
 #include <map>
 
-namespace basin::aggregator {
+namespace basin {
 
 Room RoomFor(std::string_view address, const std::vector<HeldConnection>& held, size_t most,
              size_t most_of_an_address) {
@@ -13,6 +13,7 @@ Room RoomFor(std::string_view address, const std::vector<HeldConnection>& held, 
   const bool crowded = counts[address] >= most_of_an_address;
   if (!crowded && held.size() < most) return {};
   Room room;
+  room.crowded = crowded;
   size_t fullest = 0;
   for (size_t i = 0; i < held.size(); ++i) {
     const size_t count = counts[held[i].address];
@@ -24,4 +25,4 @@ Room RoomFor(std::string_view address, const std::vector<HeldConnection>& held, 
   return room;
 }
 
-}  // namespace basin::aggregator
+}  // namespace basin

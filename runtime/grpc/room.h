@@ -5,15 +5,15 @@
 //
 // Thread contract: pure functions. Failure: none.
 
-#ifndef BASIN_AGGREGATOR_HTTP_ROOM_H_
-#define BASIN_AGGREGATOR_HTTP_ROOM_H_
+#ifndef BASIN_RUNTIME_GRPC_ROOM_H_
+#define BASIN_RUNTIME_GRPC_ROOM_H_
 
 #include <cstddef>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-namespace basin::aggregator {
+namespace basin {
 
 struct HeldConnection {
   std::string_view address;
@@ -23,12 +23,13 @@ struct HeldConnection {
 struct Room {
   bool comes = true;               // Whether the new connection is taken.
   std::optional<size_t> in_place;  // The connection that is closed for it.
+  bool crowded = false;            // It is of the same address, which has too many.
 };
 
 // `held` has the oldest first. Among `most` connections, an address may have `most_of_an_address`.
 Room RoomFor(std::string_view address, const std::vector<HeldConnection>& held, size_t most,
              size_t most_of_an_address);
 
-}  // namespace basin::aggregator
+}  // namespace basin
 
-#endif  // BASIN_AGGREGATOR_HTTP_ROOM_H_
+#endif  // BASIN_RUNTIME_GRPC_ROOM_H_

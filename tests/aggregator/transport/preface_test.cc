@@ -1,0 +1,160 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Connections wait for their turn before gRPC gets them.
+
+#include "aggregator/transport/preface.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+int Bound(const char* host) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  EXPECT_EQ(inet_pton(AF_INET, host, &address.sin_addr), 1);
+  EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return descriptor;
+}
+
+class PrefaceTest : public testing::Test {
+ protected:
+  ~PrefaceTest() override {
+    Release();
+    for (const int peer : peers_) close(peer);
+    close(listener_);
+  }
+
+  // `most` of one address wait.
+  void Start(size_t most) {
+    check_.emplace(
+        PrefaceCheck::Protocol::kPlain, absl::Minutes(1), most,
+        [this](int descriptor) {
+          sockaddr_in peer = {};
+          socklen_t length = sizeof peer;
+          EXPECT_EQ(getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length), 0);
+          char text[INET_ADDRSTRLEN] = "";
+          inet_ntop(AF_INET, &peer.sin_addr, text, sizeof text);
+          close(descriptor);
+          MutexLock lock(mutex_);
+          passed_.emplace_back(text);
+          changed_.NotifyAll();
+          while (held_) changed_.Wait(mutex_);
+        },
+        [this](PrefaceCheck::Reason reason, const std::string& address, const std::string& what) {
+          EXPECT_EQ(reason, PrefaceCheck::Reason::kFlood);
+          MutexLock lock(mutex_);
+          refused_.emplace_back(address, what);
+          changed_.NotifyAll();
+        });
+  }
+
+  // A peer connects from this address, and sends these bytes.
+  void Connect(const char* host, std::string_view bytes = kPreface) {
+    sockaddr_in address = {};
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(getsockname(listener_, any, &length), 0);
+    peers_.push_back(Bound(host));
+    EXPECT_EQ(connect(peers_.back(), any, length), 0);
+    EXPECT_EQ(send(peers_.back(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    check_->OnConnection(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+  // The peers that gRPC has got, once there are so many.
+  std::vector<std::string> AwaitPassed(size_t count) {
+    MutexLock lock(mutex_);
+    while (passed_.size() < count) changed_.Wait(mutex_);
+    return passed_;
+  }
+  std::vector<std::pair<std::string, std::string>> AwaitRefused(size_t count) {
+    MutexLock lock(mutex_);
+    while (refused_.size() < count) changed_.Wait(mutex_);
+    return refused_;
+  }
+  void Release() {
+    MutexLock lock(mutex_);
+    held_ = false;
+    changed_.NotifyAll();
+  }
+
+ private:
+  const int listener_ = [] {
+    const int descriptor = Bound("127.0.0.1");
+    EXPECT_EQ(listen(descriptor, 16), 0);
+    return descriptor;
+  }();
+  std::vector<int> peers_;
+
+  Mutex mutex_;
+  Condition changed_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = true;  // Whether gRPC is busy with the first connection.
+  std::vector<std::string> passed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::string, std::string>> refused_ ABSL_GUARDED_BY(mutex_);
+
+  std::optional<PrefaceCheck> check_;  // Ends first.
+};
+
+TEST_F(PrefaceTest, Fault_S6_AWorkerIsNotBehindAFloodFromElsewhere) {
+  Start(4);
+  Connect("127.0.1.1");
+  AwaitPassed(1);
+  for (int i = 0; i < 3; ++i) Connect("127.0.1.1");
+  Connect("127.0.0.2");
+  Release();
+  EXPECT_THAT(AwaitPassed(5),
+              ElementsAre("127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.1.1", "127.0.1.1"));
+}
+
+TEST_F(PrefaceTest, Fault_S6_WhatAFloodHasWaitingIsBounded) {
+  Start(2);
+  Connect("127.0.1.1");
+  AwaitPassed(1);
+  Connect("127.0.0.2");
+  for (int i = 0; i < 5; ++i) Connect("127.0.1.1");
+  const auto refused = AwaitRefused(3);
+  for (const auto& [address, what] : refused) {
+    EXPECT_EQ(address, "127.0.1.1");
+    EXPECT_THAT(what, HasSubstr("It had 2 connections that had sent no valid message"));
+  }
+  Release();
+  EXPECT_THAT(AwaitPassed(4), ElementsAre("127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.1.1"));
+}
+
+TEST_F(PrefaceTest, Fault_S6_OfSilentPeersTheAddressThatHasMostPays) {
+  Start(3);
+  Release();
+  Connect("127.0.0.2", "");
+  Connect("127.0.1.1", "");
+  Connect("127.0.1.1", "");
+  // Once it is passed, the others are known to be silent.
+  Connect("127.0.0.3");
+  AwaitPassed(1);
+  Connect("127.0.1.2", "");
+  const auto refused = AwaitRefused(1);
+  EXPECT_EQ(refused.front().first, "127.0.1.1");
+  EXPECT_THAT(refused.front().second, HasSubstr("its address had most of them"));
+}
+
+}  // namespace
+}  // namespace basin::aggregator
