@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Calls a function once a second, on a thread of its own, to see whether files have changed.
+// Calls a function once a second, on a thread of its own, to see whether something has changed.
 //
 // Thread contract: constructor and destructor on one thread; the destructor waits for the call in
 // progress.
@@ -21,9 +21,10 @@ namespace basin::aggregator {
 
 class EverySecond {
  public:
-  explicit EverySecond(std::function<void()> act) : act_(std::move(act)) {
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "basin-files");
+  // The name of the thread has at most 15 letters.
+  EverySecond(const char* name, std::function<void()> act) : act_(std::move(act)) {
+    thread_ = std::thread([this, name] {
+      pthread_setname_np(pthread_self(), name);
       while (Wait()) act_();
     });
   }

@@ -34,6 +34,7 @@
 #include "aggregator/telemetry/metrics.h"
 #include "aggregator/telemetry/refusal_log.h"
 #include "aggregator/telemetry/reporter.h"
+#include "aggregator/telemetry/stacks.h"
 #include "aggregator/text/address.h"
 #include "aggregator/text/units.h"
 #include "aggregator/tls/files.h"
@@ -192,8 +193,10 @@ class Service {
                      settings_.engine.core.term, ", memory ",
                      ShowBytes(settings_.engine.core.memory_bytes), "; ", Describe(descriptors_),
                      "."));
+    PrepareStacks();
+    watchdog_ = std::make_unique<EverySecond>("basin-watchdog", [this] { WatchLoop(); });
     if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {
-      files_ = std::make_unique<EverySecond>([this] {
+      files_ = std::make_unique<EverySecond>("basin-files", [this] {
         ReadGrantsAgain();
         CheckCertificates();
       });
@@ -203,6 +206,7 @@ class Service {
   void Drain(int signal) {
     ready_ = false;
     files_.reset();
+    watchdog_.reset();
     Say(log_, LogLevel::kInfo, "ending",
         absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                      ShowDuration(settings_.engine.core.drain_grace),
@@ -254,6 +258,27 @@ class Service {
     };
     options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
     return options;
+  }
+
+  // Logs what all threads do when the event loop hangs. A process that was stopped as a whole needs
+  // a moment to catch up, so the second look counts.
+  void WatchLoop() {
+    // A loop that hangs with nothing to do shows once it has something to do.
+    engine_.Inspect([](const Runner&, absl::Time) {});
+    const absl::Duration delay = engine_.InboxDelay();
+    const int looks = delay > settings_.live_within ? loop_hangs_ + 1 : 0;
+    const int before = std::exchange(loop_hangs_, looks);
+    if (looks == 2) {
+      Say(log_, LogLevel::kError, "loop_stuck",
+          absl::StrCat("The event loop has not answered for ", ShowDuration(delay),
+                       ", so /livez fails. The next lines are what each thread does; send them to "
+                       "the developers, with the version."));
+      for (const std::string& stack : StacksOfThreads()) {
+        Say(log_, LogLevel::kError, "stack", stack);
+      }
+    } else if (looks == 0 && before >= 2) {
+      Say(log_, LogLevel::kWarning, "loop_works", "The event loop answers again.");
+    }
   }
 
   // A file that became wrong changes nothing: the grants in force stay. A file may be read while it
@@ -452,6 +477,9 @@ class Service {
   Certificates certificates_;
   Certificates http_certificates_;
   std::unique_ptr<EverySecond> files_;
+
+  int loop_hangs_ = 0;  // For the thread of `watchdog_`: looks in a row at which it did not answer.
+  std::unique_ptr<EverySecond> watchdog_;
 };
 
 }  // namespace

@@ -143,6 +143,11 @@ class Failpoints(Jobs):
         while (page := basind.get("/livez"))[0] != 503:
             self.assertLess(time.monotonic(), deadline)
         self.assertRegex(page[1], r"^The event loop has not answered for \S+\.\n$")
+        self.assertIn("/livez fails", basind.await_event("loop_stuck")["reason"])
+        # A line for each thread, among them the one that does the loop's work and stands still.
+        while "ReachFailpoint" not in (stack := basind.await_event("stack")["reason"]):
+            pass
+        self.assertRegex(stack, r"^\S+ \(thread \d+\): .*Engine::")
         # A supervisor would do the same.
         basind.process.kill()
         self.restart(basind).await_event("recovered")
