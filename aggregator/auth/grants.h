@@ -67,6 +67,10 @@ class Grants {
 
   size_t size() const { return entries_.size(); }
 
+  // What workers were granted that names jobs of any number of teams, such as "vision*": a limit
+  // for each team does not bound it.
+  std::vector<std::string> JobsOfManyTeams() const;
+
  private:
   struct Entry {
     Grant grant;

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/auth/file.h"
@@ -169,7 +170,7 @@ class Service {
       absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
       if (!file.ok()) return file.status();
       auth_text_ = std::move(file->text);
-      gatekeeper_.Replace(std::move(file->grants));
+      Enforce(std::move(file->grants));
     }
     CheckCertificates();
     const absl::StatusOr<int> port = server_.Start(engine_);
@@ -296,10 +297,21 @@ class Service {
     if (std::exchange(auth_read_, file->text) != file->text) return;
     auth_text_ = std::move(file->text);
     const size_t grants = file->grants.size();
-    gatekeeper_.Replace(std::move(file->grants));
+    Enforce(std::move(file->grants));
     server_.EndRevoked();
     Say(log_, LogLevel::kInfo, "auth_file_changed",
         absl::StrCat(settings_.auth_path, " now has ", CountOf(grants, "grant"), "."));
+  }
+
+  void Enforce(Grants grants) {
+    const std::vector<std::string> loose = grants.JobsOfManyTeams();
+    gatekeeper_.Replace(std::move(grants));
+    if (loose.empty() || settings_.engine.core.max_team_jobs == 0) return;
+    Say(log_, LogLevel::kWarning, "grant_unbounded",
+        absl::StrCat("limits.team_jobs does not bound the jobs of workers with ",
+                     absl::StrJoin(loose, ", "), " in ", settings_.auth_path,
+                     ", because a team is the text before the first / of a job's name. Grant names "
+                     "such as team/*."));
   }
 
   // What is known of the certificates of some ports.
