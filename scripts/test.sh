@@ -329,7 +329,7 @@ stage_bench() {
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
     step=(--steps 30) drops=30 kills=20 links=() order=(--rounds 9) many=()
-    timeline=(--timeline --models 600x32,5M --workers 2 --steps 30 --turns 9)
+    timeline=(--timeline --models 600x32,5M --workers 2 --steps 30 --turns 9 --most 1)
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
   report flood_bench build/release/benchmarks/flood_bench

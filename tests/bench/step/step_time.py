@@ -17,12 +17,14 @@ was still to come when an average byte of its gradients was pushed; 0 means that
 the end.
 
 With --timeline, each model runs through basin without and with BASIN_TIMELINE instead, in turns, so
-that both meet the same load; the ratio is that of the medians of all turns.
+that both meet the same load; the ratio is that of the medians of all turns. With --most, it fails
+if the trainers' CPU time grew by more than so many percent in every turn, which chance does not
+explain.
 
 examples:
   step_time.py --build build/release
   step_time.py --build build/release --workers 2 --models 600x32,resnet50 --steps 50
-  step_time.py --build build/release --workers 2 --models 5M --timeline --turns 9
+  step_time.py --build build/release --workers 2 --models 5M --timeline --turns 9 --most 1
 """
 
 import argparse
@@ -112,8 +114,9 @@ def run(case: Case, through: str, **environment: str) -> Result:
         return run_workers(case, through, f"--store={folder}/store")
 
 
-def compare_timeline(case: Case, turns: int) -> str:
-    """A row with the step without a timeline, and what it takes with one."""
+def compare_timeline(case: Case, turns: int) -> tuple[str, float]:
+    """A row with the step without a timeline, and what it takes with one; and by how many percent
+    the trainers' CPU time grew at least, in any turn."""
     without: list[Result] = []
     recorded: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -127,10 +130,12 @@ def compare_timeline(case: Case, turns: int) -> str:
         return f"{median * 1e3:.1f} | {statistics.median(map(number, recorded)) / median:.3f}"
 
     rounds = WARM_UP + case.steps
-    return (
+    grew = min(with_it.trainer / plain.trainer for plain, with_it in zip(without, recorded))
+    row = (
         f"{ratio(lambda each: each.seconds)} | {ratio(lambda each: each.trainer)} | "
         f"{ratio(lambda each: each.workers)} | {size / rounds / 1024:.1f}"
     )
+    return row, (grew - 1) * 100
 
 
 def main() -> None:
@@ -144,9 +149,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="samples of each worker")
     parser.add_argument("--timeline", action="store_true", help="what a timeline costs")
     parser.add_argument("--turns", type=int, default=5, help="of --timeline (default: 5)")
+    parser.add_argument("--most", type=float, help="of --timeline: percent of the CPU time")
     options = parser.parse_args()
 
     if options.timeline:
+        costly = []
         print(
             "| model | workers | ms per step | with | trainer CPU | with | all CPU | with | KiB |"
         )
@@ -154,8 +161,12 @@ def main() -> None:
         for model in options.models.split(","):
             for workers in options.workers:
                 case = Case(options.build.resolve(), model, workers, options.steps, options.batch)
-                row = compare_timeline(case, options.turns)
+                row, grew = compare_timeline(case, options.turns)
                 print(f"| {model} | {workers} | {row} |", flush=True)
+                if options.most is not None and grew > options.most:
+                    costly.append(f"{model}, {workers} workers: {grew:.1f} % in every turn")
+        if costly:
+            sys.exit(f"A timeline costs more than {options.most} %: " + "; ".join(costly))
         return
 
     print("| model | workers | through | ms per step | of alone | CPU ms | early |")
