@@ -189,7 +189,7 @@ class HttpServer::Loop {
       std::vector<HeldConnection> held;
       held.reserve(arrived_.size());
       for (const Arrived& each : arrived_) held.push_back({each.address});
-      const Room room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
+      const ConnectionRoom room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
       if (room.in_place) {
         const auto gone = arrived_.begin() + static_cast<std::ptrdiff_t>(*room.in_place);
         close(gone->descriptor);
@@ -303,7 +303,7 @@ class HttpServer::Loop {
       held.push_back(
           {each.address, each.state != State::kWaiting && each.state != State::kWriting});
     }
-    const Room room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
+    const ConnectionRoom room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
     if (room.in_place) {
       DropSilent(*std::next(connections_.begin(), static_cast<std::ptrdiff_t>(*room.in_place)),
                  "there were too many connections");

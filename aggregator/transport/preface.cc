@@ -179,7 +179,7 @@ void PrefaceCheck::WaitForBytes(Connection connection) {
   if (silent_.size() >= most_) {
     std::vector<HeldConnection> held;
     for (const Silent& silent : silent_) held.push_back({silent.connection.address});
-    const Room room = RoomFor(connection.address, held, most_, most_);
+    const ConnectionRoom room = RoomFor(connection.address, held, most_, most_);
     const auto longest = std::next(silent_.begin(), static_cast<ptrdiff_t>(*room.in_place));
     if (room.crowded) {
       RefuseForCrowd(longest->connection);

@@ -6,13 +6,13 @@
 
 namespace basin {
 
-Room RoomFor(std::string_view address, const std::vector<HeldConnection>& held, size_t most,
-             size_t most_of_an_address) {
+ConnectionRoom RoomFor(std::string_view address, const std::vector<HeldConnection>& held,
+                       size_t most, size_t most_of_an_address) {
   std::map<std::string_view, size_t> counts;
   for (const HeldConnection& each : held) ++counts[each.address];
   const bool crowded = counts[address] >= most_of_an_address;
   if (!crowded && held.size() < most) return {};
-  Room room;
+  ConnectionRoom room;
   room.crowded = crowded;
   size_t fullest = 0;
   for (size_t i = 0; i < held.size(); ++i) {

@@ -20,15 +20,15 @@ struct HeldConnection {
   bool may_go = true;  // It waits for its client, not for its answer.
 };
 
-struct Room {
+struct ConnectionRoom {
   bool comes = true;               // Whether the new connection is taken.
   std::optional<size_t> in_place;  // The connection that is closed for it.
   bool crowded = false;            // It is of the same address, which has too many.
 };
 
 // `held` has the oldest first. Among `most` connections, an address may have `most_of_an_address`.
-Room RoomFor(std::string_view address, const std::vector<HeldConnection>& held, size_t most,
-             size_t most_of_an_address);
+ConnectionRoom RoomFor(std::string_view address, const std::vector<HeldConnection>& held,
+                       size_t most, size_t most_of_an_address);
 
 }  // namespace basin
 

@@ -8,20 +8,20 @@ namespace basin {
 namespace {
 
 TEST(RoomTest, ThereIsRoomBelowBothLimits) {
-  const Room room = RoomFor("a", {{"a"}, {"b"}}, 3, 2);
+  const ConnectionRoom room = RoomFor("a", {{"a"}, {"b"}}, 3, 2);
   EXPECT_TRUE(room.comes);
   EXPECT_FALSE(room.in_place);
 }
 
 TEST(RoomTest, AnAddressWithTooManyGivesUpItsOldest) {
-  const Room room = RoomFor("a", {{"b"}, {"a"}, {"b"}, {"a"}, {"b"}}, 9, 2);
+  const ConnectionRoom room = RoomFor("a", {{"b"}, {"a"}, {"b"}, {"a"}, {"b"}}, 9, 2);
   EXPECT_TRUE(room.comes);
   EXPECT_TRUE(room.crowded);
   EXPECT_EQ(room.in_place, 1u);
 }
 
 TEST(RoomTest, Fault_S6_TheAddressThatHasMostPaysAndNotAProbeFromElsewhere) {
-  const Room room = RoomFor("b", {{"probe"}, {"a"}, {"a"}, {"a"}, {"b"}}, 5, 4);
+  const ConnectionRoom room = RoomFor("b", {{"probe"}, {"a"}, {"a"}, {"a"}, {"b"}}, 5, 4);
   EXPECT_TRUE(room.comes);
   EXPECT_FALSE(room.crowded);
   EXPECT_EQ(room.in_place, 1u);
