@@ -158,8 +158,6 @@ class Cluster:
             check=False,
             capture_output=True,
             text=True,
-            # The peer of `openssl s_client` sends frames, not text.
-            errors="replace",
             input=stdin,
             cwd=folder,
             env=self.environment() | (env or {}),

@@ -1,7 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """A training job on real Kubernetes: installed as in docs/kubernetes.md, then resized, killed,
-upgraded, drained and given new certificates, without a lost step. CI runs the first stages; the
-nightly run all of them, and a job in PyTorch.
+upgraded, rolled back, given new certificates and drained, without a lost step.
 
 Trainers are pods of deploy/trainer-statefulset.yaml with the trainer of tests/integration, whose
 results show which workers were counted, and how often. After each stage every step has the right
@@ -9,7 +8,7 @@ result, the same bits in every pod that applied it, and none is missing.
 
 Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY]
 
-With LIBRARY, the C library for Python, it is the nightly run.
+With LIBRARY, the C library for Python, a job trains in PyTorch instead: the nightly run.
 """
 
 import contextlib
@@ -22,7 +21,8 @@ import sysconfig
 import threading
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,6 +43,7 @@ LIBRARY: Path | None = None
 
 PAGE = ROOT / "docs/kubernetes.md"
 REPOSITORY = "registry.example/basin"
+NEXT_IMAGE = "image.tag=0.2.0"
 
 # In place of Helm. This Kubernetes is older than those that the chart and Helm 4 support: it drops
 # fields that it does not know, which Helm would refuse, and cannot apply a chart itself.
@@ -153,16 +154,14 @@ class Training(Jobs):
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         return self.cluster.kubectl("--namespace=training", *arguments, stdin=stdin)
 
-    def shell(self, commands: str, **variables: str) -> str:
+    def shell(self, commands: str) -> str:
         """Commands of the page, as a user gives them."""
         path = f"{self.cluster.folder / 'programs'}:{self.cluster.environment()['PATH']}"
         command = ("bash", "-euo", "pipefail", "-c", commands)
-        return self.cluster.run(
-            *command, folder=self.folder, env={"PATH": path, **variables}
-        ).stdout
+        return self.cluster.run(*command, folder=self.folder, env={"PATH": path}).stdout
 
     def of_the_page(self, sought: str) -> str:
-        """The block of the walk-through with these words, for the images of this test."""
+        """The block of the page with these words, for the images of this test."""
         page = PAGE.read_text(encoding="utf-8")
         (found,) = [one for one in re.findall(r"```sh\n(.*?)```", page, re.S) if sought in one]
         return str(found).replace(REPOSITORY, "localhost/basin")
@@ -208,13 +207,14 @@ class Training(Jobs):
     def state_and_members(self) -> list[str]:
         """The state that `basinctl status` shows."""
         with self.forwarded():
-            said = self.shell(
-                "basinctl status",
-                BASIN_TLS_CA=str(self.folder / "certs/ca.crt"),
-                BASIN_TOKEN_FILE=str(self.folder / "operator.token"),
-            )
-        (job,) = [line.split() for line in said.splitlines() if line.startswith("training/digits ")]
+            lines = self.status("certs/ca.crt").stdout.splitlines()
+        (job,) = [line.split() for line in lines if line.startswith("training/digits ")]
         return job[1:3]
+
+    def status(self, authority: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """While the port is forwarded."""
+        command = (BASINCTL, "status", f"--tls-ca={authority}", "--token-file=operator.token")
+        return self.cluster.run(*command, folder=self.folder, check=check)
 
     @contextlib.contextmanager
     def forwarded(self) -> Iterator[None]:
@@ -267,31 +267,34 @@ class Training(Jobs):
             self.delete_the_aggregator()
         with self.stage("the aggregator is upgraded"):
             self.upgrade()
-        if LIBRARY is not None:
-            self.go_on_at_night()
-        self.end()
-        if LIBRARY is not None:
-            self.run_a_job()
-            self.run_a_job_in_pytorch(LIBRARY)
-        self.shell("helm-4 uninstall basin --namespace training")
-
-    def go_on_at_night(self) -> None:
-        """Stages in which this Kubernetes takes its time."""
         with self.stage("an image that does not exist, and a rollback"):
             self.roll_back()
-        with self.stage("the node is drained of the aggregator"):
-            self.drain()
         with self.stage("certificates and their authority are replaced"):
             self.rotate_certificates()
         with self.stage("scaled to 3 with the new authority"):
             self.scale(2, 3)
+        # All trainers reconnect, and by now they trust only the new authority.
+        with self.stage("the node is drained of the aggregator"):
+            self.drain()
+        self.end()
+        self.run_a_job()
+        self.uninstall()
+
+    def test_pytorch_trains(self) -> None:
+        assert LIBRARY is not None
+        self.install()
+        self.run_a_job_in_pytorch(LIBRARY)
+        self.uninstall()
 
     def install(self) -> None:
         began = time.monotonic()
-        self.shell(self.of_the_page("dev-certs"))
+        self.shell(self.of_the_page("dev-certs certs"))
         said = self.shell(self.of_the_page("helm install"))
         self.assertRegex(said, r"Phase: +Succeeded")
         print(f"installed with certificates and tokens: {time.monotonic() - began:.1f} s")
+
+    def uninstall(self) -> None:
+        self.shell("helm-4 uninstall basin --namespace training")
 
     def adapted(self, trainers: Trainers, size: int, *arguments: str) -> Manifest:
         """The manifest with the trainer of this test, for a small node."""
@@ -347,11 +350,10 @@ class Training(Jobs):
         self.aggregator(but=before)
         self.expect_members(2)
 
-    def helm_upgrade(self, tag: str, *values: str) -> None:
-        changed = ",".join((f"image.tag={tag}", *values))
-        self.shell(
-            f"helm-4 upgrade basin helm/basin --namespace training --reuse-values --set {changed}"
-        )
+    def change(self, block: str, *values: str) -> None:
+        """Runs a block of the page with Helm 4, and with these values in place of its image."""
+        commands = self.of_the_page(block).replace("helm ", "helm-4 ")
+        self.shell(commands.replace(NEXT_IMAGE, ",".join(values)))
 
     @contextlib.contextmanager
     def leaving_aggregator(self) -> Iterator[str]:
@@ -366,84 +368,66 @@ class Training(Jobs):
 
     def upgrade(self) -> None:
         with self.leaving_aggregator() as before:
-            self.helm_upgrade("next", "tls.http.enabled=true")
-        # It is ready, after probes with TLS.
-        self.assertEqual({"HTTPS"}, schemes(self.pod("basin-0", but=before)))
+            self.change(NEXT_IMAGE, "image.tag=next", "tls.http.enabled=true")
+        self.expect_next(but=before)
         self.expect_members(2)
+
+    def expect_next(self, but: str) -> None:
+        """A pod of the upgrade is ready, after probes with TLS."""
+        pod = self.pod("basin-0", but)
+        self.assertEqual("localhost/basin:next", pod["spec"]["containers"][0]["image"])
+        self.assertEqual({"HTTPS"}, schemes(pod))
 
     def roll_back(self) -> None:
         with self.leaving_aggregator() as before:
-            self.helm_upgrade("absent")
+            self.change(NEXT_IMAGE, "image.tag=absent")
         self.cluster.watch(
             "pods",
             lambda pod: pod["metadata"]["uid"] != before and cannot_pull(pod),
             "--namespace=training",
             "--field-selector=metadata.name=basin-0",
         )
-        self.shell("helm-4 rollback basin --namespace training")
-        self.aggregator(but=before)
-        self.expect_members(2)
-
-    def drain(self) -> None:
-        # Other nodes would take the pod. Here is only one, so it waits for this one.
-        selector = "--pod-selector=app.kubernetes.io/name=basin"
-        with self.leaving_aggregator() as before:
-            self.kubectl("drain", "node-1", selector, "--delete-emptydir-data")
-        self.kubectl("uncordon", "node-1")
-        self.aggregator(but=before)
+        self.change("helm rollback")
+        self.expect_next(but=before)
         self.expect_members(2)
 
     def rotate_certificates(self) -> None:
         before = self.aggregator()
-        host = self.trainers.env["BASIN_ADDRESS"]["value"].split(":")[0]
-        # 1. Both ends trust both authorities.
-        self.shell(
-            f"basinctl dev-certs new --host={host} && cat certs/ca.crt new/ca.crt > both.crt && "
-            + apply("generic basin-client --from-file=ca.crt=both.crt --from-file=token")
-        )
-        for index in range(2):
-            self.await_file(self.latest(index).uid, "basin/ca.crt", self.folder / "both.crt")
-        # 2. The aggregator's certificate.
-        self.shell(apply("tls basin-tls --cert=new/server.crt --key=new/server.key"))
-        self.await_certificate(host, self.folder / "new/ca.crt")
-        # 3. No end trusts the old authority.
-        self.shell(
-            "rm -r certs && mv new certs && "
-            + apply("generic basin-client --from-file=ca.crt=certs/ca.crt --from-file=token")
-        )
-        for index in range(2):
-            self.await_file(self.latest(index).uid, "basin/ca.crt", self.folder / "certs/ca.crt")
+        self.shell(self.of_the_page("dev-certs new"))
+        self.await_authority("both.crt")
+        self.shell(self.of_the_page("--cert=new/server.crt"))
+        with self.forwarded():
+            self.poll(partial(self.status, "new/ca.crt", check=False))
+        self.shell(self.of_the_page("mv new certs"))
+        self.await_authority("certs/ca.crt")
         self.assertEqual(before, self.aggregator())
         self.expect_members(2)
 
-    def await_file(self, uid: str, path: str, expected: Path) -> None:
-        """Waits until the kubelet has given the pod this file."""
-        file = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~secret/{path}"
-        self.poll(["cmp", file, str(expected)], inside=True)
+    def await_authority(self, file: str) -> None:
+        """Waits until the kubelet has given the trainers this file."""
+        for index in range(2):
+            pod = f"/var/lib/kubelet/pods/{self.latest(index).uid}"
+            given = f"{pod}/volumes/kubernetes.io~secret/basin/ca.crt"
+            self.poll(partial(self.cluster.inside, "cmp", given, self.folder / file))
 
-    def await_certificate(self, host: str, authority: Path) -> None:
-        """Waits until the aggregator has a certificate of this authority."""
-        address = self.pod("basin-0")["status"]["podIP"]
-        command = ["openssl", "s_client", "-connect", f"{address}:29600", "-alpn", "h2"]
-        command += ["-CAfile", str(authority), "-servername", host, "-verify_hostname", host]
-        self.poll([*command, "-verify_return_error"])
+    def drain(self) -> None:
+        # Other nodes would take the pod. Here is only one, so it waits for this one.
+        with self.leaving_aggregator() as before:
+            self.shell(self.of_the_page("kubectl drain"))
+        self.aggregator(but=before)
+        self.expect_members(3)
 
-    def poll(self, command: list[str], inside: bool = False) -> None:
+    def poll(self, command: Callable[[], subprocess.CompletedProcess[str]]) -> None:
         """Runs it until it succeeds, for changes that are not reported."""
         deadline = time.monotonic() + cluster.PATIENCE_SECONDS
-        while True:
-            done = (
-                self.cluster.inside(*command) if inside else self.cluster.run(*command, check=False)
-            )
-            if done.returncode == 0:
-                return
+        while (done := command()).returncode != 0:
             self.assertLess(time.monotonic(), deadline, done.stdout + done.stderr)
             threading.Event().wait(0.25)
 
     def end(self) -> None:
         """All leave, after the same steps."""
         self.kubectl("delete", "statefulset", "digits", "--wait=false")
-        for index in range(3 if LIBRARY is not None else 2):
+        for index in range(3):
             self.expect_leaves(self.latest(index))
         print(f"{self.expect_all_steps()} steps, each with the right result")
 
@@ -547,6 +531,8 @@ if __name__ == "__main__":
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
     BASIND, BASINCTL, TRAINER = (Path(program) for program in sys.argv[1:4])
+    stages = "test_training_goes_on"
     if len(sys.argv) > 4:
         LIBRARY = Path(sys.argv[4])
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+        stages = "test_pytorch_trains"
+    unittest.main(argv=[sys.argv[0], f"Training.{stages}"], verbosity=2)

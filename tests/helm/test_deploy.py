@@ -555,7 +555,8 @@ def make_secrets(folder: Path) -> Path:
     """Runs the commands of the walk-through, with kubectl replaced. Returns a folder with the files
     of each Secret."""
     page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
-    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", page, re.S) if "dev-certs" in one]
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.S)
+    (block,) = [one for one in blocks if "dev-certs certs" in one]
     programs = folder / "programs"
     programs.mkdir()
     (programs / "basinctl").symlink_to(PROGRAMS[2])
