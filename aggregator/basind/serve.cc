@@ -207,12 +207,12 @@ class Service {
   void Drain(int signal) {
     ready_ = false;
     files_.reset();
-    watchdog_.reset();
     Say(log_, LogLevel::kInfo, "ending",
         absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                      ShowDuration(settings_.engine.core.drain_grace),
                      " to end; a second signal exits at once."));
     server_.Drain();
+    watchdog_.reset();
     if (admin_ != nullptr) admin_->Stop();
     server_.Stop();
     Say(log_, LogLevel::kInfo, "ended", "All sessions have ended.");
