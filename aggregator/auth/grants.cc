@@ -159,12 +159,12 @@ Grants::Answer Grants::Check(const Credentials& credentials, Rpc rpc, std::strin
   return answer;
 }
 
-std::vector<std::string> Grants::JobsOfManyTeams() const {
-  std::vector<std::string> found;
+std::set<std::string> Grants::JobsOfManyTeams() const {
+  std::set<std::string> found;
   for (const Entry& entry : entries_) {
     const std::string& jobs = entry.grant.jobs;
     if (entry.grant.role != CallerRole::kWorker || jobs.back() != '*') continue;
-    if (jobs.find('/') == std::string::npos) found.push_back(jobs);
+    if (jobs.find('/') == std::string::npos) found.insert(jobs);
   }
   return found;
 }

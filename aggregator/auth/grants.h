@@ -18,6 +18,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,7 +70,7 @@ class Grants {
 
   // What workers were granted that names jobs of any number of teams, such as "vision*": a limit
   // for each team does not bound it.
-  std::vector<std::string> JobsOfManyTeams() const;
+  std::set<std::string> JobsOfManyTeams() const;
 
  private:
   struct Entry {

@@ -18,9 +18,10 @@ constexpr uint64_t kOwn = 40;
 constexpr uint64_t kOfAWorker = 3;
 
 // gRPC and `Newcomers` hold a descriptor each for a newcomer; a connection that waits for its turn
-// and a silent one are one each. So the newcomers of one address and the silent connections have at
-// most four eighths of all, and with those that are kept for operators, at most six eighths.
-constexpr uint64_t kLimitOverNewcomers = 8;
+// and a silent one are one each, for which the listener counts two. So the newcomers of one
+// address, those of it that wait, and the silent connections have at most half of all, and with
+// those that are kept for operators, at most three quarters.
+constexpr uint64_t kLimitOverNewcomers = 12;
 
 }  // namespace
 

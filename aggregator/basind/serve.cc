@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -56,6 +59,12 @@ namespace {
 constexpr size_t kRememberedEvents = 4096;
 
 // Time for an operator to replace a certificate.
+// The stacks of all threads are logged once in this time.
+constexpr absl::Duration kStacksEvery = absl::Minutes(1);
+
+// More patterns than these are left out of a line of the log.
+constexpr size_t kMostShown = 10;
+
 constexpr absl::Duration kExpiresSoon = absl::Hours(24 * 7);
 
 // Messages have megabytes. glibc would return their memory to the kernel each time, and the page
@@ -269,15 +278,16 @@ class Service {
     const absl::Duration delay = engine_.InboxDelay();
     const int looks = delay > settings_.live_within ? loop_hangs_ + 1 : 0;
     const int before = std::exchange(loop_hangs_, looks);
-    if (looks == 2) {
+    const absl::Time now = clock_.Now();
+    if (looks == 2 && now - stacks_shown_ > kStacksEvery) {
+      stacks_shown_ = now;
       Say(log_, LogLevel::kError, "loop_stuck",
           absl::StrCat("The event loop has not answered for ", ShowDuration(delay),
                        ", so /livez fails. The next lines are what each thread does; send them to "
                        "the developers, with the version."));
-      for (const std::string& stack : StacksOfThreads()) {
-        Say(log_, LogLevel::kError, "stack", stack);
-      }
-    } else if (looks == 0 && before >= 2) {
+      ShowStacks([this](const std::string& stack) { Say(log_, LogLevel::kError, "stack", stack); });
+    }
+    if (looks == 0 && before >= 2) {
       Say(log_, LogLevel::kWarning, "loop_works", "The event loop answers again.");
     }
   }
@@ -304,12 +314,15 @@ class Service {
   }
 
   void Enforce(Grants grants) {
-    const std::vector<std::string> loose = grants.JobsOfManyTeams();
+    const std::set<std::string> loose = grants.JobsOfManyTeams();
     gatekeeper_.Replace(std::move(grants));
     if (loose.empty() || settings_.engine.core.max_team_jobs == 0) return;
+    const auto shown =
+        std::next(loose.begin(), static_cast<ptrdiff_t>(std::min(loose.size(), kMostShown)));
     Say(log_, LogLevel::kWarning, "grant_unbounded",
         absl::StrCat("limits.team_jobs does not bound the jobs of workers with ",
-                     absl::StrJoin(loose, ", "), " in ", settings_.auth_path,
+                     absl::StrJoin(loose.begin(), shown, ", "), shown == loose.end() ? "" : ", ...",
+                     " in ", settings_.auth_path,
                      ", because a team is the text before the first / of a job's name. Grant names "
                      "such as team/*."));
   }
@@ -490,7 +503,9 @@ class Service {
   Certificates http_certificates_;
   std::unique_ptr<EverySecond> files_;
 
-  int loop_hangs_ = 0;  // For the thread of `watchdog_`: looks in a row at which it did not answer.
+  // For the thread of `watchdog_`.
+  int loop_hangs_ = 0;  // Looks in a row at which the loop did not answer.
+  absl::Time stacks_shown_ = absl::InfinitePast();
   std::unique_ptr<EverySecond> watchdog_;
 };
 

@@ -10,13 +10,14 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
-#include <cstdlib>
+#include <cstddef>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/debugging/symbolize.h"
 #include "absl/strings/numbers.h"
@@ -30,7 +31,8 @@ constexpr int kMostFrames = 48;
 // The handler, and what calls it.
 constexpr int kFramesOfTheSignal = 2;
 
-constexpr long kPatienceNanoseconds = 100'000'000;
+// On a busy machine a thread waits for a processor before it answers.
+constexpr time_t kPatienceSeconds = 1;
 
 int Signal() { return SIGRTMIN; }
 
@@ -51,21 +53,17 @@ void OnSignal(int /*number*/, siginfo_t* signal, void* /*context*/) {
   errno = error;
 }
 
-bool Ask(pid_t thread, Request& request) {
+bool Send(pid_t thread, Request& request) {
   siginfo_t signal = {};
   signal.si_signo = Signal();
   signal.si_code = SI_QUEUE;
   signal.si_pid = getpid();
   signal.si_uid = getuid();
   signal.si_value.sival_ptr = &request;
-  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, Signal(), &signal) != 0) return false;
-  timespec until = {};
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += kPatienceNanoseconds;
-  if (until.tv_nsec >= 1'000'000'000) {
-    until.tv_nsec -= 1'000'000'000;
-    ++until.tv_sec;
-  }
+  return syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, Signal(), &signal) == 0;
+}
+
+bool AwaitAnswer(Request& request, const timespec& until) {
   int failed = 0;
   do {
     failed = sem_clockwait(&request.answered, CLOCK_MONOTONIC, &until);
@@ -73,33 +71,27 @@ bool Ask(pid_t thread, Request& request) {
   return failed == 0;
 }
 
-std::string TextOf(void* address) {
+std::string TextOf(void* returns_to) {
+  // In the call, because what it returns to may belong to the next function.
+  char* const address = static_cast<char*>(returns_to) - 1;
   Dl_info place = {};
   std::string text = "?";
   if (dladdr(address, &place) != 0 && place.dli_fname != nullptr) {
-    const auto offset =
-        reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(place.dli_fbase);
+    const ptrdiff_t offset = address - static_cast<char*>(place.dli_fbase);
     text = absl::StrCat(std::filesystem::path(place.dli_fname).filename().string(), "+0x",
                         absl::Hex(offset));
   }
   char name[256];
-  // A return address may be that of the next function.
-  if (absl::Symbolize(static_cast<char*>(address) - 1, name, sizeof name)) {
+  if (absl::Symbolize(address, name, sizeof name)) {
     absl::StrAppend(&text, " ", name);
   }
   return text;
 }
 
-std::string StackOf(pid_t thread) {
-  auto request = std::make_unique<Request>();
-  sem_init(&request->answered, 0, 0);
-  if (!Ask(thread, *request)) {
-    request.release();  // The thread may still write to it.
-    return "no answer";
-  }
+std::string TextOf(const Request& request) {
   std::string text;
-  for (int i = kFramesOfTheSignal; i < request->count; ++i) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", TextOf(request->frames[i]));
+  for (int i = kFramesOfTheSignal; i < request.count; ++i) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", TextOf(request.frames[i]));
   }
   return text;
 }
@@ -115,18 +107,35 @@ void PrepareStacks() {
   sigaction(Signal(), &action, nullptr);
 }
 
-std::vector<std::string> StacksOfThreads() {
-  std::vector<std::string> stacks;
+void ShowStacks(const std::function<void(const std::string& stack)>& show) {
+  struct Asked {
+    std::string thread;
+    std::unique_ptr<Request> request;  // Null: it cannot be asked.
+  };
+  std::vector<Asked> all;
   const auto self = static_cast<pid_t>(syscall(SYS_gettid));
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
     pid_t thread = 0;
     if (!absl::SimpleAtoi(entry.path().filename().string(), &thread) || thread == self) continue;
     std::string name;
-    std::getline(std::ifstream(entry.path() / "comm"), name);
-    stacks.push_back(absl::StrCat(name, " (thread ", thread, "): ", StackOf(thread)));
+    std::ifstream(entry.path() / "comm") >> name;
+    Asked asked{absl::StrCat(name, " (thread ", thread, "): "), std::make_unique<Request>()};
+    sem_init(&asked.request->answered, 0, 0);
+    if (!Send(thread, *asked.request)) asked.request.reset();
+    all.push_back(std::move(asked));
   }
-  return stacks;
+  timespec until = {};
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += kPatienceSeconds;
+  for (Asked& asked : all) {
+    if (asked.request != nullptr && AwaitAnswer(*asked.request, until)) {
+      show(absl::StrCat(asked.thread, TextOf(*asked.request)));
+    } else {
+      show(absl::StrCat(asked.thread, "no answer"));
+      static_cast<void>(asked.request.release());  // The thread may still write to it.
+    }
+  }
 }
 
 }  // namespace basin::aggregator

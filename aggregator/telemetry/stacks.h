@@ -5,24 +5,25 @@
 // Every thread is interrupted by a signal of its own (SIGRTMIN), whose handler notes the addresses
 // on its stack. Calls of the kernel that a signal interrupts go on, or end with EINTR.
 //
-// Thread contract: StacksOfThreads on one thread at a time. Failure: a thread that does not answer
-// within a moment is named without its stack.
+// Thread contract: ShowStacks on one thread at a time. Failure: a thread that does not answer
+// within a second is named without its stack.
 
 #ifndef BASIN_AGGREGATOR_TELEMETRY_STACKS_H_
 #define BASIN_AGGREGATOR_TELEMETRY_STACKS_H_
 
+#include <functional>
 #include <string>
-#include <vector>
 
 namespace basin::aggregator {
 
-// Installs the handler. REQUIRES: called before StacksOfThreads.
+// Installs the handler. REQUIRES: called before ShowStacks.
 void PrepareStacks();
 
-// One text for each thread but the calling one, innermost function first: "basin-loop (thread 17):
-// basind+0x3f2a1 basin::aggregator::Engine::Run(); basind+0x...". A stripped program has only the
-// places, which `addr2line -f -C -e basind 0x3f2a1` translates with an unstripped one.
-std::vector<std::string> StacksOfThreads();
+// Passes one text for each thread but the calling one to `show`, innermost function first:
+// "basin-loop (thread 17): basind+0x3f2a1 basin::aggregator::Engine::Run(); basind+0x...". A
+// stripped program has only the places, which `addr2line -f -C -e basind 0x3f2a1` translates with
+// an unstripped one.
+void ShowStacks(const std::function<void(const std::string& stack)>& show);
 
 }  // namespace basin::aggregator
 

@@ -48,7 +48,7 @@ struct TransportCounters {
   Counter local_refused{0};        // On the local socket: no valid token, or a broken rule.
   Counter foreign_connections{0};  // Did not begin with gRPC.
   Counter tls_failures{0};         // Began with TLS, and ended before a call.
-  Counter floods{0};               // Sent too much before the first valid message.
+  Counter floods{0};               // Sent too much, or were too many, before a valid message.
   Counter slow_readers{0};         // Did not read its messages.
 
   // Caused by the limit of this process, or by a peer with too many connections.

@@ -14,9 +14,11 @@
 #include <cerrno>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "aggregator/transport/newcomers.h"
 #include "runtime/grpc/room.h"
 
@@ -121,7 +123,9 @@ void PrefaceCheck::OnConnection(int descriptor) {
     others.push_back(descriptor);
   }
   eventfd_write(wake_, 1);
-  if (displaced.has_value()) RefuseForCrowd({*displaced, address});
+  if (displaced.has_value()) {
+    RefuseFor(Reason::kFlood, {*displaced, address}, CrowdOf(most_));
+  }
 }
 
 std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
@@ -151,10 +155,12 @@ void PrefaceCheck::Run() {
     poll(waits.data(), waits.size(), milliseconds);
     const Clock::time_point now = Clock::now();
     size_t at = 1;
+    std::set<std::string> served;  // Addresses that had their turn.
     for (auto it = silent_.begin(); it != silent_.end(); ++at) {
       const auto silent = it++;
       const bool time_is_up = now >= silent->until;
       if (waits[at].revents == 0 && !time_is_up) continue;
+      if (!time_is_up && !served.insert(silent->connection.address).second) continue;
       if (!Look(silent->connection, time_is_up)) silent_.erase(silent);
     }
     if (waits[0].revents == 0) continue;
@@ -181,13 +187,10 @@ void PrefaceCheck::WaitForBytes(Connection connection) {
     for (const Silent& silent : silent_) held.push_back({silent.connection.address});
     const ConnectionRoom room = RoomFor(connection.address, held, most_, most_);
     const auto longest = std::next(silent_.begin(), static_cast<ptrdiff_t>(*room.in_place));
-    if (room.crowded) {
-      RefuseForCrowd(longest->connection);
-    } else {
-      RefuseFor(Reason::kFlood, longest->connection,
-                "Too many peers connected at once, its address had most of them, and it was silent "
-                "for the longest time.");
-    }
+    RefuseFor(Reason::kFlood, longest->connection,
+              absl::StrCat("More than ", most_,
+                           " connections had sent nothing yet, no address had more of them, and it "
+                           "was silent for the longest time."));
     silent_.erase(longest);
   }
   silent_.push_back({std::move(connection), Clock::now() + timeout_});
@@ -254,10 +257,6 @@ void PrefaceCheck::RefuseBeginning(const Connection& connection, std::string_vie
   } else {
     RefuseFor(Reason::kForeign, connection, "It does not speak gRPC.");
   }
-}
-
-void PrefaceCheck::RefuseForCrowd(const Connection& connection) {
-  RefuseFor(Reason::kFlood, connection, CrowdOf(most_));
 }
 
 void PrefaceCheck::RefuseFor(Reason reason, const Connection& connection, const std::string& what) {

@@ -14,8 +14,8 @@
 //
 // Thread contract: OnConnection from any thread. `pass` is called on the thread that waits, and
 // owns the descriptor then; `refuse` on that thread and on those of OnConnection.
-// Failure: none; a connection that sends nothing in time is closed, and so is the oldest one when
-// too many wait.
+// Failure: none; a connection that sends nothing in time is closed. When too many wait, the oldest
+// of their address is closed, or of silent ones the oldest of an address that has most of them.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
 #define BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
@@ -81,8 +81,6 @@ class PrefaceCheck {
   enum class Verdict : uint8_t { kPass, kWait, kRefuse };
   Verdict Judge(std::string_view begin) const;
   void RefuseBeginning(const Connection& connection, std::string_view begin);
-  // For the number of connections of its address.
-  void RefuseForCrowd(const Connection& connection);
   void Close(const Connection& connection);
   void RefuseFor(Reason reason, const Connection& connection, const std::string& what);
 

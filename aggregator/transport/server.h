@@ -89,8 +89,9 @@ struct ServerOptions {
   // must wait for a descriptor, and when none waits any longer (on a thread of the server).
   uint32_t kept_descriptors = 0;
   std::function<void(bool waits)> on_descriptors;
-  // The connections of one address that may be open before their first valid message, and those of
-  // all addresses before their first byte. The oldest is closed for another one.
+  // So many connections of one address may be open before their first valid message, and as many
+  // may wait for their turn; and so many of all addresses before their first byte. For another one,
+  // the oldest is closed, or the oldest silent one of an address that has most of them.
   size_t most_newcomers = kMostNewcomers;
 
   // Receives violations by peers. From any thread.

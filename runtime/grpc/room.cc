@@ -13,7 +13,6 @@ ConnectionRoom RoomFor(std::string_view address, const std::vector<HeldConnectio
   const bool crowded = counts[address] >= most_of_an_address;
   if (!crowded && held.size() < most) return {};
   ConnectionRoom room;
-  room.crowded = crowded;
   size_t fullest = 0;
   for (size_t i = 0; i < held.size(); ++i) {
     const size_t count = counts[held[i].address];

@@ -23,7 +23,6 @@ struct HeldConnection {
 struct ConnectionRoom {
   bool comes = true;               // Whether the new connection is taken.
   std::optional<size_t> in_place;  // The connection that is closed for it.
-  bool crowded = false;            // It is of the same address, which has too many.
 };
 
 // `held` has the oldest first. Among `most` connections, an address may have `most_of_an_address`.

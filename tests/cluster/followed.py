@@ -74,6 +74,18 @@ class Followed:
                     f"{self._lines[-5:]}"
                 )
 
+    def find_said(self, part: str) -> list[str]:
+        """The lines with these words that are not JSON."""
+        return [line["text"] for line in self.find("said") if part in line["text"]]
+
+    def await_said(self, part: str) -> None:
+        with self._changed:
+            said = self._changed.wait_for(
+                lambda: self._ended or self.find_said(part), timeout=PATIENCE_SECONDS
+            )
+            if not said or not self.find_said(part):
+                raise AssertionError(f"{self.worker} does not say {part!r}; {self._lines[-5:]}")
+
     def await_end(self) -> None:
         self._reader.join(PATIENCE_SECONDS)
         if self._reader.is_alive():

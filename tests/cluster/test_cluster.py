@@ -8,7 +8,7 @@ result, the same bits in every pod that applied it, and none is missing.
 
 Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY]
 
-With LIBRARY, the C library for Python, a job trains in PyTorch instead: the nightly run.
+With LIBRARY, the C library for Python, jobs train in PyTorch instead: the nightly run.
 """
 
 import contextlib
@@ -284,6 +284,7 @@ class Training(Jobs):
         assert LIBRARY is not None
         self.install()
         self.run_a_job_in_pytorch(LIBRARY)
+        self.resize_pytorch(LIBRARY)
         self.uninstall()
 
     def install(self) -> None:
@@ -454,6 +455,47 @@ class Training(Jobs):
         self.assertTrue(said.startswith("3 workers, "), said)
         print(f"a Job of three trainers in PyTorch: {time.monotonic() - began:.1f} s; {said}")
 
+    def resize_pytorch(self, library: Path) -> None:
+        """The digits example trains while its pods come and go."""
+        manifest = self.adapted(self.trainers, 3)
+        self.with_packages(manifest["spec"]["template"]["spec"], library)
+        (container,) = manifest["spec"]["template"]["spec"]["containers"]
+        container["command"].append("--epochs=100000")
+        manifest["spec"]["replicas"] = 3
+        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        first, gone, _ = (self.follow(f"digits-{index}") for index in range(3))
+        with self.pytorch_stage("three trainers in PyTorch", 3):
+            first.await_more(1, "said")
+        with self.pytorch_stage("one is deleted by force", 3):
+            self.kubectl("delete", "pod", gone.worker, "--force", "--grace-period=0")
+            self.follow(gone.worker, but=gone.uid).await_said("joined at step ")
+        with self.pytorch_stage("scaled to 5", 5):
+            self.kubectl("scale", "statefulset", "digits", "--replicas=5")
+            for index in (3, 4):
+                self.follow(f"digits-{index}").await_said("joined at step ")
+        with self.pytorch_stage("scaled to 2", 2):
+            self.kubectl("scale", "statefulset", "digits", "--replicas=2")
+            for index in (2, 3, 4):
+                self.latest(index).await_said("leaves at step ")
+        with self.pytorch_stage("the aggregator is deleted by force", 2):
+            before = self.aggregator()
+            self.kubectl("delete", "pod", "basin-0", "--force", "--grace-period=0")
+            self.aggregator(but=before)
+        self.kubectl("delete", "statefulset", "digits", "--wait=false")
+        for index in range(2):
+            self.latest(index).await_said("leaves at step ")
+        (*_, last) = first.find_said("test accuracy")
+        self.assertGreater(float(last.split()[-2]), 90, last)
+
+    @contextlib.contextmanager
+    def pytorch_stage(self, name: str, workers: int) -> Iterator[None]:
+        """Afterwards so many train, and the first one has trained for some more epochs."""
+        began = time.monotonic()
+        yield
+        self.latest(0).await_more(3, "said")
+        self.assertEqual(["running", str(workers)], self.state_and_members())
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+
     def with_packages(self, pod: Manifest, library: Path) -> None:
         """Adds Python packages from the environment of the tests, by volumes of the node: an image
         with them would have 1.4 GB."""
@@ -505,13 +547,6 @@ def cannot_pull(pod: Manifest) -> bool:
     states: list[Any] = [one["state"] for one in pod["status"].get("containerStatuses", [])]
     reasons = [state.get("waiting", {}).get("reason") for state in states]
     return bool({"ErrImagePull", "ImagePullBackOff"} & set(reasons))
-
-
-def apply(secret: str) -> str:
-    """A command that replaces a Secret."""
-    namespace = "kubectl --namespace training"
-    created = f"{namespace} create secret {secret} --dry-run=client --output=yaml"
-    return f"{created} | {namespace} apply --filename=-"
 
 
 def drop_version(file: Path) -> None:

@@ -68,7 +68,7 @@ class Oracle:
             text=True,
         )
         self.said = ""  # On standard error.
-        self._watchdog = threading.Timer(2 * PATIENCE, self.process.kill)
+        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
         self._watchdog.start()
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._hear)]
         for reader in self._readers:

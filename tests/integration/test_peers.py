@@ -166,7 +166,7 @@ class Peers(Jobs):
         self.assertGreaterEqual(self.metric(basind, refused), 1)
 
     def test_fault_s6_one_address_does_not_take_all_file_descriptors(self) -> None:
-        files, most = 512, 64
+        files, most = 512, 42
         basind = self.start(before=("prlimit", f"--nofile={files}"))
         for connect, source in (
             (self.connect_newcomer, "127.0.1.1"),
@@ -174,10 +174,13 @@ class Peers(Jobs):
         ):
             crowd = [connect(basind, source) for _ in range(files)]
             refused = basind.await_event("peer_refused")["reason"]
-            self.assertIn(f"From {source}: It had {most} connections", refused)
+            self.assertRegex(
+                refused, f"^From {source}: (It had {most}|More than {most}) connections"
+            )
             for peer in crowd[:-most]:
                 self.read_to_end(peer)
-            self.assertLess(self.metric(basind, "process_open_fds"), files / 2)
+            # gRPC closes its own a moment later.
+            self.await_metric(basind, "process_open_fds", lambda value: value < files / 2)
         self.expect_ends(self.train(basind.grpc, 2, "40"))
 
     def test_fault_s6_workers_join_and_train_during_a_flood_of_connections(self) -> None:

@@ -36,6 +36,7 @@ namespace basin::aggregator {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -980,8 +981,7 @@ TEST(AdminServerTest, Fault_S6_AFloodOfConnectionsLeavesTheOperators) {
     silent.push_back(std::make_unique<RawHttp2>(aggregator.admin->port()));
   }
   EXPECT_EQ("", silent.front()->AwaitClosed());
-  EXPECT_THAT(aggregator.AwaitReport(0).what,
-              HasSubstr("It had 32 connections that had sent no valid"));
+  EXPECT_THAT(aggregator.AwaitReport(0).what, ContainsRegex("(It had|More than) 32 connections"));
   std::vector<std::unique_ptr<RawHttp2>> idle;
   for (int i = 0; i < 100; ++i) {
     idle.push_back(std::make_unique<RawHttp2>(aggregator.admin->port()));

@@ -154,7 +154,7 @@ class Trainer:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._watchdog = threading.Timer(2 * PATIENCE, self.process.kill)
+        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
         self._watchdog.start()
 
     def say(self, verb: str) -> None:

@@ -76,9 +76,14 @@ class PrefaceTest : public testing::Test {
     EXPECT_EQ(getsockname(listener_, any, &length), 0);
     peers_.push_back(Bound(host));
     EXPECT_EQ(connect(peers_.back(), any, length), 0);
-    EXPECT_EQ(send(peers_.back(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
+    Send(peers_.size() - 1, bytes);
     check_->OnConnection(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+  // The peer that was the `index`th to connect sends them.
+  void Send(size_t index, std::string_view bytes) {
+    EXPECT_EQ(send(peers_[index], bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
 
   // The peers that gRPC has got, once there are so many.
@@ -121,9 +126,23 @@ TEST_F(PrefaceTest, Fault_S6_AWorkerIsNotBehindAFloodFromElsewhere) {
   AwaitPassed(1);
   for (int i = 0; i < 3; ++i) Connect("127.0.1.1");
   Connect("127.0.0.2");
+  Connect("127.0.2.1");
+  Release();
+  EXPECT_THAT(AwaitPassed(6), ElementsAre("127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.2.1",
+                                          "127.0.1.1", "127.0.1.1"));
+}
+
+TEST_F(PrefaceTest, Fault_S6_AWorkerIsNotBehindManyThatBreakTheirSilence) {
+  Start(4);
+  for (int i = 0; i < 3; ++i) Connect("127.0.1.1", "");
+  // Once it is passed, the others are known to be silent.
+  Connect("127.0.1.1");
+  AwaitPassed(1);
+  for (size_t i = 0; i < 3; ++i) Send(i, kPreface);
+  Connect("127.0.0.2");
   Release();
   EXPECT_THAT(AwaitPassed(5),
-              ElementsAre("127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.1.1", "127.0.1.1"));
+              ElementsAre("127.0.1.1", "127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.1.1"));
 }
 
 TEST_F(PrefaceTest, Fault_S6_WhatAFloodHasWaitingIsBounded) {
@@ -148,12 +167,12 @@ TEST_F(PrefaceTest, Fault_S6_OfSilentPeersTheAddressThatHasMostPays) {
   Connect("127.0.1.1", "");
   Connect("127.0.1.1", "");
   // Once it is passed, the others are known to be silent.
-  Connect("127.0.0.3");
+  Connect("127.0.1.1");
   AwaitPassed(1);
   Connect("127.0.1.2", "");
   const auto refused = AwaitRefused(1);
   EXPECT_EQ(refused.front().first, "127.0.1.1");
-  EXPECT_THAT(refused.front().second, HasSubstr("its address had most of them"));
+  EXPECT_THAT(refused.front().second, HasSubstr("no address had more of them"));
 }
 
 }  // namespace
