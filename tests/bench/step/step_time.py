@@ -130,7 +130,9 @@ def compare_timeline(case: Case, turns: int) -> tuple[str, list[float]]:
         return f"{median * 1e3:.1f} | {statistics.median(map(number, recorded)) / median:.3f}"
 
     rounds = WARM_UP + case.steps
-    grew = [(with_it.trainer / plain.trainer - 1) * 100 for plain, with_it in zip(without, recorded)]
+    grew = [
+        (with_it.trainer / plain.trainer - 1) * 100 for plain, with_it in zip(without, recorded)
+    ]
     row = (
         f"{ratio(lambda each: each.seconds)} | {ratio(lambda each: each.trainer)} | "
         f"{ratio(lambda each: each.workers)} | {size / rounds / 1024:.1f}"
