@@ -261,8 +261,24 @@ basin_code basin_group_end(basin_group* group, int64_t timeout, basin_phase* pha
   *phase = BASIN_PHASE_OPEN;
   if (!*end) return BASIN_OK;
   group->open = false;
-  *phase = **end == PhaseEnd::kEnded ? BASIN_PHASE_ENDED : BASIN_PHASE_AGAIN;
+  switch (**end) {
+    case PhaseEnd::kEnded:
+      *phase = BASIN_PHASE_ENDED;
+      break;
+    case PhaseEnd::kAgain:
+      *phase = BASIN_PHASE_AGAIN;
+      break;
+    case PhaseEnd::kDeclined:
+      *phase = BASIN_PHASE_DECLINED;
+      break;
+  }
   return BASIN_OK;
+}
+
+basin_code basin_group_decline(basin_group* group, basin_error** error) {
+  absl::Status status = CheckOpen(group);
+  if (status.ok()) group->node->Decline();
+  return Return(status, error);
 }
 
 basin_code basin_group_fail(basin_group* group, const char* reason, basin_error** error) {

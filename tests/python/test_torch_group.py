@@ -7,6 +7,7 @@ Usage: test_torch_group.py BASIND LIBBASIN PROCESS_NCCL
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -230,6 +231,51 @@ def without_memory(rank: int, workers: int, who: int) -> Any:
             with out_of_memory() if lacks else contextlib.nullcontext():
                 loss_of(net, rank, step).backward()
             outcomes.append((gradients(net), optimizer.last_round().trainers, max(shared)))
+        return outcomes, [line for line in told if "no memory" in line]
+
+
+def without_memory_for_sums(rank: int, workers: int, who: int, bucket: int, fails: bool) -> Any:
+    """One rank has no memory for a bucket of the second round; its backward may fail as well."""
+    from basin.torch import node as node_module
+    from basin.torch.node import NodeReduction
+    from basin.worker import logger
+
+    told: list[str] = []
+
+    def tell(level: int, text: str, *of: Any) -> None:
+        if level >= logging.WARNING:
+            told.append(text % of)
+
+    tensor_of = NodeReduction._tensor_of
+    lacks = False
+
+    def refusing_tensor_of(reduction: Any, *arguments: Any) -> Any:
+        if lacks and reduction._reduced > bucket:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return tensor_of(reduction, *arguments)
+
+    with (
+        mock.patch.object(logger, "log", tell),
+        mock.patch.object(NodeReduction, "_tensor_of", refusing_tensor_of),
+        mock.patch.object(node_module, "_BUCKET_BYTES", 8),
+        grouped(rank, workers) as (bt, _),
+    ):
+        net = model()
+        optimizer = sgd(net, bt)
+        outcomes = []
+        for step in range(4):
+            optimizer.zero_grad()
+            lacks = step in (1, 2) and rank == who
+            if lacks and fails:
+                hook = net[0].register_full_backward_hook(lambda *_: 1 // 0)
+                with contextlib.suppress(ZeroDivisionError):
+                    loss_of(net, rank, step).backward()
+                hook.remove()
+            else:
+                loss_of(net, rank, step).backward()
+            lacks = False
+            info = optimizer.last_round()
+            outcomes.append((gradients(net), info.trainers, info.contributors))
         return outcomes, [line for line in told if "no memory" in line]
 
 
@@ -510,6 +556,43 @@ class Faults(GroupTest):
                     # Without memory, it has nothing to share.
                     self.assertEqual(0 if (step, rank) == (1, who) else 4, shared)
                 self.assertEqual(int(rank == who), len(told))
+
+    def check_without_memory_for_sums(
+        self,
+        workers: int,
+        who: int,
+        bucket: int,
+        contributors: tuple[str, ...],
+        fails: bool = False,
+    ) -> None:
+        """`contributors`: those of the rounds for which the rank lacks memory."""
+        everybody = tuple(range(workers))
+        counted = tuple(rank for rank in everybody if not fails or rank != who)
+        leaders = ("w0", "w2") if workers == 5 else ("w0",)
+        outcomes = self.run_node(without_memory_for_sums, workers, who, bucket, fails)
+        for rank, (rounds, told) in enumerate(outcomes):
+            for step, (got, *info) in enumerate(rounds):
+                if step in (1, 2):
+                    self.assert_close(average(step, counted), got)
+                    self.assertEqual([len(counted), contributors], info)
+                else:
+                    self.assert_close(average(step, everybody), got)
+                    self.assertEqual([workers, leaders], info)
+            self.assertEqual(int(rank == who), len(told), told)
+
+    def test_where_a_rank_has_no_memory_for_sums_each_rank_contributes_that_step(self) -> None:
+        for who, bucket in ((0, 0), (0, 2), (2, 0), (1, 3)):
+            with self.subTest(f"rank {who}, bucket {bucket}"):
+                self.check_without_memory_for_sums(3, who, bucket, ("w0", "w1", "w2"))
+
+    def test_where_a_rank_has_no_memory_for_sums_other_nodes_are_not_concerned(self) -> None:
+        self.check_without_memory_for_sums(5, 3, 1, ("w0", "w2", "w3", "w4"))
+
+    def test_fault_w5_a_failed_backward_without_memory_for_zeros_is_not_counted(self) -> None:
+        for who in (0, 1):
+            with self.subTest(f"rank {who}"):
+                others = tuple(f"w{rank}" for rank in range(3) if rank != who)
+                self.check_without_memory_for_sums(3, who, 0, others, fails=True)
 
     def test_memory_of_a_broadcast_that_may_be_going_on_is_kept(self) -> None:
         elements = sum(parameter.numel() for parameter in model().parameters())

@@ -66,6 +66,7 @@ struct TakeRound {
   Epoch epoch;
   GroupRound round = 0;
   LocalRank supplier = 0;
+  bool declined = false;  // The round has no result. As in RoundEnded.
 };
 // ... and to the others as well, because a broadcast needs every member: a member that has the
 // result, which is kept until the next round has ended, or one that has joined since, which drops

@@ -71,12 +71,13 @@ struct Propose {
 // To the proposer: the sender's communicator is formed.
 struct Formed {
   Epoch epoch;
-  bool fresh = true;     // It has been in no group that was ready.
-  GroupRound ended = 0;  // The round before its next one,
-  bool holds = true;     // whose result it has; not so if it has joined after that round.
-  bool open = false;     // It takes part in the next round.
+  bool fresh = true;      // It has been in no group that was ready.
+  GroupRound ended = 0;   // The round before its next one,
+  bool holds = true;      // whose result it has; not so if it has joined after that round.
+  bool open = false;      // It takes part in the next round.
+  bool declined = false;  // The round `ended` has no result, because a rank had no memory.
 
-  auto Fields() const { return std::tie(epoch, fresh, ended, holds, open); }
+  auto Fields() const { return std::tie(epoch, fresh, ended, holds, open, declined); }
 };
 // The communicator of the sender has failed. To the proposer, or whoever proposes next.
 struct Broken {
@@ -91,8 +92,9 @@ struct Ready {
   GroupRound ended = 0;    // The last round whose result any of them has,
   LocalRank supplier = 0;  // and who has it,
   bool wanted = false;     // for members that were lost to it.
+  bool declined = false;   // That "result" is that there is none.
 
-  auto Fields() const { return std::tie(epoch, ended, supplier, wanted); }
+  auto Fields() const { return std::tie(epoch, ended, supplier, wanted, declined); }
 };
 // To a proposer whose rank had an earlier process: there was an epoch with this number already.
 struct Behind {
@@ -159,6 +161,7 @@ struct RoundBegun {};
 struct RoundEnded {
   Epoch epoch;
   GroupRound round = 0;
+  bool declined = false;  // It is that there is none, because a rank had no memory.
 };
 struct LeaveGroup {};
 

@@ -319,7 +319,7 @@ void LocalGroup::On(const CommunicatorFormed& formed) {
 }
 
 void LocalGroup::ReportFormed() {
-  const Formed report{epoch_, fresh_, ended_, holds_, open_};
+  const Formed report{epoch_, fresh_, ended_, holds_, open_, declined_};
   if (epoch_.proposer != self()) {
     Act(Send{epoch_.proposer, report});
     return;
@@ -349,6 +349,7 @@ void LocalGroup::BecomeReadyIfAllHave() {
     const bool first = !known || (formed.holds && !held);
     if (first || (formed.holds ? formed.ended > ready.ended : formed.ended < ready.ended)) {
       ready.ended = formed.ended;
+      ready.declined = formed.declined;
       ready.supplier = rank;
     }
     known = true;
@@ -383,10 +384,11 @@ void LocalGroup::ApplyReady(const Ready& ready) {
   fresh_ = false;
   if (newcomer && !takes) {
     ended_ = ready.ended;
+    declined_ = ready.declined;
     holds_ = ended_ == 0;
   }
   if (takes) {
-    Act(TakeRound{epoch_, ended_ + 1, ready.supplier});
+    Act(TakeRound{epoch_, ended_ + 1, ready.supplier, ready.declined});
   } else if (open_) {
     Act(ReduceRound{epoch_, ended_ + 1});
   }
@@ -514,6 +516,7 @@ void LocalGroup::On(const RoundEnded& ended) {
       running && communicator_ && ended.epoch == epoch_ && open_ && ended.round == ended_ + 1;
   if (!expected) return;
   ended_ = ended.round;
+  declined_ = ended.declined;
   holds_ = true;
   open_ = false;
   attempts_ = 0;

@@ -95,8 +95,8 @@ class LocalGroup {
 
   auto Fields() const {
     return std::tie(phase_, peers_, lost_, seen_, epoch_, members_, unique_id_, communicator_,
-                    fresh_, ended_, holds_, open_, told_, formed_, attempts_, why_, requests_,
-                    gather_until_, deadline_);
+                    fresh_, ended_, declined_, holds_, open_, told_, formed_, attempts_, why_,
+                    requests_, gather_until_, deadline_);
   }
 
  private:
@@ -177,6 +177,7 @@ class LocalGroup {
   bool communicator_ = false;  // There is one, being formed or formed.
   bool fresh_ = true;
   GroupRound ended_ = 0;
+  bool declined_ = false;  // The round `ended_`.
   bool holds_ = true;
   bool open_ = false;
   std::set<LocalRank> told_;            // They know why this rank cannot take part.

@@ -59,6 +59,7 @@ void Put(const Formed& formed, Wire* to) {
   out->set_ended(formed.ended);
   out->set_holds(formed.holds);
   out->set_open(formed.open);
+  out->set_declined(formed.declined);
 }
 void Put(const Broken& broken, Wire* to) {
   Put(broken.epoch, to->mutable_broken()->mutable_epoch());
@@ -70,6 +71,7 @@ void Put(const Ready& ready, Wire* to) {
   out->set_ended(ready.ended);
   out->set_supplier(static_cast<uint32_t>(ready.supplier));
   out->set_wanted(ready.wanted);
+  out->set_declined(ready.declined);
 }
 void Put(const Behind& behind, Wire* to) { to->mutable_behind()->set_number(behind.number); }
 void Put(const GaveUp& gave_up, Wire* to) {
@@ -129,7 +131,8 @@ class Reader {
     return propose;
   }
   Formed Take(const Wire::Formed& from) {
-    return {Take(from.epoch()), from.fresh(), from.ended(), from.holds(), from.open()};
+    return {Take(from.epoch()), from.fresh(), from.ended(),
+            from.holds(),       from.open(),  from.declined()};
   }
   Broken Take(const Wire::Broken& from) { return {Take(from.epoch()), from.why()}; }
   GaveUp Take(const Wire::GaveUp& from) {
@@ -140,7 +143,8 @@ class Reader {
     return {code, from.why(), from.refuses()};
   }
   Ready Take(const Wire::Ready& from) {
-    return {Take(from.epoch()), from.ended(), Rank(from.supplier()), from.wanted()};
+    return {Take(from.epoch()), from.ended(), Rank(from.supplier()), from.wanted(),
+            from.declined()};
   }
 
  private:

@@ -340,7 +340,9 @@ absl::Status Communicator::Threads::ReduceStep(const std::vector<GroupTensor>& t
   if (absl::Status status = Gather(pieces); !status.ok()) return status;
   if (!place().leads()) return absl::OkStatus();
   for (const PieceWork& piece : pieces) {
-    if (auto failure = queue_->Run(piece.Fold())) return ToStatus(failure);
+    const auto fold = piece.Fold();
+    if (!fold) continue;
+    if (auto failure = queue_->Run(*fold)) return ToStatus(failure);
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #include "client/group/node/node_group.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -21,9 +22,17 @@ using kernels::cuda::TrainerStream;
 using nccl::Communicator;
 
 // Changes whenever ranks of different releases could not reduce together.
-constexpr char kVersion[] = "1";
-// NCCL aligns what it copies to this.
-constexpr size_t kTokenBytes = 16;
+constexpr char kVersion[] = "2";
+
+// What the ranks tell the leader and the leader tells all at the end of a phase.
+enum Verdict : int64_t { kWithMemory = 0, kWithoutMemory = 1 };
+// Where the words are. NCCL aligns what it copies to this.
+constexpr size_t kWordBytes = 16;
+enum Word : size_t { kGiven = 0, kDeclines, kToAll, kWords };
+
+void* At(const kernels::cuda::Memory& words, Word word) {
+  return static_cast<char*>(words.get()) + word * kWordBytes;
+}
 
 // From the moment that the leader begins to form the communicator on.
 constexpr absl::Duration kFormWithin = absl::Seconds(90);
@@ -102,9 +111,8 @@ absl::StatusOr<std::unique_ptr<Runner>> TellWhyNot(const NodeGroupOptions& optio
 }
 
 absl::StatusOr<std::unique_ptr<NodeGroup>> NodeGroup::Open(NodeGroupOptions options) {
-  auto token = options.device->AllocateOnDevice(kTokenBytes);
-  if (!token.ok()) return ToStatus(token.failure());
-  std::unique_ptr<NodeGroup> group(new NodeGroup(std::move(options), std::move(token).value()));
+  std::unique_ptr<NodeGroup> group(new NodeGroup(std::move(options)));
+  if (absl::Status status = group->Allocate(); !status.ok()) return status;
   RunnerOptions runner = RunnerOptionsOf(group->options_);
   runner.start = [self = group.get()](const FormCommunicator& form) { return self->Form(form); };
   auto started = Runner::Start(std::move(runner));
@@ -113,8 +121,20 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> NodeGroup::Open(NodeGroupOptions opti
   return group;
 }
 
-NodeGroup::NodeGroup(NodeGroupOptions options, kernels::cuda::Memory token)
-    : options_(std::move(options)), token_(std::move(token)) {}
+absl::Status NodeGroup::Allocate() {
+  auto words = options_.device->AllocateOnDevice(kWords * kWordBytes);
+  if (!words.ok()) return ToStatus(words.failure());
+  words_ = std::move(words).value();
+  auto queue = options_.device->MakeQueue();
+  if (!queue.ok()) return ToStatus(queue.failure());
+  reader_ = std::move(queue).value();
+  std::array<int64_t, kWords * kWordBytes / sizeof(int64_t)> content = {};
+  content[kDeclines * kWordBytes / sizeof(int64_t)] = kWithoutMemory;
+  const auto refused = reader_->CopyToDevice(words_.get(), content.data(), sizeof(content));
+  const auto failure = reader_->Wait();
+  if (refused) return ToStatus(*refused);
+  return failure ? ToStatus(*failure) : absl::OkStatus();
+}
 
 NodeGroup::~NodeGroup() {
   EndSharing(absl::CancelledError("this rank leaves the local group"));
@@ -124,7 +144,7 @@ NodeGroup::~NodeGroup() {
   next_.reset();
   runner_.reset();
   // Otherwise the device may still write to it.
-  if (!AllSettled(works_, last)) static_cast<void>(token_.release());
+  if (!AllSettled(works_, last)) static_cast<void>(words_.release());
 }
 
 absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
@@ -159,7 +179,7 @@ absl::StatusOr<std::optional<NodeTurn>> NodeGroup::NextTurn(SteadyTime until) {
     next_ = *std::move(turn);
   }
   turn_ = std::exchange(next_, std::nullopt);
-  closing_ = failed_ = false;
+  closing_ = failed_ = declined_ = false;
   works_.clear();
   plans_.clear();
   NodeTurn result;
@@ -215,7 +235,7 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
     if (!plan.ok()) return plan.status();
     const auto check = [&](const void* data, DType dtype) -> absl::Status {
       const size_t bytes = tensor.count * ElementSize(dtype);
-      if (bytes == 0) return absl::OkStatus();
+      if (bytes == 0 || declined_) return absl::OkStatus();
       const auto failure = options_.device->CheckMemory(data, bytes);
       return failure ? Explain(*failure, i) : absl::OkStatus();
     };
@@ -227,6 +247,7 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
     part.count = tensor.count;
     part.input = tensor.input;
     part.result = leads ? tensor.output : nullptr;
+    part.absent = declined_;
     bucket.push_back(std::move(part));
     streams.emplace(tensor.stream, i);
   }
@@ -242,6 +263,32 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
   return absl::OkStatus();
 }
 
+// The leader has everything before this, and so knows whether a rank has declined.
+absl::Status NodeGroup::GiveVerdict() {
+  NodeTensor word;
+  word.dtype = word.result = DType::kI64;
+  word.count = 1;
+  absl::StatusOr<PlanPtr> plan = PlanOf(ReduceOp::kMax, word);
+  if (!plan.ok()) return plan.status();
+  nccl::GroupTensor part;
+  part.plan = *std::move(plan);
+  part.count = word.count;
+  part.input = At(words_, declined_ ? kDeclines : kGiven);
+  part.result = At(words_, kToAll);
+  works_.push_back(turn_->communicator->Reduce({std::move(part)}, {}));
+  works_.push_back(turn_->communicator->Broadcast({{At(words_, kToAll), kWordBytes}}, {}));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PhaseEnd> NodeGroup::ReadVerdict() {
+  int64_t verdict = kWithMemory;
+  const auto refused = reader_->CopyToHost(&verdict, At(words_, kToAll), sizeof(verdict));
+  const auto failure = reader_->Wait();
+  if (refused) return ToStatus(*refused);
+  if (failure) return ToStatus(*failure);
+  return verdict == kWithMemory ? PhaseEnd::kEnded : PhaseEnd::kDeclined;
+}
+
 void NodeGroup::Fail(const std::string& why) {
   failed_ = true;
   const absl::Status status = absl::CancelledError(why);
@@ -252,7 +299,7 @@ void NodeGroup::Fail(const std::string& why) {
 absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
   if (!failed_ && !closing_) {
     closing_ = true;
-    works_.push_back(turn_->communicator->Broadcast({{token_.get(), kTokenBytes}}, {}));
+    if (absl::Status status = GiveVerdict(); !status.ok()) return status;
   }
   // The last one first: the others have ended before it.
   for (auto work = works_.rbegin(); work != works_.rend() && !failed_; ++work) {
@@ -263,12 +310,16 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
     runner_->Fail(*turn_, *status);
   }
   if (failed_) return Recover(until);
-  if (!runner_->End(*turn_)) {
+  // Before the end of the round: the others may have to learn it from this rank.
+  absl::StatusOr<PhaseEnd> verdict = ReadVerdict();
+  if (!verdict.ok()) return verdict.status();
+  if (!runner_->End(*turn_, *verdict == PhaseEnd::kDeclined)) {
     failed_ = true;  // A rank was lost meanwhile, and knows nothing of the end.
     return Recover(until);
   }
-  shares_ = std::exchange(turn_, std::nullopt);
-  return PhaseEnd::kEnded;
+  std::optional<Turn> ended = std::exchange(turn_, std::nullopt);
+  if (*verdict == PhaseEnd::kEnded) shares_ = std::move(ended);
+  return *verdict;
 }
 
 absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::Recover(SteadyTime until) {
@@ -287,9 +338,10 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::Recover(SteadyTime until) {
       return PhaseEnd::kAgain;
     }
     // Another rank has ended the phase, so its leader has everything.
-    if (runner_->End(**next)) {
+    const bool declined = (*next)->declined;
+    if (runner_->End(**next, declined)) {
       turn_.reset();
-      return PhaseEnd::kEnded;
+      return declined ? PhaseEnd::kDeclined : PhaseEnd::kEnded;
     }
   }
 }

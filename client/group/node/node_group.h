@@ -10,6 +10,11 @@
 // turn, from the same inputs. Either every rank that is left gets kEnded for a phase, or none does:
 // the leader ends it with a message that a rank can only get when the leader has everything.
 //
+// A rank that has no memory for what it reduces calls Decline, and takes part in the rest of the
+// turn without that memory. The message of the leader then says so, and End says kDeclined for
+// every rank: there are no results, and each rank contributes its inputs for itself. The next phase
+// is one of all ranks again.
+//
 // Then the results of the round come to the leader, and Share brings them to the other ranks.
 //
 // A rank that starts after its node's group has formed is not taken in: rounds of the job and local
@@ -96,7 +101,7 @@ struct NodeTurn {
   LocalReduction reduction = LocalReduction::kUnspecified;
 };
 
-enum class PhaseEnd : uint8_t { kEnded, kAgain };
+enum class PhaseEnd : uint8_t { kEnded, kAgain, kDeclined };
 
 // This rank cannot take part in the group of its node, for this reason: tells it to the other ranks
 // as they come, so that they do not wait for it. NextTurn of the runner returns the reason when it
@@ -125,6 +130,10 @@ class NodeGroup {
   // Waits for the buckets. Returns nothing if neither is known at the time `until`. REQUIRES: a
   // turn is open; it no longer is if there is an answer.
   absl::StatusOr<std::optional<PhaseEnd>> End(SteadyTime until);
+  // This rank has no memory for the buckets of the open turn that it has not given yet: it gives
+  // them without input and output, and the phase ends with kDeclined. What it has given before is
+  // used until then as always. If the phase begins again, so does that. REQUIRES: a turn is open.
+  void Decline() { declined_ = true; }
   // This rank cannot go on with the turn that is open: all ranks begin the phase again.
   void Fail(const std::string& why);
 
@@ -140,10 +149,14 @@ class NodeGroup {
  private:
   using PlanPtr = std::shared_ptr<const kernels::ReductionPlan>;
 
-  NodeGroup(NodeGroupOptions options, kernels::cuda::Memory token);
+  explicit NodeGroup(NodeGroupOptions options) : options_(std::move(options)) {}
 
   absl::StatusOr<CommunicatorPtr> Form(const FormCommunicator& form);
+  absl::Status Allocate();
   absl::StatusOr<PlanPtr> PlanOf(ReduceOp op, const NodeTensor& tensor);
+  // Gives the leader's last message to the communicator.
+  absl::Status GiveVerdict();
+  absl::StatusOr<PhaseEnd> ReadVerdict();
   kernels::Result<nccl::EventPtr> Mark(kernels::cuda::TrainerStream stream);
   absl::Status ShareNow(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
                         kernels::cuda::TrainerStream stream, absl::Duration timeout);
@@ -153,12 +166,16 @@ class NodeGroup {
   absl::StatusOr<std::optional<PhaseEnd>> Recover(SteadyTime until);
 
   const NodeGroupOptions options_;
-  kernels::cuda::Memory token_;  // What the leader's last message is about.
+  // Three words of the device: two that never change, and the leader's last message, which is one
+  // of the two.
+  kernels::cuda::Memory words_;
+  std::unique_ptr<kernels::cuda::TransferQueue> reader_;  // Of the words. Ends before them.
 
   std::optional<Turn> turn_;  // That is open,
   std::optional<Turn> next_;  // and the one after it, which repeats it.
   bool closing_ = false;      // The leader's last message was given to the communicator.
   bool failed_ = false;       // The open turn cannot succeed any more.
+  bool declined_ = false;     // This rank has no memory for the rest of the open turn.
   std::vector<nccl::Communicator::Work> works_;
   std::map<std::tuple<ReduceOp, DType, DType>, PlanPtr> plans_;  // For the turn's members.
 

@@ -71,9 +71,9 @@ absl::StatusOr<Turn> Runner::NextTurn() {
   }
 }
 
-bool Runner::End(const Turn& turn) {
+bool Runner::End(const Turn& turn, bool declined) {
   MutexLock lock(mutex_);
-  const uint64_t number = Post(RoundEnded{turn.epoch, turn.round});
+  const uint64_t number = Post(RoundEnded{turn.epoch, turn.round, declined});
   while (done_ < number && !status_) changed_.Wait(mutex_);
   if (ended_ < turn.round) return false;
   open_ = false;
@@ -164,9 +164,17 @@ void Runner::Carry(const GroupReady& ready) {
   ready_.leader = ready.leader;
 }
 
-void Runner::Carry(const ReduceRound& reduce) { GiveTurn(reduce.round, std::nullopt); }
+void Runner::Carry(const ReduceRound& reduce) {
+  MutexLock lock(mutex_);
+  GiveTurn(MakeTurn(reduce.round, std::nullopt));
+}
 
-void Runner::Carry(const TakeRound& take) { GiveTurn(take.round, take.supplier); }
+void Runner::Carry(const TakeRound& take) {
+  MutexLock lock(mutex_);
+  Turn turn = MakeTurn(take.round, take.supplier);
+  turn.declined = take.declined;
+  GiveTurn(std::move(turn));
+}
 
 Turn Runner::MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const {
   Turn turn = ready_;
@@ -176,9 +184,8 @@ Turn Runner::MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const
   return turn;
 }
 
-void Runner::GiveTurn(GroupRound round, std::optional<LocalRank> supplier) {
-  MutexLock lock(mutex_);
-  turn_ = MakeTurn(round, supplier);
+void Runner::GiveTurn(Turn turn) {
+  turn_ = std::move(turn);
   changed_.NotifyAll();
 }
 

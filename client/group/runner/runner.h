@@ -44,6 +44,7 @@ struct Turn {
   LocalRank leader = 0;
   // Absent: the round is to be reduced. Otherwise this rank has its result, and broadcasts it.
   std::optional<LocalRank> supplier;
+  bool declined = false;  // With a supplier: the result is that there is none; see RoundEnded.
   CommunicatorPtr communicator;
 };
 
@@ -75,9 +76,9 @@ class Runner {
   // nothing if there is none at the time `until`.
   absl::StatusOr<std::optional<Turn>> NextTurn(SteadyTime until);
   absl::StatusOr<Turn> NextTurn();
-  // The turn's result is here. Returns whether the round has ended; if not, the group has lost a
-  // rank meanwhile, and there is another turn.
-  bool End(const Turn& turn);
+  // The turn's result is here, or `declined` is. Returns whether the round has ended; if not, the
+  // group has lost a rank meanwhile, and there is another turn.
+  bool End(const Turn& turn, bool declined = false);
   // The turn's communicator has failed.
   void Fail(const Turn& turn, const absl::Status& why);
 
@@ -110,7 +111,7 @@ class Runner {
   // A turn in the present communicator.
   Turn MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveTurn(GroupRound round, std::optional<LocalRank> supplier);
+  void GiveTurn(Turn turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Finish(absl::Status status);
 
   const RunnerOptions options_;

@@ -31,7 +31,7 @@ GRADIENT, CALL = 0, 1
 COPY, IN_PLACE = 0, 1
 SAME_DTYPE = 0
 SUM = 1
-PHASE_OPEN, PHASE_ENDED = 0, 1
+PHASE_OPEN, PHASE_ENDED, PHASE_AGAIN, PHASE_DECLINED = 0, 1, 2, 3
 F64, F32, F16, BF16, I64, I32, U8 = 1, 2, 3, 4, 5, 6, 7
 FIT_EXPONENT = -(2**31)
 DEADLINE_EXCEEDED = 14
@@ -297,6 +297,7 @@ _FUNCTIONS = (
     ("group_reduced_with", c_size_t, (c_void_p, c_uint32, c_char_p, c_size_t)),
     ("group_reduce", _CODE, (c_void_p, c_int, POINTER(Grouped), c_size_t, _ERROR)),
     ("group_end", _CODE, (c_void_p, c_int64, POINTER(c_int), _ERROR)),
+    ("group_decline", _CODE, (c_void_p, _ERROR)),
     ("group_fail", _CODE, (c_void_p, c_char_p, _ERROR)),
     (
         "group_share",

@@ -103,13 +103,19 @@ class Group:
         bucket = (_abi.Grouped * len(tensors))(*(_abi.Grouped(*tensor) for tensor in tensors))
         call("group_reduce", self._pointer, _abi.SUM, bucket, len(tensors))
 
-    def end(self) -> bool:
-        """Waits for the buckets of the turn. Returns whether all ranks have contributed to them; if
-        not, a rank was lost, and all reduce them again in the next turn."""
+    def end(self) -> int:
+        """Waits for the buckets of the turn. PHASE_ENDED: all ranks have contributed to them.
+        PHASE_AGAIN: a rank was lost, and all reduce them again in the next turn. PHASE_DECLINED:
+        a rank has declined, so that there are no sums."""
         phase = c_int(_abi.PHASE_OPEN)
         while phase.value == _abi.PHASE_OPEN:
             call("group_end", self._pointer, _TURN, byref(phase))
-        return phase.value == _abi.PHASE_ENDED
+        return phase.value
+
+    def decline_turn(self) -> None:
+        """This rank has no memory for the buckets of the turn that it has not reduced yet: it
+        reduces them without."""
+        call("group_decline", self._pointer)
 
     def fail(self, reason: str) -> None:
         """This rank cannot go on with the turn: all begin it again, after end()."""
@@ -132,7 +138,7 @@ class Group:
             return False
         return True
 
-    def decline(self, worker: Worker, lane: int) -> Turn | None:
+    def decline_results(self, worker: Worker, lane: int) -> Turn | None:
         """In place of share(), for a rank that cannot: its results come from the aggregator, and
         the others do not wait for it. Returns the next turn, if it has come already."""
         turn = self._turn(0)  # Asking for it ends the phase of the last one.

@@ -551,6 +551,7 @@ BASIN_API void basin_result_free(basin_result* result);
  *     basin_group_reduce(group, BASIN_SUM, bucket, count, &error); for each bucket, in one order
  *     basin_group_end(group, BASIN_SECONDS(1), &phase, &error);    until it is not BASIN_PHASE_OPEN
  *     if BASIN_PHASE_AGAIN: from basin_group_turn on, with the same gradients
+ *     if BASIN_PHASE_DECLINED: all contribute their gradients for themselves, and share nothing
  *     the leader:
  *       basin_begin with carries = members - 1, the sums of all counts, and local_reduction and
  *       reduced_with of the group
@@ -634,11 +635,17 @@ BASIN_API basin_code basin_group_reduce(basin_group* group, basin_op op,
 typedef enum basin_phase {
   BASIN_PHASE_OPEN = 0,  /* The time has passed first. */
   BASIN_PHASE_ENDED = 1, /* All ranks have contributed, and the leader has the results. */
-  BASIN_PHASE_AGAIN = 2  /* A rank or the communicator was lost: reduce again, in the next turn. */
+  BASIN_PHASE_AGAIN = 2, /* A rank or the communicator was lost: reduce again, in the next turn. */
+  BASIN_PHASE_DECLINED = 3 /* A rank has declined: there are no results, on any rank. */
 } basin_phase;
 /* Waits for the buckets of the turn. */
 BASIN_API basin_code basin_group_end(basin_group* group, int64_t timeout, basin_phase* phase,
                                      basin_error** error);
+/* This rank has no memory of the device for what it has not reduced yet in this turn: zeros, or
+ * places for the results. It reduces the rest all the same, where `in` and `out` are not used, and
+ * basin_group_end reports BASIN_PHASE_DECLINED on all ranks, or BASIN_PHASE_AGAIN. The group goes
+ * on with the next phase. */
+BASIN_API basin_code basin_group_decline(basin_group* group, basin_error** error);
 /* This rank cannot go on with the turn: basin_group_end reports BASIN_PHASE_AGAIN on all ranks. */
 BASIN_API basin_code basin_group_fail(basin_group* group, const char* reason, basin_error** error);
 

@@ -427,7 +427,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def _end_local_phase(self, reason: str | None = None) -> Error | None:
         """Waits for the sums of this node, and contributes them, or withdraws because another rank
-        does. With a `reason`, what this rank has sent is not counted."""
+        does. If there are none, contributes for itself. With a `reason`, what this rank has sent is
+        not counted."""
         reduction = self._node.reduction
         assert reduction is not None
         self._partial = reason is not None
@@ -435,6 +436,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return self._contribute(share, reason)
 
     def _contribute(self, share: Share, reason: str | None) -> Error | None:
+        if share.alone:
+            return self._contribute_alone(reason)
         leads = share.contributors > 0
         if leads:
             self._begin_in_job(share.counts, share)
@@ -453,6 +456,20 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             self._worker.withdraw(self._lane, reason or "no rank of its node has gradients")
         else:
             self._worker.withdraw(self._lane, reason or "", without_results=True)
+        return None
+
+    def _contribute_alone(self, reason: str | None) -> Error | None:
+        """A rank of this node had no memory for the sums, so each of them does this."""
+        self._begin_in_job(self._own_counts)
+        self._local_phase = False
+        self._state.after_begin(self.name)
+        for each in self._all if reason is None else ():
+            if each.sent is not None:
+                self.totals.bytes_pushed += self._add(each.facts, each.sent)
+        self._push_rest()
+        if reason is None:
+            return self._worker.commit(self._lane)
+        self._worker.withdraw(self._lane, reason)
         return None
 
     def _repeats(self, error: RoundAborted) -> bool:

@@ -40,6 +40,7 @@ _never_freed: list[torch.Tensor] = []
 class Share:
     """What the local phase leaves to this rank.
 
+    alone:        whether each rank contributes for itself, because one had no memory for the sums
     leads:        whether this worker contributes for the node
     contributors: the trainers in its contribution; only known at the leader, else 0
     counts:       their sums
@@ -48,6 +49,7 @@ class Share:
     others:       the ids of the other workers
     """
 
+    alone: bool = False
     leads: bool = False
     contributors: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -63,13 +65,16 @@ class NodeReduction:
     gradients: those of the lane, all on one CUDA device
     """
 
-    def __init__(self, group: Group, gradients: Sequence[TensorGradient], spec: RoundSpec) -> None:
+    def __init__(
+        self, worker: Worker, group: Group, gradients: Sequence[TensorGradient], spec: RoundSpec
+    ) -> None:
+        self._worker = worker
         self._group = group
         self._spec = spec
         self.use(gradients)
         self._turn: Turn | None = None
         self._next: Turn | None = None  # Taken before its phase began.
-        self._led_by = ""  # The leader of the last phase.
+        self._led_by: str | None = None  # The leader of the last phase, if it got the sums.
         # The state of this rank's phase.
         self._counts = Counts()
         self._weight: int | None = None  # Multiplies each gradient; None: nothing does.
@@ -77,12 +82,17 @@ class NodeReduction:
         # The state of the turn.
         self._reduced = 0  # How many buckets were given to the group.
         self._lent: list[torch.Tensor] = []  # What the group uses.
-        self._total: torch.Tensor | None = None  # Where the leader gets the sums of the counts.
+        self._declines = False  # This rank has no memory for the rest of the turn.
+        # The counts of this rank, and where the leader gets their sums. It is kept, because a rank
+        # without memory for anything else needs it all the same.
+        told = 7 + len(gradients)
+        self._told = device.on_device([0] * told, gradients[0].parameter)
+        self._totals = device.on_device([0] * told, gradients[0].parameter)
         self._sums: list[tuple[TensorGradient, torch.Tensor]] = []  # At the leader.
         self._passes: list[torch.Tensor] = []  # Through which results come.
         self._doubtful: list[torch.Tensor] = []  # Those that the device may still use.
         self.has_reduced = False  # Whether there was a turn, so that gradients may be reduced.
-        self._has_warned = False
+        self._warned_of: set[str] = set()  # What there was no memory for.
 
     def use(self, gradients: Sequence[TensorGradient]) -> None:
         """These are the gradients of the same tensors from now on."""
@@ -109,11 +119,13 @@ class NodeReduction:
             self._reduce_next(contributes=True)
 
     def finish(self, contributes: bool) -> Share:
-        """Reduces the rest, waits, and begins again until all ranks that are left have contributed.
+        """Reduces the rest, waits, and begins again until all ranks that are left have contributed,
+        or one has declined.
 
         contributes: False: the gradients of this rank count as zeros, and its counts do not count
         """
-        if self._turn is not None and not contributes and self._reduced > 0:
+        partial = self._reduced > 0 and not self._declines
+        if self._turn is not None and not contributes and partial:
             self._group.fail("the backward of a rank has failed")
             return self._end() or self._repeat(contributes)
         return self._repeat(contributes)
@@ -121,6 +133,8 @@ class NodeReduction:
     def finish_again(self, contributes: bool) -> Share | None:
         """Repeats the phase for the next round, after no contributor was left in the last one. None
         if its leader is still here: then the gradients were not lost with it."""
+        if self._led_by is None:
+            return None
         if self._next is None:
             self._next = self._group.turn()
         if self._next.leader == self._led_by:
@@ -138,7 +152,7 @@ class NodeReduction:
                     for each in self._gradients
                 ]
             except RuntimeError as error:  # torch.OutOfMemoryError is one.
-                self._decline(worker, lane, error)
+                self._decline_results(worker, lane, error)
                 return True
         places = [
             Shared(each.facts.handle, memory.data_ptr(), each.facts.bytes)
@@ -154,19 +168,34 @@ class NodeReduction:
         self._passes = []
         return True
 
-    def _decline(self, worker: Worker, lane: int, error: RuntimeError) -> None:
+    def _decline_results(self, worker: Worker, lane: int, error: RuntimeError) -> None:
         """There is no memory for the results of the round."""
-        logger.log(
-            logging.DEBUG if self._has_warned else logging.WARNING,
-            "worker %s gets results from the aggregator and not from its node, whose ranks form "
-            "their group again: the device has no memory for them besides the gradients (%s). Use "
-            "smaller batches, or set BASIN_LOCAL_GROUP to off.",
-            worker.id,
+        self._warn(
+            "results",
+            f"worker {worker.id} gets results from the aggregator and not from its node, whose "
+            "ranks form their group again: the device has no memory for them besides the gradients",
             error,
         )
-        self._has_warned = True
         with contextlib.suppress(Error):  # The next phase has it as well.
-            self._next = self._group.decline(worker, lane)
+            self._next = self._group.decline_results(worker, lane)
+
+    def _decline_turn(self, error: RuntimeError) -> None:
+        """There is no memory for what this rank reduces."""
+        self._warn(
+            "sums",
+            f"worker {self._worker.id} and the other ranks of its node contribute this step for "
+            "themselves: the device has no memory for the sums of the node besides the gradients",
+            error,
+        )
+        self._declines = True
+        self._group.decline_turn()
+
+    def _warn(self, of: str, text: str, error: RuntimeError) -> None:
+        """Warns once that there is no memory for something."""
+        level = logging.DEBUG if of in self._warned_of else logging.WARNING
+        self._warned_of.add(of)
+        way_out = "Use smaller batches, or set BASIN_LOCAL_GROUP to off."
+        logger.log(level, "%s (%s). %s", text, error, way_out)
 
     # ---- one turn
 
@@ -177,8 +206,8 @@ class NodeReduction:
         self._doubtful.clear()  # The group would not give a turn if it were in use.
         self._reduced = 0
         self._lent.clear()
+        self._declines = False
         self._sums = []  # Those of the last turn are the caller's.
-        self._total = None
         weighted = self._spec.op == Op.WEIGHTED_AVERAGE and not self._spec.contributes_sum
         self._weight = None
         # A contribution of one trainer is multiplied by the aggregator.
@@ -200,20 +229,33 @@ class NodeReduction:
         """Returns None if there is another turn."""
         turn = self._turn
         assert turn is not None
-        ended = self._group.end()
+        phase = self._group.end()
         self._turn = None
-        if not ended:
+        if phase == _abi.PHASE_AGAIN:
             return None
-        assert self._total is not None
+        if phase == _abi.PHASE_DECLINED:
+            self._led_by = None
+            self._lent.clear()
+            self._sums = []
+            return Share(alone=True)
         self._led_by = turn.leader
         if not turn.leads:
             return Share()
-        return self._share_of(turn, device.on_host(self._total).tolist())
+        return self._share_of(turn, device.on_host(self._totals).tolist())
 
     def _reduce_next(self, contributes: bool) -> None:
         bucket = self._buckets[self._reduced]
         self._reduced += 1
-        parts = [self._tensor_of(each, contributes) for each in bucket]
+        if not self._declines:
+            lent, sums = len(self._lent), len(self._sums)
+            try:
+                parts = [self._tensor_of(each, contributes) for each in bucket]
+            except torch.cuda.OutOfMemoryError as error:
+                # What of the bucket has memory is not used.
+                del self._lent[lent:], self._sums[sums:]
+                self._decline_turn(error)
+        if self._declines:
+            parts = [self._without_memory(each) for each in bucket]
         # The present stream may still use what the memory for the sums was before.
         nothing = Tensor(_abi.U8, _abi.U8, 0, 0, 0, device.stream_of(bucket[0].facts.cuda))
         self._group.reduce([*parts, nothing])
@@ -222,9 +264,7 @@ class NodeReduction:
         """The gradient, multiplied by the weight, or zeros."""
         facts: Reduced = each.facts
         assert self._turn is not None
-        dtype = facts.dtype
-        if self._weight is not None and dtype is not torch.float64:
-            dtype = torch.float32  # A product is not rounded before it is added.
+        dtype = self._dtype_of(facts)
         came = self._came.get(facts.handle) if contributes else None
         # A contribution with weight 0 is not read: it may have a NaN.
         if came is None or self._weight == 0:
@@ -251,6 +291,18 @@ class NodeReduction:
             stream,
         )
 
+    def _dtype_of(self, facts: Reduced) -> torch.dtype:
+        """That in which the gradient is given to the group."""
+        # A product is not rounded before it is added.
+        widens = self._weight is not None and facts.dtype is not torch.float64
+        return torch.float32 if widens else facts.dtype
+
+    def _without_memory(self, each: TensorGradient) -> Tensor:
+        """Takes the place of the tensor on a rank that has declined."""
+        facts: Reduced = each.facts
+        dtypes = (tensors.DTYPES[self._dtype_of(facts)], tensors.DTYPES[facts.dtype])
+        return Tensor(*dtypes, facts.shape.numel(), 0, 0, device.stream_of(facts.cuda))
+
     def _reduce_counts(self, contributes: bool) -> None:
         """Reduces the counts of the ranks, and which gradients they have."""
         told: list[int] = [int(contributes)]
@@ -259,18 +311,15 @@ class NodeReduction:
             told += [int(known), count if known and count is not None else 0]
         for each in self._gradients:
             told.append(int(contributes and each.facts.handle in self._came))
-        of = self._gradients[0].parameter
-        mine = device.on_device(told, of)
-        self._total = torch.empty_like(mine)
-        self._lent.append(mine)
+        self._told.copy_(torch.tensor(told))
         stream = device.stream_of(self._gradients[0].facts.cuda)
-        place = (mine.data_ptr(), self._total.data_ptr(), stream)
+        place = (self._told.data_ptr(), self._totals.data_ptr(), stream)
         self._group.reduce([Tensor(_abi.I64, _abi.I64, len(told), *place)])
 
     def _share_of(self, turn: Turn, totals: list[int]) -> Share:
         contributors, *rest = totals
         counts = [rest[i + 1] if rest[i] == contributors else None for i in (0, 2, 4)]
-        share = Share(True, contributors, Counts(*counts))
+        share = Share(leads=True, contributors=contributors, counts=Counts(*counts))
         share.reduction, share.others = turn.reduction, turn.others
         present = {
             each.facts.handle
@@ -344,7 +393,8 @@ class Node:
         except Error as error:
             self._go_alone(error)
             return
-        self.reduction = None if group is None else NodeReduction(group, gradients, self._spec)
+        if group is not None:
+            self.reduction = NodeReduction(self._worker, group, gradients, self._spec)
 
     def start(self, counts: Counts) -> None:
         """Begins a local phase, if this rank is in the group of its node."""

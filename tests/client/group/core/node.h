@@ -172,7 +172,8 @@ class Node {
       }
       process.results[take.round] = supplied_result->second;
       process.takes.reset();
-      Give(rank, RoundEnded{take.epoch, take.round});
+      EXPECT_EQ(take.declined, IsDeclined(supplied_result->second));
+      Give(rank, RoundEnded{take.epoch, take.round, take.declined});
       return true;
     }
     if (!process.reduces) return false;
@@ -190,10 +191,13 @@ class Node {
       }
       reduced_.insert(key);
     }
-    process.results[reduce.round] =
-        absl::StrCat("epoch ", reduce.epoch.number, " of ", reduce.epoch.nonce);
+    // In every third reduction a rank has no memory, which is the same for all.
+    const bool declined = (reduce.epoch.number + reduce.round) % 3 == 0;
+    const std::string result = absl::StrCat("epoch ", reduce.epoch.number, " of ",
+                                            reduce.epoch.nonce, declined ? kDeclined : "");
+    process.results[reduce.round] = result;
     process.reduces.reset();
-    Give(rank, RoundEnded{reduce.epoch, reduce.round});
+    Give(rank, RoundEnded{reduce.epoch, reduce.round, declined});
     return true;
   }
 
@@ -249,6 +253,12 @@ class Node {
   }
 
  private:
+  static constexpr char kDeclined[] = ", declined";
+  static bool IsDeclined(const std::string& result) {
+    return result.size() > sizeof(kDeclined) &&
+           result.compare(result.size() + 1 - sizeof(kDeclined), std::string::npos, kDeclined) == 0;
+  }
+
   using Link = std::pair<LocalRank, LocalRank>;  // From, to.
 
   void Connect(LocalRank a, LocalRank b) {

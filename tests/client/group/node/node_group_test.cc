@@ -267,7 +267,7 @@ TEST_F(NodeGroupTest, Fault_A13_APhaseHasNotEndedBeforeTheLeaderHasEverything) {
   ASSERT_TRUE(At(1).ReduceAll().ok());
   for (const int bucket : {0, 1}) ASSERT_TRUE(At(2).ReduceFloats(bucket).ok());
   // The leader has also given its last message.
-  Await([this] { return control_->calls("ncclGroupEnd") == 4 + 3 + 2; });
+  Await([this] { return control_->calls("ncclGroupEnd") == 4 + 3 + 3; });
   auto end = At(1).group->End(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_FALSE(end->has_value());
@@ -333,6 +333,75 @@ TEST_F(NodeGroupTest, Fault_A13_ARankThatFailsItsTurnBeginsItAgainWithAll) {
   turns[2] = At(2).Phase();
   for (std::thread& thread : threads) thread.join();
   Expect({0, 1, 2}, turns);
+}
+
+// One rank has given its first bucket when it finds no memory for the rest.
+TEST_F(NodeGroupTest, Item3_WhereARankDeclinesThereAreNoSumsOnAnyRankAndTheGroupGoesOn) {
+  for (const GroupMode mode : {GroupMode::kDeterministic, GroupMode::kFast}) {
+    mode_ = mode;
+    OpenAll();
+    for (const LocalRank who : {0, 2}) {
+      std::array<absl::StatusOr<std::optional<PhaseEnd>>, kSize> ends;
+      std::vector<std::thread> threads;
+      for (LocalRank rank = 0; rank < kSize; ++rank) {
+        threads.emplace_back([this, rank, who, &end = ends[static_cast<size_t>(rank)]] {
+          Trainer& trainer = At(rank);
+          auto turn = trainer.group->NextTurn(Soon());
+          ASSERT_TRUE(turn.ok() && *turn) << turn.status();
+          if (rank != who) {
+            ASSERT_TRUE(trainer.ReduceAll().ok());
+          } else {
+            ASSERT_TRUE(trainer.ReduceFloats(0).ok());
+            trainer.group->Decline();
+            const NodeTensor floats{DType::kF32, DType::kF32, kCount,
+                                    nullptr,     nullptr,     &trainer.stream};
+            ASSERT_TRUE(trainer.group->Reduce(ReduceOp::kSum, {floats}).ok());
+            ASSERT_TRUE(trainer.ReduceCount().ok());
+          }
+          end = trainer.group->End(Soon());
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      for (const auto& end : ends) {
+        ASSERT_TRUE(end.ok()) << end.status();
+        EXPECT_EQ(*end, PhaseEnd::kDeclined);
+      }
+      const int formed = control_->calls("ncclCommInitRankConfig");
+      ExpectPhase({0, 1, 2});
+      EXPECT_EQ(control_->calls("ncclCommInitRankConfig"), formed);
+    }
+    for (LocalRank rank = 0; rank < kSize; ++rank) Lose(rank);
+  }
+}
+
+// The leader's message is lost to one rank, which learns from another one that there are no sums.
+TEST_F(NodeGroupTest, Fault_A13_APhaseThatWasDeclinedForOneRankWasDeclinedForAll) {
+  OpenAll();
+  std::array<absl::StatusOr<std::optional<PhaseEnd>>, kSize> ends;
+  std::vector<std::thread> threads;
+  for (const LocalRank rank : {0, 1}) {
+    threads.emplace_back([this, rank, &end = ends[static_cast<size_t>(rank)]] {
+      auto turn = At(rank).group->NextTurn(Soon());
+      ASSERT_TRUE(turn.ok() && *turn) << turn.status();
+      if (rank == 1) At(rank).group->Decline();
+      ASSERT_TRUE(At(rank).ReduceAll().ok());
+      end = At(rank).group->End(Soon());
+    });
+  }
+  auto turn = At(2).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn);
+  ASSERT_TRUE(At(2).ReduceAll().ok());
+  // Rank 2 takes part in the last message, and does not look at it.
+  auto unknown = At(2).group->End(std::chrono::steady_clock::now());
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  for (std::thread& thread : threads) thread.join();
+  At(2).group->Fail("planned");
+  ends[2] = At(2).group->End(Soon());
+  for (const auto& end : ends) {
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(*end, PhaseEnd::kDeclined);
+  }
+  ExpectPhase({0, 1, 2});
 }
 
 TEST_F(NodeGroupTest, Item3_ARankThatStartsAgainContributesForItself) {
