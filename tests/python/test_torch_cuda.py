@@ -433,6 +433,31 @@ def failing(rank: int) -> Any:
         return gradients(net)
 
 
+def written(rank: int, where: str) -> Any:
+    """On rank 0 a hook of the first layer writes to the gradients of the last one, some of which
+    were sent before."""
+    with session() as bt, contextlib.nullcontext() if where == "cpu" else cuda():
+        net = model()
+        optimizer = sgd(net, bt)
+        text = ""
+        if rank > 0:
+            loss_of(net, rank).backward()
+        else:
+
+            def write(*_: Any) -> None:
+                for parameter in net[2].parameters():
+                    parameter.grad.mul_(2)
+
+            hook = net[0].register_full_backward_hook(write)
+            text = expect("Unsupported", loss_of(net, rank).backward)
+            hook.remove()
+        first = gradients(net)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss_of(net, rank, 1).backward()
+        return first, optimizer.last_round().contributors, text
+
+
 def joined_late(rank: int, folder: str, way: str) -> Any:
     """The parameters are still being written when a worker joins and they are served."""
     from basin.torch.state import JobState
@@ -549,6 +574,19 @@ class Refusals(TorchTest):
                 r"graph is captured.*no_sync\(\).*sync_gradients\(\) of the optimizer",
             )
             self.assert_close(average(1), got)
+
+    def test_a_write_to_a_gradient_that_was_sent_withdraws_those_of_its_worker(self) -> None:
+        for where in ("cuda", "cpu"):
+            with self.subTest(where):
+                (mine, all_of_them, text), *others = self.run_job(written, where)
+                self.assertRegex(
+                    text, r"parameter 2\.\w+ was written to in the backward after it was"
+                )
+                for got, contributors, _ in others:
+                    self.assert_close(average(0, (1, 2)), got)
+                    self.assertEqual(all_of_them, contributors)
+                self.assert_close(average(0, (1, 2)), mine)
+                self.assertEqual(("w0", "w1", "w2"), all_of_them)
 
     def test_fault_A13_a_failing_device_withdraws_the_gradients_of_its_worker(self) -> None:
         text, *others = self.run_job(failing)

@@ -50,6 +50,7 @@ _NOT_THE_USER = (
 )
 
 _held_by = operator.attrgetter("parameter.grad")
+_version_sent = operator.attrgetter("sent._version")
 
 # _abi.Buffer, which takes longer to write field by field.
 _BUFFER = struct.Struct("@IPPN")
@@ -126,6 +127,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._in_hook = False
         # What the library reads in this round, so that it stays whatever happens to .grad.
         self._lent: list[torch.UntypedStorage] = []
+        # What was sent in this round, and in which version; the library may still read it.
+        self._sent_now: list[TensorGradient] = []
+        self._versions: list[int] = []
         self._parameters = Parameters(worker, name, names, self._hook_on_device, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
         self._node = Node(worker, name, spec, first=first)
@@ -303,6 +307,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         # A signal may have left gradients of a round that has ended.
         self._drop_batches()
         self._lent.clear()
+        self._sent_now.clear()
+        self._versions.clear()
         self._buffers_refusal = None
         self._node.take(self._all)
         self._node.start(counts)
@@ -379,6 +385,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def send(self, gradients: Sequence[TensorGradient]) -> None:
         began = time.perf_counter()
+        self._sent_now += gradients
+        self._versions += map(_version_sent, gradients)
         size = 0
         if self._wire_dtype is None and not self._parameters.on_cuda:
             size = self._batch.add_as_they_are(gradients, self._lent)
@@ -410,10 +418,26 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return facts.bytes
 
     def commit(self) -> Error | None:
+        self._check_unchanged()
         if self._local_phase:
             return self._end_local_phase()
         self._push_rest()
         return self._worker.commit(self._lane)
+
+    def _check_unchanged(self) -> None:
+        """Raises Unsupported if a gradient was written to after it was sent: the library may have
+        read it before, after or meanwhile."""
+        versions = list(map(_version_sent, self._sent_now))
+        if versions == self._versions:
+            return
+        changes = zip(self._sent_now, versions, self._versions, strict=True)
+        written = next(each for each, now, then in changes if now != then)
+        raise Unsupported(
+            f"The gradient of parameter {self.name_of(written.parameter)} was written to in the "
+            "backward after it was sent, so it is not known what was sent. Write to .grad when "
+            "backward() has returned, or from a hook of the tensor (register_hook), which comes "
+            "before."
+        )
 
     def _push_rest(self) -> None:
         began = time.perf_counter()
