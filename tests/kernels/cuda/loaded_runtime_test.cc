@@ -152,6 +152,34 @@ TEST(WaitTest, Fault_A13_AWaitWithoutACallbackLastsUntilTheWorkHasEnded) {
   EXPECT_FALSE(transfers.value()->AwaitMark());
 }
 
+// What the callback owns is released in both cases, and by nobody twice.
+TEST(NotifyTest, Fault_A13_ACallbackComesOnceOrIsRefusedAndNeverComes) {
+  int& busy_looks = *Find<int* (*)()>("stand_in_busy_looks")();
+  const auto queue = OpenGroupQueue(1);
+  ASSERT_TRUE(queue.ok()) << queue.failure().message;
+  const auto calls = std::make_shared<int>(0);
+  const auto call = [calls] { ++*calls; };
+  const auto owners = calls.use_count();
+  EXPECT_FALSE(queue.value()->Notify(call));
+  EXPECT_EQ(*calls, 1);
+  EXPECT_EQ(calls.use_count(), owners);
+
+  busy_looks = 1;
+  const auto refused = queue.value()->Notify(call);
+  busy_looks = 0;
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, FailureCode::kDevice);
+  EXPECT_EQ(refused->message,
+            "CUDA device 1 (stand-in): cudaLaunchHostFunc failed: out of memory "
+            "(cudaErrorMemoryAllocation)");
+  EXPECT_EQ(*calls, 1);
+  EXPECT_EQ(calls.use_count(), owners);
+  // The error does not stay for the next call.
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_FALSE(queue.value()->Notify(call));
+  EXPECT_EQ(*calls, 2);
+}
+
 TEST(DriverTest, TheDevicesAreDescribedWithoutAContext) {
   auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
   contexts.clear();
