@@ -149,6 +149,12 @@ std::string DescribeUse(const ReduceDevices& devices) {
                       " MiB of memory.budget as pinned memory");
 }
 
+std::string LimitOf(const ReduceDevices& devices) {
+  if (devices.CanOpen()) return "";
+  return " None of them reads gradients in the memory of trainers' GPUs, which one GPU (cuda:N) "
+         "does.";
+}
+
 ReduceChoice TakeCpu(const std::string& why) {
   return {nullptr, absl::StrCat("reduce.device is auto: the CPU reduces, because ", why, ".")};
 }
@@ -205,7 +211,8 @@ absl::StatusOr<ReduceChoice> ChooseReduceDevices(const std::string& option, uint
       return absl::FailedPreconditionError(
           absl::StrCat("reduce.device is ", option, ": ", devices.status().message(), advice));
     }
-    std::string why = absl::StrCat("reduce.device is ", option, ": ", DescribeUse(**devices), ".");
+    std::string why = absl::StrCat("reduce.device is ", option, ": ", DescribeUse(**devices), ".",
+                                   LimitOf(**devices));
     return ReduceChoice{*std::move(devices), std::move(why)};
   }
   if (!devices.ok()) {
@@ -226,8 +233,8 @@ absl::StatusOr<ReduceChoice> ChooseReduceDevices(const std::string& option, uint
     source.leave();
     return TakeCpu(numbers);
   }
-  std::string why =
-      absl::StrCat("reduce.device is auto: ", DescribeUse(**devices), ", because ", numbers, ".");
+  std::string why = absl::StrCat("reduce.device is auto: ", DescribeUse(**devices), ", because ",
+                                 numbers, ".", LimitOf(**devices));
   return ReduceChoice{*std::move(devices), std::move(why)};
 }
 

@@ -85,11 +85,13 @@ TEST_F(ChooseDevice, CudaIsAllDevicesAndAnIndexOne) {
   EXPECT_EQ(all->devices->thread(0).device(), "cuda:0");
   EXPECT_EQ(all->devices->thread(2).device(), "cuda:2");
   EXPECT_THAT(all->why, HasSubstr("emulated device and emulated device"));
+  EXPECT_THAT(all->why, HasSubstr("pinned memory. None of them reads gradients in the memory"));
   opened_.clear();
   const auto one = Choose("cuda:1", Machine(3), /*threads=*/2);
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(opened_, std::vector<int>{1});
   EXPECT_EQ(one->devices->threads(), 2u);
+  EXPECT_THAT(one->why, Not(HasSubstr("trainers")));
   EXPECT_EQ(one->devices->thread(0).device(), "cuda:1");
   EXPECT_EQ(one->devices->thread(1).device(), "cuda:1");
 }
