@@ -53,7 +53,7 @@ void OnSignal(int /*number*/, siginfo_t* signal, void* /*context*/) {
   errno = error;
 }
 
-bool Send(pid_t thread, Request& request) {
+bool Interrupt(pid_t thread, Request& request) {
   siginfo_t signal = {};
   signal.si_signo = Signal();
   signal.si_code = SI_QUEUE;
@@ -122,7 +122,7 @@ void ShowStacks(const std::function<void(const std::string& stack)>& show) {
     std::ifstream(entry.path() / "comm") >> name;
     Asked asked{absl::StrCat(name, " (thread ", thread, "): "), std::make_unique<Request>()};
     sem_init(&asked.request->answered, 0, 0);
-    if (!Send(thread, *asked.request)) asked.request.reset();
+    if (!Interrupt(thread, *asked.request)) asked.request.reset();
     all.push_back(std::move(asked));
   }
   timespec until = {};
