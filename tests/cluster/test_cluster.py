@@ -36,7 +36,7 @@ from cluster import Cluster, condition
 from followed import Followed, longest_pause, missing_steps
 from oracle import Jobs
 from tools import CHART, ROOT, SKIPPED, require, tool
-from trainers import Manifest, Trainers, all_trainers
+from trainers import DEPLOY, Manifest, Trainers, trainers_of
 
 BASIND, BASINCTL, TRAINER = Path(), Path(), Path()
 LIBRARY: Path | None = None
@@ -44,6 +44,7 @@ LIBRARY: Path | None = None
 PAGE = ROOT / "docs/kubernetes.md"
 REPOSITORY = "registry.example/basin"
 NEXT_IMAGE = "image.tag=0.2.0"
+CLIENT_CERTIFICATES = "tls.clientCertificates=true"
 
 # In place of Helm. This Kubernetes is older than those that the chart and Helm 4 support: it drops
 # fields that it does not know, which Helm would refuse, and cannot apply a chart itself.
@@ -120,6 +121,7 @@ class Training(Jobs):
         # What the walk-through calls, in the folder in which it calls it.
         cls.folder = cls.cluster.folder / "walk"
         shutil.copytree(CHART, cls.folder / "helm/basin")
+        shutil.copytree(DEPLOY, cls.folder / "deploy")
         drop_version(cls.folder / "helm/basin/Chart.yaml")
         programs = cls.cluster.folder / "programs"
         programs.mkdir()
@@ -147,7 +149,6 @@ class Training(Jobs):
     def setUp(self) -> None:
         super().setUp()
         self.followed: list[Followed] = []
-        self.trainers = all_trainers()["trainer-statefulset.yaml"]
 
     # ---- How the stages look and act ------------------------------------------------------------
 
@@ -211,10 +212,13 @@ class Training(Jobs):
         (job,) = [line.split() for line in lines if line.startswith("training/digits ")]
         return job[1:3]
 
-    def status(self, authority: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def status(
+        self, authority: str, check: bool = True, certificate: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """While the port is forwarded."""
         command = (BASINCTL, "status", f"--tls-ca={authority}", "--token-file=operator.token")
-        return self.cluster.run(*command, folder=self.folder, check=check)
+        own = ("--tls-cert=certs/client.crt", "--tls-key=certs/client.key") if certificate else ()
+        return self.cluster.run(*command, *own, folder=self.folder, check=check)
 
     @contextlib.contextmanager
     def forwarded(self) -> Iterator[None]:
@@ -265,7 +269,7 @@ class Training(Jobs):
             self.scale(5, 2)
         with self.stage("the aggregator is deleted by force"):
             self.delete_the_aggregator()
-        with self.stage("the aggregator is upgraded"):
+        with self.stage("the aggregator is upgraded, and asks for client certificates"):
             self.upgrade()
         with self.stage("an image that does not exist, and a rollback"):
             self.roll_back()
@@ -290,12 +294,18 @@ class Training(Jobs):
     def install(self) -> None:
         began = time.monotonic()
         self.shell(self.of_the_page("dev-certs certs"))
+        # Trainers have client certificates before the aggregator asks for them.
+        self.shell(self.of_the_page("- name: BASIN_TLS_"))
         said = self.shell(self.of_the_page("helm install"))
         self.assertRegex(said, r"Phase: +Succeeded")
         print(f"installed with certificates and tokens: {time.monotonic() - began:.1f} s")
 
     def uninstall(self) -> None:
         self.shell("helm-4 uninstall basin --namespace training")
+
+    def trainers(self, name: str) -> Trainers:
+        """Those of a manifest, as the walk-through has changed it."""
+        return trainers_of(self.folder / "deploy" / name)
 
     def adapted(self, trainers: Trainers, size: int, *arguments: str) -> Manifest:
         """The manifest with the trainer of this test, for a small node."""
@@ -314,7 +324,8 @@ class Training(Jobs):
 
     def start_trainers(self) -> None:
         began = time.monotonic()
-        manifest = self.adapted(self.trainers, 3, "1000000000", f"--pace-ms={PACE_MS}")
+        trainers = self.trainers("trainer-statefulset.yaml")
+        manifest = self.adapted(trainers, 3, "1000000000", f"--pace-ms={PACE_MS}")
         manifest["spec"]["replicas"] = 3
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
         for index in range(3):
@@ -352,9 +363,9 @@ class Training(Jobs):
         self.expect_members(2)
 
     def change(self, block: str, *values: str) -> None:
-        """Runs a block of the page with Helm 4, and with these values in place of its image."""
+        """Runs a block of the page with Helm 4, and with these values in place of `block`."""
         commands = self.of_the_page(block).replace("helm ", "helm-4 ")
-        self.shell(commands.replace(NEXT_IMAGE, ",".join(values)))
+        self.shell(commands.replace(block, ",".join(values)) if values else commands)
 
     @contextlib.contextmanager
     def leaving_aggregator(self) -> Iterator[str]:
@@ -369,9 +380,13 @@ class Training(Jobs):
 
     def upgrade(self) -> None:
         with self.leaving_aggregator() as before:
-            self.change(NEXT_IMAGE, "image.tag=next", "tls.http.enabled=true")
+            more = ("image.tag=next", "tls.http.enabled=true")
+            self.change(CLIENT_CERTIFICATES, CLIENT_CERTIFICATES, *more)
         self.expect_next(but=before)
         self.expect_members(2)
+        with self.forwarded():
+            stranger = self.status("certs/ca.crt", check=False, certificate=False)
+        self.assertNotEqual(0, stranger.returncode, stranger.stdout)
 
     def expect_next(self, but: str) -> None:
         """A pod of the upgrade is ready, after probes with TLS."""
@@ -394,22 +409,27 @@ class Training(Jobs):
 
     def rotate_certificates(self) -> None:
         before = self.aggregator()
-        self.shell(self.of_the_page("dev-certs new"))
-        self.await_authority("both.crt")
-        self.shell(self.of_the_page("--cert=new/server.crt"))
+        function = self.of_the_page("write_secrets() {")
+        self.shell(function + self.of_the_page("dev-certs new"))
+        self.await_files("both.crt", "certs")
+        self.shell(function + self.of_the_page("write_secrets both.crt new"))
+        self.await_files("both.crt", "new")
         with self.forwarded():
             self.poll(partial(self.status, "new/ca.crt", check=False))
-        self.shell(self.of_the_page("mv new certs"))
-        self.await_authority("certs/ca.crt")
+        self.shell(function + self.of_the_page("mv new certs"))
+        self.await_files("certs/ca.crt", "certs")
         self.assertEqual(before, self.aggregator())
         self.expect_members(2)
 
-    def await_authority(self, file: str) -> None:
-        """Waits until the kubelet has given the trainers this file."""
-        for index in range(2):
-            pod = f"/var/lib/kubelet/pods/{self.latest(index).uid}"
-            given = f"{pod}/volumes/kubernetes.io~secret/basin/ca.crt"
-            self.poll(partial(self.cluster.inside, "cmp", given, self.folder / file))
+    def await_files(self, authorities: str, own: str) -> None:
+        """Waits until the kubelet has given the pods these files."""
+        trainers = [("basin", self.latest(index).uid, "client.crt") for index in range(2)]
+        for volume, uid, certificate in [*trainers, ("tls", self.aggregator(), "tls.crt")]:
+            folder = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~secret/{volume}"
+            made = "server.crt" if certificate == "tls.crt" else certificate
+            for given, file in (("ca.crt", authorities), (certificate, f"{own}/{made}")):
+                command = ("cmp", f"{folder}/{given}", self.folder / file)
+                self.poll(partial(self.cluster.inside, *command))
 
     def drain(self) -> None:
         # Other nodes would take the pod. Here is only one, so it waits for this one.
@@ -435,7 +455,7 @@ class Training(Jobs):
     def run_a_job(self) -> None:
         """A Job ends by itself, and all its trainers have the same parameters."""
         began = time.monotonic()
-        manifest = self.adapted(all_trainers()["trainer-job.yaml"], 3, "300")
+        manifest = self.adapted(self.trainers("trainer-job.yaml"), 3, "300")
         ends = [log.splitlines()[-1] for log in self.logs_of_a_job("digits", manifest)]
         self.assertEqual(1, len(set(ends)), ends)
         self.assertIn('"step":300', ends[0])
@@ -444,7 +464,7 @@ class Training(Jobs):
     def run_a_job_in_pytorch(self, library: Path) -> None:
         """The same, with the digits example as it is."""
         began = time.monotonic()
-        manifest = self.adapted(all_trainers()["trainer-job.yaml"], 3)
+        manifest = self.adapted(self.trainers("trainer-job.yaml"), 3)
         manifest["metadata"]["name"] = "pytorch"
         self.with_packages(manifest["spec"]["template"]["spec"], library)
         logs = self.logs_of_a_job("pytorch", manifest)

@@ -9,6 +9,7 @@ With them, the walk-through makes Secrets, and workers run with the variables of
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -76,13 +77,15 @@ import os, pathlib, shutil, sys
 arguments = sys.argv[1:]
 if arguments[:4] == ["--namespace", "training", "create", "secret"]:
     kind, name = arguments[4:6]
-    files = dict(one.removeprefix("--").rsplit("=", 1) for one in arguments[6:])
+    assert kind == "generic", kind
     os.makedirs(os.environ["SECRETS"] + "/" + name)
-    for key, file in files.items():
-        if kind == "tls":
-            key = {"cert": "tls.crt", "key": "tls.key"}[key]
-        else:
-            key = key.partition("=")[2] or pathlib.Path(file).name
+    for one in arguments[6:]:
+        option, _, value = one.removeprefix("--").partition("=")
+        if option == "type":
+            continue
+        assert option == "from-file", option
+        key, _, file = value.rpartition("=")
+        key = key or pathlib.Path(file).name
         shutil.copy(file, os.environ["SECRETS"] + "/" + name + "/" + key)
 """
 
@@ -331,6 +334,64 @@ class Image(unittest.TestCase):
             self.assertIn(f"USER {user}", self.lines, name)
 
 
+class WalkThrough(unittest.TestCase):
+    """Its commands that change the manifests, on a copy of them."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def test_every_image_comes_from_the_registry_of_the_user(self) -> None:
+        deploy = changed_manifests(self.folder, "YOUR-REGISTRY")
+        for name, before in images(DEPLOY).items():
+            with self.subTest(name):
+                expected = [one.replace("registry.example/", "YOUR-REGISTRY/") for one in before]
+                self.assertEqual(expected, images(deploy)[name])
+        ours = [one for found in images(deploy).values() for one in found]
+        self.assertIn("YOUR-REGISTRY/basin:0.1.0", ours)
+        # The page names the one that the manifests of trainers have.
+        self.assertIn("YOUR-REGISTRY/digits-trainer:0.1.0", ours)
+        self.assertFalse([one for one in ours if "registry.example" in one])
+
+    def test_every_team_has_room_under_the_limits(self) -> None:
+        """Those of the page, which the chart accepts."""
+        page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        (found,) = re.findall(r"```yaml\n# teams.yaml\n(.*?)```", page, re.S)
+        values = yaml.safe_load(found)
+        values["config"]["grpc"] = {"insecure": True}
+        rendered = chart.render("helm-4", values)
+        limits = yaml.safe_load(chart.one(rendered, "ConfigMap")["data"]["basind.yaml"])["limits"]
+        self.assertEqual(values["config"]["limits"], limits)
+        teams = 30
+        self.assertIn("for thirty teams", page)
+        self.assertGreaterEqual(limits["jobs"], teams * limits["team_jobs"])
+        (container,) = chart.one(rendered, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+        memory = container["resources"]["limits"]["memory"]
+        budget_mib = int(memory.removesuffix("Gi")) * 1024 * 4 // 10
+        job_mib = int(limits["job_memory"].removesuffix("MiB"))
+        self.assertLessEqual(teams * limits["team_jobs"] * job_mib, budget_mib)
+        # And where people look first.
+        example = (CHART / "values.yaml").read_text(encoding="utf-8")
+        (comment,) = re.findall(r"^#     limits: (\{.*\})$", example, re.M)
+        self.assertLessEqual(yaml.safe_load(comment).items(), limits.items())
+
+    def test_client_certificates_are_files_of_the_secret(self) -> None:
+        deploy = changed_manifests(self.folder, "- name: BASIN_TLS_")
+        certificate = {
+            "BASIN_TLS_CERT": "/etc/basin/client.crt",
+            "BASIN_TLS_KEY": "/etc/basin/client.key",
+        }
+        files = sorted(file for file in DEPLOY.glob("*.yaml") if file.name != "kueue.yaml")
+        for file in files:
+            (changed,) = with_pods(deploy / file.name)
+            (before,) = with_pods(file)
+            with self.subTest(file.name):
+                self.assertFalse(certificate.keys() & before.env.keys())
+                new = {name: one for name, one in changed.env.items() if name not in before.env}
+                self.assertEqual(certificate, {name: one["value"] for name, one in new.items()})
+                self.assertEqual("/etc/basin/ca.crt", changed.env["BASIN_TLS_CA"]["value"])
+                self.assertLessEqual(before.env.items(), changed.env.items())
+
+
 class Resizing(unittest.TestCase):
     """The commands that resize: each is in the manifest and in both tables."""
 
@@ -551,12 +612,39 @@ class Kueue(unittest.TestCase):
                 self.assertLessEqual(most * gibibytes[0], gibibytes[1])
 
 
+def of_the_page(sought: str) -> str:
+    """The block of docs/kubernetes.md with these words."""
+    page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", page, re.S) if sought in one]
+    return str(block)
+
+
+def changed_manifests(folder: Path, sought: str) -> Path:
+    """A copy of deploy/ in the folder, after the commands of the page with these words."""
+    shutil.copytree(DEPLOY, folder / "deploy")
+    subprocess.run(["bash", "-euc", of_the_page(sought)], check=True, cwd=folder)
+    return folder / "deploy"
+
+
+def images(deploy: Path) -> dict[str, list[str]]:
+    """Those of each manifest."""
+    return {
+        file.name: re.findall(r"^ *image: (.*)$", file.read_text(encoding="utf-8"), re.M)
+        for file in sorted(deploy.glob("*.yaml"))
+    }
+
+
+def with_pods(file: Path) -> list[Trainers]:
+    """Those of a manifest of trainers, or the pod of the doctor, which has their environment."""
+    if file.name != "doctor.yaml":
+        return [trainers_of(file)]
+    return [Trainers(file, [manifest], manifest) for manifest in documents(file)]
+
+
 def make_secrets(folder: Path) -> Path:
     """Runs the commands of the walk-through, with kubectl replaced. Returns a folder with the files
     of each Secret."""
-    page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.S)
-    (block,) = [one for one in blocks if "dev-certs certs" in one]
+    block = of_the_page("dev-certs certs")
     programs = folder / "programs"
     programs.mkdir()
     (programs / "basinctl").symlink_to(PROGRAMS[2])
@@ -607,7 +695,7 @@ class RealWorkers(unittest.TestCase):
         }
         return {**given, "BASIN_ADDRESS": address, "JOB_COMPLETION_INDEX": str(index)}
 
-    def start_basind(self) -> str:
+    def start_basind(self, *more: str) -> str:
         """The address for workers. It has the certificate and the grants of the walk-through."""
         # Workers of an unknown run do not wait for others to come back.
         flags = ["--grpc-listen=127.0.0.1:0", "--recovery-window=100ms", "--http-listen=none"]
@@ -618,7 +706,7 @@ class RealWorkers(unittest.TestCase):
             f"--auth-file={self.secrets}/basin-grants/grants",
         ]
         admin = "--admin-listen=127.0.0.1:0"
-        process = self.start([PROGRAMS[0], *flags, *files, admin], {})
+        process = self.start([PROGRAMS[0], *flags, *files, admin, *more], {})
         assert process.stdout is not None
         for line in process.stdout:
             if found := re.search(
@@ -655,9 +743,26 @@ class RealWorkers(unittest.TestCase):
             self.assertRegex(diagnosis, f"ok +{step} ")
         self.assertIn("for the job training/digits", diagnosis)
 
+    def test_client_certificates_of_the_walk_through_are_accepted(self) -> None:
+        """Those of the doctor, which checks what trainers do at first."""
+        address = self.start_basind(f"--tls-client-ca={self.secrets}/basin-tls/ca.crt")
+        deploy = changed_manifests(self.folder, "- name: BASIN_TLS_")
+        for folder, succeeds in ((deploy, True), (DEPLOY, False)):
+            (doctor,) = with_pods(folder / "doctor.yaml")
+            given = {name: self.in_pod(doctor, one["value"]) for name, one in doctor.env.items()}
+            process = self.start(
+                [PROGRAMS[2], *doctor.container["command"][1:]],
+                {**given, "BASIN_ADDRESS": address},
+            )
+            diagnosis, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            self.assertEqual(succeeds, process.returncode == 0, diagnosis)
+        self.meet(address, all_trainers(deploy)["trainer-job.yaml"])
+
     def test_meet_under_the_variables_of_the_manifest(self) -> None:
-        address = self.start_basind()
-        trainers = all_trainers()["trainer-job.yaml"]
+        self.meet(self.start_basind(), all_trainers()["trainer-job.yaml"])
+
+    def meet(self, address: str, trainers: Trainers) -> None:
+        """Two runs, each of all workers."""
         workers = trainers.manifests[0]["spec"]["completions"]
         # A recreated Job has another uid, so it is another run of the same training job.
         for uid in (str(uuid.uuid4()), str(uuid.uuid4())):

@@ -89,9 +89,9 @@ def trainers_of(file: Path) -> Trainers:
     return Trainers(file, manifests, template)
 
 
-def all_trainers() -> dict[str, Trainers]:
+def all_trainers(folder: Path = DEPLOY) -> dict[str, Trainers]:
     """Those whose pods are one worker each, by the name of the file."""
-    return {file.name: trainers_of(file) for file in sorted(DEPLOY.glob("trainer-*.yaml"))}
+    return {file.name: trainers_of(file) for file in sorted(folder.glob("trainer-*.yaml"))}
 
 
 def parts_that_kubernetes_knows(manifest: Manifest) -> list[Manifest]:
