@@ -416,6 +416,7 @@ class Service {
                             const std::string& what) { SayRefused(address, kind, what); };
     options.on_change = [this](const std::string& job, const std::string& what) {
       LogLine line;
+      line.level = LogLevel::kWarning;
       line.event = "operator_change";
       line.job = job;
       line.reason = what;

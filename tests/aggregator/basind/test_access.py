@@ -308,7 +308,16 @@ class Access(unittest.TestCase):
         self.assertEqual(0, basind.end())
         log = str(basind.lines)
         self.assertIn("a test has role observer", log)
-        self.assertIn("a test at 127.0.0.1: Job vision is suspended", log)
+        changes = [line for line in basind.lines if line["event"] == "operator_change"]
+        self.assertEqual(2, len(changes), changes)
+        for line, what in zip(changes, ("Job vision is suspended", "Job vision continues")):
+            self.assertEqual("vision", line["job"])
+            self.assertIn("a test at 127.0.0.1: ", line["reason"])
+            self.assertIn(what, line["reason"])
+            # `log.level=warning` keeps it, as it keeps the refusals.
+            self.assertEqual("warning", line["level"])
+        refusals = {line["level"] for line in basind.lines if line["event"] == "peer_refused"}
+        self.assertEqual({"warning"}, refusals)
         for token in (worker, observer, admin):
             self.assertNotIn(token.read_text().strip(), log)
 
