@@ -17,7 +17,9 @@ System packages come from apt (Debian 12 or newer; as root, or through sudo). Py
 installed into .venv in the source tree, with the versions in scripts/requirements.txt. Tools that
 test the deployment are installed into .cache/tools: Helm and the types of the Prometheus operator
 from npm, with the versions in scripts/tools/package-lock.json, and Prometheus from its Debian
-package, which is only unpacked because its installation would start a service.
+package, which is only unpacked because its installation would start a service. checkov, for a
+test of the nightly run, has an environment of its own there, because it pins old packages; where it
+cannot be installed, that test is skipped.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -79,6 +81,7 @@ readonly root
 readonly requirements="$root/scripts/requirements.txt"
 readonly venv="$root/.venv"
 readonly tools="$root/.cache/tools"
+readonly checkov="checkov==3.3.30"
 
 packages=("${BUILD_PACKAGES[@]}")
 "$build_only" || packages+=("${TEST_PACKAGES[@]}")
@@ -104,6 +107,10 @@ venv_is_current() {
 # Like the environment.
 tools_are_current() {
   cmp -s "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
+}
+
+checkov_is_current() {
+  [[ "$(cat "$tools/checkov/made-from" 2>/dev/null)" == "$checkov" ]]
 }
 
 as_root() {
@@ -162,6 +169,17 @@ make_tools() {
   cp "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
 }
 
+make_checkov() {
+  echo "setup: creating .cache/tools/checkov"
+  python3 -m venv --clear "$tools/checkov"
+  "$tools/checkov/bin/pip" install --quiet --disable-pip-version-check "$checkov" || {
+    echo "setup: $checkov cannot be installed, so its nightly test will be skipped" >&2
+    return 0
+  }
+  ln -sf ../checkov/bin/checkov "$tools/bin/checkov"
+  echo "$checkov" >"$tools/checkov/made-from"
+}
+
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: this script supports only Debian; on another system install the equivalents of:" >&2
   echo "       ${packages[*]}" >&2
@@ -195,5 +213,8 @@ if "$with_python" && ! venv_is_current; then
 fi
 if "$with_python" && ! tools_are_current; then
   make_tools
+fi
+if "$with_python" && ! checkov_is_current; then
+  make_checkov
 fi
 echo "setup: ready"
