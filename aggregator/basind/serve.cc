@@ -50,6 +50,7 @@
 #include "proto/wire/protobuf_log.h"
 #include "protocol/plural.h"
 #include "runtime/clock.h"
+#include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
 namespace {
@@ -371,10 +372,10 @@ class Service {
     return check.status.ok();
   }
 
-  // Violations by peers, once a minute for each address and kind. Operators who come through a
-  // port-forward have one address.
+  // Violations by peers, once a minute for each source and kind, so that a host with many addresses
+  // fills no log. Operators who come through a port-forward have one address.
   void SayRefused(const std::string& address, const std::string& kind, const std::string& what) {
-    SayOnceAMinute(absl::StrCat(address, " ", kind), "peer_refused",
+    SayOnceAMinute(absl::StrCat(SourceOf(address), " ", kind), "peer_refused",
                    absl::StrCat("From ", address, ": ", what));
   }
 

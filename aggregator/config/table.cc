@@ -376,8 +376,9 @@ void AddBounds(std::vector<Option>& table) {
   table.push_back(Count(
       "limits.address_sessions",
       [](Settings& s) -> uint32_t& { return Core(s).max_address_sessions; }, "4096", {0, 1000000},
-      "Workers that are connected from one address, in all jobs together. Raise it where more are "
-      "behind one address (NAT). 0: any number."));
+      "Workers that are connected from one address, in all jobs together. Addresses of IPv6 count "
+      "by their /64. Raise it where more workers are behind one address (NAT), or in one /64. 0: "
+      "any number."));
   table.push_back(Bytes(
       "limits.job_memory", +[](Settings& s) -> uint64_t& { return Core(s).max_job_bytes; }, "0B",
       {0, 1024 * kTiB},

@@ -33,7 +33,8 @@ using JobId = uint32_t;
 using ChunkDigests = absl::InlinedVector<Digest, 4>;
 
 // A session stream opened. `token` is fresh and random; data streams of the session present it.
-// `address`: of the other side, without its port; empty if it is not known.
+// `address`: of the other side, or what counts as one address (SourceOf in runtime/grpc/peer.h);
+// empty if it is not known.
 struct SessionOpened {
   SessionId session = 0;
   SessionToken token = 0;

@@ -53,7 +53,7 @@ struct Session {
   // By lane; false beyond the end. True once the session has received the whole layout in answer to
   // a registration. From then on it receives every addition, so no later answer repeats the layout.
   std::vector<bool> laid_out;
-  std::string address;  // The other side's; empty if it is not known.
+  std::string address;  // See SessionOpened.
   auto Fields() const { return std::tie(token, job, slot, laid_out, address); }
 };
 

@@ -6,8 +6,6 @@
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
@@ -31,6 +29,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/http/http_request.h"
+#include "runtime/grpc/peer.h"
 #include "runtime/grpc/room.h"
 #include "runtime/mutex.h"
 
@@ -86,22 +85,6 @@ HttpPage Plain(int status, std::string text) {
   page.status = status;
   page.body = std::move(text);
   return page;
-}
-
-// The other end's address, without its port.
-std::string AddressOf(int descriptor) {
-  sockaddr_storage peer = {};
-  socklen_t length = sizeof peer;
-  auto* const address = reinterpret_cast<sockaddr*>(&peer);
-  char host[NI_MAXHOST] = {};
-  if (getpeername(descriptor, address, &length) != 0 ||
-      getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return "";
-  }
-  // A listener for both families shows an IPv4 address in this form.
-  constexpr std::string_view kMapped = "::ffff:";
-  const std::string_view text = host;
-  return std::string(text.substr(text.substr(0, kMapped.size()) == kMapped ? kMapped.size() : 0));
 }
 
 template <typename T, void (*free_object)(T*)>
@@ -183,19 +166,20 @@ class HttpServer::Loop {
   // A new connection. From any thread. Where they come faster than they can be taken, those that
   // wait are bounded as the others are.
   void OnConnection(int descriptor) {
-    std::string address = AddressOf(descriptor);
+    Arrived arrived = {descriptor, AddressOf(descriptor), ""};
+    arrived.source = SourceOf(arrived.address);
     {
       MutexLock lock(mutex_);
       std::vector<HeldConnection> held;
       held.reserve(arrived_.size());
-      for (const Arrived& each : arrived_) held.push_back({each.address});
-      const ConnectionRoom room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
+      for (const Arrived& each : arrived_) held.push_back({each.source});
+      const ConnectionRoom room = RoomFor(arrived.source, held, kMostConnections, kMostOfAnAddress);
       if (room.in_place) {
         const auto gone = arrived_.begin() + static_cast<std::ptrdiff_t>(*room.in_place);
         close(gone->descriptor);
         arrived_.erase(gone);
       }
-      arrived_.push_back({descriptor, std::move(address)});
+      arrived_.push_back(std::move(arrived));
     }
     Wake();
   }
@@ -204,6 +188,7 @@ class HttpServer::Loop {
   struct Arrived {
     int descriptor = -1;
     std::string address;
+    std::string source;  // What is limited: SourceOf(address).
   };
   enum class State : uint8_t {
     kHandshake,  // That of TLS.
@@ -217,6 +202,7 @@ class HttpServer::Loop {
     std::list<Connection>::iterator self;
     uint64_t id = 0;
     std::string address;
+    std::string source;
     State state = State::kReading;
     StreamPtr stream;   // libevent calls back later, never from within a call to it.
     TimerPtr deadline;  // Then the connection is closed.
@@ -251,7 +237,7 @@ class HttpServer::Loop {
       made.swap(made_);
       stopping = stopping_;
     }
-    if (arrived) Add(arrived->descriptor, std::move(arrived->address));
+    if (arrived) Add(*std::move(arrived));
     for (auto& [id, answer] : made) {
       for (Connection& connection : connections_) {
         if (connection.id != id) continue;
@@ -262,9 +248,9 @@ class HttpServer::Loop {
     if (stopping) event_base_loopbreak(base_.get());
   }
 
-  void Add(int descriptor, std::string address) {
-    if (!MakeRoom(address)) {
-      close(descriptor);
+  void Add(Arrived arrived) {
+    if (!MakeRoom(arrived.source)) {
+      close(arrived.descriptor);
       return;
     }
     connections_.emplace_back();
@@ -272,14 +258,15 @@ class HttpServer::Loop {
     connection.loop = this;
     connection.self = std::prev(connections_.end());
     connection.id = ++last_id_;
-    connection.address = std::move(address);
+    connection.address = std::move(arrived.address);
+    connection.source = std::move(arrived.source);
     connection.state = options_.tls == nullptr ? State::kReading : State::kHandshake;
-    connection.stream = StreamOf(descriptor);
+    connection.stream = StreamOf(arrived.descriptor);
     const auto on_deadline = [](evutil_socket_t, short, void* late) {
       DropSilent(CastToConnection(late), "it took longer than a second");
     };
     connection.deadline.reset(event_new(base_.get(), -1, 0, on_deadline, &connection));
-    if (connection.stream == nullptr) close(descriptor);
+    if (connection.stream == nullptr) close(arrived.descriptor);
     if (connection.stream == nullptr || connection.deadline == nullptr) return Drop(connection);
     bufferevent_setcb(
         connection.stream.get(), [](bufferevent*, void* read) { OnRead(CastToConnection(read)); },
@@ -295,15 +282,14 @@ class HttpServer::Loop {
     return *static_cast<Connection*>(connection);
   }
 
-  // Returns whether another connection from the address may come.
-  bool MakeRoom(const std::string& address) {
+  // Returns whether another connection from the source may come.
+  bool MakeRoom(const std::string& source) {
     std::vector<HeldConnection> held;
     held.reserve(connections_.size());
     for (const Connection& each : connections_) {
-      held.push_back(
-          {each.address, each.state != State::kWaiting && each.state != State::kWriting});
+      held.push_back({each.source, each.state != State::kWaiting && each.state != State::kWriting});
     }
-    const ConnectionRoom room = RoomFor(address, held, kMostConnections, kMostOfAnAddress);
+    const ConnectionRoom room = RoomFor(source, held, kMostConnections, kMostOfAnAddress);
     if (room.in_place) {
       DropSilent(*std::next(connections_.begin(), static_cast<std::ptrdiff_t>(*room.in_place)),
                  "there were too many connections");

@@ -2,7 +2,6 @@
 
 #include "aggregator/transport/newcomers.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 // Not <netinet/tcp.h>, whose tcp_info lacks the byte counters.
 #include <linux/tcp.h>
@@ -37,26 +36,6 @@ constexpr uint64_t kMostBesideMessages = kMaxMessageBytes + kMostBeforeACall;
 
 // A worker begins one; a probe some.
 constexpr uint32_t kMostCalls = 64;
-
-// The name that gRPC gives to the other end of a socket.
-std::string PeerOf(int descriptor) {
-  sockaddr_storage peer = {};
-  socklen_t length = sizeof peer;
-  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "";
-  char text[INET6_ADDRSTRLEN] = "";
-  if (peer.ss_family == AF_INET) {
-    const auto& address = reinterpret_cast<const sockaddr_in&>(peer);
-    inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-    return absl::StrCat("ipv4:", text, ":", ntohs(address.sin_port));
-  }
-  const auto& address = reinterpret_cast<const sockaddr_in6&>(peer);
-  if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
-    inet_ntop(AF_INET, &address.sin6_addr.s6_addr[12], text, sizeof text);
-    return absl::StrCat("ipv4:", text, ":", ntohs(address.sin6_port));
-  }
-  inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
-  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(address.sin6_port));
-}
 
 // Bytes that the kernel has received; nothing when the connection is over.
 std::optional<uint64_t> ReceivedBytes(int descriptor) {
@@ -112,19 +91,19 @@ void Newcomers::Add(int descriptor) {
   MutexLock lock(mutex_);
   const auto earlier = newcomers_.find(peer);
   if (earlier != newcomers_.end()) Forget(earlier);  // Its connection is over.
-  const std::string address = AddressIn(peer);
-  MakeRoom(address);
+  const std::string source = SourceOf(AddressIn(peer));
+  MakeRoom(source);
   Newcomer newcomer;
   newcomer.descriptor = own;
   newcomer.number = ++last_number_;
-  of_address_[address].emplace(newcomer.number, peer);
+  of_source_[source].emplace(newcomer.number, peer);
   newcomers_.emplace(std::move(peer), newcomer);
   changed_.NotifyAll();
 }
 
-void Newcomers::MakeRoom(const std::string& address) {
-  const auto others = of_address_.find(address);
-  if (others == of_address_.end() || others->second.size() < most_of_an_address_) return;
+void Newcomers::MakeRoom(const std::string& source) {
+  const auto others = of_source_.find(source);
+  if (others == of_source_.end() || others->second.size() < most_of_an_address_) return;
   const auto first = others->second.begin();
   Newcomer& displaced = newcomers_.at(first->second);
   displaced.displaced = true;
@@ -137,9 +116,9 @@ void Newcomers::MakeRoom(const std::string& address) {
 Newcomers::ByPeer::iterator Newcomers::Forget(ByPeer::iterator newcomer) {
   if (!newcomer->second.displaced) {
     close(newcomer->second.descriptor);
-    const auto others = of_address_.find(AddressIn(newcomer->first));
+    const auto others = of_source_.find(SourceOf(AddressIn(newcomer->first)));
     others->second.erase(newcomer->second.number);
-    if (others->second.empty()) of_address_.erase(others);
+    if (others->second.empty()) of_source_.erase(others);
   }
   return newcomers_.erase(newcomer);
 }

@@ -4,9 +4,9 @@
 // not end and for calls that are reset at once; the connection of a worker brings one call and a
 // valid message. Until then a connection is watched from outside of gRPC: the bytes that the kernel
 // received on it are compared with the messages that gRPC delivered. A connection that exceeds the
-// needs of a correct peer is closed. When too many of one address have sent no valid message yet,
-// the one that has waited longest is closed, so that a peer that opens many cannot take all
-// descriptors, and another behind the same address still gets in.
+// needs of a correct peer is closed. When too many of one address (SourceOf in runtime/grpc/peer.h)
+// have sent no valid message yet, the one that has waited longest is closed, so that a peer that
+// opens many cannot take all descriptors, and another behind the same address still gets in.
 //
 // A connection is watched through a separate descriptor, so that never another one is closed; the
 // descriptor is released with the first valid message.
@@ -69,8 +69,8 @@ class Newcomers {
     std::vector<std::string> left;                                // Addresses.
   };
   using ByPeer = std::map<std::string, Newcomer>;
-  // Cuts off the one that came first, if the address has too many.
-  void MakeRoom(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Cuts off the one that came first, if there are too many from there.
+  void MakeRoom(const std::string& source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the next one.
   ByPeer::iterator Forget(ByPeer::iterator newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Checks all connections.
@@ -85,8 +85,8 @@ class Newcomers {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   ByPeer newcomers_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Those that were not displaced, by address: peers by their number.
-  std::map<std::string, std::map<uint64_t, std::string>> of_address_ ABSL_GUARDED_BY(mutex_);
+  // Those that were not displaced, by SourceOf their address: peers by their number.
+  std::map<std::string, std::map<uint64_t, std::string>> of_source_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;
 };

@@ -2,8 +2,6 @@
 
 #include "aggregator/transport/preface.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -20,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/transport/newcomers.h"
+#include "runtime/grpc/peer.h"
 #include "runtime/grpc/room.h"
 
 namespace basin::aggregator {
@@ -41,22 +40,6 @@ constexpr std::string_view kAnswerToHttp1 =
 
 void SetLowWater(int descriptor, int bytes) {
   setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
-}
-
-std::string AddressOf(int descriptor) {
-  sockaddr_storage peer = {};
-  socklen_t length = sizeof peer;
-  char text[INET6_ADDRSTRLEN] = "";
-  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "unknown";
-  if (peer.ss_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, text, sizeof text);
-  } else {
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, text, sizeof text);
-  }
-  constexpr std::string_view kMapped = "::ffff:";  // An address of IPv4.
-  const std::string_view address = text;
-  return std::string(address.substr(0, kMapped.size()) == kMapped ? address.substr(kMapped.size())
-                                                                  : address);
 }
 
 bool StartsWith(std::string_view text, std::string_view begin) {
@@ -102,8 +85,8 @@ PrefaceCheck::~PrefaceCheck() {
   }
   eventfd_write(wake_, 1);
   thread_.join();
-  for (const auto& [address, descriptors] : arrived_) {
-    for (const int descriptor : descriptors) close(descriptor);
+  for (const auto& [source, connections] : arrived_) {
+    for (const Connection& connection : connections) close(connection.descriptor);
   }
   for (const Silent& silent : silent_) close(silent.connection.descriptor);
   close(wake_);
@@ -111,30 +94,29 @@ PrefaceCheck::~PrefaceCheck() {
 
 void PrefaceCheck::OnConnection(int descriptor) {
   ++waiting_;
-  const std::string address = AddressOf(descriptor);
-  std::optional<int> displaced;
+  Connection connection = {descriptor, AddressOf(descriptor), ""};
+  connection.source = SourceOf(connection.address);
+  std::optional<Connection> displaced;
   {
     MutexLock lock(mutex_);
-    std::deque<int>& others = arrived_[address];
+    std::deque<Connection>& others = arrived_[connection.source];
     if (others.size() >= most_) {
-      displaced = others.front();
+      displaced = std::move(others.front());
       others.pop_front();
     }
-    others.push_back(descriptor);
+    others.push_back(std::move(connection));
   }
   eventfd_write(wake_, 1);
-  if (displaced.has_value()) {
-    RefuseFor(Reason::kFlood, {*displaced, address}, CrowdOf(most_));
-  }
+  if (displaced.has_value()) RefuseFor(Reason::kFlood, *displaced, CrowdOf(most_));
 }
 
 std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
   std::vector<Connection> taken;
   for (auto it = arrived_.begin(); it != arrived_.end();) {
-    auto& [address, descriptors] = *it;
-    taken.push_back({descriptors.front(), address});
-    descriptors.pop_front();
-    it = descriptors.empty() ? arrived_.erase(it) : std::next(it);
+    std::deque<Connection>& connections = it->second;
+    taken.push_back(std::move(connections.front()));
+    connections.pop_front();
+    it = connections.empty() ? arrived_.erase(it) : std::next(it);
   }
   return taken;
 }
@@ -155,12 +137,12 @@ void PrefaceCheck::Run() {
     poll(waits.data(), waits.size(), milliseconds);
     const Clock::time_point now = Clock::now();
     size_t at = 1;
-    std::set<std::string> served;  // Addresses that had their turn.
+    std::set<std::string> served;  // Sources that had their turn.
     for (auto it = silent_.begin(); it != silent_.end(); ++at) {
       const auto silent = it++;
       const bool time_is_up = now >= silent->until;
       if (waits[at].revents == 0 && !time_is_up) continue;
-      if (!time_is_up && !served.insert(silent->connection.address).second) continue;
+      if (!time_is_up && !served.insert(silent->connection.source).second) continue;
       if (!Look(silent->connection, time_is_up)) silent_.erase(silent);
     }
     if (waits[0].revents == 0) continue;
@@ -184,8 +166,8 @@ void PrefaceCheck::Run() {
 void PrefaceCheck::WaitForBytes(Connection connection) {
   if (silent_.size() >= most_) {
     std::vector<HeldConnection> held;
-    for (const Silent& silent : silent_) held.push_back({silent.connection.address});
-    const ConnectionRoom room = RoomFor(connection.address, held, most_, most_);
+    for (const Silent& silent : silent_) held.push_back({silent.connection.source});
+    const ConnectionRoom room = RoomFor(connection.source, held, most_, most_);
     const auto longest = std::next(silent_.begin(), static_cast<ptrdiff_t>(*room.in_place));
     RefuseFor(Reason::kFlood, longest->connection,
               absl::StrCat("More than ", most_,

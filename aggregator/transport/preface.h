@@ -10,7 +10,7 @@
 //
 // gRPC needs a fraction of a millisecond to take a connection. The addresses that connections come
 // from take turns, so that a flood from one delays no worker elsewhere, and what one of them has
-// waiting is bounded.
+// waiting is bounded. Addresses that runtime/grpc/peer.h counts as one have one turn.
 //
 // Thread contract: OnConnection from any thread. `pass` is called on the thread that waits, and
 // owns the descriptor then; `refuse` on that thread and on those of OnConnection.
@@ -65,6 +65,7 @@ class PrefaceCheck {
   struct Connection {
     int descriptor;
     std::string address;  // Of the peer, without its port.
+    std::string source;   // What is limited: SourceOf(address).
   };
   struct Silent {
     Connection connection;
@@ -98,7 +99,7 @@ class PrefaceCheck {
 
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, std::deque<int>> arrived_ ABSL_GUARDED_BY(mutex_);  // By address.
+  std::map<std::string, std::deque<Connection>> arrived_ ABSL_GUARDED_BY(mutex_);  // By source.
 
   std::thread thread_;
 };

@@ -77,7 +77,7 @@ void Registry::EndRevoked() {
 
 SessionId Registry::Open(std::shared_ptr<SessionReactor> session) {
   MutexLock lock(mutex_);
-  const SessionId id = engine_.OpenSession(AddressIn(session->peer()));
+  const SessionId id = engine_.OpenSession(SourceOf(AddressIn(session->peer())));
   sessions_[id] = std::move(session);
   return id;
 }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which connection is closed when another one comes and there are too many. The address that has
+// Which connection is closed when another one comes and there are too many. The source that has
 // most of them pays, so that a flood does not displace a probe from elsewhere.
 //
 // Thread contract: pure functions. Failure: none.
@@ -16,8 +16,8 @@
 namespace basin {
 
 struct HeldConnection {
-  std::string_view address;
-  bool may_go = true;  // It waits for its client, not for its answer.
+  std::string_view source;  // SourceOf its address: what is counted as one.
+  bool may_go = true;       // It waits for its client, not for its answer.
 };
 
 struct ConnectionRoom {
@@ -25,8 +25,8 @@ struct ConnectionRoom {
   std::optional<size_t> in_place;  // The connection that is closed for it.
 };
 
-// `held` has the oldest first. Among `most` connections, an address may have `most_of_an_address`.
-ConnectionRoom RoomFor(std::string_view address, const std::vector<HeldConnection>& held,
+// `held` has the oldest first. Among `most` connections, a source may have `most_of_an_address`.
+ConnectionRoom RoomFor(std::string_view source, const std::vector<HeldConnection>& held,
                        size_t most, size_t most_of_an_address);
 
 }  // namespace basin

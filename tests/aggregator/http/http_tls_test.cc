@@ -27,15 +27,20 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // A client's end of a connection, over which nothing was sent yet.
-int ConnectTo(const Address& address) {
+int ConnectTo(const Address& address, const char* from = "127.0.0.1") {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_port = htons(address.port);
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in own = {};
+  own.sin_family = AF_INET;
+  EXPECT_EQ(1, inet_pton(AF_INET, from, &own.sin_addr));
+  EXPECT_EQ(0, bind(descriptor, reinterpret_cast<sockaddr*>(&own), sizeof(own)));
   EXPECT_EQ(0, connect(descriptor, reinterpret_cast<sockaddr*>(&to), sizeof(to)));
   return descriptor;
 }
@@ -239,6 +244,23 @@ TEST_F(HttpTlsTest, Fault_S4_AFileThatBecameWrongChangesNothing) {
   pki_.Write("ca.crt", pki_.ca().cert);
   EXPECT_THAT(Client(pki_.Client()).Get(address(), "/metrics"), StartsWith("HTTP/1.1 200"));
   EXPECT_FALSE(TlsSessions::Open({pki_.Write("text", "x"), tls.key, ""}).ok());
+}
+
+// A host has a /64 of IPv6, and could take another address for each connection. A probe from
+// elsewhere, which came first, is not the one that makes room for them.
+TEST_F(HttpTlsTest, Fault_S6_TheAddressesOfAHostCountTogether) {
+  Serve(pki_.Server());
+  std::vector<int> silent = {ConnectTo(address())};
+  for (int i = 1; i <= 200; ++i) {
+    silent.push_back(ConnectTo(address(), ("127.1.2." + std::to_string(i)).c_str()));
+  }
+  AwaitReport("2001:db8:1:2::1: a TLS handshake with http.listen failed");
+  {
+    MutexLock lock(mutex_);
+    EXPECT_THAT(reports_, Not(Contains(AllOf(StartsWith("127.0.0.1: "),
+                                             HasSubstr("there were too many connections")))));
+  }
+  for (const int descriptor : silent) close(descriptor);
 }
 
 TEST_F(HttpTlsTest, Fault_S6_ProbesComeBeforeAnyNumberOfSilentHandshakes) {

@@ -30,7 +30,8 @@ constexpr size_t kMiB = size_t{1} << 20;
 // A connection of this process to itself: the peer sends, and what arrives is read at once.
 class Connection {
  public:
-  Connection() {
+  // 127.1.2.3 seems to be 2001:db8:1:2::3 (pretended_peers.cc).
+  explicit Connection(const char* host = "127.0.0.1") {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -41,6 +42,10 @@ class Connection {
     EXPECT_EQ(listen(listener, 1), 0);
     EXPECT_EQ(getsockname(listener, any, &length), 0);
     peer_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in from = {};
+    from.sin_family = AF_INET;
+    EXPECT_EQ(inet_pton(AF_INET, host, &from.sin_addr), 1);
+    EXPECT_EQ(bind(peer_, reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
     EXPECT_EQ(connect(peer_, any, length), 0);
     descriptor_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     close(listener);
@@ -114,8 +119,8 @@ struct Crowded {
       : newcomers(
             most,
             [this](const std::string& address, const std::string& what) {
-              EXPECT_EQ(address, "127.0.0.1");
               MutexLock lock(mutex);
+              addresses.push_back(address);
               violations.push_back(what);
               changed.NotifyAll();
             },
@@ -129,6 +134,7 @@ struct Crowded {
   Mutex mutex;
   Condition changed;
   std::vector<std::string> violations;
+  std::vector<std::string> addresses;
   Newcomers newcomers;
 };
 
@@ -168,6 +174,25 @@ TEST_F(NewcomersTest, Fault_S6_AnAddressWithTooManyConnectionsLosesTheOldest) {
   EXPECT_FALSE(second.IsOpen());
   EXPECT_TRUE(third.IsOpen());
   EXPECT_THAT(crowded.violations, Each(HasSubstr("2 connections that had sent no valid message")));
+  EXPECT_THAT(crowded.addresses, Each("127.0.0.1"));
+}
+
+// A host has a /64 of IPv6, and could take another address for each connection.
+TEST_F(NewcomersTest, Fault_S6_TheAddressesOfAHostCountTogether) {
+  Crowded crowded(2);
+  Connection first("127.1.2.1");
+  Connection second("127.1.2.2");
+  Connection elsewhere("127.1.3.1");
+  Connection third("127.1.2.3");
+  for (const Connection* each : {&first, &second, &elsewhere, &third}) {
+    crowded.newcomers.Add(each->descriptor());
+  }
+  EXPECT_FALSE(first.IsOpen());
+  EXPECT_TRUE(second.IsOpen());
+  EXPECT_TRUE(elsewhere.IsOpen());
+  EXPECT_TRUE(third.IsOpen());
+  crowded.AwaitViolations(1);
+  EXPECT_THAT(crowded.addresses, Each("2001:db8:1:2::1"));
 }
 
 TEST_F(NewcomersTest, Fault_S6_ConnectionsWithAValidMessageDoNotCount) {

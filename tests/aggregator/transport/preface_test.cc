@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/grpc/peer.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -49,14 +50,10 @@ class PrefaceTest : public testing::Test {
     check_.emplace(
         PrefaceCheck::Protocol::kPlain, absl::Minutes(1), most,
         [this](int descriptor) {
-          sockaddr_in peer = {};
-          socklen_t length = sizeof peer;
-          EXPECT_EQ(getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length), 0);
-          char text[INET_ADDRSTRLEN] = "";
-          inet_ntop(AF_INET, &peer.sin_addr, text, sizeof text);
+          std::string address = AddressOf(descriptor);
           close(descriptor);
           MutexLock lock(mutex_);
-          passed_.emplace_back(text);
+          passed_.push_back(std::move(address));
           changed_.NotifyAll();
           while (held_) changed_.Wait(mutex_);
         },
@@ -68,7 +65,8 @@ class PrefaceTest : public testing::Test {
         });
   }
 
-  // A peer connects from this address, and sends these bytes.
+  // A peer connects from this address, and sends these bytes. 127.1.2.3 seems to be 2001:db8:1:2::3
+  // (pretended_peers.cc).
   void Connect(const char* host, std::string_view bytes = kPreface) {
     sockaddr_in address = {};
     socklen_t length = sizeof address;
@@ -158,6 +156,37 @@ TEST_F(PrefaceTest, Fault_S6_WhatAFloodHasWaitingIsBounded) {
   }
   Release();
   EXPECT_THAT(AwaitPassed(4), ElementsAre("127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.1.1"));
+}
+
+// A host has a /64 of IPv6, and could take another address for each connection.
+TEST_F(PrefaceTest, Fault_S6_WhatTheAddressesOfAHostHaveWaitingIsBounded) {
+  Start(2);
+  Connect("127.0.0.1");
+  AwaitPassed(1);
+  Connect("127.1.2.1");
+  Connect("127.1.2.2");
+  Connect("127.1.3.1");
+  Connect("127.1.2.3");
+  const auto refused = AwaitRefused(1);
+  EXPECT_EQ(refused.front().first, "2001:db8:1:2::1");
+  EXPECT_THAT(refused.front().second,
+              HasSubstr("It had 2 connections that had sent no valid message"));
+  Release();
+  EXPECT_THAT(AwaitPassed(4),
+              ElementsAre("127.0.0.1", "2001:db8:1:2::2", "2001:db8:1:3::1", "2001:db8:1:2::3"));
+}
+
+TEST_F(PrefaceTest, Fault_S6_OfSilentPeersTheHostThatHasMostAddressesPays) {
+  Start(3);
+  Release();
+  Connect("127.0.0.2", "");
+  Connect("127.1.2.1", "");
+  Connect("127.1.2.2", "");
+  // It has its turn behind the others of its host. Once it is passed, they are known to be silent.
+  Connect("127.1.2.3");
+  AwaitPassed(1);
+  Connect("127.0.1.2", "");
+  EXPECT_EQ(AwaitRefused(1).front().first, "2001:db8:1:2::1");
 }
 
 TEST_F(PrefaceTest, Fault_S6_OfSilentPeersTheAddressThatHasMostPays) {
