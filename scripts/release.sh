@@ -4,9 +4,9 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Makes the files of a release: the wheel, the chart, the list of what they contain (SBOM), the
-licences of that, and SHA256SUMS over all files. The same commit, build and machine give the same
-bytes. docs/releases.md describes the files.
+Makes the files of a release: the wheel, the chart, the symbols of the programs, the list of what
+they contain (SBOM), the licences of that, and SHA256SUMS over all files. The same commit, build and
+machine give the same bytes. docs/releases.md describes the files.
 
 usage: scripts/release.sh [--build FOLDER] [--image] [--help] FOLDER
 
@@ -113,6 +113,17 @@ make_chart() {
   tar_of "$scratch/chart" basin | gzip -n >"$folder/basin-$version.tgz"
 }
 
+# The programs of the wheel and of the image are stripped, so the stacks in a log are only places.
+make_symbols() {
+  local program
+  mkdir "$scratch/symbols"
+  for program in aggregator/basind/basind aggregator/ctl/basinctl; do
+    objcopy --only-keep-debug "$build/$program" "$scratch/symbols/${program##*/}.debug"
+  done
+  chmod 644 "$scratch"/symbols/*
+  tar_of "$scratch" symbols | gzip -n >"$folder/basin-$version-symbols-$(uname -m).tar.gz"
+}
+
 # An image of Debian's packages, extracted; it writes their versions to $scratch/NAME.packages. It
 # works like tests/helm/image.py: without an engine or a registry, in a separate store.
 make_base() { # name packages
@@ -148,6 +159,7 @@ make_image() {
 [[ -n "$build" ]] || make_programs
 "$root/scripts/build-wheel.sh" --build "$build" "$folder"
 make_chart
+make_symbols
 about=(--build "$build" --wheel "$(echo "$folder"/*.whl)" --licenses "$scratch/licenses")
 if "$image"; then
   make_image

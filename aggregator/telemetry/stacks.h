@@ -21,8 +21,8 @@ void PrepareStacks();
 
 // Passes one text for each thread but the calling one to `show`, innermost function first:
 // "basin-loop (thread 17): basind+0x3f2a1 basin::aggregator::Engine::Run(); basind+0x...". A
-// stripped program has only the places, which `addr2line -f -C -e basind 0x3f2a1` translates with
-// an unstripped one.
+// stripped program has only the places; docs/operations.md says how the symbols of a release
+// translate them.
 void ShowStacks(const std::function<void(const std::string& stack)>& show);
 
 }  // namespace basin::aggregator

@@ -109,11 +109,43 @@ class Release(unittest.TestCase):
             "LICENSES.tar.gz",
             f"basin-{version()}.spdx.json",
             f"basin-{version()}.tgz",
+            self.symbols().name,
             self.wheel.name,
         }
         if IMAGE:
             expected.add(f"basin-image-{version()}-{os.uname().machine}.tar")
         self.assertEqual(expected, names)
+
+    def symbols(self) -> Path:
+        return self.first / f"basin-{version()}-symbols-{os.uname().machine}.tar.gz"
+
+    def test_the_symbols_name_the_places_in_the_stripped_programs(self) -> None:
+        def facts(program: Path) -> list[str]:
+            """What tells that places in one file are places in another."""
+            notes = run("readelf", "--notes", "--section-headers", "--wide", program)
+            found = re.findall(r"Build ID: (\S+)|\.text +(?:PROGBITS|NOBITS) +(\S+)", notes)
+            self.assertEqual(2, len(found))
+            return ["".join(fact) for fact in found]
+
+        with tempfile.TemporaryDirectory() as folder:
+            run("tar", "-xzf", self.symbols(), "-C", folder)
+            with zipfile.ZipFile(self.wheel) as archive:
+                archive.extractall(folder)
+            self.assertEqual(
+                {"basind.debug", "basinctl.debug"},
+                {path.name for path in Path(folder, "symbols").iterdir()},
+            )
+            for output in OUTPUTS[:2]:
+                with self.subTest(output):
+                    name = Path(output).name
+                    symbols = Path(folder, "symbols", f"{name}.debug")
+                    (stripped,) = Path(folder).rglob(name)
+                    self.assertEqual("", run("nm", stripped))
+                    self.assertEqual(facts(symbols), facts(stripped))
+                    (place,) = re.findall(r"^(\w+) T main$", run("nm", symbols), re.M)
+                    command = ("addr2line", "-f", "-C", "-e")
+                    self.assertEqual("main", run(*command, symbols, place).split()[0])
+                    self.assertNotIn("main", run(*command, stripped, place).split())
 
     def test_a_file_that_was_changed_is_found(self) -> None:
         command = ["sha256sum", "--check", "SHA256SUMS"]
