@@ -27,8 +27,9 @@ struct Flag : FlagName {
 };
 
 // A flag whose value is any text.
-Flag Text(std::string name, bool of_all, std::string* (*place)(Arguments& arguments)) {
-  return {{std::move(name), "", true, of_all},
+Flag Text(std::string name, std::optional<Sharing> shared,
+          std::string* (*place)(Arguments& arguments)) {
+  return {{std::move(name), "", true, shared},
           [place](const std::string& value, Arguments& arguments) {
             *place(arguments) = value;
             return absl::OkStatus();
@@ -37,12 +38,13 @@ Flag Text(std::string name, bool of_all, std::string* (*place)(Arguments& argume
 
 // A flag of single commands, with a value.
 Flag Value(std::string name, Take take) {
-  return {{std::move(name), "", true, false}, std::move(take)};
+  return {{std::move(name), "", true, std::nullopt}, std::move(take)};
 }
 
 // A flag without a value.
-Flag Switch(std::string name, std::string letter, bool of_all, bool* (*place)(Arguments&)) {
-  return {{std::move(name), std::move(letter), false, of_all},
+Flag Switch(std::string name, std::string letter, std::optional<Sharing> shared,
+            bool* (*place)(Arguments&)) {
+  return {{std::move(name), std::move(letter), false, shared},
           [place](const std::string&, Arguments& arguments) {
             *place(arguments) = true;
             return absl::OkStatus();
@@ -136,19 +138,23 @@ constexpr uint32_t kMostBenchRounds = 100000;
 
 std::vector<Flag> Flags() {
   return {
-      {{"--address", "", true, true}, TakeOperatorsAddress},
-      {{"--output", "-o", true, true}, TakeOutput},
-      {{"--timeout", "", true, true}, TakeTimeout},
-      Text("--tls-ca", true, [](Arguments& arguments) { return &arguments.tls.ca; }),
-      Text("--tls-cert", true, [](Arguments& arguments) { return &arguments.tls.cert; }),
-      Text("--tls-key", true, [](Arguments& arguments) { return &arguments.tls.key; }),
-      Text("--token-file", true, [](Arguments& arguments) { return &arguments.token_file; }),
-      Switch("--help", "-h", true, [](Arguments& arguments) { return &arguments.help; }),
+      {{"--address", "", true, Sharing::kAggregator}, TakeOperatorsAddress},
+      {{"--output", "-o", true, Sharing::kAnswer}, TakeOutput},
+      {{"--timeout", "", true, Sharing::kAggregator}, TakeTimeout},
+      Text("--tls-ca", Sharing::kAggregator,
+           [](Arguments& arguments) { return &arguments.tls.ca; }),
+      Text("--tls-cert", Sharing::kAggregator,
+           [](Arguments& arguments) { return &arguments.tls.cert; }),
+      Text("--tls-key", Sharing::kAggregator,
+           [](Arguments& arguments) { return &arguments.tls.key; }),
+      Text("--token-file", Sharing::kAggregator,
+           [](Arguments& arguments) { return &arguments.token_file; }),
+      Switch("--help", "-h", Sharing::kHelp, [](Arguments& arguments) { return &arguments.help; }),
       Value("--workers-address", TakeWorkersAddress),
-      Text("--role", false, [](Arguments& arguments) { return &arguments.role; }),
-      Text("--jobs", false, [](Arguments& arguments) { return &arguments.jobs; }),
-      Text("--name", false, [](Arguments& arguments) { return &arguments.name; }),
-      Text("--grants", false, [](Arguments& arguments) { return &arguments.grants; }),
+      Text("--role", std::nullopt, [](Arguments& arguments) { return &arguments.role; }),
+      Text("--jobs", std::nullopt, [](Arguments& arguments) { return &arguments.jobs; }),
+      Text("--name", std::nullopt, [](Arguments& arguments) { return &arguments.name; }),
+      Text("--grants", std::nullopt, [](Arguments& arguments) { return &arguments.grants; }),
       Value("--host",
             [](const std::string& value, Arguments& arguments) {
               arguments.names.push_back(value);
@@ -164,11 +170,12 @@ std::vector<Flag> Flags() {
             [](const std::string& value, Arguments& arguments) {
               return TakeNumber(value, ~uint64_t{0}, arguments.after);
             }),
-      Text("--job", false, [](Arguments& arguments) { return &arguments.job; }),
-      Text("--lane", false, [](Arguments& arguments) { return &arguments.lane; }),
-      Text("--reason", false, [](Arguments& arguments) { return &arguments.reason; }),
-      Switch("--follow", "-f", false, [](Arguments& arguments) { return &arguments.follow; }),
-      Switch("--watch", "-w", false, [](Arguments& arguments) { return &arguments.watch; }),
+      Text("--job", std::nullopt, [](Arguments& arguments) { return &arguments.job; }),
+      Text("--lane", std::nullopt, [](Arguments& arguments) { return &arguments.lane; }),
+      Text("--reason", std::nullopt, [](Arguments& arguments) { return &arguments.reason; }),
+      Switch("--follow", "-f", std::nullopt,
+             [](Arguments& arguments) { return &arguments.follow; }),
+      Switch("--watch", "-w", std::nullopt, [](Arguments& arguments) { return &arguments.watch; }),
       Value("--interval",
             [](const std::string& value, Arguments& arguments) {
               return TakeDuration(value, arguments.interval);
@@ -185,8 +192,10 @@ std::vector<Flag> Flags() {
             [](const std::string& value, Arguments& arguments) {
               return TakePositive(value, kMostWorkers, arguments.max_workers);
             }),
-      Text("--loss-policy", false, [](Arguments& arguments) { return &arguments.loss_policy; }),
-      Text("--late-policy", false, [](Arguments& arguments) { return &arguments.late_policy; }),
+      Text("--loss-policy", std::nullopt,
+           [](Arguments& arguments) { return &arguments.loss_policy; }),
+      Text("--late-policy", std::nullopt,
+           [](Arguments& arguments) { return &arguments.late_policy; }),
       Value("--workers",
             [](const std::string& value, Arguments& arguments) {
               return TakePositive(value, kMostWorkers, arguments.workers);
@@ -208,10 +217,10 @@ std::vector<Flag> Flags() {
             [](const std::string& value, Arguments& arguments) {
               return TakePositive(value, kMostBenchRounds, arguments.rounds);
             }),
-      Switch("--beside-others", "", false,
+      Switch("--beside-others", "", std::nullopt,
              [](Arguments& arguments) { return &arguments.beside_others; }),
-      Switch("--merge", "", false, [](Arguments& arguments) { return &arguments.merge; }),
-      Text("--file", false, [](Arguments& arguments) { return &arguments.file; }),
+      Switch("--merge", "", std::nullopt, [](Arguments& arguments) { return &arguments.merge; }),
+      Text("--file", std::nullopt, [](Arguments& arguments) { return &arguments.file; }),
   };
 }
 
@@ -248,7 +257,7 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
       return candidate.name == name || (!candidate.letter.empty() && candidate.letter == name);
     });
     if (flag == flags.end()) return Wrong(WhyNoFlag(name, known));
-    if (!flag->of_all) read.own_flags.push_back(flag->shown());
+    (flag->shared.has_value() ? read.shared_flags : read.own_flags).push_back(flag->shown());
     if (!flag->takes_value && given.has_value()) return Wrong(name + " takes no value");
     if (flag->takes_value && !given.ReadValue()) return Wrong(name + " needs a value");
     if (const absl::Status taken = flag->take(given.value(), read); !taken.ok()) {

@@ -9,6 +9,7 @@
 #define BASIN_AGGREGATOR_CTL_ARGUMENTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,10 @@ struct Arguments {
   absl::Duration timeout = absl::Seconds(10);
   bool help = false;
 
-  // Flags of single commands that were given, as they are written in the commands' usage.
+  // Flags of single commands that were given, as they are written in the commands' usage, and flags
+  // that commands share.
   std::vector<std::string> own_flags;
+  std::vector<std::string> shared_flags;
   bool follow = false;
   std::string job;
   std::string job_of_worker;  // BASIN_JOB, for a command that acts like a worker.
@@ -88,12 +91,16 @@ struct Arguments {
 absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
                                         const Environment& environment);
 
+// What a command does, and so which flags it shares with others. One that asks an aggregator also
+// prints an answer, and each has a help.
+enum class Sharing : uint8_t { kHelp, kAnswer, kAggregator };
+
 // For completion and the check of a command's flags.
 struct FlagName {
   std::string name;
   std::string letter;  // "-o"; empty: none.
   bool takes_value = false;
-  bool of_all = false;  // Every command has it.
+  std::optional<Sharing> shared;  // By the commands that do this; nothing: single commands have it.
 
   const std::string& shown() const { return letter.empty() ? name : letter; }
 };

@@ -30,6 +30,7 @@ struct Command {
   // Null: it opens connections of its own, or none, ...
   absl::Status (*run)(Client&);
   absl::Status (*run_alone)(const Arguments&) = nullptr;  // ... and this runs.
+  Sharing shares = Sharing::kAggregator;
 };
 
 const std::vector<Command>& Commands();
@@ -37,8 +38,8 @@ const std::vector<Command>& Commands();
 // The name, and what is behind it.
 std::string Usage(const Command& command);
 
-// Those that the command has of its own.
-std::vector<FlagName> OwnFlags(const Command& command);
+// Those that the command has of its own, then those that it shares with others.
+std::vector<FlagName> FlagsOf(const Command& command);
 
 // The words other than flags that the usage names in lower case: "worker", "service", "bash".
 std::vector<std::string> FixedWords(const Command& command);

@@ -10,6 +10,7 @@
 #include "aggregator/ctl/secrets.h"
 #include "aggregator/ctl/timeline.h"
 #include "aggregator/ctl/top.h"
+#include "aggregator/ctl/version.h"
 
 namespace basin::aggregator {
 
@@ -191,7 +192,8 @@ const std::vector<Command>& Commands() {
        2,
        2,
        nullptr,
-       RunToken},
+       RunToken,
+       Sharing::kHelp},
       {"dev-certs",
        "FOLDER [--host=HOST] [--lifetime=DURATION]",
        "make a CA and certificates for development",
@@ -204,7 +206,8 @@ const std::vector<Command>& Commands() {
        2,
        2,
        nullptr,
-       RunDevCerts},
+       RunDevCerts,
+       Sharing::kHelp},
       {"doctor",
        "[--workers-address=HOST:PORT] [--job=JOB]",
        "find out why an aggregator cannot be reached",
@@ -249,18 +252,32 @@ const std::vector<Command>& Commands() {
        1,
        1,
        nullptr,
-       RunPlan},
+       RunPlan,
+       Sharing::kAnswer},
       {"completion",
        "bash | zsh | fish",
        "print a script that completes commands and flags",
-       "Load the script when a shell starts.",
+       "Load the script when a shell starts. Needs no aggregator.",
        {"basinctl completion bash > /etc/bash_completion.d/basinctl",
         "basinctl completion zsh > ~/.zfunc/_basinctl",
         "basinctl completion fish > ~/.config/fish/completions/basinctl.fish"},
        2,
        2,
        nullptr,
-       RunCompletion},
+       RunCompletion,
+       Sharing::kHelp},
+      {"version",
+       "",
+       "print the version",
+       "Prints the versions of basinctl, of the protocol and of the arithmetic contract, like\n"
+       "`basind version` of an aggregator. `basinctl doctor` compares the first two\n"
+       "with those of a running one. Needs no aggregator.",
+       {"basinctl version", "basinctl version -o json"},
+       1,
+       1,
+       nullptr,
+       RunVersion,
+       Sharing::kAnswer},
   };
   return commands;
 }

@@ -46,13 +46,15 @@ absl::Status CheckUse(const Command& command, const Arguments& arguments) {
   if (words < command.least_words || words > command.most_words) {
     return absl::InvalidArgumentError(absl::StrCat("write `basinctl ", Usage(command), "`"));
   }
-  const std::vector<FlagName> own = OwnFlags(command);
-  for (const std::string& given : arguments.own_flags) {
-    const bool known = std::any_of(own.begin(), own.end(),
-                                   [&](const FlagName& flag) { return flag.shown() == given; });
-    if (known) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(command.name, " takes no ", given, "; write `basinctl ", Usage(command), "`"));
+  const std::vector<FlagName> flags = FlagsOf(command);
+  for (const auto* all_given : {&arguments.own_flags, &arguments.shared_flags}) {
+    for (const std::string& given : *all_given) {
+      const bool known = std::any_of(flags.begin(), flags.end(),
+                                     [&](const FlagName& flag) { return flag.shown() == given; });
+      if (known) continue;
+      return absl::InvalidArgumentError(absl::StrCat(command.name, " takes no ", given,
+                                                     "; write `basinctl ", Usage(command), "`"));
+    }
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,6 @@
 #include "aggregator/ctl/completion.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,15 +13,6 @@
 
 namespace basin::aggregator {
 namespace {
-
-// Those of the command, then those of all.
-std::vector<FlagName> FlagsOf(const Command& command) {
-  std::vector<FlagName> flags = OwnFlags(command);
-  for (FlagName& flag : FlagNames()) {
-    if (flag.of_all) flags.push_back(std::move(flag));
-  }
-  return flags;
-}
 
 // What may follow the command, separated by blanks. A flag with a value ends with "=".
 std::string WordsAfter(const Command& command) {

@@ -17,16 +17,25 @@ std::string Usage(const Command& command) {
 
 namespace {
 
-constexpr char kFlagsOfAll[] = R"(
-flags:
+// The flags that commands share.
+constexpr char kFlagsOfConnection[] = R"(
   --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also BASIN_ADMIN_ADDRESS)
   --tls-ca=FILE         connect with TLS; the CA of the aggregator's certificate (also BASIN_TLS_CA)
   --tls-cert=FILE       certificate of this operator, if required (also BASIN_TLS_CERT)
   --tls-key=FILE        its private key (also BASIN_TLS_KEY)
-  --token-file=FILE     a token, if required (also BASIN_TOKEN_FILE)
-  -o, --output=FORMAT   table (the default), json or yaml, with the field names of the protocol
-  --timeout=DURATION    how long to wait for an answer (10s)
-)";
+  --token-file=FILE     a token, if required (also BASIN_TOKEN_FILE))";
+constexpr char kFlagsOfAnswer[] = R"(
+  -o, --output=FORMAT   table (the default), json or yaml, with the field names of the protocol)";
+constexpr char kFlagsOfWaiting[] = R"(
+  --timeout=DURATION    how long to wait for an answer (10s))";
+
+// Those of a command that does this.
+std::string SharedFlags(Sharing shares) {
+  if (shares == Sharing::kHelp) return "";
+  const bool asks = shares == Sharing::kAggregator;
+  return absl::StrCat("\nflags:", asks ? kFlagsOfConnection : "", kFlagsOfAnswer,
+                      asks ? kFlagsOfWaiting : "", "\n");
+}
 
 // With the commands that take them.
 constexpr char kFlagsOfWatch[] = R"(
@@ -63,12 +72,18 @@ std::string FullName(const Command& command) {
 
 }  // namespace
 
-std::vector<FlagName> OwnFlags(const Command& command) {
-  std::vector<FlagName> own;
+std::vector<FlagName> FlagsOf(const Command& command) {
+  std::vector<FlagName> flags;
+  std::vector<FlagName> shared;
   for (FlagName& flag : FlagNames()) {
-    if (!flag.of_all && Has(command.usage, flag.shown())) own.push_back(std::move(flag));
+    if (flag.shared.has_value()) {
+      if (*flag.shared <= command.shares) shared.push_back(std::move(flag));
+    } else if (Has(command.usage, flag.shown())) {
+      flags.push_back(std::move(flag));
+    }
   }
-  return own;
+  flags.insert(flags.end(), shared.begin(), shared.end());
+  return flags;
 }
 
 std::vector<std::string> FixedWords(const Command& command) {
@@ -90,7 +105,7 @@ std::vector<std::string> FixedWords(const Command& command) {
 std::string HelpOf(const Command& command) {
   return absl::StrCat("basinctl ", FullName(command), ": ", command.summary, "\n\nusage: basinctl ",
                       Usage(command), "\n\n", command.details, "\n",
-                      Has(command.usage, "-w") ? kFlagsOfWatch : "", kFlagsOfAll,
+                      Has(command.usage, "-w") ? kFlagsOfWatch : "", SharedFlags(command.shares),
                       Examples(command.examples));
 }
 
@@ -106,7 +121,7 @@ std::string Help() {
   }
   return absl::StrCat(
       text, "\n`basinctl COMMAND --help`, or `basinctl help COMMAND`, describes a command.\n",
-      kFlagsOfAll,
+      SharedFlags(Sharing::kAggregator),
       Examples({"basinctl doctor", "basinctl status", "basinctl top",
                 "basinctl rounds vision -o yaml", "basinctl events -f --job=vision",
                 "basinctl evict vision w-7 --reason='wrong data set'"}),

@@ -54,15 +54,20 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
              absl::StrCat(job.workers, " x ", Size(job.model_bytes),
                           " through the aggregator's network, and ", kRoundTrips,
                           " round trips; hidden if a step computes for longer")});
-  table.Add({"the same in a ring", ShowTime(plan.ring),
-             "2 (N-1) / N of a model through each worker's network, in 2 (N-1) hops"});
-  table.Add({"break-even: network of the aggregator",
-             plan.even_nic_bits.has_value() ? ShowBandwidth(*plan.even_nic_bits) : "none",
-             plan.even_nic_bits.has_value()
-                 ? "with this one a round takes as long as the ring"
-                 : "the ring is faster than the round trips to the aggregator alone"});
-  table.Add({"break-even: model", Size(plan.even_model_bytes),
-             "up to this size a round takes no longer than the ring"});
+  const bool alone = job.workers == 1;
+  if (!alone) {
+    table.Add({"the same in a ring", ShowTime(plan.ring),
+               "2 (N-1) / N of a model through each worker's network, in 2 (N-1) hops"});
+    table.Add({"break-even: network of the aggregator",
+               plan.even_nic_bits.has_value() ? ShowBandwidth(*plan.even_nic_bits) : "none",
+               plan.even_nic_bits.has_value()
+                   ? "with this one a round takes as long as the ring"
+                   : "the ring is faster than the round trips to the aggregator alone"});
+    table.Add({"break-even: model",
+               plan.even_model_bytes > 0 ? Size(plan.even_model_bytes) : "none",
+               plan.even_model_bytes > 0 ? "up to this size a round takes no longer than the ring"
+                                         : "the ring is faster with a model of any size"});
+  }
   table.Add({"memory of the aggregator", Size(plan.full_memory),
              "one lane with full windows; memory.budget needs this for each lane"});
   table.Add({"at least", Size(plan.least_memory), "below it the job is refused, or waits"});
@@ -74,6 +79,12 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
              absl::StrCat("busy during a round, ", ShowTime(plan.cpu),
                           " of processor time; with fewer cores a round takes longer")});
   std::string text = table.Text();
+  if (alone) {
+    absl::StrAppend(
+        &text,
+        "\nOne worker needs no aggregation: its own gradient is the result, and there is "
+        "no ring to\ncompare with.\n");
+  }
   if (budget == 0) return text;
   return absl::StrCat(text, "\nA memory.budget of ", Size(budget),
                       budget >= plan.full_memory    ? " is enough for full windows.\n"

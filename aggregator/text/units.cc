@@ -58,9 +58,15 @@ std::optional<Measured> ReadMeasured(std::string_view text) {
   return read;
 }
 
-// Three digits, or more of a whole number.
+// Three digits, or more of a whole number. Never an exponent, which no unit can be behind.
 std::string ThreeDigits(double number) {
-  return number < 100 ? absl::StrFormat("%.3g", number) : absl::StrFormat("%.0f", number);
+  if (number >= 100) return absl::StrFormat("%.0f", number);
+  if (number >= 0.001 || number == 0) return absl::StrFormat("%.3g", number);
+  // The digits that "%.3g" would show, at their place behind the point.
+  const int places = std::min(2 - static_cast<int>(std::floor(std::log10(number))), 12);
+  std::string text = absl::StrFormat("%.*f", places, number);
+  text.erase(text.find_last_not_of('0') + 1);
+  return text;
 }
 
 }  // namespace
@@ -119,9 +125,17 @@ std::string ShowDuration(absl::Duration duration) {
 }
 
 std::string ShowTime(absl::Duration time) {
-  // From 999.5 ms on, three digits are those of a second.
-  return time < absl::Microseconds(999'500) ? ThreeDigits(absl::ToDoubleMilliseconds(time)) + "ms"
-                                            : ThreeDigits(absl::ToDoubleSeconds(time)) + "s";
+  if (time < absl::ZeroDuration()) return "-" + ShowTime(-time);
+  if (time == absl::ZeroDuration()) return "0ms";
+  // From 999.5 of a unit on, three digits are those of the next one.
+  if (time < absl::Nanoseconds(999.5)) return ThreeDigits(absl::ToDoubleNanoseconds(time)) + "ns";
+  if (time < absl::Nanoseconds(999'500)) {
+    return ThreeDigits(absl::ToDoubleMicroseconds(time)) + "us";
+  }
+  if (time < absl::Microseconds(999'500)) {
+    return ThreeDigits(absl::ToDoubleMilliseconds(time)) + "ms";
+  }
+  return ThreeDigits(absl::ToDoubleSeconds(time)) + "s";
 }
 
 absl::StatusOr<uint64_t> ParseShownBytes(std::string_view text) {

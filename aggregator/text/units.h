@@ -38,7 +38,7 @@ std::string ShowBytes(uint64_t bytes);
 
 // ---- measured and estimated values, with fewer digits
 // ParseDuration() reads the result.
-std::string ShowTime(absl::Duration time);  // "594ms", "2.69s".
+std::string ShowTime(absl::Duration time);  // "86.1us", "594ms", "2.69s".
 
 // As ParseBytes, and with decimals, as tables show sizes: "12.5MiB". Rounded to a whole byte.
 absl::StatusOr<uint64_t> ParseShownBytes(std::string_view text);

@@ -285,6 +285,18 @@ class Plan(unittest.TestCase):
             self.assertEqual(2, refused.returncode, wrong)
             self.assertIn(words, refused.stderr)
 
+    def test_one_worker_needs_no_aggregation(self) -> None:
+        flags = ("--model=100MiB", "--nic=10Gbit")
+        alone = run(BASINCTL, "plan", "--workers=1", *flags)
+        self.assertEqual(0, alone.returncode, alone.stderr)
+        self.assertIn("One worker needs no aggregation", alone.stdout)
+        self.assertNotIn("the same in a ring", alone.stdout)
+        self.assertNotIn("break-even", alone.stdout)
+        two = run(BASINCTL, "plan", "--workers=2", *flags).stdout
+        self.assertNotIn("needs no aggregation", two)
+        self.assertIn("the ring is faster with a model of any size", two)
+        self.assertNotIn("0.0KiB", two)
+
     def test_it_takes_what_it_prints(self) -> None:
         def estimates(*flags: str) -> dict[str, str]:
             shown = run(BASINCTL, "plan", *flags)
@@ -304,6 +316,75 @@ class Plan(unittest.TestCase):
                 f"--memory={first['memory of the aggregator']}",
                 f"--round-trip={first['time of a round']}",
             )
+
+
+class WithoutAnAggregator(unittest.TestCase):
+    """Commands that ask no aggregator have no flags for one."""
+
+    COMMANDS = (
+        ("plan", "--workers=8", "--model=1MiB", "--nic=10Gbit"),
+        ("token", "new", "--jobs=x"),
+        ("dev-certs", "/nonexistent/certs"),
+        ("completion", "bash"),
+        ("version",),
+    )
+    FOR_AN_AGGREGATOR = (
+        "--address=127.0.0.1:1",
+        "--tls-ca=ca",
+        "--tls-cert=cert",
+        "--tls-key=key",
+        "--token-file=token",
+        "--timeout=1s",
+    )
+
+    def test_flags_for_an_aggregator_are_refused(self) -> None:
+        for command in self.COMMANDS:
+            shown = run(BASINCTL, command[0], "--help").stdout
+            self.assertIn("Needs no aggregator", " ".join(shown.split()))
+            offered = run(BASINCTL, "completion", "bash").stdout
+            words = re.search(rf"^    {command[0]}\) words='(.*)' ;;", offered, re.M)
+            assert words is not None
+            for flag in self.FOR_AN_AGGREGATOR:
+                with self.subTest(command=command[0], flag=flag):
+                    name = flag.split("=")[0]
+                    refused = run(BASINCTL, *command, flag)
+                    self.assertEqual(2, refused.returncode)
+                    self.assertEqual("", refused.stdout)
+                    self.assertIn(f"{command[0]} takes no {name}; write `", refused.stderr)
+                    self.assertNotIn(name, shown)
+                    self.assertNotIn(name, words[1])
+            for flag in ("--help", "-h"):
+                self.assertEqual(0, run(BASINCTL, *command, flag).returncode)
+
+    def test_only_answers_have_formats(self) -> None:
+        for command in self.COMMANDS:
+            with self.subTest(command[0]):
+                formats = command[0] in ("plan", "version")
+                done = run(BASINCTL, *command, "-o", "json")
+                self.assertEqual(0 if formats else 2, done.returncode)
+                self.assertEqual(
+                    formats, "-o, --output" in run(BASINCTL, "help", command[0]).stdout
+                )
+
+    def test_their_settings_in_the_environment_do_not_matter(self) -> None:
+        environment = {**os.environ, "BASIN_TOKEN_FILE": "/nonexistent", "BASIN_TLS_CA": "none"}
+        done = subprocess.run(
+            [BASINCTL, "version"], capture_output=True, text=True, env=environment, check=True
+        )
+        self.assertEqual("", done.stderr)
+
+    def test_version(self) -> None:
+        about = json.loads(run(BASIND, "version", "--json").stdout)
+        shown = run(BASINCTL, "version")
+        self.assertEqual(
+            f"basinctl {about['version']} (protocol {about['protocol']}, "
+            f"arithmetic contract {about['contract']})\n",
+            shown.stdout,
+        )
+        same = {name: about[name] for name in ("version", "protocol", "contract")}
+        self.assertEqual(same, json.loads(run(BASINCTL, "version", "-o", "json").stdout))
+        self.assertEqual(2, run(BASINCTL, "version", "--watch").returncode)
+        self.assertEqual(2, run(BASINCTL, "version", "more").returncode)
 
 
 class Answers(WithFolder):

@@ -65,7 +65,15 @@ TEST(Units, WhatIsShownIsReadAsTheSame) {
 }
 
 TEST(Units, TimesHaveThreeDigits) {
-  EXPECT_EQ("0.0861ms", ShowTime(absl::Nanoseconds(86'100)));
+  EXPECT_EQ("0ms", ShowTime(absl::ZeroDuration()));
+  EXPECT_EQ("0.25ns", ShowTime(absl::Nanoseconds(1) / 4));
+  EXPECT_EQ("61ns", ShowTime(absl::Nanoseconds(61)));
+  EXPECT_EQ("999ns", ShowTime(absl::Nanoseconds(999)));
+  EXPECT_EQ("1us", ShowTime(absl::Nanoseconds(1000)));
+  EXPECT_EQ("86.1us", ShowTime(absl::Nanoseconds(86'100)));
+  EXPECT_EQ("999us", ShowTime(absl::Nanoseconds(999'400)));
+  EXPECT_EQ("1ms", ShowTime(absl::Nanoseconds(999'600)));
+  EXPECT_EQ("-2.69s", ShowTime(-absl::Milliseconds(2'689)));
   EXPECT_EQ("594ms", ShowTime(absl::Microseconds(594'300)));
   EXPECT_EQ("999ms", ShowTime(absl::Microseconds(999'400)));
   EXPECT_EQ("1s", ShowTime(absl::Microseconds(999'600)));
@@ -76,7 +84,8 @@ TEST(Units, TimesHaveThreeDigits) {
 }
 
 TEST(Units, TimesThatAreShownAreRead) {
-  for (const int64_t ns : {int64_t{86'100}, int64_t{594'300'000}, int64_t{1'234'000'000'000}}) {
+  for (const int64_t ns :
+       {int64_t{61}, int64_t{86'100}, int64_t{594'300'000}, int64_t{1'234'000'000'000}}) {
     const absl::Duration time = absl::Nanoseconds(ns);
     const absl::StatusOr<absl::Duration> read = ParseDuration(ShowTime(time));
     ASSERT_TRUE(read.ok()) << ShowTime(time);
@@ -108,6 +117,7 @@ TEST(Units, BandwidthsAreReadAsTheyAreShown) {
   EXPECT_EQ("11.3Gbit/s", ShowBandwidth(11.27e9));
   EXPECT_EQ("1.62Tbit/s", ShowBandwidth(1.62e12));
   EXPECT_EQ("0.5Mbit/s", ShowBandwidth(5e5));
+  EXPECT_EQ("0.00005Mbit/s", ShowBandwidth(50));
   for (const double bits : {5e5, 1e6, 999.6e6, 11.27e9, 100e9, 1.62e12, 999e12}) {
     const absl::StatusOr<double> read = ParseBandwidth(ShowBandwidth(bits));
     ASSERT_TRUE(read.ok()) << ShowBandwidth(bits);
