@@ -477,7 +477,7 @@ class Training(Jobs):
 
     def resize_pytorch(self, library: Path) -> None:
         """The digits example trains while its pods come and go."""
-        manifest = self.adapted(self.trainers, 3)
+        manifest = self.adapted(self.trainers("trainer-statefulset.yaml"), 3)
         self.with_packages(manifest["spec"]["template"]["spec"], library)
         (container,) = manifest["spec"]["template"]["spec"]["containers"]
         container["command"].append("--epochs=100000")
