@@ -193,11 +193,9 @@ run_ctest() { # preset ctest-argument...
 configure_arguments=()
 
 stage_setup() {
-  if [[ "$mode" == nightly ]]; then
-    check setup scripts/setup.sh --nightly
-  else
-    check setup scripts/setup.sh
-  fi
+  local more=()
+  [[ "$mode" == nightly ]] && more=(--nightly)
+  check setup scripts/setup.sh "${more[@]}"
 }
 
 cpp_sources() { # suffix-pattern folder...

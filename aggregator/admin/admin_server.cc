@@ -166,12 +166,8 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
-  const auto refuse = [foreign = refused(&TransportCounters::foreign_connections),
-                       floods = refused(&TransportCounters::floods)](PrefaceCheck::Reason reason,
-                                                                     const std::string& address,
-                                                                     const std::string& what) {
-    (reason == PrefaceCheck::Reason::kFlood ? floods : foreign)(address, what);
-  };
+  const auto refuse = [refused](Counter TransportCounters::*counter, const std::string& address,
+                                const std::string& what) { refused(counter)(address, what); };
   admin->preface_ = std::make_unique<PrefaceCheck>(
       tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain, handshake_timeout,
       kMostNewOperators, serve, refuse);

@@ -95,9 +95,7 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
 }
 
 HttpPage Live(Engine& engine, absl::Duration within) {
-  // A loop that hangs with nothing to do shows once it has something to do.
-  engine.Inspect([](const Runner&, absl::Time) {});
-  const absl::Duration delay = engine.InboxDelay();
+  const absl::Duration delay = ProbeLoop(engine);
   if (delay <= within) return {200, "text/plain; charset=utf-8", "ok\n"};
   return {503, "text/plain; charset=utf-8",
           absl::StrCat("The event loop has not answered for ", ShowDuration(delay), ".\n")};
@@ -109,6 +107,11 @@ HttpPage Ready(bool ready) {
 }
 
 }  // namespace
+
+absl::Duration ProbeLoop(Engine& engine) {
+  engine.Inspect([](const Runner&, absl::Time) {});
+  return engine.InboxDelay();
+}
 
 HttpServer::Pages ProbesOf(const PageSources& sources) {
   HttpServer::Pages probes;

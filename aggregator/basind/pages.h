@@ -43,6 +43,10 @@ struct PageSources {
   const std::string& version;
 };
 
+// How long the event loop has not answered. A loop that hangs with nothing to do shows at a later
+// call, because each gives it something to do.
+absl::Duration ProbeLoop(Engine& engine);
+
 HttpServer::Pages ProbesOf(const PageSources& sources);
 HttpServer::Pages PagesOf(const PageSources& sources);
 

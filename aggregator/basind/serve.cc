@@ -59,13 +59,13 @@ namespace {
 // gives way first (aggregator/telemetry/events.h).
 constexpr size_t kRememberedEvents = 4096;
 
-// Time for an operator to replace a certificate.
 // The stacks of all threads are logged once in this time.
 constexpr absl::Duration kStacksEvery = absl::Minutes(1);
 
 // More patterns than these are left out of a line of the log.
 constexpr size_t kMostShown = 10;
 
+// Time for an operator to replace a certificate.
 constexpr absl::Duration kExpiresSoon = absl::Hours(24 * 7);
 
 // Messages have megabytes. glibc would return their memory to the kernel each time, and the page
@@ -274,9 +274,7 @@ class Service {
   // Logs what all threads do when the event loop hangs. A process that was stopped as a whole needs
   // a moment to catch up, so the second look counts.
   void WatchLoop() {
-    // A loop that hangs with nothing to do shows once it has something to do.
-    engine_.Inspect([](const Runner&, absl::Time) {});
-    const absl::Duration delay = engine_.InboxDelay();
+    const absl::Duration delay = ProbeLoop(engine_);
     const int looks = delay > settings_.live_within ? loop_hangs_ + 1 : 0;
     const int before = std::exchange(loop_hangs_, looks);
     const absl::Time now = clock_.Now();

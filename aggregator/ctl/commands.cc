@@ -47,14 +47,14 @@ absl::Status CheckUse(const Command& command, const Arguments& arguments) {
     return absl::InvalidArgumentError(absl::StrCat("write `basinctl ", Usage(command), "`"));
   }
   const std::vector<FlagName> flags = FlagsOf(command);
-  for (const auto* all_given : {&arguments.own_flags, &arguments.shared_flags}) {
-    for (const std::string& given : *all_given) {
-      const bool known = std::any_of(flags.begin(), flags.end(),
-                                     [&](const FlagName& flag) { return flag.shown() == given; });
-      if (known) continue;
-      return absl::InvalidArgumentError(absl::StrCat(command.name, " takes no ", given,
-                                                     "; write `basinctl ", Usage(command), "`"));
-    }
+  std::vector<std::string> all_given = arguments.own_flags;
+  all_given.insert(all_given.end(), arguments.shared_flags.begin(), arguments.shared_flags.end());
+  for (const std::string& given : all_given) {
+    const bool known = std::any_of(flags.begin(), flags.end(),
+                                   [&](const FlagName& flag) { return flag.shown() == given; });
+    if (known) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(command.name, " takes no ", given, "; write `basinctl ", Usage(command), "`"));
   }
   return absl::OkStatus();
 }

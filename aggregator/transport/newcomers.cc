@@ -79,7 +79,7 @@ Newcomers::~Newcomers() {
   }
   thread_.join();
   for (const auto& [peer, newcomer] : newcomers_) {
-    if (!newcomer.displaced) close(newcomer.descriptor);
+    if (!newcomer.displaced()) close(newcomer.descriptor);
   }
 }
 
@@ -106,7 +106,6 @@ void Newcomers::MakeRoom(const std::string& source) {
   if (others == of_source_.end() || others->second.size() < most_of_an_address_) return;
   const auto first = others->second.begin();
   Newcomer& displaced = newcomers_.at(first->second);
-  displaced.displaced = true;
   CutOff(displaced.descriptor);
   // Until the next look, a flood would displace more of them than there are descriptors.
   close(std::exchange(displaced.descriptor, -1));
@@ -114,7 +113,7 @@ void Newcomers::MakeRoom(const std::string& source) {
 }
 
 Newcomers::ByPeer::iterator Newcomers::Forget(ByPeer::iterator newcomer) {
-  if (!newcomer->second.displaced) {
+  if (!newcomer->second.displaced()) {
     close(newcomer->second.descriptor);
     const auto others = of_source_.find(SourceOf(AddressIn(newcomer->first)));
     others->second.erase(newcomer->second.number);
@@ -129,7 +128,7 @@ void Newcomers::Began(const std::string& peer) {
   if (found == newcomers_.end()) return;
   ++found->second.calls;
   // At once: many begin between two looks.
-  if (found->second.calls == kMostCalls + 1 && !found->second.displaced) {
+  if (found->second.calls == kMostCalls + 1 && !found->second.displaced()) {
     CutOff(found->second.descriptor);
   }
 }
@@ -143,7 +142,7 @@ void Newcomers::Came(const std::string& peer, uint64_t bytes) {
 void Newcomers::Introduced(const std::string& peer) {
   MutexLock lock(mutex_);
   const auto found = newcomers_.find(peer);
-  if (found != newcomers_.end() && !found->second.displaced) Forget(found);
+  if (found != newcomers_.end() && !found->second.displaced()) Forget(found);
 }
 
 void Newcomers::Run() {
@@ -165,7 +164,7 @@ Newcomers::Findings Newcomers::Look() {
   Findings found;
   for (auto it = newcomers_.begin(); it != newcomers_.end();) {
     const auto& [peer, newcomer] = *it;
-    if (newcomer.displaced) {
+    if (newcomer.displaced()) {
       found.violations.emplace_back(AddressIn(peer), CrowdOf(most_of_an_address_));
       it = Forget(it);
       continue;

@@ -56,11 +56,12 @@ class Newcomers {
 
  private:
   struct Newcomer {
-    int descriptor = -1;  // Closed once it is displaced.
+    int descriptor = -1;  // -1: it was displaced.
     uint64_t number = 0;  // In the order in which they came.
-    bool displaced = false;
     uint32_t calls = 0;
     uint64_t message_bytes = 0;
+
+    bool displaced() const { return descriptor < 0; }
   };
 
   void Run();

@@ -107,7 +107,7 @@ void PrefaceCheck::OnConnection(int descriptor) {
     others.push_back(std::move(connection));
   }
   eventfd_write(wake_, 1);
-  if (displaced.has_value()) RefuseFor(Reason::kFlood, *displaced, CrowdOf(most_));
+  if (displaced.has_value()) RefuseFor(&TransportCounters::floods, *displaced, CrowdOf(most_));
 }
 
 std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
@@ -169,7 +169,7 @@ void PrefaceCheck::WaitForBytes(Connection connection) {
     for (const Silent& silent : silent_) held.push_back({silent.connection.source});
     const ConnectionRoom room = RoomFor(connection.source, held, most_, most_);
     const auto longest = std::next(silent_.begin(), static_cast<ptrdiff_t>(*room.in_place));
-    RefuseFor(Reason::kFlood, longest->connection,
+    RefuseFor(&TransportCounters::floods, longest->connection,
               absl::StrCat("More than ", most_,
                            " connections had sent nothing yet, no address had more of them, and it "
                            "was silent for the longest time."));
@@ -183,7 +183,10 @@ bool PrefaceCheck::Look(const Connection& connection, bool time_is_up) {
   char bytes[kPreface.size()];
   const ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    if (time_is_up) RefuseFor(Reason::kForeign, connection, "It connected and sent nothing.");
+    if (time_is_up) {
+      RefuseFor(&TransportCounters::foreign_connections, connection,
+                "It connected and sent nothing.");
+    }
     return !time_is_up;
   }
   if (count <= 0) {  // Gone again, without a byte: a probe of the port.
@@ -223,26 +226,27 @@ void PrefaceCheck::RefuseBeginning(const Connection& connection, std::string_vie
     // This is not TLS, and the client reports that.
     Answer(connection.descriptor, kAnswerToHttp1);
     RefuseFor(
-        Reason::kForeign, connection,
+        &TransportCounters::foreign_connections, connection,
         "It speaks TLS, but tls.cert is none: set tls.cert and tls.key, or unset BASIN_TLS_CA "
         "of the client.");
   } else if (begin == kPreface) {
     // This is not HTTP/2, and the client reports that.
     Answer(connection.descriptor, kAnswerToHttp1);
-    RefuseFor(Reason::kForeign, connection,
+    RefuseFor(&TransportCounters::foreign_connections, connection,
               "It speaks gRPC without TLS, but tls.cert is set: set BASIN_TLS_CA of the client.");
   } else if (LooksLikeHttp1(begin) && !StartsWith(begin, "PRI ")) {
     Answer(connection.descriptor, kAnswerToHttp1);
-    RefuseFor(Reason::kForeign, connection,
+    RefuseFor(&TransportCounters::foreign_connections, connection,
               "It speaks HTTP/1, but this port speaks gRPC; probes and metrics are on another port "
               "(http.listen).");
   } else {
-    RefuseFor(Reason::kForeign, connection, "It does not speak gRPC.");
+    RefuseFor(&TransportCounters::foreign_connections, connection, "It does not speak gRPC.");
   }
 }
 
-void PrefaceCheck::RefuseFor(Reason reason, const Connection& connection, const std::string& what) {
-  refuse_(reason, connection.address, what);
+void PrefaceCheck::RefuseFor(Counter TransportCounters::*counter, const Connection& connection,
+                             const std::string& what) {
+  refuse_(counter, connection.address, what);
   Close(connection);
 }
 

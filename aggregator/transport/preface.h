@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "aggregator/transport/counters.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -41,11 +42,10 @@ namespace basin::aggregator {
 class PrefaceCheck {
  public:
   using Pass = std::function<void(int descriptor)>;
-  // Whether it is the nature of the connection that is wrong, or how many its address opens.
-  enum class Reason : uint8_t { kForeign, kFlood };
-  // The address of the peer, without its port, and its violation, as a sentence.
-  using Refuse =
-      std::function<void(Reason reason, const std::string& address, const std::string& what)>;
+  // What counts the violation, the address of the peer, without its port, and the violation, as a
+  // sentence.
+  using Refuse = std::function<void(Counter TransportCounters::*counter, const std::string& address,
+                                    const std::string& what)>;
 
   enum class Protocol : uint8_t { kPlain, kTls };
 
@@ -64,7 +64,7 @@ class PrefaceCheck {
  private:
   struct Connection {
     int descriptor;
-    std::string address;  // Of the peer, without its port.
+    std::string address;  // The peer's, without its port.
     std::string source;   // What is limited: SourceOf(address).
   };
   struct Silent {
@@ -83,7 +83,8 @@ class PrefaceCheck {
   Verdict Judge(std::string_view begin) const;
   void RefuseBeginning(const Connection& connection, std::string_view begin);
   void Close(const Connection& connection);
-  void RefuseFor(Reason reason, const Connection& connection, const std::string& what);
+  void RefuseFor(Counter TransportCounters::*counter, const Connection& connection,
+                 const std::string& what);
 
   // Constant after construction.
   const Protocol protocol_;

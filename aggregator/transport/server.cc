@@ -184,9 +184,9 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     connection.fd = fd;
     acceptor_->HandleNewConnection(&connection);
   };
-  const auto refuse = [this](PrefaceCheck::Reason reason, const std::string& address,
+  const auto refuse = [this](Counter TransportCounters::*counter, const std::string& address,
                              const std::string& what) {
-    ++(reason == PrefaceCheck::Reason::kFlood ? counters_.floods : counters_.foreign_connections);
+    ++(counters_.*counter);
     Report(address, what);
   };
   preface_ = std::make_unique<PrefaceCheck>(

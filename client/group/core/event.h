@@ -92,7 +92,7 @@ struct Ready {
   GroupRound ended = 0;    // The last round whose result any of them has,
   LocalRank supplier = 0;  // and who has it,
   bool wanted = false;     // for members that were lost to it.
-  bool declined = false;   // That "result" is that there is none.
+  bool declined = false;   // That round has no result, because a rank had no memory.
 
   auto Fields() const { return std::tie(epoch, ended, supplier, wanted, declined); }
 };
@@ -161,7 +161,7 @@ struct RoundBegun {};
 struct RoundEnded {
   Epoch epoch;
   GroupRound round = 0;
-  bool declined = false;  // It is that there is none, because a rank had no memory.
+  bool declined = false;  // The round has no result, because a rank had no memory.
 };
 struct LeaveGroup {};
 

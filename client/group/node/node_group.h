@@ -169,7 +169,7 @@ class NodeGroup {
   // Three words of the device: two that never change, and the leader's last message, which is one
   // of the two.
   kernels::cuda::Memory words_;
-  std::unique_ptr<kernels::cuda::TransferQueue> reader_;  // Of the words. Ends before them.
+  std::unique_ptr<kernels::cuda::TransferQueue> reader_;  // Reads the words, and ends before them.
 
   std::optional<Turn> turn_;  // That is open,
   std::optional<Turn> next_;  // and the one after it, which repeats it.

@@ -44,7 +44,7 @@ struct Turn {
   LocalRank leader = 0;
   // Absent: the round is to be reduced. Otherwise this rank has its result, and broadcasts it.
   std::optional<LocalRank> supplier;
-  bool declined = false;  // With a supplier: the result is that there is none; see RoundEnded.
+  bool declined = false;  // With a supplier: the round has no result; see RoundEnded.
   CommunicatorPtr communicator;
 };
 
@@ -76,8 +76,8 @@ class Runner {
   // nothing if there is none at the time `until`.
   absl::StatusOr<std::optional<Turn>> NextTurn(SteadyTime until);
   absl::StatusOr<Turn> NextTurn();
-  // The turn's result is here, or `declined` is. Returns whether the round has ended; if not, the
-  // group has lost a rank meanwhile, and there is another turn.
+  // The turn's result is here, or the round was declined and has none. Returns whether the round
+  // has ended; if not, the group has lost a rank meanwhile, and there is another turn.
   bool End(const Turn& turn, bool declined = false);
   // The turn's communicator has failed.
   void Fail(const Turn& turn, const absl::Status& why);

@@ -57,8 +57,9 @@ class PrefaceTest : public testing::Test {
           changed_.NotifyAll();
           while (held_) changed_.Wait(mutex_);
         },
-        [this](PrefaceCheck::Reason reason, const std::string& address, const std::string& what) {
-          EXPECT_EQ(reason, PrefaceCheck::Reason::kFlood);
+        [this](Counter TransportCounters::*counter, const std::string& address,
+               const std::string& what) {
+          EXPECT_EQ(counter, &TransportCounters::floods);
           MutexLock lock(mutex_);
           refused_.emplace_back(address, what);
           changed_.NotifyAll();

@@ -155,6 +155,14 @@ class NodeGroupTest : public testing::Test {
   std::thread Begin(LocalRank rank, absl::StatusOr<NodeTurn>& turn) {
     return std::thread([this, rank, &turn] { turn = At(rank).Phase(); });
   }
+  // The rank reduces, takes part in the last message, and does not look at it.
+  void ReduceUnseen(LocalRank rank) {
+    auto turn = At(rank).group->NextTurn(Soon());
+    ASSERT_TRUE(turn.ok() && *turn);
+    ASSERT_TRUE(At(rank).ReduceAll().ok());
+    auto unknown = At(rank).group->End(std::chrono::steady_clock::now());
+    ASSERT_TRUE(unknown.ok()) << unknown.status();
+  }
   // A local phase of these ranks; the first one leads and has the sums over all of them.
   void ExpectPhase(const std::vector<LocalRank>& ranks) {
     std::vector<absl::StatusOr<NodeTurn>> turns(ranks.size());
@@ -290,12 +298,7 @@ TEST_F(NodeGroupTest, Fault_A13_APhaseThatHasEndedForOneRankHasEndedForAll) {
   for (const LocalRank rank : {0, 1}) {
     threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
   }
-  auto turn = At(2).group->NextTurn(Soon());
-  ASSERT_TRUE(turn.ok() && *turn);
-  ASSERT_TRUE(At(2).ReduceAll().ok());
-  // Rank 2 takes part in the last message, and does not look at it.
-  auto unknown = At(2).group->End(std::chrono::steady_clock::now());
-  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  ASSERT_NO_FATAL_FAILURE(ReduceUnseen(2));
   for (std::thread& thread : threads) thread.join();
   const int formed = control_->calls("ncclCommInitRankConfig");
   At(2).group->Fail("planned");
@@ -388,12 +391,7 @@ TEST_F(NodeGroupTest, Fault_A13_APhaseThatWasDeclinedForOneRankWasDeclinedForAll
       end = At(rank).group->End(Soon());
     });
   }
-  auto turn = At(2).group->NextTurn(Soon());
-  ASSERT_TRUE(turn.ok() && *turn);
-  ASSERT_TRUE(At(2).ReduceAll().ok());
-  // Rank 2 takes part in the last message, and does not look at it.
-  auto unknown = At(2).group->End(std::chrono::steady_clock::now());
-  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  ASSERT_NO_FATAL_FAILURE(ReduceUnseen(2));
   for (std::thread& thread : threads) thread.join();
   At(2).group->Fail("planned");
   ends[2] = At(2).group->End(Soon());
