@@ -531,7 +531,7 @@ class Training(Jobs):
                 {"name": name, "mountPath": f"/opt/{name}", "readOnly": True}
             )
         container["image"] = "localhost/python:1"
-        container["command"] = ["python3", "-B", "/opt/examples/digits.py"]
+        container["command"] = ["python3", "-Bu", "/opt/examples/digits.py"]
         container["resources"] = {"requests": {"cpu": "10m"}, "limits": {"memory": "2Gi"}}
         container["env"] += [
             {"name": "PYTHONPATH", "value": "/opt/packages:/opt/client"},
