@@ -17,11 +17,30 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 
+# All sources of a target are compiled in one piece, because most of the time of a compilation is
+# spent on headers. The preset `debug` compiles each file alone.
+if(NOT DEFINED CMAKE_UNITY_BUILD)
+  set(CMAKE_UNITY_BUILD ON)
+endif()
+if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
+endif()
+# gcc then takes each source for a header, and warns of a class whose member has a type in an
+# anonymous namespace.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
+
+# CMake's default, -O3, costs a sixth more time than -O2. Only kernels gain from it, and ask for it.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+
 find_program(BASIN_CCACHE ccache)
 mark_as_advanced(BASIN_CCACHE)
-if(BASIN_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${BASIN_CCACHE}")
-endif()
+foreach(language CXX CUDA)
+  if(BASIN_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+    set(CMAKE_${language}_COMPILER_LAUNCHER "${BASIN_CCACHE}")
+  endif()
+endforeach()
 
 if(BASIN_SANITIZE)
   add_compile_options(-fsanitize=${BASIN_SANITIZE} -fno-sanitize-recover=all

@@ -44,11 +44,18 @@ constexpr bool IsFatal(ErrorCode code) {
   return code == ErrorCode::kSuperseded || code == ErrorCode::kLineageConflict;
 }
 
+// Why a round was aborted, where a trainer can do something about it by itself.
+enum class AbortCause : uint8_t {
+  kUnspecified = 0,
+  kNoContributor = 1,  // The next round may have the same gradients.
+};
+
 // A code and a text that names job, worker and tensor, and ends with what to do next.
 struct Error {
   ErrorCode code = ErrorCode::kOk;
   std::string text;
-  auto Fields() const { return std::tie(code, text); }
+  AbortCause abort_cause = AbortCause::kUnspecified;  // With kRoundAborted.
+  auto Fields() const { return std::tie(code, text, abort_cause); }
 };
 
 }  // namespace basin

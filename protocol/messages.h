@@ -21,6 +21,7 @@
 #include "protocol/fields.h"
 #include "protocol/ids.h"
 #include "protocol/round.h"
+#include "protocol/shared_list.h"
 #include "protocol/tensor.h"
 #include "protocol/version.h"
 
@@ -151,11 +152,12 @@ struct Begin {
   // How the worker and these others were reduced to the contribution; see Contributor.
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with = {};
+  bool compares_step = false;  // Whether step_label is compared with that of the others.
   // Those whose gradients are in the contribution; the counts are the sums over them.
   uint32_t trainers() const { return ranks + carries; }
   auto Fields() const {
     return std::tie(lane, round, spec, counts, step_label, samples, ranks, carries, local_reduction,
-                    reduced_with);
+                    reduced_with, compares_step);
   }
 };
 
@@ -305,7 +307,7 @@ struct LaneLayout {
   std::string name;
   LaneKind kind = LaneKind::kGradient;
   uint32_t first = 0;  // Index of tensors[0]; the layout's version is first + tensors.size().
-  std::vector<TensorSpec> tensors;
+  SharedList<TensorSpec> tensors;
   RoundNumber round = 0;  // The lane's next or open round.
   uint64_t window = 0;
   auto Fields() const { return std::tie(lane, name, kind, first, tensors, round, window); }
@@ -332,9 +334,10 @@ struct Welcome {
   std::vector<LastVerdicts> verdicts;
   uint32_t contract_version = kContractVersion;  // That of the arithmetic.
   uint64_t features = 0;                         // Those of Hello::features that are in use.
+  bool job_runs = false;  // The job goes on without this worker until that is ready.
   auto Fields() const {
     return std::tie(token, incarnation, run, term, role, membership, settings, frame_bytes,
-                    heartbeat, layouts, open, verdicts, contract_version, features);
+                    heartbeat, layouts, open, verdicts, contract_version, features, job_runs);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "protocol/round.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -87,6 +88,84 @@ uint64_t MixChain(uint64_t chain, uint64_t word) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
+}
+
+std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
+  switch (by) {
+    case WeightBy::kSamples:
+      return counts.samples;
+    case WeightBy::kTokens:
+      return counts.tokens;
+    case WeightBy::kMicroBatches:
+      return counts.micro_batches;
+    case WeightBy::kNone:
+      break;
+  }
+  return std::nullopt;
+}
+
+uint64_t WeightOf(const RoundSpec& spec, const Counts& counts) {
+  if (spec.op != ReduceOp::kWeightedAverage) return 1;
+  return CountFor(spec.weight_by, counts).value_or(0);
+}
+
+uint64_t DecisionOf(const RoundValue& value) {
+  uint64_t hash = 0;
+  const auto add = [&hash](uint64_t word) { hash = MixChain(hash, word); };
+  const auto add_real = [&add](double real) {
+    uint64_t word = 0;
+    std::memcpy(&word, &real, sizeof word);
+    add(word);
+  };
+  // Delimited by its length.
+  const auto add_text = [&add](const std::string& text) {
+    add(text.size());
+    for (const char c : text) add(static_cast<uint8_t>(c));
+  };
+  const auto add_count = [&add](const std::optional<uint64_t>& count) {
+    add(count.has_value() ? 1 : 0);
+    add(count.value_or(0));
+  };
+  add(static_cast<uint64_t>(value.outcome));
+  add(static_cast<uint64_t>(value.spec.op));
+  add_real(value.spec.prescale);
+  add_real(value.spec.postscale);
+  add_real(value.spec.predivide);
+  add(value.spec.auto_predivide ? 1 : 0);
+  add(static_cast<uint64_t>(value.spec.kind));
+  add(static_cast<uint64_t>(value.spec.weight_by));
+  add(static_cast<uint64_t>(value.spec.denominator));
+  add_real(value.spec.loss_scale);
+  add(value.spec.layout);
+  add(value.contributors.size());
+  for (const Contributor& contributor : value.contributors) {
+    add_text(contributor.worker);
+    add(contributor.incarnation.term);
+    add(contributor.incarnation.counter);
+    add(contributor.weight);
+    add(contributor.ranks);
+    add(static_cast<uint64_t>(contributor.local_reduction));
+    add(contributor.reduced_with.size());
+    for (const WorkerId& other : contributor.reduced_with) add_text(other);
+  }
+  add(value.dropped.size());
+  for (const WorkerId& worker : value.dropped) add_text(worker);
+  add(value.divisor);
+  add(value.tensor_divisors.size());
+  for (const TensorDivisor& entry : value.tensor_divisors) {
+    add(entry.tensor);
+    add(entry.divisor);
+  }
+  add(value.layout_version);
+  add(value.digest);
+  add_count(value.facts.totals.samples);
+  add_count(value.facts.totals.tokens);
+  add_count(value.facts.totals.micro_batches);
+  add(value.generation.term);
+  add(value.generation.counter);
+  add(value.contract_version);
+  add(value.world_size);
+  return hash == 0 ? 1 : hash;
 }
 
 uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "protocol/dtype.h"
+#include "protocol/error.h"
 #include "protocol/fields.h"
 #include "protocol/ids.h"
 #include "protocol/member_list.h"
@@ -149,6 +150,7 @@ struct Contributor {
 struct RoundValue {
   Outcome outcome = Outcome::kUnspecified;
   std::string reason;  // Why it was aborted; empty when committed.
+  AbortCause abort_cause = AbortCause::kUnspecified;
   RoundSpec spec;
   std::vector<Contributor> contributors;  // In byte order of the worker id.
   std::vector<WorkerId> dropped;          // Effective once, but could not feed a later attempt.
@@ -160,11 +162,27 @@ struct RoundValue {
   Generation generation;          // The generation when it was reduced.
   uint32_t contract_version = 0;  // The version of the arithmetic.
   uint32_t world_size = 0;        // Trainers of that generation, contributors or not.
+  uint64_t decision = 0;  // DecisionOf, by the aggregator that decided; 0: by an earlier one.
   auto Fields() const {
-    return std::tie(outcome, reason, spec, contributors, dropped, divisor, tensor_divisors,
-                    layout_version, digest, facts, generation, contract_version, world_size);
+    return std::tie(outcome, reason, abort_cause, spec, contributors, dropped, divisor,
+                    tensor_divisors, layout_version, digest, facts, generation, contract_version,
+                    world_size, decision);
   }
 };
+
+// A hash of what was decided: outcome, spec, contributors with their weights, totals of the counts,
+// divisors, layout, generation and the digest of the result. The digest alone would also fit bytes
+// that were reduced with other weights. Never 0. Stable across processes and versions.
+uint64_t DecisionOf(const RoundValue& value);
+// Whether the value is the one that was decided, as far as is known.
+inline bool IsAsDecided(const RoundValue& value) {
+  return value.decision == 0 || value.decision == DecisionOf(value);
+}
+
+// The count that is the weight, if it is known.
+std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts);
+// The integer weight of a contribution: by its counts for WEIGHTED_AVERAGE, else 1.
+uint64_t WeightOf(const RoundSpec& spec, const Counts& counts);
 
 // The divisor of the tensor's result; 0: it has no result in this round.
 uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor);

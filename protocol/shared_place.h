@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Where the payload of a frame is, if it is not in the frame but in memory that both ends share.
+// Its parts may be in several places.
 //
 // Thread contract: plain values.
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <tuple>
 
+#include "absl/container/inlined_vector.h"
 #include "protocol/fields.h"
 
 namespace basin {
@@ -20,10 +22,11 @@ struct SharedPlace {
   uint64_t length = 0;
   // The bytes are there while the segment has this version; 0: they do not change.
   uint64_t version = 0;
-  // The segment in memory of a device that has the same bytes at the same offset; 0: none has.
-  uint64_t mirror = 0;
-  auto Fields() const { return std::tie(segment, offset, length, version, mirror); }
+  auto Fields() const { return std::tie(segment, offset, length, version); }
 };
+
+// In the order of the payload's bytes. Each has whole chunks.
+using SharedPlaces = absl::InlinedVector<SharedPlace, 1>;
 
 }  // namespace basin
 

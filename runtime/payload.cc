@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/copy.h"
@@ -73,6 +75,28 @@ uint64_t PayloadParts::bytes() const {
 bool PayloadParts::AnyOnDevice() const {
   return std::any_of(parts_.begin(), parts_.end(),
                      [](const PayloadPart& part) { return part.owner->on_device() != nullptr; });
+}
+
+PayloadParts WithSmallJoined(const PayloadParts& parts) {
+  constexpr uint64_t kCopiedBytes = uint64_t{16} << 10;
+  if (parts.parts().size() <= 1) return parts;
+  PayloadParts joined;
+  std::string copied;
+  const auto flush = [&] {
+    const uint64_t size = copied.size();
+    joined.Append({std::make_shared<OwnPayload>(std::exchange(copied, {})), 0, size});
+  };
+  for (const PayloadPart& part : parts.parts()) {
+    if (part.size > kCopiedBytes) {
+      flush();
+      joined.Append(part);
+    } else {
+      copied.resize(copied.size() + part.size);
+      CopyBytes(part, copied.data() + copied.size() - part.size);
+    }
+  }
+  flush();
+  return joined;
 }
 
 Pieces PayloadParts::Pieces() const {

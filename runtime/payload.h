@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/device_segment.h"
+#include "runtime/gauge.h"
 
 namespace basin {
 
@@ -47,7 +48,8 @@ using PayloadPtr = std::shared_ptr<const Payload>;
 // Bytes of our own.
 class OwnPayload : public Payload {
  public:
-  explicit OwnPayload(std::string bytes) : bytes_(std::move(bytes)), piece_(bytes_) {}
+  explicit OwnPayload(std::string bytes, Gauge gauge = nullptr)
+      : bytes_(std::move(bytes)), piece_(bytes_), charge_(std::move(gauge), bytes_.capacity()) {}
   absl::Span<const std::string_view> pieces() const override {
     return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
   }
@@ -55,6 +57,7 @@ class OwnPayload : public Payload {
  private:
   const std::string bytes_;
   const std::string_view piece_;
+  const GaugeCharge charge_;
 };
 
 // A part of a payload, which keeps the whole payload alive. REQUIRES: `pieces` lie within the
@@ -108,6 +111,10 @@ class PayloadParts {
  private:
   absl::InlinedVector<PayloadPart, 1> parts_;
 };
+
+// The same bytes for a message. A short part is copied into one piece with its neighbours, which
+// costs less than a piece of its own in every layer below. REQUIRES: they are on the host.
+PayloadParts WithSmallJoined(const PayloadParts& parts);
 
 }  // namespace basin
 

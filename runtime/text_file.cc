@@ -3,6 +3,7 @@
 #include "runtime/text_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,11 @@ absl::Status Unreadable() {
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return Unreadable();
+  struct stat about = {};
+  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
+    close(file);
+    return absl::InvalidArgumentError("it is not a regular file");
+  }
   std::string text;
   char bytes[16384];
   ssize_t count = 0;

@@ -43,30 +43,35 @@ case "${1-}" in
 esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-setup=()
-"$simulator" && setup=(--no-python)
+setup=(--demo)
+"$simulator" && setup=(--no-python)  # It is among the tests.
 scripts/setup.sh --check "${setup[@]}" >/dev/null || scripts/setup.sh "${setup[@]}"
 
+# Trees in different folders share the cache of compilations.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
-fail() { # what
-  tail -n 30 "$log" >&2
-  echo "demo: $1" >&2
-  exit 1
-}
-build() { # targets
-  echo "demo: building (the first time takes minutes)"
-  cmake --preset release >"$log" 2>&1 || fail "the build could not be configured"
-  ninja -C build/release "$@" >"$log" 2>&1 || fail "the build has failed"
+# Everything but the demonstration itself goes to standard error.
+build() { # preset targets
+  echo "demo: building ${*:2} (the first time takes minutes)" >&2
+  cmake --preset "$1" >"$log" 2>&1 || {
+    tail -n 30 "$log" >&2
+    echo "demo: the build could not be configured" >&2
+    exit 1
+  }
+  NINJA_STATUS="demo: %f of %t done, %e s: " ninja -C "build/$1" "${@:2}" >&2 || {
+    echo "demo: the build has failed" >&2
+    exit 1
+  }
 }
 
 if "$simulator"; then
-  build basin-simulate
+  build release basin-simulate
   found="$(find build/release -name basin-simulate -type f -perm -u+x -print -quit)"
   "$found" "$@"
   exit
 fi
-build basind basinctl basin_c
+build demo basind basinctl basin_c
 export PYTHONPATH="$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}"
 least="$workers"
 [[ " $* " == *" --kill "* ]] && least=$((workers - 1))

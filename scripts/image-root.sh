@@ -8,12 +8,16 @@ Collects the files that the container image adds to its base: programs, without 
 the shared libraries that they need. glibc comes from the base, and must be at least as new as the
 one that the programs were linked with.
 
+It must run on the Debian that they were linked on; for the image of a release, in a root of Debian
+sid (scripts/in-sid.sh).
+
 usage: scripts/image-root.sh FOLDER PROGRAM...
 
 FOLDER is created, with the layout of the image's root: usr/bin, usr/lib.
 
 example:
   scripts/image-root.sh /image build/release/aggregator/basind/basind
+  scripts/in-sid.sh scripts/image-root.sh build/image/root build/image/aggregator/basind/basind
 HELP
 }
 

@@ -5,11 +5,13 @@
 Usage:
     scripts/make-sbom.py --build build/release basin.spdx.json
     scripts/make-sbom.py --build build/release --wheel W.whl --licenses licenses basin.spdx.json
+    scripts/in-sid.sh scripts/make-sbom.py --build build/image --programs basin-image.spdx.json
 
 There is one package for Basin and one for each Debian package that basind, basinctl or libbasin
 takes code from: shared libraries as `ldd` shows them, static libraries as the link commands name
-them, and libraries of headers only. A library that no Debian package installed has an entry of its
-own, with its checksum and without a version. The same input gives the same bytes.
+them, and libraries of headers only. It must run on the Debian that they were built on. A library
+that no Debian package installed has an entry of its own, with its checksum and without a version.
+The same input gives the same bytes.
 """
 
 import argparse
@@ -51,6 +53,7 @@ SPDX_LICENSES = {
 # Packages whose copyright files only people can read.
 SPDX_LICENSES_OF_SOURCES = {
     "gcc-12": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "gcc-16": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "glibc": "LGPL-2.1-or-later",
     "zlib": "Zlib",
 }
@@ -214,9 +217,9 @@ class Packages:
         return sorted(self._found.values(), key=lambda package: (package.name, package.version))
 
 
-def collect(build: Path, wheel: Path | None) -> Packages:
+def collect(build: Path, outputs: dict[str, str], wheel: Path | None) -> Packages:
     linked = []
-    for target, output in OUTPUTS.items():
+    for target, output in outputs.items():
         if not (build / output).exists():
             raise fail(f"there is no {build / output}. Build the target {target} first.")
         name = Path(output).name
@@ -430,6 +433,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--build", type=Path, metavar="FOLDER", required=True)
+    parser.add_argument(
+        "--programs", action="store_true", help="list what basind and basinctl need, not libbasin"
+    )
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="also list what it contains")
     parser.add_argument(
         "--image-packages",
@@ -448,7 +454,12 @@ def main() -> None:
     if not epoch.isdecimal():
         epoch = run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
 
-    packages = collect(arguments.build, arguments.wheel).sorted()
+    outputs = {
+        target: output
+        for target, output in OUTPUTS.items()
+        if not arguments.programs or target != "basin_c"
+    }
+    packages = collect(arguments.build, outputs, arguments.wheel).sorted()
     if arguments.image_packages is not None:
         add_image(packages, arguments.image_packages)
         packages.sort(key=lambda package: (package.name, package.version))

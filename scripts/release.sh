@@ -11,8 +11,9 @@ machine give the same bytes. docs/releases.md describes the files.
 usage: scripts/release.sh [--build FOLDER] [--image] [--help] FOLDER
 
   --build FOLDER  take the library and the programs of this build folder instead of compiling them
-  --image         also make the container image, as an OCI archive. Needs root, and Debian's
-                  archive, from which the base of the image comes
+  --image         also make the container image, as an OCI archive, and its list, licences and
+                  symbols. Its programs are compiled in build/image, in a root of Debian sid
+                  (scripts/in-sid.sh) and with the gRPC there. Needs root, and Debian's archive
   FOLDER          the folder for the files; it must be empty or not exist
 
 The times in the files are SOURCE_DATE_EPOCH, or the time of the commit.
@@ -82,8 +83,10 @@ if "$image"; then
     command -v "$tool" >/dev/null || fail "--image needs $tool. Run scripts/setup.sh."
   done
   (($(id -u) == 0)) || fail "--image needs root, because it makes the base of the image."
+  "$root/scripts/in-sid.sh" true || fail "--image needs a root of Debian sid."
 fi
 
+readonly image_build="$root/build/image"
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$folder"
@@ -113,15 +116,18 @@ make_chart() {
   tar_of "$scratch/chart" basin | gzip -n >"$folder/basin-$version.tgz"
 }
 
+readonly programs=(aggregator/basind/basind aggregator/ctl/basinctl)
+
 # The programs of the wheel and of the image are stripped, so the stacks in a log are only places.
-make_symbols() {
+make_symbols() { # build-folder archive
   local program
+  rm -rf "$scratch/symbols"
   mkdir "$scratch/symbols"
-  for program in aggregator/basind/basind aggregator/ctl/basinctl; do
-    objcopy --only-keep-debug "$build/$program" "$scratch/symbols/${program##*/}.debug"
+  for program in "${programs[@]}"; do
+    objcopy --only-keep-debug "$1/$program" "$scratch/symbols/${program##*/}.debug"
   done
   chmod 644 "$scratch"/symbols/*
-  tar_of "$scratch" symbols | gzip -n >"$folder/basin-$version-symbols-$(uname -m).tar.gz"
+  tar_of "$scratch" symbols | gzip -n >"$folder/$2"
 }
 
 # An image of Debian's packages, extracted; it writes their versions to $scratch/NAME.packages. It
@@ -131,8 +137,10 @@ make_base() { # name packages
   # shellcheck disable=SC2016  # expanded by mmdebstrap's shell and by dpkg-deb
   hook='for deb in "$1"/var/cache/apt/archives/*.deb; do
     dpkg-deb --show --showformat="\${Package} \${Version} \${Architecture}\n" "$deb"; done'
-  mmdebstrap --quiet --variant=extract --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
-    --include="$2" --extract-hook="{ $hook; } >'$scratch/$1.packages'" bookworm "$scratch/$1.tar"
+  # As in scripts/in-sid.sh.
+  mmdebstrap --quiet --aptopt='Acquire::Check-Valid-Until "false"' \
+    --variant=extract --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
+    --include="$2" --extract-hook="{ $hook; } >'$scratch/$1.packages'" sid "$scratch/$1.tar"
   container="$(in_store from scratch)"
   in_store add --quiet "$container" "$scratch/$1.tar" / >/dev/null
   in_store commit --quiet --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "$1" >/dev/null
@@ -144,27 +152,42 @@ in_store() { # buildah-argument...
   buildah --storage-driver=vfs --root="$scratch/store" --runroot="$scratch/run" "$@"
 }
 
+# No CUDA: its compiler is not in the root.
+make_image_programs() {
+  "$root/scripts/in-sid.sh" cmake --preset release -B "$image_build" -DBASIN_BUILD_TESTS=OFF \
+    -DBASIN_CUDA=OFF
+  "$root/scripts/in-sid.sh" cmake --build "$image_build" --target basind basinctl
+}
+
 make_image() {
+  local made="$image_build/release"
+  make_image_programs
   make_base shell libc6,dash,coreutils
   make_base runtime libc6,base-files,netbase,tzdata
-  "$root/scripts/image-root.sh" "$scratch/context/image-root" "$build/aggregator/basind/basind" \
-    "$build/aggregator/ctl/basinctl"
+  rm -rf "$made"
+  mkdir "$made"
+  "$root/scripts/in-sid.sh" scripts/image-root.sh "$made/image-root" \
+    "${programs[@]/#/$image_build/}"
   in_store bud --quiet --isolation=chroot --timestamp "$SOURCE_DATE_EPOCH" --tag=basin \
     --build-arg=BUILD_BASE=localhost/shell --build-arg=BASE=localhost/runtime \
-    --build-arg=PREBUILT=image-root --file="$root/Dockerfile" "$scratch/context" >/dev/null
+    --build-arg=PREBUILT=image-root --file="$root/Dockerfile" "$made" >/dev/null
   in_store push --quiet basin "oci:$scratch/oci:basin:$version"
   tar_of "$scratch/oci" blobs index.json oci-layout >"$folder/basin-image-$version-$(uname -m).tar"
+  make_symbols "$image_build" "basin-image-$version-symbols-$(uname -m).tar.gz"
+  cp "$scratch/runtime.packages" "$made"
+  "$root/scripts/in-sid.sh" env SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" scripts/make-sbom.py \
+    --build "$image_build" --programs --image-packages "$made/runtime.packages" \
+    --licenses "$made/licenses" "$made/sbom.json"
+  cp "$made/sbom.json" "$folder/basin-image-$version.spdx.json"
+  tar_of "$made" licenses | gzip -n >"$folder/LICENSES-image.tar.gz"
 }
 
 [[ -n "$build" ]] || make_programs
 "$root/scripts/build-wheel.sh" --build "$build" "$folder"
 make_chart
-make_symbols
+make_symbols "$build" "basin-$version-symbols-$(uname -m).tar.gz"
 about=(--build "$build" --wheel "$(echo "$folder"/*.whl)" --licenses "$scratch/licenses")
-if "$image"; then
-  make_image
-  about+=(--image-packages "$scratch/runtime.packages")
-fi
+if "$image"; then make_image; fi
 "$python" "$root/scripts/make-sbom.py" "${about[@]}" "$folder/basin-$version.spdx.json"
 tar_of "$scratch" licenses | gzip -n >"$folder/LICENSES.tar.gz"
 (cd "$folder" && sha256sum -- * >"$scratch/SHA256SUMS" && mv "$scratch/SHA256SUMS" .)

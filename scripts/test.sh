@@ -8,23 +8,29 @@ Builds and tests Basin as CI does. Stages run in this order; a failed stage does
 and the exit status is 1 if anything failed.
 
   setup     installs missing packages (scripts/setup.sh)
-  lint      clang-format, headers that compile alone, clang-tidy, ruff, mypy
+  lint      clang-format, headers that compile alone, ruff, mypy; clang-tidy on what changed since
+            it last ran here
   release   hardened release build; all tests except nightly ones
-  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones
+  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones and those of
+            the stage tsan
   tsan      ThreadSanitizer; the tests with the label `tsan`
-  fuzz      libFuzzer; 10 s per target, starting from the committed corpus
-  coverage  line coverage of aggregator/core and client/core; at least 95 % each
+  fuzz      libFuzzer; 5 s per target, starting from the committed corpus
+  alone     nightly: the debug build, which compiles each file alone
+  sid       nightly: the release build with a current gRPC, in a root of Debian sid
+            (scripts/in-sid.sh), and the tests of what uses gRPC; needs root
+  coverage  nightly: line coverage of aggregator/core and client/core; at least 95 % each
   bench     benchmarks, short; the numbers are reported, not asserted
 
 usage: scripts/test.sh [--fast | --nightly] [--only STAGE]... [--jobs N] [--help]
 
   --fast        setup, lint without clang-tidy, and release without the long tests
-  --nightly     also nightly tests, long tests under sanitizers, clang-tidy on the tests and with
-                its static analyzer, 600 s per fuzz target, and full benchmark times
+  --nightly     also the nightly stages and tests, all tests under AddressSanitizer, clang-tidy on
+                the tests and with its static analyzer, 600 s per fuzz target, and full benchmark
+                times
   --only STAGE  only this stage; may be repeated; stages still run in the order above
   --jobs N      parallel jobs (default: the number of processors)
 
-Logs, JUnit files and the coverage table go to build/reports/.
+Logs, JUnit files, the coverage table and the table of stages (stages.txt) go to build/reports/.
 
 examples:
   scripts/test.sh --fast                    # before a commit
@@ -35,7 +41,7 @@ examples:
 HELP
 }
 
-readonly STAGES=(setup lint release asan tsan fuzz coverage bench)
+readonly STAGES=(setup lint release asan tsan fuzz alone sid coverage bench)
 
 mode=normal
 jobs="$(nproc)"
@@ -72,8 +78,11 @@ while (($#)); do
   shift
 done
 if ((${#selected[@]} == 0)); then
-  selected=("${STAGES[@]}")
-  [[ "$mode" == fast ]] && selected=(setup lint release)
+  case "$mode" in
+    fast) selected=(setup lint release) ;;
+    normal) selected=(setup lint release asan tsan fuzz bench) ;;
+    nightly) selected=("${STAGES[@]}") ;;
+  esac
 fi
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -117,16 +126,29 @@ record() { # outcome count name
   echo "$stage $1 $2 $3" >>"$results"
 }
 
+# Sets cpu_seconds to the CPU time of this shell's children so far, in seconds.
+read_cpu_seconds() {
+  # It must run in this shell, not in a pipe.
+  times >"$reports/times"
+  cpu_seconds="$(awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/)
+                      printf "%d", 60 * (u[1] + s[1]) + u[2] + s[2] }' "$reports/times")"
+  rm "$reports/times"
+}
+
 # Runs a command as a named step; returns its status and counts nothing.
 step() { # name command...
-  local name="$1" log="$reports/$stage-$1.log" start=$SECONDS status=0
+  local name="$1" log="$reports/$stage-$1.log" start=$SECONDS start_cpu status=0
   shift
+  read_cpu_seconds
+  start_cpu="$cpu_seconds"
   "$@" >"$log" 2>&1 </dev/null || status=$?
+  read_cpu_seconds
+  printf '  %-10s %-24s %4d s %5d CPU s' \
+    "$stage" "$name" $((SECONDS - start)) $((cpu_seconds - start_cpu))
   if ((status == 0)); then
-    printf '  %-10s %-24s %4d s\n' "$stage" "$name" $((SECONDS - start))
+    echo
   else
-    printf '  %-10s %-24s %4d s  FAILED (exit %d)\n' \
-      "$stage" "$name" $((SECONDS - start)) "$status"
+    echo "  FAILED (exit $status)"
     tail -n 60 "$log" | sed 's/^/    | /'
     echo "    | (whole log: ${log#"$root"/})"
   fi
@@ -173,12 +195,13 @@ configure_and_build() { # preset [target...]
     required build ninja -C "build/$preset" -j "$jobs" "$@"
 }
 
-# Runs ctest and counts the test cases in its report.
+# Runs ctest and counts the test cases in its report. `within` is a command that runs it elsewhere.
+within=()
 run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
   # One more than the jobs, because many tests wait more than they compute.
-  step test ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure \
+  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
@@ -217,28 +240,24 @@ check_headers() {
     xargs -r -P "$jobs" -I{} sh -c \
       'grep -s -m 1 "^#include" "${1%.h}.cc" | grep -q -F "\"$1\"" && exit 0
        clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \
-         -I. -Ibuild/lint/proto/basin/generated -Iclient/c/include -Iclient/cpp/include \
+         -I. -Ibuild/release/proto/basin/generated -Iclient/c/include -Iclient/cpp/include \
          -fsyntax-only -x c++-header "$1" ||
        { echo "$1 does not compile alone"; exit 1; }' _ {}
 }
 
 # Only the nightly run includes the static analyzer, which takes three quarters of clang-tidy's
-# time. Tests need no checks of performance.
+# time, and the tests, which need no checks of performance.
 check_tidy() {
-  local checks=(-checks='-clang-analyzer-*')
-  [[ "$mode" == nightly ]] && checks=()
-  run_tidy '^(?!.*/(examples|generated|tests)/).*\.(cc|cxx)$' "${checks[@]}" || return
-  [[ "$mode" != nightly ]] ||
-    run_tidy '^(?!.*/(examples|generated)/).*/tests/.*\.(cc|cxx)$' -checks='-performance-*'
+  if [[ "$mode" == nightly ]]; then
+    run_tidy '' '^(?!.*/(examples|generated|tests)/).*\.(cc|cxx)$' &&
+      run_tidy '-performance-*' '^(?!.*/(examples|generated)/).*/tests/.*\.(cc|cxx)$'
+  else
+    run_tidy '-clang-analyzer-*' '^(?!.*/(examples|generated|tests)/).*\.(cc|cxx)$'
+  fi
 }
 
-# Only the findings are printed, so that the end of the log shows them.
-run_tidy() { # files argument...
-  local colours='(\x1b\[[0-9;]*m)*'
-  run-clang-tidy-14 -quiet -p build/lint -j "$jobs" -extra-arg=-Wno-unknown-warning-option \
-    "${@:2}" "$1" 2>&1 |
-    sed -E "/^$colours(clang-tidy-14 .*|[0-9]+ warnings? generated\.|)$/d"
-  return "${PIPESTATUS[0]}"
+run_tidy() { # checks files
+  "$python" scripts/run-clang-tidy.py --build build/release --jobs "$jobs" --checks="$1" "$2"
 }
 
 stage_lint() {
@@ -247,8 +266,8 @@ stage_lint() {
   check ruff-format .venv/bin/ruff format --no-cache --check .
   check mypy .venv/bin/mypy --no-incremental
   # The headers to be checked include generated ones.
-  required configure cmake --preset lint || return
-  required generate ninja -C build/lint -j "$jobs" basin_generated || return
+  required configure cmake --preset release || return
+  required generate ninja -C build/release -j "$jobs" basin_generated || return
   check headers check_headers
   if [[ "$mode" != fast ]]; then
     check clang-tidy check_tidy
@@ -265,6 +284,8 @@ stage_release() {
 }
 
 stage_asan() {
+  configure_arguments=('-DBASIN_LEAVE_OUT=tsan;long;nightly')
+  [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_LEAVE_OUT=)
   configure_and_build asan || return
   if [[ "$mode" == nightly ]]; then
     run_ctest asan -LE '^tree$'
@@ -295,6 +316,36 @@ stage_fuzz() {
   run_ctest fuzz -L '^fuzz$'
 }
 
+# Detects missing includes.
+stage_alone() {
+  required configure cmake --preset debug || return
+  check build ninja -C build/debug -j "$jobs"
+}
+
+# What faces gRPC and protobuf: the rest is the same code as in the other stages.
+stage_sid() {
+  local tests=(basin_aggregator_admin_test basin_aggregator_transport_test basin_client_grpc_test
+    basin_joined_grpc_test basin_joined_tls_test basin_runtime_grpc_test)
+  local status=0
+  step root scripts/in-sid.sh dpkg-query --show 'libgrpc*' 'libprotobuf*' || status=$?
+  if ((status == 75)); then
+    skip sid "$(tail -n 1 "$reports/sid-root.log")"
+    return
+  fi
+  ((status == 0)) || {
+    record_failed root
+    return
+  }
+  within=(scripts/in-sid.sh)
+  required configure "${within[@]}" cmake --preset release -B build/sid -DBASIN_CUDA=OFF \
+    -DPython3_EXECUTABLE=/usr/bin/python3 &&
+    required build "${within[@]}" ninja -C build/sid -j "$jobs" basind basinctl basin_c \
+      tests-proto "${tests[@]}" integration_trainer &&
+    run_ctest sid -LE '^(long|nightly)$' \
+      -R "^(proto_.*|$(IFS='|' && echo "${tests[*]}")|integration_(faults|timeline)_test)$"
+  within=()
+}
+
 # Builds only the tests that exercise the cores.
 stage_coverage() {
   required configure cmake --preset coverage || return
@@ -322,11 +373,11 @@ stage_bench() {
   fi
   required build ninja -C build/release -j "$jobs" benchmarks allreduce || return
   local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
-  local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
-  local step=(--models 5M,600x32 --steps 8) drops=8 kills=2
+  local allreduce=(--workers 2 --mib 64 --rounds 3) latency=(--workers 2 --latency --rounds 300)
+  local step=(--workers 2 --models transformer,600x32 --steps 8) drops=8 kills=2
   local links=(--workers 4 --rounds 2 --only basin)
   local order=(--aggregator 800 --forward 50 --rounds 3)
-  local many=(--workers 4,64 --rounds 2)
+  local many=(--workers 16 --rounds 2)
   local timeline=(--timeline --models 600x32 --workers 2 --steps 8 --turns 1)
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
@@ -372,24 +423,35 @@ sum() { # stage-or-empty outcome
     '(stage == "" || $1 == stage) && $2 == outcome { n += $3 } END { print n + 0 }' "$results"
 }
 
-declare -A seconds_of
+declare -A seconds_of cpu_seconds_of
 for stage in "${STAGES[@]}"; do
   [[ " ${selected[*]} " == *" $stage "* ]] || continue
   echo "== $stage"
   start=$SECONDS
+  read_cpu_seconds
+  start_cpu="$cpu_seconds"
   configure_arguments=()
   "stage_$stage"
+  read_cpu_seconds
   seconds_of[$stage]=$((SECONDS - start))
+  cpu_seconds_of[$stage]=$((cpu_seconds - start_cpu))
 done
 
+# Growth is seen by comparing it with that of an earlier run.
+print_stages() {
+  printf '%-10s %8s %8s %8s %8s %8s\n' stage passed failed skipped seconds 'CPU s'
+  for stage in "${STAGES[@]}"; do
+    [[ -v "seconds_of[$stage]" ]] || continue
+    printf '%-10s %8d %8d %8d %8d %8d\n' "$stage" "$(sum "$stage" passed)" \
+      "$(sum "$stage" failed)" "$(sum "$stage" skipped)" "${seconds_of[$stage]}" \
+      "${cpu_seconds_of[$stage]}"
+  done
+  printf '%-10s %8d %8d %8d %8d %8d\n' total "$(sum '' passed)" "$(sum '' failed)" \
+    "$(sum '' skipped)" "$SECONDS" "$cpu_seconds"
+}
 echo
-printf '%-10s %8s %8s %8s %8s\n' stage passed failed skipped seconds
-for stage in "${STAGES[@]}"; do
-  [[ -v "seconds_of[$stage]" ]] || continue
-  printf '%-10s %8d %8d %8d %8d\n' "$stage" "$(sum "$stage" passed)" "$(sum "$stage" failed)" \
-    "$(sum "$stage" skipped)" "${seconds_of[$stage]}"
-done
-printf '%-10s %8s %8s %8s %8d\n\n' total '' '' '' "$SECONDS"
+print_stages | tee "$reports/stages.txt"
+echo
 
 for outcome in skipped failed; do
   if (($(sum '' "$outcome"))); then

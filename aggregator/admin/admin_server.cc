@@ -2,6 +2,7 @@
 
 #include "aggregator/admin/admin_server.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "protocol/limits/names.h"
+#include "runtime/grpc/settings.h"
 
 namespace basin::aggregator {
 namespace {
@@ -28,6 +30,8 @@ constexpr int kMostRequestBytes = 64 << 10;
 // The connections of one address that may be open before their first valid call, and those of all
 // addresses before their first byte. Through a port-forward all operators have one address.
 constexpr size_t kMostNewOperators = 32;
+// Those that gRPC performs the TLS handshake of at a time.
+constexpr size_t kMostHandshakes = 16;
 
 }  // namespace
 
@@ -116,8 +120,9 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
         ". Check that the address belongs to this host and that no other process uses the port, or "
         "choose another with --admin-listen."));
   }
-  const ServerTls tls = options.tls;
+  const PemSource tls = options.tls;
   const absl::Duration handshake_timeout = options.handshake_timeout;
+  const absl::Duration keepalive_time = options.keepalive;
   const auto refused = [report = options.report,
                         &counters = admin->counters_](Counter TransportCounters::*counter) {
     return
@@ -128,14 +133,21 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
         };
   };
   const auto left = [tls_failed = refused(&TransportCounters::tls_failures),
-                     on = tls.on()](const std::string& address) {
+                     on = tls != nullptr](const std::string& address) {
     if (!on) return;
     tls_failed(address,
                "Its TLS handshake failed, or it left before its first call. If it is an operator, "
                "check --tls-ca of basinctl, and --tls-cert if tls.client_ca is set.");
   };
-  admin->newcomers_ =
-      std::make_unique<Newcomers>(kMostNewOperators, refused(&TransportCounters::floods), left);
+  const auto flooded = [refuse = refused(&TransportCounters::floods),
+                        &held_back = admin->held_back_](const std::string& address,
+                                                        const std::string& what, bool flooded) {
+    if (flooded) held_back.Add(address);
+    refuse(address, what);
+  };
+  admin->newcomers_ = std::make_unique<Newcomers>(
+      kMostNewOperators, flooded, left,
+      tls != nullptr ? kMostHandshakes : std::numeric_limits<size_t>::max());
   admin->service_ =
       std::make_unique<AdminService>(std::move(options), engine, events, *admin->newcomers_);
   grpc::ServerBuilder builder;
@@ -146,6 +158,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(handshake_timeout)));
+  ApplyKeepalive(keepalive_time, keepalive_time, builder);
   admin->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       ServerCredentialsOf(tls));
@@ -159,18 +172,22 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   }
   admin->listener_ = *std::move(listener);
   admin->port_ = admin->listener_->port();
-  const auto serve = [newcomers = admin->newcomers_.get(),
-                      acceptor = admin->acceptor_.get()](int fd) {
+  const auto serve = [newcomers = admin->newcomers_.get(), acceptor = admin->acceptor_.get(),
+                      socket = admin->listener_->socket()](int fd) {
     newcomers->Add(fd);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
+    connection.listener_fd = socket;  // See aggregator/transport/server.cc.
     acceptor->HandleNewConnection(&connection);
   };
   const auto refuse = [refused](Counter TransportCounters::*counter, const std::string& address,
                                 const std::string& what) { refused(counter)(address, what); };
   admin->preface_ = std::make_unique<PrefaceCheck>(
-      tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain, handshake_timeout,
-      kMostNewOperators, serve, refuse);
+      tls != nullptr ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
+      handshake_timeout, kMostNewOperators, admin->held_back_, serve, refuse,
+      [newcomers = admin->newcomers_.get()](const std::string& source) {
+        return newcomers->HasRoom(source);
+      });
   PrefaceCheck* const preface = admin->preface_.get();
   admin->listener_->Start([preface](int fd) { preface->OnConnection(fd); }, nullptr,
                           [preface] { return preface->waiting(); });

@@ -26,7 +26,9 @@
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/telemetry/events.h"
+#include "aggregator/telemetry/memory_use.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/held_back.h"
 #include "aggregator/transport/newcomers.h"
 #include "aggregator/transport/preface.h"
 #include "aggregator/transport/registry.h"
@@ -42,7 +44,7 @@ class UnknownCalls;
 
 struct AdminOptions {
   std::string address;               // host:port; port 0: any that is free.
-  ServerTls tls;                     // Checked (aggregator/tls/files.h).
+  PemSource tls;                     // Null: without TLS. Outlives the server.
   Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
   // Receives refusals. From any thread.
   Registry::Report report;
@@ -52,9 +54,16 @@ struct AdminOptions {
   // The file descriptors that are left to others while connections wait.
   uint32_t kept_descriptors = 0;
   absl::Duration handshake_timeout = absl::Seconds(10);
+  // A peer that answers no ping for so long is gone, and its calls end: a watcher of events whose
+  // machine has failed would otherwise keep its place for as long as the kernel tries, a quarter of
+  // an hour.
+  absl::Duration keepalive = absl::Seconds(20);
   std::string version;
   Term term = 0;
   std::string reduce_device;  // What adds gradients up, in words.
+  // What the memory of the process is in use for, with what the loop knows of it. Null: it is not
+  // shown.
+  std::function<std::vector<MemoryUse>(const LoopMemory& loop)> memory_use;
   // DrainService calls it; it acts like SIGTERM.
   std::function<void()> end;
 };
@@ -80,6 +89,7 @@ class AdminServer {
   int port_ = 0;
   TransportCounters counters_;
   // Before `server_`, whose calls use it.
+  HeldBack held_back_;
   std::unique_ptr<Newcomers> newcomers_;
   std::unique_ptr<PrefaceCheck> preface_;
   std::unique_ptr<Listener> listener_;

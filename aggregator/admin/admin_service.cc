@@ -293,8 +293,10 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
                                      v1::LimitsResponse* response) {
   if (const absl::Status good = Begin(context, Rpc::kGetLimits, *request, ""); !good.ok())
     return ToGrpc(good);
+  const auto loop = std::make_shared<LoopMemory>();
   const absl::Status looked =
-      LookFor(response, [](const Runner& runner, absl::Time now, v1::LimitsResponse* limits) {
+      LookFor(response, [loop](const Runner& runner, absl::Time now, v1::LimitsResponse* limits) {
+        *loop = LookAtMemory(runner);
         const Coordinator& core = runner.core();
         const Config& config = core.config();
         *limits->add_limits() =
@@ -302,12 +304,14 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
         *limits->add_limits() = LimitOf("limits.jobs", config.max_jobs, core.jobs().size(), "jobs");
         AddTeams(core, *limits);
         for (const auto& [id, job] : core.jobs()) {
+          *limits->add_limits() = LimitOf("memory.budget", config.memory_bytes,
+                                          job.reserved_bytes(), "bytes", job.name());
           const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
           *limits->add_limits() =
               LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
           if (config.max_job_bytes != 0) {
             *limits->add_limits() = LimitOf("limits.job_memory", config.max_job_bytes,
-                                            ViewOf(job, core).buffer_bytes(), "bytes", job.name());
+                                            job.lane_bytes(), "bytes", job.name());
           }
           *limits->add_limits() =
               LimitOf("limits.lanes", config.max_lanes, job.lanes_in_use(), "lanes", job.name());
@@ -327,6 +331,13 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
                                        !MaySee(caller, Rpc::kListMembers, limit.job());
                               }),
                limits.end());
+  if (looked.ok() && options_.memory_use != nullptr) {
+    for (const MemoryUse& use : options_.memory_use(*loop)) {
+      v1::MemoryUse* const shown = response->add_memory();
+      shown->set_kind(use.kind);
+      shown->set_bytes(use.bytes);
+    }
+  }
   return ToGrpc(looked);
 }
 
@@ -563,21 +574,23 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
                                       v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kReportExit, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
-  const auto is_that_process = [worker = request->worker(), nonce = request->nonce()](
-                                   const Job& job, const Runner&, absl::Time, v1::ChangeResponse*) {
-    const std::optional<Slot> slot = job.workers().Find(worker);
-    if (nonce == 0 || (slot.has_value() && job.workers()[*slot].nonce == nonce)) {
-      return absl::OkStatus();
-    }
-    return absl::FailedPreconditionError(absl::StrCat("Worker ", worker, " of job ", job.name(),
-                                                      " has been replaced by a newer process."));
-  };
-  if (good.ok()) good = LookAtJob(request->job(), response, is_that_process);
   if (!good.ok()) return ToGrpc(good);
-  return ToGrpc(Do(WorkerExited{request->job(), request->worker()},
-                   absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
-                                " has exited; its lease ends now."),
-                   response));
+  engine_.Command(WorkerExited{request->job(), request->worker(), request->nonce()});
+  // The loop takes one thing after the other. So a process that has replaced the one that is
+  // reported is seen here, and it was not evicted.
+  return ToGrpc(LookAtJob(
+      request->job(), response,
+      [worker = request->worker(), nonce = request->nonce()](const Job& job, const Runner&,
+                                                             absl::Time, v1::ChangeResponse* done) {
+        const std::optional<Slot> slot = job.workers().Find(worker);
+        if (nonce != 0 && slot.has_value() && job.workers()[*slot].nonce != nonce) {
+          return absl::FailedPreconditionError(absl::StrCat(
+              "Worker ", worker, " of job ", job.name(), " has been replaced by a newer process."));
+        }
+        done->set_text(absl::StrCat("Worker ", worker, " of job ", job.name(),
+                                    " has exited; its lease ends now."));
+        return absl::OkStatus();
+      }));
 }
 
 }  // namespace basin::aggregator

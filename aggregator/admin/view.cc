@@ -219,9 +219,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
   wire::Encode(job.settings(), status.mutable_settings());
   status.set_committed_rounds(job.rounds().committed);
   status.set_aborted_rounds(job.rounds().aborted);
-  uint64_t bytes = 0;
   for (const Lane& lane : job.lanes()) {
-    bytes += lane.memory.reserved + lane.tracking;
     if (lane.kind != LaneKind::kGradient || lane.verdicts.empty()) continue;
     const RoundValue& value = lane.verdicts.back().value;
     status.clear_effective_batch();
@@ -229,7 +227,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
       wire::Encode(value.facts.totals, status.mutable_effective_batch());
     }
   }
-  status.set_buffer_bytes(bytes);
+  status.set_buffer_bytes(job.reserved_bytes());
   status.set_loss_policy(job.loss_policy(config) == LossPolicy::kAbort ? v1::LOSS_POLICY_ABORT
                                                                        : v1::LOSS_POLICY_SHRINK);
   status.set_late_policy(job.late_policy(config) == LatePolicy::kEvict ? v1::LATE_POLICY_EVICT

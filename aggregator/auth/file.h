@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Reads the file of grants (auth.file).
+// Reads the file of grants (auth.file). A file that grants nothing, or whose last line has neither
+// an end nor a whole hash, is refused: it was cut off far more often than it is meant.
 //
 // Thread contract: a function of the file.
 

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -33,6 +34,17 @@ absl::Status Wrong(size_t line, const std::string& why) {
 
 bool IsHex(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isxdigit(c); });
+}
+
+// REQUIRES: `hex` has two hexadecimal digits for each byte.
+TokenHash BytesOf(std::string_view hex) {
+  TokenHash bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    uint32_t byte = 0;
+    static_cast<void>(absl::SimpleHexAtoi(Absl(hex.substr(2 * i, 2)), &byte));
+    bytes[i] = static_cast<unsigned char>(byte);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -111,8 +123,7 @@ absl::StatusOr<Grants> Grants::Parse(std::string_view text) {
       entry.grant.name = PrintableText(credential, kMaxTextBytes);
     } else if (absl::StartsWith(credential, Absl(kHashPrefix)) &&
                hex.size() == 2 * entry.token.size() && IsHex(hex)) {
-      const std::string bytes = absl::HexStringToBytes(Absl(hex));
-      std::copy(bytes.begin(), bytes.end(), entry.token.begin());
+      entry.token = BytesOf(hex);
       entry.is_token = true;
       entry.grant.name = credential.substr(0, kHashPrefix.size() + 8);
     } else {

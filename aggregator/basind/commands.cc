@@ -110,6 +110,9 @@ std::string FirstSteps(const std::string& version, const Endpoints& endpoints) {
 ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& findings) {
   const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
   if (!configuration.ok()) return Refuse(configuration.status());
+  for (const std::string& ignored : findings.ignored) {
+    Complain(absl::StrCat("basind: ", ignored, "\n"));
+  }
   BlockSignals();
   const absl::Status served =
       Serve(configuration->settings, invocation.version, [&](const Endpoints& endpoints) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/engine/result_arena.h"
 #include "aggregator/transport/server.h"
 
 namespace basin::aggregator {
@@ -35,9 +36,11 @@ uint64_t KeptOf(uint64_t now) { return std::min<uint64_t>(kKeptDescriptors, now 
 uint32_t Descriptors::kept_for_probes() const { return static_cast<uint32_t>(KeptOf(now) / 4 * 3); }
 
 uint64_t Descriptors::workers() const {
-  const uint64_t kept = KeptOf(now);
-  return now <= kept + kOwn ? 0 : (now - kept - kOwn) / kOfAWorker;
+  const uint64_t kept = KeptOf(now) + kOwn + arenas() * kArenaDescriptors;
+  return now <= kept ? 0 : (now - kept) / kOfAWorker;
 }
+
+uint64_t Descriptors::arenas() const { return std::max<uint64_t>(now / 16 / kArenaDescriptors, 1); }
 
 size_t Descriptors::newcomers() const {
   return std::clamp<uint64_t>(now / kLimitOverNewcomers, 1, kMostNewcomers);

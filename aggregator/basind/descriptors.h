@@ -25,6 +25,9 @@ struct Descriptors {
   uint64_t workers() const;
   // Those among the kept ones that operators leave to probes, scrapers and the state file.
   uint32_t kept_for_probes() const;
+  // Lanes whose results may be in memory that workers on this machine map. Their descriptors are a
+  // sixteenth of all, so that they leave room to workers, and those that are kept to operators.
+  uint64_t arenas() const;
   // Connections that may be open before their first valid message; see ServerOptions. As many of
   // one address, and as many silent ones, leave most descriptors to others.
   size_t newcomers() const;

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "aggregator/basind/commands.h"
+#include "runtime/standard_streams.h"
 
 int main(int argc, char** argv) {
+  basin::OpenMissingStreams();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   std::vector<std::string> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) {

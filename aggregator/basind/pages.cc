@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/basind/memory_use.h"
 #include "aggregator/statusz/statusz.h"
 #include "aggregator/telemetry/ask.h"
 #include "aggregator/telemetry/snapshot.h"
@@ -28,13 +29,17 @@ uint64_t AtBoth(const PageSources& sources, Counter TransportCounters::*counter)
 std::vector<Total> TotalsOf(const PageSources& sources) {
   const TransportCounters& counters = sources.server.counters();
   std::vector<Total> totals = {
+      {"basin_received_messages_total", "Messages received over gRPC.", counters.messages_received},
       {"basin_received_bytes_total", "Bytes of all received messages.", counters.bytes_received},
+      {"basin_sent_messages_total", "Messages sent over gRPC.", counters.messages_sent},
       {"basin_sent_bytes_total", "Bytes of all sent messages.", counters.bytes_sent},
       {"basin_malformed_messages_total", "Session messages that were malformed.",
        counters.malformed_messages},
       {"basin_malformed_frames_total", "Data frames that were malformed.",
        counters.malformed_frames},
-      {"basin_damaged_frames_total", "Data frames with a wrong checksum or sequence number.",
+      {"basin_damaged_frames_total",
+       "Data frames with a wrong checksum or sequence number, and session messages with a wrong or "
+       "missing checksum.",
        counters.damaged_frames},
       {"basin_silent_calls_total", "Streams whose first message did not arrive in time.",
        counters.silent_calls},
@@ -50,9 +55,6 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
       {"basin_local_results_total",
        "Result frames to workers whose payload was in shared memory, once per worker.",
        counters.local_results},
-      {"basin_device_results_total",
-       "Result frames to workers whose payload was in shared memory of a device, once per worker.",
-       counters.device_results},
       {"basin_local_refusals_total",
        "Connections of the local socket that presented no valid token, or broke its rules.",
        counters.local_refused},
@@ -76,6 +78,14 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
        "Requests to http.listen without the client certificate that http.tls_client_ca requires.",
        sources.http.uncertified},
   };
+  totals.push_back({"basin_outbox_bytes",
+                    "Messages that wait for workers to read them, as if each had its own copy.",
+                    counters.outbox_bytes, "", Total::Kind::kGauge});
+  totals.push_back({"basin_inbox_bytes", "Messages of workers that wait to be handled.",
+                    counters.inbox_bytes + counters.inbox_frame_bytes, "", Total::Kind::kGauge});
+  totals.push_back({"basin_layout_messages_bytes",
+                    "Descriptions of large layouts that some worker has not read yet.",
+                    sources.server.layout_bytes(), "", Total::Kind::kGauge});
   totals.push_back({"basin_shared_device_bytes",
                     "Memory of workers' devices in which gradients are read.",
                     sources.server.shared_device_bytes(), "", Total::Kind::kGauge});
@@ -124,9 +134,13 @@ HttpServer::Pages PagesOf(const PageSources& sources) {
   HttpServer::Pages pages;
   pages["/metrics"] = [sources] {
     // Nothing when the loop hangs, which is a metric too.
-    const std::optional<Snapshot> snapshot =
+    std::optional<Snapshot> snapshot =
         Ask<Snapshot>(sources.engine, kSnapshotTimeout,
                       [](const Runner& runner, absl::Time now) { return LookAt(runner, now); });
+    if (snapshot.has_value()) {
+      snapshot->memory =
+          MemoryUseOf(snapshot->loop_memory, sources.engine, sources.server, sources.events);
+    }
     return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8",
                     sources.metrics.Text(snapshot, sources.engine.InboxDelay(), TotalsOf(sources))};
   };

@@ -27,6 +27,7 @@
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/basind/descriptors.h"
 #include "aggregator/basind/every_second.h"
+#include "aggregator/basind/memory_use.h"
 #include "aggregator/basind/pages.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/core/term.h"
@@ -95,13 +96,13 @@ void Say(Log& log, LogLevel level, const char* event, const std::string& reason)
 
 // Opens the state file and loads the state of an earlier process. A file that is damaged or cannot
 // be read is reported and ignored.
-std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log, Metrics& metrics,
-                                             Config& core) {
-  Term saved = 0;
+std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, StateLock lock, Log& log,
+                                             Metrics& metrics, Config& core) {
+  Term saved = lock.written();
   std::unique_ptr<DiskStateFile> file;
   if (core.state_file) {
     file = std::make_unique<DiskStateFile>(
-        settings.state_path, core.max_jobs, [&log](const absl::Status& status) {
+        settings.state_path, std::move(lock), core.max_jobs, [&log](const absl::Status& status) {
           if (status.ok()) {
             Say(log, LogLevel::kInfo, "state_file_works", "The state file can be written again.");
           } else {
@@ -113,7 +114,7 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log,
         });
     absl::StatusOr<WrittenState> state = file->Load();
     if (state.ok()) {
-      saved = state->term;
+      saved = std::max(saved, state->term);
       core.saved = std::move(state->jobs);
     } else {
       Say(log, LogLevel::kError, "state_file_damaged", std::string(state.status().message()));
@@ -139,14 +140,6 @@ bool UsesLocalSocket(const Settings& settings) {
   return address.ok() && IsLoopback(*address);
 }
 
-// A quarter of the budget besides it.
-Settings WithSharedResults(Settings settings) {
-  if (UsesLocalSocket(settings)) {
-    settings.engine.shared_result_bytes = settings.engine.core.memory_bytes / 4;
-  }
-  return settings;
-}
-
 std::string WithPort(const std::string& text, int port) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;
@@ -155,17 +148,17 @@ std::string WithPort(const std::string& text, int port) {
 // The parts in the order in which they depend on each other; they end the other way round.
 class Service {
  public:
-  Service(const Settings& settings, std::string version, std::unique_ptr<kernels::Reducer> reducer,
-          ReduceChoice choice)
+  Service(const Settings& settings, std::string version, StateLock state_lock,
+          std::unique_ptr<kernels::Reducer> reducer, ReduceChoice choice)
       : descriptors_(RaiseDescriptors()),
-        settings_(WithSharedResults(settings)),
+        settings_(settings),
         version_(std::move(version)),
         log_(settings.log_level, WriteToStandardOutput),
         protobuf_log_([this](const std::string& text) { SayProtobuf(text); }),
         metrics_(version_),
         events_(kRememberedEvents),
         reporter_(log_, metrics_, events_),
-        state_file_(OpenStateFile(settings, log_, metrics_, settings_.engine.core)),
+        state_file_(OpenStateFile(settings, std::move(state_lock), log_, metrics_, settings_.core)),
         reducer_(std::move(reducer)),
         reduce_device_(choice.Describe(*reducer_)),
         devices_(std::move(choice.devices)),
@@ -181,6 +174,11 @@ class Service {
       if (!file.ok()) return file.status();
       auth_text_ = std::move(file->text);
       Enforce(std::move(file->grants));
+    }
+    if (settings_.tls.on()) {
+      absl::StatusOr<std::unique_ptr<TlsSessions>> tls = TlsSessions::Open(settings_.tls);
+      if (!tls.ok()) return tls.status();
+      tls_ = *std::move(tls);
     }
     CheckCertificates();
     const absl::StatusOr<int> port = server_.Start(engine_);
@@ -201,9 +199,8 @@ class Service {
         absl::StrCat("basind ", version_, " serves workers on ", endpoints.grpc, ", operators on ",
                      endpoints.admin.empty() ? "none" : endpoints.admin, ", probes and metrics on ",
                      endpoints.http.empty() ? "none" : endpoints.http, "; term ",
-                     settings_.engine.core.term, ", memory ",
-                     ShowBytes(settings_.engine.core.memory_bytes), "; ", Describe(descriptors_),
-                     "."));
+                     settings_.core.term, ", memory ", ShowBytes(settings_.core.memory_bytes), "; ",
+                     Describe(descriptors_), "."));
     PrepareStacks();
     watchdog_ = std::make_unique<EverySecond>("basin-watchdog", [this] { WatchLoop(); });
     if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {
@@ -219,7 +216,7 @@ class Service {
     files_.reset();
     Say(log_, LogLevel::kInfo, "ending",
         absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
-                     ShowDuration(settings_.engine.core.drain_grace),
+                     ShowDuration(settings_.core.drain_grace),
                      " to end; a second signal exits at once."));
     server_.Drain();
     watchdog_.reset();
@@ -230,12 +227,15 @@ class Service {
 
  private:
   EngineOptions OptionsOfEngine() {
-    EngineOptions options = settings_.engine;
-    options.on_mirror_refused = [this](const std::string& why) {
-      SayOnceAMinute("device_memory_for_results", "device_memory_refused",
-                     absl::StrCat("There is no memory of the device for results: ", why,
-                                  ". Workers get them through memory of the host."));
-    };
+    EngineOptions options;
+    options.core = settings_.core;
+    options.reduce_threads = settings_.reduce_threads;
+    options.idle_buffer_bytes = settings_.idle_buffer_bytes;
+    // A quarter of the budget, besides it.
+    if (UsesLocalSocket(settings_)) {
+      options.shared_result_bytes = settings_.core.memory_bytes / 4;
+    }
+    options.most_arenas = descriptors_.arenas();
     return options;
   }
 
@@ -243,14 +243,14 @@ class Service {
     ServerOptions options;
     options.version = version_;
     options.address = settings_.grpc_address;
-    options.tls = settings_.tls;
+    options.tls = GrpcCertificates();
     options.local = UsesLocalSocket(settings_);
-    options.local_bytes = settings_.engine.core.memory_bytes;
+    options.local_bytes = settings_.core.memory_bytes;
     if (settings_.local_socket != kAutomatic) options.local_socket = settings_.local_socket;
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
     options.grpc = settings_.grpc;
-    options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);
-    options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
+    options.grpc.quota_bytes = QuotaFor(settings_.core.memory_bytes);
+    options.expanding_bytes = ExpandingFor(settings_.core.memory_bytes);
     options.kept_descriptors = kKeptDescriptors;
     options.most_newcomers = descriptors_.newcomers();
     options.report = [this](const std::string& address, const std::string& kind,
@@ -315,7 +315,7 @@ class Service {
   void Enforce(Grants grants) {
     const std::set<std::string> loose = grants.JobsOfManyTeams();
     gatekeeper_.Replace(std::move(grants));
-    if (loose.empty() || settings_.engine.core.max_team_jobs == 0) return;
+    if (loose.empty() || settings_.core.max_team_jobs == 0) return;
     const auto shown =
         std::next(loose.begin(), static_cast<ptrdiff_t>(std::min(loose.size(), kMostShown)));
     Say(log_, LogLevel::kWarning, "grant_unbounded",
@@ -333,25 +333,24 @@ class Service {
   };
 
   void CheckCertificates() {
-    CheckCertificatesOf(settings_.tls, "tls.", certificates_);
-    const bool good = CheckCertificatesOf(settings_.http_tls, "http.tls_", http_certificates_);
+    CheckCertificatesOf(settings_.tls, "tls.", tls_.get(), certificates_);
+    CheckCertificatesOf(settings_.http_tls, "http.tls_", http_tls_.get(), http_certificates_);
     const absl::Time first = std::min(certificates_.expires, http_certificates_.expires);
     if (first != absl::InfiniteFuture()) certificate_expiry_ = absl::ToUnixSeconds(first);
-    // gRPC reads its files itself. What is wrong with them has been logged.
-    if (http_tls_ != nullptr && good) http_tls_->Refresh().IgnoreError();
   }
 
-  // Logs what is wrong with them, once. False if they cannot be used. While a file cannot be read,
-  // what is known of them stays.
-  bool CheckCertificatesOf(const ServerTls& tls, const std::string& prefix, Certificates& known) {
-    if (!tls.on()) return true;
+  // Logs what is wrong with them, once; what is good takes effect for new connections. While a file
+  // cannot be read, what is known of them stays. `in_force`: null before the port serves.
+  void CheckCertificatesOf(const ServerTls& tls, const std::string& prefix, TlsSessions* in_force,
+                           Certificates& known) {
+    if (!tls.on()) return;
     const absl::Time now = absl::Now();
     const TlsCheck check = CheckServerTls(tls, prefix, now);
     if (check.expires != absl::InfiniteFuture()) known.expires = check.expires;
     std::string problem;
     if (!check.status.ok()) {
-      problem =
-          absl::StrCat(check.status.message(), ". New connections may fail until it is replaced.");
+      problem = absl::StrCat(check.status.message(),
+                             ". New connections get the earlier certificate until it is replaced.");
     } else if (check.expires - now < kExpiresSoon) {
       problem = absl::StrCat("A certificate in ", prefix, "cert or the last one in ", prefix,
                              "client_ca expires at ",
@@ -367,7 +366,8 @@ class Service {
       Say(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
     }
     known.problem = problem;
-    return check.status.ok();
+    // What is wrong has been logged.
+    if (in_force != nullptr && check.status.ok()) in_force->Refresh().IgnoreError();
   }
 
   // Violations by peers, once a minute for each source and kind, so that a host with many addresses
@@ -406,10 +406,16 @@ class Service {
     events_.Add(note, clock_.Now());
   }
 
+  // Null without TLS.
+  PemSource GrpcCertificates() {
+    if (!settings_.tls.on()) return nullptr;
+    return [this] { return tls_->InForce(); };
+  }
+
   AdminOptions Admin() {
     AdminOptions options;
     options.address = settings_.admin_address;
-    options.tls = settings_.tls;
+    options.tls = GrpcCertificates();
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
     options.report = [this](const std::string& address, const std::string& kind,
                             const std::string& what) { SayRefused(address, kind, what); };
@@ -424,9 +430,12 @@ class Service {
     options.kept_descriptors = descriptors_.kept_for_probes();
     options.handshake_timeout = settings_.grpc.handshake_timeout;
     options.version = version_;
-    options.term = settings_.engine.core.term;
+    options.term = settings_.core.term;
     options.reduce_device = reduce_device_;
     options.end = RequestEnd;
+    options.memory_use = [this](const LoopMemory& loop) {
+      return MemoryUseOf(loop, engine_, server_, events_);
+    };
     return options;
   }
 
@@ -489,6 +498,7 @@ class Service {
   const std::string reduce_device_;  // In words.
   std::unique_ptr<ReduceDevices> devices_;
   Engine engine_;
+  std::unique_ptr<TlsSessions> tls_;  // For gRPC; null: without TLS.
   GrpcServer server_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<TlsSessions> http_tls_;  // Null: without TLS.
@@ -515,15 +525,21 @@ absl::Status Serve(const Settings& settings, const std::string& version,
                    const std::function<void(const Endpoints&)>& serving) {
   KeepMemoryOfMessages();
   SilenceGrpcLog();
+  StateLock state_lock;
+  if (settings.core.state_file) {
+    absl::StatusOr<StateLock> taken = StateLock::Take(settings.state_path);
+    if (!taken.ok()) return taken.status();
+    state_lock = *std::move(taken);
+  }
   std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
   absl::StatusOr<ReduceChoice> choice =
-      ChooseReduceDevices(settings.engine.reduce_device, settings.engine.reduce_threads,
-                          settings.engine.core.memory_bytes, CudaDevices(), *reducer);
+      ChooseReduceDevices(settings.reduce_device, settings.reduce_threads,
+                          settings.core.memory_bytes, CudaDevices(), *reducer);
   if (!choice.ok()) return choice.status();
   // Jobs share what the devices leave.
   Settings rest = settings;
-  if (choice->devices != nullptr) rest.engine.core.memory_bytes -= choice->devices->pinned_bytes();
-  Service service(rest, version, std::move(reducer), *std::move(choice));
+  if (choice->devices != nullptr) rest.core.memory_bytes -= choice->devices->pinned_bytes();
+  Service service(rest, version, std::move(state_lock), std::move(reducer), *std::move(choice));
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();
   serving(*endpoints);

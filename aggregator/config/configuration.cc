@@ -115,10 +115,20 @@ void CheckAddresses(const Settings& settings, Problems& problems) {
   check_port("admin.listen", settings.admin_address);
 }
 
+// An automatic memory.frame fits the windows, and lets the budget serve some hundred workers.
+void FitFrame(const std::vector<Given>& chosen, Config& core) {
+  for (const Given& value : chosen) {
+    if (value.key != "memory.frame" || value.text != kAutomatic) continue;
+    const uint64_t most =
+        std::min({core.window_bytes, core.result_window_bytes, core.memory_bytes / 256});
+    core.frame_bytes = std::min(core.frame_bytes, most / kChunkBytes * kChunkBytes);
+  }
+}
+
 // Checks that need several options.
 void CheckTogether(const Settings& settings, Problems& problems) {
-  CheckWaits(settings.engine.core, problems);
-  CheckMemory(settings.engine.core, problems);
+  CheckWaits(settings.core, problems);
+  CheckMemory(settings.core, problems);
   CheckAddresses(settings, problems);
   CheckTls(settings.tls, "tls.", problems);
   CheckTls(settings.http_tls, "http.tls_", problems);
@@ -155,12 +165,13 @@ absl::StatusOr<Configuration> Configure(const std::vector<Option>& table, const 
     problems.push_back(absl::StrCat(value.place, ": ", value.key, " is ", QuoteForError(value.text),
                                     ": ", put.message()));
   }
+  FitFrame(configuration.chosen, configuration.settings.core);
   // If a value is missing, further errors would mislead.
   if (problems.empty()) CheckTogether(configuration.settings, problems);
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
 
   Settings& settings = configuration.settings;
-  settings.engine.core.state_file = !settings.state_path.empty();
+  settings.core.state_file = !settings.state_path.empty();
   return configuration;
 }
 

@@ -10,6 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/text/flags.h"
+#include "aggregator/text/nearest.h"
+#include "protocol/limits/client_options.h"
 #include "protocol/limits/names.h"
 
 namespace basin::aggregator {
@@ -17,15 +19,14 @@ namespace {
 
 constexpr char kVariablePrefix[] = "BASIN_";
 
-// The variables of clients of Basin and of basinctl, because an aggregator may be started beside
-// one; and the name of the file.
+// The other variables of Basin, beside those of clients: of libraries, basin-run and basinctl,
+// because an aggregator may be started beside one; and the name of the file.
 constexpr std::string_view kForeignVariables[] = {
-    "BASIN_ADDRESS",     "BASIN_JOB",           "BASIN_RUN_ID",        "BASIN_WORKER_ID",
-    "BASIN_TOKEN_FILE",  "BASIN_TLS_CA",        "BASIN_TLS_CERT",      "BASIN_TLS_KEY",
-    "BASIN_MIN_WORKERS", "BASIN_MAX_WORKERS",   "BASIN_START_WORKERS", "BASIN_FRESH",
-    "BASIN_STREAMS",     "BASIN_ROUND_TIMEOUT", "BASIN_COMPRESSION",   "BASIN_TIMELINE",
-    "BASIN_LIBRARY",     "BASIN_BASIND",        "BASIN_CONFIG",        "BASIN_ADMIN_ADDRESS",
-    "BASIN_RUN_PROCESS"};
+    "BASIN_LIBRARY",     "BASIN_BASIND",   "BASIN_CONFIG",   "BASIN_ADMIN_ADDRESS",
+    "BASIN_RUN_PROCESS", "BASIN_RUN_RANK", "BASIN_RUN_SIZE", "BASIN_WORKER_PROCESS"};
+
+// A name that differs from that of an option by so few letters is one that was mistyped.
+constexpr size_t kMistypedLetters = 2;
 
 // Kubernetes sets variables in every container for each service of its namespace: for a service
 // called basin, BASIN_SERVICE_HOST, BASIN_PORT, BASIN_PORT_29600_TCP_ADDR and others.
@@ -34,8 +35,13 @@ bool IsServiceLink(const std::string& name) {
          absl::EndsWith(name, "_PORT") || absl::StrContains(name, "_PORT_");
 }
 
+bool IsOfClient(const std::string& name) {
+  return std::any_of(std::begin(kClientOptions), std::end(kClientOptions),
+                     [&](std::string_view option) { return name == VariableOf(option); });
+}
+
 bool IsForeign(const std::string& name) {
-  return IsServiceLink(name) ||
+  return IsServiceLink(name) || IsOfClient(name) ||
          std::find(std::begin(kForeignVariables), std::end(kForeignVariables), name) !=
              std::end(kForeignVariables);
 }
@@ -117,9 +123,17 @@ void ReadEnvironment(const std::vector<Option>& table, const std::vector<std::st
       continue;
     }
     if (IsForeign(name)) continue;
-    findings.problems.push_back(absl::StrCat("environment: ", QuoteForError(name),
-                                             " is not an option; ",
-                                             DidYouMean(kVariablePrefix, name, known)));
+    const std::string unknown =
+        absl::StrCat("environment: ", QuoteForError(name), " is not an option");
+    const bool mistyped = std::any_of(known.begin(), known.end(), [&](const std::string& option) {
+      return EditDistance(name, option) <= kMistypedLetters;
+    });
+    if (mistyped) {
+      findings.problems.push_back(
+          absl::StrCat(unknown, "; ", DidYouMean(kVariablePrefix, name, known)));
+    } else {
+      findings.ignored.push_back(absl::StrCat(unknown, ", and is ignored"));
+    }
   }
 }
 

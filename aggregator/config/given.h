@@ -36,10 +36,12 @@ struct Given {
 struct Findings {
   std::vector<Given> given;
   std::vector<std::string> problems;
+  std::vector<std::string> ignored;  // Variables of another program, perhaps, in a sentence each.
 };
 
-// Variables "NAME=value"; those that do not begin with BASIN_ are ignored, as are those of clients
-// and those that Kubernetes sets for a service called basin.
+// Variables "NAME=value"; those that do not begin with BASIN_ are left out, as are those of clients
+// and those that Kubernetes sets for a service called basin. Another unknown one is a problem if it
+// is nearly the name of an option, and otherwise reported as ignored.
 void ReadEnvironment(const std::vector<Option>& table, const std::vector<std::string>& variables,
                      Findings& findings);
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "aggregator/engine/engine.h"
+#include "aggregator/core/config.h"
 #include "runtime/grpc/credentials.h"
 #include "runtime/grpc/settings.h"
 
@@ -25,7 +25,10 @@ inline constexpr char kAutomatic[] = "auto";
 
 struct Settings {
   // The term is no option: each process chooses its own.
-  EngineOptions engine;
+  Config core;
+  uint32_t reduce_threads = 1;
+  std::string reduce_device = "cpu";                 // In the form of ParseReduceDevice.
+  uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
   // The quota is no option either: it follows from memory.budget.
   GrpcServerSettings grpc;
 

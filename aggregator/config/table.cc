@@ -136,7 +136,7 @@ Option Device(std::string key, std::string& (*at)(Settings&), std::string help) 
   return {std::move(key), type, "cpu", std::move(help)};
 }
 
-Config& Core(Settings& settings) { return settings.engine.core; }
+Config& Core(Settings& settings) { return settings.core; }
 
 // ---- What "auto" means.
 
@@ -148,6 +148,9 @@ uint64_t AutomaticBudget(const Machine& machine) {
 
 // The other half of the processors moves bytes.
 uint64_t AutomaticThreads(const Machine& machine) { return (machine.cpus + 1) / 2; }
+
+// Few large messages cost less than many. Configure lowers it where there is little memory.
+uint64_t AutomaticFrame(const Machine&) { return kMaxPayloadBytes; }
 
 // ---- The rows, by section.
 
@@ -282,7 +285,7 @@ void AddWaits(std::vector<Option>& table) {
       "it is aborted, and the trainers receive an error."));
   table.push_back(Duration(
       "round.deadlock_timeout",
-      [](Settings& s) -> absl::Duration& { return Core(s).deadlock_timeout; }, "1m",
+      [](Settings& s) -> absl::Duration& { return Core(s).deadlock_timeout; }, "5s",
       absl::Milliseconds(500), kLongest,
       "When every worker of a job waits in a round that another worker has not begun, the rounds "
       "are aborted after this time, with an error that names them. none: never.",
@@ -341,18 +344,20 @@ void AddBounds(std::vector<Option>& table) {
       "much again. auto: 40 % of the memory of the control group or the machine.",
       AutomaticBudget));
   table.push_back(Bytes(
-      "memory.frame", +[](Settings& s) -> uint64_t& { return Core(s).frame_bytes; }, "1MiB",
+      "memory.frame", +[](Settings& s) -> uint64_t& { return Core(s).frame_bytes; }, kAutomatic,
       {kChunkBytes, kMaxPayloadBytes, kChunkBytes},
-      "Payload of one message. 1MiB is the fastest on most machines, 256KiB on links of less than "
-      "1 Gbit/s."));
+      "The most payload of one message; workers send less at a time where their link is slow. A "
+      "lane "
+      "needs memory for at least one from each worker. auto: 3840KiB, and at most each of the two "
+      "windows below and 1/256 of the budget.",
+      AutomaticFrame));
   table.push_back(Bytes(
       "memory.window", +[](Settings& s) -> uint64_t& { return Core(s).window_bytes; }, "16MiB",
       {kChunkBytes, kTiB},
       "The bytes that a worker may send ahead of the others on one lane, if there is room. At most "
       "grpc.window per data stream is in flight at a time, 8MiB for the usual two; more lets "
       "workers be out of step, but bytes that wait here have left the cache when they are "
-      "needed. On links of less than 1 Gbit/s 512KiB keeps the queue before the link short; it "
-      "must not be less than the rate times the round trip."));
+      "needed."));
   table.push_back(Bytes(
       "memory.result_window", +[](Settings& s) -> uint64_t& { return Core(s).result_window_bytes; },
       "8MiB", {kChunkBytes, kTiB},
@@ -360,7 +365,7 @@ void AddBounds(std::vector<Option>& table) {
       "what can be in flight to a worker (grpc.window per data stream, and a worker opens two). "
       "Raise both together where the rate times the round trip is larger."));
   table.push_back(Bytes(
-      "memory.idle_buffers", +[](Settings& s) -> uint64_t& { return s.engine.idle_buffer_bytes; },
+      "memory.idle_buffers", +[](Settings& s) -> uint64_t& { return s.idle_buffer_bytes; },
       "256MiB", {0, kTiB}, "Memory of old results that is kept for the next ones."));
   table.push_back(Count(
       "limits.jobs", [](Settings& s) -> uint32_t& { return Core(s).max_jobs; }, "64", {1, 10000},
@@ -405,13 +410,12 @@ void AddBounds(std::vector<Option>& table) {
       "limits.values", [](Settings& s) -> uint32_t& { return Core(s).max_values; }, "65536",
       {1, 1000000}, "Broadcast values of one job."));
   table.push_back(Count(
-      "reduce.threads", [](Settings& s) -> uint32_t& { return s.engine.reduce_threads; }, "auto",
-      {1, 256},
+      "reduce.threads", [](Settings& s) -> uint32_t& { return s.reduce_threads; }, "auto", {1, 256},
       "Threads that add up gradients. auto: half of the processors of the control group or the "
       "machine.",
       AutomaticThreads));
   table.push_back(Device(
-      "reduce.device", [](Settings& s) -> std::string& { return s.engine.reduce_device; },
+      "reduce.device", [](Settings& s) -> std::string& { return s.reduce_device; },
       "The device that adds up gradients. cuda: all GPUs; cuda:0: the first one; auto: measures "
       "both at the start and takes the faster, which is the CPU on most machines. A GPU takes up "
       "to a quarter of memory.budget as pinned memory. The results have the same bits."));

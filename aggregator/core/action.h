@@ -63,6 +63,13 @@ struct NameTensors {
   std::vector<TensorSpec> tensors;
 };
 
+// No worker uses the lane: free what makes its rounds fast. Its tensors stay, because it may be
+// used again.
+struct IdleLane {
+  JobId job = 0;
+  LaneIndex lane = 0;
+};
+
 // The job is over: free what is still held for it.
 struct EndJob {
   JobId job = 0;
@@ -317,10 +324,10 @@ struct Note {
 struct Drained {};
 
 using Action =
-    std::variant<Send, SendAll, EndSession, NameTensors, EndJob, KeepChunks, DiscardChunks,
-                 StartAttempt, Reduce, Publish, ReleaseResult, RelayResult, ResultsTaken, EndRound,
-                 RelayValue, SendValue, DropValue, AcceptStream, CloseStream, SendFrame,
-                 ForgetFrames, SaveState, SaveSettings, Note, Drained>;
+    std::variant<Send, SendAll, EndSession, NameTensors, IdleLane, EndJob, KeepChunks,
+                 DiscardChunks, StartAttempt, Reduce, Publish, ReleaseResult, RelayResult,
+                 ResultsTaken, EndRound, RelayValue, SendValue, DropValue, AcceptStream,
+                 CloseStream, SendFrame, ForgetFrames, SaveState, SaveSettings, Note, Drained>;
 
 }  // namespace basin::aggregator
 

@@ -2,6 +2,8 @@
 
 #include "aggregator/core/agreement.h"
 
+#include <map>
+
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
@@ -20,8 +22,24 @@ const RoundMember& Agreement::Make(const Roster& roster, const std::optional<Rou
   return *theirs[chosen];
 }
 
+const RoundMember* Agreement::StepReference(const Roster& roster) {
+  std::map<uint64_t, size_t> at_step;
+  for (const RoundMember& member : roster) {
+    if (member.contribution.compares_step()) ++at_step[member.contribution.begin().step_label];
+  }
+  const RoundMember* reference = nullptr;
+  for (const RoundMember& member : roster) {
+    if (!member.contribution.compares_step()) continue;
+    const size_t mine = at_step[member.contribution.begin().step_label];
+    if (reference == nullptr || mine > at_step[reference->contribution.begin().step_label]) {
+      reference = &member;
+    }
+  }
+  return reference;
+}
+
 uint64_t Agreement::WeightOf(const RoundMember& member) const {
-  return aggregator::WeightOf(spec_, member.contribution.begin().counts);
+  return basin::WeightOf(spec_, member.contribution.begin().counts);
 }
 
 uint64_t Agreement::Divisor(const Roster& roster) const {

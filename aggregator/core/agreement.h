@@ -26,6 +26,9 @@ class Agreement {
   // Chooses the spec of a contributor, and returns this contributor. `last` is the spec of the
   // lane's last committed round. REQUIRES: there are contributors, and all of them have begun.
   const RoundMember& Make(const Roster& roster, const std::optional<RoundSpec>& last);
+  // Returns the contributor whose step the others must be at: the first one at the step of most of
+  // those that compare it; nullptr if none does.
+  static const RoundMember* StepReference(const Roster& roster);
   // The contributors have changed, so their specs must be compared again.
   void Reopen() { made_ = false; }
 

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "absl/time/time.h"
+#include "aggregator/core/rules.h"
 #include "protocol/messages.h"
 #include "protocol/round.h"
 
@@ -27,22 +28,6 @@ inline const char* NameOf(LatePolicy policy) {
   return policy == LatePolicy::kEvict ? "evict" : "wait";
 }
 enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
-
-// The rules of the protocol and of delivery that can be switched off, only to show that explorer
-// and simulator see what breaks without them. Nothing but tests sets these.
-struct Rules {
-  bool two_phases = true;             // Send a verdict only after all have STAGED.
-  bool second_prepare = true;         // Prepare an adopted value again before its verdict.
-  bool memoryless_counts = false;     // Count processes without memory towards recovery.
-  bool recover_with_first = false;    // Recover with the first worker that sends a hello.
-  bool fence_by_generation = false;   // Drop frames of rounds that opened in an older generation.
-  bool hello_promises = false;        // Count a worker that may go back to an older aggregator.
-  bool stages_without_state = false;  // Ask a joiner to stage before its trainer has the state.
-  bool forgets_lost_frames = false;   // Take what a lost stream carried for delivered.
-  bool resends_to_anyone = false;     // Send it again to the first session there is.
-  bool settles_at_once = false;       // Take a closed session for lost before it has settled.
-  bool counts_acks_twice = false;     // Count an acknowledgement for the next session, too.
-};
 
 // The settings of a job in which an operator has changed something.
 struct ChangedSettings {
@@ -77,7 +62,7 @@ struct Config {
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();
   // How long workers may wait for each other in different rounds until the rounds are aborted.
-  absl::Duration deadlock_timeout = absl::Minutes(1);
+  absl::Duration deadlock_timeout = absl::Seconds(5);
   absl::Duration pause_timeout = absl::InfiniteDuration();
   absl::Duration start_timeout = absl::Minutes(5);
   // How long a ready worker waits for the others of its group, with which it joins.

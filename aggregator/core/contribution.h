@@ -108,6 +108,8 @@ class Contribution {
 
   // Empty before the first begin, and kept when the round is run again.
   const Begin& begin() const { return begin_; }
+  // Returns whether it is counted in the round, and has to be of the same step as the others.
+  bool compares_step() const { return counts() && begin_.compares_step; }
   const Commit& commit() const { return commit_; }
 
   const Bitmap& have() const { return have_; }  // Chunks that are parked or part of this attempt.

@@ -174,6 +174,18 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
                 Session{opened.token, std::nullopt, std::nullopt, {}, opened.address};
             return About{};
           },
+          [&](const MessagesWait& wait) {
+            for (const SessionId session : wait.sessions) {
+              const auto it = sessions_.find(session);
+              if (it == sessions_.end() || !it->second.slot.has_value()) continue;
+              jobs_.at(*it->second.job).NoteUnread(scope, *it->second.slot);
+            }
+            for (const WaitingHello& hello : wait.hellos) {
+              const auto it = by_name_.find(hello.job);
+              if (it != by_name_.end()) jobs_.at(it->second).NoteUnread(scope, hello);
+            }
+            return About{};
+          },
           [&](const SessionLost& lost) {
             const auto it = sessions_.find(lost.session);
             if (it == sessions_.end()) return About{};
@@ -197,8 +209,13 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
             })};
           },
           [&](const WorkerExited& exited) {
-            return About{WithJob(scope, exited.job,
-                                 [&](Job& job) { job.Evict(scope, exited.worker, "has exited"); })};
+            return About{WithJob(scope, exited.job, [&](Job& job) {
+              // A newer process may have taken the id since the launcher saw the end.
+              const std::optional<Slot> slot = job.workers().Find(exited.worker);
+              const bool is_that_process = exited.nonce == 0 || !slot.has_value() ||
+                                           job.workers()[*slot].nonce == exited.nonce;
+              if (is_that_process) job.Evict(scope, exited.worker, "has exited");
+            })};
           },
           [&](const DrainWorker& drain) {
             return About{WithJob(scope, drain.job,

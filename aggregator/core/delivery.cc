@@ -101,7 +101,7 @@ void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
   Session& session = sessions_.at(found->second.session);
   streams_.erase(found);
   session.streams.erase(std::find(session.streams.begin(), session.streams.end(), stream));
-  std::vector<Sent> sent = std::exchange(session.unacknowledged, {});
+  std::deque<Sent> sent = std::exchange(session.unacknowledged, {});
   const auto lost = std::stable_partition(sent.begin(), sent.end(),
                                           [&](const Sent& one) { return one.stream != stream; });
   session.unacknowledged.assign(sent.begin(), lost);
@@ -172,8 +172,8 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       [&](const aggregator::EndSession& end) {
         for (const StreamId stream : EndSession(end.session, forgotten)) closed.push_back(stream);
       },
-      Unrouted<aggregator::Send, SendAll, NameTensors, EndJob, KeepChunks, DiscardChunks, Reduce,
-               ReleaseResult, DropValue, AcceptStream, CloseStream, SendFrame, ForgetFrames,
+      Unrouted<aggregator::Send, SendAll, NameTensors, IdleLane, EndJob, KeepChunks, DiscardChunks,
+               Reduce, ReleaseResult, DropValue, AcceptStream, CloseStream, SendFrame, ForgetFrames,
                SaveState, SaveSettings, Note, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
@@ -252,8 +252,31 @@ void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forg
     return result.job == taken.job && result.lane == taken.lane && result.round == taken.round &&
            result.ballot == taken.ballot && Covers(ranges, result.ranges);
   };
-  Drop(found->second, forgotten, has);
-  if (rules_.counts_acks_twice && ++found != sessions_.end()) Drop(found->second, forgotten, has);
+  DropAcknowledged(found->second, forgotten, ranges, has);
+  if (rules_.counts_acks_twice && ++found != sessions_.end()) {
+    DropAcknowledged(found->second, forgotten, ranges, has);
+  }
+}
+
+// Results are mostly acknowledged in the order in which they were sent, so the frames are among the
+// first: to look at all of them for each of ten thousand small tensors would hold up the loop.
+template <typename Has>
+void Delivery::DropAcknowledged(Session& session, std::vector<FrameId>& forgotten,
+                                const ChunkRanges& ranges, const Has& has) {
+  uint64_t left = CountChunks(ranges);
+  auto& sent = session.unacknowledged;
+  for (auto one = sent.begin(); one != sent.end() && left > 0;) {
+    const Frame& frame = frames_.at(one->frame);
+    if (!has(frame)) {
+      ++one;
+      continue;
+    }
+    left -= std::min<uint64_t>(left, CountChunks(frame.result->ranges));
+    streams_.at(one->stream).unacknowledged -= frame.bytes;
+    Release(one->frame, forgotten);
+    one = sent.erase(one);
+  }
+  DropWaiting(session, forgotten, has);
 }
 
 void Delivery::ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
@@ -278,6 +301,12 @@ void Delivery::Drop(Session& session, std::vector<FrameId>& forgotten, Useless&&
     return true;
   };
   sent.erase(std::remove_if(sent.begin(), sent.end(), drop_sent), sent.end());
+  DropWaiting(session, forgotten, useless);
+}
+
+template <typename Useless>
+void Delivery::DropWaiting(Session& session, std::vector<FrameId>& forgotten,
+                           const Useless& useless) {
   auto& waiting = session.waiting;
   const auto drop_waiting = [&](FrameId id) {
     if (!useless(frames_.at(id))) return false;

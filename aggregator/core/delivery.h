@@ -120,10 +120,10 @@ class Delivery {
   };
   struct Session {
     SessionToken token = 0;
-    std::optional<JobId> job;          // Once a result was sent; a session has one job.
-    std::vector<StreamId> streams;     // In the order in which they were opened.
-    std::vector<Sent> unacknowledged;  // Frames of results, in the order in which they were sent.
-    std::vector<FrameId> waiting;      // For a stream.
+    std::optional<JobId> job;         // Once a result was sent; a session has one job.
+    std::vector<StreamId> streams;    // In the order in which they were opened.
+    std::deque<Sent> unacknowledged;  // Frames of results, in the order in which they were sent.
+    std::vector<FrameId> waiting;     // For a stream.
     bool closed = false;
     std::string ended;
     auto Fields() const {
@@ -151,6 +151,13 @@ class Delivery {
   // Takes the frames that `useless` names from what the session is to be sent.
   template <typename Useless>
   void Drop(Session& session, std::vector<FrameId>& forgotten, Useless&& useless);
+  // The same for frames with results in `ranges`; `has` says which these are.
+  template <typename Has>
+  void DropAcknowledged(Session& session, std::vector<FrameId>& forgotten,
+                        const ChunkRanges& ranges, const Has& has);
+  // Frames that wait for a stream, alone.
+  template <typename Useless>
+  void DropWaiting(Session& session, std::vector<FrameId>& forgotten, const Useless& useless);
   // One receiver less needs the frame.
   void Release(FrameId id, std::vector<FrameId>& forgotten);
 

@@ -46,6 +46,21 @@ struct MessageReceived {
   ToAggregator message;
 };
 
+// The sender of a hello that waits to be handled; its session belongs to no worker until then.
+struct WaitingHello {
+  JobName job;
+  WorkerId worker;
+  Nonce nonce = 0;
+};
+
+// Messages of these sessions have arrived and wait to be handled, because others come first: their
+// workers are not silent. So have these hellos: their workers are back. Comes before a deadline is
+// judged.
+struct MessagesWait {
+  std::vector<SessionId> sessions;
+  std::vector<WaitingHello> hellos = {};
+};
+
 // The session stream has ended; its data streams end on their own. `ended`: why the transport ended
 // it, as a sentence; empty when the other side did.
 struct SessionClosed {
@@ -156,6 +171,7 @@ struct EvictWorker {
 struct WorkerExited {  // The launcher saw the process end: no grace.
   JobName job;
   WorkerId worker;
+  Nonce nonce = 0;  // That of the process; 0: any process with the id.
 };
 struct DrainWorker {
   JobName job;
@@ -185,9 +201,9 @@ struct SetJob {
 struct Tick {};
 
 using Event = std::variant<Tick, SessionOpened, SessionClosed, StreamOpened, StreamLost,
-                           MessageReceived, SessionLost, FrameReceived, ValueReceived, ReduceDone,
-                           StateSaved, SettingsSaved, EvictWorker, WorkerExited, DrainWorker,
-                           DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
+                           MessageReceived, MessagesWait, SessionLost, FrameReceived, ValueReceived,
+                           ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited,
+                           DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
 
 }  // namespace basin::aggregator
 

@@ -125,6 +125,24 @@ void Job::Hear(const JobScope& scope, Slot slot) {
   OnPromise(scope, worker.id);
 }
 
+void Job::NoteUnread(const JobScope& scope, Slot slot) {
+  Hear(scope, slot);
+  workers_[slot].unread_at = scope.now;
+}
+
+void Job::NoteUnread(const JobScope& scope, const WaitingHello& hello) {
+  const std::optional<Slot> slot = workers_.Find(hello.worker);
+  if (!slot.has_value()) return;
+  Worker& worker = workers_[*slot];
+  if (worker.nonce != hello.nonce || worker.state == WorkerState::kLost) return;
+  worker.unread_at = scope.now;
+  if (worker.connected()) {
+    worker.last_heard = scope.now;  // Its earlier session has not ended here yet.
+  } else {
+    worker.lost_at = std::max(worker.lost_at, scope.now + scope.config.closed_lease);
+  }
+}
+
 bool Job::Unstarted() const {
   return state() == JobState::kForming && membership().generation == Generation{} &&
          workers_.Count(WorkerState::kCandidate) == 0;

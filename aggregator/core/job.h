@@ -162,6 +162,10 @@ class Job {
   bool Knows(const Hello& hello) const;
   // Takes what the worker in `slot` sent on its current session.
   void OnMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
+  // A message of the worker has arrived and waits.
+  void NoteUnread(const JobScope& scope, Slot slot);
+  // A hello waits. If it is of a process whose worker is not lost, that worker is back.
+  void NoteUnread(const JobScope& scope, const WaitingHello& hello);
   void OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
   void OnValue(const JobScope& scope, Slot slot, const ValueReceived& received);
   // `slot` is absent while the job holds the session's hello.
@@ -221,6 +225,14 @@ class Job {
   const std::map<WorkerId, SessionId>& waiting() const { return evidence_.held().waiting(); }
   const std::vector<Lane>& lanes() const { return lanes_.all(); }
   uint64_t lanes_in_use() const { return lanes_.InUse(); }
+  // What the job holds of the memory budget: the lanes alone, which have their limit; everything;
+  // and the part of it that describes tensors, rounds, values and hellos rather than having room
+  // for their bytes.
+  uint64_t lane_bytes() const { return lanes_.held_bytes(); }
+  uint64_t reserved_bytes() const {
+    return lane_bytes() + values_.reserved_bytes() + evidence_.held().bytes();
+  }
+  uint64_t description_bytes() const;
   const std::string& reason() const { return reason_; }  // Explains state() in the status.
   // The rounds that this aggregator ended, for observers.
   const RoundCounts& rounds() const { return rounds_; }
@@ -238,6 +250,12 @@ class Job {
   // The number that min_workers is compared with: living members, and workers that have finished.
   uint32_t Present() const { return workers_.Present(); }
   bool Paused() const { return pause_.Holds(Present(), settings().min_workers); }
+  // Returns whether the members go on without a worker that is not ready yet. They do not before
+  // the first round, which is for all that have come, and in a pause for lack of workers.
+  bool GoesOnWithout() const {
+    return state() == JobState::kRunning && lanes_.AnyRoundEver() &&
+           Present() >= settings().min_workers && !NobodyGoesOn(workers_);
+  }
 
   auto Fields() const {
     return std::tie(id_, name_, run_, term_, machine_, reason_, changed_, standing_, evidence_,

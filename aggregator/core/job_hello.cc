@@ -386,6 +386,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   welcome.features =
       (hello.features & (scope.config.features | kFeatureRanks)) | (runs ? kFeatureRuns : 0);
   worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
+  welcome.job_runs = GoesOnWithout();
 
   // A worker that became a member while it was disconnected does not know this, so it starts where
   // the lanes are.
@@ -399,7 +400,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
     if (lane.name.empty()) continue;
-    welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.tensors(),
+    welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.shared_tensors(),
                                          lane.next, lane.memory.window});
     // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;

@@ -146,7 +146,11 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
   const auto describe = [&](uint32_t first) {
     LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
     const auto& tensors = lane.layout.tensors();
-    layout.tensors.assign(tensors.begin() + first, tensors.end());
+    if (first == 0) {
+      layout.tensors = lane.layout.shared_tensors();
+    } else {
+      layout.tensors.Own().assign(tensors.begin() + first, tensors.end());
+    }
     return layout;
   };
   std::vector<bool>& laid_out = scope.sessions[*worker.session].laid_out;
@@ -213,9 +217,15 @@ void Job::RetryMemory(const JobScope& scope) {
 }
 
 void Job::ReleaseMemory(const JobScope& scope) {
-  DropCached(scope);
+  values_.Clear(ValuesScope(scope));
   evidence_.held().TakeHellos(scope.memory);
   lanes_.Drop(id_, scope.memory, scope.actions);
+}
+
+uint64_t Job::description_bytes() const {
+  uint64_t room = values_.cached_bytes();
+  for (const Lane& lane : lanes_) room += lane.memory.reserved;
+  return reserved_bytes() - room;
 }
 
 void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }

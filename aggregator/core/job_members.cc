@@ -59,7 +59,9 @@ void Job::Reconcile(const JobScope& scope) {
   }
   // Other jobs need the memory of a job that is remembered only to show how it ended. Nobody is
   // connected who knows a window of its lanes.
-  if (state() == JobState::kForming && Idle() && !HasOpenRound()) lanes_.ExpireAll(scope.memory);
+  if (state() == JobState::kForming && Idle() && !HasOpenRound()) {
+    lanes_.ExpireAll(id_, scope.memory, scope.actions);
+  }
 }
 
 // Changes the members if the change need not wait for a verdict.

@@ -27,7 +27,7 @@ const Job::Timer Job::kTimers[] = {
      [](Job& job, const JobScope& scope) { job.CheckRounds(scope); }},
     {[](const Job& job, const Config& config) { return job.lanes_.IdleDue(config); },
      [](Job& job, const JobScope& scope) {
-       job.lanes_.ExpireIdle(scope.config, scope.now, scope.memory);
+       job.lanes_.ExpireIdle(scope.config, scope.now, job.id_, scope.memory, scope.actions);
      }},
     {[](const Job& job, const Config&) { return job.values_.NextDeadline(); },
      [](Job& job, const JobScope& scope) { job.values_.CheckDeadlines(job.ValuesScope(scope)); }},
@@ -141,6 +141,7 @@ void Job::CheckRounds(const JobScope& scope) {
     lanes_[i].round->CheckDeadlines(ScopeOf(scope, i), overdue);
     for (const auto& [slot, reason] : overdue) {
       if (workers_[slot].state == WorkerState::kLost) continue;
+      if (workers_[slot].unread_at == scope.now) continue;  // What is missing may be among it.
       Lose(scope, slot, NoteKind::kWorkerLost, reason,
            Error{ErrorCode::kEvicted, absl::StrCat("Worker ", workers_[slot].id, " of job ", name_,
                                                    " ", reason, ". Rejoin with state.")});

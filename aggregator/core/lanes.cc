@@ -116,19 +116,23 @@ absl::Time Lanes::IdleDue(const Config& config) const {
   return next;
 }
 
-void Lanes::ExpireIdle(const Config& config, absl::Time now, MemoryBudget& memory) {
-  for (Lane& lane : lanes_) {
-    if (now < lane.IdleEnd(config)) continue;
-    lane.expired = true;
-    Release(memory, lane);
+void Lanes::Expire(LaneIndex index, JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
+  Lane& lane = lanes_[index];
+  if (lane.expired) return;
+  lane.expired = true;
+  Release(memory, lane);
+  actions.push_back(IdleLane{job, index});
+}
+
+void Lanes::ExpireIdle(const Config& config, absl::Time now, JobId job, MemoryBudget& memory,
+                       std::vector<Action>& actions) {
+  for (LaneIndex i = 0; i < size(); ++i) {
+    if (now >= lanes_[i].IdleEnd(config)) Expire(i, job, memory, actions);
   }
 }
 
-void Lanes::ExpireAll(MemoryBudget& memory) {
-  for (Lane& lane : lanes_) {
-    lane.expired = true;
-    Release(memory, lane);
-  }
+void Lanes::ExpireAll(JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
+  for (LaneIndex i = 0; i < size(); ++i) Expire(i, job, memory, actions);
 }
 
 absl::Time Lanes::RoundDue(const Config& config, LatePolicy late_policy,
@@ -241,13 +245,17 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
   return bytes;
 }
 
-uint64_t Lanes::RoomInQuota(const Config& config) const {
-  if (config.max_job_bytes == 0) return config.memory_bytes;
+uint64_t Lanes::held_bytes() const {
   uint64_t held = 0;
   for (const Lane& lane : lanes_) {
     held += lane.layout.memory_bytes() + lane.tracking + lane.memory.reserved;
   }
-  return config.max_job_bytes - std::min(config.max_job_bytes, held);
+  return held;
+}
+
+uint64_t Lanes::RoomInQuota(const Config& config) const {
+  if (config.max_job_bytes == 0) return config.memory_bytes;
+  return config.max_job_bytes - std::min(config.max_job_bytes, held_bytes());
 }
 
 uint64_t Lanes::Room(const Config& config, const MemoryBudget& memory) const {

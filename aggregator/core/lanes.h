@@ -73,9 +73,10 @@ class Lanes {
   // ---- due times
   absl::Time IdleDue(const Config& config) const;
   // Releases the memory of lanes that no worker has used for long.
-  void ExpireIdle(const Config& config, absl::Time now, MemoryBudget& memory);
+  void ExpireIdle(const Config& config, absl::Time now, JobId job, MemoryBudget& memory,
+                  std::vector<Action>& actions);
   // Releases the memory of all lanes. REQUIRES: no worker is connected, and no round is open.
-  void ExpireAll(MemoryBudget& memory);
+  void ExpireAll(JobId job, MemoryBudget& memory, std::vector<Action>& actions);
   absl::Time RoundDue(const Config& config, LatePolicy late_policy, const Workers& workers) const;
   // Returns whether a verdict waits for the job's pace.
   bool AnyPaced() const;
@@ -90,6 +91,8 @@ class Lanes {
                                const TensorSpec* next = nullptr) const;
 
   // ---- memory
+  // What the lanes hold of the service's budget, which is what counts for the job's share.
+  uint64_t held_bytes() const;
   // Returns whether the lane needs larger frames than its memory allows.
   static bool NeedsMemory(const Config& config, const Lane& lane);
   // Charges the memory that tracks the chunks of the lane and describes its tensors, including
@@ -112,6 +115,8 @@ class Lanes {
   auto Fields() const { return std::tie(lanes_); }
 
  private:
+  void Expire(LaneIndex index, JobId job, MemoryBudget& memory, std::vector<Action>& actions);
+
   std::vector<Lane> lanes_;
 };
 

@@ -18,6 +18,7 @@
 #include "absl/container/btree_map.h"
 #include "aggregator/core/footprint.h"
 #include "protocol/bitmap.h"
+#include "protocol/shared_list.h"
 #include "protocol/tensor.h"
 
 namespace basin::aggregator {
@@ -28,10 +29,11 @@ inline uint64_t SpecBytes(const TensorSpec& spec) {
   return spec.name.size() + 10 * spec.shape.size() + 16;
 }
 
-// What an entry of a layout takes of memory: the description, and its name once more in the index.
+// What an entry of a layout takes of memory: the description here and in the engine, which finds
+// tensors by their numbers, and the name once more in the index.
 inline uint64_t EntryBytes(const TensorSpec& spec) {
   constexpr uint64_t kIndexBytes = 96;  // A node of the index, and where the tensor's chunks begin.
-  return 2 * Footprint::Of(spec.name) + Footprint::Of(spec.shape) + kIndexBytes;
+  return 2 * Footprint::Of(spec) + Footprint::Of(spec.name) + kIndexBytes;
 }
 
 class Layout {
@@ -42,6 +44,8 @@ class Layout {
   uint64_t spec_bytes() const { return spec_bytes_; }      // SpecBytes of all tensors.
   uint64_t memory_bytes() const { return memory_bytes_; }  // EntryBytes of all tensors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  // The same, for messages.
+  const SharedList<TensorSpec>& shared_tensors() const { return tensors_; }
 
   // Looks at `guess` first: workers mostly name tensors in the order of the layout.
   std::optional<TensorIndex> Find(const std::string& name, TensorIndex guess = 0) const;
@@ -73,7 +77,7 @@ class Layout {
   auto Fields() const { return std::tie(tensors_); }
 
  private:
-  std::vector<TensorSpec> tensors_;
+  SharedList<TensorSpec> tensors_;
   std::vector<uint64_t> sizes_;
   std::vector<uint32_t> bases_;
   absl::btree_map<std::string, TensorIndex> by_name_;

@@ -56,6 +56,9 @@ std::string WhyNotVerdicts(const LaneHistory& lane) {
   if (last.round != lane.last_verdict || last.chain != lane.chain) {
     return "does not end with the verdict that it names as the last";
   }
+  for (const VerdictRecord& record : lane.verdicts) {
+    if (!IsAsDecided(record.value)) return "has a verdict that is not the one that was decided";
+  }
   for (size_t i = 1; i < lane.verdicts.size(); ++i) {
     const VerdictRecord& before = lane.verdicts[i - 1];
     const VerdictRecord& record = lane.verdicts[i];

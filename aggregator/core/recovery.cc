@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
 #include "aggregator/core/names.h"
+#include "protocol/counted.h"
 #include "protocol/plural.h"
 
 namespace basin::aggregator {
@@ -20,7 +21,7 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
   return nullptr;
 }
 
-enum class Agreement { kCurrent, kBehind, kConflict };
+enum class Lineage { kCurrent, kBehind, kConflict };
 
 // Returns the value of the newest verdict if this worker, one verdict behind, has staged it. The
 // chain identifies the value even if the worker with the newest history, a joiner, received only
@@ -32,23 +33,41 @@ const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newe
   return ExtendChain(mine.chain, staged.round, staged.value) == newest.chain ? &staged : nullptr;
 }
 
-// Compares a worker with the newest history of a lane. A worker one verdict behind is current if it
-// has staged the value of that verdict, because it then only needs the verdict again.
-Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
-  if (mine == nullptr) return newest.last_verdict == 0 ? Agreement::kCurrent : Agreement::kBehind;
-  if (mine->last_verdict == newest.last_verdict) {
-    return mine->chain == newest.chain ? Agreement::kCurrent : Agreement::kConflict;
+// Whether a call is in flight, which a worker without its lane may have to take part in.
+bool IsStagedByAny(const std::map<WorkerId, Hello>& hellos, const LaneHistory& newest) {
+  return std::any_of(hellos.begin(), hellos.end(), [&](const auto& each) {
+    const LaneHistory* lane = FindLane(each.second, newest.name);
+    return lane != nullptr && lane->staged.has_value() && lane->staged->round > newest.last_verdict;
+  });
+}
+
+// Whether a worker needs nothing of a lane that it does not have. It joins with the state of a
+// donor, which has what came of the calls before; it names their lanes when it calls itself.
+bool DoesWithout(const WorkerId& id, const Hello& hello, const LaneHistory& newest,
+                 bool in_flight) {
+  if (newest.last_verdict == 0) return true;
+  if (newest.kind != LaneKind::kCall || in_flight || newest.verdicts.empty()) return false;
+  const VerdictRecord& last = newest.verdicts.back();
+  // One that was counted may not know the verdict.
+  return last.round == newest.last_verdict && !IsCounted(last.value, id, hello.incarnation);
+}
+
+// Compares a worker with the newest history of a lane that it has. A worker one verdict behind is
+// current if it has staged the value of that verdict, because it then only needs the verdict again.
+Lineage Compare(const LaneHistory& mine, const LaneHistory& newest) {
+  if (mine.last_verdict == newest.last_verdict) {
+    return mine.chain == newest.chain ? Lineage::kCurrent : Lineage::kConflict;
   }
   for (const VerdictRecord& record : newest.verdicts) {
-    if (record.round == mine->last_verdict && record.chain != mine->chain) {
-      return Agreement::kConflict;
+    if (record.round == mine.last_verdict && record.chain != mine.chain) {
+      return Lineage::kConflict;
     }
-    if (record.round == mine->last_verdict + 1 &&
-        record.chain != ExtendChain(mine->chain, record.round, record.value)) {
-      return Agreement::kConflict;
+    if (record.round == mine.last_verdict + 1 &&
+        record.chain != ExtendChain(mine.chain, record.round, record.value)) {
+      return Lineage::kConflict;
     }
   }
-  return StagedNewest(*mine, newest) != nullptr ? Agreement::kCurrent : Agreement::kBehind;
+  return StagedNewest(mine, newest) != nullptr ? Lineage::kCurrent : Lineage::kBehind;
 }
 
 // The history with which the job goes on: the longest, then the one that most workers hold, then
@@ -155,6 +174,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     lane.last_verdict = newest.last_verdict;
     lane.chain = newest.chain;
     lane.verdicts = newest.verdicts;
+    const bool in_flight = IsStagedByAny(hellos, newest);
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
       const LaneHistory* mine = FindLane(hello, name);
@@ -168,13 +188,17 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
                Membership{generation, MemberList::WithRanks(list, ranks)}, newest.chain});
         }
       }
-      switch (Compare(mine, newest)) {
-        case Agreement::kCurrent:
+      if (mine == nullptr) {
+        if (!DoesWithout(id, hello, newest, in_flight)) behind.insert(id);
+        continue;
+      }
+      switch (Compare(*mine, newest)) {
+        case Lineage::kCurrent:
           break;
-        case Agreement::kBehind:
+        case Lineage::kBehind:
           behind.insert(id);
           break;
-        case Agreement::kConflict:
+        case Lineage::kConflict:
           conflicts.insert(id);
           break;
       }

@@ -310,6 +310,7 @@ class Round {
 
   // round_attempt.cc
   void Compare(const RoundScope& scope);
+  void CompareSteps(const RoundScope& scope);
   void StartAttemptNow(const RoundScope& scope);
   void Restart(const RoundScope& scope, const std::string& reason,
                const RoundMember* refetched = nullptr);
@@ -333,7 +334,8 @@ class Round {
   void TryPrepare(const RoundScope& scope);
   void PrepareCommitted(const RoundScope& scope);
   void ReportPlan(const RoundScope& scope);
-  void PrepareAborted(const RoundScope& scope, const std::string& reason);
+  void PrepareAborted(const RoundScope& scope, const std::string& reason,
+                      AbortCause cause = AbortCause::kUnspecified);
   void SendPrepared(const RoundScope& scope, RoundInput input);
   void TellPrepared(const RoundScope& scope, RoundMember& member);
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;

@@ -28,8 +28,30 @@ void Round::Compare(const RoundScope& scope) {
                         ". It is not counted in this round; make the workers agree and continue, a "
                         "restart is not needed."));
   }
+  CompareSteps(scope);
   StartAttemptNow(scope);
   Rescan(scope);
+}
+
+// Refuses those that are at another step: averages of different steps would train another model.
+void Round::CompareSteps(const RoundScope& scope) {
+  const RoundMember* reference = Agreement::StepReference(roster_);
+  if (reference == nullptr) return;
+  const uint64_t step = reference->contribution.begin().step_label;
+  const WorkerId id = reference->id;
+  for (RoundMember& member : roster_) {
+    if (!member.contribution.compares_step() || member.contribution.begin().step_label == step)
+      continue;
+    Refuse(
+        scope, member, ErrorCode::kMismatch,
+        absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
+                     ": worker ", member.id, " is at step ", member.contribution.begin().step_label,
+                     ", but worker ", id, " is at step ", step,
+                     ": one of them has skipped a step, or made a backward or a step that the "
+                     "others have not made. It is not counted in this round. Let all workers "
+                     "make the same backwards and steps, also after an error, and start this "
+                     "one again: it gets the state of the others."));
+  }
 }
 
 void Round::StartAttemptNow(const RoundScope& scope) {

@@ -184,7 +184,7 @@ void Round::TryPrepare(const RoundScope& scope) {
   }
   if (scope.paused) return;
   if (roster_.contributors() == 0) {
-    PrepareAborted(scope, "no contributor is left");
+    PrepareAborted(scope, "no contributor is left", AbortCause::kNoContributor);
     return;
   }
   if (!agreement_.made() || roster_.effective() < roster_.contributors() || !attempt_.idle())
@@ -237,6 +237,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
     }
   }
   value_.facts = Facts(scope);
+  value_.decision = DecisionOf(value_);
   Note prepared{NoteKind::kRoundPrepared,
                 scope.job_name,
                 "",
@@ -254,11 +255,13 @@ void Round::PrepareCommitted(const RoundScope& scope) {
 
 // Aborts the round. Only Job::EndLineage aborts rounds without this function, because no member is
 // left to stage.
-void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
+void Round::PrepareAborted(const RoundScope& scope, const std::string& reason, AbortCause cause) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kAborted;
   value_.reason = reason;
+  value_.abort_cause = cause;
   value_.layout_version = scope.layout.version();
+  value_.decision = DecisionOf(value_);
   attempt_.Stop();
   held_.Clear();
   for (RoundMember& member : roster_) member.contribution.ForgetParked();

@@ -12,20 +12,6 @@
 namespace basin::aggregator {
 namespace {
 
-std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
-  switch (by) {
-    case WeightBy::kSamples:
-      return counts.samples;
-    case WeightBy::kTokens:
-      return counts.tokens;
-    case WeightBy::kMicroBatches:
-      return counts.micro_batches;
-    case WeightBy::kNone:
-      break;
-  }
-  return std::nullopt;
-}
-
 bool IsScale(double value) { return std::isfinite(value) && value != 0; }
 
 // The fewest digits that distinguish a number from every other one.
@@ -183,11 +169,6 @@ std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference
   }
   return differ("denominator", DenominatorName(mine.denominator),
                 DenominatorName(reference.denominator));
-}
-
-uint64_t WeightOf(const RoundSpec& spec, const Counts& counts) {
-  if (spec.op != ReduceOp::kWeightedAverage) return 1;
-  return CountFor(spec.weight_by, counts).value_or(0);
 }
 
 }  // namespace basin::aggregator

@@ -47,9 +47,6 @@ RoundSpec Resolve(RoundSpec spec, uint64_t trainers);
 // The spec without the aggregator's choices, so that rounds of different sizes compare equal.
 RoundSpec AsBegun(RoundSpec spec);
 
-// The integer weight of a contribution: by its counts for WEIGHTED_AVERAGE, else 1.
-uint64_t WeightOf(const RoundSpec& spec, const Counts& counts);
-
 }  // namespace basin::aggregator
 
 #endif  // BASIN_AGGREGATOR_CORE_SPEC_H_

@@ -17,6 +17,9 @@ ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
 // One worker may have this many requests for one value; a client keeps a window of a few.
 constexpr size_t kMaxRequests = 64;
 
+// What is known of the values of a job is charged in pieces of this size; less than one is free.
+constexpr uint64_t kWeightPiece = uint64_t{64} << 10;
+
 // The kept values of all jobs may use one part in kCacheShare of the budget: rounds come first.
 constexpr uint64_t kCacheShare = 4;
 
@@ -25,6 +28,54 @@ std::string Describe(const ValueKey& key) {
 }
 
 }  // namespace
+
+uint64_t Values::WeightOf(const Key& key, const Entry& entry) {
+  // Nodes of trees, with what they hold.
+  constexpr uint64_t kEntry = 256;
+  constexpr uint64_t kHolder = 256;
+  constexpr uint64_t kRequest = 384;
+  constexpr uint64_t kReceiver = 64;
+  const uint64_t names = std::get<0>(key).size() + std::get<1>(key).size();
+  uint64_t weight = kEntry + 2 * names + entry.told.size() * kReceiver +
+                    entry.requests.size() * (kRequest + names);
+  for (const auto& [id, holder] : entry.holders) {
+    const TensorSpec& spec = holder.second.spec;
+    weight += kHolder + id.size() + spec.name.size() + spec.shape.size() * sizeof(spec.shape[0]);
+  }
+  return weight;
+}
+
+void Values::Weigh(const ValueScope& scope, const Key& key, Entry& entry) {
+  const uint64_t before = std::exchange(entry.weight, WeightOf(key, entry));
+  Charge(scope, before, entry.weight);
+}
+
+bool Values::HasRoomFor(const ValueScope& scope, const Key& key) {
+  Entry entry;
+  entry.requests.emplace_back();
+  return scope.memory.free() >= WeightOf(key, entry) + kWeightPiece;
+}
+
+Values::Entries::iterator Values::Erase(const ValueScope& scope, Entries::iterator entry) {
+  Charge(scope, entry->second.weight, 0);
+  return entries_.erase(entry);
+}
+
+void Values::Charge(const ValueScope& scope, uint64_t before, uint64_t after) {
+  const uint64_t charged = weight_ / kWeightPiece;
+  weight_ += after - before;
+  scope.memory.reserved += (weight_ / kWeightPiece - charged) * kWeightPiece;  // Modulo 2^64.
+}
+
+uint64_t Values::cached_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [use, key] : uses_) bytes += entries_.at(key).cached->bytes;
+  return bytes;
+}
+
+uint64_t Values::reserved_bytes() const {
+  return cached_bytes() + weight_ / kWeightPiece * kWeightPiece;
+}
 
 void Values::Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
                   const std::string& text) {
@@ -86,6 +137,12 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
         absl::StrCat("the job has ", entries_.size(),
                      " announced values, which is its limit (limits.values); announce fewer."));
   }
+  if (entries_.count(key) == 0 && !HasRoomFor(scope, key)) {
+    return refuse(ErrorCode::kResourceExhausted,
+                  absl::StrCat("only ", scope.memory.free(), " of ", scope.memory.total,
+                               " bytes are free; announce fewer values at a time, or have "
+                               "memory.budget raised."));
+  }
   // This worker no longer serves older versions of the tensor.
   for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
        it != entries_.end() && same_tensor(it->first) && it->first < key;) {
@@ -94,12 +151,13 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
     AskOthers(scope, it->first, it->second, slot,
               absl::StrCat("worker ", worker.id, " has a newer version"));
     DropUnneeded(scope, it->first, it->second);
-    it = it->second.unused() ? entries_.erase(it) : std::next(it);
+    it = it->second.unused() ? Erase(scope, it) : std::next(it);
   }
   Entry& entry = entries_[key];
   entry.holders[worker.id] = {slot, Holding{announce.spec, announce.digest}};
   DropUnneeded(scope, key, entry);
   ServeAll(scope, key, entry);
+  Weigh(scope, key, entry);
 }
 
 void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
@@ -116,6 +174,14 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
          absl::StrCat(
              "Job ", scope.job_name, " waits for ", entries_.size(),
              " broadcast values, which is its limit (limits.values); request fewer at once."));
+    return;
+  }
+  if (entries_.count(key) == 0 && !HasRoomFor(scope, key)) {
+    Fail(scope, key, request, ErrorCode::kResourceExhausted,
+         absl::StrCat("Job ", scope.job_name, ": there is no memory to wait for ",
+                      Describe(get.key), ": only ", scope.memory.free(), " of ", scope.memory.total,
+                      " bytes are free; request fewer values at a time, or have memory.budget "
+                      "raised."));
     return;
   }
   Entry& entry = entries_[key];
@@ -140,9 +206,12 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
                       ", which is the limit; request more chunks at a time."));
     return;
   }
-  if (Serve(scope, key, entry, request)) return;
+  if (Serve(scope, key, entry, request)) {
+    Weigh(scope, key, entry);
+    return;
+  }
   if (FailIfSourceLeft(scope, key, request)) {
-    if (entry.unused()) entries_.erase(key);
+    if (entry.unused()) Erase(scope, entries_.find(key));
     return;
   }
   if (const auto waiting = waiting_.find(slot);
@@ -152,10 +221,11 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
                       waiting->second,
                       " parts of broadcast values, which is its limit (limits.values); request "
                       "fewer at once."));
-    if (entry.unused()) entries_.erase(key);
+    if (entry.unused()) Erase(scope, entries_.find(key));
     return;
   }
   Keep(key, entry, std::move(request));
+  Weigh(scope, key, entry);
 }
 
 bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
@@ -335,7 +405,7 @@ bool Values::MayCache(const ValueScope& scope, Entry& entry, const Holding& valu
     const Key oldest = uses_.begin()->second;
     const auto it = entries_.find(oldest);
     Drop(scope, oldest, it->second);
-    if (it->second.unused()) entries_.erase(it);
+    if (it->second.unused()) Erase(scope, it);
   }
   if (!fits()) return false;
   entry.cached = Cached{value, Bitmap(ChunkCount(bytes)), bytes, 0};
@@ -376,12 +446,13 @@ void Values::DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry)
 void Values::DropCached(const ValueScope& scope) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Drop(scope, it->first, it->second);
-    it = it->second.unused() ? entries_.erase(it) : std::next(it);
+    it = it->second.unused() ? Erase(scope, it) : std::next(it);
   }
 }
 
 void Values::Clear(const ValueScope& scope) {
   DropCached(scope);
+  Charge(scope, weight_, 0);
   entries_.clear();
   deadlines_.clear();
   waiting_.clear();
@@ -397,7 +468,8 @@ void Values::Lose(const ValueScope& scope, Slot slot) {
     ForgetIf(entry,
              [&](const Request& request) { return FailIfSourceLeft(scope, it->first, request); });
     DropUnneeded(scope, it->first, entry);
-    it = entry.unused() ? entries_.erase(it) : std::next(it);
+    Weigh(scope, it->first, entry);
+    it = entry.unused() ? Erase(scope, it) : std::next(it);
   }
 }
 
@@ -407,7 +479,8 @@ void Values::ForgetRequests(const ValueScope& scope, Slot slot) {
     entry.told.erase(slot);
     ForgetIf(entry, [&](const Request& request) { return request.slot == slot; });
     DropUnneeded(scope, it->first, entry);
-    it = entry.unused() ? entries_.erase(it) : std::next(it);
+    Weigh(scope, it->first, entry);
+    it = entry.unused() ? Erase(scope, it) : std::next(it);
   }
 }
 
@@ -437,7 +510,8 @@ void Values::CheckDeadlines(const ValueScope& scope) {
                       scope.pause.empty() ? "Publish it there, or wait longer." : scope.pause));
     Forget(*request);
     entry.requests.erase(request);
-    if (entry.unused()) entries_.erase(it);
+    Weigh(scope, it->first, entry);
+    if (entry.unused()) Erase(scope, it);
   }
 }
 

@@ -74,8 +74,12 @@ class Values {
   void DropCached(const ValueScope& scope);
   void Clear(const ValueScope& scope);
 
+  // What is charged for them: kept chunks, and what is known.
+  uint64_t cached_bytes() const;
+  uint64_t reserved_bytes() const;
+
   auto Fields() const {
-    return std::tie(entries_, uses_, next_use_, deadlines_, waiting_, next_request_);
+    return std::tie(entries_, uses_, next_use_, deadlines_, waiting_, next_request_, weight_);
   }
 
  private:
@@ -122,9 +126,21 @@ class Values {
     std::vector<Request> requests;
     std::map<Slot, Told> told;  // The announced value that each receiver knows.
     std::optional<Cached> cached;
+    uint64_t weight = 0;  // As it was counted last; see Weigh.
     bool unused() const { return holders.empty() && requests.empty() && !cached.has_value(); }
-    auto Fields() const { return std::tie(holders, requests, told, cached); }
+    auto Fields() const { return std::tie(holders, requests, told, cached, weight); }
   };
+  using Entries = std::map<Key, Entry>;
+
+  // What is known of values takes memory, too: names, holders, receivers and requests. It is
+  // counted when a message has changed it, and charged in whole pieces, so that values which come
+  // and go do not change what is free.
+  static uint64_t WeightOf(const Key& key, const Entry& entry);
+  void Weigh(const ValueScope& scope, const Key& key, Entry& entry);
+  // Returns whether there is memory for one more value.
+  static bool HasRoomFor(const ValueScope& scope, const Key& key);
+  Entries::iterator Erase(const ValueScope& scope, Entries::iterator entry);
+  void Charge(const ValueScope& scope, uint64_t before, uint64_t after);
 
   // Keep adds a request to the entry and to the indexes of waiting requests. Forget removes it from
   // the indexes only.
@@ -150,7 +166,8 @@ class Values {
   void Drop(const ValueScope& scope, const Key& key, Entry& entry);
   void DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry);
 
-  std::map<Key, Entry> entries_;
+  Entries entries_;
+  uint64_t weight_ = 0;           // The sum of those of the entries.
   std::map<uint64_t, Key> uses_;  // The kept values, the least recently used first.
   uint64_t next_use_ = 0;
 

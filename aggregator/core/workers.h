@@ -112,6 +112,8 @@ struct Worker {
   // When the last long silence on this session ended. The silence was the worker's own, longer than
   // Config::silence, or came from a stall of this process.
   absl::Time silent_until = absl::InfinitePast();
+  // When the aggregator last knew of a message of it that it had not handled yet.
+  absl::Time unread_at = absl::InfinitePast();
   absl::Time lost_at;          // When it counts as lost, while it is disconnected.
   uint32_t frame_tensors = 1;  // The tensors that a frame from or to it may have.
   uint32_t ranks = 1;          // The trainers that it stands for, as it last reported.
@@ -152,10 +154,10 @@ struct Worker {
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
-                    still_counts, left, member_since, session, last_heard, silent_until, lost_at,
-                    frame_tensors, ranks, knows_ranks, group, joins_alone, ready_since, ready_order,
-                    step_label, state_hash, progress, waits, waits_since, busy, busy_until, misfit,
-                    superseded, layouts, registered, repeats);
+                    still_counts, left, member_since, session, last_heard, silent_until, unread_at,
+                    lost_at, frame_tensors, ranks, knows_ranks, group, joins_alone, ready_since,
+                    ready_order, step_label, state_hash, progress, waits, waits_since, busy,
+                    busy_until, misfit, superseded, layouts, registered, repeats);
   }
 };
 

@@ -52,8 +52,12 @@ const std::vector<Command>& Commands() {
        RunTop},
       {"limits",
        "[-w] [--interval=DURATION] [--times=N]",
-       "show the limits, and how much of each is used",
-       "The names are those of the configuration (docs/configuration.md).",
+       "show the limits, how much of each is used, and what memory is in use for",
+       "The names are those of the configuration (docs/configuration.md). memory.budget is shown\n"
+       "for the service and for each job: what it reserves. Below is the memory that the process\n"
+       "has taken, by the kinds of the metric basin_buffer_bytes (docs/monitoring.md), which do "
+       "not\n"
+       "overlap.",
        {"basinctl limits", "basinctl limits -o json"},
        1,
        1,

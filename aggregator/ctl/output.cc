@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "proto/wire/protobuf_names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -40,10 +41,10 @@ void Complain(const std::string& text) { std::fwrite(text.data(), 1, text.size()
 std::string Json(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
+  wire::PrintZeros(options);
   std::string text;
   // Fails for messages with an Any of an unknown type only; ours have none.
-  google::protobuf::util::MessageToJsonString(message, &text, options);
+  static_cast<void>(google::protobuf::util::MessageToJsonString(message, &text, options));
   return text;
 }
 

@@ -22,8 +22,8 @@ namespace {
 // the network once.
 constexpr int kRoundTrips = 2;
 
-// Processor seconds of basind per GB that it receives or sends: docs/performance.md, "Where the CPU
-// time goes". On other machines it is another number.
+// Processor seconds of basind per GB that it receives or sends: docs/performance-notes.md, "Where
+// the CPU time goes". On other machines it is another number.
 constexpr double kCpuSecondsPerByte = 0.41e-9;
 
 // A worker holds one model of results beside its gradient, and this (docs/client.md).

@@ -95,7 +95,15 @@ std::string Show(const v1::LimitsResponse& limits) {
         {limit.name(), limit.job(), bytes ? Size(limit.in_use()) : absl::StrCat(limit.in_use()),
          bytes ? Size(limit.limit()) : absl::StrCat(limit.limit()), bytes ? "" : limit.unit()});
   }
-  return table.Text();
+  if (limits.memory().empty()) return table.Text();
+  TextTable memory({"MEMORY", "IN USE"});
+  uint64_t sum = 0;
+  for (const v1::MemoryUse& use : limits.memory()) {
+    memory.Add({use.kind(), Size(use.bytes())});
+    sum += use.bytes();
+  }
+  memory.Add({"all", Size(sum)});
+  return absl::StrCat(table.Text(), "\n", memory.Text());
 }
 
 std::string Show(const v1::ListMembersResponse& members) {

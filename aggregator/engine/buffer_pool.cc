@@ -15,7 +15,8 @@ namespace basin::aggregator {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr size_t kSmallest = 4096;
+// Not a page: a lane may have tens of thousands of tensors of one element.
+constexpr size_t kSmallest = 256;
 
 // Sizes come in powers of two, so that a buffer fits the next user. Full frames of one tensor do
 // as well, and other frames waste at most as much as they need.

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
+#include "aggregator/text/reduce_device.h"
 #include "kernels/plan.h"
 #include "protocol/limits/limits.h"
 
@@ -160,21 +159,6 @@ ReduceChoice TakeCpu(const std::string& why) {
 }
 
 }  // namespace
-
-absl::StatusOr<ReduceDeviceOption> ParseReduceDevice(std::string_view text) {
-  using Kind = ReduceDeviceOption::Kind;
-  if (text == "cpu") return ReduceDeviceOption{Kind::kCpu, std::nullopt};
-  if (text == "auto") return ReduceDeviceOption{Kind::kAuto, std::nullopt};
-  if (text == "cuda") return ReduceDeviceOption{Kind::kCuda, std::nullopt};
-  absl::string_view rest(text.data(), text.size());
-  int index = 0;
-  const bool digits = absl::ConsumePrefix(&rest, "cuda:") && !rest.empty() && rest.size() <= 4 &&
-                      rest.find_first_not_of("0123456789") == rest.npos &&
-                      absl::SimpleAtoi(rest, &index);
-  if (digits) return ReduceDeviceOption{Kind::kCuda, index};
-  return absl::InvalidArgumentError(
-      "it must be cpu, cuda (all GPUs), cuda:N (one of them, from cuda:0 on), or auto");
-}
 
 Result<MeasuredReduction> MeasureReduction(const kernels::Reducer& cpu, DeviceThread& thread) {
   Sample sample;

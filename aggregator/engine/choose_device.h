@@ -23,15 +23,6 @@
 
 namespace basin::aggregator {
 
-// The value of reduce.device: cpu, cuda (all devices), cuda:N, or auto.
-struct ReduceDeviceOption {
-  enum class Kind : uint8_t { kCpu, kCuda, kAuto };
-  Kind kind = Kind::kCpu;
-  std::optional<int> index;  // With kCuda: only this device.
-};
-
-absl::StatusOr<ReduceDeviceOption> ParseReduceDevice(std::string_view text);
-
 // Seconds for the same reduction, by one thread.
 struct MeasuredReduction {
   double cpu = 0;

@@ -15,7 +15,6 @@ struct DeviceReduction {
   struct Chunk {
     ChunkWork work;
     bool on_device = false;
-    char* mirror = nullptr;  // Where its result goes, too.
   };
 
   std::shared_ptr<Reduction> reduction;
@@ -30,17 +29,6 @@ struct DeviceReduction {
         return;
       }
       chunks[i].on_device = work.plan.has_value() && pipeline.Fits(*work.plan);
-      // Trainers whose gradients are on the device take the result from there.
-      if (!chunks[i].on_device || reduction->half == nullptr ||
-          !AllOnDevice(reduction->inputs[i])) {
-        continue;
-      }
-      const std::shared_ptr<Mirror>& mirror = reduction->half->mirror();
-      if (mirror == nullptr) {
-        reduction->needs_mirror = true;
-      } else {
-        chunks[i].mirror = mirror->segment().data() + reduction->chunks[i].offset;
-      }
     }
   }
 
@@ -51,7 +39,7 @@ struct DeviceReduction {
       if (!chunk.on_device) continue;
       ChunkWork& work = chunk.work;
       passes.push_back({&*work.plan, work.inputs.data(), work.span, work.output, &work.facts,
-                        work.addresses.empty() ? nullptr : work.addresses.data(), chunk.mirror});
+                        work.addresses.empty() ? nullptr : work.addresses.data()});
     }
     return passes;
   }
@@ -68,7 +56,6 @@ struct DeviceReduction {
         }
       }
       CompleteChunk(*reduction, work);
-      reduction->chunks[i].mirrored = !lost && chunks[i].mirror != nullptr;
     }
     CloseReduction(*reduction);
   }

@@ -3,6 +3,7 @@
 #include "aggregator/engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -28,6 +29,8 @@ uint64_t PlaceOf(const Reduce& reduce) {
 
 // The bytes that take less time to reduce than to hand to another thread and back: 64 KiB are 3 us.
 constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
+// What a thread reads for one job before it is the turn of another.
+constexpr uint64_t kReducedInATurn = uint64_t{4} << 20;
 
 // The time of the loop that an event may take in its turn. Most events take less; one that takes a
 // thousand times as long, such as the layout of a lane of 65,536 tensors, costs its connection a
@@ -109,6 +112,7 @@ void Engine::Stop() {
   turns_ = Turns<Posted>();
   MutexLock lock(mutex_);
   inbox_.clear();
+  hellos_.clear();
 }
 
 RunnerDependencies Engine::DependenciesFor(Transport& transport) {
@@ -121,13 +125,13 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     const std::shared_ptr<Reduction> shared = std::move(reduction);
     const uint64_t bytes = InputBytes(*shared);
     // The loop does not wait for a device.
-    if (bytes <= kReducedByLoop && !HasDeviceInput(*shared)) return ReduceOnCpu(shared);
-    const uint64_t place = PlaceOf(shared->action);
+    if (bytes <= kReducedByLoop && !HasDeviceInput(*shared)) return ReduceAtOnce(shared);
     // While the threads end, they still submit, and are no longer in reduce_threads_.
     ThreadPool& workers = *reduce_threads_;
-    workers.Submit(place, shared->action.job, bytes, [this, &workers, place, shared] {
-      devices_ == nullptr ? ReduceOnCpu(shared) : ReduceOnDevice(workers, place, shared);
-    });
+    if (devices_ == nullptr) return ReduceByParts(workers, shared, bytes);
+    const uint64_t place = PlaceOf(shared->action);
+    workers.Submit(place, shared->action.job, bytes,
+                   [this, &workers, place, shared] { ReduceOnDevice(workers, place, shared); });
   };
   dependencies.save = [this](const SaveState& state) {
     state_thread_->Submit(0, [this, state] {
@@ -146,26 +150,20 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     });
   };
   dependencies.arena_bytes = options_.shared_result_bytes;
+  dependencies.most_arenas = options_.most_arenas;
   if (memory_thread_ != nullptr) {
-    dependencies.make_arena = [this](JobId job, LaneIndex lane, ResultPlaces places) {
-      memory_thread_->Submit(0, [this, job, lane, places = std::move(places)] {
-        const auto arena = ResultArena::Create(places);
-        if (!arena.ok()) return;  // The results stay in memory of this process.
-        Post(kNow, [job, lane, arena = *arena](Runner& runner, absl::Time) {
-          runner.ArenaMade(job, lane, arena);
+    const Gauge gauge = NewGauge();
+    dependencies.arena_gauge = gauge;
+    dependencies.make_arena = [this, gauge](JobId job, LaneIndex lane, ResultPlaces places) {
+      const uint64_t bytes = 2 * places.end;
+      auto charges = ResultArena::ChargesFor(places, gauge);
+      memory_thread_->Submit(0, [this, job, lane, bytes, charges = std::move(charges),
+                                 places = std::move(places)]() mutable {
+        auto made = ResultArena::Create(std::move(places), std::exchange(charges, {}));
+        const auto arena = made.ok() ? *std::move(made) : nullptr;
+        Post(kNow, [job, lane, bytes, arena](Runner& runner, absl::Time now) {
+          runner.ArenaMade(job, lane, bytes, arena, now);
         });
-      });
-    };
-  }
-  if (memory_thread_ != nullptr && devices_ != nullptr && devices_->CanOpen()) {
-    dependencies.make_mirror = [this](std::shared_ptr<ResultArena> arena) {
-      memory_thread_->Submit(0, [this, arena = std::move(arena)] {
-        const auto made = devices_->AllocateShared(arena->mirror_bytes());
-        const auto mirror = made.ok() ? std::make_shared<Mirror>(made.value()) : nullptr;
-        if (mirror == nullptr && options_.on_mirror_refused != nullptr) {
-          options_.on_mirror_refused(made.failure().message);
-        }
-        Post(kNow, [arena, mirror](Runner&, absl::Time now) { arena->AddMirror(mirror, now); });
       });
     };
   }
@@ -175,15 +173,28 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   return dependencies;
 }
 
-void Engine::ReduceOnCpu(const std::shared_ptr<Reduction>& reduction) {
-  Run(*reduction, reducer_, pool_);
+void Engine::ReduceAtOnce(const std::shared_ptr<Reduction>& reduction) {
+  RunPart(*reduction, reducer_, pool_, std::numeric_limits<uint64_t>::max());
   Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
+}
+
+void Engine::ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>& reduction,
+                           uint64_t left) {
+  const uint64_t part = std::min(left, kReducedInATurn);
+  workers.Submit(
+      PlaceOf(reduction->action), reduction->action.job, part,
+      [this, &workers, reduction, rest = left - part] {
+        if (!RunPart(*reduction, reducer_, pool_, kReducedInATurn)) {
+          return ReduceByParts(workers, reduction, rest);
+        }
+        Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
+      });
 }
 
 void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
                             const std::shared_ptr<Reduction>& reduction) {
   DeviceThread& thread = devices_->thread(workers.ThreadOf(place));
-  if (thread.failed()) return ReduceOnCpu(reduction);
+  if (thread.failed()) return ReduceAtOnce(reduction);
   const auto done = [this, &thread, reduction](const std::optional<kernels::Failure>& failure) {
     if (failure.has_value() && thread.Fail()) {
       Note note;
@@ -262,10 +273,25 @@ void Engine::TakeInbox() {
   inbox_.clear();
 }
 
+void Engine::NoteWaiting(absl::Time now) {
+  if (runner_->core().NextDeadline() > now) return;
+  std::vector<uint64_t> waiting = turns_.Waiting();
+  if (waiting.empty()) return;
+  std::vector<WaitingHello> hellos;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [session, hello] : hellos_) hellos.push_back(hello);
+  }
+  runner_->MessagesWait(std::move(waiting), std::move(hellos), now);
+  transport_->Flush();
+}
+
 void Engine::TakeTurn() {
+  const absl::Time begun = clock_.Now();
+  // Any step may judge a deadline.
+  NoteWaiting(begun);
   const Posted posted = turns_.Next();
   turn_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
-  const absl::Time begun = clock_.Now();
   posted.task(*runner_, begun);
   transport_->Flush();
   const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kTurn);
@@ -299,6 +325,11 @@ void Engine::Loop() {
     for (size_t left = turns_.size(); left > 0; --left) TakeTurn();
     const absl::Time now = clock_.Now();
     if (runner_->NextDeadline() <= now) {
+      {
+        MutexLock lock(mutex_);
+        TakeInbox();
+      }
+      NoteWaiting(now);
       runner_->Tick(now);
       transport_->Flush();
     }
@@ -327,10 +358,23 @@ SessionId Engine::OpenSession(std::string address) {
 }
 
 void Engine::OnMessage(SessionId session, ToAggregator message, uint64_t bytes) {
-  Task task = [session, message = std::move(message), bytes](Runner& runner,
-                                                             absl::Time now) mutable {
-    runner.MessageReceived(session, std::move(message), bytes, now);
-  };
+  Task task;
+  if (const auto* hello = std::get_if<Hello>(&message)) {
+    {
+      MutexLock lock(mutex_);
+      if (running_) hellos_[session] = {hello->job, hello->worker, hello->nonce};
+    }
+    task = [this, session, message = std::move(message), bytes](Runner& runner,
+                                                                absl::Time now) mutable {
+      runner.MessageReceived(session, std::move(message), bytes, now);
+      MutexLock lock(mutex_);
+      hellos_.erase(session);
+    };
+  } else {
+    task = [session, message = std::move(message), bytes](Runner& runner, absl::Time now) mutable {
+      runner.MessageReceived(session, std::move(message), bytes, now);
+    };
+  }
   bytes <= kTransportBytes ? PostNow(session, std::move(task)) : Post(session, std::move(task));
 }
 

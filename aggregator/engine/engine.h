@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,13 +61,12 @@ class StateFile {
 
 struct EngineOptions {
   Config core;
-  uint32_t reduce_threads = 1;        // With devices, they decide: ReduceDevices::threads().
-  std::string reduce_device = "cpu";  // In the form of ParseReduceDevice.
+  uint32_t reduce_threads = 1;  // With devices, they decide: ReduceDevices::threads().
   uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
   // For results that workers on this machine map; 0: none is shared.
   uint64_t shared_result_bytes = 0;
-  // Told why the device has no memory for results; from a thread of the engine. May be null.
-  std::function<void(const std::string& why)> on_mirror_refused = nullptr;
+  // Lanes that may have such memory at a time, with kArenaDescriptors each.
+  uint64_t most_arenas = std::numeric_limits<uint64_t>::max();
 };
 
 class Engine {
@@ -131,6 +131,10 @@ class Engine {
   // The same, but the calling thread does the work of the loop if no other thread does.
   void PostNow(uint64_t connection, Task task);
   void Loop();
+  // If a deadline is to be judged: names the connections with something waiting, and the senders of
+  // hellos, so that nobody is taken for silent or gone while its messages wait here. REQUIRES: as
+  // for TakeTurn.
+  void NoteWaiting(absl::Time now);
   // Takes the next turn. REQUIRES: this thread is the one that works, and there is one.
   void TakeTurn();
   // Moves what was posted to where it waits for its turn. REQUIRES: as above.
@@ -139,7 +143,10 @@ class Engine {
   // On the reduce thread of `place`.
   void ReduceOnDevice(ThreadPool& workers, uint64_t place,
                       const std::shared_ptr<Reduction>& reduction);
-  void ReduceOnCpu(const std::shared_ptr<Reduction>& reduction);
+  void ReduceAtOnce(const std::shared_ptr<Reduction>& reduction);
+  // On a thread, in turn with the reductions of other jobs. `left`: bytes that it is to read.
+  void ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>& reduction,
+                     uint64_t left);
 
   // Constant after construction.
   const EngineOptions options_;
@@ -170,6 +177,7 @@ class Engine {
   mutable Mutex mutex_;
   Condition wake_;
   std::vector<Posted> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::map<SessionId, WaitingHello> hellos_ ABSL_GUARDED_BY(mutex_);  // That are not handled yet.
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
   bool working_ ABSL_GUARDED_BY(mutex_) = false;  // A thread works.
   // When the loop's thread wakes up by itself; past while it waits for another one.

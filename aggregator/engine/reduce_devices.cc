@@ -63,31 +63,13 @@ absl::StatusOr<std::unique_ptr<ReduceDevices>> ReduceDevices::Make(
   return made;
 }
 
-std::optional<kernels::Failure> ReduceDevices::CheckUsable() const {
-  if (!failed()) return std::nullopt;
-  return kernels::Failure{kernels::FailureCode::kUnsupported,
-                          devices_.front().name + " has failed, and the CPU reduces"};
-}
-
 kernels::Result<std::shared_ptr<DeviceSegment>> ReduceDevices::Open(int descriptor,
                                                                     uint64_t size) const {
-  if (auto failure = CheckUsable()) return *std::move(failure);
+  if (failed()) {
+    return kernels::Failure{kernels::FailureCode::kUnsupported,
+                            devices_.front().name + " has failed, and the CPU reduces"};
+  }
   return devices_.front().device->Open(descriptor, size);
-}
-
-kernels::Result<std::shared_ptr<DeviceSegment>> ReduceDevices::AllocateShared(uint64_t size) const {
-  if (auto failure = CheckUsable()) return *std::move(failure);
-  kernels::cuda::Device& device = *devices_.front().device;
-  auto segment = device.AllocateShared(size);
-  if (!segment.ok()) return segment;
-  const auto queue = device.MakeQueue();
-  if (!queue.ok()) return queue.failure();
-  auto failure = queue.value()->Clear(segment.value()->data(), segment.value()->size());
-  // Also after a failure, which may have come with work in the queue.
-  auto waited = queue.value()->Wait();
-  if (!failure) failure = std::move(waited);
-  if (failure) return *std::move(failure);
-  return segment;
 }
 
 std::string ReduceDevices::Describe() const {

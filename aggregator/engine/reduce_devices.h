@@ -20,7 +20,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,9 +87,6 @@ class ReduceDevices : public DeviceOpener {
   // REQUIRES: CanOpen().
   kernels::Result<std::shared_ptr<DeviceSegment>> Open(int descriptor,
                                                        uint64_t size) const override;
-  // At least `size` bytes of the device, which workers on this machine can open: zeros, because one
-  // job's memory may be another's next. REQUIRES: CanOpen().
-  kernels::Result<std::shared_ptr<DeviceSegment>> AllocateShared(uint64_t size) const;
   bool failed() const override { return threads_.front()->failed(); }
 
   // "CUDA device 0 (NVIDIA H200) and CUDA device 1 (NVIDIA H200)".
@@ -98,8 +94,6 @@ class ReduceDevices : public DeviceOpener {
 
  private:
   ReduceDevices() = default;
-  // Why the device shares no memory any more, if so. REQUIRES: CanOpen().
-  std::optional<kernels::Failure> CheckUsable() const;
 
   std::vector<ReduceDevice> devices_;
   std::vector<std::unique_ptr<DeviceThread>> threads_;

@@ -194,16 +194,6 @@ std::optional<kernels::Failure> FetchInputs(ChunkWork& work) {
 
 }  // namespace
 
-bool AllOnDevice(const std::vector<ChunkInput>& inputs) {
-  bool any = false;
-  for (const ChunkInput& input : inputs) {
-    if (input.part.owner == nullptr) continue;
-    if (input.part.owner->on_device() == nullptr) return false;
-    any = true;
-  }
-  return any;
-}
-
 bool HasDeviceInput(const Reduction& reduction) {
   for (const std::vector<ChunkInput>& chunk : reduction.inputs) {
     for (const ChunkInput& input : chunk) {
@@ -238,22 +228,29 @@ void FailChunk(Reduction& reduction, size_t index, kernels::Failure failure) {
 
 void CloseReduction(Reduction& reduction) { reduction.inputs.clear(); }
 
-void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool) {
+bool RunPart(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool,
+             uint64_t bytes) {
   const auto began = std::chrono::steady_clock::now();
-  OpenReduction(reduction, pool);
-  for (size_t i = 0; i < reduction.chunks.size(); ++i) {
+  if (reduction.next == 0) OpenReduction(reduction, pool);
+  const size_t count = reduction.chunks.size();
+  for (uint64_t read = 0; reduction.next < count && read < bytes;) {
     ChunkWork work;
-    std::optional<kernels::Failure> failure = PrepareChunk(reduction, i, work);
+    const size_t at = reduction.next++;
+    read += reduction.chunks[at].bytes * reduction.inputs[at].size();
+    std::optional<kernels::Failure> failure = PrepareChunk(reduction, at, work);
     if (!failure.has_value()) failure = ReduceChunk(reducer, work);
     if (failure.has_value()) {
-      FailChunk(reduction, i, *std::move(failure));
+      FailChunk(reduction, at, *std::move(failure));
+      reduction.next = count;
       break;
     }
     CompleteChunk(reduction, work);
   }
-  CloseReduction(reduction);
-  reduction.seconds =
+  const bool done = reduction.next == count;
+  if (done) CloseReduction(reduction);
+  reduction.seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return done;
 }
 
 }  // namespace basin::aggregator

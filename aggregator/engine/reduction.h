@@ -52,7 +52,6 @@ struct Reduction {
     uint32_t chunk = 0;  // Its number in the tensor.
     uint64_t offset = 0;
     uint64_t bytes = 0;
-    bool mirrored = false;  // The mirror of the half has it, too.
   };
 
   // What to do.
@@ -66,23 +65,25 @@ struct Reduction {
   // What came of it.
   std::shared_ptr<Buffer> result;
   std::vector<Place> chunks;  // Those of the ranges.
+  size_t next = 0;            // The first of them that RunPart has not reduced.
   ReduceDone done;
-  bool needs_mirror = false;   // A mirror would have been written, but the half has none.
   double seconds = 0;          // That a reduce thread spent on it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.
 };
 
-// Whether all inputs of a chunk are in memory of a device.
-bool AllOnDevice(const std::vector<ChunkInput>& inputs);
 // Whether an input is in memory of a device.
 bool HasDeviceInput(const Reduction& reduction);
 
-// Carries the reduction out and lets go of its inputs.
-void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool);
+// Carries out a part of the reduction, of about `bytes` of inputs, and the whole if they are fewer;
+// returns whether it is done, and has let go of its inputs. Others may be reduced between the
+// parts.
+bool RunPart(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool,
+             uint64_t bytes);
 
-// ---- The steps of Run, for a device on which several reductions are in flight: Open, Prepare of
-// each chunk, a pass of a reducer for each that has a plan, Complete of each chunk in order, Close.
-// A chunk that fails is passed to FailChunk, and no other chunk is reduced or completed after it.
+// ---- The steps of RunPart, for a device on which several reductions are in flight: Open, Prepare
+// of each chunk, a pass of a reducer for each that has a plan, Complete of each chunk in order,
+// Close. A chunk that fails is passed to FailChunk, and no other chunk is reduced or completed
+// after it.
 
 // Where an input is in memory of a device.
 struct DeviceInput {

@@ -12,8 +12,10 @@ namespace {
 
 class Copy : public Payload {
  public:
-  explicit Copy(const PayloadPart& part)
-      : bytes_(new char[part.size]), piece_(bytes_.get(), part.size) {
+  Copy(const PayloadPart& part, Gauge gauge)
+      : bytes_(new char[part.size]),
+        piece_(bytes_.get(), part.size),
+        charge_(std::move(gauge), part.size) {
     CopyBytes(part, bytes_.get());
   }
   absl::Span<const std::string_view> pieces() const override {
@@ -23,9 +25,12 @@ class Copy : public Payload {
  private:
   const std::unique_ptr<char[]> bytes_;
   const std::string_view piece_;
+  const GaugeCharge charge_;
 };
 
-PayloadPart CopyOf(const PayloadPart& part) { return {std::make_shared<Copy>(part), 0, part.size}; }
+PayloadPart CopyOf(const PayloadPart& part, const Gauge& gauge) {
+  return {std::make_shared<Copy>(part, gauge), 0, part.size};
+}
 
 }  // namespace
 
@@ -37,10 +42,10 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
   // kept, that part is copied, and so are the small parts of a list: a small part that waits for
   // another worker would hold the large ones beside it, which the window does not count once they
   // are reduced.
-  // Memory of a device is read where it is: that part of a segment is the worker's anyway.
-  const bool on_device = incoming.payload != nullptr && incoming.payload->on_device() != nullptr;
-  const bool whole = on_device || ranges == RangesOf(frame.runs);
-  const uint64_t small = frame.runs.size() > 1 && !on_device ? chunk_bytes / 4 : 0;
+  // Shared memory is read where it is: that part of a segment is the worker's anyway.
+  const bool is_shared = !incoming.shared.empty();
+  const bool whole = is_shared || ranges == RangesOf(frame.runs);
+  const uint64_t small = frame.runs.size() > 1 && !is_shared ? chunk_bytes / 4 : 0;
   auto run = frame.runs.begin();
   uint64_t begin = 0;  // Where the run is in the payload.
   for (const ChunkRange& range : ranges) {
@@ -49,8 +54,10 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
     for (uint32_t i = 0; i < range.count; ++i) {
       const uint64_t offset = begin + uint64_t{range.first + i - run->range.first} * chunk_bytes;
       ChunkInput input;
-      input.part = {incoming.payload, offset, std::min(chunk_bytes, end - offset)};
-      if (!whole || input.part.size < small) input.part = CopyOf(input.part);
+      input.part = incoming.Part(offset, std::min(chunk_bytes, end - offset));
+      if (!whole || input.part.size < small) {
+        input.part = CopyOf(input.part, incoming.gauge);
+      }
       input.wire_dtype = incoming.encoding.wire_dtype;
       input.wire_exponent = incoming.encoding.wire_exponent;
       parked_bytes_ += input.part.size;
@@ -133,7 +140,6 @@ void RoundStore::Hold(const Reduction& reduction) {
       result.part = {reduction.result, reduction.chunks[index].offset,
                      reduction.chunks[index].bytes};
       result.digest = reduction.done.digests[index];
-      result.mirrored = reduction.chunks[index].mirrored;
       result_bytes_ += result.part.size;
     }
   }
@@ -144,7 +150,6 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
   if (terms_ == nullptr) return std::nullopt;
   OutgoingFrame frame;
   ResultHeader header{lane, round, terms_->ballot, {}};
-  bool mirrored = true;
   for (const ChunkRange& range : ranges) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < range.count; ++i) {
@@ -152,16 +157,15 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
       if (found == results_.end()) return std::nullopt;
       frame.digests.push_back(found->second.digest);
       frame.payload.Append(found->second.part);
-      mirrored = mirrored && found->second.mirrored;
       bytes += found->second.part.size;
     }
     header.runs.push_back({range, ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
   }
   const auto& parts = frame.payload.parts();
-  if (half_ != nullptr && parts.size() == 1 && parts[0].owner == half_) {
+  const auto in_half = [&](const PayloadPart& part) { return part.owner == half_; };
+  if (half_ != nullptr && std::all_of(parts.begin(), parts.end(), in_half)) {
     frame.segment = half_->segment();
     frame.version = half_->version();
-    if (mirrored) frame.mirror = half_->mirror();
   }
   frame.header = std::move(header);
   return frame;

@@ -57,7 +57,6 @@ class RoundStore {
   struct Result {
     PayloadPart part;
     Digest digest = 0;
-    bool mirrored = false;  // In the mirror of the half, too.
   };
   using Place = uint64_t;  // Tensor and chunk.
   static Place PlaceOf(TensorIndex tensor, uint32_t chunk) {

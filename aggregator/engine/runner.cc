@@ -20,10 +20,14 @@ void Require(bool condition) {
 
 constexpr uint64_t kLeastArena = uint64_t{64} << 10;
 
+// A lane without a round for so long gives its arena to another one: to make an arena takes as long
+// as some rounds, so lanes that take turns keep theirs.
+constexpr absl::Duration kArenaRest = absl::Seconds(10);
+
 Config WithLimits(Config config) {
   config.max_streams = kMaxStreams;
   config.frame_tensors = kMaxRunsPerFrame;
-  config.features |= kFeatureBatches;
+  config.features |= kFeatureBatches | kFeatureChecksums | kFeaturePlaces;
   return config;
 }
 
@@ -125,44 +129,66 @@ void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Ti
   const auto round = rounds_.find({action.job, action.lane, action.round});
   if (round != rounds_.end() && !reduction->done.failure.has_value())
     round->second.Hold(*reduction);
-  if (reduction->needs_mirror) WantMirror(action.job, action.lane, now);
   Step(reduction->done, now);
 }
 
 void Runner::Saved(const StateSaved& saved, absl::Time now) { Step(saved, now); }
 void Runner::Saved(const SettingsSaved& saved, absl::Time now) { Step(saved, now); }
 
-void Runner::ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena) {
+void Runner::ArenaMade(JobId job, LaneIndex lane, uint64_t bytes,
+                       std::shared_ptr<ResultArena> arena, absl::Time now) {
   const auto found = memory_.find({job, lane});
   // Otherwise the lane has changed, or has ended.
-  if (found != memory_.end() && found->second.asked == arena->bytes()) {
+  if (found == memory_.end() || found->second.asked != bytes) return;
+  if (arena == nullptr) {
+    found->second.asked = 0;
+    AskLater(found->second, now);
+  } else {
     found->second.arena = std::move(arena);
   }
 }
 
-void Runner::WantArena(JobId job, LaneIndex lane) {
+void Runner::AskLater(LaneMemory& memory, absl::Time now) {
+  memory.seen = 0;
+  memory.next_request = now + kArenaRest;
+}
+
+void Runner::WantArena(JobId job, LaneIndex lane, RoundNumber round) {
   LaneMemory& memory = memory_[{job, lane}];
   const std::vector<KeyedTensor>& tensors = tensors_[{job, lane}];
-  if (std::exchange(memory.seen, tensors.size()) == tensors.size()) return;
-  std::vector<TensorSpec> specs;
-  specs.reserve(tensors.size());
-  for (const KeyedTensor& tensor : tensors) specs.push_back(tensor.spec);
-  ResultPlaces places = PlacesOf(specs);
+  if (now_ < memory.next_request) return;
+  const bool expires = round >= memory.considered + kResultExpiry;
+  if (std::exchange(memory.seen, tensors.size()) == tensors.size() && !expires) return;
+  if (expires) memory.considered = round;
+  memory.reduced.resize(tensors.size(), round);
+  ResultPlaces places;
+  bool lacks_one = false;
+  for (TensorIndex i = 0; i < tensors.size(); ++i) {
+    if (memory.reduced[i] + kResultExpiry <= round) {
+      places.AddNone();
+      continue;
+    }
+    places.Add(tensors[i].spec);
+    lacks_one = lacks_one || (memory.arena != nullptr && !memory.arena->Has(i));
+  }
   const uint64_t bytes = 2 * places.end;
-  // Not for results that travel in a frame anyway, and not again for each tensor of a lane that
-  // grows.
-  if (places.end < kLeastArena || bytes < memory.asked + memory.asked / 2 + 1) return;
-  if (shared_bytes() - memory.asked + bytes > dependencies_.arena_bytes) return;
+  const bool shrinks = expires && bytes <= memory.asked / 2;
+  // Not for results that travel in a frame anyway.
+  if (places.end < kLeastArena) {
+    if (shrinks && memory_.erase({job, lane}) > 0) dependencies_.transport->WithdrawUnused();
+    return;
+  }
+  // Not again for each tensor of a lane that grows.
+  const bool grows = bytes >= memory.asked + memory.asked / 2 + 1;
+  if (!grows && !shrinks && !(expires && lacks_one)) return;
+  if (!MakeRoomForArena(job, lane, bytes, memory.asked)) {
+    AskLater(memory, now_);
+    return;
+  }
+  memory.used = now_;
   memory.asked = bytes;
   memory.arena.reset();
   dependencies_.make_arena(job, lane, std::move(places));
-}
-
-void Runner::WantMirror(JobId job, LaneIndex lane, absl::Time now) {
-  const auto found = memory_.find({job, lane});
-  if (found == memory_.end() || dependencies_.make_mirror == nullptr) return;
-  const std::shared_ptr<ResultArena>& arena = found->second.arena;
-  if (arena != nullptr && arena->RequestMirror(now)) dependencies_.make_mirror(arena);
 }
 
 uint64_t Runner::SharersOf(uint64_t connection) const {
@@ -177,16 +203,42 @@ uint64_t Runner::SharersOf(uint64_t connection) const {
   return std::max<uint64_t>(1, workers.size() - workers.Count(WorkerState::kLost));
 }
 
-uint64_t Runner::shared_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [lane, memory] : memory_) bytes += memory.asked;
-  return bytes;
+bool Runner::MakeRoomForArena(JobId job, LaneIndex lane, uint64_t bytes, uint64_t instead) {
+  // A job has its share of this memory, as of all.
+  const uint64_t quota = core().config().max_job_bytes;
+  if (quota != 0 && ArenaBytesOf(job) - instead + bytes > quota) return false;
+  const auto fits = [&] {
+    const auto made = static_cast<uint64_t>(std::count_if(
+        memory_.begin(), memory_.end(), [](const auto& one) { return one.second.asked > 0; }));
+    return shared_bytes() - instead + bytes <= dependencies_.arena_bytes &&
+           made - (instead > 0 ? 1 : 0) < dependencies_.most_arenas;
+  };
+  while (!fits()) {
+    auto longest = memory_.end();
+    for (auto it = memory_.begin(); it != memory_.end(); ++it) {
+      const auto& [job_of, lane_of] = it->first;
+      if (it->second.asked == 0 || it->first == std::pair(job, lane)) continue;
+      if (now_ < it->second.used + kArenaRest) continue;
+      // Its results are still wanted.
+      const auto round = rounds_.lower_bound({job_of, lane_of, 0});
+      if (round != rounds_.end() && std::get<0>(round->first) == job_of &&
+          std::get<1>(round->first) == lane_of) {
+        continue;
+      }
+      if (longest == memory_.end() || it->second.used < longest->second.used) longest = it;
+    }
+    if (longest == memory_.end()) return false;
+    memory_.erase(longest);
+    dependencies_.transport->WithdrawUnused();
+  }
+  return true;
 }
 
-uint64_t Runner::mirrored_bytes() const {
+uint64_t Runner::ArenaBytesOf(JobId job) const {
   uint64_t bytes = 0;
-  for (const auto& [lane, memory] : memory_) {
-    if (memory.arena != nullptr) bytes += memory.arena->mirrored_bytes();
+  for (auto it = memory_.lower_bound({job, 0}); it != memory_.end() && it->first.first == job;
+       ++it) {
+    bytes += it->second.asked;
   }
   return bytes;
 }
@@ -194,6 +246,11 @@ uint64_t Runner::mirrored_bytes() const {
 void Runner::Command(const Event& command, absl::Time now) { Step(command, now); }
 
 void Runner::Tick(absl::Time now) { Step(aggregator::Tick{}, now); }
+
+void Runner::MessagesWait(std::vector<uint64_t> connections, std::vector<WaitingHello> hellos,
+                          absl::Time now) {
+  Step(basin::aggregator::MessagesWait{std::move(connections), std::move(hellos)}, now);
+}
 
 absl::Time Runner::NextDeadline() const { return core_.NextDeadline(); }
 
@@ -287,32 +344,35 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
     }
     // Those of a list match its sizes, which were just compared.
     const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(end - begin);
-    const size_t had = frame.shared != nullptr ? frame.claimed.size() : frame.contents.size();
+    const size_t had = frame.shared.empty() ? frame.contents.size() : frame.claimed.size();
     if (count != run.range.count || digests.size() + count > had ||
         (runs.size() == 1 && count != frame.chunks())) {
       return absl::InvalidArgumentError(
           absl::StrCat(Named(job, spec.name), " claims ", run.range.count,
                        " chunks and has the bytes of ", frame.chunks(), "."));
     }
-    // The kernels read whole elements.
-    const DevicePlace* const place =
-        frame.payload == nullptr ? nullptr : frame.payload->on_device();
+    const uint64_t chunk_bytes = WireChunkBytes(frame.encoding.wire_dtype);
     const uint64_t element = ElementSize(narrow ? frame.encoding.wire_dtype : spec.dtype);
-    if (place != nullptr && reinterpret_cast<uintptr_t>(place->at() + frame_begin) % element != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Named(job, spec.name),
-                       " refers to memory of a device that is not aligned to the elements."));
-    }
-    frame_begin += run.bytes;
     for (uint32_t i = 0; i < count; ++i) {
       const size_t index = digests.size();
+      if (frame.shared.empty()) {
+        digests.push_back(
+            kernels::TermOf(tensor->key, run.range.first + i, frame.contents[index]).low);
+        continue;
+      }
+      // The kernels read whole elements.
+      const SharedParts::At at = frame.shared.Find(frame_begin + i * chunk_bytes);
+      const DevicePlace* const place = at.part->on_device();
+      if (place != nullptr && reinterpret_cast<uintptr_t>(place->at() + at.offset) % element != 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(Named(job, spec.name),
+                         " refers to memory of a device that is not aligned to the elements."));
+      }
       // The bytes in shared memory belong to the round as they are: a worker that changes them only
       // changes its own contribution.
-      digests.push_back(
-          frame.shared != nullptr
-              ? frame.claimed[index]
-              : kernels::TermOf(tensor->key, run.range.first + i, frame.contents[index]).low);
+      digests.push_back(frame.claimed[index]);
     }
+    frame_begin += run.bytes;
   }
   return Compared(std::move(digests), frame, Named(job, first));
 }
@@ -363,11 +423,18 @@ void Runner::Do(const EndSession& end) {
 void Runner::Do(const NameTensors& names) {
   std::vector<KeyedTensor>& tensors = tensors_[{names.job, names.lane}];
   Require(names.first <= tensors.size());
-  if (names.first < tensors.size()) memory_.erase({names.job, names.lane});  // Other places.
+  if (names.first < tensors.size() &&
+      memory_.erase({names.job, names.lane}) > 0) {  // Other places.
+    dependencies_.transport->WithdrawUnused();
+  }
   tensors.erase(tensors.begin() + names.first, tensors.end());
   for (const TensorSpec& spec : names.tensors) {
     tensors.push_back({spec, kernels::TensorKey(spec.name)});
   }
+}
+
+void Runner::Do(const IdleLane& idle) {
+  if (memory_.erase({idle.job, idle.lane}) > 0) dependencies_.transport->WithdrawUnused();
 }
 
 void Runner::Do(const EndJob& end) {
@@ -380,6 +447,7 @@ void Runner::Do(const EndJob& end) {
   forget(memory_);
   forget(values_);
   forget(rounds_);
+  dependencies_.transport->WithdrawUnused();
 }
 
 void Runner::Do(const KeepChunks& keep) {
@@ -396,6 +464,7 @@ void Runner::Do(const DiscardChunks& discard) {
 
 void Runner::Do(const StartAttempt& start) {
   const auto memory = memory_.find({start.job, start.lane});
+  if (memory != memory_.end()) memory->second.used = now_;
   rounds_[{start.job, start.lane, start.round}].Start(
       start, memory == memory_.end() ? nullptr : memory->second.arena.get());
 }
@@ -405,10 +474,14 @@ void Runner::Do(const Reduce& reduce) {
       rounds_[{reduce.job, reduce.lane, reduce.round}].TakeInputs(reduce);
   Require(reduction != nullptr);
   reduction->tensors.reserve(reduce.ranges.size());
+  const auto memory = memory_.find({reduce.job, reduce.lane});
   for (const ChunkRange& range : reduce.ranges) {
     const KeyedTensor* tensor = FindTensor(reduce.job, reduce.lane, range.tensor);
     Require(tensor != nullptr);
     reduction->tensors.push_back(*tensor);
+    if (memory != memory_.end() && range.tensor < memory->second.reduced.size()) {
+      memory->second.reduced[range.tensor] = reduce.round;
+    }
   }
   dependencies_.reduce(std::move(reduction));
 }
@@ -422,7 +495,7 @@ void Runner::Do(const Publish& publish) {
   };
   if (dependencies_.make_arena != nullptr &&
       std::any_of(publish.routes.begin(), publish.routes.end(), shares)) {
-    WantArena(publish.job, publish.lane);
+    WantArena(publish.job, publish.lane, publish.round);
   }
   for (const Route& route : publish.routes) {
     std::optional<OutgoingFrame> frame =

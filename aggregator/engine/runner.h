@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +31,7 @@
 #include "aggregator/engine/round_store.h"
 #include "aggregator/engine/transport.h"
 #include "runtime/frames/frame.h"
+#include "runtime/gauge.h"
 
 namespace basin::aggregator {
 
@@ -48,12 +50,13 @@ struct RunnerDependencies {
   std::function<SessionToken()> new_token;
   // Runs it on a reduce worker; then Runner::Reduced is called with it.
   std::function<void(std::unique_ptr<Reduction>)> reduce;
-  // Makes an arena; then Runner::ArenaMade is called, unless that failed. Null: without arenas.
+  // Makes an arena; then Runner::ArenaMade is called. Null: without arenas.
   std::function<void(JobId job, LaneIndex lane, ResultPlaces places)> make_arena = nullptr;
-  // Makes a mirror for the arena, and adds it in the loop. Null: no device shares its memory.
-  std::function<void(std::shared_ptr<ResultArena> arena)> make_mirror = nullptr;
-  // The most that all arenas together may have.
+  // Counts the memory of arenas, from when they are asked for.
+  Gauge arena_gauge = nullptr;
+  // The most that all arenas together may have, and how many there may be.
   uint64_t arena_bytes = 0;
+  uint64_t most_arenas = std::numeric_limits<uint64_t>::max();
   // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
   std::function<void(const SaveState&)> save;
   std::function<void(const SaveSettings&)> save_settings;
@@ -97,10 +100,16 @@ class Runner {
   void Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now);
   void Saved(const StateSaved& saved, absl::Time now);
   void Saved(const SettingsSaved& saved, absl::Time now);
-  void ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena);
+  // One of so many bytes. Null: there was no memory for it, and the lane's results stay in memory
+  // of this process alone.
+  void ArenaMade(JobId job, LaneIndex lane, uint64_t bytes, std::shared_ptr<ResultArena> arena,
+                 absl::Time now);
   // What an operator or launcher asks for.
   void Command(const Event& command, absl::Time now);
   void Tick(absl::Time now);
+  // Messages of these connections, and these hellos, wait for their turn.
+  void MessagesWait(std::vector<uint64_t> connections, std::vector<WaitingHello> hellos,
+                    absl::Time now);
 
   // When Tick must be called at the latest.
   absl::Time NextDeadline() const;
@@ -108,10 +117,14 @@ class Runner {
   // ---- for status and metrics
   const Coordinator& core() const { return core_.coordinator(); }
   const RunnerCounters& counters() const { return counters_; }
-  uint64_t parked_bytes() const;    // Contributions that wait to be reduced.
-  uint64_t result_bytes() const;    // Results that a worker may still want.
-  uint64_t shared_bytes() const;    // Memory for results that workers on this machine map.
-  uint64_t mirrored_bytes() const;  // The memory of a device for the same.
+  uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
+  uint64_t result_bytes() const;  // Results that a worker may still want.
+  // Memory for results that workers on this machine map, also that of lanes which have ended until
+  // nothing holds it.
+  uint64_t shared_bytes() const {
+    return dependencies_.arena_gauge == nullptr ? 0 : dependencies_.arena_gauge->load();
+  }
+  size_t arenas() const { return memory_.size(); }
   Peer PeerOf(SessionId session) const { return dependencies_.transport->PeerOf(session); }
   // The workers of the job that the connection belongs to; 1 if it belongs to none yet.
   uint64_t SharersOf(uint64_t connection) const;
@@ -128,9 +141,13 @@ class Runner {
   };
   // Memory for the results of a lane.
   struct LaneMemory {
-    size_t seen = 0;     // The lane's tensors when this was last considered.
-    uint64_t asked = 0;  // The bytes of an arena that was asked for; 0: none was.
+    size_t seen = 0;                   // The lane's tensors when this was last considered,
+    RoundNumber considered = 0;        // and the round.
+    std::vector<RoundNumber> reduced;  // The last round of each tensor, or that in which it came.
+    uint64_t asked = 0;                // The bytes of an arena that was asked for; 0: none was.
     std::shared_ptr<ResultArena> arena;
+    absl::Time used = absl::InfinitePast();  // When a round began.
+    absl::Time next_request = absl::InfinitePast();
   };
   struct ChunkOfValue {
     PayloadPart part;
@@ -148,6 +165,7 @@ class Runner {
   void Do(const SendAll& send);
   void Do(const EndSession& end);
   void Do(const NameTensors& names);
+  void Do(const IdleLane& idle);
   void Do(const EndJob& end);
   void Do(const KeepChunks& keep);
   void Do(const DiscardChunks& discard);
@@ -172,10 +190,16 @@ class Runner {
 
   // The digests of an incoming frame, or why the stream that brought it must end.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
-  // Asks for an arena for the lane, if it is worth it.
-  void WantArena(JobId job, LaneIndex lane);
-  // Asks for a mirror for the lane's arena, if it needs one.
-  void WantMirror(JobId job, LaneIndex lane, absl::Time now);
+  // Asks for an arena for the lane, if it is worth it, or for another one when its tensors in use
+  // have changed. A result of this round is sent.
+  void WantArena(JobId job, LaneIndex lane, RoundNumber round);
+  // None could be had now.
+  static void AskLater(LaneMemory& memory, absl::Time now);
+  // Whether an arena of so many bytes may be made in place of one of `instead` bytes. Those of
+  // lanes that rest give way, the one that has rested longest first.
+  bool MakeRoomForArena(JobId job, LaneIndex lane, uint64_t bytes, uint64_t instead);
+  // What the arenas of a job have, those that were asked for included.
+  uint64_t ArenaBytesOf(JobId job) const;
   // Null: the job has no such tensor.
   const KeyedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
   // Sends a frame on its route, and keeps it if the route requires that.

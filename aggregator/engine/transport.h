@@ -57,6 +57,9 @@ class Transport {
   // Whether the stream's worker is on this machine and maps memory of this process.
   virtual bool Shares(StreamId) const { return false; }
 
+  // Some memory for results is used no more: workers that map it may be told so.
+  virtual void WithdrawUnused() {}
+
   // To all of them the same frame.
   virtual void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) = 0;
 

@@ -66,6 +66,15 @@ class Turns {
     if (it != queues_.end()) it->second.turn += turns;
   }
 
+  // The sources that have something waiting.
+  std::vector<uint64_t> Waiting() const {
+    std::vector<uint64_t> sources;
+    for (const auto& [source, queue] : queues_) {
+      if (!queue.items.empty()) sources.push_back(source);
+    }
+    return sources;
+  }
+
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
 

@@ -90,20 +90,28 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
 
 }  // namespace
 
-DiskStateFile::DiskStateFile(std::string path, size_t max_jobs, Report report)
-    : path_(std::move(path)), max_jobs_(max_jobs), report_(std::move(report)) {}
+DiskStateFile::DiskStateFile(std::string path, StateLock lock, size_t max_jobs, Report report)
+    : path_(std::move(path)),
+      max_jobs_(max_jobs),
+      report_(std::move(report)),
+      lock_(std::move(lock)) {}
 
 absl::StatusOr<WrittenState> DiskStateFile::Load() {
   const absl::StatusOr<std::string> text = ReadWhole(path_);
   if (absl::IsNotFound(text.status())) return WrittenState();
   absl::StatusOr<WrittenState> state = text.ok() ? DecodeState(*text) : text.status();
+  if (state.ok() && state->term < lock_.written()) {
+    state = absl::DataLossError(
+        absl::StrCat("its term is ", state->term, ", but term ", lock_.written(),
+                     " was written to it before, so it is an older copy of the file"));
+  }
   if (!state.ok()) {
     unread_ = true;
     const bool moved = SetAside().ok();
-    const std::string why =
-        absl::IsDataLoss(state.status())
-            ? absl::StrCat("The state file ", path_, " is damaged (", state.status().message(), ")")
-            : std::string(state.status().message());
+    const std::string why = absl::IsDataLoss(state.status())
+                                ? absl::StrCat("The state file ", path_, " cannot be used (",
+                                               state.status().message(), ")")
+                                : std::string(state.status().message());
     return absl::Status(
         state.status().code(),
         absl::StrCat(why,
@@ -177,7 +185,9 @@ absl::Status DiskStateFile::Write() {
     unlink(beside.c_str());
     return written;
   }
-  return SyncFolder(path_);
+  if (absl::Status synced = SyncFolder(path_); !synced.ok()) return synced;
+  lock_.NoteWritten(state_.term);
+  return absl::OkStatus();
 }
 
 absl::Status DiskStateFile::Reported(absl::Status status) {

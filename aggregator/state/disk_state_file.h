@@ -5,7 +5,9 @@
 //
 // The file is always complete: a new text is written beside it, made durable, and renamed to it.
 // The old file stays until then, and after any failure. A file that could not be read is not
-// replaced but moved aside, and nothing is written until that succeeds.
+// replaced but moved aside, and nothing is written until that succeeds. The same holds for a file
+// whose term is lower than one that was written before: somebody put an older copy there, and its
+// members may be long gone.
 //
 // Thread contract: Save from one thread at a time; the rest before the first Save.
 // Failure: a status that names the file, the step and the system's reason. A save that failed loses
@@ -23,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/state/format.h"
+#include "aggregator/state/state_lock.h"
 
 namespace basin::aggregator {
 
@@ -32,12 +35,13 @@ class DiskStateFile : public StateFile {
   // Save; it must not block.
   using Report = std::function<void(const absl::Status& status)>;
 
-  // `max_jobs`: if there are more, the jobs that were saved longest ago are forgotten.
-  DiskStateFile(std::string path, size_t max_jobs, Report report);
+  // `lock`: that of `path`. `max_jobs`: if there are more, the jobs that were saved longest ago are
+  // forgotten.
+  DiskStateFile(std::string path, StateLock lock, size_t max_jobs, Report report);
 
-  // The state of an earlier process; empty if there is no file. DATA_LOSS if the file is damaged,
-  // UNAVAILABLE if it cannot be read: it is then moved to "<path>.damaged", and its content is not
-  // used.
+  // The state of an earlier process; empty if there is no file. DATA_LOSS if the file is damaged or
+  // older than what was written, UNAVAILABLE if it cannot be read: it is then moved to
+  // "<path>.damaged", and its content is not used.
   absl::StatusOr<WrittenState> Load();
 
   // Writes the term of this process, with the loaded state. Shows early whether the file can be
@@ -59,6 +63,7 @@ class DiskStateFile : public StateFile {
   const size_t max_jobs_;
   const Report report_;
 
+  StateLock lock_;
   WrittenState state_;
   std::vector<JobName> order_;  // The one that was saved longest ago first.
   bool unread_ = false;         // A file is there that was not read and was not moved aside.

@@ -9,6 +9,17 @@
 
 namespace basin::aggregator {
 
+namespace {
+
+// An event, with the nodes that lead to it.
+uint64_t BytesOf(const Note& note) {
+  constexpr uint64_t kNodes = 160;
+  return sizeof(RememberedEvent) + kNodes + note.job.size() + note.worker.size() +
+         note.lane.size() + note.text.size() + note.waited_for.size();
+}
+
+}  // namespace
+
 EventHistory::Group EventHistory::GroupOf(const Note& note) {
   const bool unknown = note.kind == NoteKind::kJobRefused || note.kind == NoteKind::kAddressRefused;
   return {unknown ? "" : note.job, LevelOf(note.kind)};
@@ -18,6 +29,7 @@ void EventHistory::Add(const Note& note, absl::Time now) {
   MutexLock lock(mutex_);
   const uint64_t number = ++last_;
   events_.emplace(number, RememberedEvent{number, now, note});
+  bytes_ += BytesOf(note);
   const auto group = groups_.try_emplace(GroupOf(note)).first;
   std::deque<uint64_t>& numbers = group->second;
   if (!numbers.empty()) ranking_.erase(RankOf(numbers));
@@ -28,7 +40,11 @@ void EventHistory::Add(const Note& note, absl::Time now) {
   if (events_.size() > capacity_) ForgetOldest(ranking_.rbegin()->second);
   if (!routine) {
     notable_.push_front({number, now, note});
-    if (notable_.size() > kNotableEvents) notable_.pop_back();
+    bytes_ += BytesOf(note);
+    if (notable_.size() > kNotableEvents) {
+      bytes_ -= BytesOf(notable_.back().note);
+      notable_.pop_back();
+    }
   }
   // Under the lock, so that no call follows Unsubscribe.
   for (const auto& [subscription, news] : listeners_) news();
@@ -37,7 +53,9 @@ void EventHistory::Add(const Note& note, absl::Time now) {
 void EventHistory::ForgetOldest(Groups::iterator group) {
   std::deque<uint64_t>& numbers = group->second;
   ranking_.erase(RankOf(numbers));
-  events_.erase(numbers.front());
+  const auto oldest = events_.find(numbers.front());
+  bytes_ -= BytesOf(oldest->second.note);
+  events_.erase(oldest);
   numbers.pop_front();
   if (numbers.empty()) {
     groups_.erase(group);
@@ -58,6 +76,11 @@ std::vector<RememberedEvent> EventHistory::After(uint64_t sequence, size_t most)
 std::vector<RememberedEvent> EventHistory::Notable() const {
   MutexLock lock(mutex_);
   return {notable_.begin(), notable_.end()};
+}
+
+uint64_t EventHistory::bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_;
 }
 
 uint64_t EventHistory::Last(const std::string& job) const {

@@ -59,6 +59,9 @@ class EventHistory {
   // The number of the newest of a job that is remembered, or of all when `job` is empty; 0: none.
   uint64_t Last(const std::string& job) const;
 
+  // The memory of all that is remembered.
+  uint64_t bytes() const;
+
   // `news` is called after each Add.
   uint64_t Subscribe(std::function<void()> news);
   void Unsubscribe(uint64_t subscription);
@@ -83,6 +86,7 @@ class EventHistory {
   Groups groups_ ABSL_GUARDED_BY(mutex_);                               // None is empty.
   std::map<Rank, Groups::iterator> ranking_ ABSL_GUARDED_BY(mutex_);
   std::deque<RememberedEvent> notable_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_subscription_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::function<void()>> listeners_ ABSL_GUARDED_BY(mutex_);

@@ -215,19 +215,16 @@ void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       Sum("basin_nonfinite_total", "Ranges of chunks with an input that was NaN or infinite.")
           .Add(number(counters.nonfinite_reductions))
           .Take());
-  families.push_back(Gauge("basin_buffer_bytes", "Memory by purpose; reserved includes the others.")
-                         .Add({{"kind", "reserved"}}, number(snapshot.reserved_bytes))
-                         .Add({{"kind", "parked"}}, number(snapshot.parked_bytes))
-                         .Add({{"kind", "result"}}, number(snapshot.result_bytes))
+  Scraped memory = Gauge("basin_buffer_bytes", "Memory in use by kind; the kinds do not overlap.");
+  for (const MemoryUse& use : snapshot.memory) {
+    memory.Add({{"kind", use.kind}}, number(use.bytes));
+  }
+  families.push_back(memory.Take());
+  families.push_back(Gauge("basin_reserved_bytes", "The part of memory.budget that jobs reserve.")
+                         .Add(number(snapshot.reserved_bytes))
                          .Take());
   families.push_back(
       Gauge("basin_buffer_limit_bytes", "memory.budget.").Add(number(snapshot.limit_bytes)).Take());
-  families.push_back(
-      Gauge("basin_device_result_bytes",
-            "Memory of the device that reduces in which results are left for workers "
-            "on this machine.")
-          .Add(number(snapshot.mirrored_bytes))
-          .Take());
   families.push_back(Gauge("basin_jobs", "Jobs that the aggregator knows.")
                          .Add(number(snapshot.jobs.size()))
                          .Take());

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Metrics in the text format of Prometheus. Counters and histograms follow the notes of the core;
-// gauges show a snapshot. docs/operations.md has the list.
+// gauges show a snapshot. docs/monitoring.md has the list.
 //
 // The label of a job is training_job, because Prometheus uses `job` itself. The series of a job
 // exist from its admission to its end, so that a peer that invents names adds none.

@@ -85,9 +85,7 @@ Snapshot LookAt(const Runner& runner, absl::Time now) {
   snapshot.counters = runner.counters();
   snapshot.reserved_bytes = runner.core().reserved_bytes();
   snapshot.limit_bytes = runner.core().config().memory_bytes;
-  snapshot.parked_bytes = runner.parked_bytes();
-  snapshot.result_bytes = runner.result_bytes();
-  snapshot.mirrored_bytes = runner.mirrored_bytes();
+  snapshot.loop_memory = LookAtMemory(runner);
   snapshot.sessions = runner.sessions();
   snapshot.streams = runner.streams();
   snapshot.draining = runner.core().draining();

@@ -16,6 +16,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/engine/runner.h"
+#include "aggregator/telemetry/memory_use.h"
 
 namespace basin::aggregator {
 
@@ -64,9 +65,8 @@ struct Snapshot {
   RunnerCounters counters;
   uint64_t reserved_bytes = 0;
   uint64_t limit_bytes = 0;
-  uint64_t parked_bytes = 0;
-  uint64_t result_bytes = 0;
-  uint64_t mirrored_bytes = 0;
+  LoopMemory loop_memory;
+  std::vector<MemoryUse> memory;  // Filled in by whoever knows the other parts.
   uint64_t sessions = 0;
   uint64_t streams = 0;
   bool draining = false;

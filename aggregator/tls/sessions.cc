@@ -61,8 +61,8 @@ bool UseAuthorities(SSL_CTX* context, const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<TlsSessions::Texts> TlsSessions::Read() const {
-  Texts texts;
+absl::StatusOr<ServerPems> TlsSessions::Read() const {
+  ServerPems texts;
   for (const auto& [path, text] :
        {std::pair(&tls_.cert, &texts.cert), std::pair(&tls_.key, &texts.key),
         std::pair(&tls_.client_ca, &texts.client_ca)}) {
@@ -76,7 +76,7 @@ absl::StatusOr<TlsSessions::Texts> TlsSessions::Read() const {
   return texts;
 }
 
-absl::StatusOr<TlsContextPtr> TlsSessions::ContextOf(const Texts& texts) const {
+absl::StatusOr<TlsContextPtr> TlsSessions::ContextOf(const ServerPems& texts) const {
   ERR_clear_error();
   TlsContextPtr context(SSL_CTX_new(TLS_server_method()));
   if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) != 1) {
@@ -99,21 +99,22 @@ absl::StatusOr<TlsContextPtr> TlsSessions::ContextOf(const Texts& texts) const {
 
 absl::StatusOr<std::unique_ptr<TlsSessions>> TlsSessions::Open(const ServerTls& tls) {
   std::unique_ptr<TlsSessions> sessions(new TlsSessions(tls));
-  absl::StatusOr<Texts> texts = sessions->Read();
+  absl::StatusOr<ServerPems> texts = sessions->Read();
   if (!texts.ok()) return texts.status();
   absl::StatusOr<TlsContextPtr> context = sessions->ContextOf(*texts);
   if (!context.ok()) return context.status();
   MutexLock lock(sessions->mutex_);
   sessions->context_ = *std::move(context);
-  sessions->in_force_ = sessions->last_read_ = *std::move(texts);
+  sessions->in_force_ = std::make_shared<const ServerPems>(*texts);
+  sessions->last_read_ = *std::move(texts);
   return sessions;
 }
 
 absl::Status TlsSessions::Refresh() {
-  absl::StatusOr<Texts> texts = Read();
+  absl::StatusOr<ServerPems> texts = Read();
   if (!texts.ok()) return texts.status();
   MutexLock lock(mutex_);
-  if (*texts == in_force_) {
+  if (*texts == *in_force_) {
     last_read_ = *std::move(texts);
     return absl::OkStatus();
   }
@@ -124,8 +125,13 @@ absl::Status TlsSessions::Refresh() {
   absl::StatusOr<TlsContextPtr> context = ContextOf(*texts);
   if (!context.ok()) return context.status();
   context_ = *std::move(context);
-  in_force_ = *std::move(texts);
+  in_force_ = std::make_shared<const ServerPems>(*std::move(texts));
   return absl::OkStatus();
+}
+
+std::shared_ptr<const ServerPems> TlsSessions::InForce() const {
+  MutexLock lock(mutex_);
+  return in_force_;
 }
 
 TlsSessionPtr TlsSessions::Begin() const {

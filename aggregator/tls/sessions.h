@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// TLS for connections that are not gRPC's: a session of OpenSSL for each, with the certificates
-// that are in force when it begins.
+// The certificates of a port: read again while it serves, and in force only if they fit together.
+// For connections that are not gRPC's, a session of OpenSSL for each, with the certificates that
+// are in force when it begins; gRPC gets the certificates themselves.
 //
 // Thread contract: safe from any thread.
 // Failure: INVALID_ARGUMENT with the file and the reason of OpenSSL.
@@ -13,7 +14,6 @@
 
 #include <memory>
 #include <string>
-#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,29 +39,22 @@ class TlsSessions {
   // For a new connection; null if OpenSSL has no memory for it.
   TlsSessionPtr Begin() const;
 
+  // The certificates in force; another pointer when they have changed.
+  std::shared_ptr<const ServerPems> InForce() const;
+
   // Whether clients have certificates of a known authority.
   bool verifies_clients() const { return !tls_.client_ca.empty(); }
 
  private:
-  // What is in the files.
-  struct Texts {
-    std::string cert;
-    std::string key;
-    std::string client_ca;
-    bool operator==(const Texts& other) const {
-      return std::tie(cert, key, client_ca) == std::tie(other.cert, other.key, other.client_ca);
-    }
-  };
-
   explicit TlsSessions(const ServerTls& tls) : tls_(tls) {}
-  absl::StatusOr<Texts> Read() const;
-  absl::StatusOr<TlsContextPtr> ContextOf(const Texts& texts) const;
+  absl::StatusOr<ServerPems> Read() const;
+  absl::StatusOr<TlsContextPtr> ContextOf(const ServerPems& texts) const;
 
   const ServerTls tls_;
   mutable Mutex mutex_;
   TlsContextPtr context_ ABSL_GUARDED_BY(mutex_);
-  Texts in_force_ ABSL_GUARDED_BY(mutex_);
-  Texts last_read_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const ServerPems> in_force_ ABSL_GUARDED_BY(mutex_);
+  ServerPems last_read_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Whether the client of a session that has begun presented a certificate, which was then verified.

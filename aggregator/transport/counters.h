@@ -11,12 +11,24 @@
 #include <atomic>
 #include <cstdint>
 
+#include "runtime/gauge.h"
+
 namespace basin::aggregator {
 
 using Counter = std::atomic<uint64_t>;
 
-// Only counts up.
+// Only counts up, but for the gauges.
 struct TransportCounters {
+  // Gauges: messages that wait for their peers to read them, as if each receiver had its own copy,
+  // and messages of sessions and frames that wait to be handled.
+  Counter outbox_bytes{0};
+  Counter inbox_bytes{0};
+  Counter inbox_frame_bytes{0};
+  // The same by what takes memory: frames that arrived, for as long as anything holds them, and
+  // messages that leave, without payloads, until gRPC has sent them.
+  const Gauge frame_memory = NewGauge();
+  const Gauge message_memory = NewGauge();
+
   // Streams: sessions that sent a hello and data streams that presented a token; and all calls that
   // have begun and ended, including those that did neither.
   Counter sessions{0};
@@ -29,19 +41,19 @@ struct TransportCounters {
   Counter bytes_received{0};
   Counter messages_sent{0};
   Counter bytes_sent{0};
-  Counter frames_encoded{0};  // Once per frame, whatever the number of its receivers.
+  // Frames with their payload: once, whatever the number of their receivers.
+  Counter frames_encoded{0};
 
   // Sessions of workers on this machine that share memory, and frames whose payload was there.
   Counter local_sessions{0};
-  Counter local_frames{0};    // From workers.
-  Counter device_frames{0};   // Those among them whose payload was in memory of a device.
-  Counter local_results{0};   // To workers, once for each.
-  Counter device_results{0};  // Those among them with a mirror in memory of a device.
+  Counter local_frames{0};   // From workers.
+  Counter device_frames{0};  // Those among them whose payload was in memory of a device.
+  Counter local_results{0};  // To workers, once for each.
 
   // Violations by peers.
   Counter malformed_messages{0};   // On a session: does not parse, breaks a bound, no hello first.
   Counter malformed_frames{0};     // On a data stream: the same; no Bind first; of a wrong kind.
-  Counter damaged_frames{0};       // A wrong checksum, or a gap in the sequence.
+  Counter damaged_frames{0};       // A wrong checksum, also on a session; a gap in the sequence.
   Counter version_mismatches{0};   // In data streams; the core counts those in sessions.
   Counter silent_calls{0};         // Opened a stream and sent no first message.
   Counter unknown_tokens{0};       // A data stream of no session.

@@ -26,9 +26,10 @@ absl::Status CheckVersion(const Bind& bind) {
 }  // namespace
 
 absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
-  absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message));
+  absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message, counters().frame_memory));
   if (absl::IsNotFound(frame.status())) return absl::OkStatus();  // Dropped; see FrameReader.
-  if (!frame.ok()) return frame.status();
+  // What is left of a session that has ended may refer to memory that is gone with it.
+  if (!frame.ok()) return registry_.IsPast(token_) ? absl::OkStatus() : frame.status();
   if (const auto* bind = std::get_if<Bind>(&frame->header)) {
     if (absl::Status status = CheckVersion(*bind); !status.ok()) return status;
     absl::Status admitted = registry_.Admit(*this, Rpc::kExchange, "", "");
@@ -41,10 +42,11 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
         registry_.Open(std::static_pointer_cast<ExchangeReactor>(shared_from_this()), bind->token);
     ++counters().streams;
   } else if (!std::holds_alternative<Ack>(frame->header)) {
-    if (frame->shared != nullptr) {
+    if (!frame->shared.empty()) {
       ++counters().local_frames;
-      if (frame->shared->on_device() != nullptr) ++counters().device_frames;
+      if (frame->shared.AnyOnDevice()) ++counters().device_frames;
     }
+    frame->gauge = counters().frame_memory;
     Hold(frame->payload_bytes);
     registry_.engine().OnFrame(*stream_, *std::move(frame));
   }
@@ -53,17 +55,30 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
 
 std::shared_ptr<Segments> ExchangeReactor::shared() const {
   MutexLock lock(shared_mutex_);
-  if (shared_ == nullptr) shared_ = registry_.SharedIn(token_);
+  if (shared_ == nullptr) {
+    shared_ = registry_.SharedIn(token_);
+    if (shared_ != nullptr) shared_->TakeFeatures(features_);
+  }
   return shared_;
 }
 
 void ExchangeReactor::Accept(StreamId stream, const std::shared_ptr<SessionReactor>& session) {
   if (session != nullptr) {
     session_ = session;
+    {
+      MutexLock lock(shared_mutex_);
+      job_ = session->job();
+    }
+    features_ = session->features();
     session->Accept(number_, stream, std::static_pointer_cast<ExchangeReactor>(shared_from_this()));
   }
   Write(BufferOf(*EncodeHead({Bound{}})));
   Resume();
+}
+
+std::optional<std::string> ExchangeReactor::job() const {
+  MutexLock lock(shared_mutex_);
+  return job_;
 }
 
 std::shared_ptr<SessionReactor> ExchangeReactor::SendInSession(const SharedFrame& frame) const {

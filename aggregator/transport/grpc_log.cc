@@ -1,4 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// For gRPC before 1.65.
 
 #include "aggregator/transport/grpc_log.h"
 

@@ -3,6 +3,8 @@
 // gRPC's own log.
 //
 // Thread contract: called before gRPC is used.
+//
+// Each way of gRPC to log has a file of its own, which CMake chooses.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_GRPC_LOG_H_
 #define BASIN_AGGREGATOR_TRANSPORT_GRPC_LOG_H_

@@ -91,6 +91,7 @@ void LocalServer::Forget(SessionToken token) {
   if (found == sessions_.end()) return;
   gone = std::move(found->second);
   sessions_.erase(found);
+  past_.Add(token);
   if (gone != nullptr) gone->Close();
 }
 
@@ -100,13 +101,20 @@ std::shared_ptr<Segments> LocalServer::Find(SessionToken token) const {
   return found == sessions_.end() ? nullptr : found->second;
 }
 
-uint64_t LocalServer::DeviceBytes() const {
-  uint64_t bytes = 0;
+void LocalServer::WithdrawUnused() const {
   MutexLock lock(mutex_);
   for (const auto& [token, segments] : sessions_) {
-    if (segments != nullptr) bytes += segments->device_bytes();
+    if (segments != nullptr) segments->WithdrawUnused();
   }
-  return bytes;
+}
+
+uint64_t LocalServer::SumOf(uint64_t (Segments::*bytes)() const) const {
+  uint64_t sum = 0;
+  MutexLock lock(mutex_);
+  for (const auto& [token, segments] : sessions_) {
+    if (segments != nullptr) sum += (segments.get()->*bytes)();
+  }
+  return sum;
 }
 
 void LocalServer::Run() {
@@ -136,7 +144,7 @@ void LocalServer::Run() {
     if (pausing && timeout < 0) timeout = static_cast<int>(kAcceptPause.count());
     polled.push_back({waiting < kMaxWaiting && !pausing ? listener_ : -1, POLLIN, 0});
     for (const Connection& connection : connections_) {
-      polled.push_back({connection.segments->socket(), POLLIN, 0});
+      polled.push_back({connection.segments->socket(), connection.segments->events(), 0});
     }
     if (poll(polled.data(), polled.size(), timeout) < 0) continue;
     if (polled[0].revents != 0) return;
@@ -178,12 +186,15 @@ bool LocalServer::OnReadable(Connection& connection) {
 
 bool LocalServer::Open(Connection& connection, const SegmentMessage& message) {
   bool known = false;
+  bool past = false;
   if (message.kind == SegmentMessage::Kind::kToken) {
     MutexLock lock(mutex_);
     const auto found = sessions_.find(message.number);
     known = found != sessions_.end() && found->second == nullptr;
     if (known) found->second = connection.segments;
+    past = past_.Has(message.number);
   }
+  if (past && !known) return false;
   if (!known) {
     Refuse("It opened the local socket with the token of no session.");
     return false;

@@ -23,6 +23,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/past_tokens.h"
 #include "protocol/ids.h"
 #include "runtime/mutex.h"
 #include "runtime/shared_memory/private_directory.h"
@@ -57,8 +58,12 @@ class LocalServer {
   // The memory that the session shares; null if none.
   std::shared_ptr<Segments> Find(SessionToken token) const;
 
-  // The memory of devices that all sessions share.
-  uint64_t DeviceBytes() const;
+  // Withdraws what is offered to workers and used here no more. Otherwise they would keep it until
+  // the next offer.
+  void WithdrawUnused() const;
+
+  // Over all sessions.
+  uint64_t SumOf(uint64_t (Segments::*bytes)() const) const;
 
  private:
   struct Connection {
@@ -93,6 +98,7 @@ class LocalServer {
   mutable Mutex mutex_;
   // Null until the worker has presented the token.
   absl::flat_hash_map<SessionToken, std::shared_ptr<Segments>> sessions_ ABSL_GUARDED_BY(mutex_);
+  PastTokens past_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -38,6 +38,9 @@ constexpr std::string_view kAnswerToHttp1 =
     "another port "
     "(http.listen).\n";
 
+// Until an address without room is looked at again.
+constexpr std::chrono::milliseconds kUntilThereMayBeRoom{5};
+
 void SetLowWater(int descriptor, int bytes) {
   setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
@@ -62,15 +65,25 @@ bool LooksLikeHttp1(std::string_view bytes) {
                      [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
+// For poll: rounded up, negative for ever.
+int MillisecondsUntil(Clock::time_point time) {
+  if (time == Clock::time_point::max()) return -1;
+  const Clock::time_point now = Clock::now();
+  if (time <= now) return 0;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(time - now).count());
+}
+
 }  // namespace
 
-PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most, Pass pass,
-                           Refuse refuse)
+PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most,
+                           const HeldBack& held_back, Pass pass, Refuse refuse, HasRoom has_room)
     : protocol_(protocol),
       timeout_(absl::ToChronoMilliseconds(timeout)),
       most_(most),
+      held_back_(held_back),
       pass_(std::move(pass)),
       refuse_(std::move(refuse)),
+      has_room_(std::move(has_room)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-preface");
@@ -96,6 +109,14 @@ void PrefaceCheck::OnConnection(int descriptor) {
   ++waiting_;
   Connection connection = {descriptor, AddressOf(descriptor), ""};
   connection.source = SourceOf(connection.address);
+  Queue(std::move(connection));
+}
+
+bool PrefaceCheck::MayPass(const std::string& source) const {
+  return has_room_ == nullptr || has_room_(source);
+}
+
+void PrefaceCheck::Queue(Connection connection) {
   std::optional<Connection> displaced;
   {
     MutexLock lock(mutex_);
@@ -110,9 +131,24 @@ void PrefaceCheck::OnConnection(int descriptor) {
   if (displaced.has_value()) RefuseFor(&TransportCounters::floods, *displaced, CrowdOf(most_));
 }
 
+Clock::time_point PrefaceCheck::NextTurn() const {
+  Clock::time_point next = Clock::time_point::max();
+  const Clock::time_point soon = Clock::now() + kUntilThereMayBeRoom;
+  for (const auto& [source, connections] : arrived_) {
+    const Clock::time_point until = held_back_.Until(source);
+    next = std::min(next, MayPass(source) ? until : std::max(until, soon));
+  }
+  return next;
+}
+
 std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
   std::vector<Connection> taken;
+  const Clock::time_point now = Clock::now();
   for (auto it = arrived_.begin(); it != arrived_.end();) {
+    if (now < held_back_.Until(it->first) || !MayPass(it->first)) {
+      ++it;
+      continue;
+    }
     std::deque<Connection>& connections = it->second;
     taken.push_back(std::move(connections.front()));
     connections.pop_front();
@@ -123,18 +159,15 @@ std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
 
 void PrefaceCheck::Run() {
   std::vector<pollfd> waits;
+  Clock::time_point next_turn = Clock::time_point::max();
   while (true) {
     waits.assign(1, {wake_, POLLIN, 0});
     for (const Silent& silent : silent_) {
       waits.push_back({silent.connection.descriptor, POLLIN, 0});
     }
-    int milliseconds = -1;
-    if (!silent_.empty()) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(silent_.front().until - Clock::now());
-      milliseconds = std::max(0, static_cast<int>(left.count()));
-    }
-    poll(waits.data(), waits.size(), milliseconds);
+    const Clock::time_point next =
+        silent_.empty() ? next_turn : std::min(next_turn, silent_.front().until);
+    poll(waits.data(), waits.size(), MillisecondsUntil(next));
     const Clock::time_point now = Clock::now();
     size_t at = 1;
     std::set<std::string> served;  // Sources that had their turn.
@@ -145,15 +178,14 @@ void PrefaceCheck::Run() {
       if (!time_is_up && !served.insert(silent->connection.source).second) continue;
       if (!Look(silent->connection, time_is_up)) silent_.erase(silent);
     }
-    if (waits[0].revents == 0) continue;
     eventfd_t count = 0;
-    eventfd_read(wake_, &count);
+    if (waits[0].revents != 0) eventfd_read(wake_, &count);
     std::vector<Connection> turn;
     {
       MutexLock lock(mutex_);
       if (stopping_) return;
       turn = TakeArrived();
-      if (!arrived_.empty()) eventfd_write(wake_, 1);
+      next_turn = NextTurn();
     }
     for (Connection& connection : turn) {
       // Readable once all of it is there, or the other end has closed.
@@ -196,6 +228,10 @@ bool PrefaceCheck::Look(const Connection& connection, bool time_is_up) {
   const std::string_view begin(bytes, static_cast<size_t>(count));
   switch (Judge(begin)) {
     case Verdict::kPass:
+      if (!MayPass(connection.source)) {
+        Queue(connection);
+        return false;
+      }
       SetLowWater(descriptor, 1);
       pass_(descriptor);
       --waiting_;

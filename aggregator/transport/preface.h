@@ -10,7 +10,8 @@
 //
 // gRPC needs a fraction of a millisecond to take a connection. The addresses that connections come
 // from take turns, so that a flood from one delays no worker elsewhere, and what one of them has
-// waiting is bounded. Addresses that runtime/grpc/peer.h counts as one have one turn.
+// waiting is bounded. Addresses that runtime/grpc/peer.h counts as one have one turn. One that has
+// flooded gRPC has none for a while (held_back.h), nor has one that has no room (newcomers.h).
 //
 // Thread contract: OnConnection from any thread. `pass` is called on the thread that waits, and
 // owns the descriptor then; `refuse` on that thread and on those of OnConnection.
@@ -35,6 +36,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/held_back.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -49,8 +51,13 @@ class PrefaceCheck {
 
   enum class Protocol : uint8_t { kPlain, kTls };
 
+  // Whether another connection of this source may be passed on.
+  using HasRoom = std::function<bool(const std::string& source)>;
+
   // `most` connections of one address wait for their turn, and `most` in all for their first bytes.
-  PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most, Pass pass, Refuse refuse);
+  // `held_back` must outlive it.
+  PrefaceCheck(Protocol protocol, absl::Duration timeout, size_t most, const HeldBack& held_back,
+               Pass pass, Refuse refuse, HasRoom has_room = nullptr);
   // Connections that wait are closed.
   ~PrefaceCheck();
   PrefaceCheck(const PrefaceCheck&) = delete;
@@ -73,8 +80,13 @@ class PrefaceCheck {
   };
 
   void Run();
+  // It waits for its turn.
+  void Queue(Connection connection);
+  bool MayPass(const std::string& source) const;
   // Those whose turn it is; empty when no more have arrived.
   std::vector<Connection> TakeArrived() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When it will be the turn of one that has arrived.
+  std::chrono::steady_clock::time_point NextTurn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForBytes(Connection connection);
   // False once the descriptor has been closed, for example because its time has passed.
   bool Look(const Connection& connection, bool time_is_up);
@@ -90,8 +102,10 @@ class PrefaceCheck {
   const Protocol protocol_;
   const std::chrono::steady_clock::duration timeout_;
   const size_t most_;
+  const HeldBack& held_back_;
   const Pass pass_;
   const Refuse refuse_;
+  const HasRoom has_room_;
   const int wake_;  // An eventfd: readable when there is work.
 
   std::atomic<size_t> waiting_{0};

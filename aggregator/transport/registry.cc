@@ -2,10 +2,11 @@
 
 #include "aggregator/transport/registry.h"
 
-#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "aggregator/transport/exchange_reactor.h"
 #include "aggregator/transport/session_reactor.h"
 #include "runtime/grpc/peer.h"
@@ -47,20 +48,29 @@ absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::st
   return ruling.for_peer;
 }
 
+absl::Status Registry::AdmitTo(const StreamReactor& caller, SessionId session) {
+  const std::shared_ptr<SessionReactor> owner = FindSession(session);
+  if (owner == nullptr) return absl::OkStatus();
+  return Admit(caller, Rpc::kSession, owner->job(),
+               absl::StrCat("a data stream of ", owner->who()));
+}
+
 void Registry::EndRevoked() {
   std::vector<std::shared_ptr<SessionReactor>> sessions;
-  std::vector<std::shared_ptr<StreamReactor>> revoked;
+  std::vector<std::shared_ptr<ExchangeReactor>> streams;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, session] : sessions_) sessions.push_back(session);
-    for (const auto& [id, stream] : streams_) revoked.push_back(stream);
+    for (const auto& [id, stream] : streams_) streams.push_back(stream);
   }
-  revoked.erase(std::remove_if(revoked.begin(), revoked.end(),
-                               [&](const auto& stream) {
-                                 return gatekeeper_->MayCall(stream->credentials(), Rpc::kExchange,
-                                                             "");
-                               }),
-                revoked.end());
+  std::vector<std::shared_ptr<StreamReactor>> revoked;
+  for (const auto& stream : streams) {
+    const std::optional<std::string> job = stream->job();
+    const bool allowed = job.has_value()
+                             ? gatekeeper_->MayCall(stream->credentials(), Rpc::kSession, *job)
+                             : gatekeeper_->MayCall(stream->credentials(), Rpc::kExchange, "");
+    if (!allowed) revoked.push_back(stream);
+  }
   for (const auto& session : sessions) {
     if (!gatekeeper_->MayCall(session->credentials(), Rpc::kSession, session->job())) {
       revoked.push_back(session);
@@ -107,17 +117,22 @@ std::shared_ptr<SessionReactor> Registry::TakeSession(SessionId session) {
     if (found == tokens_.end()) return taken;
     token = found->second;
     tokens_.erase(found);
+    past_.Add(token);
   }
-  local_->Forget(token);
+  if (local_ != nullptr) local_->Forget(token);
   return taken;
 }
 
 void Registry::Welcome(SessionId session, SessionToken token) {
-  if (local_ == nullptr) return;
   MutexLock lock(mutex_);
   if (sessions_.count(session) == 0) return;
   tokens_[session] = token;
-  local_->Admit(token);
+  if (local_ != nullptr) local_->Admit(token);
+}
+
+bool Registry::IsPast(SessionToken token) const {
+  MutexLock lock(mutex_);
+  return past_.Has(token);
 }
 
 std::shared_ptr<Segments> Registry::SharedIn(SessionToken token) const {

@@ -19,6 +19,7 @@
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/transport/local.h"
+#include "aggregator/transport/past_tokens.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -44,6 +45,9 @@ class Registry {
   // empty until the hello names it.
   absl::Status Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
                      const std::string& who);
+  // Whether the caller of a data stream may train in the job of its session, the token of which may
+  // have come to it from anywhere. OK if the session is over.
+  absl::Status AdmitTo(const StreamReactor& caller, SessionId session);
   // Ends the streams of callers that are no longer allowed to train. REQUIRES: a gatekeeper.
   void EndRevoked();
 
@@ -59,6 +63,8 @@ class Registry {
 
   // The session was given this token.
   void Welcome(SessionId session, SessionToken token);
+  // Whether a session with this token has ended not long ago.
+  bool IsPast(SessionToken token) const;
   // The memory that the session with this token shares; null if none.
   std::shared_ptr<Segments> SharedIn(SessionToken token) const;
 
@@ -87,6 +93,7 @@ class Registry {
   absl::flat_hash_map<SessionId, std::shared_ptr<SessionReactor>> sessions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<StreamId, std::shared_ptr<ExchangeReactor>> streams_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<SessionId, SessionToken> tokens_ ABSL_GUARDED_BY(mutex_);
+  PastTokens past_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace basin::aggregator

@@ -3,6 +3,7 @@
 #include "aggregator/transport/server.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -43,20 +44,18 @@ std::optional<SharedFrame> ReferenceFor(const ExchangeReactor& stream, const Out
   const std::shared_ptr<Segments> segments = stream.shared();
   if (segments == nullptr) return std::nullopt;
   segments->Offer(frame.segment);
-  std::optional<SharedPlace> place = PlaceOf(frame, *segments);
-  if (!place.has_value()) return std::nullopt;
-  // For a worker whose gradients are on the device.
-  if (frame.mirror != nullptr && segments->device_bytes() > 0) {
-    place->mirror = frame.mirror->ReferTo(segments, place->version);
-  }
-  absl::StatusOr<std::string> head = EncodeReference(frame, *place);
+  const std::optional<SharedPlaces> places = PlacesOf(frame, *segments);
+  if (!places.has_value()) return std::nullopt;
+  absl::StatusOr<std::string> head = EncodeReference(frame, *places);
   if (!head.ok()) return std::nullopt;
   ++counters.local_results;
-  if (place->mirror != 0) ++counters.device_results;
-  return SharedFrame(*std::move(head), {});
+  return SharedFrame(*std::move(head), {}, counters.message_memory);
 }
 
 }  // namespace
+
+// The handshakes of one address that gRPC performs at a time.
+constexpr size_t kMostHandshakes = 32;
 
 uint64_t QuotaFor(uint64_t memory_bytes) {
   constexpr uint64_t kWindows = uint64_t{256} << 20;
@@ -109,19 +108,22 @@ GrpcServer::GrpcServer(ServerOptions options)
     : options_(std::move(options)),
       reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
                       wire::ByteBudget(options_.expanding_bytes)},
+      large_layouts_(kMostLayoutBytes),
       newcomers_(
           options_.most_newcomers,
-          [this](const std::string& address, const std::string& what) {
+          [this](const std::string& address, const std::string& what, bool flooded) {
             ++counters_.floods;
+            if (flooded) held_back_.Add(address);
             Report(address, what);
           },
           [this](const std::string& address) {
-            if (!options_.tls.on()) return;
+            if (options_.tls == nullptr) return;
             ++counters_.tls_failures;
             Report(address,
                    "Its TLS handshake failed, or it left before its first call. If it is a worker, "
                    "check its BASIN_TLS_CA, and its BASIN_TLS_CERT if tls.client_ca is set.");
-          }) {}
+          },
+          options_.tls != nullptr ? kMostHandshakes : std::numeric_limits<size_t>::max()) {}
 
 GrpcServer::~GrpcServer() { Stop(); }
 
@@ -178,10 +180,12 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         absl::StrCat("Cannot serve on ", options_.address, ". Check the certificate and its key."));
   }
   listener_ = *std::move(listener);
-  const auto serve = [this](int fd) {
+  const auto serve = [this, socket = listener_->socket()](int fd) {
     if (options_.watch_newcomers) newcomers_.Add(fd);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
+    // Later versions of gRPC drop connections without it, and pass it on unused.
+    connection.listener_fd = socket;
     acceptor_->HandleNewConnection(&connection);
   };
   const auto refuse = [this](Counter TransportCounters::*counter, const std::string& address,
@@ -190,8 +194,9 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     Report(address, what);
   };
   preface_ = std::make_unique<PrefaceCheck>(
-      options_.tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
-      options_.grpc.handshake_timeout, options_.most_newcomers, serve, refuse);
+      options_.tls != nullptr ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
+      options_.grpc.handshake_timeout, options_.most_newcomers, held_back_, serve, refuse,
+      [this](const std::string& source) { return newcomers_.HasRoom(source); });
   // `newcomers_` takes a second descriptor of each when gRPC gets it.
   listener_->Start([this](int fd) { preface_->OnConnection(fd); }, options_.on_descriptors,
                    [this] { return preface_->waiting(); });
@@ -237,23 +242,42 @@ void GrpcServer::SendLater(SessionId session, const ToWorker& message) {
   Send({session}, message, true);
 }
 
+absl::StatusOr<std::vector<grpc::ByteBuffer>> GrpcServer::LargePiecesOf(const ToWorker& message) {
+  const absl::StatusOr<std::vector<wire::LargeLayouts::Piece>> pieces =
+      large_layouts_.Encode(message);
+  if (!pieces.ok()) return pieces.status();
+  std::vector<grpc::ByteBuffer> buffers;
+  for (const wire::LargeLayouts::Piece& piece : *pieces) buffers.push_back(BufferOf(piece));
+  return buffers;
+}
+
 void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& message,
                       bool can_wait) {
-  absl::StatusOr<std::vector<std::string>> encoded = wire::EncodePieces(message);
-  if (!encoded.ok()) {
+  const bool large = wire::LargeLayouts::AreIn(message);
+  absl::StatusOr<std::vector<std::string>> encoded = std::vector<std::string>();
+  absl::StatusOr<std::vector<grpc::ByteBuffer>> pieces =
+      std::vector<grpc::ByteBuffer>();  // Shared by all receivers.
+  if (!large) encoded = wire::EncodePieces(message);
+  const bool small =
+      !large && encoded.ok() && encoded->size() == 1 && encoded->front().size() <= kMaxBatchedBytes;
+  if (large) {
+    pieces = LargePiecesOf(message);
+  } else if (!encoded.ok()) {
+    pieces = encoded.status();
+  } else if (!small) {
+    for (std::string& piece : *encoded) {
+      pieces->push_back(BufferOf(wire::Sealed(std::move(piece)), counters_.message_memory));
+    }
+  }
+  if (!pieces.ok()) {
     ++counters_.unsendable_messages;
     for (const SessionId session : sessions) {
       if (const auto reactor = registry_->FindSession(session)) {
         reactor->FlushAll();
-        reactor->Close(encoded.status(), StreamReactor::Rest::kSend);
+        reactor->Close(pieces.status(), StreamReactor::Rest::kSend);
       }
     }
     return;
-  }
-  const bool small = encoded->size() == 1 && encoded->front().size() <= kMaxBatchedBytes;
-  std::vector<grpc::ByteBuffer> pieces;  // Shared by all receivers.
-  if (!small) {
-    for (std::string& piece : *encoded) pieces.push_back(BufferOf(std::move(piece)));
   }
   const auto* welcome = std::get_if<Welcome>(&message);
   for (const SessionId session : sessions) {
@@ -264,7 +288,7 @@ void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& mess
       reactor->Send(encoded->front(), can_wait);
       if (reactor->due()) unflushed_.push_back(reactor);
     }
-    for (const grpc::ByteBuffer& piece : pieces) reactor->SendNow(piece);
+    for (const grpc::ByteBuffer& piece : *pieces) reactor->SendNow(piece);
 #ifdef BASIN_FAILPOINTS
     if (std::holds_alternative<Verdict>(message)) reactor->FlushAll();
 #endif
@@ -287,9 +311,16 @@ void GrpcServer::CloseSession(SessionId session) {
 }
 
 void GrpcServer::AcceptStream(StreamId stream, SessionId session) {
-  if (const auto reactor = registry_->FindStream(stream)) {
-    reactor->Accept(stream, registry_->FindSession(session));
+  const auto reactor = registry_->FindStream(stream);
+  if (reactor == nullptr) return;
+  const absl::Status admitted = registry_->AdmitTo(*reactor, session);
+  if (!admitted.ok()) {
+    // Nothing is sent to it from here on.
+    registry_->CloseStream(stream);
+    reactor->Close(admitted, StreamReactor::Rest::kDrop);
+    return;
   }
+  reactor->Accept(stream, registry_->FindSession(session));
 }
 
 bool GrpcServer::Shares(StreamId stream) const {
@@ -298,23 +329,26 @@ bool GrpcServer::Shares(StreamId stream) const {
   return reactor != nullptr && reactor->shared() != nullptr;
 }
 
+void GrpcServer::WithdrawUnused() {
+  if (local_ != nullptr) local_->WithdrawUnused();
+}
+
 void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) {
-  absl::StatusOr<std::string> head = EncodeHead(frame);
-  if (!head.ok()) {
-    ++counters_.unsendable_messages;
-    for (const StreamId stream : streams) {
-      if (const auto reactor = registry_->FindStream(stream)) {
-        reactor->Close(head.status(), StreamReactor::Rest::kDrop);
-      }
-    }
-    return;
-  }
-  ++counters_.frames_encoded;
-  const SharedFrame shared(*std::move(head), frame.payload);
+  std::optional<SharedFrame> whole;  // For all that do not share the memory.
   for (const StreamId stream : streams) {
     if (const auto reactor = registry_->FindStream(stream)) {
       const std::optional<SharedFrame> reference = ReferenceFor(*reactor, frame, counters_);
-      const SharedFrame& sent = reference.has_value() ? *reference : shared;
+      if (!reference.has_value() && !whole.has_value()) {
+        absl::StatusOr<std::string> head = EncodeHead(frame);
+        if (!head.ok()) {
+          ++counters_.unsendable_messages;
+          reactor->Close(head.status(), StreamReactor::Rest::kDrop);
+          continue;
+        }
+        ++counters_.frames_encoded;
+        whole.emplace(*std::move(head), frame.payload, counters_.message_memory);
+      }
+      const SharedFrame& sent = reference.has_value() ? *reference : *whole;
       // The frames of a value arrive in order, and some are too large for the session.
       const bool may = !std::holds_alternative<ValueHeader>(frame.header);
       if (auto session = may ? reactor->SendInSession(sent) : nullptr) {
@@ -329,7 +363,7 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
 
 void GrpcServer::CloseStream(StreamId stream, const absl::Status& why) {
   if (const auto reactor = registry_->TakeStream(stream)) {
-    if (why.code() == absl::StatusCode::kNotFound) {
+    if (why.code() == absl::StatusCode::kNotFound && !registry_->IsPast(reactor->token())) {
       ++counters_.unknown_tokens;
       registry_->ReportPeer(reactor->peer(), std::string(why.message()));
     }

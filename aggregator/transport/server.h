@@ -33,6 +33,7 @@
 #include "aggregator/engine/engine.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/held_back.h"
 #include "aggregator/transport/local.h"
 #include "aggregator/transport/newcomers.h"
 #include "aggregator/transport/preface.h"
@@ -40,6 +41,7 @@
 #include "aggregator/transport/stream_reactor.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/wire/large_layouts.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
 #include "runtime/grpc/credentials.h"
@@ -58,12 +60,16 @@ uint64_t QuotaFor(uint64_t memory_bytes);
 // room for at least one large message, and for at most a few of the largest.
 uint64_t ExpandingFor(uint64_t memory_bytes);
 
+// Descriptions of layouts that are sent, until every receiver has read them: those of two of the
+// largest messages.
+inline constexpr uint64_t kMostLayoutBytes = 2 * uint64_t{kMaxAssembledBytes};
+
 // Far more than the workers of a machine, or behind one address, that connect at once.
 inline constexpr size_t kMostNewcomers = 4096;
 
 struct ServerOptions {
   std::string address = "127.0.0.1:0";  // Port 0: any that is free.
-  ServerTls tls;                        // Checked (aggregator/tls/files.h).
+  PemSource tls;                        // Null: without TLS. Outlives the server.
   std::string version;                  // The program's, for clients.
   // Whether workers on this machine may share memory, and the socket for it: a path, or empty for a
   // name that is chosen.
@@ -136,9 +142,15 @@ class GrpcServer : public Transport {
 
   int port() const { return listener_ == nullptr ? 0 : listener_->port(); }  // 0: does not listen.
   const TransportCounters& counters() const { return counters_; }
+  // Descriptions of large layouts that some worker has not read yet. From any thread.
+  uint64_t layout_bytes() const { return large_layouts_.bytes(); }
   // The memory of devices that workers on this machine share. From any thread, between Start and
   // Stop.
-  uint64_t shared_device_bytes() const { return local_ == nullptr ? 0 : local_->DeviceBytes(); }
+  uint64_t shared_device_bytes() const { return SharedIn(&Segments::device_bytes); }
+  // The memory of workers on this machine that is mapped here. From any thread, likewise.
+  uint64_t mapped_bytes() const { return SharedIn(&Segments::mapped_bytes); }
+  // Messages of sessions that have arrived in part.
+  uint64_t assembling_bytes() const { return reader_budgets_.assembling.used(); }
 
   // ---- the engine's
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
@@ -148,21 +160,29 @@ class GrpcServer : public Transport {
   void AcceptStream(StreamId stream, SessionId session) override;
   Peer PeerOf(SessionId session) const override { return registry_->PeerOf(session); }
   bool Shares(StreamId stream) const override;
+  void WithdrawUnused() override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;
 
  private:
+  uint64_t SharedIn(uint64_t (Segments::*bytes)() const) const {
+    return local_ == nullptr ? 0 : local_->SumOf(bytes);
+  }
   class SessionService;
   class ExchangeService;
 
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message, bool can_wait);
+  // The gRPC messages of a message with large layouts, which all receivers share.
+  absl::StatusOr<std::vector<grpc::ByteBuffer>> LargePiecesOf(const ToWorker& message);
   void ShutDown(absl::Duration grace);
   void Report(const std::string& address, const std::string& what) const;
 
   const ServerOptions options_;
   TransportCounters counters_;
   wire::ReaderBudgets reader_budgets_;
+  wire::LargeLayouts large_layouts_;  // The engine's loop's.
+  HeldBack held_back_;
   Newcomers newcomers_;
 
   // Constant from Start to Stop.

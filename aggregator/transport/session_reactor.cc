@@ -25,6 +25,7 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
         absl::StrCat("A message of ", session_.has_value() ? who_ : "a session without a hello",
                      " was refused: ", taken.status().message()));
   }
+  if (!session_.has_value() && taken->messages.empty()) Heard();
   Batch batch;
   std::vector<std::shared_ptr<const void>> charges;
   for (auto& one : taken->messages) {
@@ -68,9 +69,10 @@ absl::Status SessionReactor::OnHello(const ToAggregator& message) {
   // A revocation meanwhile may have missed it.
   admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
   if (!admitted.ok()) return admitted;
-  if ((hello->features & kFeatureBatches) != 0) {
-    reader_.AllowBatches();
-    batches_ = true;
+  features_ = hello->features;
+  if (batches()) reader_.AllowBatches();
+  if ((features_ & kFeatureChecksums) != 0) {
+    if (absl::Status sealed = reader_.RequireSeals(); !sealed.ok()) return sealed;
   }
   ++counters().sessions;
   Introduced();
@@ -93,7 +95,7 @@ absl::Status SessionReactor::Read(std::vector<wire::BatchedFrame> frames, Batch&
     const uint64_t bytes = one.frame.size();
     owner_ = reactor.get();
     absl::StatusOr<IncomingFrame> frame =
-        frames_.Read(std::make_shared<OwnPayload>(std::move(one.frame)));
+        frames_.Read(std::make_shared<OwnPayload>(std::move(one.frame), counters().frame_memory));
     owner_ = nullptr;
     if (absl::IsNotFound(frame.status())) continue;  // Dropped; see FrameReader.
     if (!frame.ok()) {
@@ -102,10 +104,11 @@ absl::Status SessionReactor::Read(std::vector<wire::BatchedFrame> frames, Batch&
           absl::StrCat("A frame of ", who_, " was refused: ", frame.status().message()));
     }
     if (std::holds_alternative<Ack>(frame->header)) continue;
-    if (frame->shared != nullptr) {
+    if (!frame->shared.empty()) {
       ++counters().local_frames;
-      if (frame->shared->on_device() != nullptr) ++counters().device_frames;
+      if (frame->shared.AnyOnDevice()) ++counters().device_frames;
     }
+    frame->gauge = counters().frame_memory;
     reactor->HoldFrame(frame->payload_bytes);
     batch.frame_bytes += bytes;
     batch.frames.emplace_back(stream.id, *std::move(frame));
@@ -122,12 +125,12 @@ void SessionReactor::SendNow(const grpc::ByteBuffer& message) {
 }
 
 void SessionReactor::Send(std::string message, bool can_wait) {
-  if (batches_) outbox_.UseBatches();
+  if (batches()) outbox_.UseBatches();
   outbox_.Add({std::move(message)}, can_wait);
 }
 
 bool SessionReactor::Send(uint32_t stream, const SharedFrame& frame) {
-  if (!batches_ || !frame.FitsBatch()) return false;
+  if (!batches() || !frame.FitsBatch()) return false;
   outbox_.UseBatches();
   outbox_.Add({stream, frame.BytesWithSequence(++frames_sent_)});
   return true;
@@ -138,7 +141,9 @@ void SessionReactor::Flush() {
 }
 
 void SessionReactor::FlushAll() {
-  for (std::string& message : outbox_.Take()) Write(BufferOf(std::move(message)));
+  for (std::string& message : outbox_.Take()) {
+    Write(BufferOf(std::move(message), counters().message_memory));
+  }
 }
 
 void SessionReactor::Accept(uint32_t number, StreamId stream,
@@ -153,7 +158,8 @@ void SessionReactor::Over(const absl::Status& ended) {
 
 void SessionReactor::Count(const absl::Status& why) {
   if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
-  ++counters().malformed_messages;
+  ++(why.code() == absl::StatusCode::kDataLoss ? counters().damaged_frames
+                                               : counters().malformed_messages);
   registry_.ReportPeer(peer(), std::string(why.message()));
 }
 

@@ -6,7 +6,8 @@
 // Hello that does not become complete in time ends the stream.
 //
 // Thread contract: as StreamReactor. Failure: a message that cannot be decoded, or comes before
-// Hello, ends the stream with INVALID_ARGUMENT and is counted.
+// Hello, ends the stream with INVALID_ARGUMENT and is counted; one that has changed on its way
+// likewise, with DATA_LOSS.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_
 #define BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_
@@ -23,6 +24,7 @@
 #include "aggregator/transport/registry.h"
 #include "aggregator/transport/stream_reactor.h"
 #include "proto/wire/session_stream.h"
+#include "protocol/version.h"
 #include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
 #include "runtime/grpc/greeting.h"
@@ -37,7 +39,7 @@ class SessionReactor : public StreamReactor {
   SessionReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
                  TransportCounters& counters, Newcomers& newcomers, Registry& registry,
                  wire::ReaderBudgets& budgets)
-      : StreamReactor(context, limits, counters, newcomers),
+      : StreamReactor(context, limits, counters, counters.inbox_bytes, newcomers),
         registry_(registry),
         asked_job_(JobAskedIn(*context)),
         reader_(&budgets),
@@ -45,7 +47,7 @@ class SessionReactor : public StreamReactor {
   }
 
   // ---- for one thread only, the one that sends
-  // An encoded ToWorker, or the next piece of one: after all that waits.
+  // An encoded ToWorker, or the next piece of one, sealed: after all that waits.
   void SendNow(const grpc::ByteBuffer& message);
   // An encoded ToWorker, with the next Flush; one that can wait, with the next message.
   void Send(std::string message, bool can_wait);
@@ -62,6 +64,10 @@ class SessionReactor : public StreamReactor {
 
   // The job that its hello names. REQUIRES: it has been opened in the registry.
   const std::string& job() const { return job_; }
+  // "worker w of job j", for operators. REQUIRES: the same.
+  const std::string& who() const { return who_; }
+  // Those that its hello offers.
+  uint64_t features() const { return features_; }
 
  private:
   struct DataStream {
@@ -69,6 +75,7 @@ class SessionReactor : public StreamReactor {
     std::weak_ptr<ExchangeReactor> reactor;
   };
 
+  bool batches() const { return (features_ & kFeatureBatches) != 0; }
   absl::Status OnHello(const ToAggregator& message);
   // The frames of a batch.
   absl::Status Read(std::vector<wire::BatchedFrame> frames, Batch& batch);
@@ -77,8 +84,8 @@ class SessionReactor : public StreamReactor {
   void Count(const absl::Status& why) override;
 
   Registry& registry_;
-  const std::string asked_job_;       // See runtime/grpc/greeting.h.
-  std::atomic<bool> batches_{false};  // Since a hello that offers them.
+  const std::string asked_job_;        // See runtime/grpc/greeting.h.
+  std::atomic<uint64_t> features_{0};  // Since its hello.
   // For the sending thread only.
   wire::Outbox<ToWorker> outbox_;
   uint64_t frames_sent_ = 0;

@@ -33,12 +33,13 @@ Credentials CredentialsIn(const grpc::CallbackServerContext& context) {
 }  // namespace
 
 StreamReactor::StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
-                             TransportCounters& counters, Newcomers& newcomers)
+                             TransportCounters& counters, Counter& inbox, Newcomers& newcomers)
     : context_(context),
       peer_(context->peer()),
       credentials_(CredentialsIn(*context)),
       limits_(limits),
       counters_(counters),
+      inbox_(inbox),
       newcomers_(newcomers) {}
 
 void StreamReactor::Start() {
@@ -75,6 +76,11 @@ void StreamReactor::Drive() {
   }
 }
 
+StreamReactor::~StreamReactor() {
+  counters_.outbox_bytes -= queued_bytes_;
+  inbox_ -= held_bytes_;
+}
+
 StreamReactor::Operation StreamReactor::Next() {
   if (finished_) return Operation::kNone;
   if (cut_off_ && !cancelled_) {
@@ -83,10 +89,15 @@ StreamReactor::Operation StreamReactor::Next() {
   }
   if (!writing_ && !queue_.empty()) {
     writing_ = true;
+    greeted_ = true;  // gRPC sends the metadata with the first message.
     outgoing_.Swap(&queue_.front());
     queue_.pop_front();
     queued_bytes_ -= Cost(outgoing_);
     return Operation::kWrite;
+  }
+  if (heard_ && !greeted_ && !closing_.has_value()) {
+    greeted_ = true;
+    return Operation::kGreet;
   }
   if (closing_.has_value()) {
     if (!writing_) {
@@ -111,6 +122,9 @@ void StreamReactor::Start(Operation operation) {
       return;
     case Operation::kRead:
       StartRead(&incoming_);
+      return;
+    case Operation::kGreet:
+      StartSendInitialMetadata();
       return;
     case Operation::kWrite:
       ++counters_.messages_sent;
@@ -152,15 +166,12 @@ void StreamReactor::OnReadDone(bool ok) {
   message.Swap(&incoming_);
   ++counters_.messages_received;
   counters_.bytes_received += message.Length();
-  bool introduced;
   {
     MutexLock lock(mutex_);
     if (closing_.has_value()) return;
     taking_ = true;
-    introduced = introduced_;
     if (!introduced_) introduction_bytes_ += message.Length();
   }
-  if (!introduced) newcomers_.Came(peer_, message.Length());
   const absl::Status taken = OnMessage(message);
   bool over;
   {
@@ -182,6 +193,7 @@ void StreamReactor::Hold(uint64_t bytes) {
   MutexLock lock(mutex_);
   held_bytes_ += bytes;
   ++held_messages_;
+  inbox_ += bytes;
 }
 
 void StreamReactor::Consumed(uint64_t bytes) {
@@ -190,6 +202,7 @@ void StreamReactor::Consumed(uint64_t bytes) {
     held_bytes_ -= bytes;
     --held_messages_;
   }
+  inbox_ -= bytes;
   Drive();
 }
 
@@ -204,6 +217,14 @@ void StreamReactor::Resume() {
     paused_ = false;
   }
   Drive();
+}
+
+void StreamReactor::Heard() {
+  {
+    MutexLock lock(mutex_);
+    heard_ = true;
+  }
+  newcomers_.Introduced(peer_);
 }
 
 void StreamReactor::Introduced() {
@@ -247,6 +268,7 @@ void StreamReactor::Write(grpc::ByteBuffer message) {
       queue_.emplace_back();
       queue_.back().Swap(&message);
       queued_bytes_ = waiting;
+      counters_.outbox_bytes += bytes;
     }
   }
   if (waiting > limits_.queue_bytes) {
@@ -262,6 +284,7 @@ void StreamReactor::Write(grpc::ByteBuffer message) {
 }
 
 void StreamReactor::OnWriteDone(bool ok) {
+  counters_.outbox_bytes -= Cost(outgoing_);
   outgoing_.Clear();
   {
     MutexLock lock(mutex_);
@@ -291,6 +314,7 @@ void StreamReactor::Close(const absl::Status& why, Rest rest) {
     if (!closing_.has_value()) closing_ = why;
     if (rest == Rest::kDrop) {
       dropped.swap(queue_);
+      counters_.outbox_bytes -= queued_bytes_;
       queued_bytes_ = 0;
     }
   }

@@ -62,10 +62,11 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
  public:
   enum class Rest : uint8_t { kDrop, kSend };  // The fate of waiting messages.
 
-  // REQUIRES: `context` is that of the call; `counters` and `newcomers` outlive the reactor.
+  // `inbox`: the one of `counters` for what it holds. REQUIRES: `context` is that of the call;
+  // `counters` and `newcomers` outlive the reactor.
   StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
-                TransportCounters& counters, Newcomers& newcomers);
-  ~StreamReactor() override = default;
+                TransportCounters& counters, Counter& inbox, Newcomers& newcomers);
+  ~StreamReactor() override;
 
   // Begins to read. REQUIRES: called once, by its creator, before it is returned to gRPC.
   void Start();
@@ -108,6 +109,8 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // A message is held with so many bytes until they are Consumed. Called before they can be.
   void Hold(uint64_t bytes);
 
+  // The begin of the first message made sense: the peer is told that it may go on.
+  void Heard();
   // The first message made sense: the peer is given time.
   void Introduced();
 
@@ -118,7 +121,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   TransportCounters& counters() { return counters_; }
 
  private:
-  enum class Operation : uint8_t { kNone, kRead, kWrite, kLinger, kCancel, kFinish };
+  enum class Operation : uint8_t { kNone, kRead, kGreet, kWrite, kLinger, kCancel, kFinish };
 
   // Starts all operations that can be started.
   void Drive();
@@ -137,6 +140,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   const Credentials credentials_;
   const StreamLimits limits_;
   TransportCounters& counters_;
+  Counter& inbox_;
   Newcomers& newcomers_;
 
   // Each belongs to the operation in flight, so to one thread at a time.
@@ -150,6 +154,8 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // In flight, or being taken.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;  // The initial metadata were sent.
   bool introduced_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // An incomplete first one.
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

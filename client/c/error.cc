@@ -12,9 +12,11 @@ namespace basin::c {
 static_assert(static_cast<int>(ErrorCode::kMismatch) == BASIN_MISMATCH);
 static_assert(static_cast<int>(ErrorCode::kOutcomeUnknown) == BASIN_OUTCOME_UNKNOWN);
 static_assert(static_cast<int>(ErrorCode::kNotFound) == BASIN_NOT_FOUND);
+static_assert(static_cast<int>(AbortCause::kNoContributor) == BASIN_ABORT_NO_CONTRIBUTOR);
 
 basin_error ToError(const Error& error) {
-  return {static_cast<basin_code>(error.code), error.text};
+  return {static_cast<basin_code>(error.code), error.text,
+          static_cast<basin_abort_cause>(error.abort_cause)};
 }
 
 basin_code Return(const Error& failure, basin_error** error) {
@@ -67,6 +69,10 @@ int basin_error_is_fatal(const basin_error* error) {
 int basin_error_restart_helps(const basin_error* error) {
   // Another process of this worker begins without the history that is not the job's.
   return basin_error_code(error) == BASIN_LINEAGE_CONFLICT ? 1 : 0;
+}
+
+basin_abort_cause basin_error_abort_cause(const basin_error* error) {
+  return error == nullptr ? BASIN_ABORT_OTHER : error->abort_cause;
 }
 
 void basin_error_free(basin_error* error) { delete error; }

@@ -16,6 +16,7 @@
 struct basin_error {
   basin_code code = BASIN_OK;
   std::string message;
+  basin_abort_cause abort_cause = BASIN_ABORT_OTHER;
 };
 
 namespace basin::c {

@@ -265,20 +265,11 @@ basin_code basin_group_end(basin_group* group, int64_t timeout, basin_phase* pha
     case PhaseEnd::kEnded:
       *phase = BASIN_PHASE_ENDED;
       break;
-    case PhaseEnd::kAgain:
-      *phase = BASIN_PHASE_AGAIN;
-      break;
-    case PhaseEnd::kDeclined:
-      *phase = BASIN_PHASE_DECLINED;
+    case PhaseEnd::kAlone:
+      *phase = BASIN_PHASE_ALONE;
       break;
   }
   return BASIN_OK;
-}
-
-basin_code basin_group_decline(basin_group* group, basin_error** error) {
-  absl::Status status = CheckOpen(group);
-  if (status.ok()) group->node->Decline();
-  return Return(status, error);
 }
 
 basin_code basin_group_fail(basin_group* group, const char* reason, basin_error** error) {

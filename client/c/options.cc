@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "client/c/error.h"
 #include "client/transport/timeline_text.h"
+#include "protocol/limits/client_options.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
 #include "runtime/grpc/credentials.h"
@@ -51,7 +53,7 @@ struct Option {
   const char* value;  // The default; null: found out.
 };
 
-// docs/client.md describes them in this order.
+// Those of kClientOptions.
 constexpr std::array kOptions = {
     Option{"address", Kind::kAddress, "127.0.0.1:29600"},
     Option{"job", Kind::kJob, "default"},
@@ -77,6 +79,15 @@ constexpr std::array kOptions = {
     Option{"timeline_every", Kind::kRounds, "1"},
     Option{"timeline_max_bytes", Kind::kBytes, "67108864"},
 };
+
+constexpr bool AreTheClients() {
+  if (kOptions.size() != std::size(basin::kClientOptions)) return false;
+  for (size_t i = 0; i < kOptions.size(); ++i) {
+    if (kOptions[i].key != basin::kClientOptions[i]) return false;
+  }
+  return true;
+}
+static_assert(AreTheClients(), "The aggregator must know the variables of its clients.");
 
 // The variables of a launcher: the index of this worker, and the number of workers.
 struct Launcher {
@@ -113,6 +124,16 @@ std::optional<bool> Flag(std::string_view text) {
   return flag;
 }
 
+std::string AddressRule(std::string_view value) {
+  for (const char* scheme : {"http://", "https://", "grpc://", "grpcs://", "tcp://"}) {
+    if (value.substr(0, std::strlen(scheme)) == scheme) {
+      return absl::StrCat("leave ", scheme, " out; host:port is needed",
+                          value.substr(0, 5) == "https" ? ", and tls_ca for TLS" : "");
+    }
+  }
+  return value.find(':') != std::string_view::npos ? "" : "host:port is needed";
+}
+
 // Empty, or the allowed values.
 std::string Wrong(Kind kind, std::string_view value) {
   const auto rule = [](const absl::Status& status) {
@@ -120,7 +141,7 @@ std::string Wrong(Kind kind, std::string_view value) {
   };
   switch (kind) {
     case Kind::kAddress:
-      return value.find(':') != std::string_view::npos ? "" : "host:port is needed";
+      return AddressRule(value);
     case Kind::kJob:
       return rule(basin::CheckJobName(value));
     case Kind::kRun:
@@ -216,7 +237,12 @@ basin_options::basin_options(bool read_environment) {
     const char* value = Variable(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
-  launched_ = {{}, launched("LOCAL_RANK"), launched("LOCAL_WORLD_SIZE")};
+  const auto either = [&](const char* of_basin_run, const char* of_others) {
+    const std::optional<std::string> value = launched(of_basin_run);
+    return value.has_value() ? value : launched(of_others);
+  };
+  launched_ = {
+      {}, either("BASIN_RUN_RANK", "LOCAL_RANK"), either("BASIN_RUN_SIZE", "LOCAL_WORLD_SIZE")};
   node_ = launched("GROUP_RANK").value_or("0");
   for (const Launcher& launcher : kLaunchers) {
     const char* rank = Variable(launcher.rank);
@@ -235,8 +261,8 @@ basin_options::basin_options(bool read_environment) {
     const char* value = Variable(variable.c_str());
     if (value == nullptr) continue;
     if (const std::string wrong = Wrong(option.kind, value); !wrong.empty()) {
-      bad_environment_ = absl::InvalidArgumentError(
-          absl::StrCat("The environment has ", variable, "=", value, ": ", wrong, "."));
+      bad_environment_[option.key] =
+          absl::StrCat("The environment has ", variable, "=", value, ": ", wrong, ".");
     }
     environment_[option.key] = value;
   }
@@ -282,7 +308,9 @@ uint64_t basin_options::Number(std::string_view key) const {
 }
 
 absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
-  if (!bad_environment_.ok()) return bad_environment_;
+  for (const auto& [key, why] : bad_environment_) {
+    if (set_.count(key) == 0) return absl::InvalidArgumentError(why);
+  }
   if (Get("max_workers") == nullptr) {
     return absl::InvalidArgumentError(
         "The launcher reports which worker this is, but not the number of workers. Set max_workers "

@@ -90,8 +90,8 @@ struct basin_options {
   std::map<std::string, std::string, std::less<>> set_;
   std::map<std::string, std::string, std::less<>> environment_;
   std::map<std::string, std::string, std::less<>> defaults_;
-  absl::Status bad_environment_;
-  basin::client::group::LocalEnvironment launched_;  // Without local_group.
+  std::map<std::string, std::string, std::less<>> bad_environment_;  // By name: what is wrong.
+  basin::client::group::LocalEnvironment launched_;                  // Without local_group.
   std::string node_;
   basin::c::Log log_;
 };

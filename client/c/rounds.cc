@@ -53,6 +53,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   begin.spec.layout = in.layout;
   begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
   begin.step_label = in.step;
+  begin.compares_step = in.compares_step != 0;
   begin.carries = in.carries;
   const auto local = EnumOf<basin::LocalReduction>("The local reduction of the round",
                                                    in.local_reduction, BASIN_LOCAL_FAST);

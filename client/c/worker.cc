@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -15,12 +16,20 @@
 #include "client/c/error.h"
 #include "kernels/cuda/cuda_trainer_device.h"
 #include "proto/wire/status_detail.h"
+#include "runtime/grpc/ending.h"
 #include "runtime/signals_blocked.h"
+#include "runtime/standard_streams.h"
 
 using basin::c::Check;
 using basin::c::Return;
 
 namespace {
+
+// How long gRPC takes at most to end: its threads look around once a second.
+constexpr absl::Duration kGrpcEnds = absl::Seconds(2);
+
+// The workers of this process, which share gRPC, as it is global itself.
+std::atomic<int> open_workers{0};
 
 std::string NameOf(const basin::c::Settings& settings) {
   return absl::StrCat("worker ", settings.core.worker, " of job ", settings.core.job);
@@ -99,13 +108,13 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
   if (!connected.ok()) return connected.status();
   worker->worker_ = *std::move(connected);
   worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
-      *worker->worker_, basin::kernels::cuda::OpenTrainerDevice, settings.pinned_bytes,
-      &worker->opener_);
+      *worker->worker_, basin::kernels::cuda::OpenTrainerDevice, settings.pinned_bytes);
   return worker;
 }
 
 basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log)
     : process_(getpid()),
+      alone_(!basin::IsGrpcInUse()),
       id_(settings.core.worker),
       job_(settings.core.job),
       run_(settings.core.run),
@@ -115,18 +124,27 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
       report_(log, NameOf(settings)),
       connector_(std::make_unique<basin::client::GrpcConnector>(
           settings.address, settings.tls, basin::GrpcSettings{}, basin::client::CallWindow{},
-          settings.token_file, settings.local, &opener_)) {}
+          settings.token_file, settings.local)) {
+  ++open_workers;
+}
 
 basin_worker::~basin_worker() {
   transfers_.reset();  // Before the worker, to which it passes tensors.
   worker_.reset();
   timeline_.reset();  // After the worker, whose last rounds it has.
   connector_.reset();
+  --open_workers;
   if (event_fd_ >= 0) close(event_fd_);
 }
 
+void basin_worker::Delete(std::unique_ptr<basin_worker> worker) {
+  const bool alone = worker->alone_;
+  worker.reset();
+  if (alone && open_workers == 0) basin::AwaitGrpcEnd(kGrpcEnds);
+}
+
 void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
-  if (!worker->client().InLoop()) return worker.reset();
+  if (!worker->client().InLoop()) return Delete(std::move(worker));
   // After this, memory that the caller may free when this returns is not used: the log's user data,
   // and values that were announced in place.
   worker->report_.Silence();
@@ -171,6 +189,7 @@ basin_code basin_connect(const basin_options* options, basin_worker** worker, ba
   }
   auto settings = options->Resolve();
   if (!settings.ok()) return Return(settings.status(), error);
+  basin::OpenMissingStreams();
   auto connected = basin_worker::Connect(*std::move(settings), options->log());
   if (!connected.ok()) return Return(connected.status(), error);
   *worker = connected->release();
@@ -208,6 +227,10 @@ basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error
   out.left = now.left ? 1 : 0;
   out.donor_term = now.donor_since.term;
   out.donor_counter = now.donor_since.counter;
+  if (now.expected.has_value()) {
+    out.expected_rank = now.expected->rank;
+    out.expected_world_size = now.expected->world_size;
+  }
   // The part that fits the structure of an older caller.
   const size_t size = std::min(place->size, sizeof(out));
   out.size = place->size;
@@ -241,6 +264,12 @@ basin_code basin_set_ranks(basin_worker* worker, uint32_t ranks, uint32_t local_
                            basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) status = worker->client().SetRanks(ranks, local_rank);
+  return Return(status, error);
+}
+
+basin_code basin_await_welcome(basin_worker* worker, int64_t timeout, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().AwaitWelcome(basin::c::Timeout(timeout));
   return Return(status, error);
 }
 

@@ -68,9 +68,14 @@ struct basin_worker {
 
  private:
   basin_worker(const basin::c::Settings& settings, basin::c::Log log);
+  // As the destructor. After the last worker of the process it also waits for the end of gRPC's
+  // threads and descriptors, if nothing else uses it, so that one worker after the other does not
+  // collect them.
+  static void Delete(std::unique_ptr<basin_worker> worker);
   void Signal() const;
 
   const pid_t process_;
+  const bool alone_;  // Nothing in the process used gRPC before.
   const std::string id_;
   const std::string job_;
   const std::string run_;
@@ -80,7 +85,6 @@ struct basin_worker {
   basin::MonotonicClock clock_;
   basin::c::Report report_;
   std::unique_ptr<basin::c::TimelineFile> timeline_;  // Null: there is none.
-  basin::client::TrainerOpener opener_;
   std::unique_ptr<basin::client::GrpcConnector> connector_;
   std::unique_ptr<basin::client::Worker> worker_;
   std::atomic<bool> uses_devices_{false};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -110,6 +111,13 @@ struct JobPaused {
 // registration that the aggregator did not accept.
 struct Refused {
   Error error;
+};
+
+// The rank of this trainer, and the number of trainers, if the worker became a member now.
+struct ExpectedPlace {
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+  auto Fields() const { return std::tie(rank, world_size); }
 };
 
 // The worker's place in the job changed.

@@ -61,6 +61,20 @@ std::optional<uint32_t> Client::rank() const {
   return members.FirstRank(position) + std::min(local_rank_, members.RanksOf(position) - 1);
 }
 
+std::optional<ExpectedPlace> Client::expected() const {
+  if (role_ == Role::kMember || !was_welcomed() || !job_runs_) return std::nullopt;
+  // A member with this worker's id is an earlier process. Joiners are appended, and a worker for
+  // which there is no room takes the place of one that leaves.
+  uint32_t trainers = 0;
+  size_t others = 0;
+  for (size_t i = 0; i < membership_.members.size() && others + 1 < max_workers_; ++i) {
+    if (membership_.members[i] == config_.worker) continue;
+    trainers += membership_.members.RanksOf(i);
+    ++others;
+  }
+  return ExpectedPlace{trainers + local_rank_, trainers + ranks_};
+}
+
 void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
   if (session_.phase() == SessionPhase::kNew) {
     session_.Apply(config_, SessionInput::kStart, Error{}, actions);
@@ -94,6 +108,10 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
                  },
              },
              event);
+  // What one lane has in flight holds the frames of the others back.
+  if (scope.welcomed && session_.streams().TakeHeldBack(scope.frame_chunks)) {
+    for (Lane& lane : lanes_) lane.Advance(scope);
+  }
 }
 
 absl::Time Client::NextDeadline() const {
@@ -233,6 +251,7 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
     with_ranks.ranks = ranks_;
     Error error = lane.Begin(scope, with_ranks);
     if (error.code != ErrorCode::kOk) return error;
+    scope.streams.FollowLink(config_.follows_link && !begin.in_place);
     lacks_state_ = false;  // It computes a gradient with it.
     grouped_ |= begin.carries > 0;
     return error;

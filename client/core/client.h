@@ -72,6 +72,11 @@ class Client {
   const Membership& membership() const { return membership_; }
   Role role() const { return role_; }
   std::optional<uint32_t> rank() const;
+  // It was welcomed in this incarnation, or in one before that it has not lost.
+  bool was_welcomed() const { return incarnation_ != Incarnation{}; }
+  // The place of a worker that is not a member, if it became one now. The members may change before
+  // it does. Absent while the job waits for this worker, and unless it was welcomed.
+  std::optional<ExpectedPlace> expected() const;
   // It was a member in this incarnation, so its hello has a history.
   bool has_history() const { return has_history_; }
   // It was a member, and is not ready to be one again.
@@ -87,10 +92,10 @@ class Client {
   // The whole state; the config is constant and not part of it.
   auto Fields() const {
     return std::tie(session_, lanes_, by_index_, starts_, values_, run_, term_, incarnation_,
-                    from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
-                    saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
-                    will_leave_, leave_by_, leave_forgets_, left_, fatal_, answer_by_, ranks_,
-                    local_rank_, grouped_);
+                    from_start_, job_runs_, max_workers_, membership_, role_, donor_, has_history_,
+                    lacks_state_, ready_, saw_members_, evicted_, busy_, draining_, pause_,
+                    finished_, abandoned_, will_leave_, leave_by_, leave_forgets_, left_, fatal_,
+                    answer_by_, ranks_, local_rank_, grouped_);
   }
 
  private:
@@ -176,7 +181,9 @@ class Client {
   RunId run_;
   Term term_ = 0;  // The highest that welcomed this worker.
   Incarnation incarnation_;
-  bool from_start_ = false;  // It was welcomed before the run had any members.
+  bool from_start_ = false;   // It was welcomed before the run had any members.
+  bool job_runs_ = false;     // As of the last welcome: the job goes on without this worker.
+  uint32_t max_workers_ = 0;  // Likewise.
   Membership membership_;
   Role role_ = Role::kJoiner;
   std::optional<WorkerId> donor_;  // Came with it.

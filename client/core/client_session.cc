@@ -135,6 +135,8 @@ void Client::OnWelcome(const Scope& scope, const Welcome& welcome) {
   abandoned_ = false;
   incarnation_ = welcome.incarnation;
   if (!same) from_start_ = welcome.membership.generation.term == 0;
+  job_runs_ = welcome.job_runs;
+  max_workers_ = welcome.settings.max_workers;
   run_ = welcome.run;
   term_ = welcome.term;
   session_.Configure(scope.now, welcome, scope.actions);

@@ -30,6 +30,7 @@ struct Config {
 
   uint32_t frame_tensors = 1024;  // In one frame, where the aggregator has the feature.
   uint32_t streams = 2;           // Data streams, each on its own connection; at least 1.
+  bool follows_link = true;       // Frames and window follow what the link acknowledges.
   uint64_t jitter_seed = 1;  // Spreads the reconnects of workers that lost the same aggregator.
 
   std::string aggregator;                                  // Its address, for texts.

@@ -97,6 +97,9 @@ struct BeginRound {
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with = {};
   uint32_t ranks = 1;  // The core sets it: the trainers that the worker stands for now.
+  bool compares_step = false;
+  // Its payloads lie in memory that the aggregator reads, so no link carries them.
+  bool in_place = false;
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {

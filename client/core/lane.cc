@@ -499,7 +499,9 @@ void Lane::OnOpen(const Scope& scope, const OpenRound& open) {
 
 void Lane::OnCredit(const Scope& scope, const Credit& credit) {
   const bool in_flight = round_.has_value() && round_->number() == credit.round;
+  const uint64_t before = scope.streams.in_flight();
   if (in_flight) round_->OnCredit(scope, Id(), credit);
+  scope.streams.Acknowledged(before - scope.streams.in_flight(), scope.now);
   // A window that arrived without a frame is the initial window of a round.
   if (credit.acked.empty() && credit.refused.empty()) window_ = std::max(window_, credit.window);
   if (in_flight) Advance(scope);
@@ -540,12 +542,38 @@ Finding Lane::OnPrepared(const Scope& scope, const Prepared& prepared) {
              absl::StrCat(Where(), ": round ", prepared.round,
                           " was prepared before the verdict of this round arrived.")}};
   }
+  if (Finding wrong = CheckDecision(scope, prepared.round, prepared.value);
+      wrong.consequence != Consequence::kNone) {
+    return wrong;
+  }
   if (round_.has_value() && round_->number() == prepared.round) {
     round_->OnPrepared();
     if (round_->requests_results()) settlement_.AskWhenPrepared();
     round_->AwaitResults(scope.now);
   }
   return settlement_.OnPrepared(scope, Id(), prepared);
+}
+
+Finding Lane::CheckDecision(const Scope& scope, RoundNumber round, const RoundValue& value) const {
+  if (!IsAsDecided(value)) {
+    return {Consequence::kReconnect,
+            {ErrorCode::kDataCorrupt, absl::StrCat(Where(), ": what arrived of the value of round ",
+                                                   round, " is not what was decided.")}};
+  }
+  if (!round_.has_value() || round_->number() != round) return {};
+  for (const Contributor& contributor : value.contributors) {
+    if (contributor.worker != scope.config.worker || contributor.incarnation != scope.incarnation ||
+        round_->IsBegunAs(value.spec, contributor.weight)) {
+      continue;
+    }
+    return {Consequence::kGiveUp,
+            {ErrorCode::kDataCorrupt,
+             absl::StrCat(Where(), ": round ", round, " counts this worker with weight ",
+                          contributor.weight,
+                          ", or with another operation, which is not what it began the round with. "
+                          "Check this worker's memory and network, and rejoin with state.")}};
+  }
+  return {};
 }
 
 void Lane::OnSupply(const Scope& scope, const Supply& supply) {
@@ -584,6 +612,10 @@ Finding Lane::OnVerdict(const Scope& scope, const VerdictRecord& record, bool la
   }
   if (chain_.has_value() && ExtendChain(*chain_, record.round, record.value) != record.chain) {
     return conflict();
+  }
+  if (Finding wrong = CheckDecision(scope, record.round, record.value);
+      wrong.consequence != Consequence::kNone) {
+    return wrong;
   }
   if (WentWithout(scope, record)) {
     Pass(scope, record);
@@ -656,7 +688,8 @@ void Lane::Record(const Scope& scope, const VerdictRecord& record) {
                              " is ABORTED: ", record.value.reason, ". The gradients are kept; ",
                              refusal.empty() ? "retry to send them as the next round."
                                              : "before a retry, correct what was refused: ",
-                             refusal)});
+                             refusal),
+                record.value.abort_cause});
     return;
   }
   if (!in_flight) {

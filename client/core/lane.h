@@ -134,6 +134,9 @@ class Lane {
   RoundNumber next() const { return last_verdict_ + 1; }
   std::string Where() const;  // "lane g, round 7", for errors.
   std::string Obstacle(const Scope& scope) const;
+  // What is wrong with a value that the aggregator announces, compared with what it decided and
+  // with what this worker asked for.
+  Finding CheckDecision(const Scope& scope, RoundNumber round, const RoundValue& value) const;
   Error RefuseCall(ErrorCode code, const std::string& why) const;
   // Why a tensor cannot be pushed or skipped now; kOk when it can.
   Error WhyNotTensor(TensorHandle tensor) const;

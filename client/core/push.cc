@@ -209,7 +209,7 @@ void Push::ForgetIndexes(Streams& streams) {
 // each tensor chunks that follow each other.
 std::vector<Interval> Push::NextFrame(const Scope& scope) const {
   std::vector<Interval> parts;  // Each within one tensor.
-  const uint64_t most = scope.frame_chunks * kChunkBytes;
+  const uint64_t most = scope.streams.FrameChunks(scope.frame_chunks) * kChunkBytes;
   uint64_t bytes = 0;
   for (Interval run = ready_.First(); !run.empty(); run = ready_.FirstFrom(run.end)) {
     while (!run.empty()) {
@@ -235,7 +235,10 @@ std::vector<Interval> Push::NextFrame(const Scope& scope) const {
 
 bool Push::CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint64_t bytes) const {
   const uint64_t next = frame.back().end;
-  if (growing_ == 0 || next >= chunks_ || bytes >= scope.frame_chunks * kChunkBytes) return false;
+  if (growing_ == 0 || next >= chunks_ ||
+      bytes >= scope.streams.FrameChunks(scope.frame_chunks) * kChunkBytes) {
+    return false;
+  }
   const Tensor& tensor = TensorOf(next);
   if (frame.size() == scope.frame_tensors && tensor.base > frame.back().begin) return false;
   return next >= tensor.base + tensor.chunks;
@@ -243,7 +246,7 @@ bool Push::CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint6
 
 void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round) {
   while (!ready_.empty()) {
-    const std::optional<uint32_t> stream = scope.streams.Pick();
+    const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame_chunks);
     if (!stream.has_value()) return;
     std::vector<Interval> parts = NextFrame(scope);
     uint64_t bytes = 0;
@@ -257,6 +260,7 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
       bytes -= BytesOf({last.end - 1, last.end});
       if (--last.end == last.begin) parts.pop_back();
     }
+    if (!scope.streams.MaySend(bytes, scope.frame_chunks)) return;
     unacked_.resize(scope.streams.size());
     for (const Interval& part : parts) {
       ready_.Remove(part);
@@ -264,7 +268,7 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
       unacked_[*stream].Add(part);
     }
     unacked_bytes_ += bytes;
-    scope.streams.Charge(*stream, bytes);
+    scope.streams.Charge(*stream, bytes, scope.now);
     scope.actions.push_back(FrameOf(parts, *stream, lane, index, round));
   }
 }

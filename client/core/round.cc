@@ -121,7 +121,7 @@ void Round::SayBegin(const Scope& scope, const LaneId& lane) {
   said_ = true;
   scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
                    begin_.samples, begin_.ranks, begin_.carries, begin_.local_reduction,
-                   begin_.reduced_with});
+                   begin_.reduced_with, begin_.compares_step});
   if (IsWithdrawn()) {
     SayWithdraw(scope, lane);
     return;

@@ -105,6 +105,12 @@ class Round {
   bool IsWithdrawn() const {
     return state_ == RoundState::kWithdrawn || state_ == RoundState::kRefused;
   }
+  // Whether this is how the worker has begun the round: another weight would have changed on its
+  // way, or in a memory.
+  bool IsBegunAs(const RoundSpec& spec, uint64_t weight) const {
+    return begin_.spec.op == spec.op && begin_.spec.weight_by == spec.weight_by &&
+           WeightOf(begin_.spec, begin_.counts) == weight;
+  }
   const Push& push() const { return push_; }
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
@@ -196,9 +202,9 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.carries, begin_.local_reduction, begin_.reduced_with,
-                    begin_.ranks, state_, push_, skipped_, reason_, without_results_,
-                    requests_results_, request_at_, refusal_, said_, rest_said_, prepared_,
-                    wait_until_, polls_, waited_at_, held_up_by_);
+                    begin_.ranks, begin_.compares_step, state_, push_, skipped_, reason_,
+                    without_results_, requests_results_, request_at_, refusal_, said_, rest_said_,
+                    prepared_, wait_until_, polls_, waited_at_, held_up_by_);
   }
 
  private:

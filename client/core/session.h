@@ -78,7 +78,8 @@ inline constexpr SessionTransition kSessionTransitions[] = {
 
 class Session {
  public:
-  explicit Session(const Config& config) : streams_(config.streams), jitter_(config.jitter_seed) {}
+  explicit Session(const Config& config)
+      : streams_(config.streams, config.follows_link), jitter_(config.jitter_seed) {}
 
   SessionPhase phase() const { return phase_; }
   bool welcomed() const { return phase_ == SessionPhase::kWelcomed; }

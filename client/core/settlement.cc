@@ -211,7 +211,7 @@ void Settlement::OnSupply(const Scope& scope, const LaneId& lane, const Supply& 
 
 void Settlement::PumpSupply(const Scope& scope, const LaneId& lane) {
   if (to_supply_.empty()) return;
-  const std::optional<uint32_t> stream = scope.streams.Pick();
+  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame_chunks);
   if (!stream.has_value()) return;
   supplied_.resize(scope.streams.size());
   const std::vector<Interval> runs = to_supply_.Runs();

@@ -469,11 +469,9 @@ Courier::Refused Courier::Bring(const std::vector<LoadLayout>& loads, const Even
     }
     MakeSlot(*load);
     if (load->slot != nullptr) {
-      if (!load->layout.pieces.empty()) {
-        load->host = pool_->Take(load->layout.bytes);
-        if (load->host == nullptr) load->host = OrdinaryMemory(load->layout.bytes);
-        refused.status = fill(i, load->host.get());
-      }
+      load->host = pool_->Take(load->layout.bytes);
+      if (load->host == nullptr) load->host = OrdinaryMemory(load->layout.bytes);
+      refused.status = fill(i, load->host.get());
       if (refused.status.ok()) load->failure = StartBring(*load, stream);
     }
     refused.failure = load->failure;
@@ -493,7 +491,6 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
   TransferQueue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
-  if (auto failure = StartWithin(load)) return failure;
   auto* const gathered = static_cast<char*>(load.slot->gathered.get());
   if (gathered != nullptr && layout.gathered > 0) {
     auto failure = queue.CopyToDevice(gathered, load.host.get(), layout.gathered);
@@ -507,14 +504,6 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
     if (failure) return failure;
   }
   return queue.Before(stream);
-}
-
-std::optional<Courier::Failure> Courier::StartWithin(Load& load) {
-  TaskBatch copies(*load.slot->queue, CopyTask{});
-  for (const CopyWithin& copy : load.layout.within) {
-    if (auto failure = AddCopy(copies, copy.from, copy.to, copy.bytes)) return failure;
-  }
-  return copies.Finish();
 }
 
 std::optional<Courier::Failure> Courier::TakeLateFailure() {

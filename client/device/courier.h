@@ -8,7 +8,7 @@
 // that half of the bytes cross the bus. If the scale depends on the tensor, a kernel before the
 // cast finds the largest magnitude, which comes to the host with the tensor. A STAGED load goes to
 // memory of the device that is shared with the aggregator instead: only digests, norms and
-// magnitudes come to the host. What the aggregator left on the device is copied within it. Several
+// magnitudes come to the host. Several
 // loads are on their way at once: while the thread of the courier delivers one, the device copies
 // the next.
 //
@@ -65,19 +65,10 @@ struct LoadPiece {
   uint64_t host_bytes() const { return is_narrow() ? bytes / 2 : bytes; }
 };
 
-// Bytes that are copied within the device. `owner` keeps those at `from`.
-struct CopyWithin {
-  const char* from = nullptr;
-  char* to = nullptr;
-  uint64_t bytes = 0;
-  std::shared_ptr<const void> owner;
-};
-
 // The pieces of one load, laid out in its block: small ones first, then narrow ones. All of them or
 // none are staged; then the block holds what was measured.
 struct LoadLayout {
   std::vector<LoadPiece> pieces;
-  std::vector<CopyWithin> within;  // A load to the device may also have these.
   uint64_t bytes = 0;
   uint64_t gathered = 0;  // Bytes of the block that hold small pieces.
   // The largest magnitudes, one after the other.
@@ -142,7 +133,7 @@ class Courier {
   void Fetch(LoadLayout layout, EventPtr after, Fetched done, Grown grown = nullptr);
 
   // Copies loads to the device, each after the event, and makes the stream wait for them. `fill`
-  // writes the pieces of load `index`, if there are any, to its block, and is called in this call.
+  // writes the pieces of load `index` to its block, and is called in this call.
   // Failure: that of `fill`, or of the device; then nothing is on its way, and the stream waits for
   // nothing.
   struct Refused {
@@ -197,7 +188,6 @@ class Courier {
   // What was added so far brings the first bytes of the piece, which are not all.
   static std::optional<Failure> Mark(Load& load, uint64_t host_bytes);
   std::optional<Failure> StartBring(Load& load, kernels::cuda::TrainerStream stream);
-  static std::optional<Failure> StartWithin(Load& load);
 
   // Starts loads that wait, as long as there are slots and blocks. Called by the courier's thread
   // or a caller's. `patient`: a load may wait for a block that is in use.

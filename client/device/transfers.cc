@@ -60,16 +60,13 @@ absl::Status CannotWaitHere() {
 
 }  // namespace
 
-DeviceTransfers::DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes,
-                                 TrainerOpener* opener)
+DeviceTransfers::DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes)
     : worker_(worker),
       open_(std::move(open)),
-      opener_(opener),
       budget_(std::make_shared<PinnedBudget>(pinned_bytes)) {}
 
 DeviceTransfers::~DeviceTransfers() {
   DropAll();
-  if (opener_ != nullptr) opener_->Drop();
   std::map<int, std::unique_ptr<Courier>> couriers;
   {
     MutexLock lock(mutex_);
@@ -153,7 +150,6 @@ absl::StatusOr<Courier*> DeviceTransfers::CourierOf(int device) {
                        opened.failure().message, ". Correct this, or train on the CPU."));
     }
     courier = std::make_unique<Courier>(std::move(opened).value(), budget_);
-    if (opener_ != nullptr) opener_->Use(courier->device(), device);
   }
   return courier.get();
 }
@@ -350,17 +346,6 @@ void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
 
 // ---- results
 
-std::vector<CopyWithin> DeviceTransfers::CopiesWithin(const RoundResult& result,
-                                                      const RoundResult::Destination& to) {
-  std::vector<CopyWithin> copies;
-  auto* at = static_cast<char*>(to.to);
-  for (StagedTensor::OnDevice& part : result.PartsOnDevice(to.tensor, to.size)) {
-    copies.push_back({part.data, at, part.bytes, std::move(part.owner)});
-    at += part.bytes;
-  }
-  return copies;
-}
-
 absl::Status DeviceTransfers::Copy(const RoundResult& result,
                                    absl::Span<const RoundResult::Destination> to,
                                    const OnDevice& where) {
@@ -385,17 +370,8 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
   };
   std::vector<LoadLayout> loads;
   std::vector<std::vector<Source>> sources;
-  std::vector<CopyWithin> within;
-  const bool reads_mirrors = opener_ != nullptr && opener_->OpensFor(where.index);
   uint64_t bytes = kLoadBytes;  // What the last load has.
   for (const RoundResult::Destination& one : to) {
-    std::vector<CopyWithin> copies;
-    if (reads_mirrors) copies = CopiesWithin(result, one);
-    if (!copies.empty()) {
-      within.insert(within.end(), std::make_move_iterator(copies.begin()),
-                    std::make_move_iterator(copies.end()));
-      continue;
-    }
     for (uint64_t begin = 0; begin < one.size;) {
       if (bytes >= kLoadBytes) {
         loads.emplace_back();
@@ -408,10 +384,6 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
       begin += count;
       bytes += count;
     }
-  }
-  if (!within.empty()) {
-    loads.emplace_back().within = std::move(within);
-    sources.emplace_back();
   }
   for (LoadLayout& load : loads) load.Place();
   const absl::Time began = result.StartOfCopy();

@@ -33,7 +33,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/device/courier.h"
-#include "client/device/opener.h"
 #include "client/transport/worker.h"
 #include "kernels/cuda/trainer_device.h"
 #include "runtime/mutex.h"
@@ -51,11 +50,8 @@ class DeviceTransfers {
   // Opens the device of this index. Called once for each.
   using Open = std::function<kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>>(int)>;
 
-  // REQUIRES: the worker outlives it, and so does `opener`, which opens memory of the aggregator
-  // for the first device; null: results come through the host. `pinned_bytes`: the most pinned
-  // memory for all devices.
-  DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes,
-                  TrainerOpener* opener = nullptr);
+  // REQUIRES: the worker outlives it. `pinned_bytes`: the most pinned memory for all devices.
+  DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes);
   // Drops what has not started; returns when no memory of the trainer is read or written.
   ~DeviceTransfers();
   DeviceTransfers(const DeviceTransfers&) = delete;
@@ -112,9 +108,6 @@ class DeviceTransfers {
   // Divides the tensors among loads. `places`: whether they may take places on the device.
   std::vector<Part> Divide(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
                            int device, Courier& courier, bool places);
-  // The copies of a result from memory of the device; none if that does not have the whole result.
-  static std::vector<CopyWithin> CopiesWithin(const RoundResult& result,
-                                              const RoundResult::Destination& to);
   // `what`: the subject of an error.
   absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where,
                                             const std::string& what);
@@ -142,7 +135,6 @@ class DeviceTransfers {
 
   Worker& worker_;
   const Open open_;
-  TrainerOpener* const opener_;
   const std::shared_ptr<PinnedBudget> budget_;
 
   Mutex mutex_;

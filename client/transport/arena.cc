@@ -9,8 +9,14 @@ namespace basin::client {
 namespace {
 
 constexpr uint64_t kLeastBytes = uint64_t{16} << 10;
+// What was missing may be there again later. The pause doubles, because a failure may take long.
+constexpr uint32_t kFirstPause = 16;
+constexpr uint32_t kLongestPause = 4096;
 
 }  // namespace
+
+template <typename Place>
+BasicArena<Place>::BasicArena(Make make) : make_(std::move(make)), next_pause_(kFirstPause) {}
 
 template <typename Place>
 bool BasicArena<Place>::TryBegin(LaneHandle lane) {
@@ -30,6 +36,25 @@ void BasicArena<Place>::Begin(LaneHandle handle) {
   if (!lane.free) return;  // By TryBegin.
   lane.free = false;
   ++lane.round;
+  // Without a verdict, the aggregator may still read all places.
+  if (lane.round % kArenaExpiry == 0 && lane.left.empty()) Expire(lane);
+  if (pause_ > 0) --pause_;
+}
+
+template <typename Place>
+void BasicArena<Place>::Expire(Lane& lane) {
+  std::map<const Memory*, uint64_t> used;
+  for (const Tensor& tensor : lane.tensors) {
+    if (tensor.place.segment == nullptr) continue;
+    used[tensor.place.segment.get()] += IsUnused(lane, tensor) ? 0 : tensor.bytes;
+  }
+  for (const auto& [memory, bytes] : used) {
+    if (bytes >= memory->size() / 2) continue;
+    lane.shared_bytes -= memory->size();
+    for (Tensor& tensor : lane.tensors) {
+      if (tensor.place.segment.get() == memory) tensor.place = {};
+    }
+  }
 }
 
 template <typename Place>
@@ -68,6 +93,7 @@ void BasicArena<Place>::Add(LaneHandle handle, TensorHandle tensor, uint64_t byt
   std::vector<Tensor>& tensors = lane.tensors;
   if (tensors.size() <= tensor) tensors.resize(size_t{tensor} + 1);
   if (tensors[tensor].bytes == 0 && !lane.free) tensors[tensor].taken = lane.round;
+  tensors[tensor].wanted = lane.round;
   tensors[tensor].bytes = bytes;
   tensors[tensor].alignment = std::max<uint64_t>(1, alignment);
 }
@@ -93,12 +119,15 @@ std::optional<Place> BasicArena<Place>::Take(LaneHandle handle, TensorHandle ten
       Tensor* const found = FindFree(handle, tensor);
       if (found == nullptr) return std::nullopt;
       Lane& lane = lanes_[handle];
+      // Others may be used again with it, so that they get places together in the next round.
+      const bool again = IsUnused(lane, *found);
+      found->wanted = lane.round;
       if (found->place.segment != nullptr) {
         found->taken = lane.round;
         return found->place;
       }
       // A tensor does not wait for another thread that makes the segment.
-      if (extended || no_memory_ || lane.extending) return std::nullopt;
+      if (again || extended || pause_ > 0 || lane.extending) return std::nullopt;
       lane.extending = true;
     }
     Extend(handle);
@@ -115,14 +144,15 @@ void BasicArena<Place>::Extend(LaneHandle handle) {
     Lane& lane = lanes_[handle];
     for (TensorHandle tensor = 0; tensor < lane.tensors.size(); ++tensor) {
       const Tensor& placed = lane.tensors[tensor];
-      if (placed.place.segment != nullptr) continue;
+      if (placed.place.segment != nullptr || IsUnused(lane, placed)) continue;
       end = (end + placed.alignment - 1) / placed.alignment * placed.alignment;
       offsets.emplace_back(tensor, end);
       end += placed.bytes;
     }
-    // Makes no segment for bytes that travel in a frame anyway, and none for each tensor of a lane
-    // that grows.
-    if (end < kLeastBytes || end < lane.shared_bytes / 2) {
+    // Makes no segment for bytes that travel in a frame anyway, and, for some rounds, none for each
+    // tensor of a lane that grows.
+    const bool rests = lane.shared_bytes > 0 && lane.round < lane.extended + kArenaExpiry;
+    if (end < kLeastBytes || (rests && end < lane.shared_bytes / 2)) {
       lane.extending = false;
       return;
     }
@@ -131,16 +161,22 @@ void BasicArena<Place>::Extend(LaneHandle handle) {
   MutexLock lock(mutex_);
   Lane& lane = lanes_[handle];
   lane.extending = false;
-  no_memory_ = segment == nullptr;
-  if (no_memory_) return;
+  if (segment == nullptr) return Pause();
   lane.shared_bytes += segment->size();
+  lane.extended = lane.round;
   for (const auto& [tensor, offset] : offsets) lane.tensors[tensor].place = {segment, offset};
+}
+
+template <typename Place>
+void BasicArena<Place>::Pause() {
+  pause_ = next_pause_;
+  next_pause_ = std::min(2 * next_pause_, kLongestPause);
 }
 
 template <typename Place>
 void BasicArena<Place>::Refuse(const std::shared_ptr<Memory>& segment) {
   MutexLock lock(mutex_);
-  no_memory_ = true;
+  Pause();
   for (auto& [handle, lane] : lanes_) {
     for (Tensor& tensor : lane.tensors) {
       if (tensor.place.segment == segment) tensor.place.segment.reset();

@@ -2,7 +2,8 @@
 //
 // Places for the contributions of a worker in memory that it shares with an aggregator on the same
 // machine: memory of the host, or of a device. Each tensor has one fixed place, which it gets with
-// its first contribution.
+// its first contribution. When half of a segment has not been used for kArenaExpiry rounds, it is
+// freed, and the tensors that are still used get places in a smaller one.
 //
 // A place is written once per round, before the contribution is given to the loop, and not before
 // the verdict of the round before has come: until then the aggregator may read it. After a round
@@ -28,6 +29,10 @@
 
 namespace basin::client {
 
+// So many rounds of the lane without a contribution, and the tensor's memory is not kept. That is
+// long beside what a smaller segment costs: the time to write its bytes once.
+inline constexpr uint64_t kArenaExpiry = 64;
+
 // Where a contribution lies in shared memory.
 struct ArenaPlace {
   std::shared_ptr<Segment> segment;
@@ -43,7 +48,7 @@ class BasicArena {
   // Null: there is no memory.
   using Make = std::function<std::shared_ptr<Memory>(uint64_t bytes)>;
 
-  explicit BasicArena(Make make) : make_(std::move(make)) {}
+  explicit BasicArena(Make make);
 
   // ---- rounds. A lane is free until a round begins, and again when its outcome is delivered.
   // For a round that is about to begin; false if the lane is not free.
@@ -61,15 +66,16 @@ class BasicArena {
   // That of the tensor in the lane's round. Nothing if no round has begun, the tensor has got it
   // already in this round, or there is no memory.
   std::optional<Place> Take(LaneHandle lane, TensorHandle tensor);
-  // The aggregator does not map this memory. It is freed, and no other is made.
+  // The aggregator does not map this memory. It is freed, and no other is made for some rounds.
   void Refuse(const std::shared_ptr<Memory>& segment);
 
  private:
   struct Tensor {
     uint64_t bytes = 0;
     uint64_t alignment = 1;
-    Place place;         // No segment: it has none yet.
-    uint64_t taken = 0;  // The round in which it was taken last.
+    Place place;          // No segment: it has none yet.
+    uint64_t taken = 0;   // The round in which it was taken last.
+    uint64_t wanted = 0;  // The round in which it was added, or a contribution wanted its place.
   };
   struct Lane {
     std::vector<Tensor> tensors;
@@ -77,19 +83,28 @@ class BasicArena {
     uint64_t round = 0;         // Counts those that began.
     bool free = true;
     bool extending = false;  // A thread makes a segment for it.
+    uint64_t extended = 0;   // The round in which it got its last segment.
     // That a round without a verdict has used: kept while frames may refer to them.
     std::vector<std::shared_ptr<Memory>> left;
   };
   // The tensor, if a contribution to the lane's round may take its place; null otherwise.
   Tensor* FindFree(LaneHandle lane, TensorHandle tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives a place to every tensor of the lane that has none. Does not hold the mutex while the
-  // system provides the memory, which takes a millisecond for every few megabytes.
+  static bool IsUnused(const Lane& lane, const Tensor& tensor) {
+    return tensor.wanted + kArenaExpiry <= lane.round;
+  }
+  // Frees the segments of which less than half is used.
+  static void Expire(Lane& lane);
+  void Pause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives a place to every tensor in use of the lane that has none. Does not hold the mutex while
+  // the system provides the memory, which takes a millisecond for every few megabytes.
   void Extend(LaneHandle lane);
 
   const Make make_;
   mutable Mutex mutex_;
   std::map<LaneHandle, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
-  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;
+  // After a failure: so many rounds begin before memory is made again.
+  uint32_t pause_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t next_pause_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Memory of the host.

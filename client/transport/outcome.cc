@@ -103,12 +103,6 @@ absl::Status RoundResult::CopyPart(TensorHandle tensor, uint64_t size, uint64_t 
                                   status.message(), "."));
 }
 
-std::vector<StagedTensor::OnDevice> RoundResult::PartsOnDevice(TensorHandle tensor,
-                                                               uint64_t size) const {
-  if (!Has(tensor)) return {};
-  return staged_->content()->Find(*tensors_[tensor].index).PartsOnDevice(size);
-}
-
 absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) const {
   const absl::Time began = StartOfCopy();
   absl::Status status;

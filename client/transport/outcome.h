@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/core/action.h"
 #include "client/core/event.h"
 #include "client/transport/staging.h"
 #include "protocol/messages.h"
@@ -89,9 +90,6 @@ class RoundResult {
   // timeline has copies in parts only if they are recorded.
   absl::Status CopyPart(TensorHandle tensor, uint64_t size, uint64_t begin, void* to,
                         uint64_t count) const;
-  // Where a device has the result, in order. Empty unless it has all of its `size` bytes, and
-  // without a result.
-  std::vector<StagedTensor::OnDevice> PartsOnDevice(TensorHandle tensor, uint64_t size) const;
   // Now, for RecordCopy, which puts a copy that began then into the timeline.
   absl::Time StartOfCopy() const;
   void RecordCopy(absl::Time began) const;
@@ -146,7 +144,10 @@ using ValueOutcome = absl::StatusOr<std::shared_ptr<const Value>>;
 struct Place {
   Membership membership;
   Role role = Role::kJoiner;
-  std::optional<uint32_t> rank;   // The rank of a member.
+  std::optional<uint32_t> rank;  // The rank of a member.
+  bool welcomed = false;         // By the aggregator.
+  // The place that this worker would have if it became a member now; see Client::expected.
+  std::optional<ExpectedPlace> expected;
   uint64_t joins = 0;             // How often this process became a member.
   std::optional<WorkerId> donor;  // Serves the state to the newest members; it may be this worker.
                                   // Absent: no member must load state.

@@ -253,7 +253,9 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
       [post = dependencies_.post, handle = begin.lane, number = round.begin] {
         post([handle, number](Runner& runner, absl::Time) { runner.LoanReturned(handle, number); });
       });
-  if (const auto refused = Step(begin, now)) {
+  BeginRound told = begin;
+  told.in_place = dependencies_.connector->shared() != nullptr;
+  if (const auto refused = Step(told, now)) {
     lane->round.reset();
     dependencies_.arenas->Free(begin.lane, false);
     return wire::ToStatus(*refused);
@@ -524,9 +526,15 @@ void Runner::Leave(bool forget, StatusDone done, absl::Time now) {
   TellQuiet();
 }
 
+void Runner::AwaitWelcome(absl::Time deadline, StatusDone done, absl::Time now) {
+  now_ = now;
+  member_waiters_.push_back({deadline, std::move(done), /*welcome=*/true});
+  TellMembers();
+}
+
 void Runner::AwaitMember(absl::Time deadline, StatusDone done, absl::Time now) {
   now_ = now;
-  member_waiters_.push_back({deadline, std::move(done)});
+  member_waiters_.push_back({deadline, std::move(done), /*welcome=*/false});
   TellMembers();
 }
 
@@ -669,10 +677,14 @@ void Runner::PublishPlace() {
   if (stream_refused_ && leave_waiters_.empty()) {
     stream_trouble = core_.session().streams().Trouble();
   }
+  const std::optional<ExpectedPlace> expected = core_.expected();
   if (!(place_.trouble == core_.trouble()) || place_.draining != core_.draining() ||
+      place_.welcomed != core_.was_welcomed() || place_.expected != expected ||
       place_.stream_trouble != stream_trouble) {
     place_.trouble = core_.trouble();
     place_.draining = core_.draining();
+    place_.welcomed = core_.was_welcomed();
+    place_.expected = expected;
     place_.stream_trouble = std::move(stream_trouble);
     place_changed_ = true;
   }
@@ -699,9 +711,9 @@ void Runner::TellMembers() {
       waiter.done(wire::ToStatus(*place_.fatal));
     } else if (place_.left) {
       waiter.done(wire::ToStatus({ErrorCode::kFailedPrecondition, "The worker has left the job."}));
-    } else if (place_.role == Role::kMember) {
+    } else if (place_.role == Role::kMember || (waiter.welcome && place_.welcomed)) {
       waiter.done(absl::OkStatus());
-    } else if (const Config& config = core_.config(); core_.evicted()) {
+    } else if (const Config& config = core_.config(); core_.evicted() && !waiter.welcome) {
       waiter.done(wire::ToStatus(
           {ErrorCode::kEvicted,
            absl::StrCat("Worker ", config.worker, " of job ", config.job,
@@ -716,8 +728,9 @@ void Runner::TellMembers() {
     } else if (waiter.deadline <= now_) {
       waiter.done(
           wire::ToStatus({ErrorCode::kDeadlineExceeded,
-                          absl::StrCat("Worker ", config.worker, " did not become a member of job ",
-                                       config.job, " in time. ", WhyNoMember())}));
+                          absl::StrCat("Worker ", config.worker, " of job ", config.job,
+                                       waiter.welcome ? " was not welcomed" : " is not a member",
+                                       " in time. ", WhyNoMember())}));
     } else {
       still.push_back(std::move(waiter));
     }

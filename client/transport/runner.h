@@ -154,6 +154,7 @@ class Runner {
   absl::Status WillLeave(absl::Time now);
   void Leave(bool forget, StatusDone done, absl::Time now);
   // At `deadline`, a DEADLINE_EXCEEDED with the cause.
+  void AwaitWelcome(absl::Time deadline, StatusDone done, absl::Time now);
   void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);
   absl::Status Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
                         absl::Time now);
@@ -224,6 +225,7 @@ class Runner {
   struct MemberWaiter {
     absl::Time deadline;
     StatusDone done;
+    bool welcome;  // It waits for the welcome only.
   };
   using ValueName = std::pair<std::string, std::string>;  // Lane, tensor.
 

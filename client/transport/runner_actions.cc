@@ -24,20 +24,17 @@ uint64_t RangeBytes(const TensorSpec& spec, const ChunkRange& range) {
   return std::min(bytes, (uint64_t{range.first} + range.count) * kChunkBytes) - begin;
 }
 
-// A shorter tensor is copied into one piece with its neighbours, which costs less than a piece of
-// its own in every layer below.
-constexpr uint64_t kCopiedBytes = uint64_t{16} << 10;
-
 // The tensors of a frame that is to be sent.
 struct ContributionPart {
   wire::Encoding encoding;
   wire::ChunkRuns runs;
   ChunkDigests digests;
+  PayloadParts payload;             // Neighbours in one segment are one part.
   const Payload* device = nullptr;  // If the tensors are in memory of a device: the payload, ...
   uint64_t payload_end = 0;         // ... and where the last of them ends in it.
 
-  // `payload`: of the contribution, from `at` on.
-  void Add(const ChunkRange& range, const Contribution& contribution, const PayloadPtr& payload,
+  // `owner`: of the contribution, from `at` on.
+  void Add(const ChunkRange& range, const Contribution& contribution, const PayloadPtr& owner,
            uint64_t at) {
     const uint64_t chunk_bytes = contribution.wire_chunk_bytes();
     const uint64_t begin = range.first * chunk_bytes;
@@ -46,32 +43,9 @@ struct ContributionPart {
     runs.push_back({range, static_cast<uint32_t>(end - begin)});
     const auto first = contribution.digests.begin() + range.first;
     digests.insert(digests.end(), first, first + range.count);
-    parts_.Append({payload, at + begin, end - begin});
+    payload.Append({owner, at + begin, end - begin});
     payload_end = at + end;
   }
-  PayloadParts TakePayload() {
-    if (parts_.parts().size() == 1) return std::move(parts_);
-    PayloadParts taken;
-    std::string copied;
-    const auto flush = [&] {
-      const uint64_t size = copied.size();
-      taken.Append({std::make_shared<OwnPayload>(std::exchange(copied, {})), 0, size});
-    };
-    for (const PayloadPart& part : parts_.parts()) {
-      if (part.size > kCopiedBytes) {
-        flush();
-        taken.Append(part);
-      } else {
-        copied.resize(copied.size() + part.size);
-        CopyBytes(part, copied.data() + copied.size() - part.size);
-      }
-    }
-    flush();
-    return taken;
-  }
-
- private:
-  PayloadParts parts_;  // Neighbours in one segment are one part.
 };
 
 }  // namespace
@@ -179,10 +153,9 @@ void Runner::Do(const SendContribution& send) {
   }
   for (ContributionPart& frame : frames) {
     if (frame.runs.size() == 1) frame.runs.front().bytes = 0;
-    PayloadParts payload = frame.TakePayload();
-    counters_.contribution_bytes += payload.bytes();
+    counters_.contribution_bytes += frame.payload.bytes();
     SendFrame(send.stream, {ContributionHeader{send.lane_index, send.round, std::move(frame.runs)},
-                            frame.encoding, std::move(frame.digests), std::move(payload)});
+                            frame.encoding, std::move(frame.digests), std::move(frame.payload)});
   }
   BASIN_FAILPOINT("contribution.sent");
 }
@@ -268,7 +241,7 @@ void Runner::ObserveLayout(const LaneLayout& layout) { lane_names_[layout.lane] 
 // mistake.
 Digest Runner::DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
                         size_t index) {
-  if (frame.shared != nullptr) return frame.claimed[index];  // There was no network in between.
+  if (!frame.shared.empty()) return frame.claimed[index];  // There was no network in between.
   const Digest digest = kernels::TermOf(key, uint64_t{chunk}, frame.contents[index]).low;
   if (index < frame.claimed.size() && frame.claimed[index] != digest) ++counters_.corrupt_chunks;
   return digest;
@@ -295,7 +268,7 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
     const uint64_t bytes = header.runs.size() == 1 ? frame.payload_bytes : run.bytes;
     if (index >= layout.size() || bytes != RangeBytes(layout[index], run.range) ||
         digests.size() + run.range.count >
-            (frame.shared != nullptr ? frame.claimed.size() : frame.contents.size())) {
+            (frame.shared.empty() ? frame.contents.size() : frame.claimed.size())) {
       digests.clear();
       break;
     }
@@ -364,7 +337,7 @@ void Runner::RecordStaged(const Staged& staged) {
 // Chunk `skip` of the frame of this Step.
 PayloadPart Runner::PartOf(uint32_t skip) const {
   const uint64_t begin = skip * kChunkBytes;
-  return {frame_->payload, begin, std::min(kChunkBytes, frame_->payload_bytes - begin)};
+  return frame_->Part(begin, std::min(kChunkBytes, frame_->payload_bytes - begin));
 }
 
 void Runner::Do(const KeepResult& keep) {
@@ -380,10 +353,10 @@ void Runner::Do(const KeepResult& keep) {
     const uint32_t skip = keep.range.first + i - part->range.first;
     const uint64_t begin = skip * kChunkBytes;
     const uint64_t size = std::min(kChunkBytes, part->bytes - begin);
-    lane.staged->Keep(keep.range.tensor, keep.range.first + i,
-                      {{frame_->payload, part->offset + begin, size},
-                       (*digests_)[part->digest + skip],
-                       frame_->shared});
+    const uint64_t at = part->offset + begin;
+    StagedChunk chunk{frame_->Part(at, size), (*digests_)[part->digest + skip]};
+    if (!frame_->shared.empty()) chunk.shared = frame_->shared.Find(at).part;
+    lane.staged->Keep(keep.range.tensor, keep.range.first + i, std::move(chunk));
   }
 }
 

@@ -51,25 +51,6 @@ absl::Status StagedTensor::CopyPart(uint64_t size, uint64_t begin, void* to, uin
   return absl::OkStatus();
 }
 
-std::vector<StagedTensor::OnDevice> StagedTensor::PartsOnDevice(uint64_t size) const {
-  std::vector<OnDevice> parts;
-  uint64_t found = 0;
-  for (const StagedChunk& chunk : chunks_) {
-    const DevicePlace* const mirror = chunk.shared == nullptr ? nullptr : chunk.shared->mirror();
-    if (mirror == nullptr) return {};
-    const char* const data = mirror->at() + chunk.part.offset;
-    const bool follows = !parts.empty() && parts.back().owner == chunk.shared &&
-                         parts.back().data + parts.back().bytes == data;
-    if (follows) {
-      parts.back().bytes += chunk.part.size;
-    } else {
-      parts.push_back({chunk.shared, data, chunk.part.size});
-    }
-    found += chunk.part.size;
-  }
-  return found == size ? parts : std::vector<OnDevice>();
-}
-
 void StagedTensor::MakePrivate() {
   for (StagedChunk& chunk : chunks_) {
     if (chunk.shared == nullptr) continue;

@@ -52,14 +52,6 @@ class StagedTensor {
   absl::Status CopyTo(void* to, uint64_t size) const { return CopyPart(size, 0, to, size); }
   // Copies bytes [begin, begin + count) of the tensor, which has `size`. Failure: as CopyTo.
   absl::Status CopyPart(uint64_t size, uint64_t begin, void* to, uint64_t count) const;
-  // Where a device has a part of the tensor, and what keeps it there.
-  struct OnDevice {
-    std::shared_ptr<const SharedPayload> owner;
-    const char* data = nullptr;
-    uint64_t bytes = 0;
-  };
-  // Where a device has the tensor, in order. Empty unless it has all of its `size` bytes.
-  std::vector<OnDevice> PartsOnDevice(uint64_t size) const;
   // All chunks in memory of their own, unless that comes too late.
   void MakePrivate();
   bool intact() const;

@@ -87,7 +87,8 @@ basin::Begin MessageOf(const BeginRound& begin) {
           1,
           begin.carries,
           begin.local_reduction,
-          begin.reduced_with};
+          begin.reduced_with,
+          begin.compares_step};
 }
 
 absl::Status Closed() {
@@ -258,6 +259,12 @@ Place Worker::place() const {
 absl::Status Worker::Ready(uint64_t step_label, uint64_t state_hash) {
   return Do([=](Runner& runner, absl::Time now) {
     return runner.Call(DeclareReady{step_label, state_hash}, now);
+  });
+}
+
+absl::Status Worker::AwaitWelcome(absl::Duration timeout) {
+  return Ask<absl::Status>([timeout](Runner& runner, absl::Time now, Runner::StatusDone done) {
+    runner.AwaitWelcome(now + timeout, std::move(done), now);
   });
 }
 
@@ -433,7 +440,7 @@ std::optional<DevicePlace> Worker::TakeDevicePlace(LaneHandle lane, TensorHandle
     return std::nullopt;
   }
   // Until it is mapped, its bytes would have to be read by the host.
-  if (!shared->Find({place->at(), 1}).has_value()) return std::nullopt;
+  if (!shared->Find({{place->at(), 1}}).has_value()) return std::nullopt;
   return place;
 }
 

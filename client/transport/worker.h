@@ -105,6 +105,8 @@ class Worker {
   Place place() const;
   // Declares that the model is built and state can be loaded. Necessary again after an eviction.
   absl::Status Ready(uint64_t step_label = 0, uint64_t state_hash = 0);
+  // Returns when the aggregator has welcomed the worker, so that the expected place is known.
+  absl::Status AwaitWelcome(absl::Duration timeout);
   // Returns when the worker is a member, so that rank and world size mean something.
   absl::Status AwaitMember(absl::Duration timeout);
 

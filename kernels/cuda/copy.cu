@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/copy_body.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/own_error.cuh"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -23,8 +24,7 @@ int Launch(const CopyTask& task, CUstream_st* stream) {
   const uint64_t per_block = uint64_t{kCopyThreads} * sizeof(CopyVector);
   const auto blocks =
       static_cast<unsigned>(std::min<uint64_t>(kCopyBlocks, (most + per_block - 1) / per_block));
-  CopyKernel<<<dim3(blocks, task.count), kCopyThreads, 0, stream>>>(task);
-  return cudaGetLastError();
+  return OwnError([&] { CopyKernel<<<dim3(blocks, task.count), kCopyThreads, 0, stream>>>(task); });
 }
 
 int CheckCopyKernel() {

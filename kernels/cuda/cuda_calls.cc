@@ -27,7 +27,7 @@ bool HasContext(int index) {
 CurrentDevice::CurrentDevice(int index) {
   if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
   changed_ = before_ != index;
-  if (changed_) error_ = cudaSetDevice(index);
+  error_ = cudaSetDevice(index);
 }
 
 CurrentDevice::~CurrentDevice() {

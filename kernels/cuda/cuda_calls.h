@@ -49,6 +49,9 @@ inline std::optional<Failure> CheckHangs(const std::atomic<bool>& hangs,
 
 // Makes a device current on this thread, and puts back which one was: the thread is the caller's.
 //
+// It sets the device also where it is current already: on a thread that has made no call yet,
+// device 0 is current to the runtime, but the functions of the driver have no context.
+//
 // It puts back only a device on which this process has a context already, because cudaSetDevice
 // creates one. Device 0 is current on a thread that has never chosen a device, so that each process
 // of a machine would otherwise take memory of that GPU, whichever GPU it uses. A thread without

@@ -37,28 +37,9 @@ class CudaQueue final : public Queue {
     });
   }
 
-  std::optional<Failure> Run(const ReduceTask& task) override {
-    return Call("launch of the reduction",
-                [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
-  }
-
   std::optional<Failure> Run(const ReduceBatch& batch) override {
     return Call("launch of a batch of reductions",
                 [&] { return static_cast<cudaError_t>(Launch(batch, stream_)); });
-  }
-
-  std::optional<Failure> Run(const CastTask& task) override {
-    return Call("launch of the cast",
-                [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
-  }
-
-  std::optional<Failure> Run(const CopyTask& task) override {
-    return Call("launch of the copies",
-                [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
-  }
-
-  std::optional<Failure> Clear(void* device, size_t size) override {
-    return Call("cudaMemsetAsync", [&] { return cudaMemsetAsync(device, 0, size, stream_); });
   }
 
   std::optional<Failure> Wait() override {
@@ -98,12 +79,10 @@ class CudaDevice final : public Device {
     return Allocate("cudaMallocHost", size, cudaMallocHost, cudaFreeHost);
   }
 
-  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
-    return Call([&] { return MakeCudaSegment({name_, index_, hangs_}, size); });
-  }
-
   Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
-    return Call([&] { return OpenCudaSegment({name_, index_, hangs_}, descriptor, size); });
+    return Call([&] {
+      return OpenCudaSegment({name_, index_, hangs_, releases_}, descriptor, size);
+    });
   }
 
   Result<std::unique_ptr<Queue>> MakeQueue() override {
@@ -146,6 +125,7 @@ class CudaDevice final : public Device {
   const std::string name_;
   const int index_;
   const Hangs hangs_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<Releases> releases_ = std::make_shared<Releases>(hangs_);
 };
 
 }  // namespace

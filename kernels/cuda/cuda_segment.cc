@@ -77,8 +77,8 @@ Result<Driver> LoadDriver(const SegmentDevice& device) {
 // What was taken from the driver, and is given back with the object.
 class Mapping {
  public:
-  Mapping(Driver driver, SegmentDevice device, uint64_t size)
-      : driver(driver), device(std::move(device)), size(size) {}
+  Mapping(Driver driver, const SegmentDevice& device, uint64_t size)
+      : driver(driver), device{device.name, device.index, device.hangs, nullptr}, size(size) {}
   ~Mapping() {
     if (*device.hangs) return;  // The device may still read or write it.
     const CurrentDevice current(device.index);
@@ -108,7 +108,7 @@ class Mapping {
   }
 
   const Driver driver;
-  const SegmentDevice device;
+  const SegmentDevice device;  // Without the releases, which may have this.
   const uint64_t size;
   CUmemGenericAllocationHandle handle = 0;
   int descriptor = -1;
@@ -118,10 +118,14 @@ class Mapping {
 
 class CudaSegment final : public DeviceSegment {
  public:
-  explicit CudaSegment(std::unique_ptr<Mapping> mapping)
+  CudaSegment(std::shared_ptr<Mapping> mapping, std::shared_ptr<Releases> releases)
       // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
       : DeviceSegment(reinterpret_cast<char*>(mapping->at), mapping->size, mapping->descriptor),
-        mapping_(std::move(mapping)) {}
+        mapping_(std::move(mapping)),
+        releases_(std::move(releases)) {}
+  ~CudaSegment() override {
+    releases_->Add([mapping = std::move(mapping_)]() mutable { mapping.reset(); });
+  }
 
   std::optional<Failure> Read(void* host, uint64_t offset, uint64_t size) const override {
     const SegmentDevice& device = mapping_->device;
@@ -148,7 +152,8 @@ class CudaSegment final : public DeviceSegment {
   }
 
  private:
-  const std::unique_ptr<Mapping> mapping_;
+  std::shared_ptr<Mapping> mapping_;  // Shared only while it is handed over.
+  const std::shared_ptr<Releases> releases_;
 };
 
 CUmemAllocationProp PropertiesFor(int index) {
@@ -191,7 +196,8 @@ Result<std::shared_ptr<DeviceSegment>> MakeCudaSegment(const SegmentDevice& devi
   failure = mapping->driver.Check(mapping->Allow(CU_MEM_ACCESS_FLAGS_PROT_READWRITE), device.name,
                                   "cuMemSetAccess");
   if (failure) return *std::move(failure);
-  return std::shared_ptr<DeviceSegment>(std::make_shared<CudaSegment>(std::move(mapping)));
+  return std::shared_ptr<DeviceSegment>(
+      std::make_shared<CudaSegment>(std::move(mapping), device.releases));
 }
 
 Result<std::shared_ptr<DeviceSegment>> OpenCudaSegment(const SegmentDevice& device, int descriptor,
@@ -237,7 +243,8 @@ Result<std::shared_ptr<DeviceSegment>> OpenCudaSegment(const SegmentDevice& devi
   if ((failure = mapping->driver.Check(allowed, device.name, "cuMemSetAccess"))) {
     return *std::move(failure);
   }
-  return std::shared_ptr<DeviceSegment>(std::make_shared<CudaSegment>(std::move(mapping)));
+  return std::shared_ptr<DeviceSegment>(
+      std::make_shared<CudaSegment>(std::move(mapping), device.releases));
 }
 
 }  // namespace basin::kernels::cuda

@@ -8,7 +8,8 @@
 //
 // The driver's functions are found at run time, through the CUDA runtime.
 //
-// Thread contract: any thread. Failure: as device.h and trainer_device.h have it.
+// Thread contract: any thread; the last user of a segment does not wait until it is unmapped.
+// Failure: as device.h and trainer_device.h have it.
 
 #ifndef BASIN_KERNELS_CUDA_CUDA_SEGMENT_H_
 #define BASIN_KERNELS_CUDA_CUDA_SEGMENT_H_
@@ -19,14 +20,16 @@
 
 #include "kernels/cuda/cuda_calls.h"
 #include "kernels/cuda/device_segment.h"
+#include "kernels/cuda/releases.h"
 
 namespace basin::kernels::cuda {
 
-// The device on which a segment is used.
+// The device on which a segment is used. `releases` unmaps its segments.
 struct SegmentDevice {
   std::string name;
   int index = 0;
   Hangs hangs;
+  std::shared_ptr<Releases> releases;
 };
 
 // Rounds the size up to what the device can map. REQUIRES: the device is current.

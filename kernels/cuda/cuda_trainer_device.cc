@@ -127,17 +127,7 @@ class CudaTrainerDevice final : public TrainerDevice {
       return *std::move(failure);
     }
     const NoPartOfCaptures mode;
-    return MakeCudaSegment({calls_->name, calls_->index, calls_->hangs}, size);
-  }
-
-  Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
-    if (auto failure = CheckHangs(*calls_->hangs, calls_->name)) return *std::move(failure);
-    const CurrentDevice current(calls_->index);
-    if (auto failure = Check(current.error(), calls_->name, "cudaSetDevice")) {
-      return *std::move(failure);
-    }
-    const NoPartOfCaptures mode;
-    return OpenCudaSegment({calls_->name, calls_->index, calls_->hangs}, descriptor, size);
+    return MakeCudaSegment({calls_->name, calls_->index, calls_->hangs, releases_}, size);
   }
 
   Result<std::unique_ptr<TransferQueue>> MakeQueue() override {
@@ -192,6 +182,7 @@ class CudaTrainerDevice final : public TrainerDevice {
   }
 
   const TrainerCallsPtr calls_;
+  const std::shared_ptr<Releases> releases_ = std::make_shared<Releases>(calls_->hangs);
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The interface of an accelerator for the reducer: memory, ordered queues of work, and errors.
+// The interface of an accelerator for the reduction: memory, ordered queues of work, and errors.
 // cuda_device.h implements it with the CUDA runtime; the tests implement it on the host, and make
 // any call fail.
 //
@@ -36,12 +36,7 @@ class Queue {
   // last of these in memory of its own, which spoils its contribution and nothing else.
   virtual std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) = 0;
-  virtual std::optional<Failure> Run(const ReduceTask& task) = 0;
   virtual std::optional<Failure> Run(const ReduceBatch& batch) = 0;
-  virtual std::optional<Failure> Run(const CastTask& task) = 0;
-  virtual std::optional<Failure> Run(const CopyTask& task) = 0;
-  // Zeros.
-  virtual std::optional<Failure> Clear(void* device, size_t size) = 0;
 
   // Returns when all added work is done or has become impossible; fails if any of it failed, or if
   // it has not ended within kPatience.
@@ -57,12 +52,10 @@ class Device {
 
   virtual Result<Memory> AllocateOnDevice(size_t size) = 0;
   virtual Result<Memory> AllocatePinned(size_t size) = 0;
-  // At least `size` bytes that a trainer's process can open (TrainerDevice::Open), with the content
-  // of whoever had that memory before. May outlive this.
-  virtual Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) = 0;
   // Memory of a trainer's process (TrainerDevice::AllocateShared), which queues of this device can
   // read. The descriptor stays the caller's. Fails with kInvalidArgument if it is not of that kind
-  // or has fewer bytes than `size`, and with kUnsupported if this device cannot read it.
+  // or has fewer bytes than `size`, and with kUnsupported if this device cannot read it. May
+  // outlive this.
   virtual Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) = 0;
   virtual Result<std::unique_ptr<Queue>> MakeQueue() = 0;
 };

@@ -8,7 +8,6 @@
 
 #include "kernels/cuda/reduce_body.h"
 #include "kernels/cuda/staging.h"
-#include "kernels/cuda/task_batch.h"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -119,7 +118,6 @@ class DevicePipeline::Lane {
       if (failure) return failure;
       begin = batch_end;
     }
-    if ((failure = CopyToMirrors())) return failure;
     return queue_->CopyToHost(At(pinned_, facts_), At(device_, facts_), end - facts_);
   }
 
@@ -175,19 +173,6 @@ class DevicePipeline::Lane {
       at = piece.result + RoundUp(piece.count * ElementSize(piece.pass->plan->spec().result_dtype));
     }
     return at;
-  }
-
-  Status CopyToMirrors() {
-    TaskBatch copies(*queue_, CopyTask{});
-    for (const Piece& piece : pieces_) {
-      const HostPass& pass = *piece.pass;
-      if (pass.mirror == nullptr) continue;
-      const size_t size = ElementSize(pass.plan->spec().result_dtype);
-      auto* const mirror = static_cast<unsigned char*>(pass.mirror) + piece.first * size;
-      Status failure = copies.Add({At(device_, piece.result), mirror, piece.count * size});
-      if (failure) return failure;
-    }
-    return copies.Finish();
   }
 
   ReduceTask TaskOfPiece(size_t index) const {

@@ -8,7 +8,7 @@
 // the device works on one load, the caller gathers the next one into another lane, so that
 // gathering, copies in both directions and kernels overlap. A pass that is larger than a lane is
 // cut at leaves of the norm. Inputs that are in memory of the device are not copied: the kernel
-// reads them where they are. A result may also be left on the device, in a mirror of the output.
+// reads them where they are.
 //
 // Ownership: owns its lanes, whose memory is allocated by Make and then only used again. Thread
 // contract: one thread at a time. Failure: the first failure of the device ends the pipeline. It
@@ -41,8 +41,6 @@ struct HostPass {
   // By contribution: where an input is in memory of the device, aligned to its elements; null: it
   // is in `inputs`. Null instead of the array: all of them are.
   const void* const* on_device = nullptr;
-  // Where the device also leaves the result, in memory of its own; null: nowhere.
-  void* mirror = nullptr;
 };
 
 struct PipelineOptions {

@@ -17,7 +17,6 @@ namespace basin::kernels::cuda {
 
 int Launch(const ReduceTask& task, CUstream_st* stream);
 int Launch(const ReduceBatch& batch, CUstream_st* stream);
-int Launch(const CastTask& task, CUstream_st* stream);
 int Launch(const CopyTask& task, CUstream_st* stream);
 int Launch(const MagnitudeTask& task, CUstream_st* stream);
 int Launch(const NarrowTask& task, CUstream_st* stream);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/measure_body.h"
+#include "kernels/cuda/own_error.cuh"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -21,8 +22,8 @@ int Launch(const MeasureTask& task, CUstream_st* stream) {
   for (uint32_t i = 0; i < task.count; ++i) most = std::max(most, MeasureThreadsOf(task.items[i]));
   if (most == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>((most + kMeasureThreads - 1) / kMeasureThreads);
-  MeasureKernel<<<dim3(blocks, task.count), kMeasureThreads, 0, stream>>>(task);
-  return cudaGetLastError();
+  return OwnError(
+      [&] { MeasureKernel<<<dim3(blocks, task.count), kMeasureThreads, 0, stream>>>(task); });
 }
 
 }  // namespace basin::kernels::cuda

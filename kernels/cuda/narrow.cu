@@ -5,6 +5,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/magnitude_body.h"
 #include "kernels/cuda/narrow_body.h"
+#include "kernels/cuda/own_error.cuh"
 
 namespace basin::kernels::cuda {
 namespace {
@@ -34,8 +35,8 @@ int Launch(const MagnitudeTask& task, CUstream_st* stream) {
   constexpr uint64_t kPerBlock = uint64_t{kMagnitudeThreads} * kMagnitudesPerThread;
   const auto blocks = static_cast<unsigned>(
       std::min<uint64_t>(kMagnitudeBlocks, (most + kPerBlock - 1) / kPerBlock));
-  MagnitudeKernel<<<dim3(blocks, task.count), kMagnitudeThreads, 0, stream>>>(task);
-  return cudaGetLastError();
+  return OwnError(
+      [&] { MagnitudeKernel<<<dim3(blocks, task.count), kMagnitudeThreads, 0, stream>>>(task); });
 }
 
 int Launch(const NarrowTask& task, CUstream_st* stream) {
@@ -43,8 +44,8 @@ int Launch(const NarrowTask& task, CUstream_st* stream) {
   for (uint32_t i = 0; i < task.count; ++i) most = std::max(most, NarrowThreadsOf(task.items[i]));
   if (most == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>((most + kNarrowThreads - 1) / kNarrowThreads);
-  NarrowKernel<<<dim3(blocks, task.count), kNarrowThreads, 0, stream>>>(task);
-  return cudaGetLastError();
+  return OwnError(
+      [&] { NarrowKernel<<<dim3(blocks, task.count), kNarrowThreads, 0, stream>>>(task); });
 }
 
 }  // namespace basin::kernels::cuda

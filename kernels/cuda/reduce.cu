@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/own_error.cuh"
 #include "kernels/cuda/reduce_body.h"
 
 namespace basin::kernels::cuda {
@@ -64,28 +65,35 @@ __global__ void __launch_bounds__(kProducers + kAdders) BatchKernel(const Reduce
 
 int Launch(const ReduceTask& task, CUstream_st* stream) {
   if (task.count == 0) return cudaSuccess;
-  VisitSource(task, [&task, stream](auto source) {
-    using Source = decltype(source);
-    const auto blocks = static_cast<unsigned>(BlocksOf<Source>(task));
-    ReduceKernel<Source><<<blocks, ThreadsOf(task), 0, stream>>>(task);
+  return OwnError([&task, stream] {
+    VisitSource(task, [&task, stream](auto source) {
+      using Source = decltype(source);
+      const auto blocks = static_cast<unsigned>(BlocksOf<Source>(task));
+      ReduceKernel<Source><<<blocks, ThreadsOf(task), 0, stream>>>(task);
+    });
   });
-  return cudaGetLastError();
 }
 
 int Launch(const ReduceBatch& batch, CUstream_st* stream) {
   if (batch.count == 0) return cudaSuccess;
   if (batch.count == 1) return Launch(batch.tasks[0], stream);
-  VisitSource(batch.tasks[0], [&batch, stream](auto source) {
-    using Source = decltype(source);
-    uint64_t blocks = 0;
-    for (uint32_t i = 0; i < batch.count; ++i) {
-      blocks = std::max(blocks, BlocksOf<Source>(batch.tasks[i]));
-    }
-    if (blocks == 0) return;
-    const dim3 grid(static_cast<unsigned>(blocks), batch.count);
-    BatchKernel<Source><<<grid, ThreadsOf(batch.tasks[0]), 0, stream>>>(batch.on_device);
+  return OwnError([&batch, stream] {
+    VisitSource(batch.tasks[0], [&batch, stream](auto source) {
+      using Source = decltype(source);
+      uint64_t blocks = 0;
+      for (uint32_t i = 0; i < batch.count; ++i) {
+        blocks = std::max(blocks, BlocksOf<Source>(batch.tasks[i]));
+      }
+      if (blocks == 0) return;
+      const dim3 grid(static_cast<unsigned>(blocks), batch.count);
+      BatchKernel<Source><<<grid, ThreadsOf(batch.tasks[0]), 0, stream>>>(batch.on_device);
+    });
   });
-  return cudaGetLastError();
+}
+
+int CheckKernels() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, ReduceKernel<FromF32>);
 }
 
 }  // namespace basin::kernels::cuda

@@ -154,8 +154,7 @@ struct Reduction {
   }
 
   template <unsigned N>
-  static BASIN_HOST_DEVICE Pack<A, N> StartOf(const ReduceTask& task, uint64_t element) {
-    if (task.accumulator_in != nullptr) return LoadPack<A, N>(task.accumulator_in, element);
+  static BASIN_HOST_DEVICE Pack<A, N> StartOf(const ReduceTask& task) {
     Pack<A, N> start;
     BASIN_UNROLL
     for (unsigned k = 0; k < N; ++k) start.values[k] = Identity<A>(task.combine);
@@ -202,7 +201,7 @@ struct Reduction {
   template <unsigned N>
   static BASIN_HOST_DEVICE void FoldAndSee(const ReduceTask& task, uint64_t element,
                                            Pack<A, N>* acc, ThreadFacts* facts) {
-    bool started = task.accumulator_in != nullptr;
+    bool started = false;
     for (uint32_t t = 0; t < task.term_count; ++t) {
       const TaskTerm& term = task.terms[t];
       const Pack<A, N> x = TermValues<Source, N>::Load(term, element);
@@ -304,16 +303,12 @@ struct Reduction {
   template <unsigned N>
   static BASIN_HOST_DEVICE void ReduceElements(const ReduceTask& task, uint64_t element,
                                                Rounded<Source>* shared, ThreadFacts* facts) {
-    Pack<A, N> acc = StartOf<N>(task, element);
+    Pack<A, N> acc = StartOf<N>(task);
     if (TestsAfterwards(task)) {
       FoldSum(task, element, &acc);
       SeeAfterwards(task, element, acc, facts);
     } else {
       FoldAndSee(task, element, &acc, facts);
-    }
-    if (task.accumulator_out != nullptr) {
-      StorePack<A, N>(task.accumulator_out, element, acc);
-      return;
     }
     const Pack<Rounded<Source>, N> rounded = Store(task, element, acc, facts);
     if (task.norm_leaves != nullptr) StorePack<Rounded<Source>, N>(shared, 0, rounded);
@@ -325,7 +320,7 @@ struct Reduction {
     BASIN_UNROLL
     for (unsigned k = 0; k < N; ++k) {
       if (IsFinite(acc.values[k])) continue;
-      Pack<A, 1> again = StartOf<1>(task, element + k);
+      Pack<A, 1> again = StartOf<1>(task);
       FoldAndSee(task, element + k, &again, facts);
     }
   }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The steps of a reduction on a device that do not depend on how its staging is organised: reading
-// inputs, the task of a plan, and the facts that come back.
+// The steps of a reduction on a device that a pipeline and a node's ranks share: reading inputs,
+// the task of a plan, and the facts that come back.
 //
 // Thread contract: a SliceReader belongs to one thread; the functions are pure.
 

@@ -15,8 +15,7 @@
 
 namespace basin::kernels::cuda {
 
-// A launch carries its terms among its arguments, of which a kernel may have 4 KiB. More terms take
-// more launches, over an accumulator.
+// A launch carries its terms among its arguments, of which a kernel may have 4 KiB.
 constexpr size_t kMaxTermsPerTask = 64;
 
 // Arrays that are placed here begin at multiples of this number of bytes.
@@ -43,9 +42,7 @@ constexpr uint64_t kMaxElements = uint64_t{1} << kElementBits;
 constexpr uint64_t kMaxContributions = uint64_t{1} << (64 - kElementBits);
 constexpr uint64_t kNoPlace = ~uint64_t{0};
 
-// Folds the terms, in order, on top of `accumulator_in` (null: afresh). Then writes acc to
-// `accumulator_out`, or finishes and writes the result to `output`; the other one is null.
-// REQUIRES: term_count > 0.
+// Folds the terms, in order, finishes, and writes the result to `output`. REQUIRES: term_count > 0.
 struct ReduceTask {
   TaskTerm terms[kMaxTermsPerTask];
   uint32_t term_count;
@@ -54,8 +51,6 @@ struct ReduceTask {
   DType result_dtype;
   bool aligned;  // Every array begins at a multiple of 16 bytes.
   double finish_constant;
-  const void* accumulator_in;
-  void* accumulator_out;
   void* output;
   double* norm_leaves;  // As in reducer.h; null if not wanted.
   DeviceFacts* facts;
@@ -69,17 +64,6 @@ struct ReduceBatch {
   const ReduceTask* tasks;      // On the host, for as long as the call that adds the launch takes.
   const ReduceTask* on_device;  // The same tasks, on the device when the launch runs.
   uint32_t count;
-};
-
-// The casts of kernels/cast.h, on arrays that are aligned to their elements.
-struct CastTask {
-  const void* source;
-  void* destination;
-  uint64_t count;
-  double scale;  // 2^e to the wire, 2^-e from it.
-  DType wire_dtype;
-  bool to_wire;
-  bool aligned;  // Both arrays begin at a multiple of 16 bytes.
 };
 
 // Small copies within a device, in one launch: they gather tensors into one array, or scatter one

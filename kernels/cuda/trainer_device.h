@@ -92,9 +92,6 @@ class TrainerDevice {
   virtual Result<Memory> AllocatePinned(size_t size) = 0;
   // At least `size` bytes that another process can open (Device::Open). May outlive this.
   virtual Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) = 0;
-  // Memory of the aggregator's process (Device::AllocateShared), which queues of this device can
-  // read. Otherwise as Device::Open. May outlive this.
-  virtual Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) = 0;
   virtual Result<std::unique_ptr<TransferQueue>> MakeQueue() = 0;
   virtual Result<std::unique_ptr<Event>> MakeEvent() = 0;
 

@@ -52,7 +52,7 @@ struct FieldShape {
   uint32_t most = 1;               // Entries.
   uint32_t type = 0;               // On the wire, of one entry.
   const Shape* message = nullptr;  // For a message.
-  const char* name = "";
+  std::string name;
 };
 
 struct Shape {
@@ -103,7 +103,7 @@ class Shapes {
       entry.list = field.is_repeated();
       if (entry.list) entry.most = MostEntries(field);
       entry.type = WireTypeOf(field);
-      entry.name = field.name().c_str();
+      entry.name = std::string(field.name());
       if (field.type() == FieldDescriptor::TYPE_MESSAGE) {
         entry.what = FieldShape::What::kMessage;
         entry.message = Add(*field.message_type());
@@ -178,11 +178,11 @@ class Scale {
     // Numbers and strings that stand twice replace each other.
     if (field.list ? more > field.most - seen
                    : seen > 0 && field.what == FieldShape::What::kMessage) {
-      field.list ? checker_.FailEntries(field.name, field.most)
-                 : checker_.Fail(field.name, "appears twice");
+      field.list ? checker_.FailEntries(field.name.c_str(), field.most)
+                 : checker_.Fail(field.name.c_str(), "appears twice");
       return true;
     }
-    const Checker::Scope scope(checker_, field.name, field.list ? ptrdiff_t{seen} : -1);
+    const Checker::Scope scope(checker_, field.name.c_str(), field.list ? ptrdiff_t{seen} : -1);
     seen += static_cast<uint32_t>(more);
     if (field.list) total_ += more * kEntryBytes;
     if (field.what == FieldShape::What::kString) total_ += kStringBytes + 2 * content.size();

@@ -4,6 +4,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "proto/wire/bytes.h"
+#include "proto/wire/protobuf_names.h"
 #include "proto/wire/slice_reader.h"
 #include "proto/wire/types.h"
 #include "protocol/limits/limits.h"
@@ -320,8 +322,10 @@ std::string_view Contiguous(const Slices& slices, std::string* copy) {
   return *copy;
 }
 
-// Five fields of at most 11 bytes; more leaves room for those of later versions.
-constexpr size_t kMaxSharedPlaceBytes = 256;
+// A place has five fields of at most 11 bytes. This holds the most places, and leaves room for
+// fields of later versions.
+constexpr size_t kMaxSharedBytes = size_t{64} << 10;
+static_assert(kMaxPlacesPerFrame * (2 + 5 * 11) + 256 <= kMaxSharedBytes, "every list fits");
 
 absl::Status Invalid(std::string_view problem) {
   return absl::InvalidArgumentError("frame: " + std::string(problem));
@@ -410,7 +414,7 @@ absl::StatusOr<std::string> EncodeParts(const FrameHeader& header, size_t payloa
 
   // A header may have a hundred chunk runs.
   Arena arena;
-  v1::FrameHeader& proto = *Arena::CreateMessage<v1::FrameHeader>(&arena);
+  v1::FrameHeader& proto = NewIn<v1::FrameHeader>(arena);
   std::visit(PutKind{&proto}, header.kind);
   if (header.encoding != Encoding{}) Encode(header.encoding, proto.mutable_encoding());
   proto.mutable_chunk_digests()->Add(header.chunk_digests.begin(), header.chunk_digests.end());
@@ -451,18 +455,74 @@ absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
   return EncodeParts(header, TotalBytes(payload), payload, {});
 }
 
+namespace {
+
+// SharedMemory and SharedPlace have the same fields.
+template <typename Out>
+void EncodePlace(const SharedPlace& in, Out* out) {
+  out->set_segment(in.segment);
+  out->set_offset(in.offset);
+  out->set_length(in.length);
+  out->set_version(in.version);
+}
+
+template <typename In>
+SharedPlace DecodePlace(const In& in, Checker& checker) {
+  const SharedPlace place{checker.Required("segment", in.segment()), in.offset(),
+                          checker.Required("length", in.length()), in.version()};
+  checker.AtMost("length", place.length, uint64_t{kMaxPayloadBytes});
+  return place;
+}
+
+uint64_t TotalLength(const SharedPlaces& places) {
+  uint64_t bytes = 0;
+  for (const SharedPlace& place : places) bytes += place.length;
+  return bytes;
+}
+
+// Whether each place ends where a chunk does. REQUIRES: the places have the payload's bytes, and
+// none is empty.
+bool HaveWholeChunks(const FrameHeader& header, const SharedPlaces& places) {
+  if (places.size() == 1) return true;
+  const uint64_t chunk_bytes = WireChunkBytes(header.encoding.wire_dtype);
+  auto place = places.begin();
+  uint64_t left = place->length;
+  const auto take = [&](uint64_t bytes) {  // From one tensor.
+    while (bytes > 0) {
+      if (left == 0) left = (++place)->length;
+      const uint64_t chunk = std::min(bytes, chunk_bytes);
+      if (chunk > left) return false;
+      left -= chunk;
+      bytes -= chunk;
+    }
+    return true;
+  };
+  const ChunkRuns* runs = std::visit(FindRuns{}, header.kind);
+  if (runs == nullptr || runs->size() == 1) return take(TotalLength(places));
+  return std::all_of(runs->begin(), runs->end(),
+                     [&](const ChunkRun& run) { return take(run.bytes); });
+}
+
+constexpr std::string_view kPartOfChunk = "a place in shared memory has a part of a chunk";
+
+}  // namespace
+
 absl::StatusOr<std::string> EncodeSharedFrame(const FrameHeader& header,
-                                              const SharedPlace& payload) {
+                                              const SharedPlaces& payload) {
   if (header.chunk_digests.empty()) {
     return Invalid("a payload in shared memory needs chunk digests");
   }
+  if (payload.size() > kMaxPlacesPerFrame) {
+    return Invalid(absl::StrCat("the payload is in ", payload.size(), " places, more than ",
+                                kMaxPlacesPerFrame));
+  }
   v1::SharedMemory proto;
-  proto.set_segment(payload.segment);
-  proto.set_offset(payload.offset);
-  proto.set_length(payload.length);
-  proto.set_version(payload.version);
-  proto.set_mirror(payload.mirror);
-  return EncodeParts(header, payload.length, {}, proto.SerializeAsString());
+  EncodePlace(payload.front(), &proto);
+  for (size_t i = 1; i < payload.size(); ++i) EncodePlace(payload[i], proto.add_more());
+  absl::StatusOr<std::string> encoded =
+      EncodeParts(header, TotalLength(payload), {}, proto.SerializeAsString());
+  if (encoded.ok() && !HaveWholeChunks(header, payload)) return Invalid(kPartOfChunk);
+  return encoded;
 }
 
 std::string EncodeSequence(uint64_t sequence) {
@@ -475,19 +535,24 @@ std::string EncodeSequence(uint64_t sequence) {
 
 namespace {
 
-absl::StatusOr<SharedPlace> DecodePlace(const Slices& encoded) {
+absl::StatusOr<SharedPlaces> DecodePlaces(const Slices& encoded) {
   std::string copy;
-  v1::SharedMemory proto;
-  const absl::Status parsed = Parse(Contiguous(encoded, &copy), kMaxSharedPlaceBytes, &proto);
+  Arena arena;
+  v1::SharedMemory& proto = NewIn<v1::SharedMemory>(arena);
+  const absl::Status parsed = Parse(Contiguous(encoded, &copy), kMaxSharedBytes, &proto);
   if (!parsed.ok()) return parsed;
   Checker checker;
   Checker::Scope scope(checker, "shared_memory");
-  const SharedPlace place{checker.Required("segment", proto.segment()), proto.offset(),
-                          checker.Required("length", proto.length()), proto.version(),
-                          proto.mirror()};
-  checker.AtMost("length", place.length, uint64_t{kMaxPayloadBytes});
+  SharedPlaces places;
+  if (checker.Count("more", proto.more_size(), kMaxPlacesPerFrame - 1)) {
+    places.push_back(DecodePlace(proto, checker));
+    for (const v1::SharedPlace& place : proto.more()) {
+      Checker::Scope more(checker, "more", static_cast<ptrdiff_t>(places.size()) - 1);
+      places.push_back(DecodePlace(place, checker));
+    }
+  }
   if (!checker.ok()) return checker.status();
-  return place;
+  return places;
 }
 
 }  // namespace
@@ -508,7 +573,7 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
 
   // The checksum comes first: it is the best explanation of a header that makes no sense.
   Arena arena;
-  v1::FrameHeader& proto = *Arena::CreateMessage<v1::FrameHeader>(&arena);
+  v1::FrameHeader& proto = NewIn<v1::FrameHeader>(arena);
   const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
   const bool with_payload = !raw->is_shared && (!parsed.ok() || proto.chunk_digests().empty());
   const uint64_t checksum = raw->is_shared ? ChecksumOf(header, raw->shared, true)
@@ -523,17 +588,18 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   DecodedFrame out;
   out.payload_bytes = TotalBytes(raw->payload);
   if (raw->is_shared) {
-    const absl::StatusOr<SharedPlace> place = DecodePlace(raw->shared);
-    if (!place.ok()) return place.status();
+    absl::StatusOr<SharedPlaces> places = DecodePlaces(raw->shared);
+    if (!places.ok()) return places.status();
     if (proto.chunk_digests().empty()) {
       return Invalid("a payload in shared memory needs chunk digests");
     }
-    out.place = *place;
-    out.payload_bytes = place->length;
+    out.places = *std::move(places);
+    out.payload_bytes = TotalLength(out.places);
   }
   out.payload_verified = with_payload;
   absl::StatusOr<FrameHeader> decoded = DecodeHeader(proto, out.payload_bytes);
   if (!decoded.ok()) return decoded.status();
+  if (raw->is_shared && !HaveWholeChunks(*decoded, out.places)) return Invalid(kPartOfChunk);
   const bool opens =
       std::holds_alternative<Bind>(decoded->kind) || std::holds_alternative<Bound>(decoded->kind);
   if (opens != (raw->sequence == 0)) {

@@ -19,7 +19,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -72,9 +71,10 @@ uint32_t FrameChunks(const FrameKind& kind);
 absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
                                         absl::Span<const std::string_view> payload);
 // One whose payload is in shared memory: the whole frame but for its sequence number.
-// Failure: as above, also without chunk digests.
+// Failure: as above, also without chunk digests, or if a place has a part of a chunk.
+// REQUIRES: there is a place.
 absl::StatusOr<std::string> EncodeSharedFrame(const FrameHeader& header,
-                                              const SharedPlace& payload);
+                                              const SharedPlaces& payload);
 
 // The sequence number and its encoding. Zero for Bind and Bound, and then empty.
 std::string EncodeSequence(uint64_t sequence);
@@ -84,8 +84,8 @@ std::string EncodeSequence(uint64_t sequence);
 struct DecodedFrame {
   uint64_t sequence = 0;
   FrameHeader header;
-  Slices payload;                    // Parts of the slices that were given; none of them empty.
-  std::optional<SharedPlace> place;  // Where the payload is, if it is not in the message.
+  Slices payload;       // Parts of the slices that were given; none of them empty.
+  SharedPlaces places;  // Where the payload is, if it is not in the message.
   size_t payload_bytes = 0;
   // The checksum covered the payload. Otherwise the digests in the header do, and are not compared
   // yet.

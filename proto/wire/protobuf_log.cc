@@ -1,20 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// For protobuf 3.21.
 
 #include "proto/wire/protobuf_log.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/stubs/common.h"
-
-#if GOOGLE_PROTOBUF_VERSION < 4022000
 #include "google/protobuf/stubs/logging.h"
-#endif
 
 namespace basin::wire {
-
-#if GOOGLE_PROTOBUF_VERSION < 4022000
-
 namespace {
 
 // Protobuf's handler is a plain function without data, so the receiver of the lines is a global.
@@ -36,14 +31,5 @@ ProtobufLog::~ProtobufLog() {
   google::protobuf::SetLogHandler(nullptr);
   taker = nullptr;
 }
-
-#else
-
-ProtobufLog::ProtobufLog(std::function<void(const std::string& text)> take)
-    : take_(std::move(take)) {}
-
-ProtobufLog::~ProtobufLog() = default;
-
-#endif
 
 }  // namespace basin::wire

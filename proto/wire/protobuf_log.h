@@ -5,6 +5,8 @@
 //
 // Thread contract: made and destroyed while no other thread uses protobuf; one at a time in a
 // process, because protobuf has one handler for the whole process.
+//
+// Each way of protobuf to log has a file of its own, which CMake chooses.
 
 #ifndef BASIN_PROTO_WIRE_PROTOBUF_LOG_H_
 #define BASIN_PROTO_WIRE_PROTOBUF_LOG_H_
@@ -14,7 +16,6 @@
 
 namespace basin::wire {
 
-// Protobuf logs through Abseil from 22 on; there it does nothing.
 class ProtobufLog {
  public:
   // `take` is called from any thread, with the text and where in protobuf it comes from.

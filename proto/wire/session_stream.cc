@@ -2,6 +2,8 @@
 
 #include "proto/wire/session_stream.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
+#include "proto/wire/protobuf_names.h"
 #include "proto/wire/session.h"
 
 namespace basin::wire {
@@ -21,17 +24,45 @@ template <typename Message>
 using Wire =
     std::conditional_t<std::is_same_v<Message, ToAggregator>, v1::ToAggregator, v1::ToWorker>;
 
+// The field of the checksum as it stands at the end of a message, first its tag of two bytes.
+constexpr uint32_t kSealTag = (v1::ToWorker::kChecksumFieldNumber << 3) | 1;
+static_assert(int{v1::ToWorker::kChecksumFieldNumber} ==
+              int{v1::ToAggregator::kChecksumFieldNumber});
+constexpr char kSealStart[] = {static_cast<char>((kSealTag & 0x7f) | 0x80),
+                               static_cast<char>(kSealTag >> 7)};
+constexpr std::string_view kSealStartText(kSealStart, sizeof kSealStart);
+constexpr size_t kSealBytes = sizeof kSealStart + sizeof(uint64_t);
+
+uint64_t SealOf(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+absl::Status Changed(std::string_view how) {
+  return absl::DataLossError(
+      absl::StrCat("It has changed on its way: ", absl::string_view(how.data(), how.size()),
+                   ". The session ends and is opened again. If this is frequent, check the network "
+                   "and the memory "
+                   "of the machines; TLS detects such changes, too."));
+}
+
+// The first message of a session.
+bool IsFirst(const ToAggregator& message) { return std::holds_alternative<Hello>(message); }
+bool IsFirst(const ToWorker&) { return false; }
+
+// The tags and lengths around the bytes of a piece, and the checksum.
+constexpr size_t kMostBesidePiece = 64;
+
 template <typename Message>
 absl::StatusOr<std::vector<std::string>> Cut(const Message& message) {
   absl::StatusOr<std::string> whole = Encode(message);
   if (!whole.ok()) return whole.status();
   std::vector<std::string> out;
-  if (whole->size() <= kMaxMessageBytes) {
+  const bool first = IsFirst(message);
+  if (whole->size() <= (first ? kMaxFirstMessageBytes : kMaxMessageBytes) - kSealBytes) {
     out.push_back(*std::move(whole));
     return out;
   }
-  for (size_t begin = 0; begin < whole->size(); begin += kPieceBytes) {
-    const size_t size = std::min(kPieceBytes, whole->size() - begin);
+  size_t size = first ? kMaxFirstMessageBytes - kMostBesidePiece : kPieceBytes;
+  for (size_t begin = 0; begin < whole->size(); begin += size, size = kPieceBytes) {
+    size = std::min(size, whole->size() - begin);
     Wire<Message> carrier;
     carrier.mutable_piece()->set_bytes(whole->data() + begin, size);
     carrier.mutable_piece()->set_last(begin + size == whole->size());
@@ -48,6 +79,15 @@ absl::StatusOr<std::vector<std::string>> EncodePieces(const ToAggregator& messag
 
 absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message) {
   return Cut(message);
+}
+
+std::string Sealed(std::string message) {
+  const uint64_t seal = SealOf(message);
+  message.append(kSealStartText);
+  for (size_t i = 0; i < sizeof seal; ++i) {
+    message.push_back(static_cast<char>(seal >> (8 * i)));
+  }
+  return message;
 }
 
 bool ByteBudget::Take(size_t bytes) {
@@ -111,6 +151,7 @@ template <typename Message>
 std::vector<std::string> Outbox<Message>::Take() {
   CloseBatch();
   due_ = false;
+  for (std::string& message : out_) message = Sealed(std::move(message));
   return std::exchange(out_, {});
 }
 
@@ -122,10 +163,40 @@ absl::StatusOr<typename MessageReader<Message>::Received> MessageReader<Message>
     std::string_view bytes) {
   uncharged_ = 0;
   Received received;
-  auto one = ReadOne(bytes, false, &received);
-  if (!one.ok()) return one.status();
+  const absl::StatusOr<std::string_view> body = Unseal(bytes);
+  if (!body.ok()) {
+    Drop();
+    return body.status();
+  }
+  auto one = ReadOne(*body, false, &received);
+  if (!one.ok()) return seal_is_wrong_ ? Changed("its checksum is wrong") : one.status();
   if (one->has_value()) received.messages.push_back(**std::move(one));
   return received;
+}
+
+template <typename Message>
+absl::Status MessageReader<Message>::RequireSeals() {
+  seals_required_ = true;
+  return all_sealed_ ? absl::OkStatus() : Changed("its checksum is not there");
+}
+
+template <typename Message>
+absl::StatusOr<std::string_view> MessageReader<Message>::Unseal(std::string_view bytes) {
+  seal_is_wrong_ = false;
+  const bool sealed = bytes.size() >= kSealBytes &&
+                      bytes.substr(bytes.size() - kSealBytes, sizeof kSealStart) == kSealStartText;
+  if (sealed) {
+    const std::string_view body = bytes.substr(0, bytes.size() - kSealBytes);
+    uint64_t seal = 0;
+    for (size_t i = 0; i < sizeof seal; ++i) {
+      seal |= uint64_t{static_cast<uint8_t>(bytes[body.size() + sizeof kSealStart + i])} << (8 * i);
+    }
+    if (seal == SealOf(body)) return body;
+  }
+  seal_is_wrong_ = sealed;
+  all_sealed_ = false;
+  if (!seals_required_) return bytes;
+  return Changed(sealed ? "its checksum is wrong" : "its checksum is not there");
 }
 
 template <typename Message>
@@ -137,11 +208,13 @@ MessageReader<Message>::ReadOne(std::string_view bytes, bool in_batch, Received*
     return why;
   };
   Arena arena;
-  Wire<Message>& carrier = *Arena::CreateMessage<Wire<Message>>(&arena);
+  Wire<Message>& carrier = NewIn<Wire<Message>>(arena);
   Complete complete;
   if (absl::Status status = Expand(bytes, kMaxMessageBytes, &carrier, &complete); !status.ok()) {
     return refuse(std::move(status));
   }
+  // The bytes of a message without a checksum may look like one, but protobuf finds no such field.
+  if (carrier.checksum() != 0) return refuse(Changed("its checksum is wrong"));
   arrived_ += bytes.size();
   if ((carrier.has_piece() || carrier.has_batch()) && in_batch) {
     return refuse(absl::InvalidArgumentError("A batch has a piece, or another batch."));

@@ -4,12 +4,16 @@
 // a piece of a message that is too large for one. Both transports fill an Outbox with what they
 // send, and pass what they receive to a MessageReader.
 //
+// Each gRPC message has a checksum at its end, because those of TCP and of Ethernet let some
+// changes through, and a changed count or weight would be a wrong sum without a trace.
+//
 // The memory of a message is computed before protobuf reads it, and charged to a budget, because a
 // message of a few megabytes can become gigabytes (expansion.h).
 //
 // Thread contract: EncodePieces is a pure function; a reader and an outbox belong to one stream,
 // and are used by one thread at a time; a budget may be shared by all threads. Failure: a status
-// that ends the session. INVALID_ARGUMENT for violations of the protocol; RESOURCE_EXHAUSTED for
+// that ends the session. DATA_LOSS for a message that has changed on its way; INVALID_ARGUMENT for
+// violations of the protocol; RESOURCE_EXHAUSTED for
 // messages that are too large to be sent, or do not fit the budget.
 
 #ifndef BASIN_PROTO_WIRE_SESSION_STREAM_H_
@@ -41,10 +45,17 @@ namespace basin::wire {
 
 // ---- sender
 
-// The gRPC messages that carry this message; never none. Nothing else may be sent on the stream
-// between them.
+// The first gRPC message of a worker, behind which it waits for the initial metadata of the call:
+// until then an aggregator takes little from a connection.
+inline constexpr size_t kMaxFirstMessageBytes = size_t{16} << 10;
+
+// The gRPC messages that carry this message, not sealed yet; never none. Nothing else may be sent
+// on the stream between them. The first one of a Hello has at most kMaxFirstMessageBytes.
 absl::StatusOr<std::vector<std::string>> EncodePieces(const ToAggregator& message);
 absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message);
+
+// The message with its checksum. Receivers that know no checksums ignore it.
+std::string Sealed(std::string message);
 
 // A frame of a data stream in a batch.
 struct BatchedFrame {
@@ -69,7 +80,7 @@ class Outbox {
 
   // Whether something is to be sent now.
   bool due() const { return due_; }
-  // The gRPC messages of everything in it, in order.
+  // The gRPC messages of everything in it, in order, sealed.
   std::vector<std::string> Take();
 
  private:
@@ -95,6 +106,7 @@ class ByteBudget {
   explicit ByteBudget(size_t bytes) : bytes_(bytes), free_(bytes) {}
 
   size_t bytes() const { return bytes_; }
+  size_t used() const { return bytes_ - free_.load(); }
   bool Take(size_t bytes);
   void Give(size_t bytes) { free_.fetch_add(bytes); }
 
@@ -147,6 +159,10 @@ class MessageReader {
   // From now on batches may come; before, they are refused.
   void AllowBatches() { batches_ = true; }
 
+  // From now on every gRPC message must be sealed. Failure: DATA_LOSS if one of those before was
+  // not.
+  absl::Status RequireSeals();
+
   // Reads the next gRPC message of the stream. After a failure the reader holds nothing and the
   // stream is to be ended.
   absl::StatusOr<Received> Read(std::string_view bytes);
@@ -155,6 +171,8 @@ class MessageReader {
   size_t held() const { return held_.size(); }
 
  private:
+  // The message without its checksum; all of it if it has none and need not have one.
+  absl::StatusOr<std::string_view> Unseal(std::string_view bytes);
   // Reads a message that is whole or a piece; nothing while it is not complete.
   absl::StatusOr<std::optional<Complete>> ReadOne(std::string_view bytes, bool in_batch,
                                                   Received* batch);
@@ -167,9 +185,12 @@ class MessageReader {
 
   ReaderBudgets* const budgets_;
   bool batches_ = false;
-  std::string held_;        // The pieces so far.
-  uint64_t arrived_ = 0;    // Bytes of the gRPC messages that brought them.
-  uint64_t uncharged_ = 0;  // Memory for what the gRPC message in hand has brought.
+  bool seals_required_ = false;
+  bool all_sealed_ = true;      // Those that were read.
+  bool seal_is_wrong_ = false;  // What the one in hand ends with looks like one, and is wrong.
+  std::string held_;            // The pieces so far.
+  uint64_t arrived_ = 0;        // Bytes of the gRPC messages that brought them.
+  uint64_t uncharged_ = 0;      // Memory for what the gRPC message in hand has brought.
 };
 
 extern template class MessageReader<ToAggregator>;

@@ -22,6 +22,9 @@ BASIN_WIRE_ENUM(RoundPhase, 1);
 void Encode(const JobSettings& in, v1::JobSettings* out);
 JobSettings Decode(const v1::JobSettings& in, Checker& checker);
 
+void Encode(const LaneLayout& in, v1::LaneLayout* out);
+void Encode(const Welcome& in, v1::Welcome* out);
+
 }  // namespace basin::wire
 
 #endif  // BASIN_PROTO_WIRE_SESSION_TYPES_H_

@@ -87,7 +87,8 @@ absl::Status ToStatus(const Error& error) {
   v1::StatusDetail detail;
   detail.set_code(static_cast<int>(status.code()));
   detail.set_message(text);
-  detail.add_details()->PackFrom(typed);
+  // Fails only for more than 2 GiB.
+  static_cast<void>(detail.add_details()->PackFrom(typed));
   status.SetPayload(kStatusDetailUrl, absl::Cord(detail.SerializeAsString()));
   return status;
 }

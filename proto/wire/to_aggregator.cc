@@ -7,6 +7,7 @@
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
+#include "proto/wire/protobuf_names.h"
 #include "proto/wire/session.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
@@ -160,6 +161,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   out->set_ranks(EncodeRanks(in.ranks));
   out->set_carries(in.carries);
   EncodePlan(in, out);
+  out->set_compares_step(in.compares_step);
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -173,6 +175,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.ranks = DecodeRanks(in.ranks());
   out.carries = in.carries();
   DecodePlan(in, out, checker);
+  out.compares_step = in.compares_step();
   return out;
 }
 
@@ -453,14 +456,14 @@ absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in) {
 
 absl::StatusOr<std::string> Encode(const ToAggregator& in) {
   Arena arena;
-  v1::ToAggregator& message = *Arena::CreateMessage<v1::ToAggregator>(&arena);
+  v1::ToAggregator& message = NewIn<v1::ToAggregator>(arena);
   if (absl::Status status = Encode(in, &message); !status.ok()) return status;
   return message.SerializeAsString();
 }
 
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes) {
   Arena arena;
-  v1::ToAggregator& message = *Arena::CreateMessage<v1::ToAggregator>(&arena);
+  v1::ToAggregator& message = NewIn<v1::ToAggregator>(arena);
   const absl::StatusOr<uint64_t> expanded = Weigh(bytes, kMaxAssembledBytes, message);
   if (!expanded.ok()) return expanded.status();
   if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;

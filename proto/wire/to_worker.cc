@@ -6,6 +6,7 @@
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/arena.h"
 #include "proto/wire/bytes.h"
+#include "proto/wire/protobuf_names.h"
 #include "proto/wire/session.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
@@ -79,6 +80,7 @@ void Encode(const Welcome& in, v1::Welcome* out) {
   for (const LastVerdicts& last : in.verdicts) Encode(last, out->add_verdicts());
   out->set_contract_version(in.contract_version);
   out->set_features(in.features);
+  out->set_job_runs(in.job_runs);
 }
 
 namespace {
@@ -119,6 +121,7 @@ Welcome Decode(const v1::Welcome& in, Checker& checker) {
   out.verdicts = DecodeList("verdicts", in.verdicts(), checker);
   out.contract_version = checker.Required("contract_version", in.contract_version());
   out.features = in.features();
+  out.job_runs = in.job_runs();
   RefuseFeatures(in, checker);
   return out;
 }
@@ -405,14 +408,14 @@ absl::StatusOr<ToWorker> Decode(const v1::ToWorker& in) {
 
 absl::StatusOr<std::string> Encode(const ToWorker& in) {
   Arena arena;
-  v1::ToWorker& message = *Arena::CreateMessage<v1::ToWorker>(&arena);
+  v1::ToWorker& message = NewIn<v1::ToWorker>(arena);
   if (absl::Status status = Encode(in, &message); !status.ok()) return status;
   return message.SerializeAsString();
 }
 
 absl::StatusOr<ToWorker> DecodeToWorker(std::string_view bytes) {
   Arena arena;
-  v1::ToWorker& message = *Arena::CreateMessage<v1::ToWorker>(&arena);
+  v1::ToWorker& message = NewIn<v1::ToWorker>(arena);
   const absl::StatusOr<uint64_t> expanded = Weigh(bytes, kMaxAssembledBytes, message);
   if (!expanded.ok()) return expanded.status();
   if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;

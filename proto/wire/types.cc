@@ -56,15 +56,26 @@ void Encode(const Ballot& in, v1::Ballot* out) {
 
 Ballot Decode(const v1::Ballot& in, Checker&) { return {in.term(), in.attempt()}; }
 
+namespace {
+
+// The cause is a hint, so one that a later release has added is no reason to refuse a message.
+AbortCause DecodeAbortCause(v1::AbortCause cause) {
+  return v1::AbortCause_IsValid(cause) ? static_cast<AbortCause>(cause) : AbortCause::kUnspecified;
+}
+
+}  // namespace
+
 void Encode(const Error& in, v1::Error* out) {
   out->set_code(EncodeEnum(in.code));
   out->set_text(EncodeText(in.text));
+  out->set_abort_cause(EncodeEnum(in.abort_cause));
 }
 
 Error Decode(const v1::Error& in, Checker& checker) {
   Error out;
   out.code = DecodeEnum<ErrorCode>("code", in.code(), checker);
   out.text = DecodeText(in.text());
+  out.abort_cause = DecodeAbortCause(in.abort_cause());
   return out;
 }
 
@@ -322,6 +333,7 @@ RoundFacts Decode(const v1::RoundFacts& in, Checker& checker) {
 void Encode(const RoundValue& in, v1::RoundValue* out) {
   out->set_outcome(EncodeEnum(in.outcome));
   out->set_reason(EncodeText(in.reason));
+  out->set_abort_cause(EncodeEnum(in.abort_cause));
   if (in.spec.op != ReduceOp::kUnspecified) Encode(in.spec, out->mutable_spec());
   for (const Contributor& entry : in.contributors) Encode(entry, out->add_contributors());
   for (const WorkerId& worker : in.dropped) out->add_dropped(worker);
@@ -333,12 +345,14 @@ void Encode(const RoundValue& in, v1::RoundValue* out) {
   if (in.generation != Generation{}) Encode(in.generation, out->mutable_generation());
   out->set_contract_version(in.contract_version);
   out->set_world_size(in.world_size);
+  out->set_decision(in.decision);
 }
 
 RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   RoundValue out;
   out.outcome = DecodeEnum<Outcome>("outcome", in.outcome(), checker);
   out.reason = DecodeText(in.reason());
+  out.abort_cause = DecodeAbortCause(in.abort_cause());
   if (in.has_spec() || out.outcome != Outcome::kAborted) {
     out.spec = DecodeRequired("spec", in.has_spec(), in.spec(), checker);
   }
@@ -361,6 +375,7 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   out.generation = DecodeField("generation", in.generation(), checker);
   out.contract_version = in.contract_version();
   out.world_size = checker.AtMost("world_size", in.world_size(), kMaxTrainers);
+  out.decision = in.decision();
   return out;
 }
 

@@ -49,6 +49,7 @@ BASIN_WIRE_ENUM(WeightBy, 1);
 BASIN_WIRE_ENUM(Denominator, 1);
 BASIN_WIRE_ENUM(LaneKind, 1);
 BASIN_WIRE_ENUM(LocalReduction, 0);
+BASIN_WIRE_ENUM(AbortCause, 0);
 
 template <typename E>
 typename EnumOnWire<E>::Wire EncodeEnum(E value) {

@@ -56,6 +56,8 @@ inline constexpr size_t kDefaultFrameBytes = 4 * kChunkBytes;
 inline constexpr uint32_t kMaxRunsPerFrame = 1024;
 // Chunks in one frame of several tensors: the last chunk of each, and the whole ones before.
 inline constexpr uint32_t kMaxChunksInRuns = kMaxRunsPerFrame + kMaxChunksPerFrame;
+// Places in shared memory of one payload: each has at least a chunk.
+inline constexpr uint32_t kMaxPlacesPerFrame = kMaxChunksInRuns;
 
 // Holds a list of tensors, two names, a digest per chunk, codec parameters and a bitmap over the
 // ranks.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/wire/frame.h"
+#include "protocol/limits/limits.h"
 
 namespace basin {
 namespace {
@@ -92,7 +93,7 @@ absl::StatusOr<IncomingFrame> FrameReader::Read(PayloadPtr message) {
   frame.payload_bytes = decoded->payload_bytes;
   if (frame.payload_bytes == 0) return frame;
   frame.claimed = std::move(decoded->header.chunk_digests);
-  if (decoded->place.has_value()) {
+  if (!decoded->places.empty()) {
     // Bytes that are passed on from here must not change after they were checked.
     if (worker && !IsOneOf<ContributionHeader>(frame.header)) {
       return absl::InvalidArgumentError(
@@ -100,14 +101,15 @@ absl::StatusOr<IncomingFrame> FrameReader::Read(PayloadPtr message) {
           "the "
           "client library.");
     }
-    auto found = Find(*decoded->place);
-    if (!found.ok()) return found.status();
-    if (!worker && (*found)->on_device() != nullptr) {
+    for (const SharedPlace& place : decoded->places) {
+      auto found = Find(place);
+      if (!found.ok()) return found.status();
+      frame.shared.Append(*std::move(found), place.length);
+    }
+    if (!worker && frame.shared.AnyOnDevice()) {
       return absl::InvalidArgumentError(
           "The aggregator sent a frame whose payload is in memory of a device alone.");
     }
-    frame.shared = *std::move(found);
-    frame.payload = frame.shared;
     return frame;
   }
   const uint64_t chunk_bytes = WireChunkBytes(wire_dtype);
@@ -130,21 +132,33 @@ absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame) {
   return wire::EncodeFrame({frame.header, frame.encoding, frame.digests}, frame.payload.Pieces());
 }
 
-std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& segments) {
-  if (frame.digests.empty() || frame.payload.parts().size() != 1) return std::nullopt;
-  const PayloadPart& part = frame.payload.parts().front();
-  if (const DevicePlace* const device = part.owner->on_device()) {
-    return segments.Find({device->at() + part.offset, part.size});
+std::optional<SharedPlaces> PlacesOf(const OutgoingFrame& frame, const Segments& segments) {
+  const auto& parts = frame.payload.parts();
+  if (frame.digests.empty() || parts.empty() || parts.size() > kMaxPlacesPerFrame) {
+    return std::nullopt;
   }
-  const Pieces pieces = frame.payload.Pieces();
-  if (pieces.size() != 1 || pieces[0].size() < kLeastShared) return std::nullopt;
-  std::optional<SharedPlace> place = segments.Find(pieces[0]);
-  if (place.has_value()) place->version = frame.version;
-  return place;
+  if (parts.size() > 1 && !segments.takes_places()) return std::nullopt;
+  // The host cannot read what is on a device, however small it is.
+  if (frame.payload.bytes() < kLeastShared && !frame.payload.AnyOnDevice()) return std::nullopt;
+  Pieces pieces;
+  for (const PayloadPart& part : parts) {
+    if (const DevicePlace* const device = part.owner->on_device()) {
+      pieces.push_back({device->at() + part.offset, part.size});
+      continue;
+    }
+    const size_t before = pieces.size();
+    ForEachPiece(part, [&](std::string_view piece) { pieces.push_back(piece); });
+    if (pieces.size() != before + 1) return std::nullopt;  // Received from the network.
+  }
+  std::optional<SharedPlaces> places = segments.Find(pieces);
+  if (!places.has_value()) return std::nullopt;
+  for (SharedPlace& place : *places) place.version = frame.version;
+  return places;
 }
 
-absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlace& place) {
-  return wire::EncodeSharedFrame({frame.header, frame.encoding, frame.digests}, place);
+absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame,
+                                            const SharedPlaces& places) {
+  return wire::EncodeSharedFrame({frame.header, frame.encoding, frame.digests}, places);
 }
 
 }  // namespace basin

@@ -65,10 +65,11 @@ class FrameReader {
 absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame);
 
 // Where a receiver finds the frame's payload that shares `segments`; absent when it is not all in
-// one place that it has mapped, or is so small that it travels faster in the frame.
-std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& segments);
+// memory that it has mapped, or in several places and the receiver does not take those, or is so
+// small that it travels faster in the frame.
+std::optional<SharedPlaces> PlacesOf(const OutgoingFrame& frame, const Segments& segments);
 // The same frame for that receiver: all of it but for its sequence number.
-absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlace& place);
+absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlaces& places);
 
 }  // namespace basin
 

@@ -17,7 +17,8 @@ std::string_view ViewOf(const grpc::Slice& slice) {
 
 class ReceivedPayload : public Payload {
  public:
-  explicit ReceivedPayload(std::vector<grpc::Slice> slices) : slices_(std::move(slices)) {
+  ReceivedPayload(std::vector<grpc::Slice> slices, uint64_t bytes, Gauge gauge)
+      : slices_(std::move(slices)), charge_(std::move(gauge), bytes) {
     // Views into slices_, which must no longer move: a short slice holds its bytes itself.
     for (const grpc::Slice& slice : slices_) {
       if (slice.size() > 0) pieces_.push_back(ViewOf(slice));
@@ -28,6 +29,7 @@ class ReceivedPayload : public Payload {
  private:
   const std::vector<grpc::Slice> slices_;
   Pieces pieces_;
+  const GaugeCharge charge_;
 };
 
 // A slice of foreign memory that keeps the owner alive. gRPC may copy a slice, and calls the
@@ -40,10 +42,10 @@ grpc::Slice Borrow(std::string_view bytes, Owner owner) {
       [](void* owner) { delete static_cast<Owner*>(owner); }, kept);
 }
 
-grpc::Slice SliceOf(std::string bytes) {
-  auto kept = std::make_shared<const std::string>(std::move(bytes));
-  const std::string_view view = *kept;
-  return Borrow(view, std::move(kept));
+grpc::Slice SliceOf(std::string bytes, Gauge gauge) {
+  const auto kept = std::make_shared<const OwnPayload>(std::move(bytes), std::move(gauge));
+  const absl::Span<const std::string_view> pieces = kept->pieces();
+  return Borrow(pieces.empty() ? std::string_view() : pieces.front(), kept);
 }
 
 std::vector<grpc::Slice> SlicesOf(const grpc::ByteBuffer& message) {
@@ -55,8 +57,8 @@ std::vector<grpc::Slice> SlicesOf(const grpc::ByteBuffer& message) {
 
 }  // namespace
 
-PayloadPtr PayloadOf(const grpc::ByteBuffer& message) {
-  return std::make_shared<ReceivedPayload>(SlicesOf(message));
+PayloadPtr PayloadOf(const grpc::ByteBuffer& message, Gauge gauge) {
+  return std::make_shared<ReceivedPayload>(SlicesOf(message), message.Length(), std::move(gauge));
 }
 
 std::string StringOf(const grpc::ByteBuffer& message) {
@@ -66,15 +68,21 @@ std::string StringOf(const grpc::ByteBuffer& message) {
   return bytes;
 }
 
-grpc::ByteBuffer BufferOf(std::string bytes) {
-  const grpc::Slice slice = SliceOf(std::move(bytes));
+grpc::ByteBuffer BufferOf(std::string bytes, Gauge gauge) {
+  const grpc::Slice slice = SliceOf(std::move(bytes), std::move(gauge));
   return grpc::ByteBuffer(&slice, 1);
 }
 
-SharedFrame::SharedFrame(std::string head, const PayloadParts& payload)
+grpc::ByteBuffer BufferOf(std::shared_ptr<const std::string> bytes) {
+  const std::string_view view = *bytes;
+  const grpc::Slice slice = Borrow(view, std::move(bytes));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+SharedFrame::SharedFrame(std::string head, const PayloadParts& payload, Gauge gauge)
     : payload_bytes_(payload.bytes()) {
   slices_.resize(1);
-  slices_.push_back(SliceOf(std::move(head)));
+  slices_.push_back(SliceOf(std::move(head), std::move(gauge)));
   for (const PayloadPart& part : payload.parts()) {
     ForEachPiece(part,
                  [&](std::string_view piece) { slices_.push_back(Borrow(piece, part.owner)); });

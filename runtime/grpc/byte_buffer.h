@@ -11,31 +11,37 @@
 #define BASIN_RUNTIME_GRPC_BYTE_BUFFER_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "protocol/limits/limits.h"
+#include "runtime/gauge.h"
 #include "runtime/payload.h"
 
 namespace basin {
 
-// The bytes of a message that arrived.
-PayloadPtr PayloadOf(const grpc::ByteBuffer& message);
+// The bytes of a message that arrived, counted in `gauge` (which may be null) while anything has
+// them.
+PayloadPtr PayloadOf(const grpc::ByteBuffer& message, Gauge gauge = nullptr);
 
 // The bytes of one that arrived, in one piece: copied, for control messages.
 std::string StringOf(const grpc::ByteBuffer& message);
 
-// A message of its own bytes.
-grpc::ByteBuffer BufferOf(std::string bytes);
+// A message of its own bytes, counted in `gauge` (which may be null) until gRPC has sent them.
+grpc::ByteBuffer BufferOf(std::string bytes, Gauge gauge = nullptr);
+
+// The same, of bytes that other messages have, too.
+grpc::ByteBuffer BufferOf(std::shared_ptr<const std::string> bytes);
 
 // A data frame, serialised once for any number of receivers: each gets the same slices after a
 // sequence number of its own.
 class SharedFrame {
  public:
-  // `head`: by wire::EncodeFrame, over this payload.
-  SharedFrame(std::string head, const PayloadParts& payload);
+  // `head`: by wire::EncodeFrame, over this payload. `gauge`: counts the head alone.
+  SharedFrame(std::string head, const PayloadParts& payload, Gauge gauge = nullptr);
 
   grpc::ByteBuffer WithSequence(uint64_t sequence) const;
   // The same, copied.

@@ -11,8 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/security/tls_certificate_provider.h"
-#include "grpcpp/security/tls_credentials_options.h"
+#include "grpc/grpc.h"
+#include "grpc/grpc_security.h"
+#include "runtime/grpc/own_server_credentials.h"
 #include "runtime/text_file.h"
 
 namespace basin {
@@ -29,6 +30,44 @@ bool IsOnThisMachine(std::string_view address) {
   }
   return false;
 }
+
+// A server's credentials with certificates that may change. gRPC's own reader of files would take a
+// key that does not fit its certificate, and refuse every client from then on.
+class ChangingCredentials : public OwnServerCredentials {
+ public:
+  explicit ChangingCredentials(PemSource source)
+      : OwnServerCredentials(Create(source()->client_ca.empty(), this)),
+        source_(std::move(source)) {}
+
+  // Certificates and tokens are checked call by call (PresentedBy).
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  static grpc_server_credentials* Create(bool any_client, void* self) {
+    const auto clients = any_client ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                                    : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(clients, Fetch, self));
+  }
+
+  // gRPC calls it under a lock of the port.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    auto& credentials = *static_cast<ChangingCredentials*>(self);
+    std::shared_ptr<const ServerPems> now = credentials.source_();
+    if (now == credentials.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair{now->key.c_str(), now->cert.c_str()};
+    // A debug assertion of gRPC, which Debian's build has, wants roots also where no certificate of
+    // a client is asked for; they are not used then.
+    const std::string& roots = now->client_ca.empty() ? now->cert : now->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
+    credentials.given_ = std::move(now);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  const PemSource source_;
+  std::shared_ptr<const ServerPems> given_;  // To gRPC, last.
+};
 
 // Stands in every PEM file.
 constexpr std::string_view kBegin = "-----BEGIN ";
@@ -47,18 +86,9 @@ absl::StatusOr<std::string> ReadPem(const char* option, const char* variable,
 
 }  // namespace
 
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tls) {
-  if (!tls.on()) return grpc::InsecureServerCredentials();
-  constexpr unsigned int kSeconds = 1;
-  const auto files = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-      tls.key, tls.cert, tls.client_ca, kSeconds);
-  grpc::experimental::TlsServerCredentialsOptions options(files);
-  options.watch_identity_key_cert_pairs();
-  if (!tls.client_ca.empty()) {
-    options.watch_root_certs();
-    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  }
-  return grpc::experimental::TlsServerCredentials(options);
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(PemSource source) {
+  if (source == nullptr) return grpc::InsecureServerCredentials();
+  return std::make_shared<ChangingCredentials>(std::move(source));
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path, const ClientTls& tls,

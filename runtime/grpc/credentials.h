@@ -2,18 +2,20 @@
 //
 // The files of TLS, and the credentials that gRPC makes of them, for both ends.
 //
-// A server re-reads its files once a second, so certificates are rotated while it runs; a client
-// reads its files for each connection. Only new connections use the new certificates.
+// A server asks for its certificates at each connection, so they are rotated while it runs; a
+// client reads its files for each connection. Only new connections use the new certificates.
 //
 // Thread contract: safe from any thread.
-// Failure: a client gets INVALID_ARGUMENT with the option, the file and what to do. A server checks
-// its files before (aggregator/tls/files.h), because gRPC reports nothing about them.
+// Failure: a client gets INVALID_ARGUMENT with the option, the file and what to do. What a server
+// gets was checked before (aggregator/tls/sessions.h), because gRPC reports nothing about it.
 
 #ifndef BASIN_RUNTIME_GRPC_CREDENTIALS_H_
 #define BASIN_RUNTIME_GRPC_CREDENTIALS_H_
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,6 +34,19 @@ struct ServerTls {
   bool on() const { return !cert.empty(); }
 };
 
+// What is in the files of a server, PEM.
+struct ServerPems {
+  std::string cert;
+  std::string key;
+  std::string client_ca;  // Empty: clients need no certificate.
+  bool operator==(const ServerPems& other) const {
+    return std::tie(cert, key, client_ca) == std::tie(other.cert, other.key, other.client_ca);
+  }
+};
+// The certificates in force: another pointer when they have changed. From any thread; never null,
+// and never without an authority of the clients if it was with one before.
+using PemSource = std::function<std::shared_ptr<const ServerPems>()>;
+
 struct ClientTls {
   std::string ca;    // The certificate of the server must be of this CA.
   std::string cert;  // For a server that requires one; with its chain.
@@ -40,8 +55,9 @@ struct ClientTls {
   bool on() const { return !ca.empty(); }
 };
 
-// Without TLS if it is not on.
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tls);
+// Asks the source at each handshake; no source: without TLS. REQUIRES: used for one port of one
+// server; the source outlives that server.
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(PemSource source);
 
 // Reads the files now.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsOf(

@@ -47,6 +47,8 @@ class Listener {
              std::function<size_t()> promised = nullptr);
 
   int port() const { return port_; }
+  // One of those that it listens on.
+  int socket() const { return sockets_.front(); }
 
  private:
   Listener(std::atomic<uint64_t>& failures, uint32_t kept) : failures_(failures), kept_(kept) {}

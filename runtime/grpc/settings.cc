@@ -13,14 +13,21 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
+template <typename Set>
+void SetKeepalive(absl::Duration time, absl::Duration timeout, Set set) {
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(time));
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(timeout));
+  // From 1.60 on, gRPC gives the answer to a ping this time, whatever the ping is for.
+  set("grpc.http2.ping_timeout_ms", Milliseconds(timeout));
+  // No limit of our own on pings without data: a worker that computes for minutes sends none.
+  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
+
 // The settings of both ends; `set` is called with the name and the value of an argument.
 template <typename Set>
 void SetCommon(const GrpcSettings& settings, Set set) {
-  set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(settings.keepalive_time));
-  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(settings.keepalive_timeout));
+  SetKeepalive(settings.keepalive_time, settings.keepalive_timeout, set);
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // No limit of our own on pings without data: a worker that computes for minutes sends none.
-  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(settings.window_bytes));
   // A message in one frame of HTTP/2. Each frame ends a slice of what arrives, and by default
@@ -30,9 +37,16 @@ void SetCommon(const GrpcSettings& settings, Set set) {
   set(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, static_cast<int>(kMaxMessageBytes));
   set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, static_cast<int>(kMaxMessageBytes));
   set(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
+  // From 1.58 on, gRPC refuses only some calls above the limit, but all above this one.
+  set("grpc.absolute_max_metadata_size", static_cast<int>(kMaxMetadataBytes));
 }
 
 }  // namespace
+
+void ApplyKeepalive(absl::Duration time, absl::Duration timeout, grpc::ServerBuilder& builder) {
+  SetKeepalive(time, timeout,
+               [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
+}
 
 void Apply(const GrpcServerSettings& settings, grpc::ServerBuilder& builder) {
   SetCommon(settings.common,

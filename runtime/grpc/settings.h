@@ -43,6 +43,8 @@ struct GrpcServerSettings {
 };
 
 void Apply(const GrpcServerSettings& settings, grpc::ServerBuilder& builder);
+// Only how a server notices that a peer is gone: a ping after `time`, `timeout` for its answer.
+void ApplyKeepalive(absl::Duration time, absl::Duration timeout, grpc::ServerBuilder& builder);
 
 // For a channel with its own TCP connection.
 grpc::ChannelArguments ClientArguments(const GrpcSettings& settings);

@@ -83,13 +83,8 @@ class Segment {
 class SharedPayload : public Payload {
  public:
   // REQUIRES: `piece` lies in the segment, which has kVersionBytes if there is a version.
-  SharedPayload(std::shared_ptr<const Segment> segment, std::string_view piece, uint64_t version,
-                DevicePlace mirror = {}, std::shared_ptr<void> mirror_use = nullptr)
-      : segment_(std::move(segment)),
-        piece_(piece),
-        version_(version),
-        mirror_(std::move(mirror)),
-        mirror_use_(std::move(mirror_use)) {}
+  SharedPayload(std::shared_ptr<const Segment> segment, std::string_view piece, uint64_t version)
+      : segment_(std::move(segment)), piece_(piece), version_(version) {}
   explicit SharedPayload(DevicePlace place) : version_(0), place_(std::move(place)) {}
   absl::Span<const std::string_view> pieces() const override {
     return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
@@ -97,9 +92,6 @@ class SharedPayload : public Payload {
   const DevicePlace* on_device() const override {
     return place_.segment == nullptr ? nullptr : &place_;
   }
-  // The same bytes in memory of a device, where they do not change as long as this lives. Null:
-  // they are only in `pieces`.
-  const DevicePlace* mirror() const { return mirror_.segment == nullptr ? nullptr : &mirror_; }
   // Whether the bytes that were read so far are those that the sender meant.
   bool intact() const { return version_ == 0 || segment_->version() == version_; }
 
@@ -108,8 +100,6 @@ class SharedPayload : public Payload {
   const std::string_view piece_;
   const uint64_t version_;
   const DevicePlace place_;
-  const DevicePlace mirror_;
-  const std::shared_ptr<void> mirror_use_;  // Ends with this.
 };
 
 }  // namespace basin

@@ -2,6 +2,7 @@
 
 #include "runtime/shared_memory/segments.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes) {
   using Kind = SegmentMessage::Kind;
   if (raw.magic != kMagic) return Wrong("a message is not Basin's");
   if (raw.kind < static_cast<uint32_t>(Kind::kToken) ||
-      raw.kind > static_cast<uint32_t>(Kind::kReleased)) {
+      raw.kind > static_cast<uint32_t>(Kind::kOfferDevice)) {
     return Wrong(absl::StrCat("there is no message of kind ", raw.kind));
   }
   return SegmentMessage{static_cast<Kind>(raw.kind), raw.number, raw.size};
@@ -81,10 +82,27 @@ bool Segments::Offer(const std::shared_ptr<DeviceSegment>& segment) {
 bool Segments::Offer(SegmentMessage::Kind kind, int descriptor, Offered offered) {
   if (closed_) return false;
   MutexLock lock(mutex_);
-  const Offered* known = nullptr;
+  DropUnused();
+  for (const auto& [number, known] : offered_) {
+    if (known.bytes.data() == offered.bytes.data()) return !known.refused;
+  }
+  if (offered_.size() >= kMaxSegments) return false;
+  const uint64_t number = next_++;
+  const SegmentMessage offer{kind, number, offered.bytes.size()};
+  if (!SendMessage(socket_, EncodeSegmentMessage(offer), descriptor).ok()) return false;
+  offered_[number] = std::move(offered);
+  return true;
+}
+
+void Segments::WithdrawUnused() {
+  if (closed_) return;
+  MutexLock lock(mutex_);
+  DropUnused();
+}
+
+void Segments::DropUnused() {
   for (auto it = offered_.begin(); it != offered_.end();) {
     if (!it->second.gone()) {
-      if (it->second.bytes.data() == offered.bytes.data()) known = &it->second;
       ++it;
       continue;
     }
@@ -92,13 +110,6 @@ bool Segments::Offer(SegmentMessage::Kind kind, int descriptor, Offered offered)
     Send({SegmentMessage::Kind::kWithdraw, it->first, 0}).IgnoreError();
     it = offered_.erase(it);
   }
-  if (known != nullptr) return !known->refused;
-  if (offered_.size() >= kMaxSegments) return false;
-  const uint64_t number = next_++;
-  const SegmentMessage offer{kind, number, offered.bytes.size()};
-  if (!SendMessage(socket_, EncodeSegmentMessage(offer), descriptor).ok()) return false;
-  offered_[number] = std::move(offered);
-  return true;
 }
 
 std::vector<std::shared_ptr<Segment>> Segments::offered() const {
@@ -119,9 +130,19 @@ std::vector<std::shared_ptr<DeviceSegment>> Segments::offered_devices() const {
   return segments;
 }
 
-std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
+std::optional<SharedPlaces> Segments::Find(absl::Span<const std::string_view> pieces) const {
   if (closed_) return std::nullopt;
+  SharedPlaces places;
   MutexLock lock(mutex_);
+  for (const std::string_view bytes : pieces) {
+    const std::optional<SharedPlace> place = FindOne(bytes);
+    if (!place.has_value()) return std::nullopt;
+    places.push_back(*place);
+  }
+  return places;
+}
+
+std::optional<SharedPlace> Segments::FindOne(std::string_view bytes) const {
   for (const auto& [number, offered] : offered_) {
     if (!offered.mapped) continue;
     if (offered.gone() || bytes.data() < offered.bytes.data() ||
@@ -132,71 +153,6 @@ std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
                        bytes.size()};
   }
   return std::nullopt;
-}
-
-uint64_t Segments::NumberOf(const std::shared_ptr<DeviceSegment>& segment) const {
-  if (closed_) return 0;
-  MutexLock lock(mutex_);
-  for (const auto& [number, offered] : offered_) {
-    if (offered.mapped && offered.device.lock() == segment) return number;
-  }
-  return 0;
-}
-
-void Segments::Reclaim(uint64_t number, uint64_t version) const {
-  Send({SegmentMessage::Kind::kReclaim, number, version}).IgnoreError();
-}
-
-uint64_t Segments::Released(uint64_t number) const {
-  MutexLock lock(mutex_);
-  const auto found = offered_.find(number);
-  return found == offered_.end() ? 0 : found->second.released;
-}
-
-absl::StatusOr<Segments::MirrorUse> Segments::UseMirror(const SharedPlace& place) {
-  const auto found = theirs_.find(place.mirror);
-  if (found == theirs_.end()) {
-    if (place.mirror <= their_last_) return MirrorUse();  // It was withdrawn.
-    return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
-                              ", which its sender does not share"));
-  }
-  Theirs& mirror = found->second;
-  if (mirror.device == nullptr || mirror.size() < place.offset + place.length ||
-      place.version == 0) {
-    return Wrong(absl::StrCat("a frame refers to segment ", place.mirror,
-                              ", which is no mirror of segment ", place.segment));
-  }
-  if (place.version <= mirror.reclaimed) return MirrorUse();
-  ++mirror.in_use;
-  return MirrorUse{
-      {mirror.device, place.offset},
-      std::shared_ptr<void>(nullptr, [segments = weak_from_this(), number = place.mirror](void*) {
-        if (const auto held = segments.lock()) held->EndUse(number);
-      })};
-}
-
-void Segments::EndUse(uint64_t number) {
-  {
-    MutexLock lock(mutex_);
-    const auto found = theirs_.find(number);
-    if (found == theirs_.end()) return;  // It was withdrawn.
-    --found->second.in_use;
-  }
-  AnswerReclaim(number).IgnoreError();  // The other end asks again.
-}
-
-absl::Status Segments::AnswerReclaim(uint64_t number) {
-  uint64_t version = 0;
-  {
-    MutexLock lock(mutex_);
-    const auto found = theirs_.find(number);
-    if (found == theirs_.end()) return absl::OkStatus();
-    Theirs& mirror = found->second;
-    if (mirror.in_use > 0 || !mirror.asked) return absl::OkStatus();
-    mirror.asked = false;
-    version = mirror.reclaimed;
-  }
-  return Send({SegmentMessage::Kind::kReleased, number, version});
 }
 
 absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPlace& place) {
@@ -218,12 +174,9 @@ absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPl
                               " of segment ", place.segment, ", which has ", theirs.size()));
   }
   if (theirs.segment != nullptr) {
-    absl::StatusOr<MirrorUse> mirror = MirrorUse();
-    if (place.mirror != 0) mirror = UseMirror(place);
-    if (!mirror.ok()) return mirror.status();
     return std::make_shared<const SharedPayload>(
         theirs.segment, std::string_view(theirs.segment->data() + place.offset, place.length),
-        place.version, std::move(mirror->place), std::move(mirror->use));
+        place.version);
   }
   if (place.version != 0) return Wrong("a frame gives a version to memory of a device");
   if (opener_->failed()) {
@@ -231,6 +184,15 @@ absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPl
         "a frame refers to memory of a device, but the device of the aggregator has failed");
   }
   return std::make_shared<const SharedPayload>(DevicePlace{theirs.device, place.offset});
+}
+
+uint64_t Segments::mapped_bytes() const {
+  uint64_t bytes = 0;
+  MutexLock lock(mutex_);
+  for (const auto& [number, theirs] : theirs_) {
+    if (theirs.segment != nullptr) bytes += theirs.size();
+  }
+  return bytes;
 }
 
 uint64_t Segments::device_bytes() const {
@@ -277,11 +239,43 @@ absl::StatusOr<SegmentMessage> Segments::Next(int* descriptor) const {
 
 absl::StatusOr<SegmentMessage> Segments::ReceiveOpening() { return Next(nullptr); }
 
+int16_t Segments::events() const {
+  if (unsent_.empty()) return POLLIN;
+  // An end that keeps the rules has no more offers without an answer.
+  return unsent_.size() < kMaxSegments ? POLLIN | POLLOUT : POLLOUT;
+}
+
+absl::Status Segments::Answer(const SegmentMessage& answer) {
+  unsent_.push_back(answer);
+  return SendUnsent();
+}
+
+absl::Status Segments::SendUnsent() {
+  while (!unsent_.empty()) {
+    absl::Status sent = Send(unsent_.front());
+    if (absl::IsResourceExhausted(sent)) break;  // The other end will read.
+    if (!sent.ok()) return sent;
+    unsent_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Segments::Receive() {
-  int descriptor = -1;
-  const absl::StatusOr<SegmentMessage> message = Next(&descriptor);
-  absl::Status taken = message.ok() ? OnMessage(*message, descriptor) : message.status();
-  if (descriptor >= 0) close(descriptor);
+  bool readable = true;
+  absl::Status taken;
+  if (!unsent_.empty()) {
+    pollfd ready = {socket_, events(), 0};
+    while (poll(&ready, 1, -1) < 0 && errno == EINTR) {
+    }
+    readable = ready.revents != POLLOUT;
+    taken = SendUnsent();
+  }
+  if (taken.ok() && readable) {
+    int descriptor = -1;
+    const absl::StatusOr<SegmentMessage> message = Next(&descriptor);
+    taken = message.ok() ? OnMessage(*message, descriptor) : message.status();
+    if (descriptor >= 0) close(descriptor);
+  }
   if (!taken.ok()) closed_ = true;
   return taken;
 }
@@ -321,14 +315,14 @@ absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
   // What is too much for the session is looked at, because it may be no segment at all.
   if (room || message.kind == Kind::kOffer) opened = Open(message, descriptor);
   if (!opened.ok()) return opened.status();
-  if (!room || !opened->has_value()) return Send({Kind::kRefused, message.number, 0});
+  if (!room || !opened->has_value()) return Answer({Kind::kRefused, message.number, 0});
   {
     MutexLock lock(mutex_);
     their_bytes_ += message.size;
     theirs_[message.number] = **std::move(opened);
     their_last_ = std::max(their_last_, message.number);
   }
-  return Send({Kind::kMapped, message.number, 0});
+  return Answer({Kind::kMapped, message.number, 0});
 }
 
 absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) {
@@ -344,23 +338,6 @@ absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) 
       if (found == offered_.end()) return absl::OkStatus();
       found->second.mapped = message.kind == Kind::kMapped;
       found->second.refused = !found->second.mapped;
-      return absl::OkStatus();
-    }
-    case Kind::kReclaim: {
-      {
-        MutexLock lock(mutex_);
-        const auto found = theirs_.find(message.number);
-        if (found == theirs_.end()) return absl::OkStatus();
-        found->second.reclaimed = std::max(found->second.reclaimed, message.size);
-        found->second.asked = true;
-      }
-      return AnswerReclaim(message.number);
-    }
-    case Kind::kReleased: {
-      MutexLock lock(mutex_);
-      const auto found = offered_.find(message.number);
-      if (found == offered_.end()) return absl::OkStatus();
-      found->second.released = std::max(found->second.released, message.size);
       return absl::OkStatus();
     }
     case Kind::kWithdraw: {

@@ -10,13 +10,6 @@
 // after its receiver has reported that it mapped it, so no order between socket and stream is
 // needed.
 //
-// A frame with a result may name, beside the place in memory of the host, a MIRROR: a segment in
-// memory of a device with the same bytes at the same offset. A device reads it at some later time,
-// and cannot look at the version of the host's segment afterwards. So the aggregator reclaims a
-// version of a mirror before it writes the next one there, and waits until each reader has released
-// it. From then on the worker takes that version from memory of the host, also from frames that
-// come later or come again.
-//
 // Ownership: a payload keeps the segment in which it lies. Thread contract: safe from any thread;
 // Receive from one. Failure: messages of a peer that breaks the rules of the socket are no longer
 // read; mapped segments stay, and everything else goes over the network.
@@ -26,6 +19,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -36,10 +30,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/cuda/device_segment.h"
 #include "kernels/failure.h"
 #include "protocol/ids.h"
 #include "protocol/shared_place.h"
+#include "protocol/version.h"
 #include "runtime/mutex.h"
 #include "runtime/payload.h"
 #include "runtime/shared_memory/segment.h"
@@ -58,14 +54,10 @@ struct SegmentMessage {
     kWithdraw = 6,  // Segment `number` is not referred to any more.
     // The same as kOffer, in memory of a device. Only to an end with FEATURE_DEVICE_MEMORY.
     kOfferDevice = 7,
-    // Segment `number`, a mirror, will be written again. The receiver shall use nothing more of the
-    // versions up to `size`, and answer when it uses none of them any more.
-    kReclaim = 8,
-    kReleased = 9,  // The answer, with the same numbers.
   };
   Kind kind = Kind::kToken;
   uint64_t number = 0;
-  uint64_t size = 0;  // Or a version.
+  uint64_t size = 0;
 };
 
 std::string EncodeSegmentMessage(const SegmentMessage& message);
@@ -88,11 +80,10 @@ class DeviceOpener {
   virtual bool failed() const = 0;
 };
 
-class Segments : public std::enable_shared_from_this<Segments> {
+class Segments {
  public:
   // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most
   // `most_bytes` of the other end. `opener`: null if memory of devices is refused; outlives this.
-  // REQUIRES: a shared_ptr owns the object, if the other end offers mirrors.
   explicit Segments(int socket, uint64_t most_bytes = std::numeric_limits<uint64_t>::max(),
                     const DeviceOpener* opener = nullptr)
       : socket_(socket), most_bytes_(most_bytes), opener_(opener) {}
@@ -104,39 +95,42 @@ class Segments : public std::enable_shared_from_this<Segments> {
   // Offers the segment to the other end; nothing if it was offered before. Withdraws the segments
   // that are no longer used here. False if the other end cannot get or map it.
   bool Offer(const std::shared_ptr<Segment>& segment);
-  // The same for memory of a device. REQUIRES: TakeDevices was called.
+  // The same for memory of a device. REQUIRES: takes_devices().
   bool Offer(const std::shared_ptr<DeviceSegment>& segment);
+  // Withdraws the segments that are no longer used here, without an offer.
+  void WithdrawUnused();
   std::vector<std::shared_ptr<Segment>> offered() const;
   std::vector<std::shared_ptr<DeviceSegment>> offered_devices() const;
-  // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
-  // They may have an address of a device, which is none of the host.
-  std::optional<SharedPlace> Find(std::string_view bytes) const;
-  // The number of an offered segment; 0: the other end has not mapped it, or has gone.
-  uint64_t NumberOf(const std::shared_ptr<DeviceSegment>& segment) const;
-  // Asks for a mirror's versions up to this one. Nothing happens if the socket is full.
-  void Reclaim(uint64_t number, uint64_t version) const;
-  // The last version of a mirror that the other end has released; 0: none.
-  uint64_t Released(uint64_t number) const;
-  // The other end has FEATURE_DEVICE_MEMORY.
-  void TakeDevices() { takes_devices_ = true; }
-  bool takes_devices() const { return takes_devices_; }
+  // Where the other end finds these bytes, one place for each; absent when some are in no segment
+  // that it has mapped. They may have an address of a device, which is none of the host.
+  std::optional<SharedPlaces> Find(absl::Span<const std::string_view> pieces) const;
+  // What the other end of the session has of the features.
+  void TakeFeatures(uint64_t features) { features_ = features; }
+  bool takes_devices() const { return (features_ & kFeatureDeviceMemory) != 0; }
+  bool takes_places() const { return (features_ & kFeaturePlaces) != 0; }
 
   // ---- of the other end
-  // The bytes at the place, which keep their segment, and their mirror in use. INVALID_ARGUMENT
-  // when there was no such segment, or the place is not within it; NOT_FOUND when it was withdrawn:
-  // its owner uses it no more, so the frame that refers to it is of the past.
+  // The bytes at the place, which keep their segment. INVALID_ARGUMENT when there was no such
+  // segment, or the place is not within it; NOT_FOUND when it was withdrawn: its owner uses it no
+  // more, so the frame that refers to it is of the past.
   absl::StatusOr<std::shared_ptr<const SharedPayload>> At(const SharedPlace& place);
   // The memory of devices among it.
   uint64_t device_bytes() const;
+  // The memory of the host that this end has mapped of the other one's.
+  uint64_t mapped_bytes() const;
   // Why memory of a device was refused last; once.
   std::string TakeRefusal();
 
   // ---- the socket
   int socket() const { return socket_; }
   absl::Status Send(const SegmentMessage& message) const;
-  // Waits for the next message and answers it. UNAVAILABLE when the other end has gone,
-  // INVALID_ARGUMENT when it broke the rules.
+  // Waits for the next message and answers it, or until earlier answers can be sent for which the
+  // socket had no room. UNAVAILABLE when the other end has gone, INVALID_ARGUMENT when it broke the
+  // rules.
   absl::Status Receive();
+  // What Receive waits for, as events of poll(). While the other end leaves too many answers
+  // unread, its messages wait. REQUIRES: the thread of Receive.
+  int16_t events() const;
   // The first message of the other end. Descriptors that come with it are dropped unseen.
   absl::StatusOr<SegmentMessage> ReceiveOpening();
   // Ends Receive in another thread. What is mapped stays, but nothing new is offered or referred
@@ -151,30 +145,21 @@ class Segments : public std::enable_shared_from_this<Segments> {
     std::string_view bytes;  // All of it.
     bool mapped = false;
     bool refused = false;
-    uint64_t released = 0;  // The last version of a mirror that the other end has released.
     bool gone() const { return segment.expired() && device.expired(); }
   };
   struct Theirs {
     std::shared_ptr<Segment> segment;  // One of these.
     std::shared_ptr<DeviceSegment> device;
-    // For a mirror:
-    uint64_t in_use = 0;     // The payloads that use it.
-    uint64_t reclaimed = 0;  // The last version that its owner wants back, ...
-    bool asked = false;      // ... who has got no answer yet.
     uint64_t size() const { return segment != nullptr ? segment->size() : device->size(); }
   };
-  // The payload's mirror, in use until `use` ends; nothing if its version was reclaimed.
-  struct MirrorUse {
-    DevicePlace place;
-    std::shared_ptr<void> use;
-  };
-  absl::StatusOr<MirrorUse> UseMirror(const SharedPlace& place)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends the use of mirror `number` by one payload.
-  void EndUse(uint64_t number);
-  // Answers Reclaim, if it was asked and nothing uses mirror `number` any more.
-  absl::Status AnswerReclaim(uint64_t number);
+  // Sends an answer, or keeps it while the socket is full.
+  absl::Status Answer(const SegmentMessage& answer);
+  absl::Status SendUnsent();
+  void DropUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Offer(SegmentMessage::Kind kind, int descriptor, Offered offered);
+  // That of one piece.
+  std::optional<SharedPlace> FindOne(std::string_view bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Opens what the other end offers; nothing if this end cannot have it.
   absl::StatusOr<std::optional<Theirs>> Open(const SegmentMessage& message, int descriptor);
   // Answers an offer.
@@ -186,7 +171,8 @@ class Segments : public std::enable_shared_from_this<Segments> {
   const uint64_t most_bytes_;
   const DeviceOpener* const opener_;
   std::atomic<bool> closed_{false};
-  std::atomic<bool> takes_devices_{false};
+  std::atomic<uint64_t> features_{0};
+  std::deque<SegmentMessage> unsent_;  // Answers, in order. For the thread of Receive.
   mutable Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);

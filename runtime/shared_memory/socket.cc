@@ -132,7 +132,9 @@ absl::Status SendMessage(int socket, std::string_view bytes, int descriptor) {
   if (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size())) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("Shared memory: sending: ", std::strerror(errno)));
+  const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+  const std::string text = absl::StrCat("Shared memory: sending: ", std::strerror(errno));
+  return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
 }
 
 }  // namespace basin

@@ -32,7 +32,7 @@ void RemoveSocket(const std::string& name, const std::optional<SocketFile>& file
 // Returns a descriptor that blocks. Does not wait: UNAVAILABLE when no process listens there.
 absl::StatusOr<int> ConnectLocal(const std::string& name);
 // Sends the bytes as one message, with a descriptor unless it is negative. Does not wait:
-// UNAVAILABLE for a peer that does not read.
+// RESOURCE_EXHAUSTED while the peer has too many messages to read, UNAVAILABLE when it has gone.
 absl::Status SendMessage(int socket, std::string_view bytes, int descriptor);
 // INVALID_ARGUMENT for a name that no socket can have.
 absl::Status CheckLocalName(const std::string& name);

@@ -59,8 +59,11 @@ void BM_Round(benchmark::State& state) {
   RoundNumber number = 0;
   for (auto _ : state) {
     recorded.Round(++number, static_cast<uint32_t>(state.range(0)));
-    // The writer would take them.
-    if (recorded.timeline == nullptr || number % (Timeline::kQueued / 2) != 0) continue;
+    // The writer would take them. A round is recorded when the next one begins, and with fewer
+    // records Take waits.
+    if (recorded.timeline == nullptr || number % (Timeline::kQueued / 2) != 1 || number == 1) {
+      continue;
+    }
     state.PauseTiming();
     recorded.timeline->Take();
     state.ResumeTiming();

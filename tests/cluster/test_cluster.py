@@ -41,7 +41,9 @@ from trainers import DEPLOY, Manifest, Trainers, trainers_of
 BASIND, BASINCTL, TRAINER = Path(), Path(), Path()
 LIBRARY: Path | None = None
 
-PAGE = ROOT / "docs/kubernetes.md"
+PAGES = [
+    ROOT / "docs" / name for name in ("kubernetes.md", "kubernetes-reference.md", "runbooks.md")
+]
 REPOSITORY = "registry.example/basin"
 NEXT_IMAGE = "image.tag=0.2.0"
 CLIENT_CERTIFICATES = "tls.clientCertificates=true"
@@ -156,15 +158,15 @@ class Training(Jobs):
         return self.cluster.kubectl("--namespace=training", *arguments, stdin=stdin)
 
     def shell(self, commands: str) -> str:
-        """Commands of the page, as a user gives them."""
+        """Commands of the pages, as a user gives them."""
         path = f"{self.cluster.folder / 'programs'}:{self.cluster.environment()['PATH']}"
         command = ("bash", "-euo", "pipefail", "-c", commands)
         return self.cluster.run(*command, folder=self.folder, env={"PATH": path}).stdout
 
-    def of_the_page(self, sought: str) -> str:
-        """The block of the page with these words, for the images of this test."""
-        page = PAGE.read_text(encoding="utf-8")
-        (found,) = [one for one in re.findall(r"```sh\n(.*?)```", page, re.S) if sought in one]
+    def of_the_pages(self, sought: str) -> str:
+        """The block of the pages with these words, for the images of this test."""
+        pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+        (found,) = [one for one in re.findall(r"```sh\n(.*?)```", pages, re.S) if sought in one]
         return str(found).replace(REPOSITORY, "localhost/basin")
 
     def pod(self, name: str, but: str = "") -> Manifest:
@@ -293,10 +295,10 @@ class Training(Jobs):
 
     def install(self) -> None:
         began = time.monotonic()
-        self.shell(self.of_the_page("dev-certs certs"))
+        self.shell(self.of_the_pages("dev-certs certs"))
         # Trainers have client certificates before the aggregator asks for them.
-        self.shell(self.of_the_page("- name: BASIN_TLS_"))
-        said = self.shell(self.of_the_page("helm install"))
+        self.shell(self.of_the_pages("- name: BASIN_TLS_"))
+        said = self.shell(self.of_the_pages("helm install"))
         self.assertRegex(said, r"Phase: +Succeeded")
         print(f"installed with certificates and tokens: {time.monotonic() - began:.1f} s")
 
@@ -363,8 +365,8 @@ class Training(Jobs):
         self.expect_members(2)
 
     def change(self, block: str, *values: str) -> None:
-        """Runs a block of the page with Helm 4, and with these values in place of `block`."""
-        commands = self.of_the_page(block).replace("helm ", "helm-4 ")
+        """Runs a block of the pages with Helm 4, and with these values in place of `block`."""
+        commands = self.of_the_pages(block).replace("helm ", "helm-4 ")
         self.shell(commands.replace(block, ",".join(values)) if values else commands)
 
     @contextlib.contextmanager
@@ -409,14 +411,14 @@ class Training(Jobs):
 
     def rotate_certificates(self) -> None:
         before = self.aggregator()
-        function = self.of_the_page("write_secrets() {")
-        self.shell(function + self.of_the_page("dev-certs new"))
+        function = self.of_the_pages("write_secrets() {")
+        self.shell(function + self.of_the_pages("dev-certs new"))
         self.await_files("both.crt", "certs")
-        self.shell(function + self.of_the_page("write_secrets both.crt new"))
+        self.shell(function + self.of_the_pages("write_secrets both.crt new"))
         self.await_files("both.crt", "new")
         with self.forwarded():
             self.poll(partial(self.status, "new/ca.crt", check=False))
-        self.shell(function + self.of_the_page("mv new certs"))
+        self.shell(function + self.of_the_pages("mv new certs"))
         self.await_files("certs/ca.crt", "certs")
         self.assertEqual(before, self.aggregator())
         self.expect_members(2)
@@ -434,7 +436,7 @@ class Training(Jobs):
     def drain(self) -> None:
         # Other nodes would take the pod. Here is only one, so it waits for this one.
         with self.leaving_aggregator() as before:
-            self.shell(self.of_the_page("kubectl drain"))
+            self.shell(self.of_the_pages("kubectl drain"))
         self.aggregator(but=before)
         self.expect_members(3)
 

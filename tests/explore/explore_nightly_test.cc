@@ -31,6 +31,16 @@ Bounds TwoOfEach(uint32_t workers, RoundNumber rounds) {
   return bounds;
 }
 
+// All states.
+TEST(ExploreNightly, Fault_A2_ThreeWorkersOneRoundWithOneCrash) {
+  Bounds bounds;
+  bounds.workers = 3;
+  bounds.min_workers = 2;
+  bounds.crashes = 1;
+  bounds.faults = 0;
+  ExpectRight(bounds, 900);
+}
+
 TEST(ExploreNightly, Fault_A2_ThreeWorkersInAllOrders) { ExpectRight(TwoOfEach(3, 1), 900); }
 
 TEST(ExploreNightly, Fault_A2_ThreeWorkersWithTwoDelays) {

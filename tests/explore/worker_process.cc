@@ -25,6 +25,7 @@ client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life,
   config.streams = 1;
   config.answer_warning = absl::InfiniteDuration();
   config.backoff_limit = absl::ZeroDuration();  // A step of the world decides when it reconnects.
+  config.follows_link = false;                  // Its estimates would make equal worlds different.
   return config;
 }
 

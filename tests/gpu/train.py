@@ -138,7 +138,7 @@ class Ddp:
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
 
 
 def train(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -487,7 +487,7 @@ class SingleValues(unittest.TestCase):
                     annotations = alert["annotations"]
                     self.assertNotIn("runbook", annotations)
                     self.assertEqual(
-                        f"{base}docs/kubernetes.md#{alert['alert'].lower()}",
+                        f"{base}docs/runbooks.md#{alert['alert'].lower()}",
                         annotations["runbook_url"],
                     )
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""checkov finds in chart, manifests and Dockerfile what docs/kubernetes.md lists, and no more.
+"""checkov finds in chart, manifests and Dockerfile what the reference lists, and no more.
 
 Usage: test_checkov.py
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools import CHART, ROOT, SKIPPED, require, tool
 
-PAGE = ROOT / "docs/kubernetes.md"
+PAGE = ROOT / "docs/kubernetes-reference.md"
 VOLCANO = "trainer-volcano.yaml"
 
 

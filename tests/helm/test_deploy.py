@@ -41,6 +41,9 @@ PROGRAMS: list[str] = []
 
 # The client's options; each has an environment variable.
 CLIENT_OPTIONS = ROOT / "client/c/options.cc"
+PAGES = [
+    ROOT / "docs" / name for name in ("kubernetes.md", "kubernetes-reference.md", "runbooks.md")
+]
 
 # The first actions of a trainer: it prints its identity and the contributors of a sum.
 TRAINER = """
@@ -53,7 +56,7 @@ with basin.connect() as client:
     client.finished()
 """
 # It sums until worker 4 takes part in place of worker 3, prints every sum that differs from the one
-# before, and leaves after SIGTERM as docs/kubernetes.md describes.
+# before, and leaves after SIGTERM as docs/kubernetes-reference.md describes.
 ELASTIC_TRAINER = """
 import os, signal, sys
 import basin
@@ -354,7 +357,7 @@ class WalkThrough(unittest.TestCase):
 
     def test_every_team_has_room_under_the_limits(self) -> None:
         """Those of the page, which the chart accepts."""
-        page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs/kubernetes-reference.md").read_text(encoding="utf-8")
         (found,) = re.findall(r"```yaml\n# teams.yaml\n(.*?)```", page, re.S)
         values = yaml.safe_load(found)
         values["config"]["grpc"] = {"insecure": True}
@@ -448,7 +451,7 @@ class Resizing(unittest.TestCase):
         self.assertEqual([least], [task["minAvailable"] for task in job["tasks"]])
 
     def test_tables_have_every_manifest_and_command(self) -> None:
-        for page in (ROOT / "deploy/README.md", ROOT / "docs/kubernetes.md"):
+        for page in (ROOT / "deploy/README.md", ROOT / "docs/kubernetes-reference.md"):
             rows = [
                 line for line in page.read_text(encoding="utf-8").splitlines() if line[:1] == "|"
             ]
@@ -612,17 +615,17 @@ class Kueue(unittest.TestCase):
                 self.assertLessEqual(most * gibibytes[0], gibibytes[1])
 
 
-def of_the_page(sought: str) -> str:
-    """The block of docs/kubernetes.md with these words."""
-    page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
-    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", page, re.S) if sought in one]
+def of_the_pages(sought: str) -> str:
+    """The block of the pages about Kubernetes with these words."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", pages, re.S) if sought in one]
     return str(block)
 
 
 def changed_manifests(folder: Path, sought: str) -> Path:
-    """A copy of deploy/ in the folder, after the commands of the page with these words."""
+    """A copy of deploy/ in the folder, after the commands of the pages with these words."""
     shutil.copytree(DEPLOY, folder / "deploy")
-    subprocess.run(["bash", "-euc", of_the_page(sought)], check=True, cwd=folder)
+    subprocess.run(["bash", "-euc", of_the_pages(sought)], check=True, cwd=folder)
     return folder / "deploy"
 
 
@@ -644,7 +647,7 @@ def with_pods(file: Path) -> list[Trainers]:
 def make_secrets(folder: Path) -> Path:
     """Runs the commands of the walk-through, with kubectl replaced. Returns a folder with the files
     of each Secret."""
-    block = of_the_page("dev-certs certs")
+    block = of_the_pages("dev-certs certs")
     programs = folder / "programs"
     programs.mkdir()
     (programs / "basinctl").symlink_to(PROGRAMS[2])

@@ -4,7 +4,6 @@
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -75,7 +74,7 @@ class Alerts(unittest.TestCase):
                 self.assertEqual(anchor, rule["alert"].lower())
 
     def test_each_runbook_has_an_alert(self) -> None:
-        page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs/runbooks.md").read_text(encoding="utf-8")
         runbooks = re.findall(r"^### (Basin\w+)$", page, re.M)
         self.assertEqual([rule["alert"] for rule in rules()], runbooks)
 
@@ -90,13 +89,6 @@ class Alerts(unittest.TestCase):
 class Dashboards(unittest.TestCase):
     def setUp(self) -> None:
         self.boards = dashboards.load()
-
-    def test_are_what_the_script_writes(self) -> None:
-        script = ROOT / "scripts/make-dashboards.py"
-        done = subprocess.run(
-            [sys.executable, script, "--check"], capture_output=True, text=True, check=False
-        )
-        self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
 
     def test_are_the_same_ones_after_an_upgrade(self) -> None:
         self.assertEqual(["fleet", "internals", "job"], list(self.boards))

@@ -23,8 +23,9 @@ SOURCE = Path()
 
 KILLED = -signal.SIGKILL
 
-# Eight frames per step.
+# 32 frames per step, whatever the link, with frames of the least size.
 LARGE = ("--tensors=4", "--elements=524288")
+SMALL_FRAMES = "--memory-frame=256KiB"
 
 
 class Failpoints(Jobs):
@@ -44,18 +45,18 @@ class Failpoints(Jobs):
             self.assertNotIn(b"ReachFailpoint", released.read_bytes(), released)
 
     def test_fault_w1_killed_between_two_frames_of_a_step(self) -> None:
-        basind = self.start()
+        basind = self.start(SMALL_FRAMES)
         trainers = [
             self.add(basind.grpc, "w0", "12", *LARGE, first=3),
             self.add(
-                basind.grpc, "w1", "12", *LARGE, first=3, FAILPOINTS="contribution.sent=kill@43"
+                basind.grpc, "w1", "12", *LARGE, first=3, FAILPOINTS="contribution.sent=kill@163"
             ),
             self.add(basind.grpc, "w2", "12", *LARGE, first=3),
         ]
         self.assertEqual(KILLED, trainers[1].finish())
         self.expect_ends([trainers[0], trainers[2]])
         self.expect_one_history(trainers)
-        # In step 5 it had sent three of eight frames, none of which may count.
+        # In step 5 it had sent three of 32 frames, none of which may count.
         self.assertEqual([7] * 5 + [5] * 7, self.masks(trainers[0]))
         basind.end()
         self.assertEqual(["w1"], self.events(basind, "worker_lost"))
@@ -106,7 +107,7 @@ class Failpoints(Jobs):
 
     def test_fault_w18_donor_killed_between_two_frames_of_the_state(self) -> None:
         """Another donor replaces the lost one, and serves the state of the same step."""
-        basind = self.start()
+        basind = self.start(SMALL_FRAMES)
         serves = ("60", "--pace-ms=20", "--donor-only")
         trainers = [
             self.add(basind.grpc, "w0", *serves, first=2, FAILPOINTS="value.sent=kill@2"),
@@ -121,7 +122,9 @@ class Failpoints(Jobs):
         self.assertGreater(late.find("member")[0]["step"], 5)
 
     def test_fault_a1_aggregator_killed_between_two_results(self) -> None:
-        basind = self.start(program=BASIND_FAILPOINTS, FAILPOINTS="result.sent=kill@100")
+        basind = self.start(
+            SMALL_FRAMES, program=BASIND_FAILPOINTS, FAILPOINTS="result.sent=kill@400"
+        )
         trainers = self.train(basind.grpc, 3, "12", *LARGE)
         self.assertEqual(KILLED, basind.process.wait())
         done = max(len(trainer.find("applied")) for trainer in trainers)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "aggregator/basind"))
-from programs import PATIENCE, Basind, clean_environment
+from programs import PATIENCE, Basind, Commanded
 
 BASIND = Path()
 TRAINER = Path()
@@ -27,29 +27,24 @@ STEPS = 150
 PACE_MS = 10
 
 
-class Trainer:
+class Trainer(Commanded):
     """A trainer that runs to its end without commands."""
 
     def __init__(self, address: str, worker: str, *, least: int, first: int, steps: int) -> None:
         self.worker = worker
-        self.process = subprocess.Popen(
+        super().__init__(
             [TRAINER, str(steps), str(PACE_MS)],
-            env=clean_environment(
-                BASIN_ADDRESS=address,
-                BASIN_WORKER_ID=worker,
-                BASIN_MIN_WORKERS=str(least),
-                BASIN_START_WORKERS=str(first),
-                BASIN_MAX_WORKERS=str(MOST),
-                BASIN_RUN_ID="run",
-                BASIN_FRESH="true",
-                BASIN_LOG_LEVEL="info",
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            PATIENCE,
+            subprocess.PIPE,
+            BASIN_ADDRESS=address,
+            BASIN_WORKER_ID=worker,
+            BASIN_MIN_WORKERS=str(least),
+            BASIN_START_WORKERS=str(first),
+            BASIN_MAX_WORKERS=str(MOST),
+            BASIN_RUN_ID="run",
+            BASIN_FRESH="true",
+            BASIN_LOG_LEVEL="info",
         )
-        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
-        self._watchdog.start()
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
@@ -59,11 +54,6 @@ class Trainer:
         out, err = self.process.communicate()
         self._watchdog.cancel()
         return self.process.returncode, out.strip(), err
-
-    def kill(self) -> None:
-        self.process.kill()
-        self._watchdog.cancel()
-        self.process.communicate()
 
 
 class Faults(unittest.TestCase):

@@ -18,7 +18,6 @@ from proxy import Link, Proxy
 
 # Eight frames per step.
 LARGE = ("--tensors=4", "--elements=524288")
-STEP_BYTES = 4 * 524288 * 4
 
 
 class Network(Jobs):
@@ -64,11 +63,10 @@ class Network(Jobs):
         (session,) = proxy.sessions()
         session.down.hold()
         trainers[0].tell()
-        # All of step 1 has arrived, but w0 does not know it.
+        # A frame of step 1 has arrived, but w0 does not know it. Few are on their way without being
+        # acknowledged.
         self.await_metric(
-            basind,
-            "basin_contribution_bytes_total",
-            lambda arrived: arrived >= before + STEP_BYTES,
+            basind, "basin_contribution_bytes_total", lambda arrived: arrived > before
         )
         for stream in proxy.streams():
             stream.cut()
@@ -245,7 +243,7 @@ class Network(Jobs):
         trainers = self.join(basind, proxy, "4", *LARGE)
         trainers[1].await_event("applied", step=2)
         limit = self.metric(basind, "basin_buffer_limit_bytes")
-        self.assertLessEqual(self.metric(basind, 'basin_buffer_bytes{kind="reserved"}'), limit)
+        self.assertLessEqual(self.metric(basind, "basin_reserved_bytes"), limit)
         self.expect_ends(trainers)
         self.assertEqual([3] * 4, self.masks(trainers[0]))
         # gRPC's additional memory stays far below its quota.

@@ -69,9 +69,9 @@ class DeviceTrainer {
   explicit DeviceTrainer(int port, uint32_t number, uint32_t workers, bool local = true,
                          uint32_t least = 0)
       : number_(number),
-        connector_(std::make_unique<client::GrpcConnector>(
-            "127.0.0.1:" + std::to_string(port), ClientTls(), GrpcSettings(), client::CallWindow(),
-            "", local, &opener_)) {
+        connector_(std::make_unique<client::GrpcConnector>("127.0.0.1:" + std::to_string(port),
+                                                           ClientTls(), GrpcSettings(),
+                                                           client::CallWindow(), "", local)) {
     client::WorkerOptions options;
     options.core.job = "job";
     options.core.run = "run";
@@ -84,7 +84,7 @@ class DeviceTrainer {
         [this](int) -> kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>> {
           return kernels::cuda::MakeEmulatedTrainerDevice(plan, {0, false});
         },
-        uint64_t{64} << 20, &opener_);
+        uint64_t{64} << 20);
     const auto registered = worker_->Register("model", LaneKind::kGradient, model_);
     EXPECT_TRUE(registered.ok()) << registered.status();
     lane_ = registered->lane;
@@ -147,44 +147,18 @@ class DeviceTrainer {
     transfers_->Drop(lane_);
     EXPECT_TRUE(worker_->Withdraw(lane_, "bad batch").ok());
   }
-  // Takes part in a round without contributing.
-  void SitOut() {
-    client::BeginRound begin;
-    begin.lane = lane_;
-    begin.spec.op = ReduceOp::kSum;
-    EXPECT_TRUE(transfers_->Begin(begin).ok());
-    EXPECT_TRUE(worker_->Withdraw(lane_, "nothing to add").ok());
-  }
   // The results of all tensors.
   std::vector<std::string> Finish() {
-    result.reset();
-    TakeOutcome();
-    if (result == nullptr) return {};
-    StartCopy();
-    return Copied();
-  }
-  // The same in steps. The first: whether the results are on the device, but for those in small
-  // frames.
-  bool TakeOutcome() {
     const client::RoundOutcome outcome = Wait();
     EXPECT_TRUE(outcome.ok()) << outcome.status();
-    if (!outcome.ok()) return false;
-    result = *outcome;
-    for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
-      const uint64_t bytes = *TensorBytes(model_[tensor]);
-      if (bytes > kChunkBytes / 4 && result->PartsOnDevice(tensor, bytes).empty()) return false;
-    }
-    return true;
-  }
-  void StartCopy() {
+    result = outcome.ok() ? *outcome : nullptr;
+    if (result == nullptr) return {};
     std::vector<client::RoundResult::Destination> to;
     for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
       to.push_back({tensor, memory_[tensor].get(), *TensorBytes(model_[tensor])});
     }
     const absl::Status copied = transfers_->Copy(*result, to, {0, &stream_});
     EXPECT_TRUE(copied.ok()) << copied;
-  }
-  std::vector<std::string> Copied() {
     stream_.Synchronize();
     std::vector<std::string> results;
     for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
@@ -193,9 +167,6 @@ class DeviceTrainer {
     }
     return results;
   }
-  // The outcome, without the results.
-  void Pass() { EXPECT_TRUE(Wait().ok()); }
-  void Leave() { EXPECT_TRUE(worker_->Leave().ok()); }
   client::RoundOutcome Wait() { return worker_->Wait(lane_, kLong); }
 
   bool Shares() { return connector_->shared() != nullptr; }
@@ -219,7 +190,6 @@ class DeviceTrainer {
   const uint32_t number_;
   const std::vector<TensorSpec> model_ = ModelOnDevice();
   MonotonicClock clock_;
-  client::TrainerOpener opener_;
   std::unique_ptr<client::GrpcConnector> connector_;
   std::unique_ptr<client::Worker> worker_;
   std::vector<Memory> memory_;
@@ -321,185 +291,6 @@ TEST(Device, Criterion_5_7_RoundsHaveTheBitsOfTheCpu) {
   EXPECT_GT(aggregator.server().shared_device_bytes(), 0u);
 }
 
-// Rounds, until the results of one stay on the device. That one's are not copied to the tensors
-// yet. Returns its number.
-uint32_t RoundsUntilResultsStay(const Aggregator& aggregator, const Trainers& trainers) {
-  RoundsUntilOnDevice(aggregator, trainers);
-  for (uint32_t round = 1001; round < 2000 && !testing::Test::HasFailure(); ++round) {
-    for (const auto& trainer : trainers) trainer->Contribute(round);
-    for (const auto& trainer : trainers) trainer->Commit();
-    bool stay = true;
-    for (const auto& trainer : trainers) stay = trainer->TakeOutcome() && stay;
-    if (stay) return round;
-  }
-  ADD_FAILURE() << "no results stay";
-  return 0;
-}
-
-TEST(Device, Criterion_5_7_ResultsStayOnTheDevice) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 3);
-  RoundsUntilResultsStay(aggregator, trainers);
-  const uint64_t results = aggregator.counters().device_results;
-  for (const uint32_t round : {2001, 2002, 2003, 2004}) {
-    const Outcome outcome = Round(trainers, round);
-    const Outcome expected = OnTheCpu(3, round);
-    EXPECT_TRUE(outcome.results == expected.results);
-    EXPECT_EQ(outcome.digest, expected.digest);
-  }
-  EXPECT_GT(aggregator.counters().device_results, results);
-}
-
-// The memory for results does not grow with the rounds, and is the only one that does not belong to
-// a trainer.
-TEST(Device, RoundsInARowUseTheSameMemoryForResults) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-  RoundsUntilResultsStay(aggregator, trainers);
-  uint64_t model = 0;
-  for (const TensorSpec& spec : ModelOnDevice()) model += *TensorBytes(spec);
-  const auto gradients = static_cast<int64_t>(aggregator.server().shared_device_bytes());
-  for (uint32_t round = 2001; round < 2020; ++round) {
-    Round(trainers, round);
-    EXPECT_LE(plan->shared_bytes - gradients,
-              static_cast<int64_t>(aggregator::kMostMirrors * (model + kChunkBytes)));
-  }
-}
-
-// Ends all data streams, with what is under way in them.
-void EndStreams(Aggregator& aggregator) {
-  constexpr aggregator::StreamId kMany = 1000;
-  std::promise<void> ended;
-  aggregator.engine().Inspect([&](const aggregator::Runner&, absl::Time) {
-    for (aggregator::StreamId stream = 1; stream < kMany; ++stream) {
-      aggregator.server().CloseStream(stream, absl::UnavailableError("A test ends the stream."));
-      aggregator.engine().CloseStream(stream);
-    }
-    ended.set_value();
-  });
-  ended.get_future().wait();
-}
-
-// A frame that is lost with its data stream, or sent again on another, keeps no memory.
-TEST(Device, Fault_N2_ResultsStayOnTheDeviceAfterDataStreamsWereLost) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-  RoundsUntilResultsStay(aggregator, trainers);
-  for (uint32_t round = 2001; round < 2010; ++round) {
-    for (const auto& trainer : trainers) trainer->Contribute(round);
-    trainers[0]->Commit();
-    trainers[1]->Commit();
-    EndStreams(aggregator);
-    const std::vector<std::string> results = trainers[0]->Finish();
-    EXPECT_TRUE(trainers[1]->Finish() == results);
-  }
-  RoundsUntilResultsStay(aggregator, trainers);
-  EXPECT_EQ(aggregator.counters().local_refused, 0u);
-}
-
-// Contributions of one worker from the host make a result that the device does not have as such.
-TEST(Device, ResultsOfMixedContributionsComeThroughTheHost) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-  RoundsUntilResultsStay(aggregator, trainers);
-  const uint64_t results = aggregator.counters().device_results;
-  trainers[0]->Contribute(2001, true);
-  trainers[1]->Contribute(2001, false);
-  for (const auto& trainer : trainers) trainer->Commit();
-  const std::vector<std::string> bytes = trainers[0]->Finish();
-  EXPECT_TRUE(trainers[1]->Finish() == bytes);
-  EXPECT_TRUE(bytes == OnTheCpu(2, 2001).results);
-  EXPECT_EQ(aggregator.counters().device_results, results);
-}
-
-// The copies of a worker wait for its device while the others go on without its contributions,
-// until the place of its result would be written again. `leaves`: it leaves; otherwise it stays a
-// member.
-void CopyLate(bool leaves) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  Trainers trainers = JoinWithDevices(aggregator.port(), 3, true, 2);
-  RoundsUntilResultsStay(aggregator, trainers);
-  DeviceTrainer& late = *trainers[0];
-  const int64_t copied = late.plan->to_device_bytes;
-  late.plan->AllowWaits(0);
-  late.StartCopy();
-  EXPECT_LT(late.plan->to_device_bytes - copied, static_cast<int64_t>(kChunkBytes / 4));
-  late.result.reset();
-  for (const size_t k : {1, 2}) trainers[k]->StartCopy();
-  const std::vector<std::string> expected = trainers[1]->Copied();
-  EXPECT_TRUE(trainers[2]->Copied() == expected);
-
-  if (leaves) late.Leave();
-  const uint64_t results = aggregator.counters().device_results;
-  for (uint32_t round = 2002; round < 2008; ++round) {
-    if (!leaves) late.SitOut();
-    for (const size_t k : {1, 2}) trainers[k]->Contribute(round);
-    for (const size_t k : {1, 2}) trainers[k]->Commit();
-    if (!leaves) late.Pass();
-    const std::vector<std::string> next = trainers[1]->Finish();
-    EXPECT_TRUE(trainers[2]->Finish() == next);
-    EXPECT_FALSE(next == expected);
-  }
-  EXPECT_GT(aggregator.counters().device_results, results);
-  late.plan->AllowWaits(int64_t{1} << 40);
-  EXPECT_TRUE(late.Copied() == expected);
-}
-
-TEST(Device, Fault_W2_AWorkerThatHasLeftStillReadsItsResult) { CopyLate(true); }
-TEST(Device, Fault_W2_AMemberWhoseDeviceIsLateReadsItsResult) { CopyLate(false); }
-
-TEST(Device, Fault_A1_ResultsOnTheDeviceOutliveTheAggregator) {
-  const auto plan = std::make_shared<FaultPlan>();
-  auto aggregator =
-      std::make_unique<Aggregator>(1, 0, ServerTls(), nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator->port(), 2);
-  const uint32_t round = RoundsUntilResultsStay(*aggregator, trainers);
-  aggregator.reset();
-  const Outcome expected = OnTheCpu(2, round);
-  for (const auto& trainer : trainers) {
-    const int64_t copied = trainer->plan->to_device_bytes;
-    trainer->StartCopy();
-    EXPECT_TRUE(trainer->Copied() == expected.results);
-    EXPECT_LT(trainer->plan->to_device_bytes - copied, static_cast<int64_t>(kChunkBytes / 4));
-  }
-}
-
-TEST(Device, ATrainerThatCannotOpenTheResultsGetsThemThroughTheHost) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-  for (const auto& trainer : trainers) trainer->plan->refuses = true;
-  RoundsUntilOnDevice(aggregator, trainers);
-  for (uint32_t round = 2001; round < 2005; ++round) {
-    EXPECT_TRUE(Round(trainers, round).results == OnTheCpu(2, round).results);
-  }
-  EXPECT_EQ(aggregator.counters().device_results, 0u);
-  EXPECT_GT(aggregator.counters().local_results, 0u);
-}
-
-TEST(Device, WithoutMemoryForResultsTheyComeThroughTheHost) {
-  const auto plan = std::make_shared<FaultPlan>();
-  Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
-  plan->device_bytes = 0;
-  const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-  RoundsUntilOnDevice(aggregator, trainers);
-  for (uint32_t round = 2001; round < 2100 && aggregator.reports().empty(); ++round) {
-    Round(trainers, round);
-  }
-  ASSERT_EQ(aggregator.reports().size(), 1u);
-  EXPECT_NE(aggregator.reports()[0].find("out of memory"), std::string::npos);
-  for (uint32_t round = 2101; round < 2104; ++round) {
-    EXPECT_TRUE(Round(trainers, round).results == OnTheCpu(2, round).results);
-  }
-  EXPECT_EQ(aggregator.reports().size(), 1u) << "it is not asked for again";
-  EXPECT_EQ(aggregator.counters().device_results, 0u);
-}
-
 TEST(Device, WithoutADeviceInTheAggregatorMemoryOfTheHostIsShared) {
   Aggregator aggregator(1, 0, {}, nullptr, true);
   const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
@@ -560,24 +351,13 @@ TEST(Device, ARefusalIsReportedWithItsReason) {
   EXPECT_EQ(aggregator.counters().local_refused, 0u) << "it is no violation";
 }
 
-// The memory of trainers that the aggregator has mapped.
-int64_t GradientBytes(Aggregator& aggregator, const FaultPlan& plan) {
-  std::promise<int64_t> bytes;
-  aggregator.engine().Inspect([&](const aggregator::Runner& runner, absl::Time) {
-    bytes.set_value(plan.shared_bytes - static_cast<int64_t>(runner.mirrored_bytes()));
-  });
-  return bytes.get_future().get();
-}
-
 // Rounds of those that are left, until the memory of a dead trainer is let go of.
-void RoundsUntilLess(Aggregator& aggregator, const FaultPlan& plan, int64_t mapped,
-                     const Trainers& trainers) {
+void RoundsUntilLess(const FaultPlan& plan, int64_t mapped, const Trainers& trainers) {
   uint32_t round = 3001;
   do {
     Round(trainers, round);
-  } while (GradientBytes(aggregator, plan) >= mapped && ++round < 4000 &&
-           !testing::Test::HasFailure());
-  EXPECT_LT(GradientBytes(aggregator, plan), mapped);
+  } while (plan.shared_bytes >= mapped && ++round < 4000 && !testing::Test::HasFailure());
+  EXPECT_LT(plan.shared_bytes, mapped);
 }
 
 TEST(Device, Fault_W1_TheOthersGoOnWithoutAWorkerThatDiesWithItsMemoryMapped) {
@@ -585,7 +365,7 @@ TEST(Device, Fault_W1_TheOthersGoOnWithoutAWorkerThatDiesWithItsMemoryMapped) {
   Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
   Trainers trainers = JoinWithDevices(aggregator.port(), 3, true, 2);
   RoundsUntilOnDevice(aggregator, trainers);
-  const int64_t mapped = GradientBytes(aggregator, *plan);
+  const int64_t mapped = plan->shared_bytes;
   for (const auto& trainer : trainers) trainer->Contribute(2001);
   for (const size_t k : {0, 2}) trainers[k]->Commit();
   trainers[1]->Die();
@@ -593,7 +373,7 @@ TEST(Device, Fault_W1_TheOthersGoOnWithoutAWorkerThatDiesWithItsMemoryMapped) {
   EXPECT_TRUE(trainers[2]->Finish() == results);
   EXPECT_EQ(trainers[0]->result->record().value.contributors.size(), 2u);
   trainers.erase(trainers.begin() + 1);
-  RoundsUntilLess(aggregator, *plan, mapped, trainers);
+  RoundsUntilLess(*plan, mapped, trainers);
 }
 
 // A trainer in a process of its own: takes part in the rounds whose numbers it reads, and does not
@@ -679,7 +459,7 @@ TEST(Device, Fault_W1_TheMemoryOfAKilledProcessIsReadToTheEndOfTheRound) {
   for (const auto& trainer : trainers) ASSERT_TRUE(trainer->worker().AwaitMember(kLong).ok());
   Await([&] { return aggregator.counters().local_sessions == 3; });
   RoundsUntilOnDevice(aggregator, trainers, [&](uint32_t round) { killed.Begin(round); });
-  const int64_t mapped = GradientBytes(aggregator, *plan);
+  const int64_t mapped = plan->shared_bytes;
 
   constexpr uint32_t kRound = TrainerProcess::kLastRound;
   killed.Begin(kRound);
@@ -692,7 +472,7 @@ TEST(Device, Fault_W1_TheMemoryOfAKilledProcessIsReadToTheEndOfTheRound) {
   EXPECT_TRUE(trainers[1]->Finish() == results);
   EXPECT_EQ(trainers[0]->result->record().value.contributors.size(), 3u);
   EXPECT_TRUE(results == OnTheCpu(3, kRound).results);
-  RoundsUntilLess(aggregator, *plan, mapped, trainers);
+  RoundsUntilLess(*plan, mapped, trainers);
 }
 
 // A worker that changes its contribution after its commit changes only what it contributes.
@@ -788,15 +568,14 @@ TEST(Device, Fault_A13_RoundsGoOnWhenTheDeviceOfTheAggregatorFails) {
   EXPECT_LE(aggregator.counters().device_frames, frames);
 }
 
-// A call that fails does not lose the memory: the CPU takes over within the round, and what was not
-// reduced on the device is not taken from there.
+// A call that fails does not lose the memory: the CPU takes over within the round.
 TEST(Device, Fault_A13_TheCpuTakesOverWhatIsOnTheDevice) {
   int64_t reads = 0;
   for (const int64_t call : {0, 1, 2, 3, 5, 8, 13, 21}) {
     const auto plan = std::make_shared<FaultPlan>();
     Aggregator aggregator(1, 0, {}, nullptr, true, kUnlimited, Emulated(plan));
     const Trainers trainers = JoinWithDevices(aggregator.port(), 2);
-    RoundsUntilResultsStay(aggregator, trainers);
+    RoundsUntilOnDevice(aggregator, trainers);
     plan->failing_call = plan->calls.load() + call;
     const Outcome outcome = Round(trainers, 2001);
     EXPECT_TRUE(outcome.results == OnTheCpu(2, 2001).results) << call;

@@ -9,12 +9,16 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/transport/grpc/tcp_relay.h"
 #include "tests/joined/over_grpc.h"
 
 namespace basin::joined {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Worker k contributes 2^k, so that a sum shows the counted workers.
@@ -42,6 +46,33 @@ TEST(OverGrpc, Fault_W1_TheOthersGoOnWithoutAWorkerThatDies) {
   EXPECT_EQ(trainers[0]->Finish(), 5.0f);
   EXPECT_EQ(trainers[2]->Finish(), 5.0f);
   EXPECT_THAT(trainers[0]->result->record().next.members, ElementsAre("w0", "w2"));
+}
+
+// A weight that changed on its way would be a wrong average on every worker, with a valid digest.
+TEST(OverGrpc, Fault_N8_AFlippedBitInACountIsSeenAndTheRoundIsRight) {
+  Aggregator aggregator(1);
+  client::TcpRelay relay(aggregator.port());
+  const JobSettings two{2, 2, 2};
+  Trainer plain(aggregator.port(), "w0", two);
+  Trainer flipped(relay.port(), "w1", two);
+  for (Trainer* trainer : {&plain, &flipped}) {
+    ASSERT_TRUE(trainer->worker().AwaitMember(kLong).ok());
+    trainer->samples = 0x1234567;
+  }
+  for (int round = 0; round < 2; ++round) {
+    if (round == 1) relay.FlipNext("\xe7\x8a\x8d\x09");  // The number, as protobuf has it.
+    plain.Contribute(1);
+    flipped.Contribute(3);
+    plain.Commit();
+    flipped.Commit();
+    EXPECT_EQ(plain.Finish(), 2.0f);
+    EXPECT_EQ(flipped.Finish(), 2.0f);
+    EXPECT_EQ(plain.result->record().value.contributors[1].weight, 0x1234567u);
+  }
+  EXPECT_TRUE(relay.flipped());
+  EXPECT_EQ(aggregator.counters().damaged_frames, 1u);
+  EXPECT_THAT(aggregator.reports(),
+              Contains(AllOf(HasSubstr("worker w1 of job job"), HasSubstr("checksum is wrong"))));
 }
 
 TEST(OverGrpc, Fault_A1_ARoundOutlivesItsAggregator) {

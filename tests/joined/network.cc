@@ -7,6 +7,9 @@
 #include <utility>
 #include <variant>
 
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/session.h"
@@ -29,6 +32,16 @@ class Pieces : public Payload {
   const std::string bytes_;
   std::vector<std::string_view> pieces_;
 };
+
+// It shares nothing with the status of another thread: ThreadSanitizer does not see the reference
+// counts of Abseil's library.
+absl::Status CopyOf(const absl::Status& status) {
+  absl::Status copy(status.code(), status.message());
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    copy.SetPayload(type, absl::Cord(std::string(payload)));
+  });
+  return copy;
+}
 
 template <typename T>
 T Valid(absl::StatusOr<T> result) {
@@ -371,7 +384,7 @@ Network::Items Network::EndAtClient(const LinkPtr& link, bool drop, const absl::
   if (pipe.ended) return dropped;
   if (drop) dropped.swap(pipe.items);
   pipe.unconsumed = 0;
-  Put(pipe, [link, why](aggregator::Engine*) {
+  Put(pipe, [link, why = CopyOf(why)](aggregator::Engine*) {
     if (link->session != nullptr) {
       link->session->OnDown(why);
     } else {

@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "aggregator/engine/engine.h"
+#include "aggregator/tls/sessions.h"
 #include "aggregator/transport/server.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
@@ -44,15 +46,19 @@ class Aggregator {
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
     options.shared_result_bytes = local ? uint64_t{1} << 30 : 0;
-    options.on_mirror_refused = [this](const std::string& why) {
-      MutexLock lock(mutex_);
-      reports_.push_back(why);
-    };
     engine_ = std::make_unique<aggregator::Engine>(options, clock_, *reducer_, notes_, nullptr,
                                                    devices_.get());
     aggregator::ServerOptions at;
     at.address = "127.0.0.1:" + std::to_string(port);
-    at.tls = tls;
+    if (tls.on()) {
+      auto sessions = aggregator::TlsSessions::Open(tls);
+      EXPECT_TRUE(sessions.ok()) << sessions.status();
+      tls_ = *std::move(sessions);
+      at.tls = [this] {
+        tls_->Refresh().IgnoreError();
+        return tls_->InForce();
+      };
+    }
     at.gatekeeper = gatekeeper;
     at.local = local;
     at.local_bytes = local_bytes;
@@ -89,6 +95,7 @@ class Aggregator {
   std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
   const std::unique_ptr<aggregator::ReduceDevices> devices_;
   std::unique_ptr<aggregator::Engine> engine_;
+  std::unique_ptr<aggregator::TlsSessions> tls_;
   std::unique_ptr<aggregator::GrpcServer> server_;
 };
 
@@ -124,6 +131,11 @@ class Trainer {
     client::BeginRound begin;
     begin.lane = lane_;
     begin.spec.op = ReduceOp::kSum;
+    if (samples.has_value()) {
+      begin.spec.op = ReduceOp::kWeightedAverage;
+      begin.spec.weight_by = WeightBy::kSamples;
+      begin.counts.samples = samples;
+    }
     EXPECT_TRUE(worker_->Begin(begin).ok());
     EXPECT_TRUE(worker_->Push(lane_, 1, bias_.data(), bias_.size() * sizeof(float)).ok());
     const float* from = weight_.data();
@@ -140,6 +152,8 @@ class Trainer {
     registered = static_cast<float*>(*memory);
   }
   float* registered = nullptr;  // By Allocate.
+  // With a number, rounds are averages weighted by samples, of which this worker has so many.
+  std::optional<uint64_t> samples;
 
   void Commit() {
     const absl::Status committed = worker_->Commit(lane_);

@@ -3,7 +3,9 @@
 // Workers with tokens and the aggregator, which the test grants and revokes.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/auth/gatekeeper.h"
@@ -112,6 +114,49 @@ TEST_F(Tokens, Fault_S2_AStrangerCannotTakeAWorkerIdThatIsInUse) {
   trainer->Commit();
   EXPECT_EQ(trainer->Finish(), 3.0f);
   EXPECT_EQ(aggregator_.counters().sessions, 1u);
+}
+
+// A session's token, which may leak, is no credential: a data stream needs a grant for the job of
+// that session, too.
+TEST_F(Tokens, Fault_S2_ADataStreamNeedsAGrantForTheJobOfItsSession) {
+  const std::string address = "127.0.0.1:" + std::to_string(aggregator_.port());
+  client::GrpcConnector mine(address, {}, {}, {}, File("mine"));
+  const auto ears = std::make_shared<client::Ears>();
+  const auto session = mine.OpenSession(ears);
+  Hello hello;
+  hello.job = "job";
+  hello.run = "run";
+  hello.worker = "w0";
+  hello.nonce = 4711;
+  hello.fresh = true;
+  hello.settings = {1, 2, 1};
+  session->Send(*wire::Encode(ToAggregator(hello)));
+  std::optional<Welcome> welcome;
+  while (!welcome.has_value()) {
+    const auto message = ears->messages.Await();
+    ASSERT_TRUE(message.has_value());
+    if (const auto* one = std::get_if<Welcome>(&message->message)) welcome = *one;
+  }
+
+  client::GrpcConnector theirs(address, {}, {}, {}, File("theirs"));
+  const auto stranger = std::make_shared<client::DataEars>();
+  const auto refused = theirs.OpenStream(0, welcome->token, stranger);
+  EXPECT_THAT(stranger->down.Await().value_or(""),
+              AllOf(HasSubstr("PERMISSION_DENIED"), Not(HasSubstr("other"))));
+  EXPECT_EQ(stranger->up.size(), 0u);
+  EXPECT_EQ(gatekeeper_.refused(Decision::kWrongJob), 1u);
+  EXPECT_THAT(aggregator_.reports(),
+              Contains(AllOf(HasSubstr("a data stream of worker w0 of job job"),
+                             HasSubstr("wrong_job"), HasSubstr("for jobs other*"))));
+
+  const auto owner = std::make_shared<client::DataEars>();
+  const auto accepted = mine.OpenStream(0, welcome->token, owner);
+  EXPECT_TRUE(owner->up.Await().value_or(false));
+
+  // A stream ends when the grant for its job goes, even if its holder may train in others.
+  gatekeeper_.Replace(*Grants::Parse(Line("worker", "other*", "mine")));
+  aggregator_.server().EndRevoked();
+  EXPECT_THAT(owner->down.Await().value_or(""), HasSubstr("revoked"));
 }
 
 TEST_F(Tokens, Fault_S2_RemovalRevokesAtOnceAndATokenFileIsReadAgain) {

@@ -52,6 +52,7 @@ LEFT_OUT = {
     "client/core/layout.h: by_name_": "derived from the tensors",
     "protocol/bitmap.h: count_": "derived from the bits",
     "protocol/member_list.h: list_": "ids() and ranks() give what it points to",
+    "protocol/shared_list.h: items_": "items() gives what it points to",
     "protocol/transitions.h: taken_": "for observers",
 }
 

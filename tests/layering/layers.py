@@ -53,7 +53,13 @@ LAYERS = (
     ),
     Layer("proto", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
     # The runtime of CUDA may be loaded at run time.
-    Layer("kernels/cuda", uses=("protocol", "kernels"), headers=("cuda",), links=("CUDA::", "dl")),
+    # Shared memory of devices is unmapped on a thread of its own, because that may hang.
+    Layer(
+        "kernels/cuda",
+        uses=("protocol", "kernels"),
+        headers=("cuda",),
+        links=("CUDA::", "Threads::", "dl"),
+    ),
     Layer(
         "kernels",
         uses=("protocol",),
@@ -93,7 +99,14 @@ LAYERS = (
     ),
     Layer(
         "aggregator/engine",
-        uses=("protocol", "protocol/limits", "kernels", "runtime", "aggregator/core"),
+        uses=(
+            "protocol",
+            "protocol/limits",
+            "kernels",
+            "runtime",
+            "aggregator/core",
+            "aggregator/text",
+        ),
         headers=("absl/", "xxhash.h"),
         links=("absl::", "xxHash::", "Threads::"),
     ),
@@ -105,7 +118,6 @@ LAYERS = (
             "runtime",
             "aggregator/text",
             "aggregator/core",
-            "aggregator/engine",
         ),
         headers=("absl/", "yaml.h", "nlohmann/"),
         links=("absl::", "libyaml::", "nlohmann_json::"),

@@ -75,7 +75,7 @@ TYPED_TEST(AdminRequest, Fault_S7_HostileNamesAreRefused) {
       request.GetReflection()->SetString(&request, field, name);
       const absl::Status status = Check(request);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field->name();
-      EXPECT_THAT(std::string(status.message()), HasSubstr(field->name()));
+      EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(field->name())));
     }
   }
 }

@@ -45,28 +45,34 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(cut->header == decoded->header);
   const std::string payload = Join(decoded->payload);
   Require(Join(cut->payload) == payload);
-  Require(cut->place == decoded->place);
-  Require(decoded->payload_bytes == (decoded->place ? decoded->place->length : payload.size()));
+  Require(cut->places == decoded->places);
+  size_t placed = 0;
+  for (const basin::SharedPlace& place : decoded->places) placed += place.length;
+  Require(decoded->payload_bytes == (decoded->places.empty() ? payload.size() : placed));
 
   // The generated class reads the same.
   basin::v1::Frame proto;
   Require(proto.ParseFromString(bytes));
   Require(proto.sequence() == decoded->sequence);
   Require(proto.inline_() == payload);
-  Require(proto.has_shared_memory() == decoded->place.has_value());
-  if (decoded->place) {
-    const basin::v1::SharedMemory& place = proto.shared_memory();
-    Require(*decoded->place == basin::SharedPlace{place.segment(), place.offset(), place.length(),
-                                                  place.version(), place.mirror()});
+  const basin::v1::SharedMemory& shared = proto.shared_memory();
+  Require(proto.has_shared_memory() == !decoded->places.empty());
+  const size_t count = proto.has_shared_memory() ? 1 + static_cast<size_t>(shared.more_size()) : 0;
+  Require(decoded->places.size() == count);
+  const auto of = [](const auto& place) {
+    return basin::SharedPlace{place.segment(), place.offset(), place.length(), place.version()};
+  };
+  for (size_t i = 0; i < decoded->places.size(); ++i) {
+    Require(decoded->places[i] == (i == 0 ? of(shared) : of(shared.more(static_cast<int>(i) - 1))));
   }
 
   // A frame that was read can be written, and read again with the same result.
   const std::string again =
-      basin::testing::RandomFrame{decoded->sequence, decoded->header, payload, decoded->place}
+      basin::testing::RandomFrame{decoded->sequence, decoded->header, payload, decoded->places}
           .Encode();
   const std::string_view again_view = again;
   const absl::StatusOr<basin::wire::DecodedFrame> back = basin::wire::DecodeFrame({&again_view, 1});
   Require(back.ok() && back->header == decoded->header && back->sequence == decoded->sequence);
-  Require(back->place == decoded->place);
+  Require(back->places == decoded->places);
   return 0;
 }

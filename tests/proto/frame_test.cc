@@ -548,8 +548,7 @@ RandomFrame SharedFrame(RandomMessages& random) {
   do {
     frame = MakeFrame(random, random.Below(std::variant_size_v<FrameKind>), true);
   } while (frame.header.chunk_digests.empty());
-  frame.place =
-      SharedPlace{1 + random.Below(9), random.Number(), frame.payload.size(), 7, random.Number()};
+  frame.places = MakePlaces(random, frame);
   frame.payload.clear();
   return frame;
 }
@@ -562,8 +561,10 @@ TEST(FramePlace, IsReadBackHoweverTheMessageIsCut) {
     const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_TRUE(decoded->header == frame.header);
-    EXPECT_EQ(decoded->place, frame.place);
-    EXPECT_EQ(decoded->payload_bytes, frame.place->length);
+    EXPECT_EQ(decoded->places, frame.places);
+    uint64_t bytes_in_places = 0;
+    for (const SharedPlace& place : frame.places) bytes_in_places += place.length;
+    EXPECT_EQ(decoded->payload_bytes, bytes_in_places);
     EXPECT_FALSE(decoded->payload_verified);
     EXPECT_TRUE(decoded->payload.empty());
   }
@@ -597,12 +598,12 @@ TEST(FramePlace, NeedsASegmentALengthAndDigests) {
     return DecodeWhole(frame.Encode()).status().code();
   };
   RandomFrame no_segment = frame;
-  no_segment.place->segment = 0;
+  no_segment.places.back().segment = 0;
   EXPECT_EQ(refused(no_segment), absl::StatusCode::kInvalidArgument);
 
   FrameHeader no_digests = frame.header;
   no_digests.chunk_digests.clear();
-  EXPECT_EQ(EncodeSharedFrame(no_digests, *frame.place).status().code(),
+  EXPECT_EQ(EncodeSharedFrame(no_digests, frame.places).status().code(),
             absl::StatusCode::kInvalidArgument);
 
   // An empty place is a place without a segment, and not a frame without a place.
@@ -613,6 +614,92 @@ TEST(FramePlace, NeedsASegmentALengthAndDigests) {
   proto.set_checksum(XXH3_64bits(header.data(), header.size()));
   EXPECT_EQ(DecodeWhole(proto.SerializeAsString()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// A list of two tensors with 40 and 30 bytes, in these places.
+RandomFrame InPlaces(const SharedPlaces& places) {
+  RandomFrame frame;
+  frame.sequence = 1;
+  ContributionHeader header;
+  header.lane = 1;
+  header.round = 2;
+  header.runs = {{{3, 0, 1}, 40}, {{5, 0, 1}, 30}};
+  frame.header.kind = header;
+  frame.header.chunk_digests = {7, 8};
+  frame.places = places;
+  return frame;
+}
+
+// The frame's message with other places, which the encoder would refuse.
+std::string WithPlaces(const v1::SharedMemory& places) {
+  v1::Frame proto;
+  EXPECT_TRUE(proto.ParseFromString(InPlaces({{1, 64, 70}}).Encode()));
+  *proto.mutable_shared_memory() = places;
+  const std::string covered = proto.header() + places.SerializeAsString();
+  proto.set_checksum(XXH3_64bits(covered.data(), covered.size()));
+  return proto.SerializeAsString();
+}
+
+TEST(FramePlaces, HaveWholeChunks) {
+  EXPECT_TRUE(DecodeWhole(InPlaces({{1, 64, 70}}).Encode()).ok());
+  EXPECT_TRUE(DecodeWhole(InPlaces({{1, 64, 40}, {9, 0, 30, 4}}).Encode()).ok());
+  EXPECT_FALSE(EncodeSharedFrame(InPlaces({}).header, {{1, 64, 41}, {9, 0, 29}}).ok());
+  v1::SharedMemory places;
+  places.set_segment(1);
+  const auto refused = [&](uint64_t first, uint64_t second, std::string_view why) {
+    places.set_length(first);
+    places.clear_more();
+    v1::SharedPlace& more = *places.add_more();
+    more.set_segment(1);
+    more.set_length(second);
+    const absl::Status status = DecodeWhole(WithPlaces(places)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << first << ", " << second;
+    EXPECT_THAT(status.message(), HasSubstr(std::string(why)));
+  };
+  refused(41, 29, "a part of a chunk");
+  refused(39, 31, "a part of a chunk");
+  refused(40, 31, "payload");
+  refused(40, 0, "more[0].length");
+  refused(40, ~uint64_t{0} - 9, "more[0].length");  // Their sum would be 30.
+}
+
+TEST(FramePlaces, OfOneTensorEndWithAChunk) {
+  RandomFrame frame;
+  frame.sequence = 1;
+  frame.header.kind = ResultHeader{1, 2, {3, 4}, {0, 5, 3}};
+  frame.header.chunk_digests = {7, 8, 9};
+  frame.places = {{1, 64, 2 * kChunkBytes, 3}, {2, 64, 100, 3}};
+  EXPECT_TRUE(DecodeWhole(frame.Encode()).ok());
+  frame.places = {{1, 64, kChunkBytes + 100, 3}, {2, 64, kChunkBytes, 3}};
+  EXPECT_FALSE(EncodeSharedFrame(frame.header, frame.places).ok());
+  // Narrow chunks are half as long.
+  frame.header.kind = ContributionHeader{1, 2, {0, 5, 3}};
+  frame.header.encoding = {DType::kBF16, 0};
+  frame.places = {{1, 64, kChunkBytes / 2}, {2, 64, kChunkBytes / 2 + 100}};
+  EXPECT_TRUE(DecodeWhole(frame.Encode()).ok());
+}
+
+TEST(FramePlaces, AreAtMostTheChunksOfAFrame) {
+  v1::SharedMemory places;
+  places.set_segment(1);
+  places.set_length(40);
+  for (uint32_t i = 0; i < kMaxPlacesPerFrame; ++i) places.add_more();
+  const absl::Status many = DecodeWhole(WithPlaces(places)).status();
+  EXPECT_EQ(many.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(many.message(), HasSubstr("more"));
+  // The largest list, with the longest numbers.
+  RandomFrame frame;
+  frame.sequence = ~uint64_t{0};
+  ContributionHeader header{kMaxLanes - 1, ~uint64_t{0}, {}};
+  for (uint32_t i = 0; i < kMaxRunsPerFrame; ++i) {
+    header.runs.push_back({{kMaxTensors - kMaxRunsPerFrame + i, 0, 1}, 3840});
+    frame.places.push_back({~uint64_t{0}, ~uint64_t{0}, 3840, ~uint64_t{0}});
+  }
+  frame.header.kind = header;
+  frame.header.chunk_digests.assign(kMaxRunsPerFrame, ~uint64_t{0});
+  const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(frame.Encode());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->places, frame.places);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 // One small valid input per kind of message, so that mutation starts inside every branch. Run it
 // again when a kind is added; findings of fuzzing stay.
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -95,13 +97,35 @@ void WriteFrames(Corpus& corpus) {
       const std::string name = "kind-" + std::to_string(kind);
       corpus.Write("frame", name + "-cut-" + std::to_string(stride), stride + frame.Encode());
       v1::Frame proto;
-      proto.ParseFromString(frame.Encode());
+      static_cast<void>(proto.ParseFromString(frame.Encode()));
       corpus.Write("frame_header", name, proto.header());
       if (frame.header.chunk_digests.empty()) continue;
-      const RandomFrame shared{frame.sequence, frame.header, "",
-                               SharedPlace{1, 64, frame.payload.size()}};
+      RandomFrame shared{frame.sequence, frame.header, "", {{1, 64, frame.payload.size()}}};
       corpus.Write("frame", name + "-shared-" + std::to_string(stride), stride + shared.Encode());
     }
+  }
+}
+
+// Frames whose payload is in several places, and one place with a part of a chunk.
+void WritePlaces(Corpus& corpus) {
+  int written = 0;
+  for (uint64_t seed = 0; written < 6; ++seed) {
+    RandomMessages random(seed);
+    RandomFrame frame = MakeFrame(random, 3 + seed % 3, true);
+    if (frame.header.chunk_digests.empty()) continue;
+    frame.places = MakePlaces(random, frame);
+    if (frame.places.size() < 2) continue;
+    frame.payload.clear();
+    const std::string name = "places-" + std::to_string(written++);
+    corpus.Write("frame", name, static_cast<char>(seed % 8) + frame.Encode());
+    v1::Frame proto;
+    static_cast<void>(proto.ParseFromString(frame.Encode()));
+    v1::SharedMemory& shared = *proto.mutable_shared_memory();
+    shared.set_length(shared.length() + shared.more(0).length() - 1);
+    shared.mutable_more(0)->set_length(1);
+    const std::string covered = proto.header() + shared.SerializeAsString();
+    proto.set_checksum(XXH3_64bits(covered.data(), covered.size()));
+    corpus.Write("frame", name + "-part", '\0' + proto.SerializeAsString());
   }
 }
 
@@ -109,7 +133,8 @@ void WriteAdminRequests(Corpus& corpus) {
   for (int i = 0; i < AdminRequests::kCount; ++i) {
     AdminRequests::VisitNumber(i, [&](auto request) {
       const std::string bytes = GoodRequest<decltype(request)>().SerializeAsString();
-      corpus.Write("admin", request.GetDescriptor()->name(), static_cast<char>(i) + bytes);
+      corpus.Write("admin", std::string(request.GetDescriptor()->name()),
+                   static_cast<char>(i) + bytes);
     });
   }
 }
@@ -134,6 +159,7 @@ int main(int argc, char** argv) {
   basin::testing::WriteMessages(corpus);
   basin::testing::WriteStreams(corpus);
   basin::testing::WriteFrames(corpus);
+  basin::testing::WritePlaces(corpus);
   basin::testing::WriteAdminRequests(corpus);
   basin::testing::WriteNames(corpus);
   return 0;

@@ -74,8 +74,8 @@ RandomFrame WithList(RandomMessages& random, RandomFrame frame) {
 }  // namespace
 
 std::string RandomFrame::Encode() const {
-  if (place.has_value()) {
-    return wire::EncodeSequence(sequence) + wire::EncodeSharedFrame(header, *place).value();
+  if (!places.empty()) {
+    return wire::EncodeSequence(sequence) + wire::EncodeSharedFrame(header, places).value();
   }
   const std::string_view whole = payload;
   return wire::EncodeSequence(sequence) + wire::EncodeFrame(header, {&whole, 1}).value() + payload;
@@ -107,6 +107,32 @@ RandomFrame MakeFrame(RandomMessages& random, size_t kind, bool small) {
   const uint64_t whole = out.header.encoding == wire::Encoding{} ? (chunks - 1) * kChunkBytes : 0;
   out.payload = random.Bytes(whole + 1 + (small ? random.Below(40) : random.UpTo(kChunkBytes - 1)));
   return out;
+}
+
+SharedPlaces MakePlaces(RandomMessages& random, const RandomFrame& frame) {
+  wire::ChunkRuns runs;
+  std::visit(
+      [&runs](const auto& kind) {
+        if constexpr (kHasRuns<std::decay_t<decltype(kind)>>) runs = kind.runs;
+      },
+      frame.header.kind);
+  if (runs.size() <= 1) {
+    runs.assign(1, {{}, static_cast<uint32_t>(frame.payload.size())});
+  }
+  SharedPlaces places;
+  const auto add = [&](uint64_t bytes) {
+    if (places.empty() || random.Coin()) {
+      places.push_back({1 + random.Below(9), random.Number(), 0, random.Below(3)});
+    }
+    places.back().length += bytes;
+  };
+  const uint64_t most = WireChunkBytes(frame.header.encoding.wire_dtype);
+  for (const ChunkRun& run : runs) {
+    for (uint64_t left = run.bytes; left > 0; left -= std::min(left, most)) {
+      add(std::min(left, most));
+    }
+  }
+  return places;
 }
 
 std::vector<std::string_view> CutIntoSlices(RandomMessages& random, std::string_view bytes) {

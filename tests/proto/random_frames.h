@@ -8,7 +8,6 @@
 #define BASIN_TESTS_PROTO_RANDOM_FRAMES_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +22,7 @@ struct RandomFrame {
   uint64_t sequence = 0;
   wire::FrameHeader header;
   std::string payload;
-  std::optional<SharedPlace> place = std::nullopt;  // Set: the payload is not in the frame.
+  SharedPlaces places = {};  // There are some: the payload is not in the frame.
 
   // The frame as it travels, in one piece. REQUIRES: the frame is valid.
   std::string Encode() const;
@@ -32,6 +31,9 @@ struct RandomFrame {
 // A frame whose kind is the alternative with this index. `small` keeps the payload to a few bytes
 // where the rules allow that.
 RandomFrame MakeFrame(RandomMessages& random, size_t kind, bool small = false);
+
+// Places for the frame's payload, in runs of whole chunks. REQUIRES: it has a payload.
+SharedPlaces MakePlaces(RandomMessages& random, const RandomFrame& frame);
 
 // `bytes` cut into slices at random places, some of them empty. The slices view `bytes`.
 std::vector<std::string_view> CutIntoSlices(RandomMessages& random, std::string_view bytes);

@@ -104,7 +104,8 @@ void RandomMessages::Fill(Incarnation* out) { *out = {Number(), Number()}; }
 void RandomMessages::Fill(Ballot* out) { *out = {Number(), Number()}; }
 
 void RandomMessages::Fill(Error* out) {
-  *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text()};
+  *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text(),
+          Enum(AbortCause::kUnspecified, AbortCause::kNoContributor)};
 }
 
 uint32_t RandomMessages::Ranks() {
@@ -199,6 +200,7 @@ void RandomMessages::Fill(RoundFacts* out) {
 void RandomMessages::Fill(RoundValue* out) {
   out->outcome = Enum(Outcome::kCommitted, Outcome::kAborted);
   out->reason = Text();
+  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kNoContributor);
   if (out->outcome == Outcome::kCommitted || Coin()) Fill(&out->spec);
   out->contributors = List<Contributor>(4);
   std::sort(out->contributors.begin(), out->contributors.end(),
@@ -216,6 +218,7 @@ void RandomMessages::Fill(RoundValue* out) {
   out->generation = Make<Generation>();
   out->contract_version = static_cast<uint32_t>(UpTo(1000));
   out->world_size = static_cast<uint32_t>(UpTo(kMaxTrainers));
+  out->decision = Number();
 }
 
 void RandomMessages::Fill(VerdictRecord* out) {
@@ -294,6 +297,7 @@ void RandomMessages::Fill(Begin* out) {
           Ranks(),
           static_cast<uint32_t>(Below(kMaxRanks))};
   FillPlan(out);
+  out->compares_step = Coin();
 }
 
 void RandomMessages::Fill(Skip* out) {
@@ -381,6 +385,7 @@ void RandomMessages::Fill(Welcome* out) {
   out->verdicts = List<LastVerdicts>(2);
   out->contract_version = static_cast<uint32_t>(1 + Below(3));
   out->features = Number();
+  out->job_runs = Coin();
 }
 
 void RandomMessages::Fill(MembershipChanged* out) {

@@ -176,6 +176,62 @@ TYPED_TEST(SessionStream, AnOutboxSendsEverythingInOrder) {
   }
 }
 
+// TCP's checksum misses some changes of a bit, and without its own a message with another count or
+// weight is as good as the one that was sent.
+TYPED_TEST(SessionStream, Fault_N8_EveryFlippedBitOfASealedMessageIsSeen) {
+  using Message = typename TypeParam::Message;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomMessages random(seed);
+    const std::string sealed =
+        Sealed(*Encode(random.MakeAlternative<Message>(seed % std::variant_size_v<Message>)));
+    const size_t bits = 8 * sealed.size();
+    for (size_t bit = 0; bit < bits; bit += bits < 4096 ? 1 : 1 + random.Below(64)) {
+      std::string changed = sealed;
+      changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+      MessageReader<Message> reader;
+      ASSERT_TRUE(reader.RequireSeals().ok());
+      this->ExpectRefused(reader, changed, absl::StatusCode::kDataLoss, "changed on its way");
+    }
+    MessageReader<Message> reader;
+    ASSERT_TRUE(reader.RequireSeals().ok());
+    EXPECT_TRUE(reader.Read(sealed).ok());
+  }
+}
+
+// The first message comes before its reader knows whether the peer seals messages.
+TYPED_TEST(SessionStream, Fault_N8_AFlippedBitOfTheFirstMessageIsSeen) {
+  using Message = typename TypeParam::Message;
+  const Message first = RandomMessages(3).MakeAlternative<Message>(0);
+  const std::string sealed = Sealed(*Encode(first));
+  for (size_t bit = 0; bit < 8 * sealed.size(); ++bit) {
+    std::string changed = sealed;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    MessageReader<Message> reader;
+    const auto taken = reader.Read(changed);
+    // If it can be read, as a message of a peer without seals, it says that it has one.
+    if (taken.ok()) {
+      EXPECT_TRUE(absl::IsDataLoss(reader.RequireSeals())) << "bit " << bit;
+    }
+  }
+  MessageReader<Message> reader;
+  const auto taken = reader.Read(sealed);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_TRUE(taken->messages[0].message == first);
+  EXPECT_TRUE(reader.RequireSeals().ok());
+}
+
+// An earlier peer sends none; its bytes may look like one.
+TYPED_TEST(SessionStream, AMessageWithoutASealIsTakenUntilSealsAreRequired) {
+  using Message = typename TypeParam::Message;
+  const std::string sealed = Sealed("");
+  MessageReader<Message> reader;
+  EXPECT_TRUE(
+      reader.Read(this->Piece("x" + sealed.substr(0, sealed.size() - 1) + "y", false)).ok());
+  EXPECT_TRUE(absl::IsDataLoss(reader.RequireSeals()));
+  this->ExpectRefused(reader, *Encode(RandomMessages(3).MakeAlternative<Message>(0)),
+                      absl::StatusCode::kDataLoss, "its checksum is not there");
+}
+
 // A peer could cause them without end.
 TYPED_TEST(SessionStream, Fault_N11_WhatCanWaitIsBounded) {
   using Message = typename TypeParam::Message;

@@ -92,7 +92,8 @@ TYPED_TEST(SessionMessages, OneofAndVariantHaveTheSameAlternatives) {
   const google::protobuf::Descriptor* proto = TypeParam::Proto::descriptor();
   ASSERT_EQ(proto->oneof_decl_count(), 1);
   const google::protobuf::OneofDescriptor* oneof = proto->oneof_decl(0);
-  ASSERT_EQ(proto->field_count(), oneof->field_count()) << "a field outside the oneof";
+  ASSERT_EQ(proto->field_count(), oneof->field_count() + 1) << "a field outside the oneof";
+  ASSERT_NE(proto->FindFieldByName("checksum"), nullptr);
   // The other fields are for session_stream.h, which takes them apart and puts them together.
   ASSERT_EQ(oneof->field_count(), this->kAlternatives + 2);
   ASSERT_EQ(oneof->field(this->kAlternatives)->name(), "batch");
@@ -103,7 +104,7 @@ TYPED_TEST(SessionMessages, OneofAndVariantHaveTheSameAlternatives) {
     const auto* field = out.GetReflection()->GetOneofFieldDescriptor(out, oneof);
     ASSERT_NE(field, nullptr);
     EXPECT_EQ(field->number(), static_cast<int>(index) + 1) << field->name();
-    EXPECT_EQ(field->message_type()->name(), CamelCase(field->name()));
+    EXPECT_EQ(field->message_type()->name(), CamelCase(std::string(field->name())));
   });
 }
 
@@ -655,6 +656,19 @@ TEST(SessionRules, ANormThatIsNoNumberTravels) {
   const auto back = DecodeToWorker(*Encode(ToWorker(verdict)));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(std::isnan(std::get<Verdict>(*back).record.value.facts.squared_norm));
+}
+
+TEST(SessionRules, AnAbortCauseOfALaterReleaseIsNotKnown) {
+  RandomMessages random(11);
+  Verdict verdict = random.Make<Verdict>();
+  verdict.record.value.abort_cause = AbortCause::kNoContributor;
+  v1::ToWorker wire;
+  ASSERT_TRUE(wire.ParseFromString(*Encode(ToWorker(verdict))));
+  v1::RoundValue& value = *wire.mutable_verdict()->mutable_record()->mutable_value();
+  value.set_abort_cause(static_cast<v1::AbortCause>(v1::AbortCause_MAX + 1));
+  const auto back = DecodeToWorker(wire.SerializeAsString());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(std::get<Verdict>(*back).record.value.abort_cause, AbortCause::kUnspecified);
 }
 
 TEST(SessionRules, WelcomeCannotSendAWorkerElsewhere) {

@@ -56,6 +56,55 @@ TEST(Chain, CommitsToWhatWasDecided) {
   EXPECT_NE(ExtendChain(0, 1, left), ExtendChain(0, 1, right));
 }
 
+// The digest of the bytes also fits another weight if the aggregator itself used that.
+TEST(Decision, Fault_N8_CoversEverythingThatWasDecided) {
+  RoundValue decided = Value();
+  decided.spec.op = ReduceOp::kWeightedAverage;
+  decided.spec.weight_by = WeightBy::kSamples;
+  decided.dropped = {"w-7"};
+  decided.tensor_divisors = {{1, 3}};
+  decided.facts.totals.samples = 4;
+  EXPECT_TRUE(IsAsDecided(decided)) << "an earlier aggregator says nothing";
+  decided.decision = DecisionOf(decided);
+  EXPECT_TRUE(IsAsDecided(decided));
+  const auto seen = [&](auto&& change) {
+    RoundValue value = decided;
+    change(value);
+    return !IsAsDecided(value);
+  };
+  EXPECT_TRUE(seen([](RoundValue& v) { v.outcome = Outcome::kAborted; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.op = ReduceOp::kAverage; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.prescale = 0.5; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.postscale = 0.5; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.predivide = 2; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.auto_predivide = true; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.kind = ContributionKind::kSum; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.weight_by = WeightBy::kTokens; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.denominator = Denominator::kPresent; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.loss_scale = 2; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.spec.layout = 1; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors[1].weight = 7; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors[1].worker = "w-2"; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors[1].incarnation.term ^= 1; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors[1].incarnation.counter ^= 1; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors[1].ranks = 3; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors[1].reduced_with = {"w-3"}; }));
+  EXPECT_TRUE(
+      seen([](RoundValue& v) { v.contributors[1].local_reduction = LocalReduction::kFast; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contributors.pop_back(); }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.dropped.clear(); }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.divisor = 5; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.tensor_divisors[0].divisor = 4; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.tensor_divisors[0].tensor = 2; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.layout_version = 4; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.digest ^= 1; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.facts.totals.samples = 8; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.facts.totals.tokens = 0; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.generation.counter ^= 1; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.contract_version = 9; }));
+  EXPECT_TRUE(seen([](RoundValue& v) { v.world_size = 9; }));
+}
+
 TEST(MemberList, RanksOfAMemberFollowThoseBeforeIt) {
   const MemberList members = MemberList::WithRanks({"a", "b", "c"}, {2, 1, 3});
   EXPECT_EQ(members.trainers(), 6u);

@@ -5,6 +5,7 @@ The processes are started once per test program and reused, because importing to
 long; each job has its own name. A test passes the same function of its module to each process.
 """
 
+import contextlib
 import importlib.util
 import json
 import multiprocessing
@@ -40,18 +41,46 @@ def require(*modules: str) -> None:
         sys.exit(77)
 
 
-class Aggregator:
-    """A running basind on a free port. Metrics are served at `http`, if at all."""
+def make_events(folder: str, names: Collection[str], kept: contextlib.ExitStack) -> None:
+    """Makes events by which the processes of a test wait for each other: pipes in the folder. What
+    is written to one is `kept` for processes that come late."""
+    for name in names:
+        os.mkfifo(Path(folder) / name)
+        kept.callback(os.close, os.open(Path(folder) / name, os.O_RDWR))
 
-    def __init__(self, program: Path, *arguments: str, http: str = "none") -> None:
+
+def say(event: Path) -> None:
+    """The event has happened; up to eight processes can hear it."""
+    with event.open("wb", buffering=0) as pipe:
+        pipe.write(b"." * 8)
+
+
+def hear(event: Path) -> None:
+    """Waits for the event."""
+    with event.open("rb", buffering=0) as pipe:
+        pipe.read(1)
+
+
+class Aggregator:
+    """A running basind at `listen`, which is a free port by default. Metrics are served at `http`,
+    if at all, and memory is shared with `local`."""
+
+    def __init__(
+        self,
+        program: Path,
+        *arguments: str,
+        listen: str = "127.0.0.1:0",
+        http: str = "none",
+        local: str = "none",
+    ) -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
         self.process = subprocess.Popen(
             [
                 program,
-                "--grpc-listen=127.0.0.1:0",
+                f"--grpc-listen={listen}",
                 f"--http-listen={http}",
                 "--admin-listen=none",
-                "--local-listen=none",
+                f"--local-listen={local}",
                 *_LEASES,
                 *arguments,
             ],

@@ -32,13 +32,6 @@ class Parameter:
     grad: Number | None = None
 
 
-@dataclass
-class One:
-    """The facts of each parameter: its gradients are numbers."""
-
-    bytes: int = 1
-
-
 @dataclass(eq=False)
 class Optimizer:
     parameters: list[Parameter]
@@ -67,83 +60,79 @@ AVERAGE = RoundSpec(Op.AVERAGE)
 OF_MEANS = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.MICRO_BATCHES, contributes_sum=False)
 
 
-class NumberLane(Lane[Parameter, Number]):
-    """
-    round_of: by number, from 0, what the others do
-    batch:    how many gradients are sent together in a backward
-    far:      whether gradients are on a device
-    fails_at: the name of the method that fails next
+class Calls:
+    """What a lane has called, and the call that fails next.
+
+    fails_at: its name
     failure:  with what; None: Unavailable
     """
 
-    def __init__(
-        self,
-        parameters: list[Parameter],
-        round_of: Callable[[int], Round],
-        passes: int = 1,
-        spec: RoundSpec = AVERAGE,
-        batch: int = 2,
-        far: bool = False,
-    ) -> None:
-        super().__init__(
-            "gradients", spec, passes, "the optimizer", own_hooks=True, batch_bytes=batch
-        )
-        self.all_parameters = parameters
-        self._round_of = round_of
-        self._far = far
-        self.looks = 0  # At the numbers of a gradient.
-        self._taken: list[Parameter] = []
+    def __init__(self) -> None:
+        self.names: list[str] = []
         self.fails_at = ""
         self.failure: BaseException | None = None
+
+    def note(self, name: str) -> None:
+        self.names.append(name)
+        if self.fails_at == name:
+            self.fails_at = ""
+            raise self.failure or Unavailable(f"{name} fails")
+
+
+NumberGradient = Gradient[Parameter, Number]
+
+
+class NumberStore:
+    """
+    all:     the parameters, some of which may be frozen
+    far:     whether gradients are on a device
+    """
+
+    def __init__(self, all: list[Parameter], far: bool, calls: Calls) -> None:
+        self._all = all
+        self._far = far
+        self._calls = calls
+        self.looks = 0  # At the numbers of a gradient.
+        self.gradients: dict[Parameter, NumberGradient] = {}
         self.hooks: dict[str, Callable[[Parameter], None]] = {}
-        self.calls: list[str] = []  # In the client.
-        self.sent: list[dict[str, Fraction]] = []  # The counts by round.
-        self.counts: list[Counts] = []
-        self._in_flight: dict[str, Fraction] | None = None
-        self._waited = False
-        self._result: dict[str, Fraction] = {}
-        self._last_was_zero = True
-        self.scan()
 
-    # ---- actions of the user
+    def connect(
+        self,
+        hook_of: Callable[[NumberGradient], Callable[[Parameter], None]],
+        reached: Callable[[Parameter], None],
+    ) -> None:
+        self._hook_of = hook_of
 
-    def backward(self, made: list[tuple[Parameter, Fraction]], fails_after: int | None) -> None:
-        """A backward of the whole process, which fails after this many gradients."""
-        try:
-            self.start_backward()
-            for count, (parameter, value) in enumerate(made):
-                if count == fails_after:
-                    raise ZeroDivisionError
-                if parameter.grad is None:
-                    parameter.grad = Number(value)
-                else:
-                    parameter.grad.write(parameter.grad.value + value)
-                self.hooks[parameter.name](parameter)
-            if fails_after is not None and fails_after >= len(made):
-                raise ZeroDivisionError
-            self.end_hooks()
-        except BaseException as error:
-            if self.withdraw(repr(error)):
-                with contextlib.suppress(Error):
-                    self.settle()
-            raise
-        if self.end_backward():
-            self.settle()
+    def scan(self) -> bool:
+        new = [p for p in self._all if not p.frozen and p not in self.gradients]
+        for parameter in new:
+            each = self.gradients[parameter] = NumberGradient(parameter, 1)
+            self.hooks[parameter.name] = self._hook_of(each)
+        return bool(new)
 
-    def step(self, optimizer: Optimizer) -> list[Fraction | None]:
-        """Returns the applied gradients."""
-        self.reduce_for(optimizer, "step()")
-        applied = [None if p.grad is None else p.grad.value for p in optimizer.parameters]
-        self.after_step(optimizer)
-        return applied
+    def name_of(self, parameter: Parameter) -> str:
+        return parameter.name
 
-    # ---- gradients
+    def not_reduced(self, parameter: Parameter) -> str:
+        raise NotImplementedError
+
+    def parameters_of(self, optimizer: Optimizer) -> Iterator[Parameter]:
+        return iter(optimizer.parameters)
+
+    def check_optimizer(self, optimizer: Optimizer, call: str) -> None:
+        pass
 
     def grad(self, parameter: Parameter) -> Number | None:
         return parameter.grad
 
     def set_grad(self, parameter: Parameter, gradient: Number | None) -> None:
         parameter.grad = gradient
+
+    def held(self, gradients: Iterable[NumberGradient]) -> list[Number | None]:
+        return [each.parameter.grad for each in gradients]
+
+    def squared_norm(self, parameter: Parameter) -> float | None:
+        return None
 
     def copy(self, gradient: Number) -> Number:
         return Number(gradient.value)
@@ -166,65 +155,44 @@ class NumberLane(Lane[Parameter, Number]):
         marked, version = mark
         return marked is gradient and gradient.version == version
 
-    def last_was_zero(self) -> bool:
-        return self._last_was_zero
-
-    # ---- parameters
-
-    def name_of(self, parameter: Parameter) -> str:
-        return parameter.name
-
-    def reduced(self) -> Iterable[Parameter]:
-        return self._taken
-
-    def facts_of(self, parameter: Parameter) -> One:
-        return One()
-
-    def scan_parameters(self) -> list[Parameter] | None:
-        new = [p for p in self.all_parameters if not p.frozen and p not in self._taken]
-        self._taken += new
-        self.hooks.update((p.name, self.hook_of(p)) for p in new)
-        return [] if new else None
-
-    def parameters_of(self, optimizer: Optimizer) -> Iterator[Parameter]:
-        return iter(optimizer.parameters)
-
-    def check_optimizer(self, optimizer: Optimizer, call: str) -> None:
-        pass
-
-    # ---- rounds
-
-    @property
-    def timeout(self) -> float | None:
-        return None
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if self.fails_at == name:
-            self.fails_at = ""
-            raise self.failure or Unavailable(f"{name} fails")
-
-    def before_begin(self) -> None:
-        self._call("before_begin")
-
-    def begin(self, counts: Counts) -> None:
-        self._call("begin")
-        assert self._in_flight is None
-        self._in_flight = {}
-        self._waited = False
-        self.counts.append(counts)
-
-    def after_begin(self) -> None:
-        self._call("after_begin")
-
-    def memory_of(self, gradients: Sequence[Gradient[Parameter, Number]]) -> list[Number]:
-        self._call("memory_of")
+    def memory_of(self, gradients: Sequence[NumberGradient]) -> list[Number]:
+        self._calls.note("memory_of")
         memory = [each.parameter.grad for each in gradients if each.parameter.grad is not None]
         assert len(memory) == len(gradients)
         return memory
 
-    def send(self, gradients: Sequence[Gradient[Parameter, Number]]) -> None:
-        self._call("send")
+
+class NumberRounds:
+    """
+    round_of: by number, from 0, what the others do
+    """
+
+    def __init__(self, round_of: Callable[[int], Round], calls: Calls) -> None:
+        self._round_of = round_of
+        self._calls = calls
+        self.sent: list[dict[str, Fraction]] = []  # The counts by round.
+        self.counts: list[Counts] = []
+        self._in_flight: dict[str, Fraction] | None = None
+        self._waited = False
+        self._result: dict[str, Fraction] = {}
+        self._last_was_zero = True
+
+    def last_was_zero(self) -> bool:
+        return self._last_was_zero
+
+    def begin(self, gradients: Sequence[NumberGradient], spec: RoundSpec) -> int:
+        self._calls.note("begin")
+        assert self._in_flight is None
+        self._in_flight = {}
+        self._waited = False
+        self.counts.append(spec.counts)
+        return spec.step
+
+    def after_begin(self) -> None:
+        self._calls.note("after_begin")
+
+    def send(self, gradients: Sequence[NumberGradient]) -> None:
+        self._calls.note("send")
         for each in gradients:
             name = each.parameter.name
             assert self._in_flight is not None and name not in self._in_flight
@@ -232,13 +200,13 @@ class NumberLane(Lane[Parameter, Number]):
             self._in_flight[name] = each.sent.value
 
     def commit(self) -> Error | None:
-        self._call("commit")
+        self._calls.note("commit")
         assert self._in_flight is not None
         self.sent.append(self._in_flight)
         return None
 
-    def withdraw_round(self, reason: str) -> None:
-        self.calls.append("withdraw")
+    def withdraw(self, reason: str) -> None:
+        self._calls.names.append("withdraw")
         assert len(self.sent) < len(self.counts), "a round is committed or withdrawn, once"
         self.sent.append({})
         self._in_flight = None
@@ -264,15 +232,80 @@ class NumberLane(Lane[Parameter, Number]):
         }
         self._last_was_zero = not any(self._result.values())
 
-    def deliver(
-        self, gradients: Sequence[Gradient[Parameter, Number]]
-    ) -> list[Gradient[Parameter, Number]]:
+    def deliver(self, gradients: Sequence[NumberGradient]) -> list[NumberGradient]:
         delivered = [each for each in gradients if each.parameter.name in self._result]
         for each in delivered:
             before = each.aside.value if each.aside else 0
             each.parameter.grad = Number(self._result[each.parameter.name] + before)
         return delivered
 
-    def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
+    def delivered(
+        self, gradients: Sequence[NumberGradient], micro_batches: int, refusal: Exception | None
+    ) -> None:
         if refusal is not None:
             raise refusal
+
+    def start_again(self, *, in_round: bool) -> None:
+        raise NotImplementedError
+
+
+class NumberLane(Lane[Parameter, Number]):
+    """batch: how many gradients are sent together in a backward; see NumberStore, NumberRounds."""
+
+    store: NumberStore
+    rounds: NumberRounds
+
+    def __init__(
+        self,
+        parameters: list[Parameter],
+        round_of: Callable[[int], Round],
+        passes: int = 1,
+        spec: RoundSpec = AVERAGE,
+        batch: int = 2,
+        far: bool = False,
+    ) -> None:
+        self.calls = Calls()
+        super().__init__(
+            NumberStore(parameters, far, self.calls),
+            NumberRounds(round_of, self.calls),
+            "gradients",
+            spec,
+            passes,
+            "the optimizer",
+            own_hooks=True,
+            batch_bytes=batch,
+            timeout=None,
+        )
+        self.gradients.scan()
+
+    # ---- actions of the user
+
+    def backward(self, made: list[tuple[Parameter, Fraction]], fails_after: int | None) -> None:
+        """A backward of the whole process, which fails after this many gradients."""
+        try:
+            self.start_backward()
+            for count, (parameter, value) in enumerate(made):
+                if count == fails_after:
+                    raise ZeroDivisionError
+                if parameter.grad is None:
+                    parameter.grad = Number(value)
+                else:
+                    parameter.grad.write(parameter.grad.value + value)
+                self.store.hooks[parameter.name](parameter)
+            if fails_after is not None and fails_after >= len(made):
+                raise ZeroDivisionError
+            self.end_hooks()
+        except BaseException as error:
+            if self.withdraw(repr(error)):
+                with contextlib.suppress(Error):
+                    self.settle()
+            raise
+        if self.end_backward():
+            self.settle()
+
+    def step(self, optimizer: Optimizer) -> list[Fraction | None]:
+        """Returns the applied gradients."""
+        self.reduce_for(optimizer, "step()")
+        applied = [None if p.grad is None else p.grad.value for p in optimizer.parameters]
+        self.after_step(optimizer)
+        return applied

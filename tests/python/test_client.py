@@ -4,6 +4,7 @@
 Usage: test_client.py BASIND LIBBASIN
 """
 
+import contextlib
 import inspect
 import json
 import logging
@@ -16,11 +17,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest, require
+from jobs import JobsTest, hear, make_events, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
 
+# The package itself, without checks of types.
+INTERNAL = ("start", "agree_on_version", "broadcast_memory")
 DTYPES = ("float64", "float32", "float16", "int64", "int32", "uint8")
 
 
@@ -150,6 +153,34 @@ def late_worker(rank: int) -> tuple[bool, list[float]]:
             result = handle.wait()
         client.barrier("end")
         return unknown, result.tolist()
+
+
+def joins_when_it_is_ready(rank: int, folder: str) -> list[Any]:
+    """Rank 1 is welcomed, and becomes a member with its first call."""
+    import basin
+
+    go, outside, alone = (Path(folder) / event for event in ("go", "outside", "alone"))
+    options: Any = {"min_workers": 1, "start_workers": 1, "max_workers": 2}
+    one = np.ones(1, np.float32)
+    if rank == 1:
+        hear(go)
+        with basin.connect(ready=False, **options) as client:
+            told = [(client.rank, client.world_size), client.place.is_member]
+            say(outside)
+            hear(alone)
+            total = client.allreduce(one, "sum", op=basin.Sum)
+            return [*told, float(total[0]), (client.rank, client.world_size)]
+    with basin.connect(ready=False, **options) as client:
+        told = [(client.rank, client.world_size), client.place.is_member]
+        sums = [float(client.allreduce(one, "sum", op=basin.Sum)[0])]
+        say(go)
+        hear(outside)
+        sums += [float(client.allreduce(one, "sum", op=basin.Sum)[0]) for _ in range(3)]
+        say(alone)
+        while client.world_size == 1:
+            client.allreduce(one, "sum", op=basin.Sum)
+        total = client.allreduce(one, "sum", op=basin.Sum)
+        return [*told, float(total[0]), (client.rank, client.world_size), sums]
 
 
 def barriers_that_time_out(rank: int) -> int:
@@ -376,7 +407,7 @@ def from_the_launcher(rank: int) -> tuple[str, int, int]:
         return client.worker_id, client.world_size, client.rank
 
 
-def from_arguments(rank: int) -> tuple[str, int]:
+def from_arguments(rank: int) -> tuple[str, int, str]:
     import basin
 
     address, job = os.environ["BASIN_ADDRESS"], os.environ["BASIN_JOB"]
@@ -392,10 +423,11 @@ def from_arguments(rank: int) -> tuple[str, int]:
         fresh=True,
         streams=3,
         log_level="error",
+        pinned_bytes=1 << 20,
         timeout=60,
     ) as client:
         client.barrier()
-        return client.worker_id, client.world_size
+        return client.worker_id, client.world_size, client.worker.options["pinned_bytes"]
 
 
 def closes(rank: int) -> list[str]:
@@ -533,6 +565,13 @@ class ClientTest(JobsTest):
     def test_a_client_without_references_is_kept_until_the_end(self) -> None:
         self.assertEqual([(True, 2)] * 2, self.jobs.run(dropped, 2))
 
+    def test_a_worker_that_is_not_ready_joins_with_its_first_call(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            make_events(folder, ("go", "outside", "alone"), kept)
+            first, late = self.jobs.run(joins_when_it_is_ready, 2, folder)
+        self.assertEqual([(0, 1), True, 2.0, (0, 2), [1.0] * 4], first)
+        self.assertEqual([(1, 2), False, 2.0, (1, 2)], late)
+
     def test_a_barrier_that_timed_out_is_the_same_when_it_is_called_again(self) -> None:
         self.assertEqual([2, 0], self.jobs.run(barriers_that_time_out, 2))
 
@@ -600,7 +639,9 @@ class ClientTest(JobsTest):
         )
 
     def test_arguments_come_before_the_environment(self) -> None:
-        self.assertEqual([("me-0", 2), ("me-1", 2)], self.jobs.run(from_arguments, 2))
+        self.assertEqual(
+            [("me-0", 2, "1048576"), ("me-1", 2, "1048576")], self.jobs.run(from_arguments, 2)
+        )
 
     def test_after_close_every_call_is_a_typed_error(self) -> None:
         for said in self.jobs.run(closes, 2):
@@ -616,7 +657,11 @@ class Manual(unittest.TestCase):
 
         for kind in (basin.Client, basin.Handle):
             for name, member in vars(kind).items():
-                if name.startswith("_") or name in ("start", "next_version", "broadcast_memory"):
+                if name.startswith("_") or name in (
+                    "start",
+                    "agree_on_version",
+                    "broadcast_memory",
+                ):
                     continue
                 function = member.fget if isinstance(member, property) else member
                 if not callable(function):
@@ -638,6 +683,8 @@ class Errors(unittest.TestCase):
             basin.connect(address="no-port")
         with self.assertRaisesRegex(basin.InvalidArgument, "address cannot be 5"):
             basin.connect(address=5)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(basin.InvalidArgument, "pinned_bytes .*-1.* whole number"):
+            basin.connect(pinned_bytes=-1)
         with self.assertRaisesRegex(basin.InvalidArgument, "timeout cannot be 'x'"):
             basin.connect(timeout="x")  # type: ignore[arg-type]
         with self.assertRaisesRegex(basin.DeadlineExceeded, "."):

@@ -37,7 +37,6 @@ from number_lane import (  # noqa: E402
     OF_MEANS,
     Number,
     NumberLane,
-    One,
     Optimizer,
     Parameter,
     Round,
@@ -350,7 +349,7 @@ class Sequence:
         grads = {p.name: None if p.grad is None else p.grad.value for p in self.parameters}
         wanted = {p.name: self.reference.grad(p.name) for p in self.parameters}
         assert grads == wanted, f"{self}\n.grad is {grads} and should be {wanted}"
-        sent, to_send = self.lane.sent, self.reference.sent
+        sent, to_send = self.lane.rounds.sent, self.reference.sent
         assert sent == to_send, f"{self}\nsent {sent[-1:]} and should {to_send[-1:]}"
 
     def __str__(self) -> str:
@@ -366,7 +365,7 @@ class Sequence:
 
     def call(self, quiet: bool, call: Any, *arguments: Any) -> Any:
         def called() -> None:
-            with self.lane.no_sync() if quiet else contextlib.nullcontext():
+            with self.lane.usage.no_sync() if quiet else contextlib.nullcontext():
                 call(*arguments)
 
         return called
@@ -408,7 +407,7 @@ class Sequence:
 
     def wait_round(self) -> None:
         expected = self.reference.wait_round(self.round_of)
-        self.compare("wait_round", self.call(False, self.lane.wait, None), expected)
+        self.compare("wait_round", self.call(False, self.lane.wait_round), expected)
 
     def zero_grad(self) -> None:
         names = self.draw.choice((["first"], ["second"], ["first", "second"], ["first", "second"]))
@@ -442,16 +441,17 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(set(Deed), used)
 
     def test_an_event_that_a_gradient_cannot_have_is_an_error(self) -> None:
-        lane = NumberLane([Parameter("a")], lambda _: Round())
+        parameter = Parameter("a")
+        lane = NumberLane([parameter], lambda _: Round())
         for state in State:
             for event in Event:
-                each: Gradient[Parameter, Number] = Gradient(lane.all_parameters[0], One())
+                each: Gradient[Parameter, Number] = Gradient(parameter, 1)
                 each.state = state
                 if (state, event) in TRANSITIONS:
                     self.assertTrue(each.can(event))
                     continue
                 with self.assertRaisesRegex(AssertionError, f"{state.name} cannot {event.name}"):
-                    each.on(event, lane)
+                    each.on(event, lane.store)
         self.assertEqual(set(State), {state for state, _ in TRANSITIONS})
         self.assertEqual(set(State), {state for state, _ in TRANSITIONS.values()})
 
@@ -477,7 +477,7 @@ class ActionsTest(unittest.TestCase):
 
     def test_zeros_that_a_backward_made_are_no_zero_grad(self) -> None:
         self.backward(2, 4)
-        with self.lane.no_sync():
+        with self.lane.usage.no_sync():
             self.backward(0, 0)
         self.backward(2, 4)
         self.assertEqual([12, 14], self.grads(), "the sum of two results")
@@ -486,19 +486,19 @@ class ActionsTest(unittest.TestCase):
         self.backward(2, 4)
         self.lane.step(self.optimizer)
         self.backward(2, 4)
-        with self.lane.no_sync():
+        with self.lane.usage.no_sync():
             self.backward(0, 0)
         self.lane.sync_gradients()
-        self.assertEqual([{"a": 2, "b": 4}] * 2 + [{"a": 0, "b": 0}], self.lane.sent)
+        self.assertEqual([{"a": 2, "b": 4}] * 2 + [{"a": 0, "b": 0}], self.lane.rounds.sent)
 
     def test_zeros_that_a_backward_made_are_applied_by_no_step(self) -> None:
-        with self.lane.no_sync():
+        with self.lane.usage.no_sync():
             self.backward(0, 0)
         with self.assertRaisesRegex(FailedPrecondition, "that is local"):
             self.lane.step(self.optimizer)
 
     def test_zeros_of_a_backward_that_failed_are_half_a_gradient(self) -> None:
-        with self.lane.no_sync(), self.assertRaises(ZeroDivisionError):
+        with self.lane.usage.no_sync(), self.assertRaises(ZeroDivisionError):
             self.backward(0, 0, fails_after=1)
         for call in (self.lane.sync_gradients, self.lane.retry_round):
             with self.assertRaisesRegex(FailedPrecondition, "part of a failed backward"):
@@ -511,7 +511,7 @@ class ActionsTest(unittest.TestCase):
         for set_to_none in (False, True):
             self.setUp()
             self.backward(2, 4)
-            with self.lane.no_sync():
+            with self.lane.usage.no_sync():
                 self.backward(0, 0)
             self.optimizer.zero_grad(set_to_none)
             self.backward(2, 4)
@@ -520,11 +520,11 @@ class ActionsTest(unittest.TestCase):
     def test_a_step_that_is_left_out_with_own_gradients_is_left_out(self) -> None:
         # A worker without data for the second backward would begin a round, and wait.
         self.backward(2, 4)
-        with self.lane.no_sync():
+        with self.lane.usage.no_sync():
             self.backward(2, 4)
         self.optimizer.zero_grad(set_to_none=True)
         self.lane.step(self.optimizer)
-        self.assertEqual(2, len(self.lane.sent))
+        self.assertEqual(2, len(self.lane.rounds.sent))
 
     def test_a_backward_does_not_look_at_gradients_that_are_on_a_device(self) -> None:
         for passes, set_to_none in itertools.product((1, 3), (True, False)):
@@ -532,12 +532,12 @@ class ActionsTest(unittest.TestCase):
                 self.setUp()
                 self.lane = NumberLane(self.parameters, lambda _: self.round, passes, far=True)
                 for _ in range(3):
-                    self.lane.looks = 0
-                    with self.lane.no_sync():
+                    self.lane.store.looks = 0
+                    with self.lane.usage.no_sync():
                         self.backward(2, 4)
                         self.backward(2, 0)
                     self.backward(2, 4)
-                    self.assertEqual(0, self.lane.looks)
+                    self.assertEqual(0, self.lane.store.looks)
                     self.assertEqual([8, 9], self.grads())
                     self.lane.step(self.optimizer)
                     self.optimizer.zero_grad(set_to_none)
@@ -546,13 +546,13 @@ class ActionsTest(unittest.TestCase):
         for call in ("after_begin", "memory_of", "send", "commit"):
             with self.subTest(call):
                 self.setUp()
-                with self.lane.no_sync():
+                with self.lane.usage.no_sync():
                     self.backward(2, 4)
-                self.lane.fails_at = call
+                self.lane.calls.fails_at = call
                 with self.assertRaisesRegex(Unavailable, f"{call} fails"):
                     self.lane.sync_gradients()
                 self.assertEqual([10, 10], self.grads(), "the result of the others")
-                self.assertEqual("withdraw", self.lane.calls[-1])
+                self.assertEqual("withdraw", self.lane.calls.names[-1])
                 self.lane.step(self.optimizer)
                 self.optimizer.zero_grad(set_to_none=True)
                 self.backward(2, 4)
@@ -562,12 +562,12 @@ class ActionsTest(unittest.TestCase):
         for call in ("memory_of", "send", "commit"):
             with self.subTest(call):
                 self.setUp()
-                with self.lane.no_sync():
+                with self.lane.usage.no_sync():
                     self.backward(0, 4)
                 self.lane.start_backward()
                 self.parameters[0].grad = Number(Fraction(2))
-                self.lane.hooks["a"](self.parameters[0])
-                self.lane.fails_at = call
+                self.lane.store.hooks["a"](self.parameters[0])
+                self.lane.calls.fails_at = call
                 self.assertTrue(self.lane.end_backward(), "other lanes commit meanwhile")
                 with self.assertRaisesRegex(Unavailable, f"{call} fails"):
                     self.lane.settle()
@@ -579,14 +579,14 @@ class ActionsTest(unittest.TestCase):
         self.round.ending = "unknown"
         self.lane.start_backward()
         self.parameters[0].grad = Number(Fraction(2))
-        self.lane.fails_at, self.lane.failure = "send", KeyboardInterrupt()
+        self.lane.calls.fails_at, self.lane.calls.failure = "send", KeyboardInterrupt()
         with self.assertRaises(KeyboardInterrupt):
-            self.lane.hooks["a"](self.parameters[0])
+            self.lane.store.hooks["a"](self.parameters[0])
         self.assertTrue(self.lane.withdraw("it was interrupted"))
         with self.assertRaises(OutcomeUnknown):
             self.lane.settle()
         self.assertEqual([None, None], self.grads(), "nothing may write to what may be read")
-        self.lane.wait(None)
+        self.lane.wait_round()
         self.assertEqual([10, 10], self.grads())
 
     def test_what_came_before_a_failure_is_in_the_round_though_its_batch_is_not_full(self) -> None:
@@ -595,7 +595,7 @@ class ActionsTest(unittest.TestCase):
         with self.assertRaises(ZeroDivisionError):
             self.backward(2, 4, fails_after=2)
         self.assertEqual([None, None], self.grads())
-        self.lane.wait(None)
+        self.lane.wait_round()
         self.assertEqual([10, 10], self.grads(), "the result of the others")
 
     def test_a_gradient_that_comes_twice_is_an_error_in_any_batch(self) -> None:
@@ -611,33 +611,30 @@ class ActionsTest(unittest.TestCase):
     def test_an_error_between_begin_and_commit_on_all_workers_keeps_the_gradients(self) -> None:
         self.round = Round([])
         self.backward(1, 1)
-        with self.lane.no_sync():
+        with self.lane.usage.no_sync():
             self.backward(2, 4)
-        self.lane.fails_at = "send"
+        self.lane.calls.fails_at = "send"
         with self.assertRaisesRegex(Unavailable, "send fails"):
             self.lane.sync_gradients()
         self.assertEqual([2, 4], self.grads())
         self.lane.retry_round()
         self.assertEqual([3, 5], self.grads())
 
-    def test_an_error_before_begin_changes_nothing(self) -> None:
-        for call in ("before_begin", "begin"):
-            with self.subTest(call):
-                self.setUp()
-                self.backward(2, 4)
-                self.lane.step(self.optimizer)
-                self.lane.fails_at = call
-                with self.assertRaisesRegex(Unavailable, f"{call} fails"):
-                    self.lane.step(self.optimizer)
-                self.assertEqual([6, 7], self.grads())
-                self.assertEqual(1, len(self.lane.sent))
-                self.lane.step(self.optimizer)
-                self.assertEqual([11, 12], self.grads())
+    def test_an_error_of_begin_changes_nothing(self) -> None:
+        self.backward(2, 4)
+        self.lane.step(self.optimizer)
+        self.lane.calls.fails_at = "begin"
+        with self.assertRaisesRegex(Unavailable, "begin fails"):
+            self.lane.step(self.optimizer)
+        self.assertEqual([6, 7], self.grads())
+        self.assertEqual(1, len(self.lane.rounds.sent))
+        self.lane.step(self.optimizer)
+        self.assertEqual([11, 12], self.grads())
 
     def test_a_full_window_is_as_it_was_after_a_backward_that_was_refused(self) -> None:
         self.lane = NumberLane(self.parameters, lambda _: self.round, spec=OF_MEANS)
         self.backward(2, 4)
-        with self.lane.no_sync():
+        with self.lane.usage.no_sync():
             self.backward(4, 0)
         for fails_after in (None, 1):
             with self.assertRaises((InvalidArgument, ZeroDivisionError)):
@@ -654,7 +651,7 @@ class ActionsTest(unittest.TestCase):
         for call in (self.lane.sync_gradients, self.lane.retry_round, lambda: self.backward(1)):
             with self.assertRaises(FailedPrecondition):
                 call()
-        self.lane.wait(None)
+        self.lane.wait_round()
         self.assertEqual([6, 7], self.grads())
 
     def test_an_aborted_round_is_sent_again(self) -> None:
@@ -667,7 +664,7 @@ class ActionsTest(unittest.TestCase):
         self.round.ending = "result"
         self.lane.retry_round()
         self.assertEqual([6, 5], self.grads())
-        self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.counts])
+        self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.rounds.counts])
 
 
 class SequencesTest(unittest.TestCase):

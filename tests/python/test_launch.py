@@ -1,16 +1,18 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """basin-run with real processes, and the example that it runs.
 
-Usage: test_launch.py BASIND LIBBASIN BASINCTL
+Usage: test_launch.py BASIND LIBBASIN BASINCTL [CLASS...]
 """
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +22,18 @@ from jobs import PACKAGE, PATIENCE, ROOT, Aggregator, require
 # The script of a test's worker.
 SAY_WHO = (
     "import os; print(*(os.environ[k] for k in "
-    "('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'BASIN_WORKER_ID', 'MALLOC_MMAP_THRESHOLD_')))"
+    "('BASIN_RUN_RANK', 'BASIN_RUN_SIZE', 'BASIN_WORKER_ID', 'MALLOC_MMAP_THRESHOLD_')),"
+    "*(k for k in os.environ if 'RANK' in k or k.startswith('MASTER_')))"
+)
+SAYS_TORCHRUN = (
+    "import os; print(*(os.environ[k] for k in "
+    "('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', 'MASTER_ADDR')),"
+    "int(os.environ['MASTER_PORT']) > 0)"
 )
 SAYS_CREDENTIALS = "import os; print(os.environ.get('BASIN_TLS_CA'))"
 RANK_1_FAILS = """
 import os, signal, sys
-if os.environ["RANK"] == "1":
+if os.environ["BASIN_RUN_RANK"] == "1":
     print("fails", file=sys.stderr)
     sys.exit(5)
 signal.pause()
@@ -40,7 +48,7 @@ open(sys.argv[1], "w").write("written")
 """
 RANK_1_FAILS_AFTER_0 = """
 import os, signal, sys
-if os.environ["RANK"] == "1":
+if os.environ["BASIN_RUN_RANK"] == "1":
     open(sys.argv[1]).read()
     sys.exit(5)
 print(os.getpid(), flush=True)
@@ -79,7 +87,7 @@ client.close()
 ENDS_EARLY = """
 import sys
 import basin, numpy
-if sys.argv[1] == "before" and basin.client.os.environ["RANK"] == "0":
+if sys.argv[1] == "before" and basin.client.os.environ["BASIN_RUN_RANK"] == "0":
     sys.exit(0)
 client = basin.connect()
 while True:
@@ -97,17 +105,33 @@ bt.allgather_object("x" * 1000 * rank)
 if bt.rank() != 2:
     bt.shutdown()
 """
+# The daemon has its own session, so that the end of the worker's group does not end it. It holds
+# the worker's output, and writes to it all the time.
+LEAVES_A_DAEMON = '''
+import os, subprocess, sys
+loop = """
+import threading
+interval = threading.Event()
+for _ in range(10**4): print('daemon', flush=True); interval.wait(0.01)
+"""
+daemon = subprocess.Popen([sys.executable, "-c", loop], start_new_session=True)
+with open(os.path.join(sys.argv[1], os.environ["BASIN_RUN_RANK"]), "w") as file:
+    file.write(str(daemon.pid))
+print("x" * 60000)
+print("the end")
+'''
 # Rank 0 starts on request.
 ONE_IS_LATE = """
 import os, sys
 import basin
-if os.environ["RANK"] == "0":
+if os.environ["BASIN_RUN_RANK"] == "0":
     open(sys.argv[1]).read()
 basin.connect().close()
 """
 WAITS_IN_A_ROUND = """
 import basin, numpy
 client = basin.connect()
+client.allreduce(numpy.ones(1), "x", op=basin.Sum)
 print("waits", flush=True)
 while True:
     client.allreduce(numpy.ones(1), "x", op=basin.Sum)
@@ -126,7 +150,7 @@ import basin
 basind = int(os.popen("pgrep -x basind -P " + os.environ["BASIN_RUN_PROCESS"]).read())
 ended = os.pidfd_open(basind)
 basin.connect().close()
-if os.environ["RANK"] == "0":
+if os.environ["BASIN_RUN_RANK"] == "0":
     open(sys.argv[1]).read()
     os.kill(basind, signal.SIGTERM)
 else:
@@ -136,7 +160,7 @@ print("saved", flush=True)
 """
 ADDS_TWO = """
 import os, signal, sys
-rank = int(os.environ["RANK"])
+rank = int(os.environ["BASIN_RUN_RANK"])
 if rank == 0:
     for _ in range(2):
         os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGRTMIN)
@@ -144,13 +168,23 @@ if rank == 0:
 else:
     open(sys.argv[1] + str(rank), "w").write(f"worker {rank}")
 """
+ARE_ADDED = """
+import os, sys
+rank = int(os.environ["BASIN_RUN_RANK"])
+if rank == 0:
+    print(os.environ["BASIN_RUN_PROCESS"], flush=True)
+    for each in "12":
+        print(open(sys.argv[1] + each).read(), flush=True)
+else:
+    open(sys.argv[1] + str(rank), "w").write(f"worker {rank}")
+"""
 ADDS_ONE = """
 import os, signal, sys
-if os.environ["RANK"] == "0":
+if os.environ["BASIN_RUN_RANK"] == "0":
     os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGUSR1)
     print(open(sys.argv[1]).read())
 else:
-    names = ("RANK", "WORLD_SIZE", "BASIN_WORKER_ID")
+    names = ("BASIN_RUN_RANK", "BASIN_RUN_SIZE", "BASIN_WORKER_ID")
     open(sys.argv[1], "w").write("{} of {} {}".format(*(os.environ[n] for n in names)))
 """
 # Handles SIGTERM and SIGINT, and ends normally.
@@ -264,14 +298,74 @@ class Told(unittest.TestCase):
         self.assertEqual({"worker-0"}, story.finished)
 
 
+class Interrupted(unittest.TestCase):
+    """The stderr of a worker after Ctrl-C."""
+
+    TRACE = ("Traceback (most recent call last):", '  File "x.py", line 1, in <module>', "    f()")
+    CHAIN = ("", "During handling of the above exception, another exception occurred:", "")
+
+    def shown(self, lines: list[str]) -> list[str]:
+        from basin.output import Errors
+
+        errors = Errors()
+        errors.interrupted.set()
+        return [shown for line in lines for shown in errors.on_line(line)] + errors.end()
+
+    def test_a_trace_of_it_is_omitted(self) -> None:
+        self.assertEqual(
+            ["before", "after"], self.shown(["before", *self.TRACE, "KeyboardInterrupt", "after"])
+        )
+
+    def test_so_are_those_of_the_exceptions_that_were_being_handled(self) -> None:
+        chained = [*self.TRACE, "KeyError: 1", *self.CHAIN, *self.TRACE, "KeyboardInterrupt: 2"]
+        self.assertEqual([], self.shown(chained))
+
+    def test_a_trace_of_something_else_is_shown(self) -> None:
+        self.assertEqual(
+            [*self.TRACE, "KeyError: 1", "after"],
+            self.shown([*self.TRACE, "KeyError: 1", "after"]),
+        )
+        chained = [*self.TRACE, "KeyError: 1", *self.CHAIN, *self.TRACE, "ValueError: 2"]
+        self.assertEqual(chained, self.shown(chained))
+        self.assertEqual([*self.TRACE], self.shown([*self.TRACE]))
+
+
 class Launch(unittest.TestCase):
     def test_workers_know_who_they_are_and_lines_have_their_rank(self) -> None:
         done = run("-n", "3", "--", sys.executable, "-c", SAY_WHO)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual(
-            [f"[{i}] {i} 3 {i} worker-{i} 33554432" for i in range(3)],
+            [f"[{i}] {i} 3 worker-{i} 33554432 BASIN_RUN_RANK" for i in range(3)],
             sorted(done.stdout.splitlines()),
         )
+
+    def test_libraries_that_look_for_torchrun_see_it_only_with_the_option(self) -> None:
+        script = ("--", sys.executable, "-c", SAYS_TORCHRUN)
+        done = run("-n", "2", "--torchrun-variables", *script)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(
+            [f"[{i}] {i} 2 {i} 2 0 127.0.0.1 True" for i in range(2)],
+            sorted(done.stdout.splitlines()),
+        )
+
+    def test_processes_that_a_worker_leaves_behind_are_named_and_not_waited_for(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = ("--", sys.executable, "-c", LEAVES_A_DAEMON, folder)
+            began = time.monotonic()
+            done = run("-n", "2", *script)
+            took = time.monotonic() - began
+            daemons = [int((Path(folder) / str(rank)).read_text()) for rank in range(2)]
+            for each in daemons:
+                os.kill(each, signal.SIGKILL)  # They run, or this fails.
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertLess(took, PATIENCE / 2, "a daemon runs for longer")
+        for rank, daemon in enumerate(daemons):
+            self.assertRegex(
+                done.stderr, rf"worker {rank} has left processes .*output: {daemon} \(\S+\)\."
+            )
+            # All that the worker wrote is there.
+            self.assertIn(f"[{rank}] {'x' * 60000}\n", done.stdout)
+            self.assertIn(f"[{rank}] the end\n", done.stdout)
 
     def test_the_first_failure_ends_the_others_and_gives_its_code(self) -> None:
         done = run("-n", "3", "--", sys.executable, "-c", RANK_1_FAILS)
@@ -337,12 +431,11 @@ class Launch(unittest.TestCase):
 
     def test_objects_outlive_their_owner(self) -> None:
         """The last contributor may end at once, and the others still get its result."""
-        for _ in range(3):
-            done = run("-n", "3", "--", sys.executable, "-c", GIVES_AND_ENDS)
-            self.assertEqual(0, done.returncode, done.stderr)
-            self.assertEqual(
-                [f"[{i}] [0, 1, 2] {[1] * 9}" for i in range(3)], sorted(done.stdout.splitlines())
-            )
+        done = run("-n", "3", "--", sys.executable, "-c", GIVES_AND_ENDS)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(
+            [f"[{i}] [0, 1, 2] {[1] * 9}" for i in range(3)], sorted(done.stdout.splitlines())
+        )
 
     def test_a_dead_worker_is_reported_so_that_its_lease_ends(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -550,6 +643,40 @@ class Launch(unittest.TestCase):
         lines = [line for line in said.splitlines() if "joined" not in line]
         ended = [f"basin-run: worker {i} was ended by SIGINT" for i in range(3)]
         self.assertEqual(ended, sorted(lines))
+
+    def test_add_starts_one_more_of_a_run_that_it_finds_or_is_given(self) -> None:
+        """Through a wrapper, whose number is not that of basin-run."""
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            for rank in "12":
+                os.mkfifo(pipe + rank)
+            wrapped = shlex.join(
+                command(
+                    "-n", "1", "--max-workers", "3", "--job", f"added-{os.getpid()}",
+                    "--", sys.executable, "-c", ARE_ADDED, pipe,
+                )
+            )  # fmt: skip
+            process = subprocess.Popen(
+                ["sh", "-c", wrapped + "; exit $?"], env=environment(), stdout=subprocess.PIPE,
+                text=True,
+            )  # fmt: skip
+            assert process.stdout is not None
+            number = process.stdout.readline().split()[1]
+            asked = run("add", number)
+            self.assertIn(f"asked process {number} for one more worker", asked.stdout)
+            self.assertIn("worker 1", process.stdout.readline())
+            found = run("add")
+            if "several run here" in found.stderr:  # Those of other tests.
+                self.assertIn(f"{number} (job added-{os.getpid()})", found.stderr)
+                run("add", number)
+            else:
+                self.assertIn(f"asked process {number} for", found.stdout)
+            self.assertIn("worker 2", process.stdout.readline())
+            process.communicate(timeout=PATIENCE)
+            self.assertEqual(0, process.returncode)
+        refused = run("add", str(os.getpid()))
+        self.assertEqual(1, refused.returncode)
+        self.assertIn(f"process {os.getpid()} is no basin-run", refused.stderr)
 
     def test_signals_of_real_time_start_one_each(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 
 tests/python/test_waits_end.py has what it does in a paused job.
 
-Usage: test_leaving.py BASIND LIBBASIN
+Usage: test_leaving.py BASIND LIBBASIN [CLASS...]
 """
 
 import contextlib
@@ -13,18 +13,23 @@ import subprocess
 import sys
 import threading
 import unittest
+from pathlib import Path
 from typing import IO
 
 import jobs
 
 jobs.require("numpy", "torch", "sklearn")
 
-# It trains until SIGTERM. With "closes", it leaves the job before that.
+# It trains until SIGTERM. With "saves" and "forks", it leaves the job before that; with "prepares",
+# it is never a member of it.
 _SCRIPT = """
 import os, signal, sys
 import basin, numpy
 with basin.leave_on_sigterm() as leaving:
-    with basin.connect() as client:
+    with basin.connect(ready=sys.argv[1] != "prepares") as client:
+        if sys.argv[1] == "prepares":
+            print("member" if client.place.is_member else "not a member", flush=True)
+            sys.stdin.readline()
         if sys.argv[1] == "trains":
             while not leaving:
                 client.allreduce(numpy.ones(4), "step", op=basin.Sum)
@@ -48,13 +53,14 @@ print("after the block", flush=True)
 """
 
 
-class LeavingTest(jobs.JobsTest):
+class Leavers(jobs.JobsTest):
     def _start(
-        self, job: str, rank: int, workers: int, least: int, *command: str
+        self, job: str, rank: int, workers: int, least: int, *command: str, **variables: str
     ) -> subprocess.Popen[str]:
+        environment = self.jobs.environment(job, rank, workers)
         process = subprocess.Popen(
             [sys.executable, "-u", *command],
-            env=self.jobs.environment(job, rank, workers) | {"BASIN_MIN_WORKERS": str(least)},
+            env={**environment, "BASIN_MIN_WORKERS": str(least), **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,6 +99,8 @@ class LeavingTest(jobs.JobsTest):
         self.assertNotIn("Traceback", errors)
         return output
 
+
+class Leaving(Leavers):
     def test_leaves_at_the_end_of_its_step(self) -> None:
         first, second = (
             self._start("leaves", rank, 2, 1, "-c", _SCRIPT, "trains") for rank in range(2)
@@ -106,6 +114,17 @@ class LeavingTest(jobs.JobsTest):
         self._await(second, "trains")
         second.terminate()
         self._end(second, 128 + signal.SIGTERM)
+
+    def test_a_late_joiner_that_is_no_member_yet_ends_at_once(self) -> None:
+        first = self._start("prepares", 0, 2, 1, "-c", _SCRIPT, "trains", BASIN_START_WORKERS="1")
+        self._await(first, "trains")
+        late = self._start("prepares", 1, 2, 1, "-c", _SCRIPT, "prepares", BASIN_START_WORKERS="1")
+        self._await(late, "not a member")
+        late.terminate()
+        self.assertEqual("", self._end(late, 128 + signal.SIGTERM))
+        self._await(first, "trains")
+        first.terminate()
+        self._end(first, 128 + signal.SIGTERM)
 
     def test_a_signal_after_the_end_of_the_work_interrupts_nothing(self) -> None:
         process = self._start("saves", 0, 1, 1, "-c", _SCRIPT, "saves")
@@ -148,6 +167,8 @@ class LeavingTest(jobs.JobsTest):
         thread.join()
         self.assertIn("Use it on the main thread.", told[0])
 
+
+class Examples(Leavers):
     def test_digits_resize_while_they_train(self) -> None:
         """Three pods of examples/digits.py become two, and three again."""
         script = str(jobs.ROOT / "examples/digits.py")
@@ -164,6 +185,31 @@ class LeavingTest(jobs.JobsTest):
             pod.terminate()
         for pod in (*pods[:2], new):
             self._end(pod, 128 + signal.SIGTERM)
+
+    def test_fault_a1_a_worker_that_joined_late_survives_a_restart_of_the_aggregator(self) -> None:
+        """It does not know the calls with which the others began."""
+        first = jobs.Aggregator(Path(sys.argv[1]))
+        self.addCleanup(first.close)
+        script = str(jobs.ROOT / "examples/digits.py")
+
+        def start(rank: int) -> subprocess.Popen[str]:
+            command = (script, "--epochs=100000")
+            return self._start("restart", rank, 2, 1, *command, BASIN_ADDRESS=first.address)
+
+        pods = [start(rank) for rank in range(2)]
+        self._await(pods[0], "epoch  1/")
+        self._kill(pods[1])
+        pods[1] = start(1)
+        self._await(pods[1], "joined at step ")
+        first.close()
+        second = jobs.Aggregator(Path(sys.argv[1]), listen=first.address)
+        self.addCleanup(second.close)
+        for pod in pods:
+            self._await(pod, "The aggregator answers again", pod.stderr)
+        for pod in pods:
+            pod.terminate()
+        for pod in pods:
+            self.assertIn("leaves at step ", self._end(pod, 128 + signal.SIGTERM))
 
     def test_the_other_examples_leave(self) -> None:
         """Before their first step; each is one worker of two."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest
+from jobs import JobsTest, hear, make_events, say
 from torch_jobs import expect, main, session
 
 import torch  # isort: skip - torch_jobs ends the program when there is none
@@ -30,17 +30,6 @@ def hash_of(values: Any) -> str:
     for value in values:
         digest.update(value.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:12]
-
-
-def say(event: Path) -> None:
-    """Writes the state once; the test keeps it for late joiners."""
-    with event.open("wb", buffering=0) as pipe:
-        pipe.write(b"." * 8)
-
-
-def hear(event: Path) -> None:
-    with event.open("rb", buffering=0) as pipe:
-        pipe.read(1)
 
 
 def make_net() -> Any:
@@ -91,6 +80,8 @@ class Training:
         loss_of(self.net, self.rank, self.state.step).backward()
         self.optimizer.step()
         self.scheduler.step()
+        counted = self.lane.last_round().spec.step
+        assert counted == self.state.step, f"step {self.state.step} was counted as {counted}"
         self.state.step += 1
         self.history[self.state.step] = self.describe()
 
@@ -258,6 +249,69 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
     return training.outcome()
 
 
+def prepares_after_init(rank: int, folder: str) -> Any:
+    """Rank 2 comes while the others train, and is not ready before they have trained on."""
+    go, welcomed, trained = (Path(folder) / event for event in ("go", "welcomed", "trained"))
+    if rank == 2:
+        hear(go)
+    import basin.torch as bt
+
+    bt.init()
+    told = [(bt.rank(), bt.size(), place().is_member)]
+    if rank == 2:
+        bt.shutdown()  # A worker that was never ready is missed by nobody.
+        bt.init()
+        say(welcomed)
+        hear(trained)
+    training = Training(bt, rank)
+    told.append((bt.rank(), bt.size(), place().is_member))
+    while training.state.step < training.state.end:
+        if training.state.step == 3 and rank == 0:
+            say(go)
+            hear(welcomed)
+        training.step()
+        if training.state.step == 10 and rank == 0:
+            say(trained)
+        if bt.size() == 3:
+            training.end_soon()
+    bt.barrier("end of test")
+    bt.shutdown()
+    return training.outcome(), told
+
+
+def two_prepare_after_init(rank: int, folder: str) -> Any:
+    """Ranks 2 and 3 come while the others train, and rank 3 is ready after rank 2 has joined."""
+    go, welcomed, trained = (Path(folder) / event for event in ("go", "welcomed", "trained"))
+    if rank >= 2:
+        hear(go)
+    import basin.torch as bt
+    from basin import notices
+
+    warnings: list[Any] = []
+    with mock.patch.object(notices.logger, "warning", lambda *said: warnings.append(said)):
+        bt.init()
+        told = [(bt.rank(), bt.size())]
+        if rank == 3:
+            say(welcomed)
+            hear(trained)
+        elif rank == 2:
+            hear(welcomed)
+        training = Training(bt, rank)
+        told.append((bt.rank(), bt.size()))
+    if rank == 2:
+        say(trained)
+    while training.state.step < training.state.end:
+        if training.state.step == 3 and rank == 0:
+            say(go)
+        training.step()
+        if bt.size() == 4:
+            training.end_soon()
+    bt.barrier("end of test")
+    bt.shutdown()
+    about = [text % tuple(values) for text, *values in warnings if "Read rank" in text]
+    return training.outcome(), told, about
+
+
 def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
     """Rank 2 tries to join late but cannot; the others continue."""
     go = Path(folder) / "go"
@@ -378,10 +432,7 @@ class LateJoinersTest(JobsTest):
         mortal: tuple[int, ...] = (),
     ) -> list[Any]:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
-            for event in ("go", "die", "killed"):
-                os.mkfifo(Path(folder) / event)
-                pipe = os.open(Path(folder) / event, os.O_RDWR)
-                kept.callback(os.close, pipe)
+            make_events(folder, ("go", "die", "killed", "welcomed", "trained"), kept)
             return self.jobs.run(
                 function,
                 processes,
@@ -423,6 +474,23 @@ class StateTest(LateJoinersTest):
                 self.assertEqual([{"rank": 0}] * 4, [config for _, config in outcomes])
                 last = {history[max(history)][4] for (_, history, _), _ in outcomes}
                 self.assertEqual(1 if way == "DistributedDataParallel" else 4, len(last))
+
+    def test_the_others_train_on_until_a_joiner_is_ready(self) -> None:
+        outcomes = self.run_job(prepares_after_init, 3, start=2, least=2, most=3)
+        self.assert_level([outcome for outcome, _ in outcomes], [2])
+        (began, _, _), told = outcomes[2]
+        self.assertGreaterEqual(began, 10)
+        self.assertEqual([(2, 3, False), (2, 3, True)], told)
+        for rank in range(2):
+            self.assertEqual((rank, 2, True), outcomes[rank][1][0], "it is final in a new job")
+
+    def test_a_joiner_is_warned_if_it_gets_another_rank_than_it_was_told(self) -> None:
+        outcomes = self.run_job(two_prepare_after_init, 4, start=2, least=2, most=4)
+        self.assert_level([outcome for outcome, _, _ in outcomes], [2, 3])
+        self.assertEqual([(2, 3), (3, 4)], outcomes[3][1])
+        for i, (_, _, warnings) in enumerate(outcomes):
+            self.assertEqual(1 if i == 3 else 0, len(warnings), warnings)
+        self.assertIn("rank 3 of 4, and was told before that it would be rank 2 of 3", *warnings)
 
     def test_two_join_at_once(self) -> None:
         way = "DistributedOptimizer"
@@ -474,6 +542,26 @@ class StateTest(LateJoinersTest):
         self.assertEqual([0, 0], [refused for *_, refused in outcomes[:2]])
 
 
+class BoundaryTest(unittest.TestCase):
+    def test_no_two_boundaries_have_the_same_lane_and_version(self) -> None:
+        """A term has up to 51 bits, and a version has 64."""
+        from basin.torch.state import boundary_of
+        from basin.worker import Place
+
+        terms = [1, 2, 1 << 44, (1 << 44) + 1, (1 << 51) - 2, (1 << 51) - 1]
+        counters = [1, 2, (1 << 20) - 1, 1 << 20, 1 << 40]
+        seen = set()
+        for term in terms:
+            versions = []
+            for counter in counters:
+                place = Place(True, 0, 2, (term, counter), 1, False, donor_since=(term, counter))
+                lane, version = boundary_of(place)
+                versions.append(version)
+                seen.add((lane, version & ((1 << 64) - 1)))
+            self.assertEqual(sorted(set(versions)), versions, "they grow")
+        self.assertEqual(len(terms) * len(counters), len(seen))
+
+
 class PackTest(unittest.TestCase):
     def test_everything_comes_back_bit_for_bit(self) -> None:
         from basin.torch.state import pack, unpack
@@ -492,6 +580,17 @@ class PackTest(unittest.TestCase):
         for name, value in values.items():
             self.assertEqual((value.shape, value.dtype), (got["values"][name].shape, value.dtype))
             self.assertEqual(hash_of([value]), hash_of([got["values"][name]]), name)
+
+    def test_one_element_of_a_larger_tensor_is_packed_and_compared_whatever_its_stride(
+        self,
+    ) -> None:
+        from basin.torch import raw
+        from basin.torch.state import pack, unpack
+
+        for one in (torch.arange(6.0)[2:3:2], torch.tensor([2.0j]).conj().imag):
+            self.assertEqual(one.tolist(), unpack(pack({"one": one}))["one"].tolist())
+            self.assertTrue(raw.has_bits_of(one, torch.tensor(one.tolist())))
+            self.assertFalse(raw.has_bits_of(one, torch.tensor([3.0])))
 
     def test_a_shared_tensor_stays_on_its_device(self) -> None:
         from basin.torch.state import State, pack

@@ -29,15 +29,14 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    trainer,
 )
 
 # ---- workers
 
 
 def one_backward(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         loss_of(net, rank).backward()
         return gradients(net), optimizer.last_round().contributors
 
@@ -73,9 +72,7 @@ def two_backwards(rank: int, op: str) -> Any:
 
 
 def micro_batches(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         with optimizer.no_sync():
             loss_of(net, rank, 0).backward()
             local = gradients(net)
@@ -123,9 +120,7 @@ def failing_backward(rank: int) -> Any:
         def backward(ctx: Any, *gradient: Any) -> Any:
             raise RuntimeError("a bad batch")
 
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         text = ""
         if rank == 2:
             # The second layer's gradients are pushed before the first layer fails.
@@ -146,9 +141,7 @@ def failing_backward(rank: int) -> Any:
 
 def retried(rank: int) -> Any:
     """No commit is accepted, so the round is aborted with complete gradients."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         with commits_refused():
             aborted = expect("RoundAborted", loss_of(net, rank).backward)
         local = gradients(net)
@@ -219,9 +212,7 @@ def fail(_: torch.Tensor) -> torch.Tensor:
 
 
 def steps_without_backward(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         if rank == 0:
             loss_of(net, rank).backward()
         optimizer.step()
@@ -348,9 +339,7 @@ def narrow_wire(rank: int, dtype: torch.dtype, scale: float) -> Any:
 
 
 def after_fork(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         child = os.fork()
         if child == 0:
             # Basin does nothing: the gradient is the child's own.

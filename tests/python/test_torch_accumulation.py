@@ -29,21 +29,14 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    trainer,
+    wrap,
 )
 
 WAYS = ("optimizer", "model")
 early_backward = (
     torch.autograd.backward
 )  # The function that `from torch.autograd import backward` binds.
-
-
-def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
-    """Returns the model, the optimizer, and which of them has the lane."""
-    if way == "optimizer":
-        optimizer = sgd(net, bt, **options)
-        return net, optimizer, optimizer
-    wrapped = bt.DistributedDataParallel(net, **options)
-    return wrapped, SGD(wrapped.parameters(), lr=0.1), wrapped
 
 
 def mean_of_sums(steps: tuple[int, ...]) -> list[torch.Tensor]:
@@ -290,9 +283,7 @@ def leave_out(rank: int, way: str, how: str) -> Any:
 
 def drop_what_failed(rank: int) -> Any:
     """Every backward fails after something was sent, and the next window starts again."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt, backward_passes_per_step=2)
+    with trainer(backward_passes_per_step=2) as (_, net, optimizer):
         optimizer.contribute(samples=100)
         loss_of(net, rank, 0).backward()
         hidden = net[:2](torch.ones(4, 5, dtype=torch.float64))
@@ -310,9 +301,7 @@ def drop_what_failed(rank: int) -> Any:
 
 
 def by_hand(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         with optimizer.no_sync():
             loss_of(net, rank, 0).backward()
             within = expect("FailedPrecondition", optimizer.sync_gradients)
@@ -500,9 +489,7 @@ def divides_by_micro_batches(rank: int, count: int, synced: bool, weight_by: str
 
 def written_after_a_step(rank: int, how: str, passes: int) -> Any:
     """Gradients that were computed without Basin, in a step after another one."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt, backward_passes_per_step=passes)
+    with trainer(backward_passes_per_step=passes) as (_, net, optimizer):
         for _ in range(passes):
             loss_of(net, rank).backward()
         optimizer.step()
@@ -527,9 +514,7 @@ def written_after_a_step(rank: int, how: str, passes: int) -> Any:
 
 
 def ends_in_a_window(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (bt, net, optimizer):
         with optimizer.no_sync():
             loss_of(net, rank).backward()
         bt.barrier("all are there")

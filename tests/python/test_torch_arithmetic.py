@@ -21,11 +21,14 @@ from torch_jobs import (  # noqa: E402
     TorchTest,
     expect,
     gradients,
+    hooked,
     loss_of,
     main,
     model,
+    process_group_of_one,
     session,
     sgd,
+    trainer,
 )
 
 SEEDS = range(6)
@@ -63,7 +66,7 @@ def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
     for name, options in ops.items():
         options = {**options, "op": getattr(basin, options["op"])}
         counts = basin.Counts(samples=rank + 1) if "weight_by" in options else None
-        with session() as bt:
+        with session() as bt, process_group_of_one():
             given = wanted(rank)
             paths = [
                 bt.allreduce(given, "dense", counts=counts, **options),
@@ -74,11 +77,7 @@ def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
             nets = [Constant(), Constant(), Constant()]
             optimizer = sgd(nets[0], bt, **options)
             wrapped = bt.DistributedDataParallel(nets[1], init_sync=False, **options)
-            alone = torch.distributed.HashStore()
-            torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
-            ddp = nn.parallel.DistributedDataParallel(nets[2])
-            state = bt.DDPState(ddp, **options)
-            ddp.register_comm_hook(state, bt.ddp_comm_hook)
+            ddp, state = hooked(bt, nets[2], options)
             owners = [optimizer, wrapped, state]
             for owner in owners:
                 owner.contribute(samples=rank + 1)
@@ -87,7 +86,6 @@ def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
             paths += [net.weight.grad for net in nets]
             infos = [owner.last_round() for owner in owners]
             results[name] = paths, [info.spec.predivide for info in infos]
-            torch.distributed.destroy_process_group()
     return results
 
 
@@ -213,12 +211,8 @@ def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int
         called: Any = net
         options = by(weight_by, "mean")
         if way == "hook":
-            alone = torch.distributed.HashStore()
-            torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
-            stack.callback(torch.distributed.destroy_process_group)
-            called = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
-            lane = bt.DDPState(called, **options)
-            called.register_comm_hook(lane, bt.ddp_comm_hook)
+            stack.enter_context(process_group_of_one())
+            called, lane = hooked(bt, net, options, gradient_as_bucket_view=True)
         elif way == "model":
             called = lane = bt.DistributedDataParallel(net, **options)
         else:
@@ -371,9 +365,7 @@ def clipped_with_a_nan(rank: int) -> Any:
 
 
 def not_the_result(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (bt, net, optimizer):
         said = [expect("FailedPrecondition", local_clip, bt, optimizer, net, rank)]
         loss_of(net, rank).backward()
         loss_of(net, rank, 1).backward()

@@ -147,14 +147,14 @@ def cuda(
 
     late: whether all gradients get their values late
     """
-    from basin.torch.lane import GradientLane
+    from basin.torch.store import TensorStore
     from basin.worker import Worker
 
     here = Cuda(index_of)
-    memory_of, copy_device = GradientLane.memory_of, Worker.copy_device
+    memory_of, copy_device = TensorStore.memory_of, Worker.copy_device
 
-    def late_memory_of(lane: Any, of: Any) -> Any:
-        memory = memory_of(lane, of)
+    def late_memory_of(store: Any, of: Any) -> Any:
+        memory = memory_of(store, of)
         for each in memory:
             if late and index_of(each) >= 0:
                 here.write_late(each)
@@ -181,7 +181,7 @@ def cuda(
             stream=here.stream,
             is_current_stream_capturing=lambda: here.captured,
         ),
-        mock.patch.object(GradientLane, "memory_of", late_memory_of),
+        mock.patch.object(TensorStore, "memory_of", late_memory_of),
         mock.patch.object(Worker, "copy_device", copy_and_synchronize),
     ):
         yield here
@@ -343,7 +343,8 @@ def moved(rank: int) -> Any:
     with session() as bt, cuda(lambda each: 0 if on_cuda and each.dim() > 1 else -1):
         net = model()
         optimizer = sgd(net, bt)
-        lock = optimizer.basin_lane._hooked = Counted(optimizer.basin_lane._hooked)
+        store = optimizer.basin_lane.store
+        lock = store._hooked = Counted(store._hooked)
         got = []
         for step in range(3):
             on_cuda = step == 1
@@ -357,7 +358,7 @@ def moved(rank: int) -> Any:
 def unusual(rank: int) -> Any:
     """A gradient with gaps is written in another stream than that of the hook that sends it, with
     others."""
-    from basin.torch.lane import GradientLane
+    from basin.torch.store import TensorStore
 
     with session() as bt, cuda(late=False) as here:
         others, side = here.current[0], here.new_stream(0)
@@ -379,10 +380,10 @@ def unusual(rank: int) -> Any:
 
         parameters[1].register_hook(write_in_side)
         parameters[2].register_hook(leave_side)
-        memory_of = GradientLane.memory_of
+        memory_of = TensorStore.memory_of
 
-        def memory_of_all(lane: Any, of: Any) -> Any:
-            memory = memory_of(lane, of)
+        def memory_of_all(store: Any, of: Any) -> Any:
+            memory = memory_of(store, of)
             here.hold(False)
             return memory
 
@@ -397,7 +398,7 @@ def unusual(rank: int) -> Any:
             def backward(context: Any, *gradient: torch.Tensor) -> Any:
                 return tuple(torch.full_like(each, rank + 1.0) for each in parameters)
 
-        with mock.patch.object(GradientLane, "memory_of", memory_of_all):
+        with mock.patch.object(TensorStore, "memory_of", memory_of_all):
             InOrder.apply(*parameters).backward()
         del optimizer
         return [float(each.grad.mean()) for each in parameters if each.grad is not None]

@@ -349,7 +349,7 @@ def habits(rank: int) -> Any:
             "nested": expect("Unsupported", bt.DistributedDataParallel, ddp),
             "lazy": expect("Unsupported", bt.DistributedDataParallel, nn.LazyLinear(3)),
             "again": expect("FailedPrecondition", bt.DistributedDataParallel, ddp.module),
-            "closure": expect("Unsupported", Sgd(ddp.parameters(), lr=0.1).step, lambda: 0.0),
+            "closure": expect("Unsupported", torch.optim.LBFGS(ddp.parameters()).step, lambda: 0.0),
             "max": expect(
                 "InvalidArgument", lambda: bt.DistributedDataParallel(model(), op=bt.Max)
             ),

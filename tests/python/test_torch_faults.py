@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 from jobs import PACKAGE, PATIENCE, require
 
@@ -19,7 +20,8 @@ TRAINS = """
 import hashlib, os, signal, sys
 import basin.torch as bt
 import torch
-from torch import distributed, nn
+from torch import nn
+from torch_jobs import process_group_of_one, wrap
 
 way, dying, place = sys.argv[1:]
 torch.set_num_threads(1)
@@ -27,19 +29,13 @@ bt.init()
 me = bt.context.current().client.worker_id
 torch.manual_seed(bt.rank())
 net = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).double()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 if way == "optimizer":
     bt.broadcast_parameters(net)
-    owner = model = net
-    optimizer = owner = bt.DistributedOptimizer(optimizer, net.named_parameters())
-elif way == "model":
-    owner = model = bt.DistributedDataParallel(net)
-else:
-    alone = distributed.HashStore()
-    distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
-    model = nn.parallel.DistributedDataParallel(net)
-    owner = bt.DDPState(model)
-    model.register_comm_hook(owner, bt.ddp_comm_hook)
+elif way == "hook":
+    group = process_group_of_one()  # It ends with the process.
+    group.__enter__()
+model, optimizer, owner = wrap(bt, net, way)
+optimizer.param_groups[0]["momentum"] = 0.9
 
 def die(*_):
     if me == dying and step == 5:
@@ -74,7 +70,7 @@ def train(way: str, dying: str, place: str) -> subprocess.CompletedProcess[str]:
         ],
         env={
             **kept,
-            "PYTHONPATH": str(PACKAGE),
+            "PYTHONPATH": f"{PACKAGE}{os.pathsep}{Path(__file__).parent}",
             "BASIN_BASIND": sys.argv[1],
             "BASIN_LIBRARY": sys.argv[2],
         },

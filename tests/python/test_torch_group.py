@@ -290,7 +290,7 @@ def broken_broadcast(rank: int, workers: int) -> Any:
     with grouped(rank, workers) as (bt, _):
         net = model()
         optimizer = sgd(net, bt)
-        reduction = optimizer.basin_lane._node.reduction
+        reduction = optimizer.basin_lane.rounds.node._in_node.reduction
 
         def fail(group: Any, *arguments: Any) -> bool:
             while not share(group, *arguments):
@@ -327,8 +327,7 @@ def killed(rank: int, workers: int, who: int, when: str) -> Any:
     """One rank is killed in the second round: before its first bucket, between two buckets, or
     when the local phase has ended."""
     from basin.torch import node as node_module
-    from basin.torch.lane import GradientLane
-    from basin.torch.node import NodeReduction
+    from basin.torch.node import InNode, NodeReduction
 
     with (
         mock.patch.object(node_module, "_BUCKET_BYTES", 8),
@@ -339,25 +338,25 @@ def killed(rank: int, workers: int, who: int, when: str) -> Any:
         loss_of(net, rank).backward()
         optimizer.zero_grad()
         if rank == who:
-            reduce_next, contribute = NodeReduction._reduce_next, GradientLane._contribute
+            reduce_next, contribute = NodeReduction._reduce_next, InNode._contribute
 
             def dying_reduce(reduction: Any, contributes: bool) -> None:
                 if when == "before" or (when == "between" and reduction._reduced == 2):
                     die()
                 reduce_next(reduction, contributes)
 
-            def dying_contribute(lane: Any, *arguments: Any) -> Any:
+            def dying_contribute(in_node: Any, *arguments: Any) -> Any:
                 if when == "after":
                     die()
-                return contribute(lane, *arguments)
+                return contribute(in_node, *arguments)
 
             mock.patch.object(NodeReduction, "_reduce_next", dying_reduce).start()
-            mock.patch.object(GradientLane, "_contribute", dying_contribute).start()
+            mock.patch.object(InNode, "_contribute", dying_contribute).start()
         loss_of(net, rank, 1).backward()
         first = gradients(net), optimizer.last_round().contributors
         optimizer.zero_grad()
         loss_of(net, rank, 2).backward()
-        return *first, gradients(net)
+        return *first, gradients(net), optimizer.last_round().contributors
 
 
 def leaving(rank: int, workers: int) -> Any:
@@ -517,34 +516,38 @@ class Faults(GroupTest):
     def test_fault_w5_a_failed_backward_is_not_counted(self) -> None:
         for who in (0, 1):
             others = tuple(rank for rank in range(3) if rank != who)
+            each = tuple(f"w{rank}" for rank in others)
             for got, contributors, trainers, later in self.run_node(failing, 3, who):
                 self.assert_close(average(0, others), got)
-                self.assertEqual((("w0",), 2, 3), (contributors, trainers, later))
+                self.assertEqual((each, 2, 3), (contributors, trainers, later))
 
-    def test_fault_a13_a_rank_that_is_lost_in_the_local_phase_is_left_out(self) -> None:
+    def test_fault_a13_where_a_rank_is_lost_in_the_local_phase_each_contributes(self) -> None:
         for who, when in ((0, "before"), (0, "between"), (2, "before"), (2, "between")):
             with self.subTest(f"{who} {when}"):
                 left = tuple(rank for rank in range(3) if rank != who)
                 outcomes = self.run_node(killed, 3, who, when, mortal=(who,), BASIN_MIN_WORKERS="1")
                 for rank in left:
-                    got, contributors, later = outcomes[rank]
-                    self.assertEqual((f"w{left[0]}",), contributors)
+                    got, contributors, later, leaders = outcomes[rank]
+                    self.assertEqual(tuple(f"w{each}" for each in left), contributors)
                     self.assert_close(average(1, left), got)
                     self.assert_close(average(2, left), later)
+                    self.assertEqual((f"w{left[0]}",), leaders, "the group has formed again")
 
     def test_fault_a13_a_leader_that_is_lost_with_all_gradients_costs_no_round(self) -> None:
         outcomes = self.run_node(killed, 3, 0, "after", mortal=(0,), BASIN_MIN_WORKERS="1")
-        for got, contributors, later in outcomes[1:]:
-            self.assertEqual(("w1",), contributors)
+        for got, contributors, later, leaders in outcomes[1:]:
+            self.assertEqual(("w1", "w2"), contributors)
             self.assert_close(average(1, (1, 2)), got)
             self.assert_close(average(2, (1, 2)), later)
+            self.assertEqual(("w1",), leaders)
 
     def test_fault_a13_a_leader_that_is_lost_costs_the_gradients_of_its_node(self) -> None:
         outcomes = self.run_node(killed, 5, 0, "after", mortal=(0,), BASIN_MIN_WORKERS="1")
-        for got, contributors, later in outcomes[1:]:
+        for got, contributors, later, leaders in outcomes[1:]:
             self.assertEqual(("w2",), contributors)
             self.assert_close(average(1, (2, 3, 4)), got)
             self.assert_close(average(2, (1, 2, 3, 4)), later)
+            self.assertEqual(("w1", "w2"), leaders)
 
     def test_a_rank_without_memory_for_results_gets_them_from_the_aggregator(self) -> None:
         for who in (0, 2):

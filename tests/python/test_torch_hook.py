@@ -20,10 +20,12 @@ from torch_jobs import (  # noqa: E402
     average,
     expect,
     gradients,
+    hooked,
     local_gradients,
     loss_of,
     main,
     model,
+    process_group_of_one,
     session,
 )
 
@@ -34,23 +36,14 @@ Sgd = torch.optim.SGD
 
 
 @contextlib.contextmanager
-def process_group(rank: int = 0, size: int = 1, folder: str | None = None) -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as own:
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{folder or own}/store", rank=rank, world_size=size
-        )
-        try:
-            yield
-        finally:
-            distributed.destroy_process_group()
-
-
-def hooked(bt: Any, net: nn.Module, state: dict[str, Any] | None = None, **options: Any) -> Any:
-    """The model in DDP with Basin's hook, and its state."""
-    ddp = TorchDdp(net, **options)
-    made = bt.DDPState(ddp, **(state or {}))
-    ddp.register_comm_hook(made, bt.ddp_comm_hook)
-    return ddp, made
+def process_group(rank: int, size: int, folder: str) -> Iterator[None]:
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size
+    )
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
 
 
 def deep() -> Any:
@@ -81,7 +74,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 def as_torch_ddp(rank: int, folder: str, options: dict[str, Any], to_none: bool) -> Any:
     with process_group(rank, WORKERS, folder):
         expected = train(TorchDdp(deep()), rank)
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         net = deep()
         if rank > 0:
             nn.init.zeros_(net[0].weight)
@@ -104,7 +97,7 @@ class Branches(nn.Module):
 
 def unused(rank: int) -> Any:
     """All workers reach a, only rank 1 reaches b, and none reaches c."""
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         ddp, state = hooked(bt, Branches(), find_unused_parameters=True)
         optimizer = Sgd(ddp.parameters(), lr=0.1)
         x = torch.full((1, 2), rank + 1.0, dtype=torch.float64)
@@ -118,7 +111,7 @@ def unused(rank: int) -> Any:
 
 
 def accumulation(rank: int) -> Any:
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         ddp, _ = hooked(bt, model())
         optimizer = Sgd(ddp.parameters(), lr=0.1)
         texts = []
@@ -137,7 +130,7 @@ def accumulation(rank: int) -> Any:
 def beside_another(rank: int, options: dict[str, Any]) -> Any:
     """Two backwards per step; between and after them, one of another model with its own
     lane; before the last step the only backward is clipped."""
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         ddp, state = hooked(bt, model(), **options)
         other = bt.DistributedDataParallel(model())
         sums = []
@@ -163,7 +156,7 @@ def beside_another(rank: int, options: dict[str, Any]) -> Any:
 def failing_round(rank: int) -> Any:
     """Rank 0 times out; then a round in which all workers have failed is sent again."""
     with (
-        process_group(),
+        process_group_of_one(),
         session(round_timeout=0.0 if rank == 0 else None) as bt,
     ):
         ddp, state = hooked(bt, model())
@@ -186,7 +179,7 @@ def failing_round(rank: int) -> Any:
 
 def failing_push(rank: int) -> Any:
     """Rank 1 has a gradient that cannot be sent: the others continue, and DDP works afterwards."""
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         ddp, state = hooked(bt, model())
         optimizer = Sgd(ddp.parameters(), lr=0.1)
         text = ""
@@ -212,7 +205,7 @@ def failing_push(rank: int) -> Any:
 
 
 def channels_last(rank: int) -> Any:
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         torch.manual_seed(1)
         net = nn.Conv2d(3, 4, 3).double().to(memory_format=torch.channels_last)  # type: ignore
         ddp, _ = hooked(bt, net)
@@ -228,7 +221,7 @@ def channels_last(rank: int) -> Any:
 
 
 def buffers(rank: int, broadcast: bool) -> Any:
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         torch.manual_seed(7)
         net = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8)).double()
         ddp, _ = hooked(bt, net, broadcast_buffers=broadcast)
@@ -237,7 +230,7 @@ def buffers(rank: int, broadcast: bool) -> Any:
 
 
 def half(rank: int) -> Any:
-    with process_group(), session() as bt:
+    with process_group_of_one(), session() as bt:
         net = nn.Linear(64, 1, bias=False)
         ddp, state = hooked(bt, net, {"wire_dtype": torch.bfloat16, "op": bt.Sum})
         ddp(torch.full((1, 64), rank + 1.0)).sum().backward()
@@ -249,7 +242,7 @@ def refusals(rank: int, folder: str) -> Any:
     with session() as bt:
         with process_group(rank, WORKERS, folder):
             texts["group"] = expect("Unsupported", bt.DDPState, TorchDdp(model()))
-        with process_group():
+        with process_group_of_one():
             texts["model"] = expect("InvalidArgument", bt.DDPState, model())
             ddp = TorchDdp(model())
             ddp.register_comm_hook(None, bt.ddp_comm_hook)

@@ -29,6 +29,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    trainer,
 )
 
 # ---- workers
@@ -36,9 +37,7 @@ from torch_jobs import (  # noqa: E402
 
 def zeros_between(rank: int) -> Any:
     """Between two rounds, rank 0 has a micro-batch whose gradients are zeros."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         loss_of(net, rank, 0).backward()
         with optimizer.no_sync():
             (loss_of(net, rank, 1) * (0.0 if rank == 0 else 1.0)).backward()
@@ -48,9 +47,7 @@ def zeros_between(rank: int) -> Any:
 
 def zeros_by_hand(rank: int) -> Any:
     """Rank 0 accumulates zeros, and all call sync_gradients()."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         loss_of(net, rank, 0).backward()
         with optimizer.no_sync():
             (loss_of(net, rank, 1) * (0.0 if rank == 0 else 1.0)).backward()
@@ -111,8 +108,8 @@ def memory_replaced_in_flight(rank: int, by_hand: bool) -> Any:
                 expect("OutcomeUnknown", optimizer.sync_gradients)
             else:
                 expect("OutcomeUnknown", loss_of(net, rank).backward)
-            sent = [lane.gradient_of(p).sent for p in net.parameters()]
-            kept = {storage.data_ptr() for storage in lane._lent}
+            sent = [lane.gradients.of(p).sent for p in net.parameters()]
+            kept = {storage.data_ptr() for storage in lane.rounds._lent}
             assert kept == {gradient.data_ptr() for gradient in sent}
             for gradient in sent:
                 gradient.data = torch.zeros(0, dtype=gradient.dtype)
@@ -139,9 +136,7 @@ def push_fails(rank: int, by_hand: bool) -> Any:
             raise MemoryError("no room")
         push_many(self, *arguments)
 
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         with optimizer.no_sync():
             loss_of(net, rank).backward()
         text = ""

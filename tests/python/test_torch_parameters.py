@@ -20,8 +20,10 @@ from torch_jobs import (  # noqa: E402
     loss_of,
     main,
     model,
+    process_group_of_one,
     session,
     sgd,
+    trainer,
 )
 
 # ---- workers
@@ -180,9 +182,7 @@ def other_names(rank: int) -> Any:
 
 def frozen_here(rank: int) -> Any:
     """First rank 2 has frozen a layer, then all workers have, then none."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (bt, net, optimizer):
         texts = []
         for frozen in ([2], [0, 1, 2], []):
             net[0].requires_grad_(bt.rank() not in frozen)
@@ -198,9 +198,7 @@ def frozen_here(rank: int) -> Any:
 
 def other_dtype(rank: int) -> Any:
     """Only rank 0 converts its model, after a correct step."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (bt, net, optimizer):
         loss_of(net, rank).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -230,21 +228,17 @@ def not_in_memory(rank: int) -> Any:
         return texts, shard(bt)
 
 
+@process_group_of_one()
 def shard(bt: Any) -> list[str]:
-    from torch import distributed
     from torch.distributed.tensor import distribute_tensor, init_device_mesh
 
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        net = model()
-        mesh = init_device_mesh("cpu", (1,))
-        net[2].weight = nn.Parameter(distribute_tensor(net[2].weight.detach(), mesh))
-        return [
-            expect("Unsupported", bt.broadcast_parameters, net),
-            expect("Unsupported", bt.DistributedDataParallel, net),
-        ]
-    finally:
-        distributed.destroy_process_group()
+    net = model()
+    mesh = init_device_mesh("cpu", (1,))
+    net[2].weight = nn.Parameter(distribute_tensor(net[2].weight.detach(), mesh))
+    return [
+        expect("Unsupported", bt.broadcast_parameters, net),
+        expect("Unsupported", bt.DistributedDataParallel, net),
+    ]
 
 
 # ---- checks
@@ -301,7 +295,7 @@ class ParametersTest(TorchTest):
     def test_a_parameter_that_was_added_is_refused_by_name(self) -> None:
         expected = averaged(torch.float64, torch.float64)
         for text, delivered in self.run_job(add_one):
-            self.assertRegex(text, r"Parameter scale of shape \(1,\)")
+            self.assertRegex(text, r"Parameter 1.scale of shape \(1,\)")
             self.assert_close(expected, delivered)
 
     def test_parameters_of_other_names_are_refused_with_those_of_both_sides(self) -> None:

@@ -20,20 +20,21 @@ from torch_jobs import (  # noqa: E402
     batch,
     expect,
     gradients,
+    hooked,
     loss_of,
     main,
     model,
+    process_group_of_one,
     session,
     sgd,
+    trainer,
 )
 
 # ---- workers
 
 
 def step_within_backward(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         texts: list[str] = []
         x = batch(rank).requires_grad_()
         x.register_hook(lambda _: texts.append(expect("FailedPrecondition", optimizer.step)))
@@ -57,8 +58,7 @@ def refusals(rank: int) -> Any:
     with session() as bt:
         net = model()
         texts = {"lbfgs": expect("Unsupported", sgd_with, torch.optim.LBFGS, net, bt)}
-        optimizer = sgd(net, bt)
-        texts["closure"] = expect("Unsupported", optimizer.step, lambda: 0.0)
+        sgd(net, bt)
         handle = net[0].weight.register_post_accumulate_grad_hook(lambda p: None)
         texts["hook"] = expect("Unsupported", loss_of(net, rank).backward)
         handle.remove()
@@ -77,18 +77,13 @@ def refusals(rank: int) -> Any:
         return texts
 
 
+@process_group_of_one()
 def made_before_shutdown(rank: int) -> Any:
     """An optimizer and a model of torch's DistributedDataParallel, used after another init()."""
-    from torch import distributed
-    from torch.nn.parallel import DistributedDataParallel
-
-    alone = distributed.HashStore()
-    distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
-    net, hooked = model(), DistributedDataParallel(model())
+    net = model()
     with session() as bt:
         optimizer = sgd(net, bt)
-        state = bt.DDPState(hooked)
-        hooked.register_comm_hook(state, bt.ddp_comm_hook)
+        ddp, _ = hooked(bt, model())
         wrapped = bt.DistributedDataParallel(model())
     local = loss_of(net, rank)
     local.backward()
@@ -103,7 +98,7 @@ def made_before_shutdown(rank: int) -> Any:
             lambda: optimizer.no_sync().__enter__(),
             lambda: wrapped.join().__enter__(),
             lambda: loss_of(wrapped, rank),
-            loss_of(hooked, rank).backward,
+            loss_of(ddp, rank).backward,
         )
     ]
     with torch.no_grad():
@@ -118,7 +113,6 @@ def made_before_shutdown(rank: int) -> Any:
         again.zero_grad()
         loss_of(net, rank).backward()
         again.step()
-    distributed.destroy_process_group()
     return texts, gradients(net)
 
 
@@ -127,18 +121,13 @@ def sgd_with(kind: Any, net: nn.Module, bt: Any) -> Any:
 
 
 def shards(rank: int) -> Any:
-    from torch import distributed
     from torch.distributed.tensor import distribute_tensor, init_device_mesh
 
-    with session() as bt:
-        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-        try:
-            net = model()
-            mesh = init_device_mesh("cpu", (1,))
-            net[2].weight = nn.Parameter(distribute_tensor(net[2].weight.detach(), mesh))
-            return expect("Unsupported", sgd, net, bt)
-        finally:
-            distributed.destroy_process_group()
+    with session() as bt, process_group_of_one():
+        net = model()
+        mesh = init_device_mesh("cpu", (1,))
+        net[2].weight = nn.Parameter(distribute_tensor(net[2].weight.detach(), mesh))
+        return expect("Unsupported", sgd, net, bt)
 
 
 def elsewhere(rank: int) -> Any:
@@ -150,9 +139,7 @@ def elsewhere(rank: int) -> Any:
 
 def wrong_types(rank: int) -> Any:
     """By mistake: the error, and the text that it must contain."""
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (bt, net, optimizer):
         loss_of(net, rank).backward()
         one, flags = torch.ones(1), torch.tensor([True, False])
         average: dict[str, Any] = {"op": bt.Average}
@@ -492,7 +479,6 @@ class RefusalsTest(TorchTest):
     def test_what_cannot_be_reduced_is_refused_by_name(self) -> None:
         for texts in self.run_job(refusals):
             self.assertIn("LBFGS", texts["lbfgs"])
-            self.assertIn("closure", texts["closure"])
             self.assertIn("0.weight", texts["hook"])
             self.assertIn("weight.grad is sparse", texts["sparse"])
             self.assertIn("complex64", texts["complex"])

@@ -30,6 +30,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    trainer,
 )
 
 # ---- workers
@@ -135,8 +136,8 @@ def made_in_another_order(rank: int) -> Any:
         return [None if b is None else b.tolist() for b in biases], optimizer.last_round().divisor
 
 
-# Each is larger than a batch, so that it is sent when it is ready.
-LATE_LAYERS, LATE_SIZE = 8, 256
+# Each is larger than the largest batch, so that it is sent when it is ready.
+LATE_LAYERS, LATE_SIZE = 8, 704
 LATE_BYTES = 8 * LATE_SIZE * LATE_SIZE
 
 
@@ -225,9 +226,7 @@ def gradients_of_their_own(rank: int) -> Any:
 
 
 def frozen_later(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
+    with trainer() as (_, net, optimizer):
         loss_of(net, rank).backward()
         optimizer.step()
         optimizer.zero_grad()

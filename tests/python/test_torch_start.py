@@ -8,7 +8,8 @@ import contextlib
 import io
 import logging
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
 from typing import Any
 
 from jobs import require
@@ -23,9 +24,25 @@ from torch_jobs import (  # noqa: E402
     expect,
     main,
     model,
+    process_group_of_one,
     session,
     sgd,
 )
+
+# Prints whether torch._dynamo was imported before init(), and when init() connects.
+CONNECTS = """
+import sys
+from unittest import mock
+import basin.torch
+
+def connect(*_, **__):
+    print(imported, "torch._dynamo" in sys.modules)
+    raise SystemExit
+
+imported = "torch._dynamo" in sys.modules
+with mock.patch("basin.client.connect", connect):
+    basin.torch.init()
+"""
 
 # ---- workers
 
@@ -39,16 +56,6 @@ def not_initialized(rank: int) -> Any:
         wrapped = torch.autograd.backward is not before
         texts.append(expect("FailedPrecondition", bt.init))
     return texts, wrapped, torch.autograd.backward is before, bt.is_initialized()
-
-
-@contextlib.contextmanager
-def process_group_of_one() -> Iterator[None]:
-    alone = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def start_lines(rank: int) -> Any:
@@ -127,6 +134,43 @@ def lonely(rank: int) -> Any:
     return mine, quiet, [len(each) for each in every], told, before == after, quiet_after
 
 
+def resized(rank: int) -> Any:
+    """Rank 2 is out of data after a step, while the others go on with their samplers."""
+    from torch.utils.data.distributed import DistributedSampler
+
+    data: Any = list(range(12))
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("basin").addHandler(handler)
+    try:
+        with session(min_workers=1) as bt:
+            net = model()
+            bt.broadcast_parameters(net)
+            optimizer = sgd(net, bt)
+            leaves = bt.rank() == 2
+            sampler: Any = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank())
+            for _ in sampler:
+                optimizer.zero_grad()
+                net(batch(rank)).sum().backward()
+                optimizer.step()
+                if leaves:
+                    bt.finished()
+                    break
+            while not leaves and bt.size() != 2:  # The next verdict.
+                optimizer.zero_grad()
+                net(batch(rank)).sum().backward()
+                optimizer.step()
+            if leaves:
+                bt.shutdown()
+            else:
+                anew: Any = DistributedSampler(data, num_replicas=2, rank=bt.rank())
+                list(anew)
+            return leaves, told
+    finally:
+        logging.getLogger("basin").removeHandler(handler)
+
+
 # ---- checks
 
 
@@ -136,6 +180,14 @@ class StartTest(TorchTest):
             self.assertIn("init()", texts[0])
             self.assertIn("shutdown()", texts[1])
             self.assertEqual((True, True, False), (wrapped, unwrapped, initialized))
+
+    def test_what_torch_imports_late_is_imported_before_the_others_wait(self) -> None:
+        environment = self.jobs.environment("imports", 0, 1)
+        command = [sys.executable, "-c", CONNECTS]
+        ran = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+        self.assertEqual("False True\n", ran.stdout)
 
     def test_one_line_reports_the_choice(self) -> None:
         same = "wire dtype same, batch unknown"
@@ -176,6 +228,15 @@ class StartTest(TorchTest):
             self.assertRegex(told[1], "SyncBatchNorm .* 3 workers.*BatchNorm")
             self.assertTrue(restored)
             self.assertTrue(quiet_after)
+
+    def test_a_sampler_that_outlives_a_resize_is_reported_once(self) -> None:
+        for leaves, told in self.run_job(resized):
+            about = [text for text in told if "DistributedSampler" in text]
+            if leaves:
+                self.assertEqual([], about)
+                continue
+            self.assertEqual(1, len(about), told)
+            self.assertRegex(about[0], "among 3 workers, but the job has 2 now.*state.step")
 
 
 if __name__ == "__main__":

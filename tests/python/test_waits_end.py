@@ -83,7 +83,7 @@ print(client.broadcast(numpy.full(3, 7.0 + client.rank), "weights", root_rank=0)
 """
 
 
-# The script of docs/kubernetes.md, with a model.
+# The script of docs/kubernetes-reference.md, with a model.
 _MODEL = """
 class state:
     step = 0
@@ -103,7 +103,7 @@ _STEP = """
 
 
 def _leaving_script() -> str:
-    page = (jobs.ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    page = (jobs.ROOT / "docs/kubernetes-reference.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     (script,) = [block for block in blocks if "leave_on_sigterm()" in block]
     top, model, loop = re.split(r"^ *\.\.\..*\n", script, flags=re.M)
@@ -159,7 +159,7 @@ class WaitsEndTest(jobs.JobsTest):
             self.assertEqual((0, "21.0\n"), (worker.returncode, output), errors)
 
     def _start_leaving(self, job: str, workers: int) -> list[subprocess.Popen[str]]:
-        """Workers of a job that pauses with fewer than two, as docs/kubernetes.md describes."""
+        """Workers of a job that pauses with fewer than two, as its page describes."""
         processes = []
         for rank in range(workers):
             environment = self.jobs.environment(job, rank, 2) | {"BASIN_MIN_WORKERS": "2"}

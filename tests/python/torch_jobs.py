@@ -95,6 +95,48 @@ def sgd(net: nn.Module, bt: Any, **options: Any) -> Any:
     return bt.DistributedOptimizer(optimizer, net.named_parameters(), **options)
 
 
+@contextlib.contextmanager
+def trainer(**options: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """A session of a worker with a model and its optimizer."""
+    with session() as bt:
+        net = model()
+        yield bt, net, sgd(net, bt, **options)
+
+
+@contextlib.contextmanager
+def process_group_of_one() -> Iterator[None]:
+    """A process group of torch that has only this process."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def hooked(bt: Any, net: nn.Module, state: dict[str, Any] | None = None, **options: Any) -> Any:
+    """The model in torch's DistributedDataParallel with Basin's hook, and its state."""
+    ddp = nn.parallel.DistributedDataParallel(net, **options)
+    made = bt.DDPState(ddp, **(state or {}))
+    ddp.register_comm_hook(made, bt.ddp_comm_hook)
+    return ddp, made
+
+
+def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
+    """Reduces the gradients of a model in one of three ways: "optimizer", "model", or "hook", which
+    needs process_group_of_one(). Returns the model to call, the optimizer, and which of them, or of
+    others, has the calls of the lane."""
+    if way == "optimizer":
+        optimizer = sgd(net, bt, **options)
+        return net, optimizer, optimizer
+    if way == "model":
+        wrapped = owner = bt.DistributedDataParallel(net, **options)
+    else:
+        wrapped, owner = hooked(bt, net, options)
+    return wrapped, torch.optim.SGD(wrapped.parameters(), lr=0.1), owner
+
+
 def expect(name: str, call: Any, *arguments: Any) -> str:
     """The message of the basin error that the call raises."""
     import basin

@@ -19,6 +19,7 @@ client::Config ParseConfig(Arguments& arguments) {
   config.settings.max_workers = static_cast<uint32_t>(arguments.Number("max", 0));
   config.settings.start_workers = static_cast<uint32_t>(arguments.Number("start", 0));
   config.streams = static_cast<uint32_t>(arguments.Number("streams", 2));
+  config.follows_link = false;  // There is no link; frames are as large as they may be.
   return config;
 }
 

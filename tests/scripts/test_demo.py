@@ -46,6 +46,7 @@ class Demo(unittest.TestCase):
     def assert_launched(self, arguments: tuple[str, ...], sizes: tuple[int, int, int]) -> None:
         done, said = self.run_demo(*arguments)
         self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("setup.sh --check --demo", said[0])
         workers, least, most = sizes
         passed = arguments[2:] if arguments[:1] == ("--workers",) else arguments
         launch = (
@@ -53,7 +54,7 @@ class Demo(unittest.TestCase):
             f"--max-workers {most} -- .venv/bin/python3 examples/digits.py"
         )
         self.assertEqual(" ".join((launch, *passed)), said[-1])
-        self.assertEqual("ninja -C build/release basind basinctl basin_c", said[-2])
+        self.assertEqual("ninja -C build/demo basind basinctl basin_c", said[-2])
 
     def test_what_is_launched(self) -> None:
         self.assert_launched((), (4, 4, 4))

@@ -54,27 +54,17 @@ struct GroupReady {
   std::vector<GroupMember> members;
   LocalRank leader = 0;
 };
-// Reduce this rank's contribution to the round, which is kept until the round has ended. Asked for
-// again, in another epoch, when the group has lost a member meanwhile.
+// Reduce this rank's contribution to the round. Asked for once in each round at most.
 struct ReduceRound {
   Epoch epoch;
   GroupRound round = 0;
 };
-// Some members have the result of the round, and others have lost it: it is broadcast once more, by
-// the supplier, to those that take it instead of reducing ...
-struct TakeRound {
-  Epoch epoch;
+// The round has ended for this rank, whether or not it was asked to reduce. `reduced`: the leader
+// has the sums, and contributes them for all. If not, each rank contributes for itself. It comes
+// after the messages by which the leader tells the others.
+struct RoundOver {
   GroupRound round = 0;
-  LocalRank supplier = 0;
-  bool declined = false;  // The round has no result. As in RoundEnded.
-};
-// ... and to the others as well, because a broadcast needs every member: a member that has the
-// result, which is kept until the next round has ended, or one that has joined since, which drops
-// it. It comes before everything that the communicator is given later.
-struct SupplyRound {
-  Epoch epoch;
-  GroupRound round = 0;
-  LocalRank supplier = 0;
+  bool reduced = false;
 };
 // There is no group for this process any more: close its connections, after earlier messages.
 struct GroupFailed {
@@ -82,9 +72,8 @@ struct GroupFailed {
 };
 struct LeftGroup {};
 
-using Action =
-    std::variant<Send, Refuse, MakeUniqueId, FormCommunicator, AbortCommunicator, GroupReady,
-                 ReduceRound, SupplyRound, TakeRound, GroupFailed, LeftGroup>;
+using Action = std::variant<Send, Refuse, MakeUniqueId, FormCommunicator, AbortCommunicator,
+                            GroupReady, ReduceRound, RoundOver, GroupFailed, LeftGroup>;
 
 }  // namespace basin::client::group
 

@@ -71,30 +71,31 @@ struct Propose {
 // To the proposer: the sender's communicator is formed.
 struct Formed {
   Epoch epoch;
-  bool fresh = true;      // It has been in no group that was ready.
-  GroupRound ended = 0;   // The round before its next one,
-  bool holds = true;      // whose result it has; not so if it has joined after that round.
-  bool open = false;      // It takes part in the next round.
-  bool declined = false;  // The round `ended` has no result, because a rank had no memory.
+  GroupRound ended = 0;  // Its last round that is over.
+  bool begun = false;    // It was asked to reduce the next one, in an epoch that has ended.
 
-  auto Fields() const { return std::tie(epoch, fresh, ended, holds, open, declined); }
+  auto Fields() const { return std::tie(epoch, ended, begun); }
 };
 // The communicator of the sender has failed. To the proposer, or whoever proposes next.
 struct Broken {
   Epoch epoch;
   std::string why;
+  bool wanted = false;  // It is in order, and the sender's trainer cannot go on with the round.
 
-  auto Fields() const { return std::tie(epoch, why); }
+  auto Fields() const { return std::tie(epoch, why, wanted); }
 };
 // Every member has formed its communicator.
 struct Ready {
   Epoch epoch;
-  GroupRound ended = 0;    // The last round whose result any of them has,
-  LocalRank supplier = 0;  // and who has it,
-  bool wanted = false;     // for members that were lost to it.
-  bool declined = false;   // That round has no result, because a rank had no memory.
 
-  auto Fields() const { return std::tie(epoch, ended, supplier, wanted, declined); }
+  auto Fields() const { return std::tie(epoch); }
+};
+// From the leader, or whoever proposes after it: the round is over. As in RoundOver.
+struct Outcome {
+  GroupRound round = 0;
+  bool reduced = false;
+
+  auto Fields() const { return std::tie(round, reduced); }
 };
 // To a proposer whose rank had an earlier process: there was an epoch with this number already.
 struct Behind {
@@ -122,7 +123,7 @@ struct Leave {
   auto Fields() const { return std::tie(); }
 };
 
-using Message = std::variant<Propose, Formed, Broken, Ready, Behind, GaveUp, Lost, Leave>;
+using Message = std::variant<Propose, Formed, Broken, Ready, Outcome, Behind, GaveUp, Lost, Leave>;
 
 // ---- events
 
@@ -155,19 +156,25 @@ struct CommunicatorFailed {
   Epoch epoch;
   std::string why;
 };
-// The trainer begins a round; answered by ReduceRound or TakeRound when the group is ready.
-struct RoundBegun {};
-// The result of the round is here. Not given for a communicator that was aborted.
-struct RoundEnded {
-  Epoch epoch;
+// The trainer begins a round, the one after that which was over for it last; answered by
+// ReduceRound when the group is ready, or by RoundOver.
+struct RoundBegun {
   GroupRound round = 0;
-  bool declined = false;  // The round has no result, because a rank had no memory.
+};
+// At the leader: it has the sums of all ranks.
+struct RoundReduced {
+  GroupRound round = 0;
+};
+// The trainer cannot go on in this epoch, for a reason of its own.
+struct RoundFailed {
+  Epoch epoch;
+  std::string why;
 };
 struct LeaveGroup {};
 
 using Event =
     std::variant<Tick, PeerConnected, PeerLost, MessageReceived, UniqueIdMade, CommunicatorFormed,
-                 CommunicatorFailed, RoundBegun, RoundEnded, LeaveGroup>;
+                 CommunicatorFailed, RoundBegun, RoundReduced, RoundFailed, LeaveGroup>;
 
 }  // namespace basin::client::group
 

@@ -70,11 +70,6 @@ bool LocalGroup::IsMember(LocalRank rank, uint64_t nonce) const {
   });
 }
 
-bool LocalGroup::HasNewcomer() const {
-  return config_.admits && std::any_of(peers_.begin(), peers_.end(),
-                                       [this](const auto& peer) { return !IsMember(peer.first); });
-}
-
 std::optional<LocalRank> LocalGroup::Proposer() const {
   // The members are a group of their own: a rank that joins leads when it is in it.
   std::optional<LocalRank> lowest;
@@ -91,9 +86,8 @@ std::optional<LocalRank> LocalGroup::Proposer() const {
 void LocalGroup::On(const PeerConnected& connected) {
   const Hello& hello = connected.hello;
   const GroupMember& member = hello.member;
-  const auto refuse = [&](const std::string& why,
-                          absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
-    Act(Refuse{member.rank, member.nonce, code, why});
+  const auto refuse = [&](const std::string& why) {
+    Act(Refuse{member.rank, member.nonce, absl::StatusCode::kInvalidArgument, why});
   };
   if (member.rank < 0 || member.rank >= config_.size || member.rank == self()) {
     refuse(
@@ -115,16 +109,19 @@ void LocalGroup::On(const PeerConnected& connected) {
     refuse(why);
     return;
   }
-  if (!fresh_ && !config_.admits && !IsMember(member.rank, member.nonce)) {
-    refuse(
-        "the ranks of this node have a group already, which takes in no other one; start all of "
-        "them together",
-        absl::StatusCode::kFailedPrecondition);
+  if (!fresh_ && !IsMember(member.rank, member.nonce)) {
+    RefuseLate(member);
     return;
   }
   peers_[member.rank] = hello;
   seen_ = std::max(seen_, hello.epoch);
   for (const Lost& lost : LostMembers()) Act(Send{member.rank, lost});
+}
+
+void LocalGroup::RefuseLate(const GroupMember& peer) {
+  Act(Refuse{peer.rank, peer.nonce, absl::StatusCode::kFailedPrecondition,
+             "the ranks of this node have a group already, which takes in no other one; start all "
+             "of them together"});
 }
 
 void LocalGroup::Tell(const GroupMember& peer) {
@@ -166,6 +163,8 @@ std::vector<Lost> LocalGroup::LostMembers() const {
 void LocalGroup::Lose(LocalRank rank, uint64_t nonce) {
   lost_.insert(nonce);
   if (IsMember(rank, nonce)) EndEpoch(absl::StrCat("local rank ", rank, " was lost"));
+  // It has told this rank nothing, and so contributes for no other one.
+  if (begun_ && begun_by_.rank == rank && begun_by_.nonce == nonce) EndRound(false);
 }
 
 std::string LocalGroup::Disagreement() const {
@@ -204,8 +203,7 @@ void LocalGroup::Consider() {
   }
   // Without a member that is alive, there would be two groups.
   if (Proposer() != self() || Unconnected()) return;
-  const bool joined = phase_ == GroupPhase::kReady && !open_ && HasNewcomer();
-  if (phase_ == GroupPhase::kReforming || joined) WantId();
+  if (phase_ == GroupPhase::kReforming) WantId();
 }
 
 void LocalGroup::Gather() {
@@ -319,7 +317,7 @@ void LocalGroup::On(const CommunicatorFormed& formed) {
 }
 
 void LocalGroup::ReportFormed() {
-  const Formed report{epoch_, fresh_, ended_, holds_, open_, declined_};
+  const Formed report{epoch_, ended_, begun_};
   if (epoch_.proposer != self()) {
     Act(Send{epoch_.proposer, report});
     return;
@@ -338,60 +336,46 @@ void LocalGroup::From(LocalRank from, const Formed& formed) {
 
 void LocalGroup::BecomeReadyIfAllHave() {
   if (formed_.size() != members_.size()) return;
-  Ready ready;
-  ready.epoch = epoch_;
-  // The group goes on after the last round whose result any of them has. If none has one, those
-  // that know it only from others go back to the round that is still open somewhere.
-  bool known = false;
-  bool held = false;
+  // The group goes on after the last round that is over for any of them. One that some have begun
+  // in an earlier epoch is over as well: its leader has told nobody that it was reduced.
+  GroupRound last = 0;
   for (const auto& [rank, formed] : formed_) {
-    if (formed.fresh || (held && !formed.holds)) continue;
-    const bool first = !known || (formed.holds && !held);
-    if (first || (formed.holds ? formed.ended > ready.ended : formed.ended < ready.ended)) {
-      ready.ended = formed.ended;
-      ready.declined = formed.declined;
-      ready.supplier = rank;
-    }
-    known = true;
-    held = held || formed.holds;
+    last = std::max(last, formed.begun ? formed.ended + 1 : formed.ended);
   }
+  while (ended_ < last) Decide(false);
   for (const auto& [rank, formed] : formed_) {
-    ready.wanted = ready.wanted || (!formed.fresh && formed.open && formed.ended < ready.ended);
+    if (rank != self() && formed.ended < last) Act(Send{rank, Outcome{last, false}});
   }
   for (const GroupMember& member : members_) {
-    if (member.rank != self()) Act(Send{member.rank, ready});
+    if (member.rank != self()) Act(Send{member.rank, Ready{epoch_}});
   }
-  ApplyReady(ready);
+  BecomeReady();
 }
 
 void LocalGroup::From(LocalRank from, const Ready& ready) {
   if (ready.epoch != epoch_ || from != epoch_.proposer || phase_ != GroupPhase::kFormed) return;
-  ApplyReady(ready);
+  BecomeReady();
 }
 
-void LocalGroup::ApplyReady(const Ready& ready) {
+void LocalGroup::BecomeReady() {
   phase_ = GroupPhase::kReady;
   deadline_ = absl::InfiniteFuture();
-  const LocalRank leader =
-      std::min_element(members_.begin(), members_.end(),
-                       [](const GroupMember& a, const GroupMember& b) { return a.rank < b.rank; })
-          ->rank;
-  Act(GroupReady{epoch_, members_, leader});
-  const bool takes = !fresh_ && open_ && ended_ < ready.ended;
-  if (ready.wanted && !takes) Act(SupplyRound{epoch_, ready.ended, ready.supplier});
-  // Whoever has no result begins where the others are.
-  const bool newcomer = fresh_ || !holds_;
   fresh_ = false;
-  if (newcomer && !takes) {
-    ended_ = ready.ended;
-    declined_ = ready.declined;
-    holds_ = ended_ == 0;
+  // A former member may have told what becomes of a round.
+  for (auto peer = peers_.begin(); peer != peers_.end();) {
+    const GroupMember& member = peer->second.member;
+    const bool late = !peer->second.grouped && !IsMember(member.rank, member.nonce);
+    if (late) RefuseLate(member);
+    peer = late ? peers_.erase(peer) : std::next(peer);
   }
-  if (takes) {
-    Act(TakeRound{epoch_, ended_ + 1, ready.supplier, ready.declined});
-  } else if (open_) {
-    Act(ReduceRound{epoch_, ended_ + 1});
-  }
+  Act(GroupReady{epoch_, members_, Leader().rank});
+  AskToReduce();
+}
+
+const GroupMember& LocalGroup::Leader() const {
+  return *std::min_element(
+      members_.begin(), members_.end(),
+      [](const GroupMember& a, const GroupMember& b) { return a.rank < b.rank; });
 }
 
 // ---- failures
@@ -402,6 +386,7 @@ void LocalGroup::AbortIfAny(const std::string& why) {
 }
 
 void LocalGroup::EndEpoch(const std::string& why) {
+  if (Leads()) Decide(false);
   AbortIfAny(why);
   why_ = why;
   if (phase_ == GroupPhase::kGathering || phase_ == GroupPhase::kMakingId) return;
@@ -437,10 +422,15 @@ void LocalGroup::On(const CommunicatorFailed& failed) {
 void LocalGroup::From(LocalRank from, const Broken& broken) {
   // The epoch may have ended here for another reason, which is being dealt with.
   if (broken.epoch != epoch_ || !communicator_ || !IsMember(from)) return;
-  OnFailure(broken.why);
+  if (broken.wanted) {
+    EndEpoch(broken.why);
+  } else {
+    OnFailure(broken.why);
+  }
 }
 
 void LocalGroup::Fail(absl::Status status, const Message& farewell) {
+  if (Leads()) Decide(false);
   AbortIfAny(std::string(status.message()));
   SendToAll(farewell);
   phase_ = GroupPhase::kFailed;
@@ -452,6 +442,7 @@ void LocalGroup::From(LocalRank from, const GaveUp& gave_up) {
   // A rank that gathers the same group as this one has failed for both.
   const bool gathers = members_.empty() && !peers_[from].grouped;
   const bool concerns = gave_up.refuses ? fresh_ : IsMember(from) || gathers;
+  if (begun_ && begun_by_ == peers_[from].member) EndRound(false);
   if (concerns) {
     Fail(absl::Status(gave_up.code, gave_up.why), Leave{});
   } else {
@@ -503,24 +494,56 @@ void LocalGroup::On(const Tick&) {
 
 // ---- rounds
 
-void LocalGroup::On(const RoundBegun&) {
-  if (open_) return;
+void LocalGroup::On(const RoundBegun& begun) {
+  if (open_ || begun.round != ended_ + 1) return;  // Otherwise it is over.
   open_ = true;
-  if (phase_ == GroupPhase::kReady) Act(ReduceRound{epoch_, ended_ + 1});
+  AskToReduce();
 }
 
-void LocalGroup::On(const RoundEnded& ended) {
-  // A rank that waits to propose has a communicator that goes on.
-  const bool running = phase_ == GroupPhase::kReady || phase_ == GroupPhase::kMakingId;
+void LocalGroup::AskToReduce() {
+  if (phase_ != GroupPhase::kReady || !open_ || begun_) return;
+  begun_ = true;
+  begun_by_ = Leader();
+  Act(ReduceRound{epoch_, ended_ + 1});
+}
+
+void LocalGroup::On(const RoundReduced& reduced) {
+  if (Leads() && reduced.round == ended_ + 1) Decide(true);
+}
+
+void LocalGroup::On(const RoundFailed& failed) {
+  if (failed.epoch != epoch_ || !communicator_) return;
+  const std::string why = absl::StrCat("local rank ", self(), ": ", failed.why);
+  const std::optional<LocalRank> proposer = Proposer();
+  EndEpoch(why);
+  if (proposer != self()) Act(Send{*proposer, Broken{failed.epoch, why, true}});
+}
+
+void LocalGroup::Decide(bool reduced) {
+  for (const GroupMember& member : members_) {
+    if (member.rank != self()) Act(Send{member.rank, Outcome{ended_ + 1, reduced}});
+  }
+  EndRound(reduced);
+}
+
+void LocalGroup::EndRound(bool reduced) {
+  ++ended_;
+  open_ = begun_ = false;
+  if (reduced) {
+    attempts_ = 0;
+    why_.clear();
+  }
+  Act(RoundOver{ended_, reduced});
+}
+
+void LocalGroup::From(LocalRank from, const Outcome& outcome) {
+  // Only the leader of a round that this rank reduces knows what has become of it.
   const bool expected =
-      running && communicator_ && ended.epoch == epoch_ && open_ && ended.round == ended_ + 1;
+      outcome.round == ended_ + 1 && (begun_ ? begun_by_ == peers_[from].member : IsMember(from));
   if (!expected) return;
-  ended_ = ended.round;
-  declined_ = ended.declined;
-  holds_ = true;
-  open_ = false;
-  attempts_ = 0;
-  why_.clear();
+  const bool ends = begun_ && !outcome.reduced;
+  EndRound(outcome.reduced);
+  if (ends && phase_ == GroupPhase::kReady) EndEpoch("a round was not reduced");
 }
 
 // ---- the end

@@ -55,23 +55,18 @@ void Put(const Propose& propose, Wire* to) {
 void Put(const Formed& formed, Wire* to) {
   auto* const out = to->mutable_formed();
   Put(formed.epoch, out->mutable_epoch());
-  out->set_fresh(formed.fresh);
   out->set_ended(formed.ended);
-  out->set_holds(formed.holds);
-  out->set_open(formed.open);
-  out->set_declined(formed.declined);
+  out->set_begun(formed.begun);
 }
 void Put(const Broken& broken, Wire* to) {
   Put(broken.epoch, to->mutable_broken()->mutable_epoch());
   to->mutable_broken()->set_why(Shortened(broken.why));
+  to->mutable_broken()->set_wanted(broken.wanted);
 }
-void Put(const Ready& ready, Wire* to) {
-  auto* const out = to->mutable_ready();
-  Put(ready.epoch, out->mutable_epoch());
-  out->set_ended(ready.ended);
-  out->set_supplier(static_cast<uint32_t>(ready.supplier));
-  out->set_wanted(ready.wanted);
-  out->set_declined(ready.declined);
+void Put(const Ready& ready, Wire* to) { Put(ready.epoch, to->mutable_ready()->mutable_epoch()); }
+void Put(const Outcome& outcome, Wire* to) {
+  to->mutable_outcome()->set_round(outcome.round);
+  to->mutable_outcome()->set_reduced(outcome.reduced);
 }
 void Put(const Behind& behind, Wire* to) { to->mutable_behind()->set_number(behind.number); }
 void Put(const GaveUp& gave_up, Wire* to) {
@@ -130,11 +125,8 @@ class Reader {
     propose.unique_id = from.unique_id();
     return propose;
   }
-  Formed Take(const Wire::Formed& from) {
-    return {Take(from.epoch()), from.fresh(), from.ended(),
-            from.holds(),       from.open(),  from.declined()};
-  }
-  Broken Take(const Wire::Broken& from) { return {Take(from.epoch()), from.why()}; }
+  Formed Take(const Wire::Formed& from) { return {Take(from.epoch()), from.ended(), from.begun()}; }
+  Broken Take(const Wire::Broken& from) { return {Take(from.epoch()), from.why(), from.wanted()}; }
   GaveUp Take(const Wire::GaveUp& from) {
     const auto code = static_cast<absl::StatusCode>(from.code());
     Require(code == absl::StatusCode::kInvalidArgument ||
@@ -142,10 +134,7 @@ class Reader {
             code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kUnavailable);
     return {code, from.why(), from.refuses()};
   }
-  Ready Take(const Wire::Ready& from) {
-    return {Take(from.epoch()), from.ended(), Rank(from.supplier()), from.wanted(),
-            from.declined()};
-  }
+  Ready Take(const Wire::Ready& from) { return {Take(from.epoch())}; }
 
  private:
   void Require(bool holds) { ok_ = ok_ && holds; }
@@ -167,6 +156,8 @@ Packet Take(const Wire& from, Reader& reader) {
       return Message(reader.Take(from.broken()));
     case Wire::kReady:
       return Message(reader.Take(from.ready()));
+    case Wire::kOutcome:
+      return Message(Outcome{from.outcome().round(), from.outcome().reduced()});
     case Wire::kBehind:
       return Message(Behind{from.behind().number()});
     case Wire::kGaveUp:

@@ -122,7 +122,6 @@ absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Place& 
     const std::string name = absl::StrCat("tensor ", i, " of the bucket");
     if (tensor.plan == nullptr) return absl::InvalidArgumentError(name + " has no plan");
     if (tensor.plan->outcome() != PlanOutcome::kReduce || tensor.count == 0) continue;
-    if (tensor.absent) continue;
     if (tensor.input == nullptr && TermOf(*tensor.plan, place.place) != nullptr) {
       return absl::InvalidArgumentError(name + " has no data");
     }
@@ -194,17 +193,13 @@ std::vector<PieceWork::Message> PieceWork::Messages() const {
       at += RoundUp(bytes);
     } else if (from == place_.place) {
       const uint64_t before = piece_.first * ElementSize(term.wire_dtype);
-      // The scratch memory has room for the messages of all but the leader.
-      unsigned char* const data =
-          tensor_.absent ? Shifted(scratch_, piece_.scratch) : Shifted(tensor_.input, before);
-      messages.push_back({place_.leader, data, bytes});
+      messages.push_back({place_.leader, Shifted(tensor_.input, before), bytes});
     }
   }
   return messages;
 }
 
-std::optional<ReduceTask> PieceWork::Fold() const {
-  if (tensor_.absent) return std::nullopt;
+ReduceTask PieceWork::Fold() const {
   ReduceTask task = Task();
   size_t at = piece_.scratch;
   for (const Term& term : tensor_.plan->terms()) {
@@ -244,7 +239,7 @@ bool PieceWork::Finishes() const {
 }
 
 std::optional<ReduceTask> PieceWork::Scale() const {
-  if (tensor_.absent || !Scales()) return std::nullopt;
+  if (!Scales()) return std::nullopt;
   const Term& term = *TermOf(*tensor_.plan, place_.place);
   const void* const data = Shifted(tensor_.input, piece_.first * ElementSize(term.wire_dtype));
   ReduceTask task = Task();
@@ -261,10 +256,9 @@ PieceWork::Collective PieceWork::Reduction() const {
   const DType added = AddedType(*tensor_.plan);
   const uint64_t before = piece_.first * ElementSize(added);
   Collective collective;
-  const bool scratch = tensor_.absent || Scales();
-  collective.from = scratch ? Shifted(scratch_, piece_.scratch) : Shifted(tensor_.input, before);
+  collective.from = Scales() ? Shifted(scratch_, piece_.scratch) : Shifted(tensor_.input, before);
   // Other places receive nothing, but NCCL wants an address.
-  collective.to = place_.leads() && !Finishes() && !tensor_.absent ? Result() : Sum();
+  collective.to = place_.leads() && !Finishes() ? Result() : Sum();
   collective.count = piece_.count;
   collective.type = ToNccl(added);
   collective.op = ToNccl(tensor_.plan->combine());
@@ -272,7 +266,7 @@ PieceWork::Collective PieceWork::Reduction() const {
 }
 
 std::optional<ReduceTask> PieceWork::Finish() const {
-  if (tensor_.absent || !place_.leads() || !Finishes()) return std::nullopt;
+  if (!place_.leads() || !Finishes()) return std::nullopt;
   ReduceTask task = Task();
   task.terms[task.term_count++] = {Sum(), 1.0, 1.0, 0, AddedType(*tensor_.plan)};
   task.output = Result();

@@ -53,9 +53,6 @@ struct GroupTensor {
   uint64_t count = 0;           // Elements.
   const void* input = nullptr;  // This rank's contribution. Unused if it is no term of the plan.
   void* result = nullptr;       // At the leader; unused at other ranks. Overlaps no input.
-  // This rank has no memory for it: it takes part with scratch memory, so the result is undefined,
-  // and at the leader there is none.
-  bool absent = false;
 };
 
 // The element type of a tensor's result.
@@ -109,8 +106,8 @@ class PieceWork {
     size_t bytes = 0;
   };
   std::vector<Message> Messages() const;
-  // The fold at the leader, if it has memory for it.
-  std::optional<kernels::cuda::ReduceTask> Fold() const;
+  // The fold at the leader.
+  kernels::cuda::ReduceTask Fold() const;
 
   // Fast: the launch that scales this rank's contribution, if it is needed, ...
   std::optional<kernels::cuda::ReduceTask> Scale() const;

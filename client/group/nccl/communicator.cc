@@ -22,8 +22,10 @@ using kernels::cuda::Memory;
 using kernels::cuda::TrainerDevice;
 using std::chrono::milliseconds;
 
-// How often the state of a communicator is looked at: while a call is in progress, and while work
-// runs.
+// For how long the state of a communicator is looked at without a pause while a call is in
+// progress: NCCL gives most work to the device within a part of this. Then, and while work runs, it
+// is looked at so often.
+constexpr std::chrono::microseconds kSpin{200};
 constexpr std::chrono::microseconds kPollInterval{500};
 constexpr milliseconds kLookInterval{50};
 // How long the threads may take to end after the settling.
@@ -43,7 +45,6 @@ absl::Status ToStatus(const std::optional<Failure>& failure) {
 struct Communicator::Command {
   std::vector<GroupTensor> tensors;
   std::vector<GroupBytes> parts;
-  int root = 0;  // Whose parts are copied to the others.
   Order order;
 };
 
@@ -119,7 +120,7 @@ class Communicator::Threads {
   absl::Status ReduceStep(const std::vector<GroupTensor>& tensors, const Step& step);
   absl::Status Gather(const std::vector<PieceWork>& pieces);
   absl::Status ReduceFast(const std::vector<PieceWork>& pieces);
-  absl::Status Broadcast(const std::vector<GroupBytes>& parts, int root);
+  absl::Status Broadcast(const std::vector<GroupBytes>& parts);
   // `add` makes the calls of one group.
   template <typename Function>
   absl::Status InGroup(const char* name, Function add);
@@ -182,10 +183,16 @@ absl::Status Communicator::Threads::WhyNot(const char* name, const MaybeCode& co
 }
 
 absl::Status Communicator::Threads::Poll(const char* name, std::optional<SteadyTime> until) {
+  const SteadyTime spin_until = SteadyNow() + kSpin;
   while (true) {
     Code state = kSuccess;
+    // All looks without a pause are one call, because a call wakes the thread that watches.
     const MaybeCode code = Call("ncclCommGetAsyncError", [&] {
-      return library_->functions().CommGetAsyncError(comm_, &state);
+      Code looked = kSuccess;
+      do {
+        looked = library_->functions().CommGetAsyncError(comm_, &state);
+      } while (looked == kSuccess && state == kInProgress && SteadyNow() < spin_until);
+      return looked;
     });
     if (absl::Status status = WhyNot("ncclCommGetAsyncError", code); !status.ok()) return status;
     if (state != kInProgress) return WhyNot(name, state);
@@ -313,7 +320,7 @@ absl::Status Communicator::Threads::Execute(const Command& command) {
   auto failure = queue_->Notify([known = board] { known->OnReached(); });
   if (failure) return ToStatus(failure);
   absl::Status status =
-      command.tensors.empty() ? Broadcast(command.parts, command.root) : Reduce(command.tensors);
+      command.tensors.empty() ? Broadcast(command.parts) : Reduce(command.tensors);
   if (!status.ok()) return status;
   if (command.order.before) {
     if (auto refused = queue_->Before(*command.order.before)) return ToStatus(refused);
@@ -340,9 +347,7 @@ absl::Status Communicator::Threads::ReduceStep(const std::vector<GroupTensor>& t
   if (absl::Status status = Gather(pieces); !status.ok()) return status;
   if (!place().leads()) return absl::OkStatus();
   for (const PieceWork& piece : pieces) {
-    const auto fold = piece.Fold();
-    if (!fold) continue;
-    if (auto failure = queue_->Run(*fold)) return ToStatus(failure);
+    if (auto failure = queue_->Run(piece.Fold())) return ToStatus(failure);
   }
   return absl::OkStatus();
 }
@@ -397,7 +402,7 @@ absl::Status Communicator::Threads::ReduceFast(const std::vector<PieceWork>& pie
   return absl::OkStatus();
 }
 
-absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& parts, int root) {
+absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& parts) {
   const auto& nccl = library_->functions();
   for (size_t first = 0; first < parts.size(); first += kMostMessages) {
     const size_t end = std::min(first + kMostMessages, parts.size());
@@ -406,7 +411,7 @@ absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& par
         const GroupBytes& part = parts[i];
         if (part.bytes == 0) continue;
         const MaybeCode code = Call("ncclBroadcast", [&] {
-          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, root, comm_,
+          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, place().leader, comm_,
                                 queue_->stream());
         });
         if (absl::Status status = WhyNot("ncclBroadcast", code); !status.ok()) return status;
@@ -606,19 +611,11 @@ Communicator::Work Communicator::Reduce(std::vector<GroupTensor> tensors, Order 
   absl::Status refused = CheckPlans(tensors, threads_->place());
   if (!refused.ok()) return {threads_->board, 0, std::move(refused)};
   absl::Status wrong = CheckOwnPart(tensors, threads_->place());
-  return Give({std::move(tensors), {}, 0, std::move(order)}, std::move(wrong));
+  return Give({std::move(tensors), {}, std::move(order)}, std::move(wrong));
 }
 
-Communicator::Work Communicator::Broadcast(std::vector<GroupBytes> parts, Order order,
-                                           std::optional<int> root) {
-  const Place& place = threads_->place();
-  const int from = root.value_or(place.leader);
-  absl::Status wrong;
-  if (from < 0 || from >= place.size) {
-    wrong = absl::InvalidArgumentError(
-        absl::StrCat("place ", from, " cannot broadcast: there are ", place.size, " places"));
-  }
-  return Give({{}, std::move(parts), from, std::move(order)}, std::move(wrong));
+Communicator::Work Communicator::Broadcast(std::vector<GroupBytes> parts, Order order) {
+  return Give({{}, std::move(parts), std::move(order)}, absl::OkStatus());
 }
 
 Communicator::Work Communicator::Give(Command command, absl::Status wrong) {

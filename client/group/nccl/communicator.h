@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The communicator of the ranks of one node: reduces buckets of gradients to the leader, and
-// broadcasts results from it, or from another rank, in a queue of its own on the device.
+// broadcasts results from it, in a queue of its own on the device.
 //
 // Work runs in the order in which it was given, which is the same on every rank. A thread of the
 // communicator gives it to NCCL and the device; it is ordered behind an event of the trainer's
@@ -14,8 +14,7 @@
 // return.
 //   UNAVAILABLE         an error of NCCL or of the device
 //   DEADLINE_EXCEEDED   a call of NCCL, the forming, or work that the trainer's own has not delayed
-//   INVALID_ARGUMENT    a bucket without a plan, or without memory that this rank needs; a root
-//                       that is no place
+//   INVALID_ARGUMENT    a bucket without a plan, or without memory that this rank needs
 //   RESOURCE_EXHAUSTED  more than kMostWork works that have not ended
 // One refusal ends the work alone: INVALID_ARGUMENT for plans of another number of ranks, because
 // every rank refuses that bucket. If only one rank left a bucket out, its next one would meet the
@@ -124,9 +123,8 @@ class Communicator {
 
   // Reduces a bucket to the leader.
   Work Reduce(std::vector<GroupTensor> tensors, Order order);
-  // Copies memory of the rank at place `root`, which is the leader's unless it is given, to that of
-  // the other ranks. The same root on every rank.
-  Work Broadcast(std::vector<GroupBytes> parts, Order order, std::optional<int> root = {});
+  // Copies memory of the leader to that of the other ranks.
+  Work Broadcast(std::vector<GroupBytes> parts, Order order);
 
   // Ends it with this failure, unless it has failed. Does not wait.
   void Abort(absl::Status why);

@@ -3,7 +3,6 @@
 #include "client/group/node/node_group.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -22,17 +21,7 @@ using kernels::cuda::TrainerStream;
 using nccl::Communicator;
 
 // Changes whenever ranks of different releases could not reduce together.
-constexpr char kVersion[] = "2";
-
-// What the ranks tell the leader and the leader tells all at the end of a phase.
-enum Verdict : int64_t { kWithMemory = 0, kWithoutMemory = 1 };
-// Where the words are. NCCL aligns what it copies to this.
-constexpr size_t kWordBytes = 16;
-enum Word : size_t { kGiven = 0, kDeclines, kToAll, kWords };
-
-void* At(const kernels::cuda::Memory& words, Word word) {
-  return static_cast<char*>(words.get()) + word * kWordBytes;
-}
+constexpr char kVersion[] = "3";
 
 // From the moment that the leader begins to form the communicator on.
 constexpr absl::Duration kFormWithin = absl::Seconds(90);
@@ -81,7 +70,6 @@ RunnerOptions RunnerOptionsOf(const NodeGroupOptions& options) {
   runner.config.agreed["the version of local groups"] = kVersion;
   runner.config.gather_within = options.gather_within;
   runner.config.form_within = kFormWithin;
-  runner.config.admits = false;
   runner.directory = options.directory;
   runner.make_id = [library = options.library,
                     within = options.call_within]() -> absl::StatusOr<std::string> {
@@ -89,8 +77,6 @@ RunnerOptions RunnerOptionsOf(const NodeGroupOptions& options) {
     if (!id.ok()) return id.status();
     return std::string(id->bytes, sizeof(id->bytes));
   };
-  // Every rank that has ended a phase has what it needs of it.
-  runner.supply = [](const Turn& turn) { return turn.communicator->Broadcast({}, {}); };
   return runner;
 }
 
@@ -112,7 +98,6 @@ absl::StatusOr<std::unique_ptr<Runner>> TellWhyNot(const NodeGroupOptions& optio
 
 absl::StatusOr<std::unique_ptr<NodeGroup>> NodeGroup::Open(NodeGroupOptions options) {
   std::unique_ptr<NodeGroup> group(new NodeGroup(std::move(options)));
-  if (absl::Status status = group->Allocate(); !status.ok()) return status;
   RunnerOptions runner = RunnerOptionsOf(group->options_);
   runner.start = [self = group.get()](const FormCommunicator& form) { return self->Form(form); };
   auto started = Runner::Start(std::move(runner));
@@ -121,30 +106,13 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> NodeGroup::Open(NodeGroupOptions opti
   return group;
 }
 
-absl::Status NodeGroup::Allocate() {
-  auto words = options_.device->AllocateOnDevice(kWords * kWordBytes);
-  if (!words.ok()) return ToStatus(words.failure());
-  words_ = std::move(words).value();
-  auto queue = options_.device->MakeQueue();
-  if (!queue.ok()) return ToStatus(queue.failure());
-  reader_ = std::move(queue).value();
-  std::array<int64_t, kWords * kWordBytes / sizeof(int64_t)> content = {};
-  content[kDeclines * kWordBytes / sizeof(int64_t)] = kWithoutMemory;
-  const auto refused = reader_->CopyToDevice(words_.get(), content.data(), sizeof(content));
-  const auto failure = reader_->Wait();
-  if (refused) return ToStatus(*refused);
-  return failure ? ToStatus(*failure) : absl::OkStatus();
-}
-
 NodeGroup::~NodeGroup() {
   EndSharing(absl::CancelledError("this rank leaves the local group"));
   CommunicatorPtr last = turn_ ? turn_->communicator : nullptr;
   if (last != nullptr) last->Abort(absl::CancelledError("this rank leaves the local group"));
   turn_.reset();
-  next_.reset();
   runner_.reset();
-  // Otherwise the device may still write to it.
-  if (!AllSettled(works_, last)) static_cast<void>(words_.release());
+  AllSettled(works_, last);
 }
 
 absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
@@ -172,19 +140,22 @@ absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
 absl::StatusOr<std::optional<NodeTurn>> NodeGroup::NextTurn(SteadyTime until) {
   EndSharing(absl::CancelledError("this rank has begun its next round without sharing results"));
   if (!stuck_.ok()) return stuck_;
-  if (!next_) {
-    absl::StatusOr<std::optional<Turn>> turn = runner_->NextTurn(until);
-    if (!turn.ok()) return turn.status();
-    if (!*turn) return std::nullopt;
-    next_ = *std::move(turn);
-  }
-  turn_ = std::exchange(next_, std::nullopt);
-  closing_ = failed_ = declined_ = false;
+  absl::StatusOr<std::optional<Turn>> turn = runner_->NextTurn(until);
+  if (!turn.ok()) return turn.status();
+  if (!*turn) return std::nullopt;
+  turn_ = *std::move(turn);
   works_.clear();
   plans_.clear();
+  reported_ = false;
+  failed_ = turn_->communicator == nullptr;
+  leads_ = !failed_ && turn_->leader == options_.settings.rank;
   NodeTurn result;
+  if (failed_) {
+    result.leader = options_.worker;
+    return result;
+  }
   result.members = static_cast<int>(turn_->members.size());
-  result.leads = turn_->leader == options_.settings.rank;
+  result.leads = leads_;
   for (const GroupMember& member : turn_->members) {
     if (member.rank == turn_->leader) result.leader = member.worker;
     if (member.rank != options_.settings.rank) result.others.push_back(member.worker);
@@ -225,7 +196,7 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
     return absl::InvalidArgumentError(
         "a local group computes sums, minima, maxima and products; divide afterwards");
   }
-  const bool leads = turn_->leader == options_.settings.rank;
+  if (failed_) return absl::OkStatus();
   std::vector<nccl::GroupTensor> bucket;
   bucket.reserve(tensors.size());
   std::map<TrainerStream, size_t> streams;  // With the first tensor of each.
@@ -235,19 +206,18 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
     if (!plan.ok()) return plan.status();
     const auto check = [&](const void* data, DType dtype) -> absl::Status {
       const size_t bytes = tensor.count * ElementSize(dtype);
-      if (bytes == 0 || declined_) return absl::OkStatus();
+      if (bytes == 0) return absl::OkStatus();
       const auto failure = options_.device->CheckMemory(data, bytes);
       return failure ? Explain(*failure, i) : absl::OkStatus();
     };
     absl::Status status = check(tensor.input, tensor.dtype);
-    if (status.ok() && leads) status = check(tensor.output, tensor.result);
+    if (status.ok() && leads_) status = check(tensor.output, tensor.result);
     if (!status.ok()) return status;
     nccl::GroupTensor part;
     part.plan = *std::move(plan);
     part.count = tensor.count;
     part.input = tensor.input;
-    part.result = leads ? tensor.output : nullptr;
-    part.absent = declined_;
+    part.result = leads_ ? tensor.output : nullptr;
     bucket.push_back(std::move(part));
     streams.emplace(tensor.stream, i);
   }
@@ -263,44 +233,14 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
   return absl::OkStatus();
 }
 
-// The leader has everything before this, and so knows whether a rank has declined.
-absl::Status NodeGroup::GiveVerdict() {
-  NodeTensor word;
-  word.dtype = word.result = DType::kI64;
-  word.count = 1;
-  absl::StatusOr<PlanPtr> plan = PlanOf(ReduceOp::kMax, word);
-  if (!plan.ok()) return plan.status();
-  nccl::GroupTensor part;
-  part.plan = *std::move(plan);
-  part.count = word.count;
-  part.input = At(words_, declined_ ? kDeclines : kGiven);
-  part.result = At(words_, kToAll);
-  works_.push_back(turn_->communicator->Reduce({std::move(part)}, {}));
-  works_.push_back(turn_->communicator->Broadcast({{At(words_, kToAll), kWordBytes}}, {}));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<PhaseEnd> NodeGroup::ReadVerdict() {
-  int64_t verdict = kWithMemory;
-  const auto refused = reader_->CopyToHost(&verdict, At(words_, kToAll), sizeof(verdict));
-  const auto failure = reader_->Wait();
-  if (refused) return ToStatus(*refused);
-  if (failure) return ToStatus(*failure);
-  return verdict == kWithMemory ? PhaseEnd::kEnded : PhaseEnd::kDeclined;
-}
-
 void NodeGroup::Fail(const std::string& why) {
+  if (failed_) return;
   failed_ = true;
-  const absl::Status status = absl::CancelledError(why);
-  turn_->communicator->Abort(status);
-  runner_->Fail(*turn_, status);
+  turn_->communicator->Abort(absl::CancelledError(why));
+  runner_->GiveUp(*turn_, why);
 }
 
 absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
-  if (!failed_ && !closing_) {
-    closing_ = true;
-    if (absl::Status status = GiveVerdict(); !status.ok()) return status;
-  }
   // The last one first: the others have ended before it.
   for (auto work = works_.rbegin(); work != works_.rend() && !failed_; ++work) {
     const std::optional<absl::Status> status = work->WaitUntil(until);
@@ -309,41 +249,22 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
     failed_ = true;
     runner_->Fail(*turn_, *status);
   }
-  if (failed_) return Recover(until);
-  // Before the end of the round: the others may have to learn it from this rank.
-  absl::StatusOr<PhaseEnd> verdict = ReadVerdict();
-  if (!verdict.ok()) return verdict.status();
-  if (!runner_->End(*turn_, *verdict == PhaseEnd::kDeclined)) {
-    failed_ = true;  // A rank was lost meanwhile, and knows nothing of the end.
-    return Recover(until);
+  if (leads_ && !failed_ && !reported_) {
+    reported_ = true;
+    runner_->Reduced(*turn_);
   }
-  std::optional<Turn> ended = std::exchange(turn_, std::nullopt);
-  if (*verdict == PhaseEnd::kEnded) shares_ = std::move(ended);
-  return *verdict;
-}
-
-absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::Recover(SteadyTime until) {
+  const absl::StatusOr<std::optional<bool>> reduced = runner_->End(until);
+  if (!reduced.ok()) return reduced.status();
+  if (!*reduced) return std::nullopt;
   if (!AllSettled(works_, turn_->communicator)) {
     return absl::UnavailableError(
         absl::StrCat("the local group failed (", turn_->communicator->status().message(),
                      "), and the device may still use the gradients; start this process again"));
   }
-  while (true) {
-    absl::StatusOr<std::optional<Turn>> next = runner_->NextTurn(until);
-    if (!next.ok()) return next.status();
-    if (!*next) return std::nullopt;
-    if (!(*next)->supplier) {
-      next_ = *std::move(next);
-      turn_.reset();
-      return PhaseEnd::kAgain;
-    }
-    // Another rank has ended the phase, so its leader has everything.
-    const bool declined = (*next)->declined;
-    if (runner_->End(**next, declined)) {
-      turn_.reset();
-      return declined ? PhaseEnd::kDeclined : PhaseEnd::kEnded;
-    }
-  }
+  std::optional<Turn> ended = std::exchange(turn_, std::nullopt);
+  if (!**reduced) return PhaseEnd::kAlone;
+  shares_ = std::move(ended);
+  return PhaseEnd::kEnded;
 }
 
 // ---- results
@@ -357,7 +278,7 @@ absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
     status = ShareNow(worker, lane, tensors, stream, timeout);
     const absl::Status failure = shares_->communicator->status();
     if (absl::IsDeadlineExceeded(status) && failure.ok()) return status;
-    if (!failure.ok()) EndSharing(failure);
+    if (!failure.ok()) runner_->Fail(*shares_, failure);
     if (sharing_ != nullptr && sharing_->stuck()) {
       stuck_ = absl::UnavailableError(
           absl::StrCat("the local group failed (", failure.message(),
@@ -396,7 +317,7 @@ absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
 void NodeGroup::EndSharing(const absl::Status& why) {
   if (!shares_) return;
   shares_->communicator->Abort(why);
-  if (runner_ != nullptr) runner_->Fail(*shares_, why);
+  if (runner_ != nullptr) runner_->GiveUp(*shares_, std::string(why.message()));
   shares_.reset();
 }
 

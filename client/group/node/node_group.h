@@ -6,14 +6,11 @@
 // The LOCAL PHASE of a round: NextTurn, then the same buckets in the same order on every rank with
 // Reduce, then End. When End says kEnded, the leader of the turn has the results of all buckets in
 // its memory, and contributes them; the other ranks have nothing to contribute. When it says
-// kAgain, a rank or the communicator was lost before that: the phase is repeated with the next
-// turn, from the same inputs. Either every rank that is left gets kEnded for a phase, or none does:
-// the leader ends it with a message that a rank can only get when the leader has everything.
+// kAlone, something has failed before that, on any rank: each rank contributes its inputs for
+// itself. The next phase is one of all ranks that are left.
 //
-// A rank that has no memory for what it reduces calls Decline, and takes part in the rest of the
-// turn without that memory. The message of the leader then says so, and End says kDeclined for
-// every rank: there are no results, and each rank contributes its inputs for itself. The next phase
-// is one of all ranks again.
+// A rank that cannot go on, because it has no memory for what it reduces or its backward has
+// failed, calls Fail.
 //
 // Then the results of the round come to the leader, and Share brings them to the other ranks.
 //
@@ -28,7 +25,7 @@
 //   DEADLINE_EXCEEDED    a rank has not come
 //   UNAVAILABLE          NCCL or the device has failed several times
 //
-// Ownership of memory: inputs and results are used until End has returned kEnded or kAgain, or the
+// Ownership of memory: inputs and results are used until End has returned kEnded or kAlone, or the
 // object is gone. Thread contract: one thread at a time.
 
 #ifndef BASIN_CLIENT_GROUP_NODE_NODE_GROUP_H_
@@ -55,7 +52,6 @@
 #include "client/group/sharing/sharing.h"
 #include "client/transport/worker.h"
 #include "kernels/cuda/group_queue.h"
-#include "kernels/cuda/memory.h"
 #include "kernels/cuda/trainer_device.h"
 #include "kernels/plan.h"
 #include "protocol/dtype.h"
@@ -101,7 +97,7 @@ struct NodeTurn {
   LocalReduction reduction = LocalReduction::kUnspecified;
 };
 
-enum class PhaseEnd : uint8_t { kEnded, kAgain, kDeclined };
+enum class PhaseEnd : uint8_t { kEnded, kAlone };
 
 // This rank cannot take part in the group of its node, for this reason: tells it to the other ranks
 // as they come, so that they do not wait for it. NextTurn of the runner returns the reason when it
@@ -119,8 +115,9 @@ class NodeGroup {
   NodeGroup(const NodeGroup&) = delete;
   NodeGroup& operator=(const NodeGroup&) = delete;
 
-  // Begins a local phase, or begins it again. Returns nothing if there is no turn at the time
-  // `until`. REQUIRES: no turn is open.
+  // Begins a local phase. Returns nothing if there is no turn at the time `until`. A turn of one
+  // member that does not lead is that of a phase which has failed already. REQUIRES: no turn is
+  // open.
   absl::StatusOr<std::optional<NodeTurn>> NextTurn(SteadyTime until);
   // Gives a bucket to the communicator and returns at once; the streams' present work comes first.
   // A failure of the communicator is only reported by End. An error here (INVALID_ARGUMENT, or
@@ -130,11 +127,8 @@ class NodeGroup {
   // Waits for the buckets. Returns nothing if neither is known at the time `until`. REQUIRES: a
   // turn is open; it no longer is if there is an answer.
   absl::StatusOr<std::optional<PhaseEnd>> End(SteadyTime until);
-  // This rank has no memory for the buckets of the open turn that it has not given yet: it gives
-  // them without input and output, and the phase ends with kDeclined. What it has given before is
-  // used until then as always. If the phase begins again, so does that. REQUIRES: a turn is open.
-  void Decline() { declined_ = true; }
-  // This rank cannot go on with the turn that is open: all ranks begin the phase again.
+  // This rank cannot go on with the turn that is open: the phase ends with kAlone for all, unless
+  // the leader had everything before. Buckets that follow are ignored.
   void Fail(const std::string& why);
 
   // Brings the results of the lane's round to the ranks that did not lead the phase that has ended
@@ -152,30 +146,19 @@ class NodeGroup {
   explicit NodeGroup(NodeGroupOptions options) : options_(std::move(options)) {}
 
   absl::StatusOr<CommunicatorPtr> Form(const FormCommunicator& form);
-  absl::Status Allocate();
   absl::StatusOr<PlanPtr> PlanOf(ReduceOp op, const NodeTensor& tensor);
-  // Gives the leader's last message to the communicator.
-  absl::Status GiveVerdict();
-  absl::StatusOr<PhaseEnd> ReadVerdict();
   kernels::Result<nccl::EventPtr> Mark(kernels::cuda::TrainerStream stream);
   absl::Status ShareNow(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
                         kernels::cuda::TrainerStream stream, absl::Duration timeout);
   // Ends the communicator of the phase that has ended, so that no rank waits for this one.
   void EndSharing(const absl::Status& why);
-  // The turn's work has failed. Finds out whether its phase has ended all the same.
-  absl::StatusOr<std::optional<PhaseEnd>> Recover(SteadyTime until);
 
   const NodeGroupOptions options_;
-  // Three words of the device: two that never change, and the leader's last message, which is one
-  // of the two.
-  kernels::cuda::Memory words_;
-  std::unique_ptr<kernels::cuda::TransferQueue> reader_;  // Reads the words, and ends before them.
 
-  std::optional<Turn> turn_;  // That is open,
-  std::optional<Turn> next_;  // and the one after it, which repeats it.
-  bool closing_ = false;      // The leader's last message was given to the communicator.
-  bool failed_ = false;       // The open turn cannot succeed any more.
-  bool declined_ = false;     // This rank has no memory for the rest of the open turn.
+  std::optional<Turn> turn_;  // That is open.
+  bool leads_ = false;        // It.
+  bool reported_ = false;     // That it leads, and has everything.
+  bool failed_ = false;       // Nothing more is given to its communicator.
   std::vector<nccl::Communicator::Work> works_;
   std::map<std::tuple<ReduceOp, DType, DType>, PlanPtr> plans_;  // For the turn's members.
 

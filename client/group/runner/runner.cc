@@ -53,10 +53,16 @@ absl::StatusOr<std::optional<Turn>> Runner::NextTurn(SteadyTime until) {
   MutexLock lock(mutex_);
   if (!open_) {
     open_ = true;
-    Post(RoundBegun{});
+    Post(RoundBegun{++round_});
   }
-  while (!turn_ && !status_ && std::chrono::steady_clock::now() < until) {
+  while (!turn_ && over_rounds_.count(round_) == 0 && !status_ &&
+         std::chrono::steady_clock::now() < until) {
     changed_.WaitUntil(mutex_, until);
+  }
+  if (over_rounds_.count(round_) > 0) {
+    Turn over;
+    over.round = round_;
+    return over;
   }
   if (status_) return *status_;
   return std::exchange(turn_, std::nullopt);
@@ -71,13 +77,25 @@ absl::StatusOr<Turn> Runner::NextTurn() {
   }
 }
 
-bool Runner::End(const Turn& turn, bool declined) {
+absl::StatusOr<std::optional<bool>> Runner::End(SteadyTime until) {
   MutexLock lock(mutex_);
-  const uint64_t number = Post(RoundEnded{turn.epoch, turn.round, declined});
-  while (done_ < number && !status_) changed_.Wait(mutex_);
-  if (ended_ < turn.round) return false;
+  while (over_rounds_.count(round_) == 0 && !status_ && std::chrono::steady_clock::now() < until) {
+    changed_.WaitUntil(mutex_, until);
+  }
+  const auto over = over_rounds_.find(round_);
+  if (over == over_rounds_.end()) {
+    if (status_) return *status_;
+    return std::nullopt;
+  }
+  const bool reduced = over->second;
+  over_rounds_.erase(over);
   open_ = false;
-  return true;
+  return reduced;
+}
+
+void Runner::Reduced(const Turn& turn) {
+  MutexLock lock(mutex_);
+  Post(RoundReduced{turn.round});
 }
 
 void Runner::Fail(const Turn& turn, const absl::Status& why) {
@@ -85,10 +103,14 @@ void Runner::Fail(const Turn& turn, const absl::Status& why) {
   Post(CommunicatorFailed{turn.epoch, std::string(why.message())});
 }
 
-uint64_t Runner::Post(Event event) {
+void Runner::GiveUp(const Turn& turn, const std::string& why) {
+  MutexLock lock(mutex_);
+  Post(RoundFailed{turn.epoch, why});
+}
+
+void Runner::Post(Event event) {
   posted_.push_back(std::move(event));
   if (links_ != nullptr) links_->Wake();
-  return ++posts_;
 }
 
 // ---- the core's thread
@@ -97,10 +119,8 @@ void Runner::RunCore() {
   std::vector<Event> events;
   while (!over_) {
     links_->Wait(core_->NextDeadline(), events);
-    size_t posted = 0;
     {
       MutexLock lock(mutex_);
-      posted = posted_.size();
       for (Event& event : posted_) events.push_back(std::move(event));
       posted_.clear();
     }
@@ -108,9 +128,6 @@ void Runner::RunCore() {
     events.clear();
     if (!over_ && core_->NextDeadline() <= absl::Now()) Step(Tick{});
     MutexLock lock(mutex_);
-    done_ += posted;
-    ended_ = core_->ended();
-    changed_.NotifyAll();
     if (over_) links_.reset();
   }
 }
@@ -166,38 +183,16 @@ void Runner::Carry(const GroupReady& ready) {
 
 void Runner::Carry(const ReduceRound& reduce) {
   MutexLock lock(mutex_);
-  GiveTurn(MakeTurn(reduce.round, std::nullopt));
-}
-
-void Runner::Carry(const TakeRound& take) {
-  MutexLock lock(mutex_);
-  Turn turn = MakeTurn(take.round, take.supplier);
-  turn.declined = take.declined;
-  GiveTurn(std::move(turn));
-}
-
-Turn Runner::MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const {
-  Turn turn = ready_;
-  turn.round = round;
-  turn.supplier = supplier;
-  turn.communicator = communicator_;
-  return turn;
-}
-
-void Runner::GiveTurn(Turn turn) {
-  turn_ = std::move(turn);
+  turn_ = ready_;
+  turn_->round = reduce.round;
+  turn_->communicator = communicator_;
   changed_.NotifyAll();
 }
 
-void Runner::Carry(const SupplyRound& supply) {
-  Turn turn;
-  {
-    MutexLock lock(mutex_);
-    turn = MakeTurn(supply.round, supply.supplier);
-  }
-  AddJob([this, turn, work = options_.supply(turn)] {
-    if (const absl::Status status = work.Wait(); !status.ok()) Fail(turn, status);
-  });
+void Runner::Carry(const RoundOver& over) {
+  MutexLock lock(mutex_);
+  over_rounds_[over.round] = over.reduced;
+  changed_.NotifyAll();
 }
 
 void Runner::Carry(const GroupFailed& failed) { Finish(failed.status); }
@@ -208,7 +203,6 @@ void Runner::Carry(const LeftGroup&) {
 void Runner::Finish(absl::Status status) {
   over_ = true;
   MutexLock lock(mutex_);
-  ended_ = core_->ended();
   status_ = std::move(status);
   changed_.NotifyAll();
 }

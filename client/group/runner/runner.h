@@ -1,16 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The local group of one process: its core, the connections with the other ranks of the node, and
-// the communicator of the present group. The trainer asks for TURNS: permission to reduce its next
-// round in one communicator. When a rank is lost in the middle of a turn, the communicator fails,
-// and the trainer asks for the next turn of the same round.
+// the communicator of the present group. The trainer asks for a TURN in each round: permission to
+// reduce it in one communicator. The leader reports that it has the sums, and every rank waits for
+// what becomes of the round.
 //
 // Failure: a group that ends by itself is the status of every later call; what the statuses mean is
 // said in client/group/core/local_group.h.
 //
 // Threads: one runs the core and the connections, and one makes communicators, which may take long,
-// ends them, and waits for results that are supplied. Thread contract: safe from any thread; one
-// thread at a time asks for turns.
+// and ends them. Thread contract: safe from any thread; one thread at a time asks for turns.
 
 #ifndef BASIN_CLIENT_GROUP_RUNNER_RUNNER_H_
 #define BASIN_CLIENT_GROUP_RUNNER_RUNNER_H_
@@ -18,6 +17,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,10 +42,7 @@ struct Turn {
   GroupRound round = 0;
   std::vector<GroupMember> members;  // In the order of their places.
   LocalRank leader = 0;
-  // Absent: the round is to be reduced. Otherwise this rank has its result, and broadcasts it.
-  std::optional<LocalRank> supplier;
-  bool declined = false;  // With a supplier: the round has no result; see RoundEnded.
-  CommunicatorPtr communicator;
+  CommunicatorPtr communicator;  // Null: the round was over before, and there are no members.
 };
 
 struct RunnerOptions {
@@ -55,12 +52,6 @@ struct RunnerOptions {
   std::function<absl::StatusOr<std::string>()> make_id;
   // Starts a communicator, and does not wait until it has formed.
   std::function<absl::StatusOr<CommunicatorPtr>(const FormCommunicator&)> start;
-  // Gives the turn's communicator the broadcast of its round's result by turn.supplier, and does
-  // not wait for it. This rank has the result, or has joined since and drops what arrives.
-  // REQUIRES: the memory stays until the work has ended. Called on the thread of the core, before a
-  // turn of a later round is given; the result is where it is looked for before End is called for
-  // its round.
-  std::function<nccl::Communicator::Work(const Turn&)> supply;
 };
 
 class Runner {
@@ -72,15 +63,19 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins a round, unless one is open, and waits for a turn that was not returned before. Returns
-  // nothing if there is none at the time `until`.
+  // Begins a round, unless one is open, and waits for its turn. Returns nothing if there is none at
+  // the time `until`. REQUIRES: the turn was not returned before.
   absl::StatusOr<std::optional<Turn>> NextTurn(SteadyTime until);
   absl::StatusOr<Turn> NextTurn();
-  // The turn's result is here, or the round was declined and has none. Returns whether the round
-  // has ended; if not, the group has lost a rank meanwhile, and there is another turn.
-  bool End(const Turn& turn, bool declined = false);
-  // The turn's communicator has failed.
+  // Waits until the round of the open turn is over, which closes the turn: whether it was reduced.
+  // If not, each rank contributes for itself. Returns nothing if that is not known at `until`.
+  absl::StatusOr<std::optional<bool>> End(SteadyTime until);
+  // At the leader of the open turn: the sums are here.
+  void Reduced(const Turn& turn);
+  // The turn's communicator has failed, ...
   void Fail(const Turn& turn, const absl::Status& why);
+  // ... or this rank does not go on in it for a reason of its own. Also for a turn that is closed.
+  void GiveUp(const Turn& turn, const std::string& why);
 
  private:
   // Something for the second thread.
@@ -91,8 +86,8 @@ class Runner {
   void RunCore();
   void RunJobs();
   void Step(const Event& event);
-  // Gives the core an event. Returns its number.
-  uint64_t Post(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives the core an event.
+  void Post(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddJob(Job job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // One for each action.
@@ -103,15 +98,10 @@ class Runner {
   void Carry(const AbortCommunicator& abort);
   void Carry(const GroupReady& ready);
   void Carry(const ReduceRound& reduce);
-  void Carry(const SupplyRound& supply);
-  void Carry(const TakeRound& take);
+  void Carry(const RoundOver& over);
   void Carry(const GroupFailed& failed);
   void Carry(const LeftGroup& left);
   void Form(const FormCommunicator& form);
-  // A turn in the present communicator.
-  Turn MakeTurn(GroupRound round, std::optional<LocalRank> supplier) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveTurn(Turn turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Finish(absl::Status status);
 
   const RunnerOptions options_;
@@ -125,10 +115,11 @@ class Runner {
   Mutex mutex_;
   Condition changed_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mutex_);
-  uint64_t posts_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  // How many posted events the core has taken.
-  GroupRound ended_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  GroupRound round_ ABSL_GUARDED_BY(mutex_) = 0;  // The last one that the trainer has begun.
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;     // It has not heard that it is over.
+  // Those from `round_` on that are over: whether they were reduced. The trainer is behind by few,
+  // because it contributes to the job in between.
+  std::map<GroupRound, bool> over_rounds_ ABSL_GUARDED_BY(mutex_);
   std::optional<Turn> turn_ ABSL_GUARDED_BY(mutex_);            // That was not returned yet.
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);  // The group has ended.
   // The communicator of this epoch is wanted; it is null until it was started.

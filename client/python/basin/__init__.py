@@ -29,6 +29,7 @@ from basin.errors import (
     VersionMismatch,
 )
 from basin.leaving import leave_on_sigterm
+from basin.notices import ContributorsChanged
 from basin.spec import Counts, LocalReduction, Op, RoundSpec, Weight
 from basin.worker import NonFinite, RoundInfo
 
@@ -46,6 +47,7 @@ __all__ = [
     "Average",
     "Client",
     "ContributionChanged",
+    "ContributorsChanged",
     "Counts",
     "DataCorrupt",
     "DeadlineExceeded",

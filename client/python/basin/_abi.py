@@ -22,6 +22,8 @@ from ctypes import (
 )
 from pathlib import Path
 
+from basin._built import built
+
 ABI_VERSION = 2
 LIBRARY = "libbasin.so.2"
 
@@ -31,9 +33,10 @@ GRADIENT, CALL = 0, 1
 COPY, IN_PLACE = 0, 1
 SAME_DTYPE = 0
 SUM = 1
-PHASE_OPEN, PHASE_ENDED, PHASE_AGAIN, PHASE_DECLINED = 0, 1, 2, 3
+PHASE_OPEN, PHASE_ENDED, PHASE_ALONE = 0, 1, 2
 F64, F32, F16, BF16, I64, I32, U8 = 1, 2, 3, 4, 5, 6, 7
 FIT_EXPONENT = -(2**31)
+ABORT_NO_CONTRIBUTOR = 1
 DEADLINE_EXCEEDED = 14
 OUTCOME_UNKNOWN = 13
 
@@ -56,6 +59,8 @@ class Place(Structure):
         ("first_rank", c_uint32),
         ("ranks", c_uint32),
         ("members", c_uint32),
+        ("expected_rank", c_uint32),
+        ("expected_world_size", c_uint32),
     )
 
 
@@ -96,7 +101,13 @@ class Turn(Structure):
 
 
 class Grouped(Structure):
-    """A tensor of group_reduce()."""
+    """A tensor of group_reduce(). Everything but the addresses and the stream is the same on all
+    ranks.
+
+    dtype, result: those of the input and of the output
+    output:        where the leader gets the sum; unused on other ranks
+    stream:        in which the input is written
+    """
 
     _fields_ = (
         ("dtype", c_int),
@@ -109,7 +120,8 @@ class Grouped(Structure):
 
 
 class Shared(Structure):
-    """A tensor of group_share()."""
+    """A tensor of group_share(): its results pass through these bytes of the device, which nothing
+    else uses."""
 
     _fields_ = (("tensor", c_uint32), ("memory", c_void_p), ("bytes", c_size_t))
 
@@ -135,6 +147,7 @@ class RoundSpec(Structure):
         ("local_reduction", c_int),
         ("reduced_with_count", c_uint32),
         ("reduced_with", POINTER(c_char_p)),
+        ("compares_step", c_int),
     )
 
 
@@ -185,6 +198,7 @@ _FUNCTIONS = (
     ("error_message", c_char_p, (c_void_p,)),
     ("error_is_fatal", c_int, (c_void_p,)),
     ("error_restart_helps", c_int, (c_void_p,)),
+    ("error_abort_cause", c_int, (c_void_p,)),
     ("error_code", c_int, (c_void_p,)),
     ("error_free", None, (c_void_p,)),
     ("options_new", c_void_p, (c_uint32,)),
@@ -200,6 +214,7 @@ _FUNCTIONS = (
     ("worker_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
     ("donor_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
     ("ready", _CODE, (_WORKER, c_uint64, c_uint64, _ERROR)),
+    ("await_welcome", _CODE, (_WORKER, c_int64, _ERROR)),
     ("await_member", _CODE, (_WORKER, c_int64, _ERROR)),
     (
         "register",
@@ -297,7 +312,6 @@ _FUNCTIONS = (
     ("group_reduced_with", c_size_t, (c_void_p, c_uint32, c_char_p, c_size_t)),
     ("group_reduce", _CODE, (c_void_p, c_int, POINTER(Grouped), c_size_t, _ERROR)),
     ("group_end", _CODE, (c_void_p, c_int64, POINTER(c_int), _ERROR)),
-    ("group_decline", _CODE, (c_void_p, _ERROR)),
     ("group_fail", _CODE, (c_void_p, c_char_p, _ERROR)),
     (
         "group_share",
@@ -314,11 +328,7 @@ def _candidates() -> list[Path]:
     named = os.environ.get("BASIN_LIBRARY")
     if named:
         return [Path(named)]
-    here = Path(__file__).resolve()
-    beside = here.parent / LIBRARY
-    # In a source tree: the release build.
-    built = [parent / "build/release/client/c" / LIBRARY for parent in here.parents[2:4]]
-    return [beside, *built]
+    return [Path(__file__).resolve().parent / LIBRARY, *built(f"client/c/{LIBRARY}")]
 
 
 def _load() -> ctypes.CDLL:

@@ -6,29 +6,34 @@ with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
 """
 
 import atexit
+import itertools
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from basin import _abi, dlpack, exit_code
+from basin import _abi, descent, dlpack, exit_code
 from basin.arguments import number_of, seconds, string_of, whole_number
+from basin.described import Described
 from basin.dlpack import SupportsDLPack
 from basin.errors import (
     DeadlineExceeded,
     Error,
     FailedPrecondition,
     InvalidArgument,
+    Mismatch,
     OutcomeUnknown,
     Paused,
 )
+from basin.notices import ContributorsChanged, warn
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker, check_dtype, logger
 
@@ -47,9 +52,17 @@ _DTYPES = {
     np.dtype(np.uint8): _abi.U8,
 }
 
+# What `isbuiltin` is of dtypes that a package has added to NumPy: numbers, such as bfloat16.
+_DTYPE_OF_A_PACKAGE = 2
+
 CALL_PREFIX = "call/"
 # How long a worker whose last call was a broadcast waits for the others.
 _HAND_OVER_SECONDS = 60.0
+# After how long connect() repeats what it waits for; the time doubles, up to the second one.
+_FIRST_REMINDER_SECONDS = 10.0
+_LAST_REMINDER_SECONDS = 80.0
+# How long workers whose broadcasts differ wait for each other, to say how.
+_DESCRIPTION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,21 @@ class _Taken:
             )
         return TensorSpec(self.name, dtype, self.array.shape)
 
+    @property
+    def dtype_name(self) -> str:
+        """Also for dtypes that cannot be reduced. Raises InvalidArgument if the elements are not
+        plain numbers, whose bits are all there is of them."""
+        dtype = self.array.dtype
+        if dtype.kind not in "biufc" and dtype.isbuiltin != _DTYPE_OF_A_PACKAGE:
+            raise InvalidArgument(
+                f"Array {self.name} has dtype {dtype}, whose elements are not plain numbers. "
+                "Broadcast numbers: dates as array.view(numpy.int64), a structure field by field; "
+                "basin.torch.broadcast_object() takes other objects."
+            )
+        if self.widened:
+            return "bfloat16"
+        return dtype.name if dtype.isnative else f"{dtype.name} in the other byte order"
+
     def give(self, received: Array) -> Array:
         return dlpack.widen(received) if self.widened else received
 
@@ -86,6 +114,10 @@ def _take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
     if isinstance(array, SupportsDLPack) and not isinstance(array, np.ndarray):
         memory, is_bfloat16 = dlpack.view(name, array)
         return _Taken(name, np.asarray(memory, order="C"), is_bfloat16)
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgument(
+            f"Array {name} is masked, and would lose its mask. Give it array.filled(value)."
+        )
     try:
         return _Taken(name, np.asarray(array, order="C"), False)
     except ValueError as error:
@@ -107,12 +139,14 @@ class Handle(Generic[T]):
         name: str,
         memory: object,
         output: Callable[[Result], T],
+        over_all: bool,
     ) -> None:
         self._client = client
         self._lane = lane
         self.name = name  # For messages.
         self._memory = memory  # Kept alive.
         self._make = output
+        self._over_all = over_all
         # Whether a synchronous call has ended without the outcome: only the client holds the
         # handle.
         self._is_left = False
@@ -167,23 +201,52 @@ class Handle(Generic[T]):
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
+        if self._over_all:
+            self._compare_members(self._info)
         return self._make(result)
+
+    def _compare_members(self, info: RoundInfo) -> None:
+        """Warns of a result without a part of every member: that of one has been refused, for
+        example because its array has another shape. A worker that has finished, left or was lost is
+        no member any more."""
+        if info.trainers >= info.world_size:
+            return
+        counted = {*info.contributors, *itertools.chain(*info.contributor_reduced_with)}
+        members = map(self._client.worker.member_id, range(info.world_size))
+        missing = sorted({each for each in members if each} - counted)
+        if not missing:
+            return
+        warn(
+            f"The result of {self.name} is over {', '.join(info.contributors)} alone. The "
+            f"contribution of {', '.join(missing)} is not in it: it was refused, and that worker "
+            "has the error, or was withdrawn. If that is not what you want, do not use the result; "
+            'warnings.simplefilter("error", basin.ContributorsChanged) makes this an error.',
+            ContributorsChanged,
+        )
 
 
 class Client:
     """A member of a job, created by connect(). Any thread may call any method except close()."""
 
-    connected = 0  # How many this process has created.
+    members = 0  # How many of this process became members.
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, timeout: float | None, is_ready: bool) -> None:
         self.worker = worker
         self._process = os.getpid()
+        self._timeout = timeout  # For ready().
+        self._is_ready = threading.Event()
+        self._becoming_ready = threading.Lock()
+        # Until it is ready: the expected rank and world size, and those that the user was told.
+        self._expected = worker.place().expected
+        self._foretold: tuple[int, int] | None = None
+        # Called when a worker becomes a member after connect().
+        self.joined: Callable[[], None] | None = None
         # By name. They are kept alive, because the library may still read their memory.
         self._in_flight: dict[str, Handle[Any]] = {}
         # By name: the number of broadcasts.
         self._versions: dict[str, int] = {}
-        # By name: the agreed version of a broadcast that timed out after that.
-        self._open_versions: dict[str, int] = {}
+        # By name: the agreed version of a broadcast that timed out after that, and what it moves.
+        self._open_versions: dict[str, tuple[int, Described]] = {}
         # How many rounds this worker had begun when it last took part in a broadcast.
         self._last_broadcast: int | None = None
         self._closed = False
@@ -193,7 +256,8 @@ class Client:
         self._will_leave = False
         # Leaves the job for leave_on_sigterm(); what holds this client may have more to close.
         self.leave: Callable[[], None] = self.close
-        Client.connected += 1
+        if is_ready:
+            self._note_ready()
         _open_clients.add(self)
 
     def check_open(self, call: str) -> None:
@@ -245,7 +309,57 @@ class Client:
 
     def _place(self, call: str) -> Place:
         self.check_member(call)
-        return self.worker.place()
+        place = self.worker.place()
+        if not (self._is_ready.is_set() or place.is_member):
+            # While the job is paused there is no news.
+            self._expected = place.expected or self._expected
+            if self._expected is not None:
+                self._foretold = rank, world_size = self._expected
+                place = replace(place, rank=rank, world_size=world_size)
+        descent.place(place.rank, place.world_size)
+        return place
+
+    def ready(self) -> None:
+        """Makes a worker a member that connect(ready=False) has left outside, and returns when it
+        is one. The others wait for it from then on. Each collective call does so by itself."""
+        self.check_member("ready()")
+        if self._is_ready.is_set():
+            return
+        with self._becoming_ready:
+            if self._is_ready.is_set():
+                return
+            if not self.worker.place().is_member:
+                self.worker.ready()
+            _wait(self.worker.await_member, "become a member", self._timeout)
+            place, foretold = self.place, self._foretold
+            if foretold is not None and foretold != (place.rank, place.world_size):
+                logger.warning(
+                    "this worker has joined as rank %d of %d, and was told before that it would be "
+                    "rank %d of %d: others have joined or left meanwhile. Read rank and world size "
+                    "again where they were used.",
+                    place.rank,
+                    place.world_size,
+                    *foretold,
+                )
+            if self.joined is not None:
+                self.joined()
+            self._note_ready()
+
+    def _note_ready(self) -> None:
+        Client.members += 1
+        self._is_ready.set()
+
+    def rejoin(self, timeout: float | None) -> None:
+        """Makes this worker a member again after an eviction. Its rounds are abandoned."""
+        self._give_up_rounds()
+        self.worker.ready()
+        self.worker.await_member(timeout)
+        self._note_ready()
+
+    def take_part(self, call: str) -> None:
+        """For a `call` that all members make together: this worker is one from then on."""
+        self.check_member(call)
+        self.ready()
 
     # ---- collectives
 
@@ -293,8 +407,10 @@ class Client:
         Raises InvalidArgument for another dtype and for contradictory options, before anything is
         sent; Unsupported for a device other than the CPU; Mismatch if shape, dtype, op or options
         differ from the others'; NotFound if the counts of all workers are 0; RoundAborted if the
-        round has no result. After OutcomeUnknown and Paused the round continues: another call waits
-        for the same round, and ignores the array that it is given.
+        round has no result. Warns of ContributorsChanged if the contribution of a member is not in
+        the result, because it was refused or withdrawn. After OutcomeUnknown and Paused
+        the round continues: another call waits for the same round, and ignores the array that it is
+        given.
         """
         seconds("timeout", timeout)
         spec = contribution(reduction("allreduce()", op, options), counts)
@@ -351,8 +467,9 @@ class Client:
         contributes: bool,
         spec: RoundSpec,
         goes_on: bool = False,
+        over_all: bool = True,
     ) -> Handle[Array]:
-        self.check_member(call)
+        self.take_part(call)
         taken = _take(name, array)
 
         def output(result: Result) -> Array:
@@ -367,6 +484,7 @@ class Client:
             output,
             spec,
             goes_on,
+            over_all,
         )
 
     def broadcast(
@@ -384,42 +502,49 @@ class Client:
         timeout:   seconds until DeadlineExceeded; None: forever. The broadcast stays open, and
                    another call waits for the same value
 
-        Every member calls it. Raises Unavailable if the root has left before it has served the
-        value.
+        Every member calls it. Raises Mismatch on all of them, before anything is sent, if dtype,
+        byte order, shape or root differ; InvalidArgument if the elements are not plain numbers;
+        Unavailable if the root has left before it has served the value.
         """
-        self.check_member("broadcast()")
+        self.take_part("broadcast()")
         seconds("timeout", timeout)
         end = None if timeout is None else time.monotonic() + timeout
         taken = _take(name, array)
         received = np.array(taken.array, order="C", copy=True)
-        spec = TensorSpec(name, _abi.U8, (received.nbytes,))
-        version = self.next_version(name, timeout)
+        root = self.check_root(root_rank)
+        described = Described.of("broadcast()", root, [(name, taken.dtype_name, received.shape)])
+        version = self.agree_on_version(name, described, timeout)
         left = None if end is None else max(0.0, end - time.monotonic())
-        self.broadcast_memory(
-            name, version, [(spec, received.ctypes.data, received.nbytes)], root_rank, left
-        )
+        spec = TensorSpec(name, _abi.U8, (received.nbytes,))
+        tensors = [(spec, received.ctypes.data, received.nbytes)] if received.nbytes > 0 else []
+        self.broadcast_memory(name, version, described, tensors, left)
         return taken.give(received)
+
+    def check_root(self, root_rank: int) -> int:
+        """Raises InvalidArgument if no member has this rank."""
+        root, place = whole_number(root_rank), self.worker.place()
+        if root is None:
+            raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, for example 0.")
+        if root >= place.world_size:
+            raise InvalidArgument(
+                f"Rank {root} cannot be the root: there are {place.world_size} workers. Name one "
+                f"from 0 to {place.world_size - 1}."
+            )
+        return root
 
     def broadcast_memory(
         self,
         name: str,
         version: int,
+        described: Described,
         tensors: Sequence[tuple[TensorSpec, int, int]],
-        root_rank: int,
         timeout: float | None,
     ) -> None:
         """Broadcasts tensors in place, each given by address and bytes, as the version that
-        next_version() returned. Waits `timeout` seconds for the root's values."""
+        agree_on_version() returned. Waits `timeout` seconds for the root's values."""
         end = math.inf if timeout is None else time.monotonic() + timeout
-        root = whole_number(root_rank)
-        if root is None:
-            raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, for example 0.")
+        root = self.check_root(described.root_rank)
         place = self.worker.place()
-        if root >= place.world_size:
-            raise InvalidArgument(
-                f"Rank {root} cannot be the root: there are {place.world_size} workers. Name "
-                f"one from 0 to {place.world_size - 1}."
-            )
         lane = CALL_PREFIX + "broadcast"
         self._last_broadcast = self.worker.rounds_begun
         if place.has(root):
@@ -432,7 +557,7 @@ class Client:
                 left = max(0.0, end - time.monotonic())
                 self.worker.get(lane, spec, version, source, left, address, size)
         except DeadlineExceeded:
-            self._open_versions[name] = version
+            self._open_versions[name] = version, described
             raise
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
@@ -441,7 +566,7 @@ class Client:
         timeout: seconds until OutcomeUnknown; None: forever. After OutcomeUnknown or Paused the
                  barrier stays open, and another call waits for the same one
         """
-        self.check_member("barrier()")
+        self.take_part("barrier()")
         seconds("timeout", timeout)
         lane = CALL_PREFIX + "barrier/" + string_of("name", name)
         here = np.ones(1, np.uint8)
@@ -510,7 +635,7 @@ class Client:
         self._closed = True
         _open_clients.discard(self)
         try:
-            if finished:
+            if finished and self._is_ready.is_set():
                 self.worker.finished()
             self.worker.leave()
         finally:
@@ -551,6 +676,7 @@ class Client:
         output: Callable[[Result], T],
         spec: RoundSpec,
         goes_on: bool = False,
+        over_all: bool = False,
     ) -> Handle[T]:
         """Starts a round of a call lane. Its tensors, given by address and bytes, lie in `memory`;
         this worker does not contribute to tensors without an address. They are the first tensors of
@@ -560,6 +686,7 @@ class Client:
         goes_on: this is a synchronous call, which waits with complete(). If the previous call of
                  this name has left its round without the outcome, this call continues that round
                  unchanged, because a new round would be ahead of the other workers
+        over_all: the user is warned of a result without a part of every member
         """
         for tensor, _, _ in tensors:
             check_dtype(spec, tensor)
@@ -576,18 +703,42 @@ class Client:
         if self.before_call is not None and before is None:
             self.before_call(lane_name)
         named = [tensor for tensor, _, _ in tensors]
-        lane, handles = self.worker.register(lane_name, _abi.CALL, named)
+        try:
+            lane, handles = self.worker.register(lane_name, _abi.CALL, named)
+        except Mismatch as error:
+            if before is not None:
+                raise
+            return self._start_refused(lane_name, memory, output, spec, error)
         if before is not None:
             before._is_left = False
             before._make = output
             return before
         self.worker.begin(lane, spec)
-        handle = Handle(self, lane, name, memory, output)
+        handle = Handle(self, lane, name, memory, output, over_all)
         self._in_flight[name] = handle
         for pushed, (_, address, size) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.
                 self.worker.push(lane, pushed, address, size)
         handle._refusal = self.worker.commit(lane)
+        return handle
+
+    def _start_refused(
+        self,
+        lane_name: str,
+        memory: object,
+        output: Callable[[Result], T],
+        spec: RoundSpec,
+        refusal: Error,
+    ) -> Handle[T]:
+        """Takes part in the round without a contribution, so that the others do not wait for one.
+        The handle raises the refusal."""
+        lane, _ = self.worker.register(lane_name, _abi.CALL, [])
+        self.worker.begin(lane, spec)
+        name = lane_name.removeprefix(CALL_PREFIX)
+        handle = Handle(self, lane, name, memory, output, over_all=False)
+        handle._refusal = refusal
+        self._in_flight[name] = handle
+        self.worker.withdraw(lane, str(refusal))
         return handle
 
     def complete(self, handle: Handle[T], timeout: float | None) -> T:
@@ -598,7 +749,7 @@ class Client:
             handle._is_left = True
             raise
 
-    def give_up_rounds(self) -> None:
+    def _give_up_rounds(self) -> None:
         """Abandons the rounds of calls, and the membership with them: this worker must declare
         itself ready again."""
         if not self._in_flight:
@@ -611,20 +762,52 @@ class Client:
             )
         self._in_flight.clear()
 
-    def next_version(self, name: str, timeout: float | None) -> int:
+    def agree_on_version(self, name: str, described: Described, timeout: float | None) -> int:
         """Returns the version of the next value to broadcast, on which all members agree, including
         late joiners. This round also ensures that all members have the previous value before it is
-        replaced. Waits `timeout` seconds for the others; None: forever."""
-        version = self._open_versions.pop(name, None)
-        if version is not None:
+        replaced. Waits `timeout` seconds for the others; None: forever.
+
+        Raises Mismatch on all members if what they broadcast differs."""
+        if name in self._open_versions:
+            version, before = self._open_versions[name]
+            if difference := described.difference(before, "the broadcast that is still open"):
+                raise Mismatch(f"{difference} Continue that one first.")
+            del self._open_versions[name]
             return version
-        known = np.array([self._versions.get(name, 0)], np.int64)
+        # The largest fingerprint is that of all if it is the smallest as well.
+        text, mine = described.to_bytes(), described.fingerprint()
+        known = np.array([self._versions.get(name, 0), mine, ~mine, len(text)], np.int64)
         try:
-            agreed = self.allreduce(known, "broadcast/" + name, op=Op.MAX, timeout=timeout)
+            agreed = self._largest(known, "broadcast/" + name, timeout)
         except OutcomeUnknown as error:
             raise DeadlineExceeded(f"Not every worker has called broadcast(): {error}") from error
-        self._versions[name] = version = int(agreed[0]) + 1
+        highest, largest, inverse_of_smallest, longest = map(int, agreed)
+        self._versions[name] = version = highest + 1
+        if largest != ~inverse_of_smallest:
+            raise self._mismatch(name, described, longest)
         return version
+
+    def _largest(self, array: Array, name: str, timeout: float | None) -> Array:
+        spec = RoundSpec(Op.MAX)
+        handle = self._reduce("broadcast()", array, name, True, spec, goes_on=True, over_all=False)
+        return self.complete(handle, timeout)
+
+    def _mismatch(self, name: str, described: Described, longest: int) -> Mismatch:
+        """The error for this worker, after a round in which all have seen that they differ. Another
+        round brings what rank 0 broadcasts, because a worker may end with its error."""
+        way_out = "Broadcast the same on all workers."
+        text = described.to_bytes() if self.worker.place().has(0) else b""
+        memory = np.frombuffer(text.ljust(longest, b"\0"), np.uint8)
+        lane = f"broadcast/{name}/described.{longest}"
+        try:
+            received = self._largest(memory, lane, _DESCRIPTION_SECONDS)
+            first = Described.from_bytes(received.tobytes().rstrip(b"\0"))
+        except (Error, ValueError):
+            return Mismatch(f"The broadcast of {name} differs between workers. {way_out}")
+        difference = described.difference(first, "rank 0") or (
+            "Another worker broadcasts something else than this one does, and says what."
+        )
+        return Mismatch(f"The broadcast of {name} differs between workers. {difference} {way_out}")
 
     def _ended(self, handle: Handle[Any]) -> None:
         if self._in_flight.get(handle.name) is handle:
@@ -650,12 +833,14 @@ def connect(
     token_file: str | None = None,
     local: bool | None = None,
     log_level: str | None = None,
+    pinned_bytes: int | None = None,
     timeline: str | None = None,
     timeline_every: int | None = None,
     timeline_max_bytes: int | None = None,
     local_group: str | None = None,
     nccl_library: str | None = None,
     timeout: float | None = 600.0,
+    ready: bool = True,
 ) -> Client:
     """Connects a worker to its job and returns when it is a member, with a rank.
 
@@ -664,8 +849,18 @@ def connect(
     `start_workers`, by default all `max_workers`, are ready, or with at least `min_workers` after
     the aggregator's job.start_timeout (5 minutes).
 
-    Within 2 seconds the log states what it waits for. After `timeout` seconds, which should be
-    longer than start_timeout, it raises DeadlineExceeded with the same reason.
+    Within 2 seconds the log states what it waits for, and repeats it from time to time. After
+    `timeout` seconds, which should be longer than start_timeout, it raises DeadlineExceeded with
+    the same reason.
+
+    With ready=False it returns before that if the others train already, and they go on without this
+    worker, which may still build its model. Its first collective call makes it a member, or
+    Client.ready(). Until then rank and world size are those that it would have if it became a
+    member now, and change when others join or leave. A worker that a new or paused job waits for
+    is a member at once.
+
+    A process that a worker has started with its own environment, such as a spawned one of a data
+    loader that imports the script again, would take the worker's place: it gets FailedPrecondition.
 
     A script that ends with an error of Basin has the error's `exit_code` from now on, unless it has
     set sys.excepthook.
@@ -695,6 +890,7 @@ def connect(
             "token_file": token_file,
             "local": None if local is None else str(local).lower(),
             "log_level": log_level,
+            "pinned_bytes": text(pinned_bytes),
             "timeline": timeline,
             "timeline_every": text(timeline_every),
             "timeline_max_bytes": text(timeline_max_bytes),
@@ -703,12 +899,31 @@ def connect(
         }
     )
     try:
-        worker.ready()
-        worker.await_member(timeout)
+        if not ready:
+            _wait(worker.await_welcome, "be welcomed", timeout)
+            ready = worker.place().expected is None
+        if ready:
+            worker.ready()
+            _wait(worker.await_member, "become a member", timeout)
+            place = worker.place()
+            descent.place(place.rank, place.world_size)
+        return Client(worker, timeout, ready)
     except BaseException:
         worker.close()
         raise
-    return Client(worker)
+
+
+def _wait(wait: Callable[[float], None], what: str, timeout: float | None) -> None:
+    """Repeats what the worker waits for, at growing intervals."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    patience = _FIRST_REMINDER_SECONDS
+    while (left := end - time.monotonic()) > patience:
+        try:
+            return wait(patience)
+        except DeadlineExceeded as error:
+            logger.warning("still waits to %s: %s", what, error)
+        patience = min(2 * patience, _LAST_REMINDER_SECONDS)
+    wait(left)
 
 
 # Closes clients at exit: otherwise the worker would count as lost, and its threads could outlive
@@ -717,9 +932,9 @@ def connect(
 _open_clients: "set[Client]" = set()
 
 
-def has_connected() -> bool:
-    """Whether this process is, or was, a worker of a job."""
-    return Client.connected > 0
+def was_member() -> bool:
+    """Whether a worker of this process is, or was, a member of a job."""
+    return Client.members > 0
 
 
 def will_leave_all() -> None:

@@ -73,7 +73,12 @@ class Paused(Error):
 
 
 class RoundAborted(Error):
-    """No worker applies the round. Gradients are kept; begin again."""
+    """No worker applies the round. Gradients are kept; begin again.
+
+    no_contributor: every worker has withdrawn, or was lost before it had sent its contribution
+    """
+
+    no_contributor = False
 
 
 class OutcomeUnknown(Error):

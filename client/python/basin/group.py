@@ -9,7 +9,6 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from basin import _abi
 from basin._abi import lib
@@ -24,7 +23,7 @@ _TURN = int(TURN_SECONDS * 1e9)
 class Turn:
     """Leave to reduce.
 
-    members: how many ranks take part
+    members: how many ranks take part; 1, and not led: the turn has failed already
     leads:   whether this one gets the sums
     leader:  the id of the worker that does
     reduction: how they reduce
@@ -36,32 +35,6 @@ class Turn:
     leader: str
     reduction: LocalReduction
     others: tuple[str, ...]
-
-
-class Tensor(NamedTuple):
-    """A tensor of a bucket. Everything but the addresses and the stream is the same on all ranks.
-
-    dtype:    that of the input, one of _abi.F32 and its like; `result` is that of the output
-    elements: how many
-    output:   where the leader gets the sum; unused on other ranks
-    stream:   in which the input is written
-    """
-
-    dtype: int
-    result: int
-    elements: int
-    input: int
-    output: int
-    stream: int
-
-
-class Shared(NamedTuple):
-    """Where the results of a tensor, which is given by its handle, pass through the device: `size`
-    bytes that nothing else uses."""
-
-    tensor: int
-    address: int
-    size: int
 
 
 class Group:
@@ -97,39 +70,38 @@ class Group:
         reduction = LocalReduction(lib.basin_group_reduction(self._pointer))
         return Turn(turn.members, bool(turn.leads), leader, reduction, tuple(others))
 
-    def reduce(self, tensors: list[Tensor]) -> None:
+    def reduce(self, tensors: list[_abi.Grouped]) -> None:
         """Sums a bucket to the leader, after the present work of the streams, and returns at once.
         All memory stays as it is until end() has returned."""
-        bucket = (_abi.Grouped * len(tensors))(*(_abi.Grouped(*tensor) for tensor in tensors))
+        bucket = (_abi.Grouped * len(tensors))(*tensors)
         call("group_reduce", self._pointer, _abi.SUM, bucket, len(tensors))
 
     def end(self) -> int:
         """Waits for the buckets of the turn. PHASE_ENDED: all ranks have contributed to them.
-        PHASE_AGAIN: a rank was lost, and all reduce them again in the next turn. PHASE_DECLINED:
-        a rank has declined, so that there are no sums."""
+        PHASE_ALONE: something has failed, so that there are no sums on any rank."""
         phase = c_int(_abi.PHASE_OPEN)
         while phase.value == _abi.PHASE_OPEN:
             call("group_end", self._pointer, _TURN, byref(phase))
         return phase.value
 
-    def decline_turn(self) -> None:
-        """This rank has no memory for the buckets of the turn that it has not reduced yet: it
-        reduces them without."""
-        call("group_decline", self._pointer)
-
     def fail(self, reason: str) -> None:
-        """This rank cannot go on with the turn: all begin it again, after end()."""
+        """This rank cannot go on with the turn, and reduces no more in it: there are no sums."""
         call("group_fail", self._pointer, reason.encode())
 
     def share(
-        self, worker: Worker, lane: int, tensors: Sequence[Shared], stream: int, seconds: float
+        self,
+        worker: Worker,
+        lane: int,
+        tensors: Sequence[_abi.Shared],
+        stream: int,
+        seconds: float,
     ) -> bool:
         """Brings the results of the round that the leader of the last phase has contributed to the
         other ranks. Called once after each phase, when this rank has committed or withdrawn without
         results. Returns False if the round had none in so many seconds: call it again. If it raises
         another error, the results come from the aggregator, and the device may use the memory until
         the next turn() has returned, or forever if that raises an error."""
-        shared = (_abi.Shared * len(tensors))(*(_abi.Shared(*tensor) for tensor in tensors))
+        shared = (_abi.Shared * len(tensors))(*tensors)
         nanoseconds = int(seconds * 1e9)
         arguments = (worker.pointer, lane, shared, len(tensors), stream, nanoseconds)
         try:

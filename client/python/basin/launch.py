@@ -15,6 +15,7 @@ import queue
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,9 +23,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any
 
-from basin import programs
+from basin import adding, programs
+from basin.output import Errors, Output, Pipe
 from basin.story import Story
 
 # How long workers have to end after a failure or a signal.
@@ -47,7 +49,7 @@ _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1342
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="basin-run",
-        usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]",
+        usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]\n       basin-run add [PROCESS]",
         description="Starts an aggregator and N workers on this machine. Each line of their output "
         "is prefixed with the worker's rank. When a worker fails, the others are ended and its "
         "exit code is returned, unless at least --min-workers are left and succeed. The aggregator "
@@ -67,8 +69,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--max-workers",
         type=int,
         metavar="N",
-        help="allow up to N workers; SIGUSR1 to basin-run starts one more, and so does SIGRTMIN, "
-        "which can be sent several times at once",
+        help="allow up to N workers; `basin-run add` starts one more",
     )
     parser.add_argument(
         "--job", help="name of the job (default: local; with --aggregator: BASIN_JOB, else local)"
@@ -83,6 +84,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--basind",
         metavar="FILE",
         help="the aggregator (default: BASIN_BASIND, else the one in this package, else PATH)",
+    )
+    parser.add_argument(
+        "--torchrun-variables",
+        action="store_true",
+        help="also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and "
+        "MASTER_PORT, as torchrun does. Libraries that see them take the job for one of "
+        "torch.distributed",
     )
     parser.add_argument("--verbose", action="store_true", help="show the aggregator's log")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
@@ -132,82 +140,6 @@ def _find_basinctl(basind: str) -> str | None:
     return shutil.which("basinctl")
 
 
-class _Output:
-    """Copies lines to this process's output, each with one write. When a stream cannot be written,
-    the rest of it is dropped: a worker whose output is not read would block."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-
-    def write(self, to: TextIO, line: str) -> None:
-        failure = None
-        with self._lock:
-            try:
-                to.write(line if line.endswith("\n") else line + "\n")
-                to.flush()
-            except OSError as error:
-                failure = error.strerror
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, to.fileno())
-                os.close(nowhere)
-        if failure is not None and to is not sys.stderr:
-            self.say(f"stdout cannot be written ({failure}); the rest of it is dropped")
-
-    def say(self, text: str) -> None:
-        """Writes a line from basin-run itself."""
-        self.write(sys.stderr, f"basin-run: {text}")
-
-    def relay(
-        self, prefix: str, source: IO[str], to: TextIO, lines: "_Errors | None" = None
-    ) -> None:
-        """Copies the lines of `source`, or those that `lines` returns for them."""
-
-        def copy() -> None:
-            for line in source:
-                for kept in [line] if lines is None else lines.on_line(line):
-                    self.write(to, prefix + kept)
-            for kept in [] if lines is None else lines.end():
-                self.write(to, prefix + kept)
-
-        thread = threading.Thread(target=copy, daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
-    def drain(self) -> None:
-        """Returns when all output has been copied."""
-        for thread in self._threads:
-            thread.join(timeout=_GRACE_SECONDS)
-
-
-class _Errors:
-    """The stderr of a worker. Remembers its last line, and omits the traces of a KeyboardInterrupt
-    after Ctrl-C has `interrupted` the worker."""
-
-    def __init__(self) -> None:
-        self.last = ""
-        self.interrupted = threading.Event()
-        self._trace: list[str] = []  # An unfinished trace, which ends with an unindented line.
-
-    def on_line(self, line: str) -> list[str]:
-        """Returns the lines to show now."""
-        if line.strip():
-            self.last = line.strip()
-        if not self.interrupted.is_set():
-            return [line]
-        starts = line.startswith("Traceback (")
-        if not self._trace and not starts:
-            return [line] if line.strip() else []
-        self._trace.append(line)
-        if starts or line.startswith((" ", "\t")) or not line.strip():
-            return []
-        trace, self._trace = self._trace, []
-        return [] if line.startswith("KeyboardInterrupt") else trace
-
-    def end(self) -> list[str]:
-        return self._trace
-
-
 class _Group:
     """A program in its own process group."""
 
@@ -218,10 +150,10 @@ class _Group:
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             start_new_session=True,
         )
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.stdout, self.stderr = Pipe(self.process.stdout), Pipe(self.process.stderr)
 
     def signal(self, number: int) -> None:
         # Until wait() has reaped it, no other process can have its number.
@@ -238,7 +170,10 @@ class _Group:
             if self.process.returncode is None:
                 os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
                 self.signal(signal.SIGKILL)
-            return self.process.wait()
+            code = self.process.wait()
+        self.stdout.end()
+        self.stderr.end()
+        return code
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -301,7 +236,7 @@ class _Signals:
 class _Aggregator:
     """A running basind, which basin-run operates through basinctl."""
 
-    def __init__(self, program: str, output: _Output, verbose: bool, signals: _Signals) -> None:
+    def __init__(self, program: str, output: Output, verbose: bool, signals: _Signals) -> None:
         """Returns when the aggregator serves."""
         self._output = output
         self._verbose = verbose
@@ -323,6 +258,7 @@ class _Aggregator:
             self._group = _Group([program, "serve", *listen, *leases, "--drain-grace=0s"], kept)
         except OSError as error:
             raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
+        self._log = self._group.stdout.lines()
         signals.watch(self._group)
         try:
             self._await_serving(program, signals)
@@ -331,10 +267,8 @@ class _Aggregator:
             raise
 
     def _await_serving(self, program: str, signals: _Signals) -> None:
-        process = self._group.process
-        assert process.stdout is not None and process.stderr is not None
-        self._output.relay("[basind] ", process.stderr, sys.stderr)
-        for line in process.stdout:
+        self._output.relay("[basind] ", "the aggregator", self._group.stderr, sys.stderr)
+        for line in self._log:
             if self._verbose:
                 self._output.write(sys.stderr, "[basind] " + line)
             words = json.loads(line)["reason"].replace(",", "").split()
@@ -354,8 +288,7 @@ class _Aggregator:
         when the aggregator has ended, on a thread."""
 
         def read() -> None:
-            assert self._group.process.stdout is not None
-            for line in self._group.process.stdout:
+            for line in self._log:
                 if not line.endswith("\n"):
                     break  # The aggregator was killed while it wrote.
                 entry = json.loads(line)
@@ -429,7 +362,7 @@ def _worker_id(rank: int) -> str:
 
 
 def _environment(
-    options: argparse.Namespace, address: str, run_id: str, rank: int
+    options: argparse.Namespace, address: str, run_id: str, master_port: int | None, rank: int
 ) -> dict[str, str]:
     workers = options.workers
     environment = dict(_MALLOC)
@@ -447,15 +380,31 @@ def _environment(
         BASIN_FRESH="true",
         BASIN_WORKER_ID=_worker_id(rank),
         BASIN_RUN_PROCESS=str(os.getpid()),
+        BASIN_RUN_RANK=str(rank),
+        BASIN_RUN_SIZE=str(max(workers, rank + 1)),
         BASIN_START_WORKERS=str(workers),
         BASIN_MAX_WORKERS=str(options.max_workers),
         BASIN_MIN_WORKERS=str(options.min_workers or workers),
-        RANK=str(rank),
-        WORLD_SIZE=str(max(workers, rank + 1)),
-        LOCAL_RANK=str(rank),
-        LOCAL_WORLD_SIZE=str(max(workers, rank + 1)),
     )
+    if master_port is not None:
+        size = str(max(workers, rank + 1))
+        environment.update(
+            RANK=str(rank),
+            WORLD_SIZE=size,
+            LOCAL_RANK=str(rank),
+            LOCAL_WORLD_SIZE=size,
+            GROUP_RANK="0",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(master_port),
+        )
     return environment
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def _name_of(number: int) -> str:
@@ -493,7 +442,7 @@ class _Job:
     """The workers, from start to end."""
 
     def __init__(
-        self, options: argparse.Namespace, aggregator: _Aggregator | _Elsewhere, output: _Output
+        self, options: argparse.Namespace, aggregator: _Aggregator | _Elsewhere, output: Output
     ) -> None:
         self._name = options.job
         self._aggregator = aggregator
@@ -503,11 +452,14 @@ class _Job:
         self._most = options.max_workers
         self._workers = options.workers
         run_id = secrets.token_hex(8)
-        self._environment_of = functools.partial(_environment, options, aggregator.address, run_id)
+        master_port = _free_port() if options.torchrun_variables else None
+        self._environment_of = functools.partial(
+            _environment, options, aggregator.address, run_id, master_port
+        )
         # The end of a process, a wait that is to be reported, a signal, or an entry of the log.
         self._events: queue.Queue[_Ended | _Late | int | dict[str, Any]] = queue.Queue()
         self._groups: list[_Group] = []
-        self._errors: list[_Errors] = []
+        self._errors: list[Errors] = []
         self._story = Story()
         self._running: set[int] = set()
         self._succeeded: set[int] = set()
@@ -526,11 +478,11 @@ class _Job:
             name = self._command[0]
             raise SystemExit(f"basin-run: {name} cannot be started: {error.strerror}") from error
         self._groups.append(group)
-        self._errors.append(_Errors())
+        self._errors.append(Errors())
         self._running.add(rank)
-        assert group.process.stdout is not None and group.process.stderr is not None
-        self._output.relay(f"[{rank}] ", group.process.stdout, sys.stdout)
-        self._output.relay(f"[{rank}] ", group.process.stderr, sys.stderr, self._errors[rank])
+        prefix, who = f"[{rank}] ", f"worker {rank}"
+        self._output.relay(prefix, who, group.stdout, sys.stdout)
+        self._output.relay(prefix, who, group.stderr, sys.stderr, self._errors[rank])
         threading.Thread(
             target=lambda: self._events.put(_Ended(rank, group.wait())), daemon=True
         ).start()
@@ -667,7 +619,7 @@ def _open_missing_streams() -> None:
 
 
 def _aggregator(
-    options: argparse.Namespace, output: _Output, signals: _Signals
+    options: argparse.Namespace, output: Output, signals: _Signals
 ) -> _Aggregator | _Elsewhere:
     if options.aggregator is not None:
         return _Elsewhere(options.aggregator)
@@ -683,8 +635,11 @@ def _aggregator(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     _open_missing_streams()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["add"]:
+        return adding.main(arguments[1:])
     options = _parse(arguments)
-    output = _Output()
+    output = Output()
     signals = _Signals()
     aggregator = _aggregator(options, output, signals)
     job: _Job | None = None

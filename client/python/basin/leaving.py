@@ -63,7 +63,7 @@ class Leaving:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         self._signalled = True
-        if not client.has_connected():
+        if not client.was_member():
             raise SystemExit(EXIT_CODE)  # No step has begun.
         with contextlib.suppress(Error):  # The next call of the script raises it.
             client.will_leave_all()
@@ -81,9 +81,9 @@ def leave_on_sigterm() -> Leaving:
 
     The process ends with 143 (128 + SIGTERM) at the end of the block if the script has seen
     `leaving`, or if a wait of a paused job has ended, which raises Paused. It ends at once with 143
-    if the signal comes before init() or connect() has returned. After shutdown() or close() nothing
-    is interrupted, for example while the script saves its result. SIGTERM kills children that were
-    forked, such as workers of a data loader. Raises FailedPrecondition on another thread than the
-    main one, which alone gets signals.
+    if the signal comes before init() or connect() has returned, or before a late joiner is a
+    member. After shutdown() or close() nothing is interrupted, for example while the script saves
+    its result. SIGTERM kills children that were forked, such as workers of a data loader. Raises
+    FailedPrecondition on another thread than the main one, which alone gets signals.
     """
     return Leaving()

@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from basin._built import built
+
 _BUILT = {"basind": "aggregator/basind/basind", "basinctl": "aggregator/ctl/basinctl"}
 
 
 def find(name: str) -> Path | None:
-    """The program in the package or, in a source tree, in its build folder."""
-    here = Path(__file__).resolve()
-    built = [parent / "build/release" / _BUILT[name] for parent in here.parents[2:4]]
-    return next((path for path in (here.parent / "bin" / name, *built) if path.exists()), None)
+    """The program in the package or, in a source tree, in a build folder."""
+    candidates = (Path(__file__).resolve().parent / "bin" / name, *built(_BUILT[name]))
+    return next((path for path in candidates if path.exists()), None)
 
 
 def _become(name: str) -> NoReturn:

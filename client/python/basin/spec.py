@@ -116,8 +116,8 @@ class RoundSpec:
                        compared
     counts:            the counts of this contribution
     step:              the trainer's own step number, a label that is not part of a reply.
-                       basin.torch counts the steps of this process from 0, and reports the number
-                       in last_round()
+                       basin.torch counts the steps from 0, and reports the number in last_round()
+    compares_step:     it is compared with the others'
     carries:           the trainers of other workers whose gradients are in this contribution as
                        well, added up by the same op; the counts are the sums over them, and these
                        workers begin the round and withdraw
@@ -139,6 +139,7 @@ class RoundSpec:
     carries: int = 0
     local_reduction: LocalReduction = LocalReduction.NONE
     reduced_with: tuple[str, ...] = ()
+    compares_step: bool = False
 
     @property
     def weight_count(self) -> int | None:
@@ -176,6 +177,7 @@ class RoundSpec:
             reduced_with=(ctypes.c_char_p * len(self.reduced_with))(
                 *(each.encode() for each in self.reduced_with)
             ),
+            compares_step=self.compares_step,
         )
 
 

@@ -17,15 +17,14 @@ from ctypes import byref, c_double, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from basin import _abi
+from basin import _abi, descent
 from basin._abi import lib
 from basin.arguments import string_of
 from basin.errors import BY_CODE, Error, Evicted, InvalidArgument, RoundAborted
+from basin.notices import logger
 from basin.spec import AVERAGES, Counts, LocalReduction, Op, RoundSpec, Weight
 
 T = TypeVar("T")
-
-logger = logging.getLogger("basin")
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait consists of turns of this length, so that Ctrl-C and other signals are handled.
@@ -52,6 +51,9 @@ def to_error(error: int | None) -> Error:
     exception = kind(text + _REJOIN if kind is Evicted else text)
     exception.fatal = bool(lib.basin_error_is_fatal(error))
     exception.restart_helps = bool(lib.basin_error_restart_helps(error))
+    if isinstance(exception, RoundAborted):
+        cause = lib.basin_error_abort_cause(error)
+        exception.no_contributor = cause == _abi.ABORT_NO_CONTRIBUTOR
     return exception
 
 
@@ -105,6 +107,8 @@ class Place:
                  trainers, and its trainer with local rank i has the rank first_rank + i
     is_donor:    whether the newest members take the state from this worker
     donor_since: the generation in which they joined; (0, 0) if no member has to load the state
+    expected:    of a worker that is not a member of a job that goes on without it: the rank and the
+                 world size if it became a member now; None while the job waits for workers
     """
 
     is_member: bool
@@ -117,6 +121,7 @@ class Place:
     donor_since: tuple[int, int] = (0, 0)
     first_rank: int = 0
     ranks: int = 1
+    expected: tuple[int, int] | None = None
 
     def has(self, rank: int) -> bool:
         """Whether a trainer of this worker has the rank."""
@@ -303,14 +308,6 @@ class Result:
         """Whether any worker contributed to the tensor."""
         return bool(lib.basin_result_has(self._pointer, tensor))
 
-    def divisor(self, tensor: int) -> int:
-        """The divisor of the tensor's average; 0 without a result."""
-        return int(lib.basin_result_divisor(self._pointer, tensor))
-
-    def squared_norm(self, tensor: int) -> float | None:
-        """The squared norm of the tensor's result; None without a result, and for integers."""
-        return _known(lib.basin_result_squared_norm(self._pointer, tensor))
-
     def copy(self, tensor: int, address: int, size: int) -> None:
         """Copies the tensor, `size` bytes in C order."""
         call("result_copy", self._pointer, tensor, address, size)
@@ -347,15 +344,22 @@ class Worker:
                 if value is not None:
                     call("options_set", made, key.encode(), string_of(key, value).encode())
             self.options = {
-                key: (lib.basin_options_get(made, key.encode()) or b"").decode() for key in options
+                key: (lib.basin_options_get(made, key.encode()) or b"").decode()
+                for key in {*options, *descent.IDENTITY}
             }
-            call("connect", made, byref(self._pointer))
+            descent.claim(self.options)
+            try:
+                call("connect", made, byref(self._pointer))
+            except Error:
+                descent.release()
+                raise
         finally:
             lib.basin_options_free(made)
 
     def close(self) -> None:
         """Closes all connections. A worker that has not left counts as lost."""
         pointer, self._pointer = self._pointer, c_void_p()
+        descent.release()
         lib.basin_close(pointer)
 
     @property
@@ -385,6 +389,11 @@ class Worker:
             donor_since=(place.donor_term, place.donor_counter),
             first_rank=place.first_rank,
             ranks=place.ranks,
+            expected=(
+                (place.expected_rank, place.expected_world_size)
+                if place.expected_world_size > 0
+                else None
+            ),
         )
 
     def set_ranks(self, ranks: int, local_rank: int) -> None:
@@ -408,6 +417,9 @@ class Worker:
 
     def ready(self, step: int = 0, state_hash: int = 0) -> None:
         call("ready", self._pointer, step, state_hash)
+
+    def await_welcome(self, timeout: float | None) -> None:
+        self._wait_in_turns("await_welcome", timeout, _abi.DEADLINE_EXCEEDED)
 
     def await_member(self, timeout: float | None) -> None:
         self._wait_in_turns("await_member", timeout, _abi.DEADLINE_EXCEEDED)
@@ -453,14 +465,6 @@ class Worker:
         size."""
         with contextlib.suppress(RoundAborted):
             call("push", self._pointer, lane, tensor, address, size)
-
-    def push_narrow(
-        self, lane: int, tensor: int, address: int, size: int, dtype: int, exponent: int
-    ) -> None:
-        """Copies the tensor during the call; values are sent times 2**exponent in the narrower
-        dtype."""
-        with contextlib.suppress(RoundAborted):
-            call("push_narrow", self._pointer, lane, tensor, address, size, dtype, exponent)
 
     def push_many(self, lane: int, tensors: "ctypes.Array[_abi.Pushed]", count: int) -> None:
         """Pushes the first `count` of these in one call. Small tensors then share frames. If one is

@@ -83,11 +83,13 @@ void Calls::CutAll(absl::Duration limit) {
 
 // ---- life
 
-Call::Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes)
+Call::Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes,
+           Early early)
     : address_(options.address),
       tls_(options.tls.on()),
       window_(options.window),
       max_queued_bytes_(max_queued_bytes),
+      early_(early),
       calls_(options.calls),
       channel_(OpenChannel(options, sockets_, unusable_)) {
   if (const absl::StatusOr<std::string> token =
@@ -145,13 +147,15 @@ Call::Operation Call::Next() {
     return Operation::kCut;
   }
   if (!ended_ && !unwritable_ && !writing_) {
-    if (!queue_.empty()) {
+    const bool may = early_ == Early::kAll || !wrote_ || greeted_;
+    if (!queue_.empty() && may) {
       writing_ = true;
+      wrote_ = true;
       outgoing_.Swap(&queue_.front());
       queue_.pop_front();
       return Operation::kWrite;
     }
-    if (finishing_ && !half_closed_) {
+    if (finishing_ && !half_closed_ && queue_.empty()) {
       writing_ = true;
       half_closed_ = true;
       return Operation::kHalfClose;
@@ -194,6 +198,14 @@ void Call::Start(Operation operation) {
 }
 
 // ---- reading
+
+void Call::OnReadInitialMetadataDone(bool) {
+  {
+    MutexLock lock(mutex_);
+    greeted_ = true;
+  }
+  Drive();
+}
 
 void Call::OnReadDone(bool ok) {
   bool deaf;

@@ -90,8 +90,12 @@ inline constexpr uint64_t kBoundedByWriter = ~uint64_t{0};
 class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
              public std::enable_shared_from_this<Call> {
  public:
+  // What is sent before the aggregator has sent its initial metadata.
+  enum class Early : uint8_t { kFirstMessage, kAll };
+
   // More than `max_queued_bytes` that wait to be sent end the stream: its reader is too slow.
-  Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes);
+  Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes,
+       Early early);
   ~Call() override;
 
   // Opens the connection. Earlier messages are sent first. REQUIRES: called once.
@@ -113,6 +117,7 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   uint64_t queued_bytes() const;
 
   // ---- gRPC's
+  void OnReadInitialMetadataDone(bool ok) final;
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnWritesDoneDone(bool ok) final;
@@ -145,6 +150,7 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   const bool tls_;
   const CallWindow window_;
   const uint64_t max_queued_bytes_;
+  const Early early_;
   const std::shared_ptr<Calls> calls_;
   const std::shared_ptr<Sockets> sockets_ = std::make_shared<Sockets>();
   absl::Status unusable_;  // Why there are no credentials; it fails at once then.
@@ -160,6 +166,8 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   bool driving_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is starting operations.
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // In flight, or being taken.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool wrote_ ABSL_GUARDED_BY(mutex_) = false;    // The first message,
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;  // and the initial metadata have come.
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);

@@ -32,7 +32,7 @@ class SessionCall : public Call {
  public:
   SessionCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
               std::shared_ptr<SessionListener> listener)
-      : Call(options, kSessionMethod, kMaxSessionQueueBytes),
+      : Call(options, kSessionMethod, kMaxSessionQueueBytes, Early::kFirstMessage),
         address_(options.address),
         local_(std::move(local)),
         listener_(std::move(listener)),
@@ -64,9 +64,14 @@ class SessionCall : public Call {
       const auto* welcome = std::get_if<Welcome>(&one.message);
       if (welcome != nullptr) {
         batches_ = (welcome->features & kFeatureBatches) != 0;
+        if ((welcome->features & kFeatureChecksums) != 0) {
+          if (absl::Status sealed = reader_.RequireSeals(); !sealed.ok()) {
+            return Broken(sealed, address_);
+          }
+        }
         if (local_ != nullptr) {
           MutexLock lock(local_->mutex);
-          local_->devices = (welcome->features & kFeatureDeviceMemory) != 0;
+          local_->features = welcome->features;
         }
       }
       batch.messages.push_back(std::move(one.message));
@@ -106,7 +111,7 @@ class StreamCall : public Call {
  public:
   StreamCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
              std::shared_ptr<StreamListener> listener)
-      : Call(options, kExchangeMethod, kBoundedByWriter),
+      : Call(options, kExchangeMethod, kBoundedByWriter, Early::kAll),
         address_(options.address),
         local_(std::move(local)),
         listener_(std::move(listener)),
@@ -161,7 +166,7 @@ class GrpcConnector::Sending {
 
   void Send(std::string message) {
     IfAlive(call_, [&](SessionCall& call) {
-      if (!call.batches()) return call.Write(BufferOf(std::move(message)));
+      if (!call.batches()) return call.Write(BufferOf(wire::Sealed(std::move(message))));
       outbox_.UseBatches();
       outbox_.Add({std::move(message)}, false);
     });
@@ -228,14 +233,14 @@ class GrpcStream : public StreamChannel {
   ~GrpcStream() override { Cut(); }
   absl::Status Send(OutgoingFrame frame) override {
     const std::shared_ptr<Segments> segments = connector_->shared();
-    std::optional<SharedPlace> place;
+    std::optional<SharedPlaces> places;
     // Only these may be in shared memory: what a worker supplies is passed on to others.
     if (segments != nullptr && std::holds_alternative<ContributionHeader>(frame.header)) {
-      place = PlaceOf(frame, *segments);
+      places = PlacesOf(frame, *segments);
     }
     // Such a frame is sent again to an aggregator that cannot read the device, or has closed the
     // socket.
-    if (!place.has_value() && frame.payload.AnyOnDevice()) {
+    if (!places.has_value() && frame.payload.AnyOnDevice()) {
       PayloadParts fetched;
       for (const PayloadPart& part : frame.payload.parts()) {
         const absl::StatusOr<PayloadPart> on_host = OnHost(part);
@@ -245,9 +250,9 @@ class GrpcStream : public StreamChannel {
       frame.payload = std::move(fetched);
     }
     absl::StatusOr<std::string> head =
-        place.has_value() ? EncodeReference(frame, *place) : EncodeHead(frame);
+        places.has_value() ? EncodeReference(frame, *places) : EncodeHead(frame);
     if (!head.ok()) return head.status();
-    if (place.has_value()) frame.payload = {};
+    frame.payload = places.has_value() ? PayloadParts() : WithSmallJoined(frame.payload);
     IfAlive(call_, [&](Call& call) {
       const SharedFrame shared(*std::move(head), frame.payload);
       // The frames of a value arrive in order, and some are too large for the session.
@@ -283,12 +288,10 @@ class GrpcStream : public StreamChannel {
 }  // namespace
 
 GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const CallWindow& window, std::string token_file, bool local,
-                             const DeviceOpener* opener)
+                             const CallWindow& window, std::string token_file, bool local)
     : options_{std::move(address), std::move(tls), std::move(token_file),
                settings,           window,         std::make_shared<Calls>()},
-      local_(local ? std::make_shared<Local>() : nullptr),
-      opener_(opener) {
+      local_(local ? std::make_shared<Local>() : nullptr) {
   // Held while there are no channels either: gRPC stops its threads with the last of its objects,
   // and would do that, and wait for it, on the worker's loop between two connections.
   grpc_init();
@@ -329,8 +332,7 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
       former = std::move(local_->link);
     }
     if (!local_->name.empty()) {
-      local_->link =
-          LocalLink::Open(std::exchange(local_->name, ""), token, local_->devices, opener_);
+      local_->link = LocalLink::Open(std::exchange(local_->name, ""), token, local_->features);
     }
   }
   return std::make_shared<GrpcStream>(call, stream, this, sending_);
@@ -342,7 +344,8 @@ std::shared_ptr<Segments> GrpcConnector::Local::segments() {
 }
 
 uint64_t GrpcConnector::features() const {
-  return kFeatureBatches | (local_ == nullptr ? 0 : kFeatureDeviceMemory);
+  return kFeatureBatches | kFeatureChecksums |
+         (local_ == nullptr ? 0 : kFeatureDeviceMemory | kFeaturePlaces);
 }
 
 void GrpcConnector::Flush() {

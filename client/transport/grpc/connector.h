@@ -31,11 +31,10 @@ class GrpcConnector : public Connector {
   // connection, so an aggregator may move. `tls` and `token_file`: read for each connection, so
   // they are rotated without a restart; a file that cannot be read ends the connection with the
   // reason.
-  // `local`: whether memory is shared with an aggregator on this machine that offers it. `opener`:
-  // what opens memory of that aggregator's device; outlives this; null: it is refused.
+  // `local`: whether memory is shared with an aggregator on this machine that offers it.
   explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
                          const CallWindow& window = {}, std::string token_file = "",
-                         bool local = true, const DeviceOpener* opener = nullptr);
+                         bool local = true);
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;
   GrpcConnector& operator=(const GrpcConnector&) = delete;
@@ -54,8 +53,8 @@ class GrpcConnector : public Connector {
     Mutex mutex;
     std::string name ABSL_GUARDED_BY(mutex);
     std::unique_ptr<LocalLink> link ABSL_GUARDED_BY(mutex);
-    bool devices ABSL_GUARDED_BY(mutex) = false;  // The aggregator reads memory of devices.
-    bool refused ABSL_GUARDED_BY(mutex) = false;  // A session that used it: not again.
+    uint64_t features ABSL_GUARDED_BY(mutex) = 0;  // The aggregator's in the session.
+    bool refused ABSL_GUARDED_BY(mutex) = false;   // A session that used it: not again.
 
     // What the present session shares; null if nothing.
     std::shared_ptr<Segments> segments();
@@ -68,8 +67,7 @@ class GrpcConnector : public Connector {
  private:
   const CallOptions options_;
   const std::shared_ptr<Local> local_;  // Null: no memory is shared.
-  const DeviceOpener* const opener_;
-  std::weak_ptr<Sending> sending_;  // That of the present session; the loop's.
+  std::weak_ptr<Sending> sending_;      // That of the present session; the loop's.
 };
 
 }  // namespace basin::client

@@ -4,23 +4,20 @@
 
 #include <pthread.h>
 
-#include <limits>
-
 #include "runtime/shared_memory/socket.h"
 
 namespace basin::client {
 
 std::unique_ptr<LocalLink> LocalLink::Open(const std::string& name, SessionToken token,
-                                           bool devices, const DeviceOpener* opener) {
+                                           uint64_t features) {
   const absl::StatusOr<int> socket = ConnectLocal(name);
   if (!socket.ok()) return nullptr;
-  return std::unique_ptr<LocalLink>(new LocalLink(*socket, token, devices, opener));
+  return std::unique_ptr<LocalLink>(new LocalLink(*socket, token, features));
 }
 
-LocalLink::LocalLink(int socket, SessionToken token, bool devices, const DeviceOpener* opener)
-    : token_(token),
-      segments_(std::make_shared<Segments>(socket, std::numeric_limits<uint64_t>::max(), opener)) {
-  if (devices) segments_->TakeDevices();
+LocalLink::LocalLink(int socket, SessionToken token, uint64_t features)
+    : token_(token), segments_(std::make_shared<Segments>(socket)) {
+  segments_->TakeFeatures(features);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-local");
     if (!segments_->Send({SegmentMessage::Kind::kToken, token_, 0}).ok()) return;

@@ -21,10 +21,9 @@ namespace basin::client {
 class LocalLink {
  public:
   // Null when no process listens at `name`. Does not wait for the aggregator.
-  // `devices`: the aggregator reads memory of devices. `opener`: what opens that of the aggregator;
-  // outlives the link and its segments' payloads. May be null.
-  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token, bool devices,
-                                         const DeviceOpener* opener);
+  // `features`: the aggregator's in this session.
+  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token,
+                                         uint64_t features);
   ~LocalLink();
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
@@ -34,7 +33,7 @@ class LocalLink {
   std::shared_ptr<Segments> segments() const { return bound_ ? segments_ : nullptr; }
 
  private:
-  LocalLink(int socket, SessionToken token, bool devices, const DeviceOpener* opener);
+  LocalLink(int socket, SessionToken token, uint64_t features);
 
   const SessionToken token_;
   const std::shared_ptr<Segments> segments_;

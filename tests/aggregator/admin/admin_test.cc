@@ -30,7 +30,9 @@
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_http2.h"
 #include "tests/aggregator/transport/raw_stream.h"
+#include "tests/client/transport/grpc/tcp_relay.h"
 #include "tests/proto/admin_requests.h"
+#include "tests/runtime/await.h"
 
 namespace basin::aggregator {
 namespace {
@@ -84,7 +86,8 @@ class HeldStateFile : public StateFile {
 class Aggregator : public EngineNetwork {
  public:
   explicit Aggregator(Gatekeeper* gatekeeper = nullptr, StateFile* state_file = nullptr,
-                      uint32_t job_rounds = 0, absl::Duration handshake_timeout = absl::Minutes(1))
+                      uint32_t job_rounds = 0, absl::Duration handshake_timeout = absl::Minutes(1),
+                      absl::Duration keepalive = absl::Minutes(1))
       : EngineNetwork(engine),
         recorder(events),
         engine(OptionsWithTerm(state_file != nullptr, job_rounds), clock, *reducer, recorder,
@@ -96,7 +99,11 @@ class Aggregator : public EngineNetwork {
     options.term = kTerm;
     options.gatekeeper = gatekeeper;
     options.end = [this] { ended = true; };
+    options.memory_use = [](const LoopMemory& loop) -> std::vector<MemoryUse> {
+      return {{"description", loop.description}, {"idle", uint64_t{4} << 20}};
+    };
     options.handshake_timeout = handshake_timeout;
+    options.keepalive = keepalive;
     options.report = [this](const std::string& address, const std::string& kind,
                             const std::string& what) {
       MutexLock lock(mutex);
@@ -648,12 +655,19 @@ TEST_F(AdminTest, LimitsShowWhatIsInUse) {
   const auto limits = aggregator_.Call<v1::LimitsResponse>(
       &v1::Admin::Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>());
   ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
-  ASSERT_EQ(4, limits.limits_size());
+  ASSERT_EQ(5, limits.limits_size());
   EXPECT_EQ("memory.budget", limits.limits(0).name());
   EXPECT_GT(limits.limits(0).in_use(), 0u);
-  EXPECT_EQ(2u, limits.limits(2).in_use());
-  EXPECT_EQ("limits.lanes", limits.limits(3).name());
-  EXPECT_EQ(1u, limits.limits(3).in_use());
+  EXPECT_EQ("memory.budget", limits.limits(2).name());
+  EXPECT_EQ(kJob, limits.limits(2).job());
+  EXPECT_EQ(limits.limits(0).in_use(), limits.limits(2).in_use()) << "there is no other job";
+  EXPECT_EQ(2u, limits.limits(3).in_use());
+  EXPECT_EQ("limits.lanes", limits.limits(4).name());
+  EXPECT_EQ(1u, limits.limits(4).in_use());
+  ASSERT_EQ(2, limits.memory_size());
+  EXPECT_EQ("description", limits.memory(0).kind());
+  EXPECT_GT(limits.memory(0).bytes(), 0u);
+  EXPECT_THAT(Show(limits), HasSubstr("idle         4.0MiB\nall "));
 }
 
 TEST_F(AdminTest, LimitsShowThePaceOfAJobIfItIsBounded) {
@@ -663,10 +677,10 @@ TEST_F(AdminTest, LimitsShowThePaceOfAJobIfItIsBounded) {
   Join({&a, &b});
   const auto limits = bounded.Call<v1::LimitsResponse>(&v1::Admin::Stub::GetLimits,
                                                        Aggregator::About<v1::GetLimitsRequest>());
-  ASSERT_EQ(5, limits.limits_size());
-  EXPECT_EQ("limits.job_rounds", limits.limits(4).name());
-  EXPECT_EQ(1000u, limits.limits(4).limit());
-  EXPECT_EQ(kJob, limits.limits(4).job());
+  ASSERT_EQ(6, limits.limits_size());
+  EXPECT_EQ("limits.job_rounds", limits.limits(5).name());
+  EXPECT_EQ(1000u, limits.limits(5).limit());
+  EXPECT_EQ(kJob, limits.limits(5).job());
 }
 
 TEST_F(AdminTest, LimitsDoNotCountLanesOfAJobThatAllWorkersHaveLeft) {
@@ -675,8 +689,8 @@ TEST_F(AdminTest, LimitsDoNotCountLanesOfAJobThatAllWorkersHaveLeft) {
   for (RigWorker* worker : {&a_, &b_}) worker->Say(Leave{});
   const auto limits = aggregator_.Call<v1::LimitsResponse>(
       &v1::Admin::Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>());
-  ASSERT_EQ("limits.lanes", limits.limits(3).name());
-  EXPECT_EQ(0u, limits.limits(3).in_use());
+  ASSERT_EQ("limits.lanes", limits.limits(4).name());
+  EXPECT_EQ(0u, limits.limits(4).in_use());
 }
 
 TEST_F(AdminTest, WhatIsNotThereIsNotFound) {
@@ -953,9 +967,45 @@ TEST(AdminServerTest, WatchersAreBoundedByGrantAndSomeAreForOperators) {
   EXPECT_THAT(watch("admin*on-call", kJob), HasSubstr("its limit is 32;"));
   // One that ends makes room.
   watchers.front()->context.TryCancel();
-  while (watch("admin*on-call", kJob) != "") {
+  while (!watch("admin*on-call", kJob).empty()) {
   }
   for (const auto& watcher : watchers) watcher->context.TryCancel();
+}
+
+// Its machine has failed, or the network between: nothing says that the watcher has gone.
+TEST(AdminServerTest, Fault_N1_TheWatchersOfADeadPeerMakeRoom) {
+  Granted granted;
+  granted.Add("observer", "*", "a");
+  Aggregator aggregator(&granted.gatekeeper, nullptr, 0, absl::Minutes(1), absl::Seconds(1));
+  client::TcpRelay relay(aggregator.admin->port());
+  const auto far =
+      v1::Admin::NewStub(grpc::CreateChannel(relay.address(), grpc::InsecureChannelCredentials()));
+  struct Watcher {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Event>> reader;
+  };
+  // Returns whether it watches.
+  const auto watch = [&](v1::Admin::Stub& stub, Watcher& watcher) {
+    watcher.context.AddMetadata(kAuthorizationMetadata, std::string(kBearer) + "observer*a");
+    watcher.reader =
+        stub.WatchEvents(&watcher.context, Aggregator::About<v1::WatchEventsRequest>());
+    watcher.reader->WaitForInitialMetadata();
+    return watcher.context.GetServerInitialMetadata().count(kLastEventMetadata) > 0;
+  };
+  std::vector<Watcher> watchers(8);
+  for (Watcher& watcher : watchers) ASSERT_TRUE(watch(*far, watcher));
+  relay.Freeze();
+  Await([&] {
+    Watcher another;
+    const bool watches = watch(*aggregator.stub, another);
+    another.context.TryCancel();
+    another.reader->Finish();
+    return watches;
+  });
+  for (Watcher& watcher : watchers) {
+    watcher.context.TryCancel();
+    watcher.reader->Finish();
+  }
 }
 
 TEST(AdminServerTest, Fault_S6_AConnectionThatSaysNothingIsReportedAndCounted) {

@@ -50,9 +50,10 @@ class Basind:
         *arguments: str,
         ports: tuple[str, ...] = ANY_PORTS,
         before: tuple[str, ...] = (),
+        patience: float = PATIENCE,
         **variables: str,
     ) -> None:
-        """`before`: a program with arguments that runs basind."""
+        """`before`: a program with arguments that runs basind; `patience`: for the whole test."""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
             [*before, program, *arguments, *ports],
@@ -63,7 +64,8 @@ class Basind:
             text=True,
         )
         # Every wait of a test ends when the process ends.
-        self._watchdog = threading.Timer(PATIENCE, self._end_test)
+        self._patience = patience
+        self._watchdog = threading.Timer(patience, self._end_test)
         self._watchdog.start()
         self.lines: list[dict[str, Any]] = []
         self.grpc = self.admin = self.http = ""
@@ -85,7 +87,9 @@ class Basind:
         self.errors.close()
 
     def _end_test(self) -> None:
-        print(f"The test takes longer than {PATIENCE} s, and basind is killed.", file=sys.stderr)
+        print(
+            f"The test takes longer than {self._patience} s, and basind is killed.", file=sys.stderr
+        )
         self.process.kill()
 
     def next_line(self) -> dict[str, Any] | None:
@@ -134,7 +138,51 @@ class Basind:
         return self.errors.read().decode()
 
 
-class Trainer:
+class Commanded:
+    """A program that reads a command a line and answers each with a line. It is killed when it has
+    run for `patience` seconds.
+
+    stderr: as for subprocess.Popen
+    """
+
+    def __init__(
+        self,
+        command: list[str | Path],
+        patience: float,
+        stderr: int | None = None,
+        /,
+        **variables: str,
+    ) -> None:
+        self.process = subprocess.Popen(
+            command,
+            env=clean_environment(**variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        self._watchdog = threading.Timer(patience, self.process.kill)
+        self._watchdog.start()
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._watchdog.cancel()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Trainer(Commanded):
     """A worker in its own process that runs one command after the other; see trainer.cc."""
 
     def __init__(
@@ -147,33 +195,9 @@ class Trainer:
         most: int,
         **variables: str,
     ) -> None:
-        self.process = subprocess.Popen(
-            [program, address, job, worker, str(least), str(most)],
-            env=clean_environment(**variables),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
-        self._watchdog.start()
-
-    def say(self, verb: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(verb + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().rstrip("\n")
+        command: list[str | Path] = [program, address, job, worker, str(least), str(most)]
+        super().__init__(command, PATIENCE, **variables)
 
     def ask(self, verb: str) -> str:
         self.say(verb)
         return self.answer()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._watchdog.cancel()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()

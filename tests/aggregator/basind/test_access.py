@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -197,12 +198,41 @@ class Access(unittest.TestCase):
         self.assertIn("http.tls_key is", reason)
         self.assertEqual(serials[-1], self.https(basind, "/livez", new / "ca.crt", client=False)[1])
 
+    def test_s4_a_pair_that_does_not_fit_changes_nothing_for_grpc(self) -> None:
+        self.make_certs()
+        observer = self.token("observer", "*")
+        basind = self.start(
+            f"--tls-cert={self.certs}/server.crt",
+            f"--tls-key={self.certs}/server.key",
+            f"--tls-client-ca={self.certs}/ca.crt",
+        )
+        tls = self.client_tls()
+        self.assertEqual(0, self.ctl(basind, "status", token=observer, **tls))
+        new = self.folder / "new"
+        self.assertEqual(0, run(BASINCTL, "dev-certs", str(new)).returncode)
+        (self.certs / "server.crt").rename(self.folder / "old.crt")
+        (new / "server.crt").rename(self.certs / "server.crt")
+        line = basind.await_event("certificate")
+        self.assertEqual("error", line["level"])
+        self.assertIn("not the key of the certificate in tls.cert", line["reason"])
+        self.assertIn("get the earlier certificate", line["reason"])
+        # Longer than gRPC needs to read files itself: certificates are looked at once a second.
+        looks = time.monotonic() + 3
+        while time.monotonic() < looks:
+            self.assertEqual(0, self.ctl(basind, "status", token=observer, **tls))
+        # The key follows: from then on the new certificate is presented.
+        (new / "server.key").rename(self.certs / "server.key")
+        self.assertIn("valid again", basind.await_event("certificate")["reason"])
+        trusting = {**tls, "BASIN_TLS_CA": str(new / "ca.crt")}
+        while self.ctl(basind, "status", token=observer, **trusting) != 0:
+            pass
+
     def http_files(self) -> tuple[str, ...]:
         certs = self.certs
         return (f"cert={certs}/server.crt", f"key={certs}/server.key", f"client-ca={certs}/ca.crt")
 
     def start_with_https(self) -> Basind:
-        self.grants.touch()
+        self.token("admin", "unused")
         return self.start(*(f"--http-tls-{file}" for file in self.http_files()))
 
     def test_s1_the_http_port_refuses_strangers_and_counts_them(self) -> None:
@@ -227,7 +257,6 @@ class Access(unittest.TestCase):
         self.assertIn("basin_certificate_expiry_timestamp_seconds ", text)
 
     def test_s6_workers_from_one_address_are_bounded(self) -> None:
-        self.grants.touch()
         token = self.token("worker", "*")
         basind = self.start("--limits-address-sessions=1")
 
@@ -323,7 +352,7 @@ class Access(unittest.TestCase):
 
     def test_a_stranger_is_counted_and_fills_no_log(self) -> None:
         self.make_certs()
-        self.grants.touch()
+        self.token("admin", "unused")
         basind = self.start(
             f"--tls-cert={self.certs}/server.crt",
             f"--tls-key={self.certs}/server.key",
@@ -369,12 +398,59 @@ class Access(unittest.TestCase):
         line = basind.await_event("auth_file_broken")
         self.assertIn("line 2", line["reason"])
         self.assertEqual(0, self.ctl(basind, "status", token=observer))
-        self.grants.write_text("# nobody\n")
+        self.grants.write_text(good.replace("observer", "worker"))
         basind.await_event("auth_file_changed")
         self.assertEqual(DENIED, self.ctl(basind, "status", token=observer))
         self.grants.write_text(good)
         basind.await_event("auth_file_changed")
         self.assertEqual(0, self.ctl(basind, "status", token=observer))
+
+    def test_Fault_S2_a_file_of_grants_that_was_cut_off_changes_nothing(self) -> None:
+        observer = self.token("observer", "*")
+        good = self.grants.read_text()
+        basind = self.start()
+        folder = self.folder / "folder"
+        folder.mkdir()
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        # The same reason twice is logged once, so another one is between them.
+        cut = ("cut in a hash", good[: good.index("sha256:") + 20] + "\n", "64 hexadecimal digits")
+        for name, text, reason in (
+            ("empty", "", "it grants nothing"),
+            cut,
+            ("comment", "# ROLE JOBS CREDENTIAL\n", "it grants nothing"),
+            (
+                "cut in a name",
+                "observer * san:spiffe://cluster.local/n",
+                "its last line has no end",
+            ),
+            ("device", Path("/dev/null"), "not a regular file"),
+            cut,
+            ("pipe", pipe, "not a regular file"),
+            cut,
+            ("folder", folder, "not a regular file"),
+        ):
+            with self.subTest(name):
+                # As Kubernetes replaces a file of a Secret: at once.
+                beside = self.folder / "beside"
+                if isinstance(text, Path):
+                    beside.symlink_to(text)
+                else:
+                    beside.write_text(text)
+                beside.rename(self.grants)
+                line = basind.await_event("auth_file_broken")
+                self.assertEqual("error", line["level"])
+                self.assertIn(reason, line["reason"])
+                self.assertIn("stay in force", line["reason"])
+                self.assertEqual(0, self.ctl(basind, "status", token=observer))
+                refused = run(BASIND, f"--auth-file={self.grants}")
+                self.assertEqual(2, refused.returncode, refused.stderr)
+                self.assertIn(reason, refused.stderr)
+        beside.write_text(good.replace("observer", "admin"))
+        beside.rename(self.grants)
+        self.assertEqual(
+            "1 grant", " ".join(basind.await_event("auth_file_changed")["reason"].split()[-2:])[:-1]
+        )
 
     def test_a_grant_that_the_limit_of_a_team_does_not_bound_is_reported(self) -> None:
         for jobs in ("vision*", "team/*", "alone", "text*", "vision*"):
@@ -406,7 +482,7 @@ class Access(unittest.TestCase):
             self.addCleanup(watcher.kill)
             assert watcher.stdout is not None
             self.assertIn("job_admitted", watcher.stdout.readline())
-            self.grants.write_text("# nobody\n")
+            self.grants.write_text(self.grants.read_text().splitlines(keepends=True)[0])
             _, error = watcher.communicate(timeout=PATIENCE)
         self.assertEqual(DENIED, watcher.returncode)
         self.assertIn("not valid here any more", error)

@@ -19,6 +19,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helm"))
 from programs import ANY_PORTS, Basind, run
@@ -52,6 +53,23 @@ def samples_of(test: unittest.TestCase, text: str) -> dict[str, float]:
         test.assertNotIn(series, samples)
         samples[series] = float(match["value"])
     return samples
+
+
+def variables_of_clients() -> dict[str, Any]:
+    """The variables that clients, basin-run and basinctl read or set, from their sources, each with
+    a value."""
+    options = (SOURCE / "client/c/options.cc").read_text()
+    names = {f"BASIN_{key.upper()}" for key in re.findall(r'Option\{"(\w+)"', options)}
+    sources = [
+        *(SOURCE / "client").rglob("*.cc"),
+        *(SOURCE / "client/python").rglob("*.py"),
+        *(SOURCE / "aggregator/ctl").rglob("*.cc"),
+    ]
+    for source in sources:
+        names.update(re.findall(r'"(BASIN_[A-Z_]+)[="]', source.read_text()))
+    # basind has these, too. It reads the files.
+    names -= {"BASIN_TLS_CERT", "BASIN_TLS_KEY"}
+    return {name: "info" if name == "BASIN_LOG_LEVEL" else "1" for name in names}
 
 
 class Start(unittest.TestCase):
@@ -280,6 +298,24 @@ class Configuration(unittest.TestCase):
         self.assertEqual(2, ended.returncode)
         self.assertIn("BASIN_WORKER_LEASE", ended.stderr)
 
+    def test_every_variable_of_clients_is_accepted(self) -> None:
+        variables = variables_of_clients()
+        self.assertLessEqual(
+            {"BASIN_LOCAL_GROUP", "BASIN_RANKS", "BASIN_RUN_PROCESS", "BASIN_LIBRARY"},
+            variables.keys(),
+        )
+        with Basind(BASIND, **variables) as basind:
+            basind.await_serving()
+            self.assertEqual("", basind.stderr())
+
+    def test_a_variable_that_is_like_no_option_is_named_in_a_warning(self) -> None:
+        with Basind(BASIND, BASIN_OF_OUR_OWN="1", BASIN_LOCAL_GROUP="auto") as basind:
+            basind.await_serving()
+            self.assertEqual(
+                'basind: environment: "BASIN_OF_OUR_OWN" is not an option, and is ignored\n',
+                basind.stderr(),
+            )
+
     def test_flag_before_environment_before_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "basind.yaml"
@@ -479,6 +515,30 @@ class StateFile(unittest.TestCase):
             self.assertEqual((200, "ok\n"), basind.get("/readyz"))
         self.assertTrue((self.folder / "state.damaged").exists())
 
+    def test_Fault_A9_a_second_aggregator_with_the_same_file_does_not_start(self) -> None:
+        with Basind(BASIND, f"--state-file={self.file}") as first:
+            self.term_of(first)
+            second = run(BASIND, f"--state-file={self.file}", *ANY_PORTS)
+            self.assertEqual(1, second.returncode, second.stderr)
+            self.assertEqual("", second.stdout)
+            for word in (str(self.file), "another basind", "choose another file"):
+                self.assertIn(word, second.stderr)
+            self.assertEqual((200, "ok\n"), first.get("/readyz"))
+        with Basind(BASIND, f"--state-file={self.file}") as third:  # The first was killed.
+            third.await_serving()
+
+    def test_Fault_A9_an_older_copy_of_the_file_is_refused(self) -> None:
+        with Basind(BASIND, f"--state-file={self.file}") as first:
+            self.term_of(first)
+        old = self.file.read_text()
+        with Basind(BASIND, f"--state-file={self.file}") as second:
+            term = self.term_of(second)
+        self.file.write_text(old)
+        with Basind(BASIND, f"--state-file={self.file}") as third:
+            line = third.await_event("state_file_damaged")
+            self.assertIn("older copy", line["reason"])
+            self.assertGreater(self.term_of(third), term)
+
     def test_Fault_A8_a_file_that_cannot_be_written_is_reported_and_survived(self) -> None:
         with Basind(BASIND, f"--state-file={self.folder}/is/not/there") as basind:
             line = basind.await_event("state_file_broken")
@@ -559,7 +619,7 @@ class Documentation(unittest.TestCase):
         ]
         code = "".join(path.read_text(encoding="utf-8") for path in sources)
         there = set(re.findall(r'"((?:basin|process)_[a-z_]+)"', code))
-        page = (SOURCE / "docs/operations.md").read_text(encoding="utf-8")
+        page = (SOURCE / "docs/monitoring.md").read_text(encoding="utf-8")
         told = set(re.findall(r"^\| `((?:basin|process)_[a-z_]+)`", page, re.M))
         self.assertGreater(len(there), 20)
         self.assertEqual(there, told)
@@ -592,7 +652,7 @@ class Documentation(unittest.TestCase):
         there |= set(re.findall(r'LogLevel::k\w+, "([a-z_]+)"', serve))
         there |= set(re.findall(r'event = "([a-z_]+)"', serve)) | {"peer_refused"}
         there |= set(re.findall(r'event = "([a-z_]+)"', log))
-        page = (SOURCE / "docs/operations.md").read_text(encoding="utf-8")
+        page = (SOURCE / "docs/monitoring.md").read_text(encoding="utf-8")
         section = page.split("## Events", 1)[1].split("\n## ", 1)[0]
         told = set(re.findall(r"`([a-z_]+)`", section))
         self.assertEqual(set(), there - told)

@@ -55,7 +55,7 @@ std::string ProblemsOf(const Written& written) {
 absl::Duration LeaseOf(const Written& written) {
   const absl::StatusOr<Configuration> configuration = Read(written);
   EXPECT_TRUE(configuration.ok()) << configuration.status();
-  return configuration.ok() ? configuration->settings.engine.core.lease : absl::ZeroDuration();
+  return configuration.ok() ? configuration->settings.core.lease : absl::ZeroDuration();
 }
 
 TEST(Table, NamesAreDifferentHoweverTheyAreWritten) {
@@ -106,14 +106,30 @@ TEST(Table, DefaultsAreThoseOfTheParts) {
   EXPECT_EQ("127.0.0.1:29600", settings.grpc_address);
   EXPECT_EQ("127.0.0.1:29601", settings.http_address);
   EXPECT_EQ("auto", settings.local_socket);
-  EXPECT_FALSE(settings.engine.core.state_file);
+  EXPECT_FALSE(settings.core.state_file);
 }
 
 TEST(Table, AutomaticValuesFollowFromTheMachine) {
   const absl::StatusOr<Configuration> configuration = Read({});
   ASSERT_TRUE(configuration.ok()) << configuration.status();
-  EXPECT_EQ(400 * kMiB, configuration->settings.engine.core.memory_bytes);
-  EXPECT_EQ(2u, configuration->settings.engine.reduce_threads);
+  EXPECT_EQ(400 * kMiB, configuration->settings.core.memory_bytes);
+  EXPECT_EQ(2u, configuration->settings.reduce_threads);
+}
+
+TEST(Table, AnAutomaticFrameFitsTheWindowsAndTheBudget) {
+  const auto frame = [](std::vector<std::string> flags) {
+    Written written;
+    written.flags = std::move(flags);
+    const absl::StatusOr<Configuration> configuration = Read(written);
+    EXPECT_TRUE(configuration.ok()) << configuration.status();
+    return configuration->settings.core.frame_bytes;
+  };
+  EXPECT_EQ(3840 * kKiB, frame({"--memory-budget=1GiB"}));
+  EXPECT_EQ(1536 * kKiB, frame({})) << "of 400 MiB";
+  EXPECT_EQ(256 * kKiB, frame({"--memory-budget=64MiB"}));
+  EXPECT_EQ(512 * kKiB, frame({"--memory-window=700KiB"}));
+  EXPECT_EQ(kMiB, frame({"--memory-result-window=1MiB", "--memory-frame=auto"}));
+  EXPECT_EQ(2 * kMiB, frame({"--memory-frame=2MiB"}));
 }
 
 TEST(Sources, FlagBeforeEnvironmentBeforeFileBeforeDefault) {
@@ -206,7 +222,14 @@ TEST(Mistakes, AFlagWithoutItsValueOrGivenTwiceIsNamed) {
 TEST(Mistakes, AnUnknownVariableIsAnsweredWithTheNearest) {
   EXPECT_THAT(ProblemsOf({{}, {"BASIN_WORKER_LEASES=8s"}, ""}),
               HasSubstr("did you mean BASIN_WORKER_LEASE?"));
-  EXPECT_THAT(ProblemsOf({{}, {"BASIN_GRADIENTS=1"}, ""}), HasSubstr("BASIN_GRADIENTS"));
+}
+
+TEST(Mistakes, AVariableThatIsLikeNoOptionIsIgnoredWithAReport) {
+  Findings findings;
+  ReadEnvironment(OptionTable(), {"BASIN_OF_OUR_OWN=1", "BASIN_DATA_DIR=/data"}, findings);
+  EXPECT_THAT(findings.problems, testing::IsEmpty());
+  EXPECT_THAT(findings.ignored, ElementsAre(HasSubstr("\"BASIN_OF_OUR_OWN\" is not an option"),
+                                            HasSubstr("BASIN_DATA_DIR")));
 }
 
 TEST(Mistakes, VariablesOfClientsAndOfKubernetesAreNone) {
@@ -247,7 +270,8 @@ TEST(Mistakes, ValuesThatDoNotGoTogetherAreNamedBoth) {
               HasSubstr("round.evict_late_after"));
   EXPECT_THAT(ProblemsOf({{"--round-evict-late-after=60s"}, {}, ""}),
               HasSubstr("round.late_policy"));
-  EXPECT_THAT(ProblemsOf({{"--memory-window=256KiB"}, {}, ""}), HasSubstr("memory.frame (1MiB)"));
+  EXPECT_THAT(ProblemsOf({{"--memory-window=256KiB", "--memory-frame=1MiB"}, {}, ""}),
+              HasSubstr("memory.frame (1MiB)"));
   EXPECT_THAT(ProblemsOf({{"--limits-lane-names=10"}, {}, ""}), HasSubstr("limits.lanes (64)"));
   EXPECT_THAT(ProblemsOf({{"--http-listen=127.0.0.1:29600"}, {}, ""}), HasSubstr("port 29600"));
 }

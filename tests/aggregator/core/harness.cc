@@ -174,8 +174,9 @@ void TestWorker::Forget() {
 void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Counts& counts) {
   LaneView& view = lane(name);
   lacks_state = false;
-  view.begun = basin::Begin{view.index, view.next(), spec,    counts,          0,
-                            {},         ranks,       carries, local_reduction, reduced_with};
+  view.begun = basin::Begin{
+      view.index, view.next(),     spec,         counts,          step.value_or(0), {}, ranks,
+      carries,    local_reduction, reduced_with, step.has_value()};
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();
@@ -741,6 +742,9 @@ void Cluster::FinishSaves() {
 
 void Cluster::CheckInvariants() {
   EXPECT_LE(core->reserved_bytes(), config.memory_bytes);
+  uint64_t reserved = 0;
+  for (const auto& [id, one] : core->jobs()) reserved += one.reserved_bytes();
+  EXPECT_EQ(core->reserved_bytes(), reserved) << "every reserved byte belongs to a job";
   // A state machine may only receive inputs that its table has.
   for (const auto& [id, current] : core->jobs()) {
     RowsTaken taken = current.taken();

@@ -105,7 +105,8 @@ class TestWorker {
   uint32_t carries = 0;  // Its begins report it, and the plan:
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with;
-  JoinGroup group;  // Its hellos report it.
+  std::optional<uint64_t> step;  // The step of its begins, which is compared if it is set.
+  JoinGroup group;               // Its hellos report it.
 
   // ---- what it knows
   struct LaneView {

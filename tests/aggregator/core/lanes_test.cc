@@ -6,6 +6,8 @@
 
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -161,10 +163,15 @@ TEST_F(LanesTest, AnIdleCallGivesItsMemoryBack) {
   lane.last_used = kLastUsed;
   config.idle_lane_timeout = absl::Minutes(10);
   EXPECT_EQ(lanes.IdleDue(config), kLastUsed + absl::Minutes(10));
-  lanes.ExpireIdle(config, kLastUsed + absl::Minutes(9), memory);
+  std::vector<Action> actions;
+  lanes.ExpireIdle(config, kLastUsed + absl::Minutes(9), 1, memory, actions);
   EXPECT_FALSE(lane.expired);
-  lanes.ExpireIdle(config, kLastUsed + absl::Minutes(10), memory);
+  EXPECT_TRUE(actions.empty());
+  lanes.ExpireIdle(config, kLastUsed + absl::Minutes(10), 1, memory, actions);
+  lanes.ExpireIdle(config, kLastUsed + absl::Minutes(20), 1, memory, actions);
   EXPECT_TRUE(lane.expired);
+  ASSERT_EQ(actions.size(), 1u) << "the engine is told once";
+  EXPECT_EQ(std::get<IdleLane>(actions[0]).lane, 0u);
   EXPECT_EQ(memory.reserved, lane.layout.memory_bytes()) << "its tensors keep their names";
   EXPECT_EQ(lanes.IdleDue(config), absl::InfiniteFuture());
   EXPECT_FALSE(Lanes::NeedsMemory(config, lane));

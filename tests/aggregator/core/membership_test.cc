@@ -39,6 +39,28 @@ TEST(Join, Fault_W17_WaitsForTheVerdictAndCountsInTheNextRound) {
   EXPECT_EQ(j.lane().chain, c.a.lane().chain);
 }
 
+// A worker that is not ready yet learns whether the others go on meanwhile.
+TEST(Join, AWelcomeReportsThatTheJobGoesOnWithoutTheWorker) {
+  Cluster c(Settings(2, 4, 2));
+  const auto goes_on = [&](const char* id) {
+    c.Worker(id).Connect();
+    return c.Worker(id).welcome->job_runs;
+  };
+  EXPECT_FALSE(goes_on("first")) << "the job forms";
+  TestWorker& a = c.Join("a");
+  TestWorker& b = c.Join("b");
+  EXPECT_FALSE(goes_on("second")) << "the first round is for all that have come";
+  for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  EXPECT_TRUE(goes_on("third"));
+  c.Step(WorkerExited{kJob, "b"});
+  EXPECT_FALSE(goes_on("fourth")) << "the job is paused, and waits for a replacement";
+  c.Join("j");
+  EXPECT_TRUE(goes_on("fifth"));
+  a.Say(Finished{});
+  c["j"].Say(Finished{});
+  EXPECT_FALSE(goes_on("sixth")) << "nobody goes on";
+}
+
 TEST(Join, BetweenRoundsWaitsForTheNextVerdict) {
   Running c;
   TestWorker& j = c.Join("j");
@@ -840,6 +862,20 @@ TEST(Replacement, Fault_W15_TheNewestProcessWinsAndTheZombieIsFenced) {
   EXPECT_TRUE(IsFatal(ends[0].error.code));
   c.b.Say(Heartbeat{});
   EXPECT_NE(c.b.session, 0u) << "the new one goes on";
+}
+
+// A launcher may see the end of the old process after the new one has said hello.
+TEST(Replacement, TheEndOfTheReplacedProcessDoesNotEndTheNewOne) {
+  Running c;
+  const Nonce old = c.b.nonce;
+  c.b.Restart();
+  c.b.Connect();
+  c.ClearLog();
+  c.Step(WorkerExited{kJob, "b", old});
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u);
+  EXPECT_NE(c.b.session, 0u);
+  c.Step(WorkerExited{kJob, "b", c.b.nonce});
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
 }
 
 TEST(Replacement, TheReplacedProcessIsToldOnItsSession) {

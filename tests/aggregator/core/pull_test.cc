@@ -450,8 +450,8 @@ TEST(Memory, WhatIsKnownOfChunksIsCharged) {
   a.Register({Tensor("huge", 200000)});
   EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(a.Last<Rejected>().error.text,
-              HasSubstr("would need at least 216573888 bytes for 100 workers, 188000000 of them to "
-                        "track 200000 chunks and 192 to describe its tensors, but "
+              HasSubstr("would need at least 216573968 bytes for 100 workers, 188000000 of them to "
+                        "track 200000 chunks and 272 to describe its tensors, but "
                         "the aggregator has 67108864"));
   EXPECT_TRUE(a.lane().tensors.empty());
   a.Register({Tensor("large", 20000)});
@@ -459,7 +459,7 @@ TEST(Memory, WhatIsKnownOfChunksIsCharged) {
   EXPECT_GE(t.core->reserved_bytes(), TrackingBytes(100, 20000));
   a.Register({Tensor("large", 30000)}, "second");
   EXPECT_THAT(a.Last<Rejected>().error.text,
-              HasSubstr("needs 28200192 more bytes to track its 30000 chunks"));
+              HasSubstr("needs 28200272 more bytes to track its 30000 chunks"));
 }
 
 // Empty tensors have no chunks, but they have names and shapes.
@@ -510,7 +510,7 @@ TEST(Memory, AJobThatCannotBeKeptTrackOfIsNotRecoveredUntilItCan) {
   a.fresh = false;
   a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kHalted);
-  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 11600692 bytes"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 11600932 bytes"));
   EXPECT_THAT(t.job().reason(), HasSubstr("give the aggregator more"));
   t.config.memory_bytes = uint64_t{64} << 20;
   t.Crash(5001);

@@ -571,6 +571,70 @@ TEST(Recovery, AJoinerThatOnlyKnowsTheChainProvesTheVerdict) {
   }
 }
 
+// The members have ruled on a call. Then a worker joins, which does not name the call's lane.
+struct CalledBeforeAJoiner : Committed {
+  CalledBeforeAJoiner() {
+    for (TestWorker* worker : {&a, &b, &c}) worker->Register({Tensor("x")}, kCall, LaneKind::kCall);
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute(Spec(ReduceOp::kSum), kCall);
+    j.fresh = false;
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute();
+    EXPECT_EQ(j.role, Role::kMember);
+    EXPECT_EQ(a.lane(kCall).last, 1u);
+  }
+  void CallAll() {
+    j.Register({Tensor("x")}, kCall, LaneKind::kCall);
+    for (TestWorker* worker : {&a, &b, &c, &j}) worker->Contribute(Spec(ReduceOp::kSum), kCall);
+  }
+  void CrashWithoutTheLaneOfTheJoiner() {
+    j.lanes.erase(kCall);  // A client keeps only lanes that its trainer has named.
+    Crash(5000);
+    ConnectAll();
+    j.Connect();
+  }
+  static constexpr char kCall[] = "call/x";
+  TestWorker& j = Join("j");
+};
+
+TEST(Recovery, Fault_A1_AJoinerNeedsNoLaneOfCallsBeforeIt) {
+  CalledBeforeAJoiner t;
+  t.CrashWithoutTheLaneOfTheJoiner();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b", "c", "j"));
+  EXPECT_EQ(t.j.role, Role::kMember);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c, &t.j}) worker->Contribute();
+  EXPECT_EQ(t.a.lane().last, 3u);
+  EXPECT_EQ(t.j.lane().chain, t.a.lane().chain);
+  t.CallAll();
+  EXPECT_EQ(t.a.lane(t.kCall).last, 2u);
+  EXPECT_EQ(t.j.lane(t.kCall).last, 2u);
+}
+
+TEST(Recovery, Fault_A1_AJoinerThatWasCountedInACallNeedsItsVerdict) {
+  CalledBeforeAJoiner t;
+  t.CallAll();
+  ASSERT_EQ(t.a.lane(t.kCall).last, 2u);
+  t.CrashWithoutTheLaneOfTheJoiner();
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b", "c"));
+  EXPECT_NE(t.j.role, Role::kMember);
+}
+
+TEST(Recovery, Fault_A1_AJoinerWithoutTheLaneOfACallInFlightJoinsAnew) {
+  CalledBeforeAJoiner t;
+  StagedValue value{2, {1, 1}, {1, 1}, {}};
+  value.value.outcome = Outcome::kCommitted;
+  t.a.lane(t.kCall).staged = value;
+  t.CrashWithoutTheLaneOfTheJoiner();
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b", "c"));
+  EXPECT_NE(t.j.role, Role::kMember);
+}
+
+TEST(Recovery, AJoinerWithoutALaneOfGradientsJoinsAnew) {
+  CalledBeforeAJoiner t;
+  t.j.lanes.erase(kLane);
+  t.CrashWithoutTheLaneOfTheJoiner();
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b", "c"));
+}
+
 TEST(Recovery, AForkedHistoryIsFatal) {
   Committed t;
   t.c.lane().verdicts.clear();
@@ -1209,65 +1273,6 @@ TEST(Recovery, AHaltedJobThatEverybodyLeftIsForgotten) {
   t.a.Cut();
   t.Sleep(t.config.idle_job_timeout + absl::Seconds(1));
   EXPECT_EQ(t.core->FindJob(kJob), nullptr);
-}
-
-// ---- rules that only tests switch off
-
-TEST(Rules, WithoutTwoPhasesAVerdictIsToldBeforeEveryoneStaged) {
-  Config config;
-  config.rules.two_phases = false;
-  Cluster t(Settings(1, 1, 1), config);
-  t.Join("a").stages = false;
-  t["a"].Begin();
-  t["a"].PushTensor(0);
-  t["a"].PushTensor(1);
-  std::vector<Action> actions;
-  t.core->Step(MessageReceived{t["a"].session, t["a"].MakeCommit()}, t.now, actions);
-  EXPECT_EQ(t.job().lanes()[0].next, 2u);
-}
-
-TEST(Rules, WithoutTheSecondPrepareAnAdoptedValueIsToldAtOnce) {
-  Config config;
-  config.rules.second_prepare = false;
-  Committed t(Settings(2, 4, 3), config);
-  t.TellVerdictOnlyTo(t.a);
-  t.Crash(5000);
-  t.b.stages = t.c.stages = false;
-  t.b.Connect();
-  t.c.Connect();
-  t.Sleep(t.config.recovery_window);
-  EXPECT_EQ(t.job().lanes()[0].next, 3u);
-}
-
-TEST(Rules, TheRecoveryRulesCanBeSwitchedOff) {
-  Committed t;
-  std::map<WorkerId, Hello> hellos{{"a", t.a.MakeHello()}};
-  Rules rules;
-  RecoveryFacts window_over;
-  window_over.window_over = true;
-  EXPECT_EQ(DecideRecovery(hellos, RecoveryFacts{}, rules).step, RecoveryStep::kWait);
-  rules.recover_with_first = true;
-  EXPECT_EQ(DecideRecovery(hellos, RecoveryFacts{}, rules).step, RecoveryStep::kRecover);
-  rules = Rules{};
-  rules.memoryless_counts = true;
-  hellos["b"].worker = "b";
-  EXPECT_EQ(DecideRecovery(hellos, window_over, rules).step, RecoveryStep::kRecover);
-  rules = Rules{};
-  EXPECT_EQ(DecideRecovery(hellos, window_over, rules).step, RecoveryStep::kHalt);
-}
-
-TEST(Rules, FencingByGenerationDropsFramesOfASurvivor) {
-  Config config;
-  config.rules.fence_by_generation = true;
-  Committed t(Settings(1, 4, 3), config);
-  t.a.Contribute();
-  t.b.Begin();
-  t.c.Begin();
-  t.b.PushTensor(0);
-  t.c.PushTensor(0);
-  t.Step(WorkerExited{kJob, "c"});
-  t.b.PushTensor(1);
-  EXPECT_GE(t.Notes(NoteKind::kFrameStale), 1u);
 }
 
 }  // namespace

@@ -461,6 +461,45 @@ TEST(Begin, TheLanesLastCommittedRoundIsTheReference) {
   EXPECT_EQ(t.c.verdict().value.contributors.size(), 1u);
 }
 
+TEST(Begin, WorkersAtAnotherStepAreRefusedWithBothNumbers) {
+  Three t;
+  t.a.step = t.b.step = t.c.step = 7;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  t.b.step = t.c.step = 8;  // Worker a has skipped a step.
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kMismatch);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text,
+              HasSubstr("round 2: worker a is at step 7, but worker b is at step 8"));
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.a.lane().last, 2u) << "it stages and applies the result";
+}
+
+TEST(Begin, ATieOfStepsGoesToTheLowestWorkerId) {
+  Cluster t(Settings(1, 2, 2));
+  t.Join("a");
+  t.Join("b");
+  t["b"].step = 4;
+  t["a"].step = 3;
+  t["b"].Contribute();
+  t["a"].Contribute();
+  EXPECT_EQ(t["b"].rejected(), ErrorCode::kMismatch);
+  EXPECT_EQ(t["a"].Count<Rejected>(), 0u);
+}
+
+TEST(Begin, StepsAreComparedOnlyAmongThoseWhoseContributionsCount) {
+  Three t;
+  t.a.step = 1;
+  t.b.step = 2;
+  t.a.Begin();
+  t.a.Withdraw();  // Its step does not matter.
+  t.b.Contribute();
+  t.c.Contribute();  // It does not say its step.
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.b.Count<Rejected>(), 0u);
+  EXPECT_EQ(t.c.Count<Rejected>(), 0u);
+}
+
 TEST(Begin, EveryFieldOfTheSpecIsCompared) {
   const std::pair<std::function<void(RoundSpec&)>, const char*> cases[] = {
       {[](RoundSpec& s) { s.prescale = 2; }, "prescale 2 against 1"},
@@ -840,6 +879,7 @@ TEST(Withdraw, OfEveryoneAbortsTheRound) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Withdraw();
   EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);
   EXPECT_EQ(t.a.verdict().value.reason, "no contributor is left");
+  EXPECT_EQ(t.a.verdict().value.abort_cause, AbortCause::kNoContributor);
   EXPECT_THAT(t.a.lane().delivered[1], IsEmpty());
   EXPECT_EQ(t.Notes(NoteKind::kRoundAborted), 1u);
   EXPECT_EQ(j.role, Role::kSpare);

@@ -952,6 +952,46 @@ TEST(Stall, Fault_A4_NobodyIsEvictedForOurOwnSilence) {
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
+// The loop is late step by step, so no single step shows a stall.
+TEST(Stall, Fault_A4_AWorkerWhoseMessagesWaitIsNotSilent) {
+  Cluster t(Settings(1, 1, 1), TwoJobs());
+  t.Join("a");
+  t.Worker("b").job = "other";
+  t.Join("b");
+  t["a"].heartbeats = t["b"].heartbeats = false;
+  for (int i = 0; i < 100; ++i) {
+    t.now += absl::Milliseconds(100);
+    if (t.core->NextDeadline() <= t.now) t.Step(MessagesWait{{t["a"].session, 4711}});
+  }
+  EXPECT_FALSE(t["a"].ended.has_value());
+  EXPECT_TRUE(t["b"].ended.has_value()) << "nothing of it waits, and its lease is over";
+  EXPECT_EQ(t.Notes(NoteKind::kStalled), 0u);
+}
+
+// The same for a worker that has lost its connections and is back: only its hello says whose the
+// new session is.
+TEST(Stall, Fault_A4_AWorkerWhoseHelloWaitsIsNotLost) {
+  Pair t;
+  t.a.heartbeats = t.b.heartbeats = false;
+  t.a.Close();
+  t.b.Close();
+  const auto hello = [](const TestWorker& worker, Nonce nonce) {
+    return WaitingHello{kJob, worker.id, nonce};
+  };
+  for (int i = 0; i < 100; ++i) {
+    t.now += absl::Milliseconds(100);
+    // That of another process of b does not keep b.
+    const std::vector<WaitingHello> hellos = {hello(t.a, t.a.nonce), hello(t.b, t.b.nonce + 1)};
+    if (t.core->NextDeadline() <= t.now) t.Step(MessagesWait{{4711}, hellos});
+  }
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u);
+  const Incarnation before = t.a.incarnation;
+  t.a.Connect();
+  EXPECT_EQ(t.a.incarnation, before) << "it is the member that it was";
+  t.a.Contribute();
+  EXPECT_EQ(t.a.verdict().value.divisor, 1u);
+}
+
 // A deadline can have passed already when it is set; this process did not pause then.
 TEST(Stall, ADeadlineThatHasPassedWhenItIsSetIsNone) {
   Config config;

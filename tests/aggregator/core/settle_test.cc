@@ -95,7 +95,7 @@ TEST(Settle, ResultsThatAreLostWithAllWhoHadThemEndTheRoundOfAMemberWithoutResul
   ASSERT_TRUE(t.c.ended.has_value()) << "the round is run again";
   t.c.Connect();
   EXPECT_EQ(t.c.verdict().value.outcome, Outcome::kAborted);
-  EXPECT_THAT(t.c.verdict().value.reason, HasSubstr("no contributor is left"));
+  EXPECT_EQ(t.c.verdict().value.abort_cause, AbortCause::kNoContributor);
 }
 
 // Its results would be lost as they are reduced, and no one would free the room that they take.

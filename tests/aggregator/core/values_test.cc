@@ -315,6 +315,29 @@ TEST(Broadcast, ValuesAndRequestsAreBounded) {
   EXPECT_EQ(u.b.Last<GetFailed>().error.code, ErrorCode::kResourceExhausted);
 }
 
+// 65,536 of the longest names are more than a small aggregator may take.
+TEST(Broadcast, Fault_N11_NamesOfValuesAreChargedAndBounded) {
+  Config config;
+  config.memory_bytes = uint64_t{64} << 20;
+  Three t(config);
+  const uint64_t before = t.core->reserved_bytes();
+  const auto announce = [&](int i) {
+    const std::string name = std::to_string(i) + std::string(240, 'n');
+    t.a.Say(Announce{{kLane, name, 0}, Tensor(name), 1});
+  };
+  constexpr int kSome = 1000;
+  for (int i = 0; i < kSome; ++i) announce(i);
+  EXPECT_EQ(t.a.Count<Rejected>(), 0u);
+  EXPECT_GE(t.core->reserved_bytes() - before, uint64_t{kSome} * 3 * 240);
+  for (int i = kSome; i < 200'000 && t.a.Count<Rejected>() == 0; ++i) announce(i);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("bytes are free"));
+  EXPECT_LE(t.core->reserved_bytes(), config.memory_bytes);
+  // What it held comes back.
+  t.a.Say(Leave{});
+  EXPECT_LE(t.core->reserved_bytes(), before);
+}
+
 TEST(Broadcast, WhatNobodyHoldsOrWantsTakesNoRoom) {
   Config config;
   config.max_values = 1;

@@ -411,6 +411,8 @@ class Answers(WithFolder):
             as_yaml = yaml.safe_load(self.ctl(basind, *command, "-o", "yaml"))
             for told in (as_json, as_yaml):  # What changes from one call to the next.
                 told.get("service", {}).pop("uptime_ns", None)
+                for memory in told.get("memory", []):
+                    memory.pop("bytes")
                 if command[0] == "rounds":
                     told.pop("time_unix_ns")
                     for lane in told["lanes"]:

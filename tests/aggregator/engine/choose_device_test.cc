@@ -55,21 +55,6 @@ class ChooseDevice : public testing::Test {
   Result<MeasuredReduction> measured_ = MeasuredReduction{0.002, 0.001};
 };
 
-TEST_F(ChooseDevice, ReadsItsValues) {
-  EXPECT_EQ(ParseReduceDevice("cpu")->kind, ReduceDeviceOption::Kind::kCpu);
-  EXPECT_EQ(ParseReduceDevice("auto")->kind, ReduceDeviceOption::Kind::kAuto);
-  EXPECT_EQ(ParseReduceDevice("cuda")->kind, ReduceDeviceOption::Kind::kCuda);
-  EXPECT_EQ(ParseReduceDevice("cuda")->index, std::nullopt);
-  EXPECT_EQ(ParseReduceDevice("cuda:12")->index, 12);
-  for (const char* wrong : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x", "cuda:99999", "cuda0",
-                            "cpu ", "cuda: 1", "cuda:1,2"}) {
-    const auto option = ParseReduceDevice(wrong);
-    ASSERT_FALSE(option.ok()) << wrong;
-    EXPECT_EQ(option.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(option.status().message()), HasSubstr("cuda:N"));
-  }
-}
-
 TEST_F(ChooseDevice, TheCpuOpensNoDevice) {
   const auto choice = Choose("cpu", Machine(2));
   ASSERT_TRUE(choice.ok());

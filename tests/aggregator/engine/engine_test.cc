@@ -14,10 +14,12 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "aggregator/engine/result_arena.h"
 #include "kernels/float16.h"
 #include "kernels/reference.h"
 #include "protocol/limits/limits.h"
 #include "tests/aggregator/engine/in_process.h"
+#include "tests/runtime/await.h"
 
 namespace basin::aggregator {
 namespace {
@@ -404,6 +406,37 @@ TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
   EXPECT_EQ(a.results[1], GradientOf(2, 5));
 }
 
+// The loop is late, so the worker is back before the loop reads its hello, but after its short
+// grace.
+TEST(Engine, Fault_A4_AWorkerWhoseHelloWaitsForTheLoopIsNotLost) {
+  const Model model = AverageOf({F32("weight", 5)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  Join({&a, &b});
+  b.Die();
+  rig.Pass(absl::ZeroDuration());    // The end is noticed,
+  rig.Pass(absl::Milliseconds(20));  // and found to be that of all connections.
+  std::promise<void> looking;
+  std::promise<void> go_on;
+  rig.engine.Inspect([&](const Runner&, absl::Time) {
+    looking.set_value();
+    go_on.get_future().wait();
+  });
+  looking.get_future().wait();
+  // Another worker comes first, and its turn judges the deadline that has passed meanwhile.
+  a.Say(Heartbeat{});
+  const SessionId back = rig.OpenSession();
+  Hello hello = b.HelloOf();
+  hello.incarnation = b.welcome->incarnation;
+  rig.OnMessage(back, std::move(hello));
+  rig.clock.Advance(absl::Milliseconds(300));
+  go_on.set_value();
+  rig.Look<int>([](const Runner&) { return 0; });
+  EXPECT_TRUE(rig.notes.OfKind(NoteKind::kWorkerLost).empty());
+  EXPECT_FALSE(rig.notes.OfKind(NoteKind::kWorkerReconnected).empty());
+}
+
 // A connection that breaks while the data streams stay open does not mean that the process ended:
 // the lease counts.
 TEST(Engine, BrokenSessionKeepsItsLease) {
@@ -752,6 +785,88 @@ TEST(Engine, AnIdleLoopsWorkIsDoneByTheThreadThatBringsASmallMessage) {
 }
 
 // Several workers, each on its own thread, through many rounds: for ThreadSanitizer.
+// ---- A10: memory that workers on this machine map, and its descriptors
+
+// Whose workers map their results.
+struct SharingRig : Rig {
+  explicit SharingRig(EngineOptions options = {}) : Rig(WithMemory(std::move(options))) {
+    transport.shares = true;
+  }
+  static EngineOptions WithMemory(EngineOptions options) {
+    options.shared_result_bytes = uint64_t{1} << 30;
+    return options;
+  }
+};
+
+// Pushes only so many tensors, the first ones.
+void RunSharedRound(RigWorker& worker, const Model& model, size_t tensors = SIZE_MAX) {
+  worker.Begin();
+  for (TensorIndex i = 0; i < std::min(tensors, model.tensors.size()); ++i) {
+    worker.Push(i, std::string(*TensorBytes(model.tensors[i]), '\0'));
+  }
+  worker.Commit();
+  Finish({&worker});
+}
+
+uint64_t SharedBytes(Rig& rig) {
+  return rig.Look<uint64_t>([](const Runner& runner) { return runner.shared_bytes(); });
+}
+
+TEST(Engine, Fault_A10_AJobThatIsOverGivesBackWhatItsWorkersMapped) {
+  const Model model = AverageOf({F32("weight", 100'000)}, 1);
+  SharingRig rig;
+  RigWorker a(rig, "a", model);
+  Join({&a});
+  RunSharedRound(a, model);
+  EXPECT_GT(SharedBytes(rig), 0u);
+  a.Say(Leave{});
+  Await([&] { return SharedBytes(rig) == 0; });
+  EXPECT_EQ(rig.Look<size_t>([](const Runner& runner) { return runner.core().jobs().size(); }), 1u)
+      << "the job is still shown";
+}
+
+TEST(Engine, Fault_A10_ALaneThatRestsGivesItsPlaceToAnother) {
+  const Model large = AverageOf({F32("weight", 100'000)}, 1);
+  const Model small = AverageOf({F32("weight", 50'000)}, 1);
+  EngineOptions options;
+  options.core.lease = absl::Hours(1);
+  options.most_arenas = 1;
+  SharingRig rig(options);
+  RigWorker a(rig, "a", large);
+  RigWorker b(rig, "b", small);
+  b.job = "another";
+  Join({&a});
+  Join({&b});
+  RunSharedRound(a, large);
+  // While it is being made, it may count twice.
+  const uint64_t of_large = 2 * PlacesOf({large.tensors[0]}).end;
+  Await([&] { return SharedBytes(rig) == of_large; });
+  RunSharedRound(b, small);
+  EXPECT_EQ(SharedBytes(rig), of_large) << "the lane of a was just used";
+  rig.Pass(absl::Minutes(1));
+  RunSharedRound(b, small);
+  Await([&] { return SharedBytes(rig) < of_large; });
+  EXPECT_GT(SharedBytes(rig), 0u);
+  RunSharedRound(a, large);
+  RunSharedRound(b, small);
+}
+
+TEST(Engine, ResultsOfTensorsThatAreUsedNoMoreHaveNoMemory) {
+  const Model model = AverageOf({F32("weight", 50'000), F32("head", 100'000)}, 1);
+  SharingRig rig;
+  RigWorker a(rig, "a", model);
+  Join({&a});
+  const uint64_t of_both = 2 * PlacesOf(model.tensors).end;
+  const uint64_t of_one = 2 * PlacesOf({model.tensors[0]}).end;
+  RunSharedRound(a, model);
+  Await([&] { return SharedBytes(rig) == of_both; });
+  for (uint64_t i = 0; i < 2 * kResultExpiry; ++i) RunSharedRound(a, model, 1);
+  Await([&] { return SharedBytes(rig) == of_one; });
+  // One that comes back gets its place again, after some rounds.
+  for (uint64_t i = 0; i < kResultExpiry; ++i) RunSharedRound(a, model);
+  Await([&] { return SharedBytes(rig) == of_both; });
+}
+
 TEST(Engine, ManyThreadsManyRounds) {
   constexpr uint32_t kWorkers = 4;
   constexpr int kRounds = 10;

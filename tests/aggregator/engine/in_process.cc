@@ -116,17 +116,21 @@ RigWorker::RigWorker(Network& network, WorkerId the_id, const Model& model)
 
 void RigWorker::Say(ToAggregator message) { network_.OnMessage(session, std::move(message)); }
 
-void RigWorker::Connect() {
-  session = network_.OpenSession();
+Hello RigWorker::HelloOf() const {
   Hello hello;
-  hello.job = kJob;
+  hello.job = job;
   hello.run = "run";
   hello.worker = id;
   hello.nonce = std::hash<std::string>()(id) | 1;
   hello.fresh = true;
   hello.settings = model_.settings;
   hello.features = features;
-  Say(hello);
+  return hello;
+}
+
+void RigWorker::Connect() {
+  session = network_.OpenSession();
+  Say(HelloOf());
   welcome = Await<Welcome>();
   while (streams.size() < streams_wanted) OpenStream();
   Say(Register{kLane, LaneKind::kGradient, model_.tensors});

@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include "aggregator/engine/engine.h"
+#include "aggregator/engine/result_arena.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "tests/runtime/manual_clock.h"
 
@@ -31,6 +32,12 @@ namespace basin::aggregator {
 inline constexpr char kJob[] = "job";
 inline constexpr char kLane[] = "model";
 inline constexpr size_t kChunkFloats = kChunkBytes / sizeof(float);
+
+inline ResultPlaces PlacesOf(const std::vector<TensorSpec>& tensors) {
+  ResultPlaces places;
+  for (const TensorSpec& tensor : tensors) places.Add(tensor);
+  return places;
+}
 
 // Bytes of a test's own, in pieces of any size.
 class StringPayload : public Payload {
@@ -61,6 +68,10 @@ class QueueTransport : public Transport {
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;
+  bool Shares(StreamId) const override { return shares; }
+
+  // Whether workers map memory of this process. Constant once there are streams.
+  bool shares = false;
 
   // Waits until `ready` returns true for the connection, which it may change. Fails the test
   // after a minute.
@@ -136,6 +147,7 @@ class RigWorker {
   void LoseSession();
 
   void Say(ToAggregator message);
+  Hello HelloOf() const;  // Without history.
   // The next message of this type; others before it are handled as always.
   template <typename T>
   T Await();
@@ -144,7 +156,8 @@ class RigWorker {
   DType wire_dtype = DType::kUnspecified;
   int32_t wire_exponent = 0;
   uint32_t streams_wanted = 2;
-  uint64_t features = 0;        // In its hello.
+  uint64_t features = 0;  // In its hello.
+  JobName job = kJob;
   size_t piece_bytes = 100000;  // Frames arrive in pieces of this size.
 
   // ---- knowledge

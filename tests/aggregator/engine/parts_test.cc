@@ -7,11 +7,13 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/result_arena.h"
 #include "aggregator/engine/round_store.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/turns.h"
@@ -20,6 +22,13 @@
 
 namespace basin::aggregator {
 namespace {
+
+// In parts of one chunk, as if other jobs had their turns between them.
+void ReduceWhole(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool) {
+  size_t parts = 1;
+  while (!RunPart(reduction, reducer, pool, 1)) ++parts;
+  EXPECT_EQ(parts, reduction.chunks.size());
+}
 
 std::string Join(const PayloadParts& parts) {
   std::string bytes;
@@ -307,7 +316,7 @@ class RoundStoreTest : public ::testing::Test {
     auto reduction = store_.TakeInputs(reduce);
     if (reduction == nullptr) return nullptr;
     reduction->tensors = {{{"t", DType::kU8, {8 * kChunkBytes}}, kernels::TensorKey("t")}};
-    aggregator::Run(*reduction, *reducer_, pool_);
+    ReduceWhole(*reduction, *reducer_, pool_);
     return reduction;
   }
 
@@ -379,6 +388,72 @@ TEST_F(RoundStoreTest, Fault_N11_ASmallTensorThatWaitsDoesNotKeepTheLargeOnesOfI
   EXPECT_EQ(store_.parked_bytes(), kSmall);
 }
 
+// Each chunk lies in one place, and stays there: the memory is the worker's.
+TEST_F(RoundStoreTest, WhatIsInSharedMemoryIsReadWhereItLies) {
+  constexpr uint32_t kSmall = 1000;
+  const auto one = *Segment::Create(kChunkBytes);
+  const auto other = *Segment::Create(3 * kChunkBytes);
+  std::memset(one->writable(), 5, one->size());
+  std::memset(other->writable(), 7, other->size());
+  ContributionHeader frame;
+  frame.runs = {{{0, 0, 2}, kChunkBytes + kSmall}, {{1, 0, 1}, kSmall}};
+  IncomingFrame incoming;
+  incoming.header = frame;
+  incoming.payload_bytes = kChunkBytes + 2 * kSmall;
+  const auto share = [&](const std::shared_ptr<Segment>& segment, uint64_t offset, uint64_t bytes) {
+    incoming.shared.Append(std::make_shared<SharedPayload>(
+                               segment, std::string_view(segment->data() + offset, bytes), 0),
+                           bytes);
+  };
+  share(other, 64, kChunkBytes);
+  share(one, 0, kSmall);
+  share(other, 2 * kChunkBytes, kSmall);
+  store_.Keep({1, 1}, RangesOf(frame.runs), frame, incoming);
+  store_.Start(Attempt(1));
+  Reduce reduce = ReduceOf(1, 0, 2, {1});
+  reduce.ranges.push_back({1, 0, 1});
+  const auto reduction = store_.TakeInputs(reduce);
+  ASSERT_NE(reduction, nullptr);
+  const auto at = [&](size_t chunk) {
+    const PayloadPart& part = reduction->inputs[chunk][0].part;
+    return part.owner->pieces()[0].data() + part.offset;
+  };
+  EXPECT_EQ(at(0), other->data() + 64);
+  EXPECT_EQ(at(1), one->data());
+  EXPECT_EQ(at(2), other->data() + 2 * kChunkBytes);
+}
+
+// The tensor between them was reduced in another frame.
+TEST_F(RoundStoreTest, ResultsWithAGapBetweenThemAreInTheSegmentOfTheArena) {
+  const auto spec = [](std::string name) {
+    return TensorSpec{std::move(name), DType::kU8, {1000}};
+  };
+  const auto arena = *ResultArena::Create(PlacesOf({spec("t"), spec("u"), spec("v")}), {});
+  store_.Start(Attempt(1), arena.get());
+  ContributionHeader frame;
+  frame.runs = {{{0, 0, 1}, 1000}, {{2, 0, 1}, 1000}};
+  IncomingFrame incoming;
+  incoming.header = frame;
+  incoming.payload_bytes = 2000;
+  incoming.payload = std::make_shared<StringPayload>(std::string(2000, 3), 1 << 20);
+  store_.Keep({1, 1}, RangesOf(frame.runs), frame, incoming);
+  Reduce reduce = ReduceOf(1, 0, 1, {1});
+  reduce.ranges.push_back({2, 0, 1});
+  const auto reduction = store_.TakeInputs(reduce);
+  ASSERT_NE(reduction, nullptr);
+  reduction->tensors = {{spec("t"), kernels::TensorKey("t")}, {spec("v"), kernels::TensorKey("v")}};
+  ReduceWhole(*reduction, *reducer_, pool_);
+  store_.Hold(*reduction);
+  const auto result = store_.FrameOf(0, 1, reduce.ranges);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->payload.parts().size(), 2u);
+  ASSERT_NE(result->segment, nullptr);
+  for (const std::string_view piece : result->payload.Pieces()) {
+    EXPECT_TRUE(result->segment->Has(piece));
+    EXPECT_EQ(piece, std::string(1000, 3));
+  }
+}
+
 TEST_F(RoundStoreTest, AnInputOfAnotherSizeFailsTheReductionAndIsNotRead) {
   store_.Start(Attempt(1));
   Keep({1, 2}, 0, 1, 7);
@@ -392,7 +467,7 @@ TEST_F(RoundStoreTest, AnInputOfAnotherSizeFailsTheReductionAndIsNotRead) {
   auto reduction = store_.TakeInputs(ReduceOf(1, 0, 1));
   ASSERT_NE(reduction, nullptr);
   reduction->tensors = {{{"t", DType::kF32, {8 * kChunkFloats}}, kernels::TensorKey("t")}};
-  aggregator::Run(*reduction, *reducer_, pool_);
+  ReduceWhole(*reduction, *reducer_, pool_);
   ASSERT_TRUE(reduction->done.failure.has_value());
   EXPECT_NE(reduction->done.failure->find("has 100 bytes from worker a, not 131072"),
             std::string::npos)
@@ -448,7 +523,7 @@ TEST_F(RoundStoreTest, ChunksOfSeveralTensorsAreReducedAndFramedTogether) {
     const std::string name = std::string("t") + std::to_string(size);
     reduction->tensors.push_back({{name, DType::kU8, {size}}, kernels::TensorKey(name)});
   }
-  aggregator::Run(*reduction, *reducer_, pool_);
+  ReduceWhole(*reduction, *reducer_, pool_);
   ASSERT_EQ(reduction->done.failure, std::nullopt);
   EXPECT_EQ(reduction->done.digests.size(), 4u);
   store_.Hold(*reduction);

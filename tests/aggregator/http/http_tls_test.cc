@@ -132,6 +132,10 @@ class HttpTlsTest : public ::testing::Test {
 
   const Address& address() const { return server_->address(); }
 
+  bool HasReport(const std::string& what) {
+    MutexLock lock(mutex_);
+    return ::testing::Value(reports_, Contains(HasSubstr(what)));
+  }
   void AwaitReport(const std::string& what) {
     MutexLock lock(mutex_);
     while (!::testing::Value(reports_, Contains(HasSubstr(what)))) changed_.Wait(mutex_);
@@ -251,10 +255,12 @@ TEST_F(HttpTlsTest, Fault_S4_AFileThatBecameWrongChangesNothing) {
 TEST_F(HttpTlsTest, Fault_S6_TheAddressesOfAHostCountTogether) {
   Serve(pki_.Server());
   std::vector<int> silent = {ConnectTo(address())};
-  for (int i = 1; i <= 200; ++i) {
-    silent.push_back(ConnectTo(address(), ("127.1.2." + std::to_string(i)).c_str()));
+  const std::string refused = "2001:db8:1:2::";  // One of them, whichever.
+  // More than there is room for: on a busy machine the first ones end before the last ones come.
+  for (int i = 0; i < 800 && !HasReport(refused); ++i) {
+    silent.push_back(ConnectTo(address(), ("127.1.2." + std::to_string(1 + i % 200)).c_str()));
   }
-  AwaitReport("2001:db8:1:2::1: a TLS handshake with http.listen failed");
+  AwaitReport(refused);
   {
     MutexLock lock(mutex_);
     EXPECT_THAT(reports_, Not(Contains(AllOf(StartsWith("127.0.0.1: "),

@@ -14,6 +14,7 @@
 
 #include "aggregator/state/disk_state_file.h"
 #include "aggregator/state/format.h"
+#include "aggregator/state/state_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -54,8 +55,9 @@ class StateFileTest : public ::testing::Test {
   ~StateFileTest() override { std::filesystem::remove_all(folder_); }
 
   std::string path() const { return (folder_ / "state").string(); }
+  // Without the lock: a test opens the file several times.
   DiskStateFile Open(size_t max_jobs = 10) {
-    return DiskStateFile(path(), max_jobs,
+    return DiskStateFile(path(), StateLock(), max_jobs,
                          [this](const absl::Status& status) { reports_.push_back(status); });
   }
   std::string Text() const {
@@ -278,6 +280,42 @@ TEST_F(StateFileTest, Fault_A9_ADamagedFileThatCannotBeSetAsideIsNotReplaced) {
   EXPECT_FALSE(file.Begin(8).ok());
   EXPECT_THAT(reports_, SizeIs(1));
   EXPECT_EQ(bad, Text());
+}
+
+TEST_F(StateFileTest, Fault_A9_ASecondProcessIsRefusedUntilTheFirstHasEnded) {
+  {
+    const absl::StatusOr<StateLock> first = StateLock::Take(path());
+    ASSERT_TRUE(first.ok()) << first.status();
+    const absl::Status second = StateLock::Take(path()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+    EXPECT_THAT(std::string(second.message()),
+                AllOf(HasSubstr(path()), HasSubstr("another basind"), HasSubstr("another file")));
+  }
+  EXPECT_TRUE(StateLock::Take(path()).ok());
+  std::filesystem::remove_all(folder_);
+  EXPECT_TRUE(StateLock::Take(path()).ok()) << "where no file can be, none is shared";
+}
+
+TEST_F(StateFileTest, Fault_A9_AFileWhoseTermWentBackIsRefusedAndSetAside) {
+  const auto open = [this] {
+    return DiskStateFile(path(), *StateLock::Take(path()), 10, [](const absl::Status&) {});
+  };
+  ASSERT_TRUE(open().Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  const std::string old = Text();
+  EXPECT_TRUE(open().Load().ok());
+  ASSERT_TRUE(open().Save(Members("a", 123456789012, 2, {"w2"})).ok());
+  EXPECT_TRUE(open().Load().ok());
+
+  Overwrite(old);  // Somebody restores a copy.
+  const absl::Status refused = open().Load().status();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("its term is 7"), HasSubstr("term 123456789012"),
+                    HasSubstr("older copy"), HasSubstr("state.damaged")));
+  EXPECT_EQ(StateLock::Take(path())->written(), 123456789012u);
+  // What the lock file says about terms is not needed to hold the lock.
+  std::ofstream(path() + ".lock") << "nonsense";
+  EXPECT_EQ(StateLock::Take(path())->written(), 0u);
 }
 
 TEST_F(StateFileTest, Fault_A8_AFullDiskLeavesTheLastFileWholeAndIsReportedOnce) {

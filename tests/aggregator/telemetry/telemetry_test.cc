@@ -235,6 +235,19 @@ TEST(Events, NotableOnesOutliveTheRoundsOfAFastJob) {
 }
 
 // The numbers of the events of a kind, or of a job, that are remembered.
+TEST(Events, TheMemoryOfThoseThatAreForgottenIsNotCounted) {
+  EventHistory events(3);
+  for (int i = 0; i < 3; ++i) events.Add(NoteOf(NoteKind::kRoundOpened, "a"), kNow);
+  const uint64_t full = events.bytes();
+  EXPECT_GT(full, 3 * sizeof(RememberedEvent));
+  for (int i = 0; i < 10; ++i) events.Add(NoteOf(NoteKind::kRoundOpened, "a"), kNow);
+  EXPECT_EQ(full, events.bytes());
+  Note longer = NoteOf(NoteKind::kRoundOpened, "a");
+  longer.text.append(1000, 'x');
+  events.Add(longer, kNow);
+  EXPECT_EQ(full + 1000, events.bytes());
+}
+
 std::vector<uint64_t> Remembered(const EventHistory& events, const std::string& job,
                                  NoteKind kind) {
   std::vector<uint64_t> found;
@@ -342,6 +355,17 @@ TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
   EXPECT_GT(samples.at("process_start_time_seconds"), 1.5e9);
   EXPECT_GE(samples.at("process_open_fds"), 3);
   EXPECT_EQ(1u, samples.count("process_cpu_seconds_total"));
+}
+
+TEST(Metrics, MemoryIsShownByKind) {
+  const Metrics metrics("1");
+  Snapshot snapshot;
+  snapshot.reserved_bytes = 300;
+  snapshot.memory = {{"received", 100}, {"idle", 20}};
+  const std::map<std::string, double> samples = Parse(metrics.Text(snapshot, {}));
+  EXPECT_EQ(100, samples.at("basin_buffer_bytes{kind=\"received\"}"));
+  EXPECT_EQ(20, samples.at("basin_buffer_bytes{kind=\"idle\"}"));
+  EXPECT_EQ(300, samples.at("basin_reserved_bytes"));
 }
 
 TEST(Metrics, OfAHangingLoopAreWithoutGauges) {

@@ -46,6 +46,7 @@ class TransportFault : public testing::Test {
  protected:
   TransportFault() { Join({&honest_}); }
   ~TransportFault() override {
+    if (!honest_stays_) return;
     // Whatever happened before, a round goes through, with the right bits.
     const std::string gradient = GradientOf(0, 2 * kChunkFloats);
     honest_.Begin();
@@ -87,6 +88,7 @@ class TransportFault : public testing::Test {
   const Model model_ = AverageOf({F32("weight", 2 * kChunkFloats)}, 1);
   Loopback loopback_;
   RigWorker honest_{loopback_, "a", model_};
+  bool honest_stays_ = true;  // Until the end of the test.
 };
 
 // ---- N10: malformed messages
@@ -170,6 +172,17 @@ TEST_F(TransportFault, Fault_S2_TokenOfNoSessionIsRefused) {
   // The status that exchange.proto defines.
   EXPECT_EQ(AfterSending({BindOf(honest_.welcome->token + 1)}).code(), StatusCode::kNotFound);
   EXPECT_EQ(counters().unknown_tokens, 1u);
+}
+
+// A data stream may come after the end of its session, which is no violation.
+TEST_F(TransportFault, ATokenOfASessionThatHasEndedIsRefusedWithoutAReport) {
+  const SessionToken token = honest_.welcome->token;
+  const uint64_t ended = counters().calls_ended;
+  honest_stays_ = false;
+  honest_.LoseSession();
+  Await([&] { return counters().calls_ended > ended; });
+  EXPECT_EQ(AfterSending({BindOf(token)}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(counters().unknown_tokens, 0u);
 }
 
 // A violation is reported with the address of the peer, for the log.

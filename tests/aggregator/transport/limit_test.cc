@@ -143,8 +143,9 @@ TEST(TransportLimit, Fault_S6_EmptyPartsInPiecesTakeLittleMemory) {
   ExpectServes(loopback);
   const MemoryGrowth growth;
   RawStream stream(loopback.Channel(), kSessionMethod);
-  for (size_t begin = 0; begin < message.size(); begin += kMiB) {
-    stream.Write(PieceOf(message.substr(begin, kMiB), begin + kMiB >= message.size()));
+  // The first one is small.
+  for (size_t begin = 0, size = 1000; begin < message.size(); begin += size, size = kMiB) {
+    stream.Write(PieceOf(message.substr(begin, size), begin + size >= message.size()));
   }
   const absl::Status end = stream.AwaitEnd();
   EXPECT_EQ(loopback.server.counters().floods, 0u);
@@ -319,10 +320,14 @@ TEST(TransportLimit, Fault_N12_AFloodOfResetsIsCutOff) {
   ExpectServes(loopback);
   RawHttp2 connection(loopback.port);
   connection.Begin();
-  for (uint32_t stream = 1; stream < 400; stream += 2) {
+  // Later versions of gRPC drop calls that are reset at once before they begin here, so it is the
+  // bytes that count.
+  for (uint32_t stream = 1;; stream += 2) {
     connection.Call(stream, kSessionMethod);
-    connection.SendFrame(RawHttp2::kRstStream, RawHttp2::kNoFlags, stream,
-                         std::string("\0\0\0\x08", 4));
+    if (!connection.SendFrame(RawHttp2::kRstStream, RawHttp2::kNoFlags, stream,
+                              std::string("\0\0\0\x08", 4))) {
+      break;
+    }
   }
   Await([&] { return loopback.server.counters().floods == 1; });
   ExpectServes(loopback);
@@ -344,6 +349,58 @@ TEST(TransportLimit, Fault_N12_HeadersWithoutAnEndAreCutOff) {
   }
   Await([&] { return loopback.server.counters().floods == 1; });
   EXPECT_LT(growth.Peak(), 256 * kMiB);
+  ExpectServes(loopback);
+}
+
+// Frames that cost the sender little, for as long as the connection takes them.
+TEST(TransportLimit, Fault_N12_FloodsOfFramesAreCutOff) {
+  const auto many = [](const std::string& frames) {
+    std::string all;
+    for (int i = 0; i < 500; ++i) all += frames;
+    return all;
+  };
+  const std::string open_window("\0\x04\0\x10\0\0", 6);
+  const std::string closed_window("\0\x04\0\0\0\0", 6);
+  const std::string one_byte("\0\0\0\x01", 4);
+  const auto frame = [](RawHttp2::Type type, uint32_t stream, const std::string& payload) {
+    return RawHttp2::FrameOf(type, RawHttp2::kNoFlags, stream, payload);
+  };
+  const std::vector<std::pair<std::string, std::string>> floods = {
+      {"pings", many(frame(RawHttp2::kPing, 0, std::string(8, '\0')))},
+      {"settings", many(frame(RawHttp2::kSettings, 0, open_window))},
+      {"windows", many(frame(RawHttp2::kSettings, 0, closed_window) +
+                       frame(RawHttp2::kSettings, 0, open_window) +
+                       frame(RawHttp2::kWindowUpdate, 1, one_byte))},
+  };
+  for (const auto& [name, flood] : floods) {
+    SCOPED_TRACE(name);
+    Loopback loopback;
+    ExpectServes(loopback);
+    const MemoryGrowth growth;
+    RawHttp2 connection(loopback.port);
+    connection.Begin();
+    connection.Call(1, kSessionMethod);
+    while (connection.Send(flood)) {
+    }
+    EXPECT_LT(growth.Peak(), 128 * kMiB);
+    ExpectServes(loopback);
+  }
+}
+
+// A header of the table that stands for four kilobytes, in a byte.
+TEST(TransportLimit, Fault_N12_AHeaderBombIsNotOpened) {
+  Loopback loopback;
+  ExpectServes(loopback);
+  const MemoryGrowth growth;
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  const std::string remembered = std::string("\x40\x03x-a\x7f\xbd\x1d", 8) + std::string(3900, 'y');
+  connection.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, remembered);
+  const std::string bomb(16000, '\xbe');
+  for (uint32_t stream = 3;
+       connection.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream, bomb); stream += 2) {
+  }
+  EXPECT_LT(growth.Peak(), 128 * kMiB);
   ExpectServes(loopback);
 }
 
@@ -369,8 +426,8 @@ TEST(TransportLimit, Fault_N12_StreamsOfOneConnectionAreLimited) {
   ASSERT_TRUE(connection.Read().has_value());
   for (uint32_t i = 0; i < limit; ++i) connection.Call(2 * i + 1, kExchangeMethod);
   connection.Call(2 * limit + 1, kExchangeMethod);
-  // gRPC ends the connection, whereas HTTP/2 would only refuse that stream.
-  EXPECT_EQ(connection.AwaitStatus(2 * limit + 1), -2);
+  // gRPC 1.51 ends the connection, whereas later versions only refuse that stream, as HTTP/2 says.
+  EXPECT_LT(connection.AwaitStatus(2 * limit + 1), 0);
   EXPECT_LE(loopback.server.counters().calls_begun, limit);
   ExpectServes(loopback);
 }
@@ -383,7 +440,10 @@ TEST(TransportLimit, Fault_N12_HugeHeadersAreRefused) {
   ASSERT_TRUE(connection.Read().has_value());
   connection.Call(1, kSessionMethod, {{"padding", std::string(kMaxMetadataBytes + 1, 'x')}});
   EXPECT_EQ(connection.AwaitStatus(1), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(loopback.server.counters().calls_begun, 0u);
+  // Later versions of gRPC begin the call and end it, without a message.
+  EXPECT_LE(loopback.server.counters().calls_begun, 1u);
+  EXPECT_EQ(loopback.server.counters().messages_received, 0u);
+  EXPECT_EQ(loopback.server.counters().sessions, 0u);
   ExpectServes(loopback);
 }
 

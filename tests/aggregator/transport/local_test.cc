@@ -4,12 +4,17 @@
 
 #include "aggregator/transport/local.h"
 
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -53,6 +58,16 @@ class LocalSocketTest : public testing::Test {
     EXPECT_EQ(answer->kind, Kind::kWelcome);
     return end;
   }
+  // How many have room in a socket whose other end does not read.
+  static uint64_t MessagesInASocket() {
+    std::array<int, 2> sockets;
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
+    const Segments one(sockets[0]);
+    const Segments other(sockets[1]);
+    uint64_t sent = 0;
+    while (one.Send({Kind::kMapped, 0, 0}).ok()) ++sent;
+    return sent;
+  }
   std::vector<std::string> reports() const {
     MutexLock lock(mutex_);
     return reports_;
@@ -72,9 +87,9 @@ TEST_F(LocalSocketTest, ASessionSharesWhatItsWorkerOffers) {
   segment->writable()[5] = 'x';
   worker->Offer(segment);
   ASSERT_TRUE(worker->Receive().ok());
-  const auto place = worker->Find({segment->data() + 5, 1});
-  ASSERT_TRUE(place.has_value());
-  const auto payload = server_->Find(kToken)->At(*place);
+  const auto places = worker->Find({std::string_view(segment->data() + 5, 1)});
+  ASSERT_TRUE(places.has_value());
+  const auto payload = server_->Find(kToken)->At(places->front());
   ASSERT_TRUE(payload.ok()) << payload.status();
   EXPECT_EQ((*payload)->pieces()[0], "x");
   server_->Forget(kToken);
@@ -82,6 +97,36 @@ TEST_F(LocalSocketTest, ASessionSharesWhatItsWorkerOffers) {
   EXPECT_EQ((*payload)->pieces()[0], "x") << "a payload keeps what it refers to";
   EXPECT_EQ(worker->Receive().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Open(kToken), nullptr) << "the session is over";
+  EXPECT_EQ(counters_.local_refused, 0u) << "it came late, which is no violation";
+}
+
+// More answers than the socket has room for wait in the server until the worker reads them.
+TEST_F(LocalSocketTest, AWorkerThatIsSlowToReadGoesOnSharing) {
+  const auto worker = Open(kToken);
+  ASSERT_NE(worker, nullptr);
+  const auto segment = *Segment::Create(4096);
+  worker->Offer(segment);
+  ASSERT_TRUE(worker->Receive().ok());
+  // Each of these is answered by one message: the server has no device.
+  const uint64_t last = MessagesInASocket() + kMaxSegments / 2;
+  for (uint64_t number = 1001; number <= 1000 + last; ++number) {
+    while (!worker->Send({Kind::kOfferDevice, number, 4096}).ok()) {
+      pollfd room = {worker->socket(), POLLOUT, 0};
+      ASSERT_EQ(poll(&room, 1, -1), 1);
+    }
+  }
+  const auto unread = [&] {
+    int bytes = 0;
+    EXPECT_EQ(ioctl(worker->socket(), SIOCOUTQ, &bytes), 0);
+    return bytes;
+  };
+  Await([&] { return unread() == 0; });
+  for (uint64_t answer = 1; answer <= last; ++answer) ASSERT_TRUE(worker->Receive().ok());
+  const auto next = *Segment::Create(4096);
+  while (!worker->Offer(next)) ASSERT_TRUE(worker->Receive().ok());
+  const std::string_view bytes(next->data(), next->size());
+  while (!worker->Find({bytes}).has_value()) ASSERT_TRUE(worker->Receive().ok());
+  EXPECT_EQ(counters_.local_refused, 0u);
 }
 
 TEST_F(LocalSocketTest, ItsDirectoryIsForItsUserAloneAndGoesWithIt) {
@@ -143,13 +188,13 @@ TEST_F(LocalSocketTest, Fault_N10_ABrokenRuleEndsTheConnectionAndNothingElse) {
   const auto segment = *Segment::Create(4096);
   worker->Offer(segment);
   ASSERT_TRUE(worker->Receive().ok());
-  const auto place = worker->Find({segment->data(), 4096});
-  ASSERT_TRUE(place.has_value());
+  const auto places = worker->Find({std::string_view(segment->data(), 4096)});
+  ASSERT_TRUE(places.has_value());
   EXPECT_TRUE(worker->Send({Kind::kOffer, 2, 4096}).ok());  // Without a descriptor.
   EXPECT_EQ(worker->Receive().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(counters_.local_refused, 1u);
   // Frames that are on their way still find what was shared.
-  EXPECT_TRUE(server_->Find(kToken)->At(*place).ok());
+  EXPECT_TRUE(server_->Find(kToken)->At(places->front()).ok());
 }
 
 }  // namespace

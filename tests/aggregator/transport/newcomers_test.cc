@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How much a connection may send before its first call and its first valid message.
+// How much a connection may send before its first valid message.
 
 #include "aggregator/transport/newcomers.h"
 
@@ -25,13 +25,16 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
+constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
 
 // A connection of this process to itself: the peer sends, and what arrives is read at once.
 class Connection {
  public:
+  enum class Reader : uint8_t { kReads, kLate };
+
   // 127.1.2.3 seems to be 2001:db8:1:2::3 (pretended_peers.cc).
-  explicit Connection(const char* host = "127.0.0.1") {
+  explicit Connection(const char* host = "127.0.0.1", Reader reader = Reader::kReads) {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -49,6 +52,7 @@ class Connection {
     EXPECT_EQ(connect(peer_, any, length), 0);
     descriptor_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     close(listener);
+    if (reader == Reader::kLate) return;
     reader_ = std::thread([this] {
       std::string bytes(kMiB, 0);
       while (recv(descriptor_, bytes.data(), bytes.size(), 0) > 0) {
@@ -57,7 +61,7 @@ class Connection {
   }
   ~Connection() {
     shutdown(descriptor_, SHUT_RDWR);
-    reader_.join();
+    if (reader_.joinable()) reader_.join();
     close(peer_);
     close(descriptor_);
   }
@@ -79,6 +83,13 @@ class Connection {
       bytes -= static_cast<size_t>(sent);
     }
     return true;
+  }
+  void End() const { shutdown(peer_, SHUT_WR); }
+  // What can be read of it.
+  size_t Waiting() const {
+    std::string bytes(kMiB, 0);
+    const ssize_t count = recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    return count < 0 ? 0 : static_cast<size_t>(count);
   }
   bool IsOpen() const {
     char byte = 0;
@@ -104,8 +115,9 @@ class NewcomersTest : public testing::Test {
   Condition changed_;
   std::string violation_;
   Newcomers newcomers_{10,
-                       [this](const std::string& address, const std::string& what) {
+                       [this](const std::string& address, const std::string& what, bool flooded) {
                          EXPECT_EQ(address, "127.0.0.1");
+                         EXPECT_TRUE(flooded);
                          MutexLock lock(mutex_);
                          violation_ = what;
                          changed_.NotifyAll();
@@ -118,7 +130,8 @@ struct Crowded {
   explicit Crowded(size_t most)
       : newcomers(
             most,
-            [this](const std::string& address, const std::string& what) {
+            [this](const std::string& address, const std::string& what, bool flooded) {
+              EXPECT_FALSE(flooded);
               MutexLock lock(mutex);
               addresses.push_back(address);
               violations.push_back(what);
@@ -138,19 +151,74 @@ struct Crowded {
   Newcomers newcomers;
 };
 
-// A hello comes right behind the headers of its call. On a busy machine the kernel has all of it
-// before gRPC has begun the call.
+// A first message comes right behind the headers of its call. On a busy machine the kernel has all
+// of it before gRPC has begun the call.
 TEST_F(NewcomersTest, TheFirstMessageMayComeBeforeItsCall) {
   Connection busy;
   newcomers_.Add(busy.descriptor());
-  ASSERT_TRUE(busy.Send(4 * kMiB));
+  ASSERT_TRUE(busy.Send(60 * kKiB));
   Connection flood;
   newcomers_.Add(flood.descriptor());
-  while (flood.Send(kMiB)) {
+  while (flood.Send(kKiB)) {
   }
   // Both were looked at when this one was cut off.
-  EXPECT_THAT(AwaitViolation(), HasSubstr("only 0 of them are messages, of 0 calls"));
+  EXPECT_THAT(AwaitViolation(), HasSubstr("bytes before its first valid message, for 0 calls"));
   EXPECT_TRUE(busy.IsOpen());
+}
+
+// gRPC would read on until it came to the end of the connection.
+TEST_F(NewcomersTest, Fault_N12_WhatAFloodHasSentIsDropped) {
+  Connection flood("127.0.0.1", Connection::Reader::kLate);
+  ASSERT_TRUE(flood.Send(100 * kKiB));
+  newcomers_.Add(flood.descriptor());
+  AwaitViolation();
+  EXPECT_EQ(flood.Waiting(), 0u);
+  EXPECT_FALSE(flood.IsOpen());
+}
+
+// Each of them is within the limits of a connection.
+TEST_F(NewcomersTest, Fault_N12_OneConnectionAfterTheOtherIsAFlood) {
+  std::string violation;
+  Newcomers newcomers(
+      1000,
+      [&](const std::string&, const std::string& what, bool flooded) {
+        EXPECT_TRUE(flooded);
+        MutexLock lock(mutex_);
+        violation = what;
+      },
+      [](const std::string&) {});
+  const auto noticed = [&] {
+    MutexLock lock(mutex_);
+    return !violation.empty();
+  };
+  while (!noticed()) {
+    Connection one;
+    ASSERT_TRUE(one.Send(60 * kKiB));
+    newcomers.Add(one.descriptor());
+    one.End();
+  }
+  MutexLock lock(mutex_);
+  EXPECT_THAT(violation, HasSubstr("one connection after the other"));
+}
+
+// What it sent at once is waiting for gRPC when it is gone.
+TEST_F(NewcomersTest, Fault_N12_AFloodThatEndsAtOnceIsDropped) {
+  Connection flood("127.0.0.1", Connection::Reader::kLate);
+  ASSERT_TRUE(flood.Send(100 * kKiB));
+  flood.End();
+  newcomers_.Add(flood.descriptor());
+  AwaitViolation();
+  EXPECT_EQ(flood.Waiting(), 0u);
+}
+
+// Long after it was opened.
+TEST_F(NewcomersTest, Fault_N12_AFloodIsNoticedWhenItBegins) {
+  Connection flood;
+  newcomers_.Add(flood.descriptor());
+  ASSERT_TRUE(flood.Send(kKiB));
+  while (flood.Send(kKiB)) {
+  }
+  AwaitViolation();
 }
 
 // A peer with too many connections loses the oldest, and those of others stay.
@@ -175,6 +243,39 @@ TEST_F(NewcomersTest, Fault_S6_AnAddressWithTooManyConnectionsLosesTheOldest) {
   EXPECT_TRUE(third.IsOpen());
   EXPECT_THAT(crowded.violations, Each(HasSubstr("2 connections that had sent no valid message")));
   EXPECT_THAT(crowded.addresses, Each("127.0.0.1"));
+}
+
+// A handshake takes much memory and time. A peer that begins many and finishes none floods.
+TEST_F(NewcomersTest, Fault_S6_HandshakesThatDoNotEndAreFewAndAreCutOff) {
+  std::vector<bool> floods;
+  Newcomers newcomers(
+      10,
+      [&](const std::string&, const std::string& what, bool flooded) {
+        EXPECT_THAT(what, HasSubstr("It began 2 TLS handshakes at a time"));
+        MutexLock lock(mutex_);
+        floods.push_back(flooded);
+        changed_.NotifyAll();
+      },
+      [](const std::string&) {}, 2);
+  Connection worker;
+  Connection first;
+  Connection second;
+  newcomers.Add(worker.descriptor());
+  newcomers.Began(worker.peer());
+  newcomers.Add(first.descriptor());
+  EXPECT_TRUE(newcomers.HasRoom("127.0.0.1"));
+  newcomers.Add(second.descriptor());
+  const bool has_room = newcomers.HasRoom("127.0.0.1");
+  EXPECT_TRUE(newcomers.HasRoom("127.0.0.2"));
+  {
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(!has_room || !floods.empty()) << "but where this took a second";
+    while (floods.empty()) changed_.Wait(mutex_);
+    EXPECT_TRUE(floods[0]);
+  }
+  EXPECT_FALSE(first.IsOpen());
+  EXPECT_TRUE(worker.IsOpen());
+  EXPECT_TRUE(newcomers.HasRoom("127.0.0.1"));
 }
 
 // A host has a /64 of IPv6, and could take another address for each connection.

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,7 +49,7 @@ class PrefaceTest : public testing::Test {
   // `most` of one address wait.
   void Start(size_t most) {
     check_.emplace(
-        PrefaceCheck::Protocol::kPlain, absl::Minutes(1), most,
+        PrefaceCheck::Protocol::kPlain, absl::Minutes(1), most, held_back_,
         [this](int descriptor) {
           std::string address = AddressOf(descriptor);
           close(descriptor);
@@ -63,7 +64,16 @@ class PrefaceTest : public testing::Test {
           MutexLock lock(mutex_);
           refused_.emplace_back(address, what);
           changed_.NotifyAll();
+        },
+        [this](const std::string& source) {
+          MutexLock lock(mutex_);
+          return source != full_;
         });
+  }
+  // No more connections of this address may be passed on.
+  void Fill(const std::string& address) {
+    MutexLock lock(mutex_);
+    full_ = address;
   }
 
   // A peer connects from this address, and sends these bytes. 127.1.2.3 seems to be 2001:db8:1:2::3
@@ -102,6 +112,8 @@ class PrefaceTest : public testing::Test {
     changed_.NotifyAll();
   }
 
+  HeldBack held_back_;
+
  private:
   const int listener_ = [] {
     const int descriptor = Bound("127.0.0.1");
@@ -113,6 +125,7 @@ class PrefaceTest : public testing::Test {
   Mutex mutex_;
   Condition changed_;
   bool held_ ABSL_GUARDED_BY(mutex_) = true;  // Whether gRPC is busy with the first connection.
+  std::string full_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> passed_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<std::string, std::string>> refused_ ABSL_GUARDED_BY(mutex_);
 
@@ -129,6 +142,44 @@ TEST_F(PrefaceTest, Fault_S6_AWorkerIsNotBehindAFloodFromElsewhere) {
   Release();
   EXPECT_THAT(AwaitPassed(6), ElementsAre("127.0.1.1", "127.0.0.2", "127.0.1.1", "127.0.2.1",
                                           "127.0.1.1", "127.0.1.1"));
+}
+
+TEST_F(PrefaceTest, Fault_N12_AnAddressThatHasFloodedWaits) {
+  Start(4);
+  Release();
+  held_back_.Add("127.0.1.1");
+  Connect("127.0.1.1");
+  EXPECT_THAT(AwaitPassed(1), ElementsAre("127.0.1.1")) << "after a second";
+  for (int i = 0; i < 8; ++i) held_back_.Add("127.0.1.1");
+  Connect("127.0.1.1");
+  Connect("127.0.0.2");
+  EXPECT_THAT(AwaitPassed(2), ElementsAre("127.0.1.1", "127.0.0.2")) << "half a minute";
+}
+
+TEST_F(PrefaceTest, Fault_S6_AnAddressWithoutRoomWaits) {
+  Start(4);
+  Release();
+  Connect("127.0.1.1", kPreface.substr(0, 3));
+  Fill("127.0.1.1");
+  Send(0, kPreface.substr(3));
+  Connect("127.0.1.1");
+  Connect("127.0.0.2");
+  EXPECT_THAT(AwaitPassed(1), ElementsAre("127.0.0.2"));
+  Fill("127.0.0.2");
+  EXPECT_THAT(AwaitPassed(3), ElementsAre("127.0.0.2", "127.0.1.1", "127.0.1.1"));
+}
+
+TEST(HeldBackTest, EachFloodWithinAMinuteDoublesTheTime) {
+  HeldBack held_back;
+  EXPECT_LT(held_back.Until("192.0.2.1"), HeldBack::Clock::now());
+  for (const int seconds : {1, 2, 4, 8, 16, 32, 32}) {
+    const auto before = HeldBack::Clock::now();
+    held_back.Add("192.0.2.1");
+    const auto time = std::chrono::seconds(seconds);
+    EXPECT_GE(held_back.Until("192.0.2.1"), before + time);
+    EXPECT_LE(held_back.Until("192.0.2.1"), HeldBack::Clock::now() + time);
+  }
+  EXPECT_LT(held_back.Until("192.0.2.2"), HeldBack::Clock::now()) << "another address";
 }
 
 TEST_F(PrefaceTest, Fault_S6_AWorkerIsNotBehindManyThatBreakTheirSilence) {

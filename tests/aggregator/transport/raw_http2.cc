@@ -79,9 +79,14 @@ bool RawHttp2::Send(const std::string& bytes) {
   return true;
 }
 
+std::string RawHttp2::FrameOf(Type type, uint8_t flags, uint32_t stream,
+                              const std::string& payload) {
+  return BigEndian(payload.size(), 3) + static_cast<char>(type) + static_cast<char>(flags) +
+         BigEndian(stream, 4) + payload;
+}
+
 bool RawHttp2::SendFrame(Type type, uint8_t flags, uint32_t stream, const std::string& payload) {
-  return Send(BigEndian(payload.size(), 3) + static_cast<char>(type) + static_cast<char>(flags) +
-              BigEndian(stream, 4) + payload);
+  return Send(FrameOf(type, flags, stream, payload));
 }
 
 void RawHttp2::Begin() {

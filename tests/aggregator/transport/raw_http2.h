@@ -44,6 +44,7 @@ class RawHttp2 {
 
   // Whether the connection took it all.
   bool Send(const std::string& bytes);
+  static std::string FrameOf(Type type, uint8_t flags, uint32_t stream, const std::string& payload);
   bool SendFrame(Type type, uint8_t flags, uint32_t stream, const std::string& payload);
 
   // The preface and empty settings.

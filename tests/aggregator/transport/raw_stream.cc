@@ -30,7 +30,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(int port, const grpc::ChannelArguments&
 
 RawStream::RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                      Options options)
-    : options_(std::move(options)), stub_(channel) {
+    : options_(std::move(options)), stub_(channel), may_go_on_(method != kSessionMethod) {
   context_.set_compression_algorithm(options_.compression);
   stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
   // Writes are started from outside of callbacks, too; the hold keeps the call for them.
@@ -97,6 +97,7 @@ void RawStream::StartWriting() {
       if (!close_writes_) return;
       holds_ = false;
     } else {
+      if (std::exchange(began_, true) && !may_go_on_) return;
       writing_ = true;
       outgoing_.Swap(&queue_.front());
       queue_.pop_front();
@@ -122,6 +123,14 @@ void RawStream::OnWriteDone(bool ok) {
     changed_.NotifyAll();
   }
   if (release) RemoveHold();
+  StartWriting();
+}
+
+void RawStream::OnReadInitialMetadataDone(bool) {
+  {
+    MutexLock lock(mutex_);
+    may_go_on_ = true;
+  }
   StartWriting();
 }
 

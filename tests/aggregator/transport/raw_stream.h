@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The peer of a stream, without knowledge of Basin: it sends and receives bytes. A test decides
-// what it sends, and whether it reads.
+// what it sends, and whether it reads. On a session, all but the first message waits for the
+// initial metadata.
 //
 // Thread contract: safe from any thread; the callbacks come on threads of gRPC's.
 
@@ -64,6 +65,7 @@ class RawStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   // Returns how many were.
   uint64_t AwaitWrites(uint64_t writes, absl::Duration timeout);
 
+  void OnReadInitialMetadataDone(bool ok) override;
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
@@ -81,6 +83,8 @@ class RawStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   Condition changed_;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool may_go_on_ ABSL_GUARDED_BY(mutex_);
+  bool began_ ABSL_GUARDED_BY(mutex_) = false;  // The first message was written.
   bool reads_ ABSL_GUARDED_BY(mutex_) = true;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool close_writes_ ABSL_GUARDED_BY(mutex_) = false;

@@ -26,10 +26,12 @@ examples:
   allreduce.py --build build/release
   allreduce.py --build build/release --workers 2 --mib 64 --only basin,sockets
   allreduce.py --build build/release --latency --rounds 2000
+  allreduce.py --build build/release --aggregator build/sid --within .cache/sid/root --only network
 """
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import re
@@ -53,6 +55,8 @@ class Case:
     bytes: int
     rounds: int
     streams: int = STREAMS
+    aggregator: Path | None = None  # A build whose basind is used instead,
+    within: tuple[str, ...] = ()  # and a command that runs it.
 
 
 @dataclass
@@ -193,12 +197,27 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def loader_of(root: Path | None) -> tuple[str, ...]:
+    """A command that runs a program with the libraries of another root, if there is one."""
+    if root is None:
+        return ()
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    return (str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries))
+
+
+def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--aggregator", type=Path, help="a build whose basind is used instead")
+    parser.add_argument("--within", type=Path, help="a root with the libraries of that basind")
+
+
 @contextlib.contextmanager
 def running_basind(
     build: Path,
     *arguments: str,
     within: Sequence[str] = (),
     listen: str = "127.0.0.1:0",
+    http: str = "none",
+    admin: str = "none",
     end: signal.Signals = signal.SIGKILL,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yields the process, which `end` ends, and the address for workers. `within` is a command that
@@ -210,8 +229,8 @@ def running_basind(
             str(build / "aggregator" / "basind" / "basind"),
             "serve",
             f"--grpc-listen={listen}",
-            "--admin-listen=none",
-            "--http-listen=none",
+            f"--admin-listen={admin}",
+            f"--http-listen={http}",
             *arguments,
         ],
         TMPDIR=folder.name,
@@ -266,7 +285,8 @@ def run_basin(
     of_worker: tuple[str, ...] = (),
 ) -> Result:
     """`started` receives the processes, basind first; `ended` is called before basind is killed."""
-    with running_basind(case.build, *arguments) as (aggregator, address):
+    build = case.aggregator or case.build
+    with running_basind(build, *arguments, within=case.within) as (aggregator, address):
         workers = [start_worker(case, address, rank, *of_worker) for rank in range(case.workers)]
         started([aggregator.pid, *(worker.pid for worker in workers)])
         lines = finish(workers)
@@ -303,10 +323,15 @@ def print_bandwidth(options: argparse.Namespace) -> None:
     print("|---|---|---|---|---|---|")
     for workers in options.workers:
         for mib in options.mib:
-            case = Case(options.build, workers, mib << 20, options.rounds)
+            case = case_of(options, workers, mib << 20)
             for _ in range(options.repeats):
                 for name in options.only.split(","):
                     print(RUNNERS[name](case).row(name, case), flush=True)
+
+
+def case_of(options: argparse.Namespace, workers: int, size: int, streams: int = STREAMS) -> Case:
+    within = loader_of(options.within)
+    return Case(options.build, workers, size, options.rounds, streams, options.aggregator, within)
 
 
 def print_latency(options: argparse.Namespace) -> None:
@@ -315,14 +340,18 @@ def print_latency(options: argparse.Namespace) -> None:
     )
     print("|---|---|---|---|---|")
     for workers in options.workers:
-        case = Case(options.build, workers, 1024, options.rounds, streams=1)
+        case = case_of(options, workers, 1024, streams=1)
         for _ in range(options.repeats):
-            for name, result in (
-                ("basin", run_basin(case)),
-                ("grpc, one phase", run_star("grpc_star", case, "--phases=1")),
-                ("grpc, two phases", run_star("grpc_star", case, "--phases=2")),
-                ("gloo", run_gloo(case)),
-            ):
+            measurements: dict[str, Callable[[], Result]] = {
+                "basin": functools.partial(run_basin, case),
+                "grpc, one phase": functools.partial(run_star, "grpc_star", case, "--phases=1"),
+                "grpc, two phases": functools.partial(run_star, "grpc_star", case, "--phases=2"),
+                "gloo": functools.partial(run_gloo, case),
+            }
+            for name, measure in measurements.items():
+                if name.partition(",")[0] not in options.only.split(","):
+                    continue
+                result = measure()
                 median, slow = result.seconds * 1e6, result.slow_seconds * 1e6
                 cpu = result.cpu_seconds * 1e6
                 print(f"| {workers} | {name} | {median:.0f} | {slow:.0f} | {cpu:.0f} |", flush=True)
@@ -343,6 +372,7 @@ def main() -> None:
     parser.add_argument("--latency", action="store_true", help="of 1 KiB, instead of bandwidth")
     parser.add_argument("--repeats", type=int, default=1, help="of everything, in turns")
     parser.add_argument("--only", default=",".join(RUNNERS), help="which of: %(default)s")
+    add_aggregator_options(parser)
     options = parser.parse_args()
     (print_latency if options.latency else print_bandwidth)(options)
 

@@ -73,6 +73,33 @@ class Pushes:
         self._begin = time.perf_counter()
 
 
+class Transformer(nn.Module):
+    """A small language model: 12 layers of width 256, 150 tensors, 10 million parameters. Its
+    gradients become ready in an order that is not the reverse of its parameters'."""
+
+    VOCABULARY = 1000
+    LENGTH = 32
+    BATCH = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(self.VOCABULARY, 256)
+        self.positions = nn.Embedding(self.LENGTH, 256)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.0, batch_first=True)
+            for _ in range(12)
+        )
+        self.norm = nn.LayerNorm(256)
+        self.head = nn.Linear(256, self.VOCABULARY)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(inputs) + self.positions.weight
+        for layer in self.layers:
+            x = layer(x)
+        scores: torch.Tensor = self.head(self.norm(x))
+        return scores.flatten(0, 1)
+
+
 class Shapes(nn.Module):
     """Parameters of given shapes, each with a gradient that costs next to nothing to compute: the
     tensors of a model without its arithmetic."""
@@ -115,12 +142,26 @@ SHAPES = {"resnet50": resnet50, "bert": bert_base}
 
 def make_model(name: str) -> nn.Module:
     torch.manual_seed(1)
+    if name == "transformer":
+        return Transformer()
     if name in SHAPES:
         return Shapes(SHAPES[name]())
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(LAYERS[name]):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def make_data(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets, of noise."""
+    torch.manual_seed(options.rank)
+    if options.model == "transformer":
+        shape = (Transformer.BATCH, Transformer.LENGTH)
+        inputs, targets = (torch.randint(Transformer.VOCABULARY, shape) for _ in range(2))
+        return inputs, targets.flatten()
+    widths = LAYERS.get(options.model, (1, 1))
+    inputs = torch.randn(options.batch, widths[0])
+    return inputs, torch.randint(widths[-1], (options.batch,))
 
 
 def end_gloo(store: torch.distributed.Store, options: argparse.Namespace) -> None:
@@ -161,10 +202,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         model = nn.parallel.DistributedDataParallel(model)
         end = lambda: end_gloo(store, options)  # noqa: E731
 
-    torch.manual_seed(options.rank)
-    widths = LAYERS.get(options.model, (1, 1))
-    inputs = torch.randn(options.batch, widths[0])
-    targets = torch.randint(widths[-1], (options.batch,))
+    inputs, targets = make_data(options)
     seconds = []
     trainer = process = 0.0
     for step in range(WARM_UP + options.steps):
@@ -192,7 +230,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--through", choices=("alone", "hooks", "basin", "gloo"), required=True)
-    parser.add_argument("--model", choices=(*LAYERS, *SHAPES), required=True)
+    parser.add_argument("--model", choices=(*LAYERS, *SHAPES, "transformer"), required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)

@@ -219,6 +219,29 @@ TEST(OptionsTest, AWrongEnvironmentIsToldByConnect) {
   EXPECT_THAT(failure.message(), HasSubstr("BASIN_STREAMS=wrong"));
 }
 
+TEST(OptionsTest, AWrongEnvironmentThatIsOverriddenIsNotUsed) {
+  const Environment environment(
+      OptionMap{{"BASIN_STREAMS", "wrong"}, {"BASIN_ADDRESS", "nowhere"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  ASSERT_EQ(basin_options_set(options.get(), "streams", "1", nullptr), BASIN_OK);
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("BASIN_ADDRESS=nowhere"));
+  ASSERT_EQ(basin_options_set(options.get(), "address", "127.0.0.1:1", nullptr), BASIN_OK);
+  EXPECT_EQ(options.Connect(failure), BASIN_OK) << failure.message();
+}
+
+TEST(OptionsTest, AnAddressWithASchemeIsAnsweredWithWhatToLeaveOut) {
+  Options options(0);
+  Failure failure;
+  for (const std::string scheme : {"http://", "https://", "grpc://"}) {
+    EXPECT_EQ(basin_options_set(options.get(), "address", (scheme + "10.0.0.1:29600").c_str(),
+                                failure.out()),
+              BASIN_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message(), HasSubstr("leave " + scheme + " out"));
+  }
+}
+
 TEST(OptionsTest, ALauncherThatDoesNotSayHowManyNeedsMaxWorkers) {
   const Environment environment(OptionMap{{"JOB_COMPLETION_INDEX", "2"}});
   Options options(BASIN_READ_ENVIRONMENT);
@@ -360,6 +383,19 @@ TEST_F(Abi, AWithdrawnContributionIsNotCountedAndGetsTheResult) {
     EXPECT_TRUE(t.ResultIs(3));
     EXPECT_EQ(t.info.contributors, 2u);
   });
+}
+
+TEST_F(Abi, ARoundThatAllHaveWithdrawnFromIsAbortedForWantOfContributors) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    t.Push(1);
+    EXPECT_EQ(basin_withdraw(t.worker, t.lane, "a bad batch", nullptr, nullptr, t.failure.out()),
+              BASIN_OK)
+        << t.failure.message();
+    EXPECT_EQ(t.Wait(), BASIN_ROUND_ABORTED);
+    EXPECT_EQ(basin_error_abort_cause(t.failure.get()), BASIN_ABORT_NO_CONTRIBUTOR);
+  });
+  EXPECT_EQ(basin_error_abort_cause(nullptr), BASIN_ABORT_OTHER);
 }
 
 TEST_F(Abi, Fault_W10_AMismatchIsToldToTheOneWhoDiffers) {
@@ -613,6 +649,16 @@ TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
                       other.failure.out()),
             BASIN_MISMATCH);
   EXPECT_THAT(other.failure.message(), AllOf(HasSubstr("f32[6]"), HasSubstr("f32[5]")));
+  // It has the same size in bytes.
+  const std::array<uint64_t, 2> shape = {5, 1};
+  for (const basin_tensor& differs :
+       {basin_tensor{"p", BASIN_I32, 1, shape.data()},
+        basin_tensor{"p", BASIN_F32, 2, shape.data()}, basin_tensor{"p", BASIN_U8, 0, nullptr}}) {
+    const size_t bytes = differs.dtype == BASIN_U8 ? 1 : 20;
+    EXPECT_EQ(basin_broadcast(other.worker, "model", &differs, 0, 1, data.data(), bytes,
+                              BASIN_SECONDS(60), other.failure.out()),
+              BASIN_MISMATCH);
+  }
   EXPECT_EQ(
       basin_broadcast(other.worker, "model", &wrong, 0, 9, data.data(), 24, 0, other.failure.out()),
       BASIN_INVALID_ARGUMENT);
@@ -661,6 +707,35 @@ TEST_F(Abi, WhoIsFurthestAtTheStartGivesItsStateToTheOthers) {
     EXPECT_EQ(t.Step(1), BASIN_OK) << t.failure.message();
     EXPECT_TRUE(t.ResultIs(2));
   });
+}
+
+TEST_F(Abi, AWorkerThatIsNotReadyIsToldWhetherTheJobGoesOnWithoutIt) {
+  const OptionMap room = {{"max_workers", "2"}, {"min_workers", "1"}, {"start_workers", "1"}};
+  const auto outside = [&](const char* id) {
+    auto t = std::make_unique<Trainer>(aggregator.address(), id, 2, room, nullptr, nullptr, 0, 0,
+                                       /*ready=*/false);
+    EXPECT_EQ(basin_await_welcome(t->worker, BASIN_SECONDS(60), t->failure.out()), BASIN_OK)
+        << t->failure.message();
+    return t;
+  };
+  const auto early = outside("w1");
+  EXPECT_EQ(early->Place().expected_world_size, 0U) << "the job has not begun";
+  early->Close();
+
+  const auto members = Launch(1, room);
+  EXPECT_EQ(members[0]->Step(1), BASIN_OK) << members[0]->failure.message();
+  const auto late = outside("w1");
+  EXPECT_EQ(late->Place().role, BASIN_JOINER);
+  EXPECT_EQ(late->Place().expected_rank, 1U);
+  EXPECT_EQ(late->Place().expected_world_size, 2U);
+  EXPECT_EQ(members[0]->Step(1), BASIN_OK) << "it waits for no worker that is not ready";
+  EXPECT_EQ(basin_ready(late->worker, 0, 0, late->failure.out()), BASIN_OK);
+  while (members[0]->Place().world_size < 2) {
+    EXPECT_EQ(members[0]->Step(1), BASIN_OK) << members[0]->failure.message();
+  }
+  ASSERT_EQ(late->AwaitMember(), BASIN_OK) << late->failure.message();
+  EXPECT_EQ(late->Place().rank, 1U);
+  EXPECT_EQ(late->Place().expected_world_size, 0U);
 }
 
 TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {

@@ -288,7 +288,7 @@ TEST_F(DeviceAbi, BadInput_AGroupThatCannotBeIsRefused) {
   basin_turn turn = BASIN_TURN_INIT;
   EXPECT_EQ(basin_group_turn(nullptr, 0, &turn, failure.out()), BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), HasSubstr("The group is null"));
-  EXPECT_EQ(basin_group_decline(nullptr, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_group_fail(nullptr, "no memory", failure.out()), BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), HasSubstr("The group is null"));
   basin_group_close(nullptr);
 }

@@ -48,7 +48,7 @@ class Trainer {
 
   Trainer(const std::string& address, const std::string& id, int workers,
           const OptionMap& more = {}, basin_log log = nullptr, void* user = nullptr,
-          uint64_t step = 0, uint64_t state_hash = 0) {
+          uint64_t step = 0, uint64_t state_hash = 0, bool ready = true) {
     basin_options* options = basin_options_new(0);
     OptionMap set = {{"address", address},
                      {"worker_id", id},
@@ -71,6 +71,7 @@ class Trainer {
         basin_register(worker, "model", BASIN_GRADIENT, tensors, 2, &lane, handles, failure.out()),
         BASIN_OK)
         << failure.message();
+    if (!ready) return;
     EXPECT_EQ(basin_ready(worker, step, state_hash, failure.out()), BASIN_OK) << failure.message();
   }
   ~Trainer() { Close(); }

@@ -98,7 +98,7 @@ TEST(RegisterTest, AnotherAggregatorMayHaveFewerTensors) {
   worker.Do(SessionUp{});
   worker.Hear(worker.MakeWelcome());
   LaneLayout layout = worker.MakeLayout();
-  layout.tensors.pop_back();
+  layout.tensors.Own().pop_back();
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 2}));
   EXPECT_EQ(worker.lane().tensors()[2].index, std::nullopt);
 }
@@ -107,7 +107,7 @@ TEST(RegisterTest, ALayoutThatContradictsItselfEndsTheSession) {
   Harness worker;
   worker.BecomeMember();
   LaneLayout layout = worker.MakeLayout();
-  layout.tensors[0] = F32("a", 5);
+  layout.tensors.Own()[0] = F32("a", 5);
   const Actions actions = worker.Hear(layout);
   EXPECT_TRUE(actions.Has<CloseSession>());
   EXPECT_GT(actions.One<OpenSession>().delay, absl::ZeroDuration());

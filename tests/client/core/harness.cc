@@ -18,6 +18,7 @@ std::vector<TensorSpec> Model() {
 
 Config TestConfig() {
   Config config;
+  config.follows_link = false;
   config.aggregator = "a-0:7070";
   config.job = "train";
   config.run = "run-1";
@@ -111,7 +112,7 @@ LaneLayout Harness::MakeLayout(uint32_t first, RoundNumber round) const {
   layout.kind = LaneKind::kGradient;
   layout.first = first;
   const std::vector<TensorSpec> model = Model();
-  layout.tensors.assign(model.begin() + first, model.end());
+  layout.tensors.Own().assign(model.begin() + first, model.end());
   layout.round = round;
   layout.window = kWindow;
   return layout;

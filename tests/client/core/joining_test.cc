@@ -33,6 +33,53 @@ TEST(JoiningTest, GenesisStartsLanesAtRoundOne) {
   EXPECT_EQ(begin.samples, (std::vector<SampleRange>{{1, 2}}));
 }
 
+// A trainer may need a place before its worker is ready.
+TEST(JoiningTest, AWorkerThatIsNotReadyHasThePlaceThatItWouldGet) {
+  Config config = TestConfig();
+  config.worker = "w-3";
+  Harness worker(config);
+  Welcome welcome = worker.MakeWelcome();
+  EXPECT_FALSE(worker.client.was_welcomed());
+  welcome.settings.max_workers = 4;
+  worker.Connect(welcome);
+  EXPECT_TRUE(worker.client.was_welcomed());
+  EXPECT_EQ(worker.client.expected(), std::nullopt) << "the job waits for it";
+
+  worker.Do(SessionDown{"reset"});
+  worker.Do(SessionUp{});
+  welcome.job_runs = true;
+  welcome.membership = worker.Members();
+  worker.Hear(welcome);
+  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{3, 4})) << "joiners are appended";
+  worker.Hear(MembershipChanged{{{kTerm, 2}, {{"w-0", "w-2"}}}, Role::kJoiner, std::nullopt, {}});
+  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{2, 3})) << "one has left";
+  worker.Hear(
+      MembershipChanged{{{kTerm, 3}, {{"w-0", "w-2", "w-3"}}}, Role::kJoiner, std::nullopt, {}});
+  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{2, 3})) << "an earlier process is a member";
+  worker.Hear(MembershipChanged{
+      {{kTerm, 4}, {{"w-0", "w-1", "w-2", "w-4"}}}, Role::kJoiner, std::nullopt, {}});
+  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{3, 4})) << "there is no room for a fifth";
+  worker.Hear(
+      MembershipChanged{{{kTerm, 5}, {{"w-0", "w-2", "w-3"}}}, Role::kMember, std::nullopt, {}});
+  EXPECT_EQ(worker.client.expected(), std::nullopt);
+  EXPECT_EQ(worker.client.rank(), 2u);
+}
+
+TEST(JoiningTest, OfSeveralTrainersEachHasAnExpectedRank) {
+  Config config = TestConfig();
+  config.worker = "w-9";
+  config.ranks = 4;
+  config.local_rank = 1;
+  Harness worker(config);
+  Welcome welcome = worker.MakeWelcome();
+  welcome.features |= kFeatureRanks;
+  welcome.settings.max_workers = 4;
+  welcome.job_runs = true;
+  welcome.membership = {{kTerm, 1}, MemberList::WithRanks({"w-0", "w-1"}, {2, 3})};
+  worker.Connect(welcome);
+  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{6, 9}));
+}
+
 TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
   Harness worker;
   worker.Connect();

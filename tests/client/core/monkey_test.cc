@@ -204,7 +204,7 @@ class Monkey {
     for (uint32_t i = 0; i < Pick(4); ++i) {
       layout.tensors.push_back(F32(std::string(1, static_cast<char>('d' + i)), 9 + Pick(20) / 19));
     }
-    if (Pick(20) == 0) layout.tensors.pop_back();
+    if (Pick(20) == 0) layout.tensors.Own().pop_back();
     if (Pick(40) == 0) layout.first = Pick(3);
     if (Pick(40) == 0) layout.lane = 9;
     layout.window = Pick(6) * kChunkBytes;

@@ -59,6 +59,64 @@ TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {
   EXPECT_TRUE(worker.PushOne(kC).all.empty()) << "an empty tensor has no frame";
 }
 
+// ---- the link
+
+// A worker that follows its link, of which nothing is known yet, in a round of each of the lanes g
+// and h.
+Harness BegunOnTwoLanes(bool in_place = false) {
+  Config config = TestConfig();
+  config.follows_link = true;
+  Harness worker(config);
+  worker.Connect();
+  worker.RegisterModel();
+  worker.Do(RegisterTensors{"h", LaneKind::kGradient, {F32("d", 100)}});
+  LaneLayout other = worker.MakeLayout();
+  other.lane = kLane + 1;
+  other.name = "h";
+  other.tensors = std::vector<TensorSpec>{F32("d", 100)};
+  worker.Hear(other);
+  worker.Do(DeclareReady{});
+  worker.Hear(MembershipChanged{
+      worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}, {"h", kLane + 1, 1, 0}}});
+  for (const LaneHandle lane : {0, 1}) {
+    BeginRound begin{lane, Harness::Average(), {}, 17, {}};
+    begin.in_place = in_place;
+    worker.Do(begin);
+  }
+  return worker;
+}
+
+TEST(PushTest, OnAnUnknownLinkTwoChunksAreOnTheirWayOverOneStream) {
+  Harness worker = BegunOnTwoLanes();
+  const Actions first = worker.PushOne(kA);
+  EXPECT_EQ(Ranges(first), (Chunks{{0, 0, 1}, {0, 1, 1}}));
+  for (const auto& frame : first.Of<SendContribution>()) EXPECT_EQ(frame.stream, 0u);
+  EXPECT_EQ(Ranges(worker.Hear(worker.Acked({{0, 0, 1}}))), (Chunks{{0, 2, 1}}));
+}
+
+TEST(PushTest, WhatOneLaneHasOnItsWayHoldsTheFramesOfAnotherBack) {
+  Harness worker = BegunOnTwoLanes();
+  worker.PushOne(kA);
+  EXPECT_TRUE(Ranges(worker.Do(PushTensor{1, 0, PushDigest(0), 1.0})).empty());
+  worker.Hear(worker.Acked({{0, 0, 1}}));
+  const auto frame = worker.Hear(worker.Acked({{0, 1, 1}})).One<SendContribution>();
+  EXPECT_EQ(frame.lane, 1u);
+}
+
+TEST(PushTest, TheEndOfARoundLetsTheFramesOfAnotherLaneGo) {
+  Harness worker = BegunOnTwoLanes();
+  worker.PushOne(kA);
+  EXPECT_TRUE(Ranges(worker.Do(PushTensor{1, 0, PushDigest(0), 1.0})).empty());
+  WithdrawRound withdraw;
+  withdraw.lane = 0;
+  EXPECT_EQ(worker.Do(withdraw).One<SendContribution>().lane, 1u);
+}
+
+TEST(PushTest, PayloadsInPlaceHaveNoLinkToFollow) {
+  Harness worker = BegunOnTwoLanes(true);
+  EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 2}, {0, 2, 1}}));
+}
+
 // ---- tensors that are pushed in part
 
 PushMore More(TensorHandle tensor, uint32_t chunks) {

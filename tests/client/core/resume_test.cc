@@ -325,7 +325,7 @@ TEST(ResumeTest, AWelcomeWithAContradictoryLayoutEndsTheSession) {
   worker.BecomeMember();
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.layouts = {worker.MakeLayout()};
-  welcome.layouts[0].tensors[0] = F32("z", 1);
+  welcome.layouts[0].tensors.Own()[0] = F32("z", 1);
   const Actions actions = Reconnect(worker, welcome);
   EXPECT_TRUE(actions.Has<CloseSession>());
   EXPECT_FALSE(actions.HasSent<Register>());

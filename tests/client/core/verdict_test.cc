@@ -36,9 +36,11 @@ TEST(VerdictTest, AbortedFailsTheRoundAndTheNextOneMayBegin) {
   worker.Contribute();
   Prepared prepared = worker.MakePrepared();
   prepared.value = worker.AbortedValue();
+  prepared.value.abort_cause = AbortCause::kNoContributor;
   worker.Hear(prepared);
   const FailRound fail = worker.Hear(worker.MakeVerdict(prepared.value)).One<FailRound>();
   EXPECT_EQ(fail.error.code, ErrorCode::kRoundAborted);
+  EXPECT_EQ(fail.error.abort_cause, AbortCause::kNoContributor);
   EXPECT_EQ(fail.round, 1u);
   EXPECT_NE(fail.error.text.find("w-2 was lost"), std::string::npos);
   EXPECT_NE(fail.error.text.find("retry to send them"), std::string::npos);

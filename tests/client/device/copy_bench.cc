@@ -13,8 +13,8 @@
 // With --emulated a few bytes are copied on the emulated device, to see that the program runs.
 //
 // usage: copy_bench [--device=INDEX] [--emulated] [--least=SHARE]
-//   --least  the share that is enough (default: 0.85)
-// Exit status: 0, 1 on an error, a wrong byte or a smaller share, 77 skipped: no device.
+//   --least  the share that is enough (default: 0.85; with 0 nothing is judged)
+// Exit status: 0, 1 on an error, a wrong byte or a smaller share, 77 skipped: there is no device.
 
 #include <condition_variable>
 #include <cstdint>
@@ -31,6 +31,7 @@
 #include "client/device/courier.h"
 #include "kernels/cuda/cuda_trainer_device.h"
 #include "tests/kernels/cuda/bench_verdicts.h"
+#include "tests/kernels/cuda/driver_is_loaded.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 
 namespace basin::client {
@@ -241,8 +242,9 @@ int Run(const BenchOptions& options) {
   }
   auto opened = kernels::cuda::OpenTrainerDevice(options.device);
   if (!opened.ok()) {
-    std::printf("skipped: %s\n", opened.failure().message.c_str());
-    return 77;
+    const bool fails = kernels::cuda::DriverIsLoaded();
+    std::printf("%s: %s\n", fails ? "failed" : "skipped", opened.failure().message.c_str());
+    return fails ? 1 : 77;
   }
   return Bench(std::move(opened).value(), kLarge).Run(options.least);
 }
@@ -251,6 +253,7 @@ int Run(const BenchOptions& options) {
 }  // namespace basin::client
 
 int main(int argc, char** argv) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // What is known when it is ended shall be seen.
   return basin::client::Run(
       basin::kernels::cuda::BenchOptions::Parse(argc, argv, basin::client::kEnough));
 }

@@ -5,6 +5,7 @@
 #include "client/transport/arena.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -125,7 +126,42 @@ TEST_F(ArenaTest, ATensorThatIsNewInARoundHasAPlaceInTheNext) {
   EXPECT_EQ(one->segment, other->segment);
 }
 
-TEST_F(ArenaTest, MemoryThatWasRefusedIsFreedAndNoOtherIsMade) {
+TEST_F(ArenaTest, MemoryThatWasMissingIsAskedForAgainAfterPausesThatGrow) {
+  bool there = false;
+  uint64_t asked = 0;
+  Arena arena([&](uint64_t bytes) {
+    ++asked;
+    return there ? MakeSegment(bytes) : nullptr;
+  });
+  arena.Add(kArenaLane, 0, kArenaBytes, 4);
+  const auto round = [&] {
+    EXPECT_TRUE(arena.TryBegin(kArenaLane));
+    const bool taken = arena.Take(kArenaLane, 0).has_value();
+    arena.Free(kArenaLane, true);
+    return taken;
+  };
+  const auto rounds_until_asked = [&] {
+    const uint64_t before = asked;
+    uint64_t rounds = 0;
+    while (asked == before && rounds < 100'000) {
+      round();
+      ++rounds;
+    }
+    return rounds;
+  };
+  ASSERT_EQ(rounds_until_asked(), 1u);
+  const uint64_t first = rounds_until_asked();
+  EXPECT_GT(first, 1u) << "a failure may take long";
+  EXPECT_EQ(rounds_until_asked(), 2 * first);
+  for (int failures = 0; failures < 10; ++failures) rounds_until_asked();
+  const uint64_t longest = rounds_until_asked();
+  EXPECT_EQ(rounds_until_asked(), longest);
+  there = true;
+  rounds_until_asked();
+  EXPECT_TRUE(round());
+}
+
+TEST_F(ArenaTest, MemoryThatWasRefusedIsFreedAndNoOtherIsMadeAtOnce) {
   ASSERT_TRUE(arena_.TryBegin(kArenaLane));
   std::weak_ptr<Segment> segment;
   {
@@ -138,6 +174,70 @@ TEST_F(ArenaTest, MemoryThatWasRefusedIsFreedAndNoOtherIsMade) {
   EXPECT_FALSE(arena_.Take(kArenaLane, 1).has_value());
   arena_.Free(kArenaLane, true);
   EXPECT_FALSE(Round(true).has_value());
+}
+
+// Rounds in which these tensors are taken.
+class ArenaExpiryTest : public ArenaTest {
+ protected:
+  void Rounds(uint64_t count, const std::vector<TensorHandle>& tensors) {
+    for (uint64_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+      places_.clear();
+      for (const TensorHandle tensor : tensors) {
+        const std::optional<ArenaPlace> place = arena_.Take(kArenaLane, tensor);
+        if (place.has_value()) places_[tensor] = *place;
+      }
+      arena_.Free(kArenaLane, true);
+    }
+  }
+  // Those of the last round.
+  std::map<TensorHandle, ArenaPlace> places_;
+};
+
+TEST_F(ArenaExpiryTest, AFewTensorsThatAreUsedGetASmallerSegment) {
+  Rounds(1, {0, 1, 2});
+  ASSERT_EQ(places_.size(), 3u);
+  const std::weak_ptr<Segment> first = places_[0].segment;
+  Rounds(2 * kArenaExpiry, {0});
+  ASSERT_EQ(places_.size(), 1u);
+  EXPECT_TRUE(first.expired());
+  EXPECT_EQ(places_[0].segment->size(), kArenaBytes);
+}
+
+TEST_F(ArenaExpiryTest, ASegmentOfWhichHalfIsUsedStays) {
+  Rounds(1, {0, 1, 2});
+  const std::weak_ptr<Segment> first = places_[0].segment;
+  Rounds(3 * kArenaExpiry, {0, 2});
+  EXPECT_EQ(places_[2].segment, first.lock());
+}
+
+TEST_F(ArenaExpiryTest, ATensorThatComesBackGetsAPlaceAgain) {
+  Rounds(1, {0, 1, 2});
+  Rounds(2 * kArenaExpiry, {0});
+  Rounds(1, {0, 1, 2});
+  EXPECT_EQ(places_.size(), 1u) << "one round is over the network, so that they come together";
+  Rounds(1, {0, 1, 2});
+  EXPECT_EQ(places_.size(), 3u);
+  EXPECT_EQ(places_[1].segment, places_[2].segment);
+  // Also one that is small beside the rest, at the latest after as many rounds.
+  arena_.Add(kArenaLane, 3, 20'000, 4);
+  Rounds(1, {0, 1, 2, 3});
+  EXPECT_EQ(places_.count(3), 0u);
+  Rounds(kArenaExpiry, {0, 1, 2, 3});
+  EXPECT_EQ(places_.count(3), 1u);
+}
+
+// The aggregator may still read the places of a round without a verdict.
+TEST_F(ArenaExpiryTest, NothingExpiresBeforeTheNextVerdict) {
+  Rounds(1, {0, 1, 2});
+  const std::weak_ptr<Segment> first = places_[0].segment;
+  Rounds(kArenaExpiry - 2, {0});
+  places_.clear();
+  Round(false);
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  EXPECT_FALSE(first.expired());
+  arena_.Free(kArenaLane, true);
+  EXPECT_TRUE(first.expired());
 }
 
 }  // namespace

@@ -386,6 +386,7 @@ Rig::Rig(uint32_t stream_count, const std::function<void(WorkerOptions&)>& chang
   options.core.job = "job";
   options.core.worker = "w0";
   options.core.streams = streams;
+  options.core.follows_link = false;  // Frames are sent whether or not a test acknowledges them.
   if (change != nullptr) change(options);
   auto connected = Worker::Connect(std::move(options), aggregator, clock);
   EXPECT_TRUE(connected.ok()) << connected.status();

@@ -341,7 +341,9 @@ TEST(Round, AllreduceInOneCall) {
   auto results = Results(rig, 1);
   results.erase(2);
   rig.SendResults(results, 1);
-  rig.Conclude(rig.ValueOf(results), 1, 0);
+  RoundValue value = rig.ValueOf(results);
+  value.spec.op = ReduceOp::kSum;
+  rig.Conclude(value, 1, 0);
   const RoundOutcome outcome = call.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(b, results.at(1));
@@ -392,7 +394,9 @@ TEST(Round, ALargeTensorIsSentWhileItIsRead) {
     EXPECT_EQ(commit.squared_norm, norm);
     const auto results = Results(rig, 1);
     rig.SendResults(results, 1);
-    rig.Conclude(rig.ValueOf(results), 1, 0);
+    RoundValue value = rig.ValueOf(results);
+    value.spec.op = ReduceOp::kSum;
+    rig.Conclude(value, 1, 0);
     EXPECT_TRUE(trainer.get().ok());
   }
 }

@@ -13,8 +13,8 @@
 // With --emulated a few bytes are reduced on the emulated device, to see that the program runs.
 //
 // usage: cuda_bench [--device=INDEX] [--emulated] [--least=SHARE]
-//   --least  the share of the copy rate that is enough (default: 0.9)
-// Exit status: 0, 1 on an error or a smaller share, 77 skipped: no device.
+//   --least  the share of the copy rate that is enough (default: 0.9; with 0 nothing is judged)
+// Exit status: 0, 1 on an error or a smaller share, 77 skipped: there is no device.
 
 #include <cuda_runtime_api.h>
 
@@ -36,6 +36,7 @@
 #include "kernels/cuda/task.h"
 #include "kernels/facts.h"
 #include "tests/kernels/cuda/bench_verdicts.h"
+#include "tests/kernels/cuda/driver_is_loaded.h"
 #ifdef BASIN_EMULATED_DEVICE
 #include "tests/kernels/cuda/emulated_device.h"
 #endif
@@ -56,7 +57,7 @@ struct Sizes {
   size_t host_bytes() const { return frames * frame_bytes; }  // For each contribution.
 };
 // Far beyond any cache.
-constexpr Sizes kLarge = {size_t{256} << 20, 21, size_t{1} << 20, 256, 5};
+constexpr Sizes kLarge = {size_t{256} << 20, 21, size_t{1} << 20, 64, 5};
 constexpr Sizes kTiny = {kNormLeafElements * 8, 1, kNormLeafElements * 4, 2, 1};
 
 // What the benchmark runs on. Memory is never freed.
@@ -195,8 +196,8 @@ Arrays Allocate(Machine& machine, const Sizes& sizes) {
   arrays.bytes = std::min(sizes.contribution_bytes, room) / unit * unit;
   std::vector<uint16_t> values(arrays.bytes / 2);
   std::mt19937 random(1);
+  for (uint16_t& value : values) value = static_cast<uint16_t>((random() & 0x83ff) | 0x3800);
   for (void*& contribution : arrays.contributions) {
-    for (uint16_t& value : values) value = static_cast<uint16_t>((random() & 0x83ff) | 0x3800);
     contribution = machine.Allocate(arrays.bytes);
     machine.Write(contribution, values.data(), arrays.bytes);
   }
@@ -360,8 +361,9 @@ int Run(const BenchOptions& options) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
-    std::printf("skipped: %s\n", cudaGetErrorString(counted));
-    return 77;
+    const bool fails = DriverIsLoaded();
+    std::printf("%s: %s\n", fails ? "failed" : "skipped", cudaGetErrorString(counted));
+    return fails ? 1 : 77;
   }
   CudaMachine machine(options.device);
   return Bench(machine, kLarge, options.least);
@@ -372,5 +374,6 @@ int Run(const BenchOptions& options) {
 
 int main(int argc, char** argv) {
   using basin::kernels::cuda::BenchOptions;
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // What is known when it is ended shall be seen.
   return basin::kernels::cuda::Run(BenchOptions::Parse(argc, argv, basin::kernels::cuda::kEnough));
 }

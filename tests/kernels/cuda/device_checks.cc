@@ -3,7 +3,6 @@
 #include "tests/kernels/cuda/device_checks.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -12,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cast.h"
 #include "kernels/reference.h"
 
 namespace basin::kernels::cuda {
@@ -99,7 +97,7 @@ struct Problem {
   Facts facts;
 };
 
-void CheckOnHost(const DeviceReducer& reducer, const Problem& problem, contract::Report* report) {
+void CheckOnHost(const Reducer& reducer, const Problem& problem, contract::Report* report) {
   Bytes result(problem.result.size());
   std::vector<double> leaves(problem.leaves.size());
   Facts facts;
@@ -126,16 +124,7 @@ class Array {
     if (!trouble_) trouble_ = queue_->Wait();
   }
 
-  Bytes Get() {
-    Bytes bytes(size_);
-    trouble_ = queue_->CopyToHost(pinned_.get(), data(), size_);
-    if (!trouble_) trouble_ = queue_->Wait();
-    if (!bytes.empty()) std::memcpy(bytes.data(), pinned_.get(), size_);
-    return bytes;
-  }
-
   const std::optional<Failure>& trouble() const { return trouble_; }
-  Queue* queue() const { return queue_.get(); }
 
  private:
   const size_t size_;
@@ -146,114 +135,97 @@ class Array {
   std::optional<Failure> trouble_;
 };
 
-// `unaligned`: the index of the array that is not aligned to 16 bytes: a contribution, the result
-// (as many as there are contributions), or none (more).
-void CheckOnDevice(const DeviceReducer& reducer, Device* device, const Problem& problem,
+// `unaligned`: the index of the contribution that is not aligned to 16 bytes; none if there are
+// fewer.
+void CheckOnDevice(DevicePipeline* pipeline, Device* device, const Problem& problem,
                    size_t unaligned, contract::Report* report) {
   std::vector<std::unique_ptr<Array>> arrays;
   std::vector<const void*> inputs;
-  const size_t contributors = problem.contributions.size();
-  for (size_t i = 0; i < contributors; ++i) {
+  std::optional<Failure> failure;
+  for (size_t i = 0; i < problem.contributions.size(); ++i) {
     const DType dtype = problem.plan.spec().contributions[i].wire_dtype;
     const size_t offset = i == unaligned ? UnalignedOffset(dtype) : 0;
     const Bytes& bytes = problem.contributions[i];
     arrays.push_back(std::make_unique<Array>(device, bytes.size(), offset));
     arrays.back()->Put(bytes);
     inputs.push_back(arrays.back()->data());
+    if (!failure) failure = arrays.back()->trouble();
   }
-  const size_t offset =
-      unaligned == contributors ? UnalignedOffset(problem.plan.spec().result_dtype) : 0;
-  Array result(device, problem.result.size(), offset);
-  Array leaves(device, problem.leaves.size() * sizeof(double), 0);
+  Bytes result(problem.result.size());
+  std::vector<double> leaves(problem.leaves.size());
   Facts facts;
-  auto failure =
-      reducer.ReduceOnDevice(problem.plan, inputs.data(), problem.span,
-                             Output{result.data(), static_cast<double*>(leaves.data())}, &facts);
-  const Bytes result_bytes = result.Get();
-  const Bytes leaf_bytes = leaves.Get();
-  for (const Array* array : {&result, &leaves}) {
-    if (!failure) failure = array->trouble();
-  }
-  std::vector<double> leaf_values(problem.leaves.size());
-  if (!leaf_values.empty()) std::memcpy(leaf_values.data(), leaf_bytes.data(), leaf_bytes.size());
-  std::string difference = problem.Difference(failure, result_bytes, leaf_values, facts);
+  const auto done = [&failure](const std::optional<Failure>& why) {
+    if (!failure) failure = why;
+  };
+  pipeline->Finish(pipeline->Start({{&problem.plan, problem.inputs.data(), problem.span,
+                                     Output{result.data(), leaves.data()}, &facts, inputs.data()}},
+                                   done));
+  std::string difference = problem.Difference(failure, result, leaves, facts);
   if (!difference.empty()) difference += ", unaligned array " + std::to_string(unaligned);
   report->Add(difference);
 }
 
-// One cast of `source` to `size` bytes, on arrays at these offsets.
-std::string CastDifference(Device* device, CastTask task, const Bytes& source, const Bytes& want,
-                           size_t source_offset, size_t destination_offset) {
-  Array from(device, source.size(), source_offset);
-  Array to(device, want.size(), destination_offset);
-  from.Put(source);
-  task.source = from.data();
-  task.destination = to.data();
-  task.aligned = source_offset % 16 == 0 && destination_offset % 16 == 0;
-  std::optional<Failure> failure = from.trouble();
-  if (!failure) failure = to.queue()->Run(task);
-  const Bytes got = to.Get();
-  if (!failure) failure = to.trouble();
-  if (failure) return "cast: " + failure->message;
-  if (got == want) return {};
-  std::ostringstream text;
-  text << "cast " << (task.to_wire ? "to " : "from ") << DTypeName(task.wire_dtype) << " of "
-       << task.count << " elements scaled by " << task.scale << ", offsets " << source_offset
-       << " and " << destination_offset << ": other bits";
-  return text.str();
-}
-
 }  // namespace
 
-contract::Report CheckManyTerms(const DeviceReducer& reducer) {
+contract::Report CheckManyTerms(Device* device) {
+  const PipelineReducer reducer(device);
   contract::Report report;
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64, DType::kI32}) {
-    for (size_t contributors : {63u, 64u, 65u, 128u, 129u, 200u}) {
+    for (size_t contributors : {kMaxTermsPerTask - 1, kMaxTermsPerTask}) {
       for (ReduceOp op :
            {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kWeightedAverage, ReduceOp::kMax}) {
         const bool averages = op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage;
         if (averages && !IsFloatingPoint(dtype)) continue;
-        const bool any_bits = contributors % 2 == 1;
-        const Problem problem(MakeSpec(op, dtype, contributors), 1500 + contributors, any_bits);
-        CheckOnHost(reducer, problem, &report);
+        for (const bool any_bits : {false, true}) {
+          ReductionSpec spec = MakeSpec(op, dtype, contributors);
+          for (Contribution& contribution : spec.contributions) contribution.skipped = false;
+          const Problem problem(spec, 1500 + contributors, any_bits);
+          CheckOnHost(reducer, problem, &report);
+        }
       }
     }
   }
   return report;
 }
 
-contract::Report CheckManyPieces(const DeviceReducer& reducer) {
+contract::Report CheckManyPieces(Device* device) {
+  const PipelineReducer reducer(device);
   contract::Report report;
-  // More contributions of f64 than a task takes leave one leaf to a piece.
+  // A lane has room for one leaf of so many contributions of f64.
   for (size_t count : {kNormLeafElements, 2 * kNormLeafElements, 5 * kNormLeafElements + 77}) {
-    const Problem problem(MakeSpec(ReduceOp::kAverage, DType::kF64, 80), count, true);
+    const Problem problem(MakeSpec(ReduceOp::kAverage, DType::kF64, 64), count, true);
     CheckOnHost(reducer, problem, &report);
   }
-  // Two contributions: a piece is as long as the output buffer allows.
-  for (size_t count : {32 * kNormLeafElements - 1, 65 * kNormLeafElements + 3}) {
+  for (size_t count : {32 * kNormLeafElements - 1, 165 * kNormLeafElements + 3}) {
     const Problem problem(MakeSpec(ReduceOp::kSum, DType::kBF16, 2), count, true);
     CheckOnHost(reducer, problem, &report);
   }
   return report;
 }
 
-contract::Report CheckOnDevice(const DeviceReducer& reducer, Device* device) {
+contract::Report CheckOnDevice(Device* device) {
   contract::Report report;
+  auto made = DevicePipeline::Make(device, {});
+  if (!made.ok()) {
+    report.Add(made.failure().message);
+    return report;
+  }
+  DevicePipeline* const pipeline = made.value().get();
   for (DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32,
                       DType::kU8}) {
     for (size_t count : {size_t{1}, size_t{15}, size_t{1025}, 2 * kNormLeafElements + 4099}) {
       for (size_t contributors : {1u, 5u}) {
         const Problem problem(MakeSpec(ReduceOp::kSum, dtype, contributors), count, count == 1025);
         for (size_t unaligned = 0; unaligned < contributors + 2; unaligned += 2) {
-          CheckOnDevice(reducer, device, problem, unaligned, &report);
+          CheckOnDevice(pipeline, device, problem, unaligned, &report);
         }
-        CheckOnDevice(reducer, device, problem, contributors, &report);
       }
     }
   }
-  const Problem many(MakeSpec(ReduceOp::kAverage, DType::kF32, 130), 33 * kNormLeafElements + 5,
+  // Pieces.
+  const Problem many(MakeSpec(ReduceOp::kAverage, DType::kF32, 60), 133 * kNormLeafElements + 5,
                      false);
-  CheckOnDevice(reducer, device, many, 1000, &report);
+  CheckOnDevice(pipeline, device, many, 1000, &report);
   return report;
 }
 
@@ -346,34 +318,6 @@ std::optional<Failure> PipelineReducer::Reduce(const ReductionPlan& plan, const 
   const auto done = [&failure](const std::optional<Failure>& why) { failure = why; };
   pipeline_->Finish(pipeline_->Start({{&plan, inputs, span, output, facts}}, done));
   return failure;
-}
-
-contract::Report CheckCasts(Device* device) {
-  contract::Report report;
-  std::mt19937_64 random(77);
-  for (DType wire : {DType::kF16, DType::kBF16}) {
-    for (size_t count : {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{100003}}) {
-      for (int exponent : {0, 5, -11, 126}) {
-        const Bytes source = Draw(DType::kF32, count, true, random);
-        Bytes narrow(count * 2);
-        Bytes wide(count * 4);
-        CastToWire(source.data(), count, wire, exponent, narrow.data());
-        CastFromWire(narrow.data(), count, wire, exponent, wide.data());
-        for (size_t unaligned : {0u, 1u}) {
-          CastTask task = {};
-          task.count = count;
-          task.wire_dtype = wire;
-          task.to_wire = true;
-          task.scale = std::ldexp(1.0, exponent);
-          report.Add(CastDifference(device, task, source, narrow, 4 * unaligned, 2 * unaligned));
-          task.to_wire = false;
-          task.scale = std::ldexp(1.0, -exponent);
-          report.Add(CastDifference(device, task, narrow, wide, 2 * unaligned, 4 * unaligned));
-        }
-      }
-    }
-  }
-  return report;
 }
 
 }  // namespace basin::kernels::cuda

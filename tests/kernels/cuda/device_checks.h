@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The duties of a reducer on a device beyond the contract of every backend: reduce inputs on the
-// device, more terms than a task takes, spans of several pieces, and cast. Plain functions, as in
-// contract.h, for the emulated device and for a real one.
+// The duties of a reduction on a device beyond the contract of every backend: inputs on the device,
+// as many terms as a task takes, spans of several pieces. Plain functions, as in contract.h, for
+// the emulated device and for a real one.
 //
 // Thread contract: one thread.
 
@@ -14,21 +14,19 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_pipeline.h"
-#include "kernels/cuda/device_reducer.h"
 #include "kernels/reference.h"
 #include "tests/kernels/contract.h"
 
 namespace basin::kernels::cuda {
 
-// Up to 200 contributions, in host memory.
-contract::Report CheckManyTerms(const DeviceReducer& reducer);
+// As many contributions as a task takes, in host memory.
+contract::Report CheckManyTerms(Device* device);
 
 // Spans that take several pieces, in host memory.
-contract::Report CheckManyPieces(const DeviceReducer& reducer);
+contract::Report CheckManyPieces(Device* device);
 
-// ReduceOnDevice over aligned and unaligned arrays. `device` is the reducer's, or one that shares
-// its memory.
-contract::Report CheckOnDevice(const DeviceReducer& reducer, Device* device);
+// Inputs in aligned and unaligned arrays on the device.
+contract::Report CheckOnDevice(Device* device);
 
 // Passes of many dtypes and sizes through pipelines with few and small lanes, and with large ones:
 // several passes in a Start, several Starts in flight.
@@ -40,19 +38,20 @@ class PipelineReducer final : public Reducer {
  public:
   // REQUIRES: `device` outlives it, and has memory.
   explicit PipelineReducer(Device* device)
-      : pipeline_(DevicePipeline::Make(device, {}).value()), reference_(MakeReferenceReducer()) {}
+      : pipeline_(DevicePipeline::Make(device, {2, kLaneBytes}).value()),
+        reference_(MakeReferenceReducer()) {}
 
   std::string_view name() const override { return "pipeline"; }
   std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, const Span& span,
                                 const Output& output, Facts* facts) const override;
 
  private:
+  // As in an aggregator: a leaf of 64 contributions of f64, the most of a task.
+  static constexpr size_t kLaneBytes = size_t{20} << 20;
+
   const std::unique_ptr<DevicePipeline> pipeline_;
   const std::unique_ptr<Reducer> reference_;
 };
-
-// The casts against those of kernels/cast.h.
-contract::Report CheckCasts(Device* device);
 
 }  // namespace basin::kernels::cuda
 

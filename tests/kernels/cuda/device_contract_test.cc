@@ -5,8 +5,6 @@
 //
 // usage: device_contract_test --golden=<folder of the golden vectors>
 
-#include "kernels/cuda/device_reducer.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -24,16 +22,17 @@ std::string golden_folder;  // Set once by main, before any test runs.
 
 namespace {
 
-class DeviceReducerTest : public ::testing::Test {
+class DeviceTest : public ::testing::Test {
  protected:
   std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
-  DeviceReducer reducer_{MakeEmulatedDevice(faults_)};
+  std::unique_ptr<Device> device_ = MakeEmulatedDevice(faults_);
 };
 
-class DeviceContractTest : public DeviceReducerTest, public ::testing::WithParamInterface<DType> {};
+class DeviceContractTest : public DeviceTest, public ::testing::WithParamInterface<DType> {};
 
 TEST_P(DeviceContractTest, BitEqualToTheReference) {
-  const contract::Report report = contract::CheckAgainstReference(reducer_, GetParam());
+  const PipelineReducer reducer(device_.get());
+  const contract::Report report = contract::CheckAgainstReference(reducer, GetParam());
   EXPECT_TRUE(report.ok()) << report.Summary();
   EXPECT_EQ(faults_->running, 0);
 }
@@ -43,67 +42,33 @@ INSTANTIATE_TEST_SUITE_P(DTypes, DeviceContractTest,
                                            DType::kI64, DType::kI32, DType::kU8),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
-TEST_F(DeviceReducerTest, Criterion_5_7_GoldenVectors) {
-  for (const std::string& file : contract::GoldenFiles()) {
-    std::string path = golden_folder;
-    path.append("/").append(file);
-    const contract::Report report = contract::CheckGolden(reducer_, path);
-    EXPECT_TRUE(report.ok()) << file << ": " << report.Summary();
-  }
-}
-
-TEST_F(DeviceReducerTest, MoreTermsThanATaskTakes) {
-  const contract::Report report = CheckManyTerms(reducer_);
-  EXPECT_TRUE(report.ok()) << report.Summary();
-}
-
-TEST_F(DeviceReducerTest, SpansOfSeveralPieces) {
-  const contract::Report report = CheckManyPieces(reducer_);
-  EXPECT_TRUE(report.ok()) << report.Summary();
-}
-
-TEST_F(DeviceReducerTest, InputsOnTheDevice) {
-  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
-  const contract::Report report = CheckOnDevice(reducer_, device.get());
-  EXPECT_TRUE(report.ok()) << report.Summary();
-}
-
-class PipelineContractTest : public DeviceReducerTest,
-                             public ::testing::WithParamInterface<DType> {};
-
-TEST_P(PipelineContractTest, BitEqualToTheReference) {
-  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
-  const PipelineReducer reducer(device.get());
-  const contract::Report report = contract::CheckAgainstReference(reducer, GetParam());
-  EXPECT_TRUE(report.ok()) << report.Summary();
-  EXPECT_EQ(faults_->running, 0);
-}
-
-INSTANTIATE_TEST_SUITE_P(DTypes, PipelineContractTest,
-                         ::testing::Values(DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
-                                           DType::kI64, DType::kI32, DType::kU8),
-                         [](const auto& info) { return std::string(DTypeName(info.param)); });
-
-TEST_F(DeviceReducerTest, Criterion_5_7_GoldenVectorsThroughAPipeline) {
-  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
-  const PipelineReducer reducer(device.get());
+TEST_F(DeviceTest, Criterion_5_7_GoldenVectors) {
+  const PipelineReducer reducer(device_.get());
   for (const std::string& file : contract::GoldenFiles()) {
     const contract::Report report = contract::CheckGolden(reducer, golden_folder + "/" + file);
     EXPECT_TRUE(report.ok()) << file << ": " << report.Summary();
   }
 }
 
-TEST_F(DeviceReducerTest, PassesThroughAPipeline) {
-  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
-  const contract::Report report = CheckPipeline(device.get());
+TEST_F(DeviceTest, AsManyTermsAsATaskTakes) {
+  const contract::Report report = CheckManyTerms(device_.get());
   EXPECT_TRUE(report.ok()) << report.Summary();
-  EXPECT_GT(report.comparisons(), 400u);
 }
 
-TEST_F(DeviceReducerTest, Casts) {
-  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
-  const contract::Report report = CheckCasts(device.get());
+TEST_F(DeviceTest, SpansOfSeveralPieces) {
+  const contract::Report report = CheckManyPieces(device_.get());
   EXPECT_TRUE(report.ok()) << report.Summary();
+}
+
+TEST_F(DeviceTest, InputsOnTheDevice) {
+  const contract::Report report = CheckOnDevice(device_.get());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+}
+
+TEST_F(DeviceTest, PassesThroughAPipeline) {
+  const contract::Report report = CheckPipeline(device_.get());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+  EXPECT_GT(report.comparisons(), 400u);
 }
 
 }  // namespace

@@ -182,32 +182,6 @@ TEST_F(DevicePipelineTest, AnInputOnTheDeviceIsReadWhereItIs) {
   EXPECT_EQ(faults_->launches, 5) << "a lane holds one input and the result of two leaves";
 }
 
-// A pass that is cut, and one whose mirror is aligned to one element only.
-TEST_F(DevicePipelineTest, AResultIsLeftInItsMirrorToo) {
-  constexpr size_t kLarge = 10 * kNormLeafElements + 3;
-  const auto memory = device_->AllocateOnDevice((kLarge + kSmall + 2) * sizeof(float));
-  ASSERT_TRUE(memory.ok());
-  auto* const mirror = static_cast<float*>(memory.value().get());
-  std::fill_n(mirror, kLarge + kSmall + 2, -1.0F);
-  const auto pipeline = Make(Lanes(2, 5 * kNormLeafElements * sizeof(float)));
-  Sum large(kLarge);
-  Sum small(kSmall);
-  Sum plain(kSmall);
-  std::vector<HostPass> passes = {large.Pass(), small.Pass(), plain.Pass()};
-  passes[0].mirror = mirror;
-  passes[1].mirror = mirror + kLarge + 1;
-  bool failed = false;
-  pipeline->Finish(pipeline->Start(
-      passes, [&](const std::optional<Failure>& why) { failed = why.has_value(); }));
-  EXPECT_FALSE(failed);
-  EXPECT_TRUE(large.IsRight() && small.IsRight() && plain.IsRight());
-  EXPECT_EQ(std::count(mirror, mirror + kLarge, 3.0F), static_cast<ptrdiff_t>(kLarge));
-  EXPECT_EQ(mirror[kLarge], -1.0F);
-  EXPECT_EQ(std::count(mirror + kLarge + 1, mirror + kLarge + 1 + kSmall, 3.0F),
-            static_cast<ptrdiff_t>(kSmall));
-  EXPECT_EQ(mirror[kLarge + 1 + kSmall], -1.0F);
-}
-
 TEST_F(DevicePipelineTest, TellsWhatFits) {
   const auto plan_of = [](size_t contributions) {
     ReductionSpec spec;
@@ -223,6 +197,19 @@ TEST_F(DevicePipelineTest, TellsWhatFits) {
   const auto large = Make(Lanes(1, size_t{64} << 20));
   EXPECT_TRUE(large->Fits(plan_of(kMaxTermsPerTask)));
   EXPECT_FALSE(large->Fits(plan_of(kMaxTermsPerTask + 1)));
+}
+
+// The device could not name the contribution that is not finite.
+TEST_F(DevicePipelineTest, MoreContributionsThanItCanNameDoNotFit) {
+  ReductionSpec spec;
+  spec.op = ReduceOp::kSum;
+  spec.tensor_dtype = spec.result_dtype = DType::kU8;
+  spec.contributions.resize(kMaxContributions + 1);
+  for (Contribution& contribution : spec.contributions) contribution.skipped = true;
+  spec.contributions.back().skipped = false;
+  spec.contributions.back().wire_dtype = DType::kU8;
+  const ReductionPlan plan = ReductionPlan::Make(std::move(spec)).value();
+  EXPECT_FALSE(Make(Lanes(1))->Fits(plan));
 }
 
 // ---- memory

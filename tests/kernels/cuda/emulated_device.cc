@@ -10,8 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cast_body.h"
-#include "kernels/cuda/copy_body.h"
 #include "kernels/cuda/reduce_body.h"
 #include "kernels/float_environment.h"
 #include "runtime/shared_memory/segment.h"
@@ -66,18 +64,6 @@ void RunNow(const ReduceTask& task) {
   });
 }
 
-void RunNow(const CastTask& task) {
-  const ScopedFloatEnvironment environment;
-  const uint64_t threads = (task.count + kCastVector - 1) / kCastVector;
-  for (uint64_t thread = 0; thread < threads; ++thread) {
-    if (task.wire_dtype == DType::kF16) {
-      CastVector<BranchlessF16>(task, thread);
-    } else {
-      CastVector<BranchlessBF16>(task, thread);
-    }
-  }
-}
-
 // ---- The device ---------------------------------------------------------------------------------
 
 class EmulatedQueue final : public Queue {
@@ -97,11 +83,6 @@ class EmulatedQueue final : public Queue {
     return Add("copy to the host", [=] { std::memcpy(pinned, device, size); });
   }
 
-  std::optional<Failure> Run(const ReduceTask& task) override {
-    ++calls_.faults().launches;
-    return Add("reduction", [task] { RunNow(task); });
-  }
-
   std::optional<Failure> Run(const ReduceBatch& batch) override {
     ++calls_.faults().launches;
     for (uint32_t i = 0; i < batch.count; ++i) {
@@ -112,21 +93,6 @@ class EmulatedQueue final : public Queue {
     return Add("batch of reductions", [tasks = batch.on_device, count = batch.count] {
       for (uint32_t i = 0; i < count; ++i) RunNow(tasks[i]);
     });
-  }
-
-  std::optional<Failure> Run(const CastTask& task) override {
-    return Add("cast", [task] { RunNow(task); });
-  }
-
-  std::optional<Failure> Run(const CopyTask& task) override {
-    ++calls_.faults().launches;
-    return Add("copies", [task] {
-      for (uint32_t i = 0; i < task.count; ++i) CopyShare(task.items[i], 0, 1);
-    });
-  }
-
-  std::optional<Failure> Clear(void* device, size_t size) override {
-    return Add("clearing", [=] { std::memset(device, 0, size); });
   }
 
   std::optional<Failure> Wait() override {
@@ -171,9 +137,6 @@ class EmulatedDevice final : public Device {
     return calls_.Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
   }
 
-  Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
-    return calls_.AllocateShared(size);
-  }
   Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
     return calls_.Open(descriptor, size);
   }
@@ -221,7 +184,6 @@ Result<std::shared_ptr<DeviceSegment>> Calls::AllocateShared(size_t size) const 
   }
   const auto memory = Segment::Create(size);
   if (!memory.ok()) return Failure{FailureCode::kDevice, std::string(memory.status().message())};
-  std::memset((*memory)->writable(), 0x5a, size);  // As left by somebody.
   return std::shared_ptr<DeviceSegment>(std::make_shared<EmulatedSegment>(*this, *memory));
 }
 

@@ -50,10 +50,9 @@ struct FaultPlan {
   std::atomic<int64_t> launches{0};      // Launches of reductions; a batch counts once.
   std::atomic<int64_t> shared_bytes{0};  // In memory that is shared with other processes.
   std::atomic<int64_t> most_shared_bytes{0};
-  std::atomic<int64_t> reads{0};            // Reads of such memory by the host.
-  std::atomic<int64_t> to_device_bytes{0};  // Copied from the host by queues of a trainer.
-  std::atomic<int64_t> busy_queues{0};      // Queues with such work,
-  std::atomic<int64_t> most_busy{0};        // and the most at one time.
+  std::atomic<int64_t> reads{0};        // Reads of such memory by the host.
+  std::atomic<int64_t> busy_queues{0};  // Queues with such work,
+  std::atomic<int64_t> most_busy{0};    // and the most at one time.
 
   std::mutex mutex;
   std::condition_variable changed;

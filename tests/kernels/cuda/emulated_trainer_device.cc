@@ -104,7 +104,6 @@ class EmulatedTransferQueue final : public TransferQueue {
     });
   }
   std::optional<Failure> CopyToDevice(void* device, const void* host, size_t size) override {
-    faults().to_device_bytes += static_cast<int64_t>(size);
     return Add("copy to the device", [=] { std::memcpy(device, host, size); });
   }
   std::optional<Failure> CopyToHost(void* host, const void* device, size_t size) override {
@@ -247,9 +246,6 @@ class EmulatedTrainerDevice final : public TrainerDevice {
   }
   Result<std::shared_ptr<DeviceSegment>> AllocateShared(size_t size) override {
     return shared_->calls.AllocateShared(size);
-  }
-  Result<std::shared_ptr<DeviceSegment>> Open(int descriptor, size_t size) override {
-    return shared_->calls.Open(descriptor, size);
   }
   Result<std::unique_ptr<TransferQueue>> MakeQueue() override {
     if (auto failure = shared_->calls.Make("queue")) return *std::move(failure);

@@ -56,6 +56,12 @@ TEST(LoadedRuntimeTest, CallsAndKernelsReachTheLibraryOfTheProcess) {
   EXPECT_NE(text.find("NarrowKernel"), std::string::npos) << text;
   EXPECT_GT(text.find("NarrowKernel"), text.find("CopyKernel"));
 
+  // The error of somebody else's call on this thread, which has not been fetched.
+  void* none = nullptr;
+  ASSERT_EQ(cudaMalloc(&none, 1), cudaErrorMemoryAllocation);
+  const auto launched = queue.value()->Run(copies);
+  EXPECT_FALSE(launched) << launched->message;
+
   const auto memory = device.value()->AllocateOnDevice(1);
   ASSERT_FALSE(memory.ok());
   EXPECT_NE(memory.failure().message.find("out of memory"), std::string::npos)
@@ -99,6 +105,43 @@ TEST(CurrentDeviceTest, OnlyTheDeviceInUseHasAContext) {
     EXPECT_FALSE(queue.value()->Wait());
   }).join();
   EXPECT_EQ(contexts, std::set<int>{1});
+}
+
+// The driver's functions need a context, which the runtime makes only for calls of its own.
+TEST(CurrentDeviceTest, AThreadThatHasMadeNoCallHasAContextForTheDriver) {
+  const auto device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.failure().message;
+  const auto trainer = OpenTrainerDevice(0);
+  ASSERT_TRUE(trainer.ok()) << trainer.failure().message;
+  std::thread([&] {
+    const auto opened = device.value()->Open(0, 4096);
+    EXPECT_TRUE(opened.ok()) << opened.failure().message;
+  }).join();
+  std::thread([&] {
+    const auto made = trainer.value()->AllocateShared(1);
+    EXPECT_TRUE(made.ok()) << made.failure().message;
+  }).join();
+}
+
+// The last user may be an event loop, and to unmap may wait for the device.
+TEST(SegmentTest, TheLastUserDoesNotUnmapIt) {
+  auto& unmapped_by = *Find<std::thread::id* (*)()>("stand_in_unmapped_by")();
+  {
+    auto device = OpenCudaDevice(0);
+    ASSERT_TRUE(device.ok()) << device.failure().message;
+    unmapped_by = {};
+    ASSERT_TRUE(device.value()->Open(0, 4096).ok());
+  }
+  EXPECT_NE(unmapped_by, std::thread::id());
+  EXPECT_NE(unmapped_by, std::this_thread::get_id());
+  {
+    auto device = OpenTrainerDevice(0);
+    ASSERT_TRUE(device.ok()) << device.failure().message;
+    unmapped_by = {};
+    ASSERT_TRUE(device.value()->AllocateShared(1).ok());
+  }
+  EXPECT_NE(unmapped_by, std::thread::id());
+  EXPECT_NE(unmapped_by, std::this_thread::get_id());
 }
 
 TEST(CurrentDeviceTest, AThreadGetsBackTheDeviceOnWhichItsProcessHasAContext) {

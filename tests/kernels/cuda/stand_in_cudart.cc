@@ -3,15 +3,18 @@
 // A libcudart.so.13 with two devices, for loaded_runtime_test.cc: it notes which kernels are
 // registered, which of them are launched, and on which devices the process has a context. As in the
 // library of NVIDIA, the calls that need a context create that of the current device, and so does
-// cudaSetDevice. It has only the functions that the test comes to.
+// cudaSetDevice; the functions of the driver only use the one that the thread has. It has only the
+// functions that the test comes to.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 
 #include <cstring>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace {
@@ -24,6 +27,7 @@ struct StandIn {
   std::set<int> contexts;
   int driver = CUDART_VERSION;
   int busy_looks = 0;  // As often a look at a stream sees work. It takes no callback until then.
+  std::thread::id unmapped_by;
 };
 
 StandIn& State() {
@@ -33,15 +37,84 @@ StandIn& State() {
 
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool has_context = false;
 
 cudaError_t NeedContext() {
   State().contexts.insert(current_device);
+  has_context = true;
   return cudaSuccess;
 }
 
 CUresult CUDAAPI HasContext(CUdevice device, unsigned*, int* active) {
   *active = State().contexts.count(device) == 1 ? 1 : 0;
   return CUDA_SUCCESS;
+}
+
+CUresult InContext() { return has_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
+
+CUresult CUDAAPI ErrorString(CUresult, const char** text) {
+  *text = "an error of the driver";
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI Granularity(size_t* unit, const CUmemAllocationProp*,
+                             CUmemAllocationGranularity_flags) {
+  *unit = 4096;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI Create(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
+                        unsigned long long) {
+  *handle = 1;
+  return InContext();
+}
+CUresult CUDAAPI ReleaseHandle(CUmemGenericAllocationHandle) { return InContext(); }
+CUresult CUDAAPI Export(void* descriptor, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                        unsigned long long) {
+  *static_cast<int*>(descriptor) = open("/dev/null", O_RDWR | O_CLOEXEC);
+  return InContext();
+}
+CUresult CUDAAPI Import(CUmemGenericAllocationHandle* handle, void*, CUmemAllocationHandleType) {
+  *handle = 2;
+  return InContext();
+}
+CUresult CUDAAPI Properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle) {
+  properties->location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI Reserve(CUdeviceptr* at, size_t, size_t, CUdeviceptr, unsigned long long) {
+  *at = 4096;
+  return InContext();
+}
+CUresult CUDAAPI Unreserve(CUdeviceptr, size_t) { return InContext(); }
+CUresult CUDAAPI Map(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                     unsigned long long) {
+  return InContext();
+}
+CUresult CUDAAPI Unmap(CUdeviceptr, size_t) {
+  State().unmapped_by = std::this_thread::get_id();
+  return InContext();
+}
+CUresult CUDAAPI SetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
+  return InContext();
+}
+
+void* DriverFunction(const std::string& name) {
+  static const std::map<std::string, void*> functions = {
+      {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(HasContext)},
+      {"cuGetErrorString", reinterpret_cast<void*>(ErrorString)},
+      {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(Granularity)},
+      {"cuMemCreate", reinterpret_cast<void*>(Create)},
+      {"cuMemRelease", reinterpret_cast<void*>(ReleaseHandle)},
+      {"cuMemExportToShareableHandle", reinterpret_cast<void*>(Export)},
+      {"cuMemImportFromShareableHandle", reinterpret_cast<void*>(Import)},
+      {"cuMemGetAllocationPropertiesFromHandle", reinterpret_cast<void*>(Properties)},
+      {"cuMemAddressReserve", reinterpret_cast<void*>(Reserve)},
+      {"cuMemAddressFree", reinterpret_cast<void*>(Unreserve)},
+      {"cuMemMap", reinterpret_cast<void*>(Map)},
+      {"cuMemUnmap", reinterpret_cast<void*>(Unmap)},
+      {"cuMemSetAccess", reinterpret_cast<void*>(SetAccess)},
+  };
+  const auto found = functions.find(name);
+  return found == functions.end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -90,6 +163,7 @@ std::set<int>* stand_in_contexts() { return &State().contexts; }
 int* stand_in_busy_looks() { return &State().busy_looks; }
 
 int* stand_in_driver() { return &State().driver; }
+std::thread::id* stand_in_unmapped_by() { return &State().unmapped_by; }
 
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = State().driver;
@@ -129,9 +203,8 @@ cudaError_t cudaDeviceReset() {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
-  const bool known = std::strcmp(name, "cuDevicePrimaryCtxGetState") == 0;
-  *function = known ? reinterpret_cast<void*>(HasContext) : nullptr;
-  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  *function = DriverFunction(name);
+  *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

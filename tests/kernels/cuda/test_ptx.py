@@ -17,7 +17,7 @@ from pathlib import Path
 
 FLOAT_OPERATION = re.compile(r"^\s*(?:@%p\d+\s+)?([a-z]+)((?:\.\w+)+)\s", re.M)
 ARITHMETIC = {"add", "sub", "mul", "div", "fma", "mad", "rcp", "sqrt", "rsqrt", "ex2", "lg2"}
-SOURCES = ("kernels/cuda/reduce.cu", "kernels/cuda/cast.cu", "kernels/cuda/narrow.cu")
+SOURCES = ("kernels/cuda/reduce.cu", "kernels/cuda/narrow.cu")
 
 
 def float_operations(ptx: str) -> dict[str, int]:

@@ -19,6 +19,8 @@
 #include "gtest/gtest.h"
 #include "kernels/checksum.h"
 #include "proto/wire/frame.h"
+#include "protocol/version.h"
+#include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/shared_memory/emulated_opener.h"
 
 namespace basin {
@@ -251,11 +253,18 @@ struct Shared {
                           0, bytes});
     return frame;
   }
-  static std::string Referring(const OutgoingFrame& frame, const SharedPlace& place,
+  static std::string Referring(const OutgoingFrame& frame, const SharedPlaces& places,
                                uint64_t sequence = 1) {
-    const auto encoded = EncodeReference(frame, place);
+    const auto encoded = EncodeReference(frame, places);
     EXPECT_TRUE(encoded.ok()) << encoded.status();
     return wire::EncodeSequence(sequence) + encoded.value_or("");
+  }
+
+  // The bytes of one chunk; empty if they are in pieces.
+  static std::string_view At(const IncomingFrame& frame, uint64_t begin, uint64_t size) {
+    Pieces pieces;
+    ForEachPiece(frame.Part(begin, size), [&](std::string_view piece) { pieces.push_back(piece); });
+    return pieces.size() == 1 ? pieces[0] : std::string_view();
   }
 
   const std::shared_ptr<Segment> segment = *Segment::Create(2 * kChunkBytes);
@@ -265,7 +274,7 @@ struct Shared {
 
 TEST(SharedFrames, AWorkerRefersOnlyToItsContributions) {
   const Shared shared;
-  const SharedPlace place{1, 0, 1000};
+  const SharedPlaces place = {{1, 0, 1000}};
   for (const AnyHeader& header : {AnyHeader(SupplyHeader{1, 7, {2, 1}, {2, 0, 1}}),
                                   AnyHeader(ValueHeader{{"g", "a", 0}, 0, 1})}) {
     FrameReader reader = shared.Reader();
@@ -284,7 +293,7 @@ TEST(SharedFrames, Fault_N10_AResultInMemoryOfADeviceAloneIsRefused) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
   Segments aggregator(sockets[0]);
   const auto worker = std::make_shared<Segments>(sockets[1], kChunkBytes, &opener);
-  const auto device = kernels::cuda::MakeEmulatedDevice(opener.plan);
+  const auto device = kernels::cuda::MakeEmulatedTrainerDevice(opener.plan);
   const auto memory = device->AllocateShared(kChunkBytes).value();
   EXPECT_TRUE(aggregator.Offer(memory));
   EXPECT_TRUE(worker->Receive().ok());
@@ -294,7 +303,7 @@ TEST(SharedFrames, Fault_N10_AResultInMemoryOfADeviceAloneIsRefused) {
   const Shared shared;
   OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
   frame.header = ResultHeader{3, 1, {5, 1}, {0, 1, 1}};
-  const SharedPlace place{aggregator.NumberOf(memory), 0, kChunkBytes};
+  const SharedPlaces place = *aggregator.Find({{memory->data(), kChunkBytes}});
   const auto taken = Take(reader, Shared::Referring(frame, place));
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(taken.status().message(), HasSubstr("memory of a device alone"));
@@ -303,9 +312,9 @@ TEST(SharedFrames, Fault_N10_AResultInMemoryOfADeviceAloneIsRefused) {
 TEST(SharedFrames, APayloadInSharedMemoryIsNotInTheMessage) {
   const Shared shared;
   const OutgoingFrame frame = shared.Frame(1000, kChunkBytes + 50, 2);
-  const std::optional<SharedPlace> place = PlaceOf(frame, *shared.worker);
-  ASSERT_TRUE(place.has_value());
-  const std::string message = Shared::Referring(frame, *place);
+  const std::optional<SharedPlaces> places = PlacesOf(frame, *shared.worker);
+  ASSERT_TRUE(places.has_value());
+  const std::string message = Shared::Referring(frame, *places);
   EXPECT_LT(message.size(), 200u);
   FrameReader reader = shared.Reader();
   const auto taken = Take(reader, message);
@@ -315,23 +324,82 @@ TEST(SharedFrames, APayloadInSharedMemoryIsNotInTheMessage) {
   EXPECT_EQ(taken->claimed, frame.digests);
   EXPECT_THAT(taken->contents, SizeIs(0)) << "the digests of the sender count";
   EXPECT_EQ(taken->chunks(), 2u);
-  ASSERT_NE(taken->shared, nullptr);
-  EXPECT_EQ(taken->payload->pieces()[0],
-            std::string_view(shared.segment->data() + 1000, kChunkBytes + 50));
+  EXPECT_EQ(taken->payload, nullptr);
+  ASSERT_FALSE(taken->shared.empty());
+  EXPECT_TRUE(Shared::At(*taken, 0, kChunkBytes + 50) ==
+              std::string_view(shared.segment->data() + 1000, kChunkBytes + 50));
+}
+
+// Two tensors with a gap between them, of which the first has two chunks, and one in a segment of
+// its own.
+TEST(SharedFrames, APayloadIsInSeveralPlacesIfTheReceiverTakesThem) {
+  const Shared shared;
+  const auto other = *Segment::Create(kChunkBytes);
+  shared.Offer(other);
+  OutgoingFrame frame = shared.Frame(0, kChunkBytes + 60, 2);
+  const auto add = [&](const std::shared_ptr<Segment>& segment, uint64_t offset, uint64_t bytes) {
+    frame.payload.Append({std::make_shared<SharedPayload>(
+                              segment, std::string_view(segment->data() + offset, bytes), 0),
+                          0, bytes});
+    frame.digests.push_back(offset + bytes);
+  };
+  add(shared.segment, kChunkBytes + 64, 4000);
+  add(other, 64, 5000);
+  frame.header = ContributionHeader{1, 7, {}};
+  std::get<ContributionHeader>(frame.header).runs = {
+      {{2, 0, 2}, kChunkBytes + 60}, {{3, 4, 1}, 4000}, {{9, 0, 1}, 5000}};
+  EXPECT_FALSE(PlacesOf(frame, *shared.worker).has_value()) << "the receiver takes one";
+  shared.worker->TakeFeatures(kFeaturePlaces);
+  const std::optional<SharedPlaces> places = PlacesOf(frame, *shared.worker);
+  ASSERT_TRUE(places.has_value());
+  EXPECT_EQ(*places,
+            (SharedPlaces{{1, 0, kChunkBytes + 60}, {1, kChunkBytes + 64, 4000}, {2, 64, 5000}}));
+  FrameReader reader = shared.Reader();
+  const auto taken = Take(reader, Shared::Referring(frame, *places));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->header, frame.header);
+  EXPECT_EQ(taken->payload_bytes, kChunkBytes + 9060);
+  EXPECT_EQ(taken->claimed, frame.digests);
+  EXPECT_TRUE(Shared::At(*taken, 0, kChunkBytes) ==
+              std::string_view(shared.segment->data(), kChunkBytes));
+  EXPECT_TRUE(Shared::At(*taken, kChunkBytes, 60) ==
+              std::string_view(shared.segment->data() + kChunkBytes, 60));
+  EXPECT_TRUE(Shared::At(*taken, kChunkBytes + 60, 4000) ==
+              std::string_view(shared.segment->data() + kChunkBytes + 64, 4000));
+  EXPECT_TRUE(Shared::At(*taken, kChunkBytes + 4060, 5000) ==
+              std::string_view(other->data() + 64, 5000));
+}
+
+// The others are there, but a part of the payload is not.
+TEST(SharedFrames, Fault_N10_OneWrongPlaceAmongSeveralEndsTheStream) {
+  const Shared shared;
+  OutgoingFrame frame = shared.Frame(0, 2 * kChunkBytes, 2);
+  const SharedPlace good{1, 0, kChunkBytes};
+  for (const SharedPlace wrong :
+       {SharedPlace{2, 0, kChunkBytes}, SharedPlace{1, kChunkBytes + 1, kChunkBytes},
+        SharedPlace{1, 0, kChunkBytes, 3}}) {
+    for (const SharedPlaces& places : {SharedPlaces{good, wrong}, SharedPlaces{wrong, good}}) {
+      FrameReader reader = shared.Reader();
+      const auto taken = Take(reader, Shared::Referring(frame, places));
+      EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument) << wrong.offset;
+    }
+  }
+  FrameReader reader = shared.Reader();
+  EXPECT_TRUE(Take(reader, Shared::Referring(frame, {good, good})).ok());
 }
 
 TEST(SharedFrames, ASmallPayloadAndOneElsewhereTravelInTheirFrames) {
   const Shared shared;
-  EXPECT_FALSE(PlaceOf(shared.Frame(0, 1000, 1), *shared.worker).has_value());
-  EXPECT_TRUE(PlaceOf(shared.Frame(0, 10'000, 1), *shared.worker).has_value());
+  EXPECT_FALSE(PlacesOf(shared.Frame(0, 1000, 1), *shared.worker).has_value());
+  EXPECT_TRUE(PlacesOf(shared.Frame(0, 10'000, 1), *shared.worker).has_value());
   const std::string elsewhere(100'000, 'x');
   OutgoingFrame frame = shared.Frame(0, 100'000, 1);
   frame.payload = {};
   frame.payload.Append({std::make_shared<OwnPayload>(elsewhere), 0, elsewhere.size()});
-  EXPECT_FALSE(PlaceOf(frame, *shared.worker).has_value());
+  EXPECT_FALSE(PlacesOf(frame, *shared.worker).has_value());
   OutgoingFrame unvouched = shared.Frame(0, 100'000, 1);
   unvouched.digests.clear();
-  EXPECT_FALSE(PlaceOf(unvouched, *shared.worker).has_value());
+  EXPECT_FALSE(PlacesOf(unvouched, *shared.worker).has_value());
 }
 
 TEST(SharedFrames, Fault_N10_AReferenceThatIsWrongEndsTheStream) {
@@ -342,16 +410,16 @@ TEST(SharedFrames, Fault_N10_AReferenceThatIsWrongEndsTheStream) {
        {SharedPlace{2, 0, kChunkBytes}, SharedPlace{1, size - kChunkBytes + 1, kChunkBytes},
         SharedPlace{1, ~uint64_t{0}, kChunkBytes}, SharedPlace{1, 0, kChunkBytes, 3}}) {
     FrameReader reader = shared.Reader();
-    const auto taken = Take(reader, Shared::Referring(frame, place));
+    const auto taken = Take(reader, Shared::Referring(frame, {place}));
     EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument) << place.offset;
   }
   // Nothing is shared in the session.
   FrameReader alone = FromWorker();
-  const auto taken = Take(alone, Shared::Referring(frame, {1, 0, kChunkBytes}));
+  const auto taken = Take(alone, Shared::Referring(frame, {{1, 0, kChunkBytes}}));
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(taken.status().message(), HasSubstr("nothing is shared"));
   // More bytes than the chunks have.
-  EXPECT_FALSE(EncodeReference(frame, {1, 0, kChunkBytes + 1}).ok());
+  EXPECT_FALSE(EncodeReference(frame, {{1, 0, kChunkBytes + 1}}).ok());
 }
 
 // The message that withdraws a segment overtakes a frame of a round that has ended.
@@ -359,7 +427,7 @@ TEST(SharedFrames, Fault_N10_AFrameOfASegmentThatWasWithdrawnMeanwhileIsDropped)
   const Shared shared;
   auto segment = *Segment::Create(kChunkBytes);
   shared.Offer(segment);
-  const SharedPlace gone = *shared.worker->Find({segment->data(), kChunkBytes});
+  const SharedPlaces gone = *shared.worker->Find({{segment->data(), kChunkBytes}});
   segment.reset();
   ASSERT_TRUE(shared.worker->Offer(shared.segment));
   ASSERT_TRUE(shared.aggregator->Receive().ok());
@@ -367,14 +435,14 @@ TEST(SharedFrames, Fault_N10_AFrameOfASegmentThatWasWithdrawnMeanwhileIsDropped)
   const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
   const auto dropped = Take(reader, Shared::Referring(frame, gone));
   EXPECT_EQ(dropped.status().code(), absl::StatusCode::kNotFound);
-  const auto next = Take(reader, Shared::Referring(frame, {1, 0, kChunkBytes}, 2));
+  const auto next = Take(reader, Shared::Referring(frame, {{1, 0, kChunkBytes}}, 2));
   EXPECT_TRUE(next.ok()) << "the stream goes on: " << next.status();
 }
 
 TEST(SharedFrames, Fault_N8_ADamagedReferenceIsNoticed) {
   const Shared shared;
   const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
-  std::string message = Shared::Referring(frame, {1, 0x70, kChunkBytes});
+  std::string message = Shared::Referring(frame, {{1, 0x70, kChunkBytes}});
   const size_t offset = message.rfind('\x70');
   ASSERT_NE(offset, std::string::npos);
   message[offset] = '\x71';
@@ -386,7 +454,7 @@ TEST(SharedFrames, Fault_N10_APayloadInTwoPlacesIsRefused) {
   const Shared shared;
   const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
   v1::Frame both;
-  ASSERT_TRUE(both.ParseFromString(Shared::Referring(frame, {1, 0, kChunkBytes})));
+  ASSERT_TRUE(both.ParseFromString(Shared::Referring(frame, {{1, 0, kChunkBytes}})));
   v1::Frame inlined;
   inlined.set_inline_("bytes");
   FrameReader reader = shared.Reader();

@@ -5,6 +5,7 @@
 #include "runtime/shared_memory/segments.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +20,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "runtime/shared_memory/mirror.h"
 #include "runtime/shared_memory/socket.h"
 #include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/shared_memory/emulated_opener.h"
@@ -54,17 +54,20 @@ TEST(Segments, ASegmentIsReferredToOnceTheOtherEndHasMappedIt) {
   std::memcpy(segment->writable() + 100, "gradient", 8);
   const std::string_view bytes(segment->data() + 100, 8);
   pair.one->Offer(segment);
-  EXPECT_FALSE(pair.one->Find(bytes).has_value()) << "it is not known to be mapped";
+  EXPECT_FALSE(pair.one->Find({bytes}).has_value()) << "it is not known to be mapped";
   EXPECT_TRUE(pair.other->Receive().ok());
   EXPECT_TRUE(pair.one->Receive().ok());
-  const std::optional<SharedPlace> place = pair.one->Find(bytes);
-  ASSERT_TRUE(place.has_value());
-  EXPECT_EQ(*place, (SharedPlace{1, 100, 8}));
-  const auto payload = pair.other->At(*place);
+  const std::optional<SharedPlaces> places = pair.one->Find({bytes});
+  ASSERT_TRUE(places.has_value());
+  EXPECT_THAT(*places, ElementsAre(SharedPlace{1, 100, 8}));
+  const auto payload = pair.other->At(places->front());
   ASSERT_TRUE(payload.ok()) << payload.status();
   EXPECT_THAT((*payload)->pieces(), ElementsAre("gradient"));
-  EXPECT_FALSE(pair.one->Find("elsewhere").has_value());
-  EXPECT_FALSE(pair.other->Find(bytes).has_value()) << "it is not its own";
+  EXPECT_FALSE(pair.one->Find({"elsewhere"}).has_value());
+  EXPECT_FALSE(pair.one->Find({bytes, "elsewhere"}).has_value()) << "not all of it";
+  EXPECT_THAT(*pair.one->Find({bytes.substr(4), bytes}),
+              ElementsAre(SharedPlace{1, 104, 4}, SharedPlace{1, 100, 8}));
+  EXPECT_FALSE(pair.other->Find({bytes}).has_value()) << "it is not its own";
 }
 
 TEST(Segments, APayloadKeepsASegmentThatIsWithdrawn) {
@@ -77,7 +80,7 @@ TEST(Segments, APayloadKeepsASegmentThatIsWithdrawn) {
   const PayloadPtr payload = *pair.other->At({1, 0, 8});
   const std::string_view bytes(segment->data(), 8);
   segment.reset();
-  EXPECT_FALSE(pair.one->Find(bytes).has_value());
+  EXPECT_FALSE(pair.one->Find({bytes}).has_value());
   const auto next = *Segment::Create(5000);
   pair.one->Offer(next);
   ASSERT_TRUE(pair.other->Receive().ok());
@@ -103,6 +106,77 @@ TEST(Segments, PlacesOutsideOfASegmentAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << place.offset;
     EXPECT_THAT(status.message(), HasSubstr("refers to"));
   }
+}
+
+// ---- a full socket
+
+// An end that is slow to read may leave no room for an answer.
+class FullSocket : public testing::Test {
+ protected:
+  // Sends messages without effect to `one` until there is no room for another.
+  int Fill() const {
+    int sent = 0;
+    while (pair_.other->Send({Kind::kMapped, 0, 0}).ok()) ++sent;
+    return sent;
+  }
+  const Pair pair_;
+};
+
+TEST_F(FullSocket, AnAnswerWaitsForRoom) {
+  const int before = Fill();
+  const auto segment = *Segment::Create(4096);
+  ASSERT_TRUE(pair_.one->Offer(segment));
+  ASSERT_TRUE(pair_.other->Receive().ok());
+  EXPECT_FALSE(pair_.other->closed());
+  EXPECT_EQ(pair_.other->events(), POLLIN | POLLOUT);
+  for (int i = 0; i < before; ++i) ASSERT_TRUE(pair_.one->Receive().ok());
+  const std::string_view bytes(segment->data(), segment->size());
+  EXPECT_FALSE(pair_.one->Find({bytes}).has_value());
+  ASSERT_TRUE(pair_.other->Receive().ok());  // There is no message; it sends the answer.
+  EXPECT_EQ(pair_.other->events(), POLLIN);
+  ASSERT_TRUE(pair_.one->Receive().ok());
+  EXPECT_TRUE(pair_.one->Find({bytes}).has_value());
+}
+
+TEST_F(FullSocket, AnswersKeepTheirOrder) {
+  const auto segment = *Segment::Create(4096);
+  const int before = Fill();
+  for (const uint64_t number : {1, 2, 3}) {
+    pair_.SendRaw(EncodeSegmentMessage({Kind::kOffer, number, segment->size()}),
+                  segment->descriptor());
+    ASSERT_TRUE(pair_.other->Receive().ok());
+  }
+  for (int i = 0; i < before; ++i) ASSERT_TRUE(pair_.one->ReceiveOpening().ok());
+  ASSERT_TRUE(pair_.other->Receive().ok());
+  for (const uint64_t number : {1, 2, 3}) {
+    const auto answer = pair_.one->ReceiveOpening();
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->kind, Kind::kMapped);
+    EXPECT_EQ(answer->number, number);
+  }
+}
+
+// Otherwise an end that reads nothing could make the other keep answers without limit.
+TEST_F(FullSocket, AnEndThatReadsNoAnswersIsNotReadEither) {
+  const auto segment = *Segment::Create(4096);
+  Fill();
+  for (uint64_t number = 1; number <= kMaxSegments; ++number) {
+    EXPECT_NE(pair_.other->events() & POLLIN, 0) << number;
+    pair_.SendRaw(EncodeSegmentMessage({Kind::kOffer, number, segment->size()}),
+                  segment->descriptor());
+    ASSERT_TRUE(pair_.other->Receive().ok());
+  }
+  EXPECT_EQ(pair_.other->events(), POLLOUT);
+}
+
+TEST_F(FullSocket, AnEndThatGoesMeanwhileIsNoticed) {
+  Fill();
+  const auto segment = *Segment::Create(4096);
+  ASSERT_TRUE(pair_.one->Offer(segment));
+  ASSERT_TRUE(pair_.other->Receive().ok());
+  pair_.one->Close();
+  EXPECT_EQ(pair_.other->Receive().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(pair_.other->closed());
 }
 
 // ---- memory of a device
@@ -132,11 +206,11 @@ TEST_F(DeviceSegments, ABlockOfADeviceIsReferredToLikeOneOfTheHost) {
   std::memcpy(segment->data() + 100, "gradient", 8);
   EXPECT_TRUE(pair.one->Offer(segment));
   Exchange(pair);
-  const auto place = pair.one->Find({segment->data() + 100, 8});
-  ASSERT_TRUE(place.has_value());
-  EXPECT_EQ(*place, (SharedPlace{1, 100, 8}));
+  const auto places = pair.one->Find({{segment->data() + 100, 8}});
+  ASSERT_TRUE(places.has_value());
+  EXPECT_THAT(*places, ElementsAre(SharedPlace{1, 100, 8}));
   EXPECT_EQ(pair.other->device_bytes(), 10'000u);
-  const auto payload = pair.other->At(*place);
+  const auto payload = pair.other->At(places->front());
   ASSERT_TRUE(payload.ok()) << payload.status();
   ASSERT_NE((*payload)->on_device(), nullptr);
   EXPECT_TRUE((*payload)->pieces().empty()) << "the host cannot read it";
@@ -149,7 +223,7 @@ TEST_F(DeviceSegments, ABlockOfADeviceIsReferredToLikeOneOfTheHost) {
   EXPECT_TRUE(pair.one->Offer(Make(100)));
   EXPECT_TRUE(pair.other->Receive().ok());
   EXPECT_EQ(pair.other->device_bytes(), 0u);
-  EXPECT_EQ(pair.other->At(*place).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(pair.other->At(places->front()).status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(OnHost({*payload, 0, 8}).ok());
 }
 
@@ -212,13 +286,13 @@ TEST_F(DeviceSegments, TheyCountWithThoseOfTheHost) {
   Exchange(pair);
   EXPECT_TRUE(pair.one->Offer(large));
   Exchange(pair);
-  EXPECT_FALSE(pair.one->Find({large->data(), 1}).has_value());
+  EXPECT_FALSE(pair.one->Find({{large->data(), 1}}).has_value());
   EXPECT_FALSE(pair.one->Offer(large)) << "it was refused";
   EXPECT_EQ(pair.other->TakeRefusal(),
             "with its 6000 bytes the session would share 12000, and may share 10000");
   EXPECT_TRUE(pair.one->Offer(small));
   Exchange(pair);
-  EXPECT_TRUE(pair.one->Find({small->data(), 1}).has_value());
+  EXPECT_TRUE(pair.one->Find({{small->data(), 1}}).has_value());
   EXPECT_EQ(pair.other->device_bytes(), 4'000u);
 }
 
@@ -228,159 +302,6 @@ TEST_F(DeviceSegments, AnEndWithoutADeviceRefusesThem) {
   EXPECT_TRUE(pair.one->Offer(segment));
   Exchange(pair);
   EXPECT_FALSE(pair.one->Offer(segment));
-}
-
-// A mirror of a segment, and an end that reads from it.
-class Mirrors : public DeviceSegments {
- protected:
-  using State = Mirror::State;
-
-  Mirrors() {
-    EXPECT_EQ(mirror_.ReferTo(pair_.one, 1), 0u) << "it is not known to be mapped";
-    Exchange(pair_);
-    pair_.one->Offer(host_);
-    Exchange(pair_);
-  }
-  // A frame's place, in this version of the mirror.
-  SharedPlace PlaceIn(uint64_t version) {
-    SharedPlace place = *pair_.one->Find({host_->data() + 64, 1000});
-    place.version = version;
-    place.mirror = mirror_.ReferTo(pair_.one, version);
-    EXPECT_NE(place.mirror, 0u);
-    return place;
-  }
-  // What the other end gets by it.
-  std::shared_ptr<const SharedPayload> Get(uint64_t version) {
-    return *pair_.other->At(PlaceIn(version));
-  }
-  // The other end receives that a version was reclaimed.
-  void ReceiveReclaim() { EXPECT_TRUE(pair_.other->Receive().ok()); }
-  void ReceiveRelease() { EXPECT_TRUE(pair_.one->Receive().ok()); }
-
-  Pair pair_{10'000, &opener_};
-  const std::shared_ptr<Segment> host_ = *Segment::Create(4096);
-  const std::shared_ptr<DeviceSegment> memory_ = Make(4096);
-  Mirror mirror_{memory_};
-};
-
-TEST_F(Mirrors, APayloadHasItsBytesOnTheDeviceToo) {
-  std::memcpy(memory_->data() + 64, "gradient", 8);
-  const auto payload = Get(1);
-  EXPECT_EQ(payload->on_device(), nullptr) << "the host can read it";
-  ASSERT_NE(payload->mirror(), nullptr);
-  EXPECT_EQ(std::string_view(payload->mirror()->at(), 8), "gradient");
-  EXPECT_NE(payload->mirror()->segment, memory_) << "it is the mapping of this end";
-}
-
-TEST_F(Mirrors, OneIsFreeWhenNoPayloadUsesIt) {
-  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-  auto first = Get(1);
-  auto second = Get(1);
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-  ReceiveReclaim();
-  first.reset();
-  // What would follow an answer, if there was one.
-  EXPECT_TRUE(pair_.other->Send({Kind::kMapped, 99, 0}).ok());
-  ReceiveRelease();
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-  ReceiveReclaim();
-  second.reset();
-  ReceiveRelease();
-  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-}
-
-TEST_F(Mirrors, OneThatIsNotUsedIsReleasedAtOnce) {
-  Get(1).reset();
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead) << "frames may be under way";
-  ReceiveReclaim();
-  ReceiveRelease();
-  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-}
-
-// A frame that comes after that, or once more, is read on the host.
-TEST_F(Mirrors, AVersionThatWasReclaimedIsNotUsedAgain) {
-  const SharedPlace late = PlaceIn(1);
-  auto used = *pair_.other->At(late);
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-  ReceiveReclaim();
-  for (const bool released : {false, true}) {
-    if (released) {
-      used.reset();
-      ReceiveRelease();
-      EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-    }
-    const auto payload = *pair_.other->At(late);
-    EXPECT_EQ(payload->mirror(), nullptr) << released;
-    EXPECT_THAT(payload->pieces(), ElementsAre(testing::SizeIs(1000)));
-  }
-  EXPECT_NE(Get(2)->mirror(), nullptr);
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-}
-
-// As when a data stream ends with frames in it.
-TEST_F(Mirrors, AFrameThatNeverComesKeepsNothing) {
-  PlaceIn(1);
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-  ReceiveReclaim();
-  ReceiveRelease();
-  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-}
-
-TEST_F(Mirrors, AnAnswerThatIsLostIsAskedForAgain) {
-  Get(1).reset();
-  for (int times = 0; times < 2; ++times) {
-    EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-    ReceiveReclaim();
-  }
-  ReceiveRelease();
-  ReceiveRelease();
-  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-}
-
-TEST_F(Mirrors, AReaderThatHasGoneMayStillRead) {
-  const auto payload = Get(1);
-  pair_.other->Close();
-  EXPECT_FALSE(pair_.one->Receive().ok());
-  EXPECT_EQ(mirror_.Reclaim(), State::kLost);
-  pair_.one.reset();
-  EXPECT_EQ(mirror_.Reclaim(), State::kLost);
-}
-
-TEST_F(Mirrors, AReaderThatHadReleasedItMayGo) {
-  Get(1).reset();
-  EXPECT_EQ(mirror_.Reclaim(), State::kRead);
-  ReceiveReclaim();
-  ReceiveRelease();
-  pair_.other->Close();
-  EXPECT_FALSE(pair_.one->Receive().ok());
-  EXPECT_EQ(mirror_.Reclaim(), State::kFree);
-}
-
-TEST_F(Mirrors, APayloadOutlivesItsMirrorAndItsSession) {
-  std::memcpy(memory_->data() + 64, "gradient", 8);
-  const auto payload = Get(1);
-  EXPECT_TRUE(pair_.one->Send({Kind::kWithdraw, pair_.one->NumberOf(memory_), 0}).ok());
-  EXPECT_TRUE(pair_.other->Receive().ok());
-  EXPECT_EQ(Get(1)->mirror(), nullptr) << "it was withdrawn";
-  pair_.other.reset();
-  EXPECT_EQ(std::string_view(payload->mirror()->at(), 8), "gradient");
-}
-
-TEST_F(Mirrors, AMirrorThatIsNoneIsRefused) {
-  const SharedPlace right = PlaceIn(1);
-  const auto small = Make(1000);
-  EXPECT_TRUE(pair_.one->Offer(small));
-  Exchange(pair_);
-  const uint64_t too_small = pair_.one->NumberOf(small);
-  for (const uint64_t wrong : {right.segment, too_small, too_small + 1}) {
-    SharedPlace place = right;
-    place.mirror = wrong;
-    EXPECT_EQ(pair_.other->At(place).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
-  }
-  SharedPlace unversioned = right;
-  unversioned.version = 0;
-  unversioned.offset = 64;
-  EXPECT_EQ(pair_.other->At(unversioned).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Segments, AnOfferThatIsNoneEndsTheConnection) {
@@ -426,8 +347,8 @@ TEST(Segments, MoreThanASessionMayShareStaysOutside) {
     ASSERT_TRUE(pair.other->Receive().ok());
     ASSERT_TRUE(pair.one->Receive().ok());
   }
-  EXPECT_TRUE(pair.one->Find({first->data(), 100}).has_value());
-  EXPECT_FALSE(pair.one->Find({second->data(), 100}).has_value());
+  EXPECT_TRUE(pair.one->Find({{first->data(), 100}}).has_value());
+  EXPECT_FALSE(pair.one->Find({{second->data(), 100}}).has_value());
   EXPECT_TRUE(pair.one->Offer(first));
   EXPECT_FALSE(pair.one->Offer(second)) << "it is known to be refused";
 }

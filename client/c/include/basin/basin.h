@@ -44,8 +44,9 @@
  * Threads. Every function may be called from any thread at any time, except basin_close, which must
  * be the last call. One thread at a time waits for a lane's round. Each worker has its own thread,
  * `basin-client`; all workers of the process share the threads of gRPC (`default-executo`,
- * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`), which
- * remain after the last worker is closed. A worker with the option `timeline` has another thread,
+ * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`). They
+ * end with the last worker, for which basin_close waits two seconds at most, unless something else
+ * in the process uses gRPC. A worker with the option `timeline` has another thread,
  * `basin-timeline`, and one with tensors on CUDA devices a `basin-device` for each device. A worker
  * that is closed in a callback has another thread, `basin-close`, until it is closed. No thread
  * handles signals, and no signal handler is installed. Callbacks run on one of these threads, one
@@ -131,6 +132,12 @@ BASIN_API const char* basin_error_message(const basin_error* error);
 BASIN_API int basin_error_is_fatal(const basin_error* error);
 /* Whether a restart of this process may help. */
 BASIN_API int basin_error_restart_helps(const basin_error* error);
+/* Why a round was aborted, with BASIN_ROUND_ABORTED. */
+typedef enum basin_abort_cause {
+  BASIN_ABORT_OTHER = 0,         /* Or it is not known. */
+  BASIN_ABORT_NO_CONTRIBUTOR = 1 /* All have withdrawn or were lost before they had committed. */
+} basin_abort_cause;
+BASIN_API basin_abort_cause basin_error_abort_cause(const basin_error* error);
 BASIN_API void basin_error_free(basin_error* error);
 
 /* ---- options
@@ -205,9 +212,15 @@ typedef struct basin_place {
   uint32_t first_rank;
   uint32_t ranks;   /* As of this generation; 0 for a worker that is not a member. */
   uint32_t members; /* The number of members. */
+  /* For a worker that is not a member of a job that goes on without it: the rank of this trainer
+   * and the number of trainers if the worker became a member now. They may change until it does.
+   * expected_world_size is 0 while the job waits for workers, before the welcome, and if the
+   * aggregator is too old to report it. */
+  uint32_t expected_rank;
+  uint32_t expected_world_size;
 } basin_place;
 #define BASIN_PLACE_INIT \
-  { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Fails with a fatal error, such as BASIN_SUPERSEDED, once the process cannot continue. */
 BASIN_API basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error);
@@ -232,6 +245,10 @@ BASIN_API size_t basin_worker_id(basin_worker* worker, char* id, size_t size);
  */
 BASIN_API basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                                  basin_error** error);
+/* Returns when the aggregator has welcomed the worker, which need not be ready: its place then says
+ * whether the job goes on without it. */
+BASIN_API basin_code basin_await_welcome(basin_worker* worker, int64_t timeout,
+                                         basin_error** error);
 /* Returns when the worker is a member. The error BASIN_DEADLINE_EXCEEDED names what it waits for;
  * BASIN_EVICTED means that it was a member, and must call basin_ready again. */
 BASIN_API basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error);
@@ -314,7 +331,7 @@ typedef struct basin_round_spec {
   int64_t samples;       /* In this contribution; negative: unknown; at most 2^48. With a */
   int64_t tokens;        /* weight of 0 the contribution is not read, and adds nothing. */
   int64_t micro_batches;
-  uint64_t step;   /* The trainer's step number; only a label. */
+  uint64_t step;   /* The trainer's step number; only a label, unless compares_step. */
   uint64_t layout; /* A hash of the tensors that have gradients. Compared. */
   /* The trainers of other workers whose gradients are in this contribution as well, added up by
    * the same op, and multiplied by their weights in a BASIN_WEIGHTED_AVERAGE; the counts are the
@@ -325,11 +342,14 @@ typedef struct basin_round_spec {
   basin_local_reduction local_reduction;
   uint32_t reduced_with_count;
   const char* const* reduced_with;
+  /* Whether all workers make their steps together, and number them alike: one with another number
+   * gets BASIN_MISMATCH, with both numbers. */
+  int compares_step;
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT                                                                      \
   {                                                                                                \
     sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
-        0, BASIN_LOCAL_NONE, 0, 0                                                                  \
+        0, BASIN_LOCAL_NONE, 0, 0, 0                                                               \
   }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a
@@ -550,8 +570,7 @@ BASIN_API void basin_result_free(basin_result* result);
  *     basin_group_turn(group, BASIN_SECONDS(1), &turn, &error);    until turn.members > 0
  *     basin_group_reduce(group, BASIN_SUM, bucket, count, &error); for each bucket, in one order
  *     basin_group_end(group, BASIN_SECONDS(1), &phase, &error);    until it is not BASIN_PHASE_OPEN
- *     if BASIN_PHASE_AGAIN: from basin_group_turn on, with the same gradients
- *     if BASIN_PHASE_DECLINED: all contribute their gradients for themselves, and share nothing
+ *     if BASIN_PHASE_ALONE: each contributes its gradients for itself, and shares nothing
  *     the leader:
  *       basin_begin with carries = members - 1, the sums of all counts, and local_reduction and
  *       reduced_with of the group
@@ -561,10 +580,11 @@ BASIN_API void basin_result_free(basin_result* result);
  *     all:
  *       basin_group_share, basin_wait
  *
- * Until basin_group_end reports BASIN_PHASE_ENDED, no rank begins the round, so a rank that is lost
- * before costs nothing but the repetition. A leader that is lost after that, and before it has
- * committed, costs the round the contributions of its node. If no contributor is left, the round
- * ends with BASIN_ROUND_ABORTED, and the ranks reduce again and begin the next one.
+ * Whatever fails before basin_group_end reports BASIN_PHASE_ENDED costs no gradient but those of a
+ * rank that is lost: the phase is BASIN_PHASE_ALONE on all ranks, and the group forms again for the
+ * next step. A leader that is lost after that, and before it has committed, costs the round the
+ * contributions of its node. If no contributor is left, the round ends with BASIN_ROUND_ABORTED and
+ * BASIN_ABORT_NO_CONTRIBUTOR, and each rank that is left contributes to the next one for itself.
  *
  * One thread at a time uses a group, which is independent of the threads that use the worker. An
  * error other than those that a function names is the end of the group, on this rank. */
@@ -597,9 +617,11 @@ typedef struct basin_turn {
 #define BASIN_TURN_INIT \
   { sizeof(basin_turn), 0, 0 }
 
-/* Begins to reduce, or begins again. BASIN_INVALID_ARGUMENT: the ranks do not agree, and the text
- * names the value. BASIN_DEADLINE_EXCEEDED: a rank has not come. BASIN_FAILED_PRECONDITION: this
- * process has started after the group had formed, and is not in it; it contributes for itself. */
+/* Begins to reduce. A turn of one member that does not lead is that of a phase which has failed
+ * already: basin_group_end reports BASIN_PHASE_ALONE. BASIN_INVALID_ARGUMENT: the ranks do not
+ * agree, and the text names the value. BASIN_DEADLINE_EXCEEDED: a rank has not come.
+ * BASIN_FAILED_PRECONDITION: this process has started after the group had formed, and is not in it;
+ * it contributes for itself. */
 BASIN_API basin_code basin_group_turn(basin_group* group, int64_t timeout, basin_turn* turn,
                                       basin_error** error);
 /* The id of the worker that leads the turn, as basin_donor_id. */
@@ -623,7 +645,7 @@ typedef struct basin_grouped {
 /* Reduces a bucket to the leader, by BASIN_SUM, BASIN_MIN, BASIN_MAX or BASIN_PRODUCT. Returns at
  * once: it runs after the present work of the streams and after earlier buckets, on all ranks in
  * the same order. Floats are added in f32 (f64: in f64) and rounded once. The library uses the
- * memory until basin_group_end reports that the phase has ended or begins again, or
+ * memory until basin_group_end reports BASIN_PHASE_ENDED or BASIN_PHASE_ALONE, or
  * basin_group_close returns. A tensor that this rank lacks is reduced as zeros that it provides. A
  * tensor without elements only orders the bucket after its stream.
  *
@@ -635,18 +657,14 @@ BASIN_API basin_code basin_group_reduce(basin_group* group, basin_op op,
 typedef enum basin_phase {
   BASIN_PHASE_OPEN = 0,  /* The time has passed first. */
   BASIN_PHASE_ENDED = 1, /* All ranks have contributed, and the leader has the results. */
-  BASIN_PHASE_AGAIN = 2, /* A rank or the communicator was lost: reduce again, in the next turn. */
-  BASIN_PHASE_DECLINED = 3 /* A rank has declined: there are no results, on any rank. */
+  BASIN_PHASE_ALONE = 2  /* Something has failed: there are no results, on any rank. */
 } basin_phase;
 /* Waits for the buckets of the turn. */
 BASIN_API basin_code basin_group_end(basin_group* group, int64_t timeout, basin_phase* phase,
                                      basin_error** error);
-/* This rank has no memory of the device for what it has not reduced yet in this turn: zeros, or
- * places for the results. It reduces the rest all the same, where `in` and `out` are not used, and
- * basin_group_end reports BASIN_PHASE_DECLINED on all ranks, or BASIN_PHASE_AGAIN. The group goes
- * on with the next phase. */
-BASIN_API basin_code basin_group_decline(basin_group* group, basin_error** error);
-/* This rank cannot go on with the turn: basin_group_end reports BASIN_PHASE_AGAIN on all ranks. */
+/* This rank cannot go on with the turn, because it has no memory for zeros or for the results, or
+ * its backward has failed. It reduces no more in this turn, and basin_group_end reports
+ * BASIN_PHASE_ALONE on all ranks, unless the leader had everything before. */
 BASIN_API basin_code basin_group_fail(basin_group* group, const char* reason, basin_error** error);
 
 /* Where the results of a tensor of the lane pass through the device of the group: memory that

@@ -384,6 +384,7 @@ class Lane {
     c.local_reduction = static_cast<basin_local_reduction>(spec.local_reduction);
     c.reduced_with_count = static_cast<std::uint32_t>(others.size());
     c.reduced_with = others.data();
+    c.compares_step = spec.compares_step ? 1 : 0;
     return c;
   }
 
@@ -450,6 +451,8 @@ class Worker {
     place.first_rank = from.first_rank;
     place.ranks = from.ranks;
     place.members = from.members;
+    place.expected_rank = from.expected_rank;
+    place.expected_world_size = from.expected_world_size;
     return place;
   }
   std::string id() const {
@@ -473,6 +476,12 @@ class Worker {
   Status Ready(std::uint64_t step = 0, std::uint64_t state_hash = 0) {
     internal::Taken error;
     basin_ready(worker_.get(), step, state_hash, error.out());
+    return error.Take();
+  }
+  // Returns when the aggregator has welcomed the worker, which need not be ready.
+  Status AwaitWelcome(Duration timeout) {
+    internal::Taken error;
+    basin_await_welcome(worker_.get(), timeout.count(), error.out());
     return error.Take();
   }
   Status AwaitMember(Duration timeout) {

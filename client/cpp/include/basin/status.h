@@ -47,6 +47,12 @@ enum class Code {
   kNotFound = BASIN_NOT_FOUND,
 };
 
+// Why a round was aborted; see basin.h.
+enum class AbortCause {
+  kOther = BASIN_ABORT_OTHER,
+  kNoContributor = BASIN_ABORT_NO_CONTRIBUTOR,
+};
+
 // "OUTCOME_UNKNOWN".
 inline const char* CodeName(Code code) { return basin_code_name(static_cast<basin_code>(code)); }
 
@@ -61,6 +67,7 @@ class [[nodiscard]] Status {
     message_ = basin_error_message(error);
     fatal_ = basin_error_is_fatal(error) != 0;
     restart_helps_ = basin_error_restart_helps(error) != 0;
+    abort_cause_ = static_cast<AbortCause>(basin_error_abort_cause(error));
   }
 
   bool ok() const { return code_ == Code::kOk; }
@@ -71,6 +78,8 @@ class [[nodiscard]] Status {
   bool fatal() const { return fatal_; }
   // A restart of this process may help.
   bool restart_helps() const { return restart_helps_; }
+  // Why a round was aborted, with Code::kRoundAborted.
+  AbortCause abort_cause() const { return abort_cause_; }
 
   // The exit code of a program that ends with it: 75 if a restart helps, 78 if something else must
   // be corrected first, otherwise 1; 0 if OK.
@@ -84,6 +93,7 @@ class [[nodiscard]] Status {
   std::string message_;
   bool fatal_ = false;
   bool restart_helps_ = false;
+  AbortCause abort_cause_ = AbortCause::kOther;
 };
 
 template <typename T>

@@ -92,10 +92,11 @@ struct RoundSpec {
   double loss_scale = 1;           // Compared, never applied.
   std::uint64_t layout = 0;        // A hash of the tensors with gradients. Compared.
   Counts counts;                   // In this contribution.
-  std::uint64_t step = 0;          // The trainer's own number; a label.
+  std::uint64_t step = 0;          // The trainer's own number; a label, unless compares_step.
   std::uint32_t carries = 0;       // See basin_round_spec.
   LocalReduction local_reduction = LocalReduction::kNone;
   std::vector<std::string> reduced_with;  // The other workers in it, in byte order.
+  bool compares_step = false;             // See basin_round_spec.
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm
@@ -135,6 +136,10 @@ struct Place {
   std::uint32_t first_rank = 0;
   std::uint32_t ranks = 0;    // As of this generation; 0 for a worker that is not a member.
   std::uint32_t members = 0;  // The number of members.
+  // For a worker that is not a member of a job that goes on without it: what it would have if it
+  // became one now. expected_world_size is 0 while the job waits for workers.
+  std::uint32_t expected_rank = 0;
+  std::uint32_t expected_world_size = 0;
 };
 
 // One that was counted in a round.

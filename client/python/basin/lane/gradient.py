@@ -47,17 +47,8 @@ class Event(enum.Enum):
     DISOWN = "the user has zeroed the result, or replaced it by another gradient"
 
 
-class Facts(Protocol):
-    """What is known of a parameter from one scan to the next. A subclass of Lane may know more.
-
-    bytes: the size of its gradient
-    """
-
-    bytes: int
-
-
-class Store(Protocol):
-    """The place where gradients are stored."""
+class Place(Protocol):
+    """Where gradients are stored."""
 
     def grad(self, parameter: Any) -> Any: ...
 
@@ -67,10 +58,11 @@ class Store(Protocol):
 class Gradient(Generic[P, G]):
     """The gradient of one parameter.
 
-    facts:   those of the parameter
+    bytes:   the size of the gradient
     aside:   a result that is not in .grad
     apart:   a local gradient that is not in .grad
     sent:    memory that the library reads
+    home:    the .grad of which `sent` is a copy, if it is one; its result goes there
     left:    the gradient after the last backward, and whether it counts as local, zeros or not,
              while it is that one; None: it is not from an observed backward
     applied: the result after a step; None: no step since the round
@@ -80,7 +72,8 @@ class Gradient(Generic[P, G]):
         "apart",
         "applied",
         "aside",
-        "facts",
+        "bytes",
+        "home",
         "left",
         "parameter",
         "sent",
@@ -88,9 +81,9 @@ class Gradient(Generic[P, G]):
         "touched",
     )
 
-    def __init__(self, parameter: P, facts: Any) -> None:
+    def __init__(self, parameter: P, bytes: int) -> None:
         self.parameter = parameter
-        self.facts = facts
+        self.bytes = bytes
         self.forget()
 
     def forget(self) -> None:
@@ -99,6 +92,7 @@ class Gradient(Generic[P, G]):
         self.aside: G | None = None
         self.apart: G | None = None
         self.sent: G | None = None
+        self.home: G | None = None
         self.left: tuple[object, bool] | None = None
         self.applied: object = None
         self.touched = False  # Whether the backward has reached it.
@@ -115,13 +109,13 @@ class Gradient(Generic[P, G]):
     def can(self, event: Event) -> bool:
         return self.state in _ROWS[event]
 
-    def on(self, event: Event, store: Store) -> None:
+    def on(self, event: Event, place: Place) -> None:
         row = _ROWS[event].get(self.state)
         if row is None:
             raise AssertionError(f"a gradient in state {self.state.name} cannot {event.name}")
         self.state, effect = row
         if effect is not None:
-            effect(self, store)
+            effect(self, place)
 
 
 def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient[P, G]]:
@@ -129,7 +123,7 @@ def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient
     return [each for each in gradients if each.state in rows]
 
 
-def on_all(gradients: Iterable[Gradient[P, G]], event: Event, store: Store) -> None:
+def on_all(gradients: Iterable[Gradient[P, G]], event: Event, place: Place) -> None:
     """The event happens to all of these."""
     rows = _ROWS[event]
     known: State | None = None  # Most are in the same state.
@@ -139,57 +133,58 @@ def on_all(gradients: Iterable[Gradient[P, G]], event: Event, store: Store) -> N
         if state is not known:
             row = rows.get(state)
             if row is None:
-                each.on(event, store)  # Raises.
+                each.on(event, place)  # Raises.
                 continue
             known = state
             after, effect = row
         each.state = after
         if effect is not None:
-            effect(each, store)
+            effect(each, place)
 
 
-def _remove(gradient: Gradient[Any, Any], store: Store) -> Any:
-    held = store.grad(gradient.parameter)
-    store.set_grad(gradient.parameter, None)
+def _remove(gradient: Gradient[Any, Any], place: Place) -> Any:
+    held = place.grad(gradient.parameter)
+    place.set_grad(gradient.parameter, None)
     return held
 
 
-def _lay_aside(gradient: Gradient[Any, Any], store: Store) -> None:
-    gradient.aside = _remove(gradient, store)
+def _lay_aside(gradient: Gradient[Any, Any], place: Place) -> None:
+    gradient.aside = _remove(gradient, place)
 
 
-def _take_back(gradient: Gradient[Any, Any], store: Store) -> None:
-    store.set_grad(gradient.parameter, gradient.aside)
+def _take_back(gradient: Gradient[Any, Any], place: Place) -> None:
+    place.set_grad(gradient.parameter, gradient.aside)
     gradient.aside = None
 
 
-def _lay_apart(gradient: Gradient[Any, Any], store: Store) -> None:
-    gradient.apart = _remove(gradient, store)
+def _lay_apart(gradient: Gradient[Any, Any], place: Place) -> None:
+    gradient.apart = _remove(gradient, place)
 
 
-def _drop_refused(gradient: Gradient[Any, Any], store: Store) -> None:
-    store.set_grad(gradient.parameter, gradient.apart)
+def _drop_refused(gradient: Gradient[Any, Any], place: Place) -> None:
+    place.set_grad(gradient.parameter, gradient.apart)
     gradient.apart = None
 
 
-def _local_again(gradient: Gradient[Any, Any], store: Store) -> None:
-    sent, gradient.sent = gradient.sent, None
-    if store.grad(gradient.parameter) is None:  # It was removed while the outcome was unknown.
-        store.set_grad(gradient.parameter, sent)
+def _local_again(gradient: Gradient[Any, Any], place: Place) -> None:
+    sent = gradient.sent if gradient.home is None else gradient.home
+    gradient.sent = gradient.home = None
+    if place.grad(gradient.parameter) is None:  # It was removed while the outcome was unknown.
+        place.set_grad(gradient.parameter, sent)
 
 
-def _clear(gradient: Gradient[Any, Any], store: Store) -> None:
-    store.set_grad(gradient.parameter, None)
-    gradient.sent = None
+def _clear(gradient: Gradient[Any, Any], place: Place) -> None:
+    place.set_grad(gradient.parameter, None)
+    gradient.sent = gradient.home = None
 
 
-def _drop_result(gradient: Gradient[Any, Any], store: Store) -> None:
+def _drop_result(gradient: Gradient[Any, Any], place: Place) -> None:
     gradient.aside = gradient.applied = None
 
 
-Effect = Callable[[Gradient[Any, Any], Store], None]
+Effect = Callable[[Gradient[Any, Any], Place], None]
 
-# On DELIVER the subclass of Lane writes .grad: the new result plus the one that is aside.
+# On DELIVER the rounds have written .grad: the new result plus the one that is aside.
 TRANSITIONS: dict[tuple[State, Event], tuple[State, Effect | None]] = {
     # from                            event             to                     effect
     (State.LOCAL, Event.PUT_ASIDE): (State.LOCAL, None),

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import NoReturn
 
-from basin.errors import FailedPrecondition
+from basin.errors import FailedPrecondition, Unsupported
 from basin.lane.actions import DEEDS, Action, Deed, Stage
 from basin.lane.phase import TRANSITIONS, Event, Phase
 
@@ -65,6 +65,8 @@ class Usage:
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
+        """Keeps the gradients of backwards within it local: to accumulate micro-batches, or when
+        another model's backward passes through this one. step() is refused within it."""
         self.check_takes_part("no_sync()")
         before, self.pushing = self.pushing, False
         try:
@@ -161,6 +163,15 @@ class Usage:
             f"aborted round call retry_round() of {self._owner}. Results of torch.autograd.grad(), "
             "or of a backward() that was imported by name before init(), are not detected, and "
             "need sync_gradients() too."
+        )
+
+    def refuse_graph(self) -> NoReturn:
+        """The result of a round replaces the gradient, and has no graph."""
+        raise Unsupported(
+            f"backward(create_graph=True) has reached the parameters of lane {self._lane}, whose "
+            "gradients are replaced by those of all workers, which have no graph. Use "
+            "torch.autograd.grad(loss, parameters, create_graph=True) for the inner gradient, and "
+            "one backward() for the whole loss."
         )
 
     def refuse_loss_scale(self, call: str, scale: float, sent: float) -> NoReturn:

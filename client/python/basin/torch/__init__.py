@@ -8,13 +8,14 @@ optimizer = basin.torch.DistributedOptimizer(optimizer, model.named_parameters()
 When backward() returns, .grad is then the gradient averaged over all workers.
 """
 
-import os
+import importlib
 import sys
 from typing import Any
 
-from basin import client, exit_code
+from basin import client, descent, exit_code, machine
 from basin.arguments import seconds
 from basin.errors import FailedPrecondition
+from basin.notices import ContributorsChanged
 from basin.spec import Counts, Op
 from basin.torch import context
 from basin.torch.clip import clip_grad_norm_
@@ -39,7 +40,6 @@ from basin.torch.collectives import (
 )
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
-from basin.torch.lane import ContributorsChanged
 from basin.torch.optimizer import DistributedOptimizer
 from basin.torch.scaler import GradScaler
 from basin.torch.state import State
@@ -62,17 +62,37 @@ def init(
 ) -> None:
     """Connects this process as a worker of its job, and returns when it has a rank.
 
-    options:       the options of basin.connect(); missing ones come from the environment
+    If the others train already, they go on without this worker until its first broadcast or other
+    collective call, DistributedOptimizer() or DistributedDataParallel(): until then it may build
+    its model. rank() and size() are then those that it would have if it joined now; they change
+    when other workers join or leave. In a new job they are final.
+
+    options:       the options of basin.connect(); missing ones come from the environment.
+                   ready=True: a late joiner is a member when init() returns
     round_timeout: seconds that a backward waits for the outcome of its round before it raises
                    OutcomeUnknown; None: forever, while late workers are logged
     own_state:     if it joins late, this worker already has the state of the others and makes the
                    same calls as they do; otherwise it gets the state with the first broadcasts
+
+    In a process that a worker has started with its own environment, such as one of a data loader
+    that imports the script again, init() does nothing but set rank() and size() to the worker's.
     """
     exit_code.install()
     seconds("round_timeout", round_timeout)
+    if context.is_helper():
+        return
     if context.is_started():
         raise FailedPrecondition("Basin is initialized already. Call shutdown() first.")
-    context.start(client.connect(address, **options), round_timeout, own_state)
+    if not descent.follows_a_worker():
+        # Torch imports it with the first optimizer, for seconds in which the others may wait.
+        importlib.import_module("torch._dynamo")
+    options.setdefault("ready", False)
+    try:
+        connected = client.connect(address, **options)
+    except descent.IsHelper as why:
+        context.start_helper(why)
+        return
+    context.start(connected, round_timeout, own_state)
 
 
 def shutdown() -> None:
@@ -82,7 +102,9 @@ def shutdown() -> None:
     after will_leave(), the worker counts as lost instead, and the others wait for a replacement if
     they need all workers.
     """
-    if context.is_started():
+    if context.is_helper():
+        context.stop(finished=False)
+    elif context.is_started():
         context.stop(context.current().client.leaves_with(sys.exc_info()[0]))
 
 
@@ -124,23 +146,23 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """From 0 to size() - 1; it may change when workers join or leave. Raises FailedPrecondition
-    after finished()."""
-    return context.current().place("rank()").rank
+    """From 0 to size() - 1; it may change when workers join or leave. That of a late joiner is an
+    expected one until its first collective call. Raises FailedPrecondition after finished()."""
+    return context.rank_and_size("rank()")[0]
 
 
 def size() -> int:
     """The number of trainers. Raises FailedPrecondition after finished()."""
-    return context.current().place("size()").world_size
+    return context.rank_and_size("size()")[1]
 
 
 def local_rank() -> int:
     """The rank of this worker on its machine, from its launcher."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    return machine.local_rank()
 
 
 def local_size() -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return machine.local_size()
 
 
 __all__ = [

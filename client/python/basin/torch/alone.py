@@ -1,12 +1,14 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Warns of parts of torch that assume that this process is alone.
+"""Warns of parts of torch that assume another number of workers than the job has.
 
 They ask torch.distributed for the number of processes, which has none, or one if a model keeps
-torch's DistributedDataParallel. A script that was written for several then trains wrongly.
+torch's DistributedDataParallel; or they keep the number that they were made with when the job is
+resized. A script that was written for several then trains wrongly.
 """
 
 import functools
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +28,7 @@ class AloneWatch:
         self._world_size = world_size
         self._process = os.getpid()
         self._told: set[str] = set()
+        self._sampler: weakref.ref[Any] | None = None  # That has last begun an epoch.
         self._iterate = DistributedSampler.__iter__
         self._normalize = torch.nn.SyncBatchNorm.forward
         self._replace(
@@ -48,9 +51,31 @@ class AloneWatch:
                     "every worker takes all samples. Use DistributedSampler(data, "
                     "num_replicas=basin.torch.size(), rank=basin.torch.rank()).",
                 )
+            else:
+                self._sampler = weakref.ref(sampler)
+                self.after_step()
             return iterate(sampler)
 
         return watched
+
+    def after_step(self) -> None:
+        """Warns of a sampler that divides the data among another number of workers."""
+        sampler = None if self._sampler is None else self._sampler()
+        if sampler is None or "resize" in self._told or os.getpid() != self._process:
+            return
+        workers, divided = self._world_size(), sampler.num_replicas
+        if workers not in (0, divided):  # 0 after finished().
+            self._told.add("resize")
+            logger.warning(
+                "A DistributedSampler divides the data among %d workers, but the job has %d now: "
+                "samples are missed or repeated, and workers that end an epoch at different steps "
+                "end with different models. Count the steps in a shared state (while state.step < "
+                "steps), which ends all workers at the same step, and when basin.torch.size() "
+                "changes, make the sampler anew with basin.torch.size() and basin.torch.rank(). "
+                "See docs/pytorch.md, Data and resizes.",
+                divided,
+                workers,
+            )
 
     def _watched_normalization(self, normalize: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(normalize)

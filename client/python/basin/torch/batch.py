@@ -4,75 +4,69 @@ each costs more than the bytes of a small one."""
 
 import ctypes
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from basin import _abi
-from basin.lane.gradient import Gradient
+from basin.torch.parameters import TensorGradient
 from basin.worker import Worker
 
-# Enough for a call to cost little, and little enough that most is sent during the backward.
-FULL_BYTES = 256 << 10
+# What a call and the messages that follow from it cost does not depend on the bytes. More than a
+# frame saves nothing further.
+_LEAST_BYTES = 256 << 10
+_MOST_BYTES = 3840 << 10
 _CAPACITY = 1024
 
 # _abi.Pushed, which takes longer to write field by field.
 _PUSHED = struct.Struct("@IPNii")
 assert _PUSHED.size == ctypes.sizeof(_abi.Pushed)
 
+# As which dtype gradients of a dtype are sent, with the exponent of their scale.
+Wire = Mapping[torch.dtype, tuple[int, int]]
+_AS_THEY_ARE = (_abi.SAME_DTYPE, 0)
+
+
+def batch_bytes(total: int) -> int:
+    """How many bytes to collect, if the gradients of a step have `total` bytes: so many that there
+    are few batches, and so few that most is sent during the backward."""
+    return min(max(total // 8, _LEAST_BYTES), _MOST_BYTES)
+
 
 class Batch:
     """The gradients of one lane that are ready and not pushed yet. The memory of each is the
     caller's to keep, unchanged, until the outcome of the round.
 
-    device: the index of the CUDA device that they are on; None: they are on the CPU
+    full:   the bytes with which it is pushed
+    device: the index of the CUDA device that they are on; negative on the CPU
+    wire:   the dtypes that are sent as another one
     """
 
-    def __init__(self, worker: Worker, lane: int, device: int | None = None) -> None:
+    def __init__(self, worker: Worker, lane: int, full: int, device: int, wire: Wire) -> None:
         self._worker = worker
         self._lane = lane
+        self._full = full
         self._device = device
+        self._wire = wire
         self._stream = 0
         self._tensors = (_abi.Pushed * _CAPACITY)()
         self._count = 0
         self._bytes = 0
 
-    def add(
-        self,
-        tensor: int,
-        address: int,
-        size: int,
-        dtype: int = _abi.SAME_DTYPE,
-        exponent: int = 0,
-    ) -> None:
-        """Adds a tensor, to be sent in `dtype`, and pushes the batch if it is full."""
-        at = self._count * _PUSHED.size
-        _PUSHED.pack_into(self._tensors, at, tensor, address, size, dtype, exponent)
-        self._count += 1
-        self._bytes += size
-        if self._bytes >= FULL_BYTES or self._count == _CAPACITY:
-            self.push()
-
-    def add_as_they_are(
-        self,
-        gradients: Iterable[Gradient[torch.Tensor, torch.Tensor]],
-        lent: list[torch.UntypedStorage],
-    ) -> int:
-        """Like add() for the memory of each that is to be sent, in its own dtype; notes the address
-        in its facts, and the memory in `lent`. Returns the bytes."""
+    def add(self, ready: Iterable[tuple[TensorGradient, int]]) -> int:
+        """Adds gradients, each with the address of its memory, and pushes the batch whenever it is
+        full. Returns the bytes to be sent."""
         total = 0
         pack, width = _PUSHED.pack_into, _PUSHED.size
-        for each in gradients:
-            facts, memory = each.facts, each.sent
-            assert memory is not None
-            facts.address = address = memory.data_ptr()
-            lent.append(memory.untyped_storage())
-            size, count = facts.bytes, self._count
-            pack(self._tensors, count * width, facts.handle, address, size, _abi.SAME_DTYPE, 0)
-            total += size
+        for each, address in ready:
+            size, count = each.bytes, self._count
+            narrow = self._wire.get(each.dtype)
+            total += size if narrow is None else size // 2
+            at = count * width
+            pack(self._tensors, at, each.handle, address, size, *(narrow or _AS_THEY_ARE))
             self._count = count + 1
             self._bytes += size
-            if self._bytes >= FULL_BYTES or count + 1 == _CAPACITY:
+            if self._bytes >= self._full or count + 1 == _CAPACITY:
                 self.push()
         return total
 
@@ -87,7 +81,7 @@ class Batch:
         count, self._count, self._bytes = self._count, 0, 0
         if count == 0:
             return
-        if self._device is None:
+        if self._device < 0:
             self._worker.push_many(self._lane, self._tensors, count)
         else:
             self._worker.push_device(self._lane, self._tensors, count, self._device, self._stream)

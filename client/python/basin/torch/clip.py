@@ -62,7 +62,7 @@ def clip_grad_norm_(
             for lane in {lane for _, lane, _ in gradients}:
                 scaling.enter_context(lane.scaling([p for p, *_ in gradients], factor))
             torch._foreach_mul_([p.grad for p, *_ in gradients if p.grad is not None], factor)
-    return torch.tensor(norm, dtype=torch.float64)
+    return torch.tensor(norm, dtype=torch.float64, device="cpu")
 
 
 def _list(parameters: Owner) -> Iterator[torch.Tensor]:
@@ -94,18 +94,18 @@ def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:
             f"A parameter of shape {tuple(parameter.shape)} is not reduced by Basin, so its norm "
             "is unknown. Use torch.nn.utils.clip_grad_norm_()."
         )
+    name = lane.store.name_of(parameter)
     if (owner := lane.owner_of_local(parameter)) is not None:
         raise FailedPrecondition(
-            f"The gradient of parameter {lane.name_of(parameter)} has not been reduced: it is "
-            "local, and workers that clip local gradients diverge. Call sync_gradients() of "
-            f"{owner} first."
+            f"The gradient of parameter {name} has not been reduced: it is local, and workers that "
+            f"clip local gradients diverge. Call sync_gradients() of {owner} first."
         )
-    squared_norm = lane.squared_norm(parameter)
+    squared_norm = lane.store.squared_norm(parameter)
     if squared_norm is None:
         raise FailedPrecondition(
-            f"The gradient of parameter {lane.name_of(parameter)} is not the result of one round: "
-            "a second backward was added to it, or it was written to (unscale_() of a gradient "
-            "scaler may do so). Clip right after the one backward that reduces, or use "
+            f"The gradient of parameter {name} is not the result of one round: a second backward "
+            "was added to it, or it was written to (unscale_() of a gradient scaler may do so). "
+            "Clip right after the one backward that reduces, or use "
             "torch.nn.utils.clip_grad_norm_(), which computes the norm."
         )
     return lane, squared_norm

@@ -1,21 +1,22 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Collective calls on torch tensors and on Python objects."""
 
-import io
 import pickle
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 
 from basin import _abi
 from basin.arguments import string_of
 from basin.client import CALL_PREFIX, Handle
-from basin.errors import InvalidArgument, Unsupported
+from basin.described import Described
+from basin.errors import InvalidArgument, Mismatch, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import device, differentiable, objects, tensors
+from basin.torch import differentiable, objects, raw, tensors
 from basin.torch.context import current, member
-from basin.torch.state import State, Tensors, optimizer_key
+from basin.torch.state import State, Tensors, optimizer_key, pack, unpack
 from basin.worker import Result, RoundInfo, TensorSpec
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def allreduce_async(
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like basin.Client.allreduce_async(), with its counts and options, for a torch CPU tensor."""
-    call = "allreduce_async()"
-    spec = _spec(call, op, counts, options)
-    return _start(call, [(name, tensor)], name, _first, False, spec)
+    return _start("allreduce_async()", [tensor], name, _only, op, counts, options)
 
 
 def allreduce(
@@ -58,9 +57,7 @@ def allreduce(
     After OutcomeUnknown or Paused the round continues: another call waits for the same round and
     ignores the tensor that it is given. The same holds for allreduce_() and the grouped calls.
     """
-    call = "allreduce()"
-    spec = _spec(call, op, counts, options)
-    return _complete(_start(call, [(name, tensor)], name, _first, False, spec, goes_on=True))
+    return _complete(_start("allreduce()", [tensor], name, _only, op, counts, options))
 
 
 def allreduce_async_(
@@ -72,9 +69,7 @@ def allreduce_async_(
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like allreduce_async(), but wait() writes the result to `tensor` and returns it."""
-    call = "allreduce_async_()"
-    spec = _spec(call, op, counts, options)
-    return _start(call, [(name, tensor)], name, _first, True, spec)
+    return _start("allreduce_async_()", [tensor], name, _only, op, counts, options)
 
 
 def allreduce_(
@@ -86,9 +81,7 @@ def allreduce_(
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Like allreduce(), in place."""
-    call = "allreduce_()"
-    spec = _spec(call, op, counts, options)
-    return _complete(_start(call, [(name, tensor)], name, _first, True, spec, goes_on=True))
+    return _complete(_start("allreduce_()", [tensor], name, _only, op, counts, options))
 
 
 def grouped_allreduce_async(
@@ -105,8 +98,7 @@ def grouped_allreduce_async(
     tensors in the same order. Counts and options are those of basin.Client.allreduce(), for each
     tensor.
     """
-    call = "grouped_allreduce_async()"
-    return _start_group(call, group, name, False, _spec(call, op, counts, options))
+    return _start("grouped_allreduce_async()", group, name, list, op, counts, options)
 
 
 def grouped_allreduce(
@@ -118,9 +110,7 @@ def grouped_allreduce(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce_async(), but waits for the result."""
-    call = "grouped_allreduce()"
-    spec = _spec(call, op, counts, options)
-    return _complete(_start_group(call, group, name, False, spec, goes_on=True))
+    return _complete(_start("grouped_allreduce()", group, name, list, op, counts, options))
 
 
 def grouped_allreduce_async_(
@@ -133,8 +123,7 @@ def grouped_allreduce_async_(
 ) -> Handle[list[torch.Tensor]]:
     """Like grouped_allreduce_async(), but wait() writes the results to the tensors and returns
     them."""
-    call = "grouped_allreduce_async_()"
-    return _start_group(call, group, name, True, _spec(call, op, counts, options))
+    return _start("grouped_allreduce_async_()", group, name, list, op, counts, options)
 
 
 def grouped_allreduce_(
@@ -146,9 +135,7 @@ def grouped_allreduce_(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce(), in place."""
-    call = "grouped_allreduce_()"
-    spec = _spec(call, op, counts, options)
-    return _complete(_start_group(call, group, name, True, spec, goes_on=True))
+    return _complete(_start("grouped_allreduce_()", group, name, list, op, counts, options))
 
 
 def poll(handle: Handle[Any]) -> bool:
@@ -174,44 +161,47 @@ def _handle(call: str, handle: Handle[T]) -> Handle[T]:
     return handle
 
 
-def _first(received: list[torch.Tensor]) -> torch.Tensor:
+def _only(received: list[torch.Tensor]) -> torch.Tensor:
     return received[0]
-
-
-def _spec(call: str, op: Op, counts: Counts | None, options: ReductionOptions) -> RoundSpec:
-    return contribution(reduction(call, op, options), counts)
-
-
-def _start_group(
-    call: str,
-    group: Sequence[torch.Tensor],
-    name: str,
-    in_place: bool,
-    spec: RoundSpec,
-    goes_on: bool = False,
-) -> Handle[list[torch.Tensor]]:
-    string_of("name", name)
-    if not isinstance(group, Sequence):
-        raise InvalidArgument(
-            f"{call} was given a {type(group).__name__} as group {name}. Give it a list of tensors."
-        )
-    if not group:
-        raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
-    named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(group)]
-    # A separate lane, because a tensor with the same name would otherwise be its first tensor.
-    return _start(call, named, "group/" + name, list, in_place, spec, goes_on)
 
 
 def _start(
     call: str,
+    given: Sequence[torch.Tensor],
+    name: str,
+    finish: Callable[[list[torch.Tensor]], T],
+    op: Op,
+    counts: Counts | None,
+    options: ReductionOptions,
+) -> Handle[T]:
+    """Starts a round for a `call` of the user, whose name says whether it is of a group, whether it
+    is asynchronous, and with a last underscore that it is in place. `finish` makes its output from
+    the results."""
+    spec = contribution(reduction(call, op, options), counts)
+    goes_on = "_async" not in call
+    string_of("name", name)
+    if not call.startswith("grouped_"):
+        return _start_round(call, [(name, given[0])], name, finish, spec, goes_on)
+    if not isinstance(given, Sequence):
+        raise InvalidArgument(
+            f"{call} was given a {type(given).__name__} as group {name}. Give it a list of tensors."
+        )
+    if not given:
+        raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
+    named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(given)]
+    # A separate lane, because a tensor with the same name would otherwise be its first tensor.
+    return _start_round(call, named, "group/" + name, finish, spec, goes_on)
+
+
+def _start_round(
+    call: str,
     named: list[tuple[str, torch.Tensor]],
     lane: str,
     finish: Callable[[list[torch.Tensor]], T],
-    in_place: bool,
     spec: RoundSpec,
     goes_on: bool = False,
 ) -> Handle[T]:
-    string_of("name", lane)
+    in_place = call.endswith("_()")
     client = member(call).client
     for name, tensor in named:
         if not isinstance(tensor, torch.Tensor):
@@ -226,7 +216,13 @@ def _start(
                 "that of its old value. Use the call without the underscore, whose result is "
                 "differentiable, or pass tensor.detach()."
             )
-    sent = [device.on_host(tensor) for _, tensor in named]
+        if in_place and raw.shares_elements(tensor):
+            raise Unsupported(
+                f"{call} would write the result to tensor {name}, several elements of which share "
+                "memory (expand() does that). Use the call without the underscore, or pass "
+                "tensor.contiguous()."
+            )
+    sent = [raw.on_host(tensor) for _, tensor in named]
     tracked = [
         not in_place and torch.is_grad_enabled() and tensor.requires_grad for _, tensor in named
     ]
@@ -235,21 +231,19 @@ def _start(
         def reduce(gradient: torch.Tensor) -> torch.Tensor:
             reducing = differentiable.spec_of_gradient(name, spec)
             named = [(f"{name} (gradient)", gradient)]
-            handle = _start("backward()", named, f"gradient/{name}", _first, False, reducing)
-            reduced: torch.Tensor = _complete(handle)
-            return reduced * differentiable.factor_of_gradient(info, client.worker_id)
+            handle = _start_round("backward()", named, f"gradient/{name}", _only, reducing)
+            return _complete(handle) * differentiable.factor_of_gradient(info, client.worker_id)
 
         return reduce
 
     def output(result: Result) -> T:
         outputs = []
-        for i, ((name, target), memory) in enumerate(zip(named, sent)):
-            received = torch.empty(memory.shape, dtype=memory.dtype)
+        for i, ((name, target), mine) in enumerate(zip(named, sent)):
+            received = raw.empty_on_host(mine.shape, mine.dtype)
             result.copy(i, received.data_ptr(), tensors.bytes_of(received))
             if in_place:
-                with torch.no_grad():
-                    received = target.copy_(received)
-                outputs.append(received)
+                raw.write(name, target, received)
+                outputs.append(target)
                 continue
             received = received.to(target.device)
             if tracked[i]:
@@ -260,13 +254,14 @@ def _start(
     return client.start(
         CALL_PREFIX + lane,
         [
-            (tensors.spec_of(name, memory), memory.data_ptr(), tensors.bytes_of(memory))
-            for (name, _), memory in zip(named, sent)
+            (tensors.spec_of(name, mine), mine.data_ptr(), tensors.bytes_of(mine))
+            for (name, _), mine in zip(named, sent)
         ],
         sent,
         output,
         spec,
         goes_on,
+        over_all=True,
     )
 
 
@@ -279,7 +274,8 @@ def barrier(name: str = "barrier") -> None:
 def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
     """Gives all workers the root's values, bit for bit, of any dtype.
 
-    parameters: a module (its parameters and buffers), a state_dict, or pairs of name and tensor.
+    parameters: a module (its parameters and buffers, also those that are not in its state_dict), a
+                state_dict, or pairs of name and tensor.
 
     A late joiner gets the present values of the others, which need not call it again. Pass the
     module if there is one: its buffers change in a forward, and are copied before that.
@@ -307,19 +303,21 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
 def broadcast_buffers(module: torch.nn.Module, root_rank: int = 0) -> None:
     """Like broadcast_parameters(), for only the buffers of a module. It is meant for the training
     loop: all workers call it, and it registers nothing for late joiners."""
-    member("broadcast_buffers()")
+    here = member("broadcast_buffers()")
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgument(
             f"broadcast_buffers() was given a {type(module).__name__}. Give it the model."
         )
-    named = list(module.named_buffers())
+    here.unshared.broadcasts_buffers(module)
+    named = tensors.buffers_of(module)
     _check_memory(named)
     _broadcast("buffers", named, root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
     """Gives the optimizers of all workers the root's state: options of the groups, moments, steps.
-    A late joiner gets the others' present state."""
+    A late joiner gets the others' present state. It is pickled, so use this only among workers that
+    trust each other."""
 
     here = member("broadcast_optimizer_state()")
     if not hasattr(optimizer, "load_state_dict"):
@@ -328,13 +326,48 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
             "optimizer."
         )
 
+    kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
     def broadcast() -> None:
-        stream = io.BytesIO()
-        torch.save(optimizer.state_dict(), stream)
-        received = objects.broadcast(here, "optimizer", stream.getvalue(), root_rank)
-        optimizer.load_state_dict(torch.load(io.BytesIO(received), weights_only=True))
+        call = "broadcast_optimizer_state()"
+        packed = objects.broadcast(
+            here, call, "optimizer", lambda: pack((kind, optimizer.state_dict())), root_rank
+        )
+        roots_kind, received = objects.unpickle("the optimizer's state", packed, unpack)
+        if roots_kind != kind:
+            raise Mismatch(
+                f"The optimizer is a {kind} here, and a {roots_kind} at the root. Make the same "
+                "optimizer on all workers."
+            )
+        _load_optimizer(optimizer, received)
 
     share_optimizer(optimizer, broadcast)
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, received: dict[str, Any]) -> None:
+    try:
+        optimizer.load_state_dict(received)
+    except (ValueError, KeyError) as error:
+        raise Mismatch(
+            f"The shared state does not fit the optimizer of this worker: {error}. Make the same "
+            "optimizer on all workers."
+        ) from error
+    except TypeError as error:
+        raise InvalidArgument(
+            f"The optimizer cannot load the shared state: {error}.{_arrays_in(received)}"
+        ) from error
+
+
+def _arrays_in(state: dict[str, Any]) -> str:
+    """Names an array of NumPy in the state of a parameter, which no optimizer of torch can load."""
+    for number, values in state.get("state", {}).items():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if isinstance(value, np.ndarray):
+                return (
+                    f" State {name} of parameter {number} is an array of NumPy, and torch's "
+                    "load_state_dict() takes none there: make it a tensor."
+                )
+    return ""
 
 
 def share_optimizer(
@@ -346,7 +379,7 @@ def share_optimizer(
         optimizer_key(optimizer),
         optimizer,
         optimizer.state_dict,
-        optimizer.load_state_dict,
+        lambda received: _load_optimizer(optimizer, received),
         broadcast,
     )
 
@@ -368,7 +401,9 @@ def broadcast_state(root_rank: int = 0, **values: Any) -> State:
     made = State(**values)
 
     def broadcast() -> None:
-        made.restore(objects.broadcast(here, "state", made.capture(), root_rank))
+        call = "broadcast_state()"
+        packed = objects.broadcast(here, call, "state", made.capture, root_rank)
+        objects.unpickle("the shared state", packed, made.restore)
 
     here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
     return made
@@ -383,21 +418,23 @@ def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") ->
     here = member("broadcast_object()")
     packed = here.state.take_object(name)
     if packed is None:
-        packed = objects.broadcast(here, string_of("name", name), pickle.dumps(value), root_rank)
+        call, name = "broadcast_object()", string_of("name", name)
+        packed = objects.broadcast(here, call, name, lambda: pickle.dumps(value), root_rank)
         here.state.keep_object(name, packed)
-    return pickle.loads(packed)
+    return objects.unpickle(name, packed)
 
 
 def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
     """Returns the objects of all workers, by rank."""
     here = member("allgather_object()")
-    given = objects.gather(here, string_of("name", name), pickle.dumps(value))
-    return [pickle.loads(content) for content in given]
+    call, name = "allgather_object()", string_of("name", name)
+    given = objects.gather(here, call, name, lambda: pickle.dumps(value), from_all=True)
+    return [objects.unpickle(name, content) for content in given]
 
 
 def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:
     if isinstance(parameters, torch.nn.Module):
-        pairs: Iterable[tuple[str, Any]] = parameters.state_dict().items()
+        pairs: Iterable[tuple[str, Any]] = tensors.of_module(parameters)
     elif isinstance(parameters, Mapping):
         pairs = parameters.items()
     else:
@@ -416,27 +453,30 @@ def _check_memory(named: Iterable[tuple[str, torch.Tensor]]) -> None:
 
 def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
     here = current()
-    staged = []
-    for key, tensor in named:
-        data = tensor.detach()
-        if data.numel() > 0:
-            staged.append((key, data, device.on_host(data)))
+    staged = [(key, tensor, raw.on_host(tensor)) for key, tensor in named if tensor.numel() > 0]
+    described = Described.of(
+        f"broadcast_{name}()",
+        here.client.check_root(root_rank),
+        [(key, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for key, t in named],
+    )
     here.client.broadcast_memory(
         name,
-        here.client.next_version(name, None),  # Workers may start minutes apart.
+        here.client.agree_on_version(name, described, None),  # Workers may start minutes apart.
+        described,
         [
-            (_value_spec(f"{name}/{key}", memory), memory.data_ptr(), tensors.bytes_of(memory))
-            for key, _, memory in staged
+            (_value_spec(f"{name}/{key}", mine), mine.data_ptr(), tensors.bytes_of(mine))
+            for key, _, mine in staged
         ],
-        root_rank,
         here.timeout if here.timeout is not None else _TIMEOUT_SECONDS,
     )
-    for _, data, memory in staged:
-        if memory is not data and memory.data_ptr() != data.data_ptr():
-            data.copy_(memory)
+    for key, tensor, mine in staged:
+        if mine.data_ptr() == raw.plain(tensor).data_ptr():
+            raw.was_written(tensor)
+        else:
+            raw.write(key, tensor, mine)
 
 
-def _value_spec(name: str, memory: torch.Tensor) -> TensorSpec:
-    if memory.dtype in tensors.DTYPES:
-        return tensors.spec_of(name, memory)
-    return TensorSpec(name, _abi.U8, (tensors.bytes_of(memory),))
+def _value_spec(name: str, mine: torch.Tensor) -> TensorSpec:
+    if mine.dtype in tensors.DTYPES:
+        return tensors.spec_of(name, mine)
+    return TensorSpec(name, _abi.U8, (tensors.bytes_of(mine),))

@@ -20,6 +20,7 @@ from torch import distributed
 
 from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
+from basin.torch import tensors
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.context import member
 from basin.torch.lane import LaneOwner
@@ -77,7 +78,7 @@ class DDPState(LaneOwner):
         self._lane = start_lane(
             {
                 parameter: name
-                for name, parameter in model.module.named_parameters()
+                for name, parameter in tensors.parameters_of(model.module)
                 if name not in ignored
             },
             op,

@@ -4,7 +4,8 @@
 There is one context, because there is one `torch.autograd.backward`: init() wraps it, and
 shutdown() restores it. Autograd's own hooks run too early: a final callback runs at the end of each
 nested backward, and not at all under compiled autograd. The step of every optimizer is hooked,
-because any optimizer may apply the gradients that a model's lane reduces.
+because any optimizer may apply the gradients that a model's lane reduces. torch.compile leaves all
+of these alone, so a compiled function that calls backward() or step() does what it does otherwise.
 """
 
 import functools
@@ -18,13 +19,15 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from basin import client
+from basin import client, descent
 from basin.arguments import seconds
-from basin.errors import Error, FailedPrecondition, RoundAborted, Unsupported
+from basin.errors import Error, FailedPrecondition, RoundAborted
+from basin.torch import closures
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
 from basin.torch.scaler import ScalerWatch
 from basin.torch.state import JobState
+from basin.torch.unshared import UnsharedWatch
 from basin.worker import Place, logger
 
 
@@ -39,23 +42,23 @@ class Context:
         self.gathering: dict[str, dict[str, int]] = {}
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
+        connected.joined = self.state.join
         connected.leave = functools.partial(stop, finished=True)
         self._process = os.getpid()
         self._depth = 0
         self._backward: Callable[..., Any] = torch.autograd.backward
-        torch.autograd.backward = self._wrap(self._backward)
-        self._watches = (
-            AloneWatch(lambda: self.client.worker.place().world_size),
-            ScalerWatch(self.lanes),
-        )
+        torch.autograd.backward = torch.compiler.disable(self._wrap(self._backward))
+        self.unshared = UnsharedWatch(self.state, self._world_size)
+        self._alone = AloneWatch(self._world_size)
+        self._watches = (self._alone, ScalerWatch(self.lanes), self.unshared)
         self._step_hooks = (
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
+            register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step)),
+            register_optimizer_step_post_hook(torch.compiler.disable(self._after_step)),
         )
 
     def close(self, finished: bool) -> None:
         for lane in self.lanes:
-            if finished and not lane.usage.finished and lane.has_local():
+            if finished and not lane.usage.finished and lane.gradients.has_local():
                 logger.warning(
                     "shutdown() at step %d: gradients of lane %s were accumulated but never sent, "
                     "and are lost. Call sync_gradients() and step() at the end of the data, or "
@@ -79,9 +82,7 @@ class Context:
         seconds("timeout", timeout)
         for lane in self.lanes:
             lane.start_again()
-        self.client.give_up_rounds()
-        self.client.worker.ready()
-        self.client.worker.await_member(timeout)
+        self.client.rejoin(timeout)
         self.state.rejoin()
 
     def finish(self) -> None:
@@ -90,7 +91,7 @@ class Context:
             raise FailedPrecondition("finished() was called in a backward. Call it after step().")
         for lane in self.lanes:
             lane.usage.check_has_outcome("finished()")
-        if any(lane.has_local() for lane in self.lanes):
+        if any(lane.gradients.has_local() for lane in self.lanes):
             raise FailedPrecondition(
                 "finished() was called with gradients that were not sent and would be lost. Call "
                 "step() before it, or zero_grad() to drop them."
@@ -99,7 +100,15 @@ class Context:
             lane.leave_node()
         self.client.finished()
         for lane in self.lanes:
-            lane.finish()
+            lane.usage.finished = True
+
+    def _world_size(self) -> int:
+        place = self.client.worker.place()
+        return place.world_size if place.is_member else 0
+
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that is the worker."""
+        return os.getpid() != self._process
 
     def place(self, call: str) -> Place:
         """The place of this worker, for a `call` that reports it."""
@@ -113,8 +122,9 @@ class Context:
                 return backward(*arguments, **options)
             self._depth += 1
             try:
+                with_graph = _makes_graph(arguments, options)
                 for lane in self.lanes:
-                    lane.start_backward()
+                    lane.start_backward(with_graph)
                 backward(*arguments, **options)
                 for lane in self.lanes:
                     lane.end_hooks()
@@ -181,23 +191,21 @@ class Context:
     def _hide_sent(self) -> None:
         for lane in self.lanes:
             if lane.usage.in_round:
-                lane.hide_sent()
+                lane.gradients.hide_sent()
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Returns the arguments of the step, if they are others."""
         if os.getpid() != self._process:
-            return  # The client stayed with the parent.
-        for lane in self.lanes:
-            if not lane.reduces_for(optimizer):
-                continue
-            if any(each is not None for each in (*arguments[1:], options.get("closure"))):
-                raise Unsupported(
-                    "step() was called with a closure, whose backward would begin another round. "
-                    "Call backward() yourself, then step() without a closure."
-                )
+            return None  # The client stayed with the parent.
+        lanes = [lane for lane in self.lanes if lane.reduces_for(optimizer)]
+        changed = closures.evaluate(optimizer, arguments, options) if lanes else None
+        for lane in lanes:
             lane.before_step(optimizer)
             self.state.before_step()
+        self.unshared.before_step(optimizer, self.lanes)
+        return changed
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if os.getpid() != self._process:
@@ -206,9 +214,20 @@ class Context:
             if lane.reduces_for(optimizer):
                 lane.after_step(optimizer)
                 self.state.after_step(optimizer)
+                self._alone.after_step()
+                if lane.store.optimizer is not None:  # It knows no buffers.
+                    self.unshared.after_step(lane.store.gradients)
+
+
+def _makes_graph(arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Whether this is a backward with create_graph=True, its fourth argument."""
+    return bool(arguments[3] if len(arguments) > 3 else options.get("create_graph", False))
 
 
 _context: Context | None = None
+# Why this process has no context of its own: it is a helper of a worker, such as a process of a
+# data loader.
+_helper: descent.IsHelper | None = None
 
 
 def start(connected: client.Client, timeout: float | None, own_state: bool) -> None:
@@ -216,25 +235,47 @@ def start(connected: client.Client, timeout: float | None, own_state: bool) -> N
     _context = Context(connected, timeout, own_state)
 
 
+def start_helper(why: descent.IsHelper) -> None:
+    """From now on this process has its worker's rank and size, and nothing else."""
+    global _helper
+    _helper = why
+
+
 def stop(finished: bool) -> None:
-    global _context
-    stopped, _context = _context, None
+    global _context, _helper
+    stopped, _context, _helper = _context, None, None
     if stopped is not None:
         stopped.close(finished)
 
 
 def is_started() -> bool:
-    return _context is not None
+    return _context is not None or _helper is not None
+
+
+def is_helper() -> bool:
+    """Whether this process is a helper that was forked, or has called init()."""
+    return _helper is not None or (_context is not None and _context.is_inherited())
+
+
+def rank_and_size(call: str) -> tuple[int, int]:
+    """Returns those of this worker, or of the one that this helper process serves."""
+    if is_helper():
+        return descent.place_of_worker()
+    place = current().place(call)
+    return place.rank, place.world_size
 
 
 def current() -> Context:
+    if _helper is not None:
+        raise FailedPrecondition(str(_helper))
     if _context is None:
         raise FailedPrecondition("Basin is not initialized here. Call basin.torch.init() first.")
     return _context
 
 
 def member(call: str) -> Context:
-    """Like current(), for a `call` that all workers of the job make together."""
+    """Like current(), for a `call` that all workers of the job make together. A late joiner counts
+    from its first one on."""
     here = current()
-    here.client.check_member(call)
+    here.client.take_part(call)
     return here

@@ -32,7 +32,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
                        are sent; the sum is computed in float32
     broadcast_buffers: after a backward() that reduces, all workers have the buffers of rank 0.
                        Torch sends them at the next forward; here a forward does not wait, so one
-                       worker alone can evaluate.
+                       worker alone can evaluate. A buffer that a graph has saved for another
+                       backward is written later: by the next forward, or by step().
     init_sync:         all workers start with the parameters and buffers of rank 0
     batch_size:        samples of this worker in a step, only for the line that is written at the
                        start
@@ -65,7 +66,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         if init_sync:
             broadcast_parameters(module)
         self._lane = start_lane(
-            {parameter: name for name, parameter in module.named_parameters()},
+            {parameter: name for name, parameter in tensors.parameters_of(module)},
             op,
             wire_dtype,
             batch_size,
@@ -81,6 +82,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():  # Evaluation is allowed after shutdown().
             self._lane.usage.check_open("forward()")
+        if not torch.compiler.is_compiling():  # step() does it as well.
+            self._lane.write_buffers()
         return self.module(*inputs, **options)
 
     @property
@@ -98,7 +101,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
     def no_sync(self) -> Iterator[None]:
         """Keeps the gradients of backwards within it local; the first backward after it reduces
         them together with its own. step() is refused within it."""
-        with self._lane.no_sync():
+        with self._lane.usage.no_sync():
             yield
 
     @contextlib.contextmanager
@@ -153,12 +156,11 @@ def _check(module: torch.nn.Module) -> None:
                 f"The model already contains a {type(part).__module__}.{type(part).__name__}, so "
                 "gradients would be reduced twice. Wrap its .module instead."
             )
-    for name, parameter in module.named_parameters():
+    for name, parameter in tensors.parameters_of(module):
         if torch.nn.parameter.is_lazy(parameter):
             raise Unsupported(
                 f"Parameter {name} has no shape yet, so it cannot start with the values of rank 0. "
                 "Run one forward before you wrap the model."
             )
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        if isinstance(tensor, torch.Tensor):
-            tensors.check_memory(name, tensor)
+    for name, tensor in tensors.of_module(module):
+        tensors.check_memory(name, tensor)

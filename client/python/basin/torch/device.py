@@ -33,11 +33,6 @@ def is_captured() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
-def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in CPU memory, contiguous; a copy only if it must be."""
-    return tensor.detach().cpu().contiguous()
-
-
 def empty_like(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """Contiguous memory on the device of the tensor."""
     return torch.empty(shape, dtype=dtype, device=tensor.device)

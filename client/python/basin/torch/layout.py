@@ -20,6 +20,10 @@ _LANE = "layouts"
 _VERSION = 1  # A hash has one list.
 _TIMEOUT_SECONDS = 5.0
 _MOST_NAMED = 5
+_OTHER_VALUES = (
+    " Where only values differ, call broadcast_parameters() of the model on all workers after it "
+    "has changed."
+)
 
 
 class LayoutCheck:
@@ -54,12 +58,14 @@ class LayoutCheck:
         except Error as error:
             return Mismatch(f"{refusal} The differences are unknown: {error}")
         mine = set(_lines(self._specs))
+        values = any(" with the values " in line for line in mine ^ others)
         return Mismatch(
             f"Worker {self._worker.id} and the others have gradients of different tensors in lane "
             f"{self._lane}. Only here: {_some(mine - others)}. Only at the others: "
             f"{_some(others - mine)}. Build the same model on all workers, compile and freeze it "
             "alike, and give its parameters the same names; with same_parameters=False on all "
             "workers, a worker skips the tensors that it does not have."
+            + (_OTHER_VALUES if values else "")
         )
 
     def _name(self, of_hash: int) -> str:

@@ -161,12 +161,12 @@ def _attach(optimizer: Any, lane: GradientLane) -> None:
         optimizer.register_step_pre_hook(_check_open)
     optimizer.basin_lane = lane
     optimizer.contribute = lane.contribute
-    optimizer.no_sync = lane.no_sync
+    optimizer.no_sync = lane.usage.no_sync
     optimizer.sync_gradients = lane.sync_gradients
     optimizer.wait_round = lane.wait_round
     optimizer.retry_round = lane.retry_round
-    optimizer.last_round = lambda: lane.info
-    optimizer.totals = lambda: lane.totals
+    optimizer.last_round = lambda: lane.rounds.info
+    optimizer.totals = lambda: lane.rounds.totals
 
 
 def _check_open(optimizer: Any, *_: Any) -> None:

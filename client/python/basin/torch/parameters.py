@@ -2,64 +2,91 @@
 """The tensors that a gradient lane reduces: the present parameters of a model.
 
 They may change between rounds: a lazy parameter gets a shape, a frozen one is unfrozen, the model
-is converted to another dtype, a parameter is replaced by another object. scan() detects this before
-anything is pushed, and register() reports it to the job. In a job, a tensor has one dtype and shape
-forever, so a parameter that changes them is registered again, under a name that contains them.
+is converted to another dtype, a parameter or a module is replaced by another object. scan() detects
+this before anything is pushed, and register() reports it to the job. In a job, a tensor has one
+dtype and shape forever, so a parameter that changes them is registered again, under a name that
+contains them.
+
+A new object in the place of a parameter is adopted. Workers compare its values in the next round,
+through the layout, because each of them may have made its own. The same holds for the values that a
+forward has given to a lazy parameter, which no broadcast before it could share. A parameter in a
+new place has no counterpart, and is refused.
 """
 
+import hashlib
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from basin import _abi
 from basin.errors import FailedPrecondition, Mismatch, Unsupported
-from basin.torch import device, tensors
+from basin.lane.gradient import Gradient
+from basin.torch import device, raw, tensors
 from basin.torch.delivered import Delivered
 from basin.worker import TensorSpec, Worker
 
+Hook = Callable[[torch.Tensor], None]
 
-@dataclass(slots=True, eq=False)
-class Reduced:
-    """A parameter whose gradients are reduced, as of the last scan.
 
-    bytes:   of a gradient
+class TensorGradient(Gradient[torch.Tensor, torch.Tensor]):
+    """The gradient of a parameter, as of the last scan.
+
+    spec, dtype, shape:
+             those of a gradient
     cuda:    the index of the CUDA device that it is on; negative on the CPU
     result:  the last result, if .grad is one
     handle:  its tensor in the client; -1 until it is registered
-    address: of the gradient that was sent last
+    address: of the memory that was sent last
     stream:  of the CUDA device, in which the gradient was accumulated last
     """
 
-    spec: TensorSpec
-    dtype: torch.dtype
-    shape: torch.Size
-    bytes: int
-    cuda: int
-    result: Delivered
-    handle: int = -1
-    address: int = 0
-    stream: int = 0
+    __slots__ = ("address", "cuda", "dtype", "handle", "result", "shape", "spec", "stream")
 
-    def become(self, other: "Reduced") -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(other, name))
+    def __init__(self, parameter: torch.Tensor, name: str) -> None:
+        super().__init__(parameter, 0)
+        self.adopt(name)
+
+    def adopt(self, name: str) -> None:
+        """The parameter has this dtype, shape and device from now on, and is to be registered."""
+        parameter = self.parameter
+        self.spec = tensors.spec_of_gradient(name, parameter)
+        self.dtype, self.shape = raw.gradient_dtype(parameter), parameter.shape
+        self.bytes = parameter.numel() * self.dtype.itemsize
+        self.cuda = device.cuda_index(parameter)
+        self.result = Delivered(parameter.numel(), self.dtype.itemsize)
+        self.handle, self.address, self.stream = -1, 0, 0
 
 
-@dataclass
-class _Place:
-    """The present parameters of one submodule, and those of the last scan."""
+class _Model:
+    """A model as of the last scan.
 
-    now: Mapping[str, torch.Tensor | None]
-    seen: dict[str, torch.Tensor | None]
+    parts:   what each of its submodules holds, by name: parameters, and other submodules
+    seen:    its parameters, by full name; a tied one has several
+    outside: those that were not to be reduced from the start
+    """
+
+    def __init__(self, module: torch.nn.Module, names: Mapping[torch.Tensor, str]) -> None:
+        self.outside: set[torch.Tensor] = set()
+        self.update(module)
+        self.outside = {each for each in self.seen.values() if each not in names}
+
+    def update(self, module: torch.nn.Module) -> None:
+        self.parts: list[Mapping[str, object]] = []
+        for part in module.modules():
+            self.parts += (part._parameters, part._modules)
+        self.seen = _parameters_of(module)
+
+
+def _parameters_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return dict(tensors.parameters_of(module, remove_duplicate=False))
 
 
 # What may change between two scans without another object.
-_dtype_of = operator.attrgetter("dtype")
 _shape_of = operator.attrgetter("shape")
 _requires_grad_of = operator.attrgetter("requires_grad")
 _hooks_of = operator.attrgetter("_post_accumulate_grad_hooks")
@@ -79,7 +106,7 @@ class Parameters:
         worker: Worker,
         lane: str,
         names: Mapping[torch.Tensor, str],
-        hook_of: Callable[[torch.Tensor], Callable[[torch.Tensor], None]],
+        hook_of: Callable[[TensorGradient], Hook],
         modules: Callable[[], Iterable[torch.nn.Module]],
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
@@ -87,21 +114,29 @@ class Parameters:
         self._lane = lane
         self._names = dict(names)
         self._hook_of = hook_of
+        self.reached: Hook = lambda _: None  # The hook of a parameter that was refused.
         self._modules = modules
         self._optimizer = optimizer
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
-        self._taken: dict[torch.Tensor, Reduced] = {}
+        self.gradients: dict[torch.Tensor, TensorGradient] = {}
         # From the last scan that was finished, to see quickly that nothing has changed since.
         self._finished = False
-        self._dtypes: list[torch.dtype] = []
+        self._dtypes: list[torch.dtype | None] = []
         self._shapes: list[torch.Size] = []
         self._devices: list[int] = []
         self.on_cuda = False  # Whether any of them is on a CUDA device.
         self._requiring: list[bool] = []  # Whether each requires a gradient.
-        self._contained: list[torch.Tensor | None] = []  # The parameters of all submodules.
+        self._contained: list[object] = []  # What all submodules contain.
         self._registered: dict[str, TensorSpec] = {}  # By name: the first registration.
-        self._places: dict[int, list[_Place]] = {}  # By model.
+        self._models: dict[int, _Model] = {}  # By identity.
+        # Added after the start: those that are refused, and those that would be, but are frozen.
+        self._refused: list[RemovableHandle] = []
+        self._frozen: list[torch.Tensor] = []
+        # Whose values the others have to have, too, with a hash of them.
+        self._adopted: dict[torch.Tensor, str] = {}
         self._replaced: dict[int, weakref.ref[torch.Tensor]] = {}  # By identity.
+        # That had no values yet when the lane began.
+        self._lazy = {each for each in self._names if torch.nn.parameter.is_lazy(each)}
         for parameter in self._names:
             self._can_be_reduced(parameter)
 
@@ -123,65 +158,67 @@ class Parameters:
         lane. Called in each step."""
         return not self._replaced and (not known or all(map(self._names.__contains__, parameters)))
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        """The parameters that can be reduced, as of the last scan."""
-        return iter(self._taken)
-
-    def __contains__(self, parameter: torch.Tensor) -> bool:
-        return parameter in self._taken
-
-    def facts(self, parameter: torch.Tensor) -> Reduced:
-        """Those of a parameter that can be reduced, in an object that scan() updates."""
-        return self._taken[parameter]
-
-    def result_of(self, parameter: torch.Tensor) -> Delivered | None:
-        """Its last result; None for a parameter without."""
-        taken = self._taken.get(parameter)
-        return None if taken is None else taken.result
-
     def layout(self) -> list[TensorSpec]:
-        """The tensors that require gradients."""
-        return [taken.spec for parameter, taken in self._taken.items() if parameter.requires_grad]
+        """The tensors that require gradients, with the values of those that were just adopted."""
+        return [
+            replace(taken.spec, name=taken.spec.name + self._adopted.get(parameter, ""))
+            for parameter, taken in self.gradients.items()
+            if parameter.requires_grad
+        ]
+
+    def have_compared(self) -> None:
+        """A round has compared the layout, and the next one need not compare values."""
+        if self._adopted:
+            self._adopted.clear()
+            self._finished = False
 
     def check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Raises Unsupported if the gradient cannot be reduced, and Mismatch if its dtype or shape
         differs from the registered parameter's."""
         name = self._names[parameter]
         tensors.check(f"{name}.grad", gradient)
-        taken = self._taken[parameter]
+        taken = self.gradients[parameter]
         if gradient.dtype == taken.dtype and gradient.shape == taken.shape:
             return
         raise Mismatch(
             f"The gradient of parameter {name} is {gradient.dtype} of shape "
             f"{tuple(gradient.shape)}, but lane {self._lane} reduces it as "
-            f"{taken.dtype} of shape {tuple(taken.shape)}: the parameter was converted "
-            "during the step. Convert the model between step() and the next backward()."
+            f"{taken.dtype} of shape {tuple(taken.shape)}: the parameter was converted during the "
+            "step, or its grad_dtype allows another dtype. Convert the model between step() and "
+            "the next backward(), and set grad_dtype to the dtype of the gradient."
         )
 
     # ---- changes
 
-    def scan(self) -> list[torch.Tensor] | None:
-        """Adopts the present parameters. Returns those that were replaced; None if nothing has
-        changed since the scan before finish_scan(). REQUIRES: no round is in flight."""
+    def scan(self) -> bool:
+        """Adopts the present parameters. Returns whether anything has changed since the scan before
+        finish_scan(). REQUIRES: no round is in flight."""
         if self._finished and not self._has_changed():
-            return None
+            return False
         self._finished = False
-        replaced = self._take_over()
+        for hook in self._refused:
+            hook.remove()
+        self._refused.clear()
+        self._take_over()
         for parameter in self._names:
-            taken = self._taken.get(parameter)
+            taken = self.gradients.get(parameter)
             if taken is None:
                 if self._can_be_reduced(parameter):
-                    self._taken[parameter] = self._take(parameter)
+                    name = self._names[parameter]
+                    self.gradients[parameter] = TensorGradient(parameter, name)
+                    if parameter in self._lazy:
+                        self._lazy.discard(parameter)
+                        self._adopt(parameter, "made by a forward")
                 continue
-            if parameter.dtype != taken.dtype or parameter.shape != taken.shape:
+            if (raw.gradient_dtype(parameter), parameter.shape) != (taken.dtype, taken.shape):
                 self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
-                taken.become(self._take(parameter))
+                taken.adopt(self._names[parameter])
             elif device.cuda_index(parameter) != taken.cuda:
                 self._can_be_reduced(parameter)
                 taken.cuda = device.cuda_index(parameter)
                 taken.result.drop()
         self._add_hooks()
-        for parameter in self._taken:
+        for parameter in self.gradients:
             if len(_hooks_of(parameter) or ()) > 1:
                 raise Unsupported(
                     f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
@@ -189,16 +226,16 @@ class Parameters:
                     "into the backward does that). Remove it, and use .grad after backward() has "
                     "returned."
                 )
-        return replaced
+        return True
 
     def register(self) -> None:
         """Gives each adopted parameter a handle. REQUIRES: no round is in flight."""
-        new = [parameter for parameter, taken in self._taken.items() if taken.handle < 0]
+        new = [parameter for parameter, taken in self.gradients.items() if taken.handle < 0]
         if not new:
             return
         specs = []
         for parameter in new:
-            spec = self._taken[parameter].spec
+            spec = self.gradients[parameter].spec
             first = self._registered.setdefault(self._names[parameter], spec)
             if (first.dtype, first.shape) != (spec.dtype, spec.shape):
                 dtype = str(tensors.torch_dtype(spec.dtype)).removeprefix("torch.")
@@ -206,45 +243,37 @@ class Parameters:
             specs.append(spec)
         _, handles = self._worker.register(self._lane, _abi.GRADIENT, specs)
         for parameter, handle in zip(new, handles, strict=True):
-            self._taken[parameter].handle = handle
+            self.gradients[parameter].handle = handle
 
     def finish_scan(self) -> None:
         """The parameters are registered, and all else that depends on them is done."""
-        self._dtypes = list(map(_dtype_of, self._taken))
-        self._shapes = list(map(_shape_of, self._taken))
-        self._devices = device.cuda_indices(self._taken)
-        self._requiring = list(map(_requires_grad_of, self._taken))
+        self._dtypes = list(map(raw.grad_dtype_of, self.gradients))
+        self._shapes = list(map(_shape_of, self.gradients))
+        self._devices = device.cuda_indices(self.gradients)
+        self._requiring = list(map(_requires_grad_of, self.gradients))
         self._contained = self._now_contained()
         self._finished = True
 
     def close(self) -> None:
         """Removes the hooks."""
-        for hook in self._hooks.values():
+        for hook in (*self._hooks.values(), *self._refused):
             hook.remove()
         self._hooks.clear()
-
-    def _take(self, parameter: torch.Tensor) -> Reduced:
-        dtype, shape = parameter.dtype, parameter.shape
-        return Reduced(
-            tensors.spec_of(self._names[parameter], parameter),
-            dtype,
-            shape,
-            tensors.bytes_of(parameter),
-            device.cuda_index(parameter),
-            Delivered(parameter.numel(), parameter.element_size()),
-        )
+        self._refused.clear()
 
     def _add_hooks(self) -> None:
         """Adds the hooks that are missing. Adds all of them again if some are called in threads of
         CUDA devices from now on, or none is any more: then the others differ as well."""
-        on_cuda = any(taken.cuda >= 0 for taken in self._taken.values())
+        on_cuda = any(taken.cuda >= 0 for taken in self.gradients.values())
         if on_cuda != self.on_cuda:
             self.on_cuda = on_cuda
-            self.close()
-        for parameter in self._taken:
+            for hook in self._hooks.values():
+                hook.remove()
+            self._hooks.clear()
+        for parameter, taken in self.gradients.items():
             if parameter not in self._hooks:
-                hook = self._hook_of(parameter)
-                self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
+                called = self._hook_of(taken)
+                self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(called)
 
     def _has_changed(self) -> bool:
         """Whether anything that scan() looks at is different. Called often: the loops are those of
@@ -253,76 +282,88 @@ class Parameters:
         return (
             len(contained) != len(self._contained)
             or not all(map(operator.is_, contained, self._contained))
-            or any(id(module) not in self._places for module in self._modules())
-            or not all(map(operator.is_, map(_dtype_of, self._taken), self._dtypes))
-            or not all(map(operator.eq, map(_shape_of, self._taken), self._shapes))
-            or device.cuda_indices(self._taken) != self._devices
-            or not all(map(operator.is_, map(_requires_grad_of, self._taken), self._requiring))
-            or max(map(len, filter(None, map(_hooks_of, self._taken))), default=0) > 1
+            or any(id(module) not in self._models for module in self._modules())
+            or any(map(_requires_grad_of, self._frozen))
+            or not all(map(operator.is_, map(raw.grad_dtype_of, self.gradients), self._dtypes))
+            or not all(map(operator.eq, map(_shape_of, self.gradients), self._shapes))
+            or device.cuda_indices(self.gradients) != self._devices
+            or not all(map(operator.is_, map(_requires_grad_of, self.gradients), self._requiring))
+            or max(map(len, filter(None, map(_hooks_of, self.gradients))), default=0) > 1
             or (
-                len(self._taken) < len(self._names)
+                len(self.gradients) < len(self._names)
                 and any(
                     self._can_be_reduced(parameter)
                     for parameter in self._names
-                    if parameter not in self._taken
+                    if parameter not in self.gradients
                 )
             )
         )
 
-    def _now_contained(self) -> list[torch.Tensor | None]:
-        places = itertools.chain.from_iterable(self._places.values())
-        return list(itertools.chain.from_iterable(place.now.values() for place in places))
+    def _now_contained(self) -> list[object]:
+        parts = itertools.chain.from_iterable(model.parts for model in self._models.values())
+        return list(itertools.chain.from_iterable(part.values() for part in parts))
 
     def _can_be_reduced(self, parameter: torch.Tensor) -> bool:
         if not parameter.requires_grad or torch.nn.parameter.is_lazy(parameter):
             return False
-        tensors.check(self._names[parameter], parameter)
+        tensors.check_memory(self._names[parameter], parameter)
+        tensors.check_dtype(self._names[parameter], raw.gradient_dtype(parameter))
         return parameter.numel() > 0
 
-    def _take_over(self) -> list[torch.Tensor]:
-        """Finds parameters that were replaced by other objects, adopts the new ones, and returns
-        the old ones."""
-        gone = []
-        for place in itertools.chain.from_iterable(self._places.values()):
-            for key, now in place.now.items():
-                before = place.seen.get(key)
-                if now is before:
+    def _take_over(self) -> None:
+        """Finds parameters that were replaced by other objects, and adopts the new ones. Refuses
+        parameters in new places."""
+        added: dict[torch.Tensor, str] = {}
+        modules = list(self._modules())
+        in_use = {each for module in modules for each in _parameters_of(module).values()}
+        for module in modules:
+            model = self._models.get(id(module))
+            if model is None:
+                self._models[id(module)] = _Model(module, self._names)
+                continue
+            for name, now in _parameters_of(module).items():
+                if now in self._names or now in model.outside:
                     continue
-                if now is not None and now not in self._names:
-                    if before is None or before not in self._names or self._is_in_use(before):
-                        self._check_added(key, now)
-                    else:
-                        self._replace(before, now)
-                        gone.append(before)
-                place.seen[key] = now
-        for module in self._modules():
-            if id(module) not in self._places:
-                self._places[id(module)] = [
-                    _Place(part._parameters, dict(part._parameters)) for part in module.modules()
-                ]
-        return gone
+                before = model.seen.get(name)
+                if before is not None and before in self._names and before not in in_use:
+                    self._replace(before, now)
+                else:
+                    added[now] = name
+            model.update(module)
+        self._check_added(added)
 
-    def _is_in_use(self, parameter: torch.Tensor) -> bool:
-        """Whether the model still contains it in another place, to which it was tied."""
-        return any(
-            now is parameter
-            for place in itertools.chain.from_iterable(self._places.values())
-            for now in place.now.values()
+    def _check_added(self, added: Mapping[torch.Tensor, str]) -> None:
+        """Refuses them, unless an optimizer says what is trained. They stay refused as long as they
+        are in the model and require gradients."""
+        self._frozen = []
+        if self._optimizer is not None:
+            return
+        self._frozen = [parameter for parameter in added if not parameter.requires_grad]
+        refused = [parameter for parameter in added if parameter.requires_grad]
+        if not refused:
+            return
+        for parameter in refused:
+            self._refuse(parameter)
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        raise FailedPrecondition(
+            f"Parameter {added[refused[0]]} of shape {tuple(refused[0].shape)}{more} was added to "
+            f"the model after lane {self._lane} was created, which does not reduce it. Add "
+            "parameters before that: modules, adapters and parametrizations belong into the model "
+            "before it is wrapped."
         )
 
-    def _check_added(self, key: str, parameter: torch.Tensor) -> None:
-        if self._optimizer is None and parameter.requires_grad:
-            raise FailedPrecondition(
-                f"Parameter {key} of shape {tuple(parameter.shape)} was added to the model after "
-                f"lane {self._lane} was created, which does not reduce it. Add parameters before "
-                "that."
-            )
+    def _refuse(self, parameter: torch.Tensor) -> None:
+        """Lets the lane know of a backward that reaches it."""
+        if not _hooks_of(parameter) and not torch.nn.parameter.is_lazy(parameter):
+            self._refused.append(parameter.register_post_accumulate_grad_hook(self.reached))
 
     def _replace(self, before: torch.Tensor, now: torch.Tensor) -> None:
         name = self._names[before]
         if self._optimizer is not None and all(
             each is not now for group in self._optimizer.param_groups for each in group["params"]
         ):
+            if now.requires_grad:
+                self._refuse(now)
             raise FailedPrecondition(
                 f"Parameter {name} of the model was replaced by another object (an assignment, or "
                 "load_state_dict(assign=True)), but the optimizer still has the old one, which is "
@@ -330,8 +371,22 @@ class Parameters:
                 "the new one into its param_groups."
             )
         self._names = {now if each is before else each: n for each, n in self._names.items()}
-        self._taken.pop(before, None)
+        self.gradients.pop(before, None)
         if (hook := self._hooks.pop(before, None)) is not None:
             hook.remove()
         self._replaced[id(before)] = weakref.ref(before)
         self._replaced.pop(id(now), None)
+        self._adopted.pop(before, None)
+        if torch.nn.parameter.is_lazy(now):
+            self._lazy.add(now)
+        elif self._can_be_reduced(now):
+            self._adopt(now, "replaced by one")
+
+    def _adopt(self, parameter: torch.Tensor, how: str) -> None:
+        self._adopted[parameter] = f" {how} with the values {_hash_of(parameter)}"
+
+
+def _hash_of(parameter: torch.Tensor) -> str:
+    """Returns a hash of its numbers."""
+    numbers = raw.bytes_on_host(parameter).numpy()
+    return hashlib.blake2b(numbers.data, digest_size=8).hexdigest()

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from basin.errors import InvalidArgument, Unsupported
-from basin.torch.lane import GradientLane, parameters_of
+from basin.torch.lane import GradientLane
+from basin.torch.store import parameters_of
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -69,7 +70,7 @@ class ScalerWatch:
         }
         watched = (self._telling, self._telling, self._unscaling, self._reducing)
         for (name, method), watch in zip(self._methods.items(), watched):
-            setattr(scaler, name, self._here(method, watch(method)))
+            setattr(scaler, name, torch.compiler.disable(self._here(method, watch(method))))
 
     def close(self) -> None:
         for name, method in self._methods.items():
@@ -94,7 +95,7 @@ class ScalerWatch:
             if is_new:
                 self._note_first(scaler)
             for lane in self._lanes:
-                lane.loss_scale = self._scale_of(scaler)
+                lane.rounds.loss_scale = self._scale_of(scaler)
             return returned
 
         return telling
@@ -159,8 +160,10 @@ class ScalerWatch:
     ) -> None:
         for lane in self._lanes:
             if lane.reduces_for(optimizer):
-                if not lane.has_local():
-                    lane.loss_scale = self._scale_of(scaler)  # It may have had no loss to scale.
+                if not lane.gradients.has_local():
+                    lane.rounds.loss_scale = self._scale_of(
+                        scaler
+                    )  # It may have had no loss to scale.
                 lane.reduce_for(optimizer, call)
                 lane.check_loss_scale(self._scale_of(scaler), call)
 

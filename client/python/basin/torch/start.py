@@ -1,12 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The start of the reduction of gradients, shared by the three ways to request it."""
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
-from basin import __version__
+from basin import __version__, notices
 from basin.arguments import whole_number
 from basin.errors import FailedPrecondition, InvalidArgument
 from basin.lane.window import AS_SUMS, may_accumulate
@@ -19,9 +18,12 @@ from basin.spec import (
     op_of,
     reduction,
 )
-from basin.torch import context
+from basin.torch import context, raw
+from basin.torch.batch import batch_bytes
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
+from basin.torch.rounds import TensorRounds
+from basin.torch.store import TensorStore
 
 _LANE = "gradients"
 _WIRE_DTYPES = {None, torch.float32, torch.bfloat16, torch.float16}
@@ -50,8 +52,8 @@ def start_lane(
     same_parameters: bool = True,
 ) -> GradientLane:
     """Creates the lane of these parameters and writes the line at the start, for a `call` of the
-    user. The other arguments are those of GradientLane. With send_buffers, its rounds also send the
-    buffers of the `module`.
+    user. The other arguments are those of Lane and TensorStore. With send_buffers, its rounds also
+    send the buffers of the `module`.
     """
     here = context.member(call)
     if not isinstance(wire_dtype, torch.dtype | None) or wire_dtype not in _WIRE_DTYPES:
@@ -77,34 +79,44 @@ def start_lane(
         if any(lane.knows(parameter) for lane in here.lanes):
             raise FailedPrecondition(
                 f"Parameter {name} is already reduced by another DistributedOptimizer, "
-                "DistributedDataParallel or DDPState. Use one of them, once for each model."
+                "DistributedDataParallel or DDPState, also if that was deleted. Use one of them, "
+                "once for each model: another optimizer of the same parameters, for the next phase "
+                "of a training, is an optimizer of torch without it."
             )
     count = len(here.lanes)
     lane_name = _LANE if count == 0 else f"{_LANE}.{count}"
     worker = here.client.worker
-    lane = GradientLane(
+    full = batch_bytes(sum(each.nbytes for each in names))
+    buffers = None
+    if module is not None and send_buffers:
+        buffers = BufferLane(worker, lane_name + ".buffers", module)
+    store = TensorStore(
         worker,
         lane_name,
         names,
-        spec,
-        None if wire_dtype == torch.float32 else wire_dtype,
-        here.timeout,
-        here.state,
-        passes=passes,
         owner=owner,
         own_hooks=own_hooks,
-        optimizer=optimizer,
-        buffers=(
-            BufferLane(worker, lane_name + ".buffers", module)
-            if module is not None and send_buffers and any(True for _ in module.buffers())
-            else None
-        ),
         modules=here.state.modules if module is None else lambda: [module],
+        optimizer=optimizer,
         compared=same_parameters,
+    )
+    rounds = TensorRounds(
+        worker,
+        lane_name,
+        spec,
+        store,
+        here.state,
+        None if wire_dtype == torch.float32 else wire_dtype,
+        full,
+        buffers,
         first=count == 0,
     )
+    lane = GradientLane(
+        store, rounds, lane_name, spec, passes, owner, own_hooks, full, here.timeout
+    )
+    lane.start()
     here.lanes.append(lane)
-    _tell(here, spec, passes, wire_dtype, batch_size)
+    _tell(here, spec, passes, wire_dtype, batch_size, names)
     return lane
 
 
@@ -114,11 +126,18 @@ def _tell(
     passes: int,
     wire_dtype: torch.dtype | None,
     batch_size: int | None,
+    parameters: Iterable[torch.Tensor],
 ) -> None:
     """Writes one line that makes a wrong start visible at once. Some defaults are omitted."""
     place = here.client.place
     options = here.client.worker.options
     wire = str(wire_dtype or "same").removeprefix("torch.")
+    others = {
+        raw.gradient_dtype(each) for each in parameters if each.dtype != raw.gradient_dtype(each)
+    }
+    wire += "".join(
+        f", grad_dtype {each}".replace("torch.", "") for each in sorted(others, key=str)
+    )
     window = f"{passes} backwards per step, " if passes > 1 else ""
     batch = "unknown" if batch_size is None else f"{batch_size} of this worker"
     least = options["min_workers"] if options["min_workers"] not in ("", "0") else "max"
@@ -126,10 +145,9 @@ def _tell(
         f"basin: worker {here.client.worker_id} of job {options['job']}: rank {place.rank} of "
         f"{place.world_size} (min {least}, max {options['max_workers']}), {_reduction_of(spec)}, "
         f"wire dtype {wire}, {window}batch {batch}, basin {__version__}, torch "
-        f"{torch.__version__}\n"
+        f"{torch.__version__}"
     )
-    sys.stderr.write(line)  # In one piece, among those of other workers.
-    sys.stderr.flush()
+    notices.tell(line)
 
 
 def _reduction_of(spec: RoundSpec) -> str:

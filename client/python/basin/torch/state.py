@@ -41,10 +41,9 @@ from basin.errors import (
     Unavailable,
     Unsupported,
 )
-from basin.torch import device, tensors
+from basin.torch import raw, tensors
 from basin.worker import Place, TensorSpec, Worker, logger
 
-_LANE = "state"
 _RECORD = TensorSpec("record", _abi.U8, (512,))
 # Smaller tensors are sent together.
 _LARGE_BYTES = 1 << 16
@@ -58,14 +57,21 @@ _TIMEOUT_SECONDS = 300.0
 _RECORD_SECONDS = 1.0
 
 
-def version_of(place: Place) -> int:
-    """Grows with each generation in which workers joined; a term has room for a million."""
+def boundary_of(place: Place) -> tuple[str, int]:
+    """The lane and the version of the state that the newest members take. The version grows with
+    each generation of a term in which workers joined. The term needs most of 64 bits itself."""
     term, counter = place.donor_since
-    return (term << 20) + counter
+    return f"state/{term}", counter
 
 
 def optimizer_key(optimizer: torch.optim.Optimizer) -> Hashable:
     return "optimizer", id(optimizer)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its numbers are all that there is to it; torch itself pickles the others."""
+    dense = tensor.layout == torch.strided and not tensor.is_nested
+    return dense and not tensor.is_quantized and raw.has_memory(tensor)
 
 
 class _Packer(pickle.Pickler):
@@ -77,12 +83,12 @@ class _Packer(pickle.Pickler):
         self.large: list[torch.Tensor] = []
 
     def persistent_id(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or not _is_plain(value):
             return None
-        memory = device.on_host(value)
+        memory = raw.on_host(value)
         shape = tuple(memory.shape)
         if self._all_inline or tensors.bytes_of(memory) < _LARGE_BYTES:
-            content = memory.reshape(-1).view(torch.uint8).numpy().tobytes()
+            content = raw.bytes_on_host(memory).numpy().tobytes()
             return "inline", memory.dtype, shape, content
         self.large.append(memory)
         return "large", memory.dtype, shape, len(self.large) - 1
@@ -97,7 +103,7 @@ class _Unpacker(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
         where, dtype, shape, content = pid
-        tensor = torch.empty(shape, dtype=dtype)
+        tensor = raw.empty_on_host(shape, dtype)
         if where == "large":
             self.large[content] = tensor
         elif content:
@@ -174,8 +180,8 @@ class Tensors:
         parameters, for example."""
         if self._owner is None:
             return
-        buffers = {n: b for n, b in self._owner.named_buffers() if b.numel() > 0}
-        if not buffers or not any(trained(p) for p in self._owner.parameters()):
+        buffers = {n: b for n, b in tensors.buffers_of(self._owner) if b.numel() > 0}
+        if not buffers or not any(trained(p) for _, p in tensors.parameters_of(self._owner)):
             return
         with torch.no_grad():
             if {n: (b.shape, b.dtype) for n, b in buffers.items()} != {
@@ -186,7 +192,7 @@ class Tensors:
                 torch._foreach_copy_(list(self._copies.values()), list(buffers.values()))
 
     def capture(self) -> dict[str, torch.Tensor]:
-        own = {} if self._owner is None else dict(self._owner.named_buffers())
+        own = {} if self._owner is None else dict(tensors.buffers_of(self._owner))
         return {
             name: self._copies.get(name, tensor.detach().clone() if name in own else tensor)
             for name, tensor in self.list_all()
@@ -198,18 +204,18 @@ class Tensors:
         if differing:
             raise Mismatch(
                 f"Only this worker or only the others have tensor {differing[0]}. Build the same "
-                "model."
+                "model; if a forward adds buffers to it, run one before this call."
             )
         with torch.no_grad():
             for name, value in values.items():
-                target = mine[name].detach()
+                target = mine[name]
                 if target.shape != value.shape or target.dtype != value.dtype:
                     raise Mismatch(
                         f"Tensor {name} is {target.dtype} of shape {tuple(target.shape)} here and "
                         f"{value.dtype} of shape {tuple(value.shape)} at the others. Build the "
                         "same model."
                     )
-                target.copy_(value)
+                raw.write(name, target, value)
 
 
 @dataclass
@@ -236,6 +242,7 @@ class _Content:
     parts:   the shared objects, by name
     objects: the results of broadcast_object() before the first step, by name
     rounds:  the next round of each gradient lane
+    steps:   the steps of each gradient lane so far; one of another release does not say them
     first:   the lane that begins first; None: any, because a round is open
     call:    the call that the member makes before that, if any
     refusal: why no worker can join
@@ -244,6 +251,7 @@ class _Content:
     parts: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, list[bytes]] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
     first: str | None = None
     call: str | None = None
     refusal: str | None = None
@@ -256,6 +264,9 @@ class Lane(Protocol):
 
     @property
     def next_round(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
 
     def has_unapplied(self) -> bool: ...
 
@@ -281,19 +292,29 @@ class JobState:
         self._started = False  # Whether the first round has begun.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._serving: list[tuple[str, torch.Tensor]] = []
+        # Whether this worker numbers its steps as the others do.
+        self.counts_steps = True
+        self._joining = False  # Whether it has to load the state, and has not begun a round.
+        self._lane = ""  # In which this worker has last served.
+        self._own_state = own_state
+        self.join()
+
+    def join(self) -> None:
+        """This worker has become a member. Before that it shares nothing."""
         self._look_for_state()
-        self._joining &= not own_state
+        if self._own_state and self._joining:
+            self._joining = self.counts_steps = False
 
     def _look_for_state(self) -> None:
         place = self._worker.place()
         # A donor that has just joined, with the state that all others take, serves it at once.
         self._seen = (0, 0) if place.is_donor else place.donor_since
         self._sighted: tuple[int, int] | None = None  # Found in this round, but not yet served.
-        # Whether this worker has to load the state, and has not begun a round.
         self._joining = place.donor_since != (0, 0) and not place.is_donor
         self._in_line = False  # Whether it makes the calls that the others make.
         self._content: _Content | None = None
         self._expected: dict[str, int] = {}  # The first round of each lane.
+        self._steps: dict[str, int] = {}  # And the steps before it.
 
     # ---- what is shared
 
@@ -383,7 +404,7 @@ class JobState:
         if not self._is_holder(place):
             return
         try:
-            self._announce(version_of(place), first, call)
+            self._announce(*boundary_of(place), first, call)
         except Exception as error:  # Training continues.
             logger.error("cannot serve the state to joiners: %s", error)
 
@@ -399,26 +420,31 @@ class JobState:
         others = map(self._worker.member_id, range(1, place.world_size))
         return [first, *itertools.islice((other for other in others if other != first), 1)]
 
-    def _announce(self, version: int, first: str | None, call: str | None) -> None:
+    def _announce(self, lane: str, version: int, first: str | None, call: str | None) -> None:
         began = time.perf_counter()
         self.stop()
+        me = self._worker.id
+        if self._lane not in ("", lane):  # An earlier term: nobody asks for it.
+            for name in (f"{me}/content", _RECORD.name):
+                self._worker.stop_serving(self._lane, name)
+        self._lane = lane
         content = _Content(refusal=self._why_nobody_can_join())
         try:
             if content.refusal is None:
                 rounds = {lane.name: lane.next_round for lane in self._lanes}
                 # A part may pickle what it captures.
                 parts = {part.name: part.capture() for part in self._parts}
-                content = _Content(parts, self._objects, rounds, first, call)
+                steps = {lane.name: lane.steps for lane in self._lanes}
+                content = _Content(parts, self._objects, rounds, steps, first, call)
             packed, large = pack_apart(content)
         except Exception as error:
             refusal = f"The others cannot pickle their shared state: {error}. Share less."
             packed, large = pack_apart(_Content(refusal=refusal))
-        me = self._worker.id
         for i, memory in enumerate(large):
             size = tensors.bytes_of(memory)
             spec = TensorSpec(f"{me}/{i}", _abi.U8, (size,))
             self._serving.append((spec.name, memory))
-            self._worker.announce(_LANE, spec, version, memory.data_ptr(), size, in_place=True)
+            self._worker.announce(lane, spec, version, memory.data_ptr(), size, in_place=True)
         self._announce_bytes(f"{me}/content", packed, version)
         # The record is announced last, so that a joiner that gets it finds all other values.
         record = json.dumps({"worker": me, "bytes": len(packed)}).encode()
@@ -433,7 +459,7 @@ class JobState:
     def _announce_bytes(self, name: str, content: bytes, version: int) -> None:
         memory = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         spec = TensorSpec(name, _abi.U8, (len(content),))
-        self._worker.announce(_LANE, spec, version, memory.data_ptr(), len(content))
+        self._worker.announce(self._lane, spec, version, memory.data_ptr(), len(content))
 
     def _why_nobody_can_join(self) -> str | None:
         for lane in self._lanes:
@@ -476,7 +502,7 @@ class JobState:
     def stop(self) -> None:
         """Stops serving, before the state changes. All joiners have loaded it by then."""
         for name, _ in self._serving:
-            self._worker.stop_serving(_LANE, name)
+            self._worker.stop_serving(self._lane, name)
         self._serving.clear()
 
     def before_step(self) -> None:
@@ -510,14 +536,18 @@ class JobState:
 
     # ---- rounds
 
-    def before_round(self, lane: str) -> int | None:
-        """Returns the expected number of the round that the worker begins, if it is known. Checks
-        that a late joiner is at the same point as the others."""
+    def before_round(self, lane: str) -> tuple[int | None, int | None]:
+        """Returns the expected number of the round that the worker begins, and of the steps before
+        it, if the others have said them. Checks that a late joiner is at the same point as the
+        others."""
         self._started = True
         if self._joining:
             self._check_level(lane)
-            self._expected = {} if self._content is None else self._content.rounds
-        return self._expected.pop(lane, None)
+            assert self._content is not None
+            self._expected = self._content.rounds
+            self._steps = getattr(self._content, "steps", {})
+            self.counts_steps = bool(self._steps) or not self._expected
+        return self._expected.pop(lane, None), self._steps.pop(lane, None)
 
     def _check_level(self, lane: str) -> None:
         who = f"Worker {self._worker.id} has joined"
@@ -577,7 +607,7 @@ class JobState:
                 )
             self._seen = place.donor_since
             try:
-                content = self._fetch_from(source, version_of(place))
+                content = self._fetch_from(source, *boundary_of(place))
                 break
             except (Unavailable, DeadlineExceeded, DataCorrupt) as error:
                 if time.monotonic() >= end:
@@ -588,20 +618,19 @@ class JobState:
         self._content = content
         return content
 
-    def _fetch_from(self, source: str | None, version: int) -> _Content:
-        record = self._get(_RECORD, version, source, _RECORD_SECONDS)
+    def _fetch_from(self, source: str | None, lane: str, version: int) -> _Content:
+        record = self._get(lane, _RECORD, version, source, _RECORD_SECONDS)
         found = json.loads(record.numpy().tobytes())
         source, size = found["worker"], found["bytes"]
-        packed = self._get(
-            TensorSpec(f"{source}/content", _abi.U8, (size,)), version, source, _patience(size)
-        )
+        content_spec = TensorSpec(f"{source}/content", _abi.U8, (size,))
+        packed = self._get(lane, content_spec, version, source, _patience(size))
         unpacker = _Unpacker(io.BytesIO(packed.numpy().tobytes()))
         content = unpacker.load()
 
         def fill(index: int, tensor: torch.Tensor) -> None:
             size = tensors.bytes_of(tensor)
             spec = TensorSpec(f"{source}/{index}", _abi.U8, (size,))
-            self._worker.get(_LANE, spec, version, source, _patience(size), tensor.data_ptr(), size)
+            self._worker.get(lane, spec, version, source, _patience(size), tensor.data_ptr(), size)
 
         with ThreadPoolExecutor(_GETS) as pool:
             filling = [pool.submit(fill, i, tensor) for i, tensor in unpacker.large.items()]
@@ -615,11 +644,11 @@ class JobState:
         return content
 
     def _get(
-        self, spec: TensorSpec, version: int, source: str | None, timeout: float
+        self, lane: str, spec: TensorSpec, version: int, source: str | None, timeout: float
     ) -> torch.Tensor:
-        received = torch.empty(spec.shape, dtype=torch.uint8)
+        received = raw.empty_on_host(spec.shape, torch.uint8)
         self._worker.get(
-            _LANE, spec, version, source, timeout, received.data_ptr(), received.numel()
+            lane, spec, version, source, timeout, received.data_ptr(), received.numel()
         )
         return received
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Torch tensors as the C interface takes them: dtype, shape and address."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from basin import _abi
 from basin.errors import InvalidArgument, Unsupported
-from basin.torch import device
+from basin.torch import device, raw
 from basin.worker import TensorSpec
 
 DTYPES = {
@@ -38,9 +39,18 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
             f"Tensor {name} is a DTensor, one of several shards. Basin takes whole tensors: do not "
             "use FSDP or tensor parallelism."
         )
+    if tensor.is_nested:
+        raise Unsupported(
+            f"Tensor {name} is nested, so it has no shape. Share its parts: tensor.unbind()."
+        )
     if tensor.layout != torch.strided:
         raise Unsupported(
             f"Tensor {name} is sparse ({tensor.layout}). Make it dense: Embedding(sparse=False)."
+        )
+    if tensor.is_quantized:
+        raise Unsupported(
+            f"Tensor {name} is quantized ({tensor.dtype}): its numbers mean nothing without its "
+            "scales. Share tensor.int_repr() and the scales instead."
         )
     if tensor.device.type == "meta":
         raise Unsupported(
@@ -52,16 +62,27 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
             f"Tensor {name} is on {tensor.device}, but Basin takes only tensors on the CPU and on "
             "CUDA devices. Move the model to one of them."
         )
+    if not raw.has_memory(tensor):
+        raise Unsupported(
+            f"Tensor {name} of type {type(tensor).__name__} has no memory of its own: it is a "
+            "subclass that wraps other tensors, or its storage was freed. Share the tensors that "
+            "it is made of."
+        )
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
     """Like check_memory(), and also checks that Basin can reduce the dtype."""
     check_memory(name, tensor)
-    if tensor.dtype not in DTYPES:
+    check_dtype(name, tensor.dtype)
+
+
+def check_dtype(name: str, dtype: torch.dtype) -> None:
+    """Checks that Basin can reduce the dtype."""
+    if dtype not in DTYPES:
         known = ", ".join(str(each).removeprefix("torch.") for each in DTYPES)
         raise Unsupported(
-            f"Tensor {name} has dtype {tensor.dtype}, which Basin cannot reduce. Convert it to one "
-            f"of {known}."
+            f"Tensor {name} has dtype {dtype}, which Basin cannot reduce. Convert it to one of "
+            f"{known}."
         )
 
 
@@ -69,8 +90,33 @@ def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(name, DTYPES[tensor.dtype], tuple(tensor.shape))
 
 
+def spec_of_gradient(name: str, parameter: torch.Tensor) -> TensorSpec:
+    """That of the parameter's gradient, whose dtype may differ."""
+    return TensorSpec(name, DTYPES[raw.gradient_dtype(parameter)], tuple(parameter.shape))
+
+
 def bytes_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def parameters_of(
+    module: torch.nn.Module, remove_duplicate: bool = True
+) -> list[tuple[str, torch.nn.Parameter]]:
+    """All its parameters with their names, also if its own named_parameters() leaves some out."""
+    each = torch.nn.Module.named_parameters(module, remove_duplicate=remove_duplicate)
+    return list(each)
+
+
+def buffers_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The same for its buffers."""
+    return list(torch.nn.Module.named_buffers(module))
+
+
+def of_module(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Its parameters and buffers, persistent or not, whatever its state_dict() returns. Each is
+    named once, also if it is tied; a lazy one has no numbers yet, and is left out."""
+    both = itertools.chain(parameters_of(module), buffers_of(module))
+    return [(name, tensor) for name, tensor in both if not torch.nn.parameter.is_lazy(tensor)]
 
 
 def pairs_of(call: str, named: Iterable[tuple[str, Any]], instead: str) -> list[tuple[str, Any]]:

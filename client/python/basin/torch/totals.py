@@ -84,7 +84,7 @@ def total_counts(
         )
     if for_gradients and torch.is_grad_enabled():
         for lane in here.lanes:
-            lane.counted = contributors
+            lane.rounds.counted = contributors
     return dict(zip(names, sums))
 
 

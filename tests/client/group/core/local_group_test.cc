@@ -24,13 +24,20 @@ class LocalGroupTest : public testing::Test {
       EXPECT_EQ(process.core->epoch(), node_.At(leader).core->epoch());
     }
   }
+  // The last round of these ranks that is over.
+  void ExpectOver(const std::vector<LocalRank>& ranks, GroupRound round, bool reduced) {
+    for (const LocalRank rank : ranks) {
+      ASSERT_EQ(node_.At(rank).core->ended(), round) << "rank " << rank;
+      EXPECT_EQ(node_.At(rank).over[round], reduced) << "rank " << rank;
+    }
+  }
   void StartAll() {
     for (LocalRank rank = 0; rank < 4; ++rank) node_.Start(rank);
     node_.Quiesce();
   }
   void BeginRound() {
     for (LocalRank rank = 0; rank < 4; ++rank) {
-      if (node_.Alive(rank)) node_.Give(rank, RoundBegun{});
+      if (node_.Alive(rank)) node_.BeginRound(rank);
     }
   }
 
@@ -71,91 +78,144 @@ TEST_F(LocalGroupTest, Item3_ARankThatComesLateIsWaitedFor) {
   ExpectGroup({0, 1, 2, 3}, 0);
 }
 
-TEST_F(LocalGroupTest, Item3_ARankWhoseGroupIsLostWaitsForAllOthersAgain) {
-  StartAll();
-  BeginRound();
-  node_.Kill(0);
-  node_.Quiesce([](uint32_t) { return 0u; }, false);
-  node_.now += absl::Seconds(500);
-  node_.Start(0);
-  node_.Quiesce([](uint32_t) { return 0u; }, false);
-  for (LocalRank rank = 1; rank < 4; ++rank) node_.Kill(rank);
-  node_.Quiesce();
-  EXPECT_EQ(node_.At(0).core->phase(), GroupPhase::kGathering);
-  EXPECT_EQ(node_.At(0).core->NextDeadline(), node_.now + absl::Seconds(60));
-  for (LocalRank rank = 1; rank < 4; ++rank) node_.Start(rank);
-  node_.Quiesce();
-  ExpectGroup({0, 1, 2, 3}, 0);
-}
-
-TEST_F(LocalGroupTest, Item3_ARankThatJoinsIsTakenInBetweenRounds) {
+TEST_F(LocalGroupTest, Item3_ARankThatStartsWhenThereIsAGroupIsRefused) {
   StartAll();
   node_.Kill(0);
   node_.Quiesce();
   BeginRound();
   node_.Start(0);
-  node_.Quiesce([](uint32_t) { return 0u; }, false);
-  EXPECT_EQ(node_.At(0).core->phase(), GroupPhase::kGathering) << "a round is open";
-  node_.NextDeadline();
-  EXPECT_EQ(node_.At(0).core->phase(), GroupPhase::kGathering);
   node_.Quiesce();
-  ExpectGroup({0, 1, 2, 3}, 0);
-  EXPECT_EQ(node_.At(0).core->ended(), 1u);
-  BeginRound();
-  node_.Quiesce();
-  EXPECT_EQ(node_.At(0).core->ended(), 2u);
+  EXPECT_EQ(node_.At(0).failed->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(node_.At(0).failed->message()), HasSubstr("have a group already"));
+  ExpectGroup({1, 2, 3}, 1);
+  ExpectOver({1, 2, 3}, 1, true);
 }
 
-TEST_F(LocalGroupTest, Fault_A13_ALostRankIsLeftOutAndTheRoundIsReducedAgain) {
+// It would wait for ever.
+TEST_F(LocalGroupTest, Item3_ARankThatConnectsWhileTheGroupFormsIsRefusedWhenItHas) {
+  for (LocalRank rank = 0; rank < 4; ++rank) node_.Start(rank);
+  while (!node_.At(0).communicator) ASSERT_TRUE(node_.Something([](uint32_t) { return 0u; }, true));
+  node_.Kill(3);
+  node_.Start(3);
+  node_.Quiesce();
+  while (!node_.At(3).failed && node_.NextDeadline()) node_.Quiesce();
+  if (node_.At(3).failed) {
+    EXPECT_EQ(node_.At(3).failed->code(), absl::StatusCode::kFailedPrecondition);
+    ExpectGroup({0, 1, 2}, 0);
+  } else {
+    ExpectGroup({0, 1, 2, 3}, 0);
+  }
+}
+
+TEST_F(LocalGroupTest, Fault_A13_WhereARankIsLostInARoundEachContributesForItself) {
   StartAll();
   BeginRound();
   node_.Kill(2);
   node_.Quiesce();
   ExpectGroup({0, 1, 3}, 0);
-  for (const LocalRank rank : {0, 1, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+  ExpectOver({0, 1, 3}, 1, false);
+  BeginRound();
+  node_.Quiesce();
+  ExpectOver({0, 1, 3}, 2, true);
 }
 
-TEST_F(LocalGroupTest, Fault_A13_WhenTheLeaderIsLostTheNextRankLeads) {
+TEST_F(LocalGroupTest, Fault_A13_WhereTheLeaderIsLostInARoundEachContributesForItself) {
   StartAll();
   BeginRound();
   node_.Kill(0);
   node_.Quiesce();
   ExpectGroup({1, 2, 3}, 1);
-  for (const LocalRank rank : {1, 2, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
-  // The process that takes its place joins, and leads again.
-  node_.Start(0);
+  ExpectOver({1, 2, 3}, 1, false);
+  BeginRound();
   node_.Quiesce();
-  ExpectGroup({0, 1, 2, 3}, 0);
+  ExpectOver({1, 2, 3}, 2, true);
 }
 
-TEST_F(LocalGroupTest, Fault_A13_AResultThatOneRankHasIsSuppliedToTheOthers) {
+// The leader has the sums, and is lost when it has told some of the others.
+TEST_F(LocalGroupTest, Fault_A13_ALeaderThatHasNotToldAllHasContributedForNobody) {
   StartAll();
   BeginRound();
-  ASSERT_TRUE(node_.EndRound(2));
-  node_.Kill(0);
-  node_.Quiesce([](uint32_t) { return 0u; }, false);
+  node_.dies_after = 2;
+  EXPECT_TRUE(node_.EndRound(0));
+  EXPECT_FALSE(node_.Alive(0));
+  node_.Quiesce();
   ExpectGroup({1, 2, 3}, 1);
-  EXPECT_EQ(node_.At(2).supplies->supplier, 2);
-  EXPECT_TRUE(node_.At(1).takes);
-  EXPECT_TRUE(node_.At(3).takes);
+  int told = 0;
+  for (const LocalRank rank : {1, 2, 3}) {
+    ASSERT_EQ(node_.At(rank).core->ended(), 1u);
+    told += node_.At(rank).over[1] ? 1 : 0;
+  }
+  EXPECT_EQ(told, 2);
+  BeginRound();
   node_.Quiesce();
-  for (const LocalRank rank : {1, 2, 3}) EXPECT_EQ(node_.At(rank).core->ended(), 1u);
+  ExpectOver({1, 2, 3}, 2, true);
 }
 
-TEST_F(LocalGroupTest, Fault_A13_EveryMemberTakesPartInASupply) {
+// What the leader has told is received before its end, also by a rank that the next leader reaches
+// first.
+TEST_F(LocalGroupTest, Fault_A13_ARoundThatTheLeaderHasContributedToIsReducedForAll) {
   StartAll();
   BeginRound();
-  ASSERT_TRUE(node_.EndRound(1));
-  ASSERT_TRUE(node_.EndRound(2));
-  node_.Give(2, RoundBegun{});
+  ASSERT_TRUE(node_.EndRound(0));
   node_.Kill(0);
-  node_.Start(0);
-  node_.Quiesce([](uint32_t) { return 0u; }, false);
+  while (node_.Deliver(0, 1)) {
+  }
+  while (node_.Deliver(0, 2)) {
+  }
+  // Everything but the connection from rank 0 to rank 3.
+  for (int i = 0; i < 100; ++i) {
+    for (const LocalRank from : {1, 2, 3}) {
+      for (const LocalRank to : {1, 2, 3}) node_.Deliver(from, to);
+      node_.DeliverId(from);
+      node_.Form(from);
+    }
+  }
+  ASSERT_EQ(node_.At(3).core->ended(), 0u);
+  node_.Quiesce();
+  ExpectGroup({1, 2, 3}, 1);
+  ExpectOver({1, 2, 3}, 1, true);
+}
+
+// Whether the leader had begun it or not.
+TEST_F(LocalGroupTest, Fault_A13_ARoundThatSomeHaveBegunWhenTheCommunicatorFailsIsReducedByNobody) {
+  for (const LocalRank begins : {0, 2}) {
+    StartAll();
+    const GroupRound round = node_.At(0).core->ended() + 1;
+    node_.BeginRound(begins);
+    node_.Quiesce();
+    EXPECT_TRUE(node_.FailCommunicator(1));
+    node_.Quiesce();
+    ExpectGroup({0, 1, 2, 3}, 0);
+    ExpectOver({0, 1, 2, 3}, round, false);
+    BeginRound();
+    node_.Quiesce();
+    ExpectOver({0, 1, 2, 3}, round + 1, true);
+  }
+}
+
+TEST_F(LocalGroupTest, Item3_BetweenRoundsTheGroupFormsAgainAndNoneIsLost) {
+  StartAll();
+  EXPECT_TRUE(node_.FailCommunicator(3));
+  node_.Quiesce();
   ExpectGroup({0, 1, 2, 3}, 0);
-  for (const LocalRank rank : {0, 1, 2}) EXPECT_EQ(node_.At(rank).supplies->supplier, 1) << rank;
-  EXPECT_EQ(node_.At(3).takes->supplier, 1);
-  EXPECT_TRUE(node_.EndRound(3));
-  EXPECT_EQ(node_.At(3).results, node_.At(1).results);
+  BeginRound();
+  node_.Quiesce();
+  ExpectOver({0, 1, 2, 3}, 1, true);
+}
+
+// However often: the communicator is in order.
+TEST_F(LocalGroupTest, Item3_ATrainerThatGivesUpEndsTheRoundForAllAndNotTheGroup) {
+  StartAll();
+  for (GroupRound round = 1; round <= 10; ++round) {
+    BeginRound();
+    EXPECT_TRUE(node_.GiveUp(static_cast<LocalRank>(round % 4)));
+    node_.Quiesce();
+    ExpectGroup({0, 1, 2, 3}, 0);
+    ExpectOver({0, 1, 2, 3}, round, false);
+  }
+  BeginRound();
+  node_.Quiesce();
+  ExpectOver({0, 1, 2, 3}, 11, true);
 }
 
 TEST_F(LocalGroupTest, Fault_A13_ACommunicatorThatFailsIsFormedAgain) {
@@ -166,7 +226,7 @@ TEST_F(LocalGroupTest, Fault_A13_ACommunicatorThatFailsIsFormedAgain) {
   EXPECT_TRUE(node_.FailCommunicator(3));
   node_.Quiesce();
   ExpectGroup({0, 1, 2, 3}, 0);
-  EXPECT_EQ(node_.At(3).core->ended(), 1u);
+  ExpectOver({0, 1, 2, 3}, 1, false);
 }
 
 TEST_F(LocalGroupTest, Fault_A13_AfterSeveralFailuresEveryRankGetsATypedError) {

@@ -4,7 +4,7 @@
 // What is on its way is delivered when the test says so: messages between two ranks in order, and
 // everything else in any order.
 //
-// Checks after each step that the decisions of the ranks agree.
+// Checks after each step that the decisions of the ranks agree: no gradient counts twice.
 //
 // Thread contract: one thread.
 
@@ -38,14 +38,11 @@ class Node {
     std::optional<FormCommunicator> communicator;  // Being formed, or formed.
     bool formed = false;
     std::optional<ReduceRound> reduces;
-    std::optional<TakeRound> takes;
-    std::optional<SupplyRound> supplies;
-    std::optional<Epoch> taken_in;  // The last epoch in which it takes a result.
     std::optional<absl::Status> failed;
     std::optional<GroupReady> ready;
     std::vector<std::string> refused;
-    std::map<GroupRound, std::string> results;  // Which reduction its result of a round is from.
-    bool holds(GroupRound round) const { return core->ended() == round; }
+    GroupRound asked = 0;             // The last round that it was asked to reduce.
+    std::map<GroupRound, bool> over;  // Its rounds that are over: whether they were reduced.
   };
 
   explicit Node(int size) : size_(size), processes_(static_cast<size_t>(size)) {}
@@ -55,6 +52,8 @@ class Node {
   absl::Status cannot;                                               // For what starts next.
   int failing_forms = 0;  // Communicators that do not form.
   int failing_ids = 0;
+  // The leader that has the sums next is killed after so many actions of its decision.
+  std::optional<size_t> dies_after;
 
   Process& At(LocalRank rank) { return processes_[static_cast<size_t>(rank)]; }
   bool Alive(LocalRank rank) { return At(rank).core != nullptr; }
@@ -89,11 +88,18 @@ class Node {
     Process& process = At(rank);
     const LocalGroup before = *process.core;
     process.core->Step(event, now, actions);
-    for (const Action& action : actions) {
-      std::visit([&](const auto& one) { Carry(rank, one); }, action);
+    const bool decides = std::holds_alternative<RoundReduced>(event) && !actions.empty();
+    const std::optional<size_t> left = decides ? std::exchange(dies_after, {}) : std::nullopt;
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (left == i) {
+        Kill(rank);
+        return;
+      }
+      std::visit([&](const auto& one) { Carry(rank, one); }, actions[i]);
     }
-    Check(rank, before, std::holds_alternative<RoundEnded>(event));
+    Check(rank, before);
   }
+  void BeginRound(LocalRank rank) { Give(rank, RoundBegun{At(rank).core->ended() + 1}); }
 
   std::string Describe(LocalRank rank) {
     const LocalGroup& core = *At(rank).core;
@@ -148,56 +154,27 @@ class Node {
     return true;
   }
 
-  // The end of a round at a rank, when all members of its epoch reduce it, or one supplies it.
+  // The leader has the sums when all members of its epoch reduce the round.
   bool EndRound(LocalRank rank) {
-    if (!Alive(rank)) return false;
-    Process& process = At(rank);
-    if (process.takes) {
-      const TakeRound take = *process.takes;
-      const Process& supplier = At(take.supplier);
-      // Every member takes part in a broadcast.
-      for (const GroupMember& member : process.communicator->members) {
-        const Process& other = At(member.rank);
-        const bool takes = other.taken_in == take.epoch;
-        const bool supplies = other.supplies && other.supplies->epoch == take.epoch &&
-                              other.supplies->round == take.round &&
-                              other.supplies->supplier == take.supplier;
-        if (!Alive(member.rank) || !(takes || supplies)) return false;
-      }
-      EXPECT_GE(supplier.core->ended(), take.round);
-      const auto supplied_result = supplier.results.find(take.round);
-      if (supplied_result == supplier.results.end()) {
-        ADD_FAILURE() << "rank " << take.supplier << " has no result of round " << take.round;
-        return false;
-      }
-      process.results[take.round] = supplied_result->second;
-      process.takes.reset();
-      EXPECT_EQ(take.declined, IsDeclined(supplied_result->second));
-      Give(rank, RoundEnded{take.epoch, take.round, take.declined});
-      return true;
+    if (!Alive(rank) || !At(rank).reduces || !At(rank).communicator) return false;
+    const ReduceRound reduce = *At(rank).reduces;
+    if (At(rank).ready->leader != rank) return false;
+    for (const GroupMember& member : At(rank).communicator->members) {
+      const Process& other = At(member.rank);
+      const bool reduces = Alive(member.rank) && other.nonce == member.nonce && other.reduces &&
+                           other.reduces->epoch == reduce.epoch &&
+                           other.reduces->round == reduce.round;
+      if (!reduces) return false;
     }
-    if (!process.reduces) return false;
-    const ReduceRound reduce = *process.reduces;
-    const auto key = std::tuple(reduce.epoch.number, reduce.epoch.nonce, reduce.round);
-    if (reduced_.count(key) == 0) {
-      for (const GroupMember& member : process.communicator->members) {
-        const Process& other = At(member.rank);
-        const bool reduces = Alive(member.rank) && other.reduces &&
-                             other.reduces->epoch == reduce.epoch &&
-                             other.reduces->round == reduce.round;
-        if (!reduces) return false;
-        // Nobody has the result of another reduction of this round.
-        EXPECT_LT(other.core->ended(), reduce.round) << "rank " << member.rank;
-      }
-      reduced_.insert(key);
-    }
-    // In every third reduction a rank has no memory, which is the same for all.
-    const bool declined = (reduce.epoch.number + reduce.round) % 3 == 0;
-    const std::string result = absl::StrCat("epoch ", reduce.epoch.number, " of ",
-                                            reduce.epoch.nonce, declined ? kDeclined : "");
-    process.results[reduce.round] = result;
-    process.reduces.reset();
-    Give(rank, RoundEnded{reduce.epoch, reduce.round, declined});
+    At(rank).reduces.reset();
+    Give(rank, RoundReduced{reduce.round});
+    return true;
+  }
+
+  // The trainer gives its round up.
+  bool GiveUp(LocalRank rank) {
+    if (!Alive(rank) || !At(rank).reduces || !At(rank).communicator) return false;
+    Give(rank, RoundFailed{At(rank).reduces->epoch, "no memory"});
     return true;
   }
 
@@ -253,12 +230,6 @@ class Node {
   }
 
  private:
-  static constexpr char kDeclined[] = ", declined";
-  static bool IsDeclined(const std::string& result) {
-    return result.size() > sizeof(kDeclined) &&
-           result.compare(result.size() + 1 - sizeof(kDeclined), std::string::npos, kDeclined) == 0;
-  }
-
   using Link = std::pair<LocalRank, LocalRank>;  // From, to.
 
   void Connect(LocalRank a, LocalRank b) {
@@ -310,8 +281,6 @@ class Node {
     process.communicator.reset();
     process.formed = false;
     process.reduces.reset();
-    process.takes.reset();
-    process.supplies.reset();
   }
   void Carry(LocalRank rank, const GroupReady& ready) {
     Process& process = At(rank);
@@ -321,17 +290,27 @@ class Node {
   }
   void Carry(LocalRank rank, const ReduceRound& reduce) {
     EXPECT_TRUE(At(rank).formed);
+    EXPECT_GT(reduce.round, At(rank).asked) << "it is not reduced again";
+    At(rank).asked = reduce.round;
     At(rank).reduces = reduce;
   }
-  void Carry(LocalRank rank, const SupplyRound& supply) {
-    if (supply.supplier == rank) {
-      EXPECT_EQ(At(rank).core->ended(), supply.round) << "it is not kept";
+  void Carry(LocalRank rank, const RoundOver& over) {
+    Process& process = At(rank);
+    EXPECT_TRUE(process.over.emplace(over.round, over.reduced).second);
+    process.reduces.reset();
+    if (!over.reduced) {
+      EXPECT_EQ(carried_.count({process.nonce, over.round}), 0u)
+          << "rank " << rank << " contributes to round " << over.round << " twice";
+      alone_.insert({process.nonce, over.round});
+      return;
     }
-    At(rank).supplies = supply;
-  }
-  void Carry(LocalRank rank, const TakeRound& take) {
-    At(rank).takes = take;
-    At(rank).taken_in = take.epoch;
+    EXPECT_EQ(process.asked, over.round);
+    if (process.ready->leader != rank) return;
+    // It contributes for all.
+    for (const GroupMember& member : process.ready->members) {
+      EXPECT_TRUE(carried_.insert({member.nonce, over.round}).second);
+      EXPECT_EQ(alone_.count({member.nonce, over.round}), 0u) << "rank " << member.rank;
+    }
   }
   void Carry(LocalRank rank, const GroupFailed& failed) {
     At(rank).failed = failed.status;
@@ -339,48 +318,11 @@ class Node {
   }
   void Carry(LocalRank rank, const LeftGroup&) { Disconnect(rank); }
 
-  void Check(LocalRank rank, const LocalGroup& before, bool ended) {
+  void Check(LocalRank rank, const LocalGroup& before) {
     const LocalGroup& core = *At(rank).core;
-    // A rank of a group misses no round; a newcomer begins where the others are.
-    if (!ended && !before.fresh() && before.holds()) {
-      EXPECT_EQ(core.ended(), before.ended()) << "rank " << rank;
-    }
-    if (core.phase() == GroupPhase::kReady) CheckResults(rank);
-    CheckSupply(rank);
+    EXPECT_EQ(core.ended(), At(rank).over.size()) << "rank " << rank << " misses a round";
     EXPECT_FALSE(before.epoch().LaterThan(core.epoch())) << "rank " << rank << " goes back";
     EXPECT_EQ(core.phase() == GroupPhase::kReady && !At(rank).communicator, false);
-  }
-
-  // Ranks that are in one group have the same result of each round.
-  void CheckResults(LocalRank rank) {
-    for (const GroupMember& member : At(rank).core->members()) {
-      const Process& other = At(member.rank);
-      if (!Alive(member.rank) || other.nonce != member.nonce) continue;
-      if (other.core->phase() != GroupPhase::kReady) continue;
-      if (other.core->epoch() != At(rank).core->epoch()) continue;
-      for (const auto& [round, result] : At(rank).results) {
-        const auto theirs = other.results.find(round);
-        if (theirs == other.results.end()) continue;
-        EXPECT_EQ(theirs->second, result)
-            << "round " << round << " of ranks " << rank << " and " << member.rank;
-      }
-    }
-  }
-
-  // When all members are ready, a result that is supplied is taken by one of them: a broadcast that
-  // nobody takes would not end.
-  void CheckSupply(LocalRank rank) {
-    if (!At(rank).communicator) return;
-    bool supplied = false;
-    bool taken = false;
-    for (const GroupMember& member : At(rank).communicator->members) {
-      const Process& other = At(member.rank);
-      if (!Alive(member.rank) || other.core->phase() != GroupPhase::kReady) return;
-      if (other.core->epoch() != At(rank).core->epoch()) return;
-      supplied = supplied || other.supplies;
-      taken = taken || other.taken_in == other.core->epoch();
-    }
-    EXPECT_EQ(supplied, taken);
   }
 
   const int size_;
@@ -391,7 +333,9 @@ class Node {
   std::map<Link, std::deque<Event>> links_;
   std::map<LocalRank, std::deque<MakeUniqueId>> ids_;
   std::map<std::tuple<uint64_t, LocalRank, uint64_t>, FormCommunicator> groups_;
-  std::set<std::tuple<uint64_t, uint64_t, GroupRound>> reduced_;
+  // The ranks that have contributed to a round, through a leader or for themselves.
+  std::set<std::pair<uint64_t, GroupRound>> carried_;
+  std::set<std::pair<uint64_t, GroupRound>> alone_;
 };
 
 }  // namespace basin::client::group

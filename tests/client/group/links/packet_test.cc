@@ -17,11 +17,13 @@ TEST(PacketTest, Item3_EveryPacketIsReadAsItWasWritten) {
       Knock{Member(1)},
       Hello{Member(63), {{"BASIN_JOB", "j\xff"}, {"LOCAL_WORLD_SIZE", "64"}}, 12, true},
       Message(Propose{epoch, {Member(1), Member(0)}, std::string("\0id", 3)}),
-      Message(Formed{epoch, true, 11, false, true}),
-      Message(Formed{epoch, false, 0, true, false, true}),
+      Message(Formed{epoch, 11, false}),
+      Message(Formed{epoch, 0, true}),
       Message(Broken{epoch, "unhandled system error"}),
-      Message(Ready{epoch, 5, 2, true}),
-      Message(Ready{epoch, 5, 2, false, true}),
+      Message(Broken{epoch, "no memory", true}),
+      Message(Ready{epoch}),
+      Message(Outcome{5, true}),
+      Message(Outcome{6, false}),
       Message(Behind{8}),
       Message(GaveUp{absl::StatusCode::kDeadlineExceeded, "they disagree", true}),
       Message(Lost{63, 12}),
@@ -52,8 +54,8 @@ TEST(PacketTest, BadInput_BytesThatNoRankSendsAreRefused) {
   basin::v1::GroupMessage nobody = twice;
   nobody.mutable_propose()->clear_members();
   twice.mutable_propose()->add_members()->set_rank(2);
-  basin::v1::GroupMessage supplier;
-  supplier.mutable_ready()->set_supplier(1u << 31);
+  basin::v1::GroupMessage proposer;
+  proposer.mutable_ready()->mutable_epoch()->set_proposer(1u << 31);
   basin::v1::GroupMessage lost;
   lost.mutable_lost()->set_rank(1000);
   basin::v1::GroupMessage code;
@@ -63,7 +65,7 @@ TEST(PacketTest, BadInput_BytesThatNoRankSendsAreRefused) {
        {std::string(), std::string("\xff\xff\xff"), std::string(kMostPacketBytes + 1, '\0'),
         whole.substr(0, whole.size() - 1), rank_too_high.SerializeAsString(),
         twice.SerializeAsString(), no_id.SerializeAsString(), nobody.SerializeAsString(),
-        supplier.SerializeAsString(), lost.SerializeAsString(), code.SerializeAsString()}) {
+        proposer.SerializeAsString(), lost.SerializeAsString(), code.SerializeAsString()}) {
     EXPECT_EQ(ReadPacket(bytes).status().code(), absl::StatusCode::kInvalidArgument)
         << bytes.size() << " bytes";
   }

@@ -79,6 +79,7 @@ struct Library {
   std::vector<Fault> faults;
   std::map<std::string, int> calls;
   std::map<int, Code> broken;
+  std::map<int, int> busy_looks;  // As often a look of a rank sees work in progress.
   int releases = 0;
   int waiting = 0;
   uint64_t ids = 0;
@@ -359,7 +360,10 @@ Code ncclCommGetAsyncError(Comm comm, Code* error) {
   const Code code = Enter(lock, "ncclCommGetAsyncError", state->rank, state.get());
   if (code != kSuccess) return code;
   const auto broken = library.broken.find(state->rank);
-  const bool formed = static_cast<int>(state->world->joined.size()) == state->world->ranks;
+  int& busy_looks = library.busy_looks[state->rank];
+  const bool formed =
+      static_cast<int>(state->world->joined.size()) == state->world->ranks && busy_looks == 0;
+  if (busy_looks > 0) --busy_looks;
   *error = broken != library.broken.end() ? broken->second : formed ? kSuccess : kInProgress;
   return kSuccess;
 }
@@ -457,6 +461,10 @@ const StandInControl* standInNcclControl() {
         const std::lock_guard<std::mutex> lock(TheLibrary().mutex);
         TheLibrary().broken[rank] = code;
       },
+      [](int rank, int looks) {
+        const std::lock_guard<std::mutex> lock(TheLibrary().mutex);
+        TheLibrary().busy_looks[rank] = looks;
+      },
       [](const char* function) {
         const std::lock_guard<std::mutex> lock(TheLibrary().mutex);
         return TheLibrary().calls[function];
@@ -479,6 +487,7 @@ const StandInControl* standInNcclControl() {
         library.faults.clear();
         library.calls.clear();
         library.broken.clear();
+        library.busy_looks.clear();
         library.worlds.clear();
       },
   };

@@ -38,6 +38,8 @@ struct StandInControl {
   void (*release)();
   // The rank's communicators report this error from now on, in ncclCommGetAsyncError.
   void (*break_rank)(int rank, Code code);
+  // The next so many looks of the rank, in ncclCommGetAsyncError, see work in progress.
+  void (*stay_in_progress)(int rank, int looks);
 
   int (*calls)(const char* function);  // Since reset().
   int (*communicators)();              // That exist.

@@ -75,18 +75,17 @@ struct Trainer {
     return ReduceCount();
   }
 
-  // A local phase with all its repetitions. Returns the turn in which it has ended.
+  // A local phase. Returns its turn; ABORTED: each rank contributes for itself.
   absl::StatusOr<NodeTurn> Phase() {
-    while (true) {
-      auto turn = group->NextTurn(Soon());
-      if (!turn.ok()) return turn.status();
-      if (!*turn) return absl::DeadlineExceededError("no turn");
-      if (absl::Status status = ReduceAll(); !status.ok()) return status;
-      auto end = group->End(Soon());
-      if (!end.ok()) return end.status();
-      if (!*end) return absl::DeadlineExceededError("no end");
-      if (**end == PhaseEnd::kEnded) return **turn;
-    }
+    auto turn = group->NextTurn(Soon());
+    if (!turn.ok()) return turn.status();
+    if (!*turn) return absl::DeadlineExceededError("no turn");
+    if (absl::Status status = ReduceAll(); !status.ok()) return status;
+    auto end = group->End(Soon());
+    if (!end.ok()) return end.status();
+    if (!*end) return absl::DeadlineExceededError("no end");
+    if (**end == PhaseEnd::kAlone) return absl::AbortedError("alone");
+    return **turn;
   }
 
   const LocalRank rank;
@@ -155,14 +154,6 @@ class NodeGroupTest : public testing::Test {
   std::thread Begin(LocalRank rank, absl::StatusOr<NodeTurn>& turn) {
     return std::thread([this, rank, &turn] { turn = At(rank).Phase(); });
   }
-  // The rank reduces, takes part in the last message, and does not look at it.
-  void ReduceUnseen(LocalRank rank) {
-    auto turn = At(rank).group->NextTurn(Soon());
-    ASSERT_TRUE(turn.ok() && *turn);
-    ASSERT_TRUE(At(rank).ReduceAll().ok());
-    auto unknown = At(rank).group->End(std::chrono::steady_clock::now());
-    ASSERT_TRUE(unknown.ok()) << unknown.status();
-  }
   // A local phase of these ranks; the first one leads and has the sums over all of them.
   void ExpectPhase(const std::vector<LocalRank>& ranks) {
     std::vector<absl::StatusOr<NodeTurn>> turns(ranks.size());
@@ -170,6 +161,22 @@ class NodeGroupTest : public testing::Test {
     for (size_t i = 0; i < ranks.size(); ++i) threads.push_back(Begin(ranks[i], turns[i]));
     for (std::thread& thread : threads) thread.join();
     Expect(ranks, turns);
+  }
+  // There are no sums, also for the ranks that begin only now.
+  void ExpectAlone(const std::vector<LocalRank>& ranks) {
+    std::vector<absl::StatusOr<NodeTurn>> turns(ranks.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < ranks.size(); ++i) threads.push_back(Begin(ranks[i], turns[i]));
+    for (std::thread& thread : threads) thread.join();
+    ExpectAborted(turns);
+  }
+  static void ExpectAborted(const std::vector<absl::StatusOr<NodeTurn>>& turns) {
+    for (const auto& turn : turns) EXPECT_TRUE(absl::IsAborted(turn.status())) << turn.status();
+  }
+  void ExpectEnd(LocalRank rank, PhaseEnd expected) {
+    auto end = At(rank).group->End(Soon());
+    ASSERT_TRUE(end.ok() && *end) << end.status();
+    EXPECT_EQ(**end, expected);
   }
   void Expect(const std::vector<LocalRank>& ranks,
               const std::vector<absl::StatusOr<NodeTurn>>& turns) {
@@ -228,7 +235,7 @@ TEST_F(NodeGroupTest, Item3_ABucketComesAfterTheWorkOfItsStream) {
   Expect({0, 1, 2}, turns);
 }
 
-TEST_F(NodeGroupTest, Fault_A13_AFollowerThatIsLostInTheLocalPhaseIsLeftOutOfIt) {
+TEST_F(NodeGroupTest, Fault_A13_WhereAFollowerIsLostInTheLocalPhaseEachContributesForItself) {
   OpenAll();
   ExpectPhase({0, 1, 2});
   std::vector<absl::StatusOr<NodeTurn>> turns(2);
@@ -241,11 +248,11 @@ TEST_F(NodeGroupTest, Fault_A13_AFollowerThatIsLostInTheLocalPhaseIsLeftOutOfIt)
   ASSERT_TRUE(At(2).ReduceFloats(0).ok());  // The other ranks have its first bucket.
   Lose(2);
   for (std::thread& thread : threads) thread.join();
-  Expect({0, 1}, turns);
+  ExpectAborted(turns);
   ExpectPhase({0, 1});
 }
 
-TEST_F(NodeGroupTest, Fault_A13_ALeaderThatIsLostInTheLocalPhaseIsReplaced) {
+TEST_F(NodeGroupTest, Fault_A13_WhereTheLeaderIsLostInTheLocalPhaseEachContributesForItself) {
   OpenAll();
   ExpectPhase({0, 1, 2});
   std::vector<absl::StatusOr<NodeTurn>> turns(2);
@@ -260,13 +267,14 @@ TEST_F(NodeGroupTest, Fault_A13_ALeaderThatIsLostInTheLocalPhaseIsReplaced) {
   ASSERT_TRUE(At(0).ReduceFloats(1).ok());
   Lose(0);
   for (std::thread& thread : threads) thread.join();
-  Expect({1, 2}, turns);
+  ExpectAborted(turns);
+  ExpectPhase({1, 2});
 }
 
 // The leader has what rank 1 gave, and lacks something of rank 2.
 TEST_F(NodeGroupTest, Fault_A13_APhaseHasNotEndedBeforeTheLeaderHasEverything) {
   OpenAll();
-  std::vector<absl::StatusOr<NodeTurn>> turns(2);
+  std::vector<absl::StatusOr<NodeTurn>> turns(1);
   std::thread leader = Begin(0, turns[0]);
   for (const LocalRank rank : {1, 2}) {
     auto turn = At(rank).group->NextTurn(Soon());
@@ -274,131 +282,78 @@ TEST_F(NodeGroupTest, Fault_A13_APhaseHasNotEndedBeforeTheLeaderHasEverything) {
   }
   ASSERT_TRUE(At(1).ReduceAll().ok());
   for (const int bucket : {0, 1}) ASSERT_TRUE(At(2).ReduceFloats(bucket).ok());
-  // The leader has also given its last message.
-  Await([this] { return control_->calls("ncclGroupEnd") == 4 + 3 + 3; });
+  Await([this] { return control_->calls("ncclGroupEnd") == 2 + 3 + 3; });
   auto end = At(1).group->End(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_FALSE(end->has_value());
   Lose(2);
-  end = At(1).group->End(Soon());
-  ASSERT_TRUE(end.ok() && *end) << end.status();
-  EXPECT_EQ(**end, PhaseEnd::kAgain);
-  turns[1] = At(1).Phase();
+  ExpectEnd(1, PhaseEnd::kAlone);
   leader.join();
-  Expect({0, 1}, turns);
+  ExpectAborted(turns);
+  ExpectPhase({0, 1});
 }
 
-// The message with which the leader ends the phase is lost to one rank, which learns the end from
-// another one and reduces nothing again.
-TEST_F(NodeGroupTest, Fault_A13_APhaseThatHasEndedForOneRankHasEndedForAll) {
+// Another rank's communicator fails when the leader has everything: it contributes for all.
+TEST_F(NodeGroupTest, Fault_A13_APhaseThatHasEndedForTheLeaderHasEndedForAll) {
   OpenAll();
   ExpectPhase({0, 1, 2});
+  auto turn = At(2).group->NextTurn(Soon());
   std::vector<absl::StatusOr<NodeTurn>> turns(2);
   std::vector<std::thread> threads;
   for (const LocalRank rank : {0, 1}) {
     threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
   }
-  ASSERT_NO_FATAL_FAILURE(ReduceUnseen(2));
+  ASSERT_TRUE(turn.ok());
+  if (!*turn) turn = At(2).group->NextTurn(Soon());
+  ASSERT_TRUE(At(2).ReduceAll().ok());
   for (std::thread& thread : threads) thread.join();
-  const int formed = control_->calls("ncclCommInitRankConfig");
+  for (const auto& one : turns) EXPECT_TRUE(one.ok()) << one.status();
   At(2).group->Fail("planned");
-  auto end = At(2).group->End(Soon());
-  ASSERT_TRUE(end.ok() && *end) << end.status();
-  EXPECT_EQ(**end, PhaseEnd::kEnded);
-  EXPECT_EQ(control_->calls("ncclCommInitRankConfig"), formed + kSize);
+  ExpectEnd(2, PhaseEnd::kEnded);
   ExpectPhase({0, 1, 2});
 }
 
-TEST_F(NodeGroupTest, Fault_A13_ACallOfNcclThatHangsIsTriedAgainInANewCommunicator) {
+TEST_F(NodeGroupTest, Fault_A13_ACallOfNcclThatHangsCostsTheSumsOfOnePhase) {
   call_within_ = std::chrono::milliseconds(200);
   OpenAll();
   ExpectPhase({0, 1, 2});
   control_->hang("ncclGroupEnd", nccl::kAnyRank, 1);
+  ExpectAlone({0, 1, 2});
   ExpectPhase({0, 1, 2});
 }
 
-TEST_F(NodeGroupTest, Fault_A13_ARankThatFailsItsTurnBeginsItAgainWithAll) {
+// One rank has given its first bucket when its backward fails, or it finds no memory for the rest.
+TEST_F(NodeGroupTest, Item3_WhereARankFailsItsTurnThereAreNoSumsOnAnyRankAndTheGroupGoesOn) {
   OpenAll();
-  std::vector<absl::StatusOr<NodeTurn>> turns(kSize);
-  std::vector<std::thread> threads;
-  for (const LocalRank rank : {0, 1}) {
-    threads.push_back(Begin(rank, turns[static_cast<size_t>(rank)]));
-  }
-  auto turn = At(2).group->NextTurn(Soon());
-  ASSERT_TRUE(turn.ok() && *turn);
-  At(2).inputs[0][0] = 99;  // A wrong gradient.
-  ASSERT_TRUE(At(2).ReduceFloats(0).ok());
-  At(2).group->Fail("its backward has failed");
-  auto end = At(2).group->End(Soon());
-  ASSERT_TRUE(end.ok() && *end) << end.status();
-  EXPECT_EQ(**end, PhaseEnd::kAgain);
-  At(2).inputs[0][0] = 0;
-  turns[2] = At(2).Phase();
-  for (std::thread& thread : threads) thread.join();
-  Expect({0, 1, 2}, turns);
-}
-
-// One rank has given its first bucket when it finds no memory for the rest.
-TEST_F(NodeGroupTest, Item3_WhereARankDeclinesThereAreNoSumsOnAnyRankAndTheGroupGoesOn) {
-  for (const GroupMode mode : {GroupMode::kDeterministic, GroupMode::kFast}) {
-    mode_ = mode;
-    OpenAll();
-    for (const LocalRank who : {0, 2}) {
-      std::array<absl::StatusOr<std::optional<PhaseEnd>>, kSize> ends;
-      std::vector<std::thread> threads;
-      for (LocalRank rank = 0; rank < kSize; ++rank) {
-        threads.emplace_back([this, rank, who, &end = ends[static_cast<size_t>(rank)]] {
-          Trainer& trainer = At(rank);
-          auto turn = trainer.group->NextTurn(Soon());
-          ASSERT_TRUE(turn.ok() && *turn) << turn.status();
-          if (rank != who) {
-            ASSERT_TRUE(trainer.ReduceAll().ok());
-          } else {
-            ASSERT_TRUE(trainer.ReduceFloats(0).ok());
-            trainer.group->Decline();
-            const NodeTensor floats{DType::kF32, DType::kF32, kCount,
-                                    nullptr,     nullptr,     &trainer.stream};
-            ASSERT_TRUE(trainer.group->Reduce(ReduceOp::kSum, {floats}).ok());
-            ASSERT_TRUE(trainer.ReduceCount().ok());
-          }
-          end = trainer.group->End(Soon());
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-      for (const auto& end : ends) {
-        ASSERT_TRUE(end.ok()) << end.status();
-        EXPECT_EQ(*end, PhaseEnd::kDeclined);
-      }
-      const int formed = control_->calls("ncclCommInitRankConfig");
-      ExpectPhase({0, 1, 2});
-      EXPECT_EQ(control_->calls("ncclCommInitRankConfig"), formed);
+  for (const LocalRank who : {0, 2, 2, 1, 0}) {
+    std::vector<absl::StatusOr<NodeTurn>> turns(2);
+    std::vector<std::thread> threads;
+    for (const LocalRank rank : {0, 1, 2}) {
+      if (rank != who) threads.push_back(Begin(rank, turns[threads.size()]));
     }
-    for (LocalRank rank = 0; rank < kSize; ++rank) Lose(rank);
+    auto turn = At(who).group->NextTurn(Soon());
+    ASSERT_TRUE(turn.ok() && *turn) << turn.status();
+    At(who).inputs[0][0] = 99;  // A wrong gradient.
+    ASSERT_TRUE(At(who).ReduceFloats(0).ok());
+    At(who).group->Fail("its backward has failed");
+    EXPECT_TRUE(At(who).ReduceFloats(1).ok()) << "it is ignored";
+    ExpectEnd(who, PhaseEnd::kAlone);
+    At(who).inputs[0][0] = 0;
+    for (std::thread& thread : threads) thread.join();
+    ExpectAborted(turns);
   }
+  ExpectPhase({0, 1, 2});
 }
 
-// The leader's message is lost to one rank, which learns from another one that there are no sums.
-TEST_F(NodeGroupTest, Fault_A13_APhaseThatWasDeclinedForOneRankWasDeclinedForAll) {
+// Ranks that have not begun when another one fails.
+TEST_F(NodeGroupTest, Item3_ATurnOfAPhaseThatHasFailedIsOverAtOnce) {
   OpenAll();
-  std::array<absl::StatusOr<std::optional<PhaseEnd>>, kSize> ends;
-  std::vector<std::thread> threads;
-  for (const LocalRank rank : {0, 1}) {
-    threads.emplace_back([this, rank, &end = ends[static_cast<size_t>(rank)]] {
-      auto turn = At(rank).group->NextTurn(Soon());
-      ASSERT_TRUE(turn.ok() && *turn) << turn.status();
-      if (rank == 1) At(rank).group->Decline();
-      ASSERT_TRUE(At(rank).ReduceAll().ok());
-      end = At(rank).group->End(Soon());
-    });
-  }
-  ASSERT_NO_FATAL_FAILURE(ReduceUnseen(2));
-  for (std::thread& thread : threads) thread.join();
-  At(2).group->Fail("planned");
-  ends[2] = At(2).group->End(Soon());
-  for (const auto& end : ends) {
-    ASSERT_TRUE(end.ok()) << end.status();
-    EXPECT_EQ(*end, PhaseEnd::kDeclined);
-  }
+  ExpectPhase({0, 1, 2});
+  auto turn = At(2).group->NextTurn(Soon());
+  ASSERT_TRUE(turn.ok() && *turn) << turn.status();
+  At(2).group->Fail("its backward has failed");
+  ExpectEnd(2, PhaseEnd::kAlone);
+  ExpectAlone({0, 1});
   ExpectPhase({0, 1, 2});
 }
 

@@ -46,46 +46,26 @@ struct Trainer {
   std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
   std::shared_ptr<kernels::cuda::TrainerDevice> device =
       kernels::cuda::MakeEmulatedTrainerDevice(faults);
-  Mutex mutex;
-  std::map<GroupRound, Values> results ABSL_GUARDED_BY(mutex);
-  Values next = {};     // The result that is being received.
-  Values dropped = {};  // What others are supplied with.
-  std::atomic<int> supplied{0};
+  Values input = {};
+  Values sum = {};  // At the leader.
 
-  // One round; the result is that of all ranks that were in its last turn.
-  absl::StatusOr<Turn> Round() {
-    while (true) {
-      absl::StatusOr<Turn> turn = runner->NextTurn();
-      if (!turn.ok()) return turn;
-      const absl::Status done = turn->supplier ? Take(*turn) : Reduce(*turn);
+  // One round. Returns its turn, and whether it was reduced.
+  absl::StatusOr<std::pair<Turn, bool>> Round() {
+    absl::StatusOr<Turn> turn = runner->NextTurn();
+    if (!turn.ok()) return turn.status();
+    begun = turn->round;
+    if (turn->communicator != nullptr) {
+      const absl::Status done = Reduce(*turn);
       if (!done.ok()) {
         runner->Fail(*turn, done);
-        continue;
+      } else if (turn->leader == rank) {
+        runner->Reduced(*turn);
       }
-      // From its end on the result may have to be supplied.
-      Keep(turn->round);
-      if (runner->End(*turn)) return turn;
     }
-  }
-
-  void Keep(GroupRound round) {
-    MutexLock lock(mutex);
-    results[round] = next;
-  }
-  Values Result(GroupRound round) {
-    MutexLock lock(mutex);
-    return results[round];
-  }
-  GroupRound Last() {
-    MutexLock lock(mutex);
-    return results.rbegin()->first;
-  }
-
-  Communicator::Work Supply(const Turn& turn) {
-    if (turn.supplier != rank) return Broadcast(turn, dropped);
-    ++supplied;
-    MutexLock lock(mutex);
-    return Broadcast(turn, results[turn.round]);
+    auto reduced = runner->End(std::chrono::steady_clock::now() + std::chrono::minutes(2));
+    if (!reduced.ok()) return reduced.status();
+    if (!*reduced) return absl::DeadlineExceededError("the round is not over");
+    return std::pair(*std::move(turn), **reduced);
   }
 
   absl::Status Reduce(const Turn& turn) {
@@ -96,30 +76,19 @@ struct Trainer {
     for (Contribution& each : spec.contributions) each.wire_dtype = DType::kF32;
     auto plan = ReductionPlan::Make(std::move(spec));
     if (!plan.ok()) return absl::InternalError(plan.failure().message);
-    Values input = {static_cast<float>(turn.round)};
+    input = {static_cast<float>(turn.round)};
     input[1 + static_cast<size_t>(rank)] = 1;
     nccl::GroupTensor tensor;
     tensor.plan = std::make_shared<const ReductionPlan>(std::move(plan).value());
     tensor.count = kCount;
     tensor.input = input.data();
-    tensor.result = next.data();
-    const Communicator::Work reduced = turn.communicator->Reduce({tensor}, {});
-    if (absl::Status status = reduced.Wait(); !status.ok()) return status;
-    return Take(turn);
-  }
-
-  absl::Status Take(const Turn& turn) { return Broadcast(turn, next).Wait(); }
-
-  Communicator::Work Broadcast(const Turn& turn, Values& values) const {
-    std::optional<int> root;
-    for (size_t i = 0; i < turn.members.size(); ++i) {
-      if (turn.supplier == turn.members[i].rank) root = static_cast<int>(i);
-    }
-    return turn.communicator->Broadcast({{values.data(), sizeof(values)}}, {}, root);
+    tensor.result = sum.data();
+    return turn.communicator->Reduce({tensor}, {}).Wait();
   }
 
   int rank = 0;
-  std::unique_ptr<Runner> runner;  // Ends before what it uses.
+  std::atomic<GroupRound> begun{0};  // The last one.
+  std::unique_ptr<Runner> runner;    // Ends before what it uses.
 };
 
 class RunnerTest : public testing::Test {
@@ -160,7 +129,6 @@ class RunnerTest : public testing::Test {
     options.start = [this, trainer](const FormCommunicator& form) {
       return StartCommunicator(*trainer, form);
     };
-    options.supply = [trainer](const Turn& turn) { return trainer->Supply(turn); };
     return options;
   }
 
@@ -188,21 +156,26 @@ class RunnerTest : public testing::Test {
     for (LocalRank rank = 0; rank < kSize; ++rank) Start(rank);
   }
 
-  // A round of these ranks, whose sum is that of all of them.
-  void ExpectRound(GroupRound round, const std::vector<LocalRank>& ranks) {
+  // A round of these ranks, which is reduced: the leader has the sum of all of them. Or it is not.
+  void ExpectRound(GroupRound round, const std::vector<LocalRank>& ranks, bool reduced = true) {
     std::vector<std::thread> threads;
     for (const LocalRank rank : ranks) {
-      threads.emplace_back([this, rank, round, &ranks] {
-        const auto turn = At(rank).Round();
-        ASSERT_TRUE(turn.ok()) << turn.status();
-        EXPECT_EQ(turn->round, round);
-        EXPECT_EQ(turn->leader, ranks.front());
+      threads.emplace_back([this, rank, round, reduced, &ranks] {
+        const auto ended = At(rank).Round();
+        ASSERT_TRUE(ended.ok()) << ended.status();
+        const auto& [turn, was_reduced] = *ended;
+        EXPECT_EQ(turn.round, round);
+        EXPECT_EQ(was_reduced, reduced);
+        if (reduced) {
+          EXPECT_EQ(turn.leader, ranks.front());
+        }
       });
     }
     for (std::thread& thread : threads) thread.join();
+    if (!reduced) return;
     Values expected = {static_cast<float>(round) * static_cast<float>(ranks.size())};
     for (const LocalRank rank : ranks) expected[1 + static_cast<size_t>(rank)] = 1;
-    for (const LocalRank rank : ranks) EXPECT_EQ(At(rank).Result(round), expected) << rank;
+    EXPECT_EQ(At(ranks.front()).sum, expected);
   }
 
   const nccl::StandInControl* const control_ = nccl::LoadStandIn(STAND_IN_NCCL);
@@ -214,85 +187,93 @@ class RunnerTest : public testing::Test {
   uint64_t nonces_ = 0;
 };
 
-TEST_F(RunnerTest, Item3_TheRanksOfANodeReduceAndBroadcastRounds) {
+TEST_F(RunnerTest, Item3_TheRanksOfANodeReduceRounds) {
   StartAll();
   for (GroupRound round = 1; round <= 20; ++round) ExpectRound(round, {0, 1, 2});
 }
 
-TEST_F(RunnerTest, Item3_ARankThatLeavesIsLeftOutAndItsReplacementTakenIn) {
+TEST_F(RunnerTest, Item3_ARankThatLeavesIsLeftOutAndItsReplacementRefused) {
   StartAll();
   ExpectRound(1, {0, 1, 2});
   trainers_[0].reset();
   ExpectRound(2, {1, 2});
   Start(0);
-  // It is taken in between two rounds, whichever these are.
-  std::vector<std::thread> others;
-  for (const LocalRank rank : {1, 2}) {
-    others.emplace_back([this, rank] {
-      // All end with the same round, the first that three have reduced.
-      for (bool joined = false; !joined;) {
-        const auto turn = At(rank).Round();
-        ASSERT_TRUE(turn.ok()) << turn.status();
-        joined = !turn->supplier && turn->members.size() == kSize;
-      }
-    });
-  }
-  const auto turn = At(0).Round();
-  for (std::thread& thread : others) thread.join();
-  ASSERT_TRUE(turn.ok()) << turn.status();
-  EXPECT_EQ(turn->members.size(), static_cast<size_t>(kSize));
-  for (LocalRank rank = 0; rank < kSize; ++rank) {
-    EXPECT_EQ(At(rank).Last(), turn->round);
-    EXPECT_EQ(At(rank).Result(turn->round)[1], 1) << "without rank 0";
-  }
-  ExpectRound(turn->round + 1, {0, 1, 2});
-}
-
-TEST_F(RunnerTest, Fault_A13_ARankThatIsLostInARoundIsLeftOutOfIt) {
-  StartAll();
-  ExpectRound(1, {0, 1, 2});
-  // Ranks 0 and 1 wait for the contribution of rank 2.
-  std::vector<std::thread> threads;
-  for (const LocalRank rank : {0, 1}) {
-    threads.emplace_back([this, rank] { EXPECT_TRUE(At(rank).Round().ok()); });
-  }
-  EXPECT_TRUE(At(2).runner->NextTurn().ok());
-  trainers_[2].reset();
-  for (std::thread& thread : threads) thread.join();
-  for (const LocalRank rank : {0, 1}) EXPECT_EQ(At(rank).Result(2), (Values{4, 1, 1, 0}));
-  ExpectRound(3, {0, 1});
-}
-
-TEST_F(RunnerTest, Fault_A13_ALeaderThatIsLostIsReplacedAndAResultIsSupplied) {
-  StartAll();
-  ExpectRound(1, {0, 1, 2});
-  // Ranks 0 and 1 have the result of round 2, and rank 2 does not know that it is there.
-  std::vector<std::thread> threads;
-  for (const LocalRank rank : {0, 1}) {
-    threads.emplace_back([this, rank] { EXPECT_TRUE(At(rank).Round().ok()); });
-  }
-  const auto turn = At(2).runner->NextTurn();
-  EXPECT_TRUE(turn.ok() && At(2).Reduce(*turn).ok());
-  for (std::thread& thread : threads) thread.join();
-  trainers_[0].reset();
-  At(2).next = {};
-  const auto again = At(2).runner->NextTurn();
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->round, 2u);
-  EXPECT_EQ(again->supplier, 1);
-  EXPECT_EQ(again->leader, 1);
-  ASSERT_TRUE(At(2).Take(*again).ok());
-  EXPECT_TRUE(At(2).runner->End(*again));
-  EXPECT_EQ(At(1).supplied, 1);
-  EXPECT_EQ(At(2).next, At(1).Result(2));
+  const auto turn = At(0).runner->NextTurn();
+  EXPECT_EQ(turn.status().code(), absl::StatusCode::kFailedPrecondition) << turn.status();
   ExpectRound(3, {1, 2});
 }
 
-TEST_F(RunnerTest, Fault_A13_ACallOfNcclThatFailsIsTriedAgainInANewCommunicator) {
+TEST_F(RunnerTest, Fault_A13_WhereARankIsLostInARoundEachContributesForItself) {
+  for (const LocalRank who : {2, 0}) {
+    const std::vector<LocalRank> left = {who == 0 ? 1 : 0, who == 0 ? 2 : 1};
+    for (auto& trainer : trainers_) trainer.reset();
+    StartAll();
+    ExpectRound(1, {0, 1, 2});
+    // The others wait for its contribution.
+    std::vector<std::thread> threads;
+    for (const LocalRank rank : left) {
+      threads.emplace_back([this, rank] {
+        const auto ended = At(rank).Round();
+        ASSERT_TRUE(ended.ok()) << ended.status();
+        EXPECT_FALSE(ended->second);
+      });
+    }
+    EXPECT_TRUE(At(who).runner->NextTurn().ok());
+    // Ranks that begin the round afterwards reduce it without the one that is lost.
+    for (const LocalRank rank : left) Await([&] { return At(rank).begun == 2; });
+    trainers_[static_cast<size_t>(who)].reset();
+    for (std::thread& thread : threads) thread.join();
+    ExpectRound(3, left);
+  }
+}
+
+// The leader is lost when it has told the others; they take its word for it.
+TEST_F(RunnerTest, Fault_A13_ARoundThatTheLeaderHasReportedIsReducedForAll) {
   StartAll();
   ExpectRound(1, {0, 1, 2});
-  control_->fail("ncclBroadcast", nccl::kAnyRank, 0, nccl::kInternalError);
-  ExpectRound(2, {0, 1, 2});
+  std::array<absl::StatusOr<Turn>, kSize> turns;
+  for (LocalRank rank = 0; rank < kSize; ++rank) {
+    turns[static_cast<size_t>(rank)] = At(rank).runner->NextTurn();
+    ASSERT_TRUE(turns[static_cast<size_t>(rank)].ok());
+  }
+  At(0).runner->Reduced(*turns[0]);
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  auto reduced = At(0).runner->End(soon);
+  ASSERT_TRUE(reduced.ok() && *reduced) << reduced.status();
+  EXPECT_TRUE(**reduced);
+  trainers_[0].reset();
+  for (const LocalRank rank : {1, 2}) {
+    reduced = At(rank).runner->End(soon);
+    ASSERT_TRUE(reduced.ok() && *reduced) << reduced.status();
+    EXPECT_TRUE(**reduced);
+  }
+  ExpectRound(3, {1, 2});
+}
+
+// Also for a rank that begins the round afterwards.
+TEST_F(RunnerTest, Fault_A13_ARoundThatARankGivesUpIsReducedByNobody) {
+  StartAll();
+  ExpectRound(1, {0, 1, 2});
+  const auto turn = At(1).runner->NextTurn();
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  At(1).runner->GiveUp(*turn, "no memory");
+  std::thread first([this] {
+    const auto reduced =
+        At(1).runner->End(std::chrono::steady_clock::now() + std::chrono::minutes(2));
+    ASSERT_TRUE(reduced.ok() && *reduced) << reduced.status();
+    EXPECT_FALSE(**reduced);
+  });
+  first.join();
+  ExpectRound(2, {0, 2}, false);
+  ExpectRound(3, {0, 1, 2});
+}
+
+TEST_F(RunnerTest, Fault_A13_ACallOfNcclThatFailsCostsTheSumsOfOneRound) {
+  StartAll();
+  ExpectRound(1, {0, 1, 2});
+  control_->fail("ncclGroupEnd", nccl::kAnyRank, 0, nccl::kInternalError);
+  ExpectRound(2, {0, 1, 2}, false);
+  ExpectRound(3, {0, 1, 2});
 }
 
 TEST_F(RunnerTest, Fault_A13_NcclThatAlwaysFailsIsATypedErrorOnEveryRank) {

@@ -125,22 +125,27 @@ TEST(GrpcSession, CarriesMessagesBothWaysInOrder) {
   }
 }
 
+// That of a member, with these features.
+Welcome WelcomeOf(uint64_t features) {
+  Welcome welcome;
+  welcome.token = kToken;
+  welcome.incarnation = {1, 1};
+  welcome.term = 1;
+  welcome.role = Role::kMember;
+  welcome.frame_bytes = kDefaultFrameBytes;
+  welcome.heartbeat = absl::Seconds(1);
+  welcome.contract_version = kContractVersion;
+  welcome.features = features;
+  return welcome;
+}
+
 // A session whose welcome allows batches, and one data stream of it.
 struct BatchingSession {
   explicit BatchingSession(GrpcConnector& connector, RawServer& server, uint64_t features) {
     session = connector.OpenSession(ears);
     ears->up.Await();
     call = server.AwaitCall();
-    Welcome welcome;
-    welcome.token = kToken;
-    welcome.incarnation = {1, 1};
-    welcome.term = 1;
-    welcome.role = Role::kMember;
-    welcome.frame_bytes = kDefaultFrameBytes;
-    welcome.heartbeat = absl::Seconds(1);
-    welcome.contract_version = kContractVersion;
-    welcome.features = features;
-    call->Send(*wire::Encode(ToWorker(welcome)));
+    call->Send(*wire::Encode(ToWorker(WelcomeOf(features))));
     ears->messages.Await();
   }
   wire::MessageReader<ToAggregator>::Received Take() {
@@ -155,10 +160,34 @@ struct BatchingSession {
   wire::MessageReader<ToAggregator> reader;
 };
 
+// A message of an aggregator that seals its messages, with one bit changed.
+TEST(GrpcSession, Fault_N8_AFlippedBitEndsTheSession) {
+  for (const bool first : {true, false}) {
+    RawServer server;
+    GrpcConnector connector(server.address());
+    const auto ears = std::make_shared<Ears>();
+    const auto session = connector.OpenSession(ears);
+    ears->up.Await();
+    const auto call = server.AwaitCall();
+    std::string message = wire::Sealed(*wire::Encode(ToWorker(WelcomeOf(kFeatureChecksums))));
+    if (!first) {
+      call->Send(message);
+      ears->messages.Await();
+      message = wire::Sealed(*wire::Encode(ToWorker(Drain{true})));
+    }
+    message[message.size() / 3] ^= 4;
+    call->Send(message);
+    EXPECT_THAT(ears->down.Await().value_or(""),
+                AllOf(HasSubstr("DATA_LOSS"), HasSubstr("its checksum is")));  // Wrong, or gone.
+    EXPECT_EQ(ears->messages.size(), 0u);
+  }
+}
+
 TEST(GrpcSession, WhatIsSentAtOneMomentIsOneMessageWithTheSmallFramesOfItsStreams) {
   RawServer server;
   GrpcConnector connector(server.address());
-  EXPECT_EQ(connector.features(), kFeatureBatches | kFeatureDeviceMemory);
+  EXPECT_EQ(connector.features(),
+            kFeatureBatches | kFeatureChecksums | kFeatureDeviceMemory | kFeaturePlaces);
   BatchingSession batching(connector, server, kFeatureBatches);
   batching.reader.AllowBatches();
   BoundStream stream(connector, server, 5);
@@ -236,12 +265,52 @@ TEST(GrpcSession, TakesABatchOfMessagesAndFrames) {
   EXPECT_THAT(*batching.ears->down.Await(), HasSubstr("broke the protocol"));
 }
 
+// An aggregator takes little from a connection until it has answered. So the first piece of a long
+// hello is small, and the others wait for the initial metadata.
+TEST(GrpcSession, SaysLittleBeforeTheAggregatorAnswers) {
+  Hello hello;
+  hello.job = "job";
+  hello.worker = "w";
+  hello.nonce = 1;
+  hello.lanes.resize(1);
+  hello.lanes[0].name = "model";
+  for (int i = 0; i < 5000; ++i) {
+    hello.lanes[0].layout.push_back(
+        TensorSpec{std::string(240, 'x') + std::to_string(i), DType::kF32, {1, 2, 3}});
+  }
+  const auto pieces = wire::EncodePieces(ToAggregator(hello));
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  ASSERT_GT(pieces->size(), 2u);
+  RawServer server;
+  server.greets_at_once = false;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector.OpenSession(ears);
+  for (const std::string& piece : *pieces) session->Send(piece);
+  const auto call = server.AwaitCall();
+  wire::MessageReader<ToAggregator> reader;
+  const std::string first = call->AwaitMessage();
+  EXPECT_LE(first.size(), wire::kMaxFirstMessageBytes);
+  ASSERT_TRUE(reader.Read(first).ok());
+  // The first one was written, so the others would be.
+  EXPECT_EQ(call->received(), 0u);
+  call->Greet();
+  std::optional<Hello> heard;
+  while (!heard.has_value()) {
+    auto received = reader.Read(call->AwaitMessage());
+    ASSERT_TRUE(received.ok()) << received.status();
+    for (auto& one : received->messages) heard = std::get<Hello>(one.message);
+  }
+  EXPECT_EQ(heard->lanes.at(0).layout, hello.lanes[0].layout);
+}
+
 // The pieces may exceed the window, which is for messages that wait for the worker.
 TEST(GrpcSession, TakesAMessageThatComesInPieces) {
   LaneLayout layout;
   layout.name = "model";
   for (int i = 0; i < 60000; ++i) {
-    layout.tensors.push_back({std::string(240, 'x') + std::to_string(i), DType::kF32, {1, 2, 3}});
+    layout.tensors.push_back(
+        TensorSpec{std::string(240, 'x') + std::to_string(i), DType::kF32, {1, 2, 3}});
   }
   const auto pieces = wire::EncodePieces(ToWorker(layout));
   ASSERT_TRUE(pieces.ok()) << pieces.status();

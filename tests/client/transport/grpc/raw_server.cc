@@ -15,7 +15,11 @@ class RawCall::Reactor : public grpc::ServerGenericBidiReactor {
  public:
   explicit Reactor(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  void Begin() { StartRead(&incoming_); }
+  void Begin(bool greets) {
+    if (greets) Greet();
+    StartRead(&incoming_);
+  }
+  void Greet() { StartSendInitialMetadata(); }
 
   void Send(grpc::ByteBuffer message) {
     {
@@ -145,6 +149,11 @@ void RawCall::AwaitCancelled() {
   }
 }
 
+void RawCall::Greet() {
+  MutexLock lock(state_->mutex);
+  if (state_->reactor != nullptr) state_->reactor->Greet();
+}
+
 void RawCall::Send(const std::string& message) {
   MutexLock lock(state_->mutex);
   if (state_->reactor != nullptr) state_->reactor->Send(BufferOf(message));
@@ -153,6 +162,11 @@ void RawCall::Send(const std::string& message) {
 void RawCall::End(const grpc::Status& status) {
   MutexLock lock(state_->mutex);
   if (state_->reactor != nullptr) state_->reactor->End(status);
+}
+
+uint64_t RawCall::received() const {
+  MutexLock lock(state_->mutex);
+  return state_->received.size();
 }
 
 uint64_t RawCall::sent() const {
@@ -204,7 +218,7 @@ grpc::ServerGenericBidiReactor* RawServer::CreateReactor(
     MutexLock lock(call->state_->mutex);
     call->state_->reactor = reactor;
   }
-  reactor->Begin();
+  reactor->Begin(greets_at_once);
   MutexLock lock(mutex_);
   calls_.push_back(std::move(call));
   changed_.NotifyAll();

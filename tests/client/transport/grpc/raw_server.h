@@ -10,6 +10,7 @@
 #ifndef BASIN_TESTS_CLIENT_TRANSPORT_GRPC_RAW_SERVER_H_
 #define BASIN_TESTS_CLIENT_TRANSPORT_GRPC_RAW_SERVER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -34,10 +35,13 @@ class RawCall {
   // Whether the client closed its side without an error, after the received messages.
   bool AwaitHalfClose();
   void AwaitCancelled();
+  // The initial metadata. REQUIRES: nothing was sent, and `greets_at_once` was not set.
+  void Greet();
   void Send(const std::string& message);
   void End(const grpc::Status& status);
 
-  uint64_t sent() const;  // Messages that gRPC has taken.
+  uint64_t sent() const;      // Messages that gRPC has taken.
+  uint64_t received() const;  // Messages that were not taken yet.
 
  private:
   friend class RawServer;
@@ -67,6 +71,9 @@ class RawServer : private grpc::CallbackGenericService {
 
   int port() const { return port_; }
   std::string address() const;
+
+  // New calls get the initial metadata.
+  std::atomic<bool> greets_at_once{true};
 
   // The next call that was not taken.
   std::shared_ptr<RawCall> AwaitCall();

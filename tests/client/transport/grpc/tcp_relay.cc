@@ -10,6 +10,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "tests/runtime/limit.h"
@@ -108,6 +110,16 @@ void TcpRelay::AwaitStuck() {
   }
 }
 
+void TcpRelay::FlipNext(std::string bytes) {
+  MutexLock lock(mutex_);
+  flip_ = std::move(bytes);
+}
+
+bool TcpRelay::flipped() const {
+  MutexLock lock(mutex_);
+  return flipped_;
+}
+
 uint64_t TcpRelay::bytes_to_server() const {
   MutexLock lock(mutex_);
   return to_server_;
@@ -190,6 +202,17 @@ bool TcpRelay::Forward(int from, int to, bool to_server) {
   char bytes[16384];
   const ssize_t count = read(from, bytes, sizeof bytes);
   if (count <= 0) return false;
+  if (to_server) {
+    MutexLock lock(mutex_);
+    const size_t at = flip_.empty()
+                          ? std::string_view::npos
+                          : std::string_view(bytes, static_cast<size_t>(count)).find(flip_);
+    if (at != std::string_view::npos) {
+      bytes[at] = static_cast<char>(bytes[at] ^ 4);
+      flip_.clear();
+      flipped_ = true;
+    }
+  }
   for (ssize_t at = 0; at < count;) {
     const ssize_t sent = send(to, bytes + at, static_cast<size_t>(count - at), MSG_NOSIGNAL);
     if (sent <= 0) return false;

@@ -24,6 +24,12 @@ class TcpRelay {
   ~TcpRelay();
 
   std::string address() const;
+  int port() const { return port_; }
+
+  // Flips a bit of the next bytes like these on their way to the server, in the first of them.
+  void FlipNext(std::string bytes);
+  // Whether that has happened.
+  bool flipped() const;
 
   // Ends the oldest connection.
   void CutOldest();
@@ -59,6 +65,8 @@ class TcpRelay {
   bool frozen_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t to_server_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string flip_ ABSL_GUARDED_BY(mutex_);  // Empty: nothing is to be flipped.
+  bool flipped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Pair> pairs_;  // For the thread only; for any thread once it is frozen.
   std::thread thread_;
 };

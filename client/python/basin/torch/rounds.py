@@ -1,0 +1,253 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The rounds of a gradient lane with the client: what is sent, by whom it is contributed, and how
+results reach .grad."""
+
+import ctypes
+import operator
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from basin import _abi, notices
+from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused, Unsupported
+from basin.spec import RoundSpec
+from basin.torch import device
+from basin.torch.buffers import BufferLane
+from basin.torch.contributor import Alone, Contributor, Totals
+from basin.torch.divided_again import DividedAgain
+from basin.torch.node import Node
+from basin.torch.parameters import TensorGradient
+from basin.torch.state import JobState
+from basin.torch.store import TensorStore
+from basin.worker import Result, RoundInfo, Worker
+
+_version_sent = operator.attrgetter("sent._version")
+
+# _abi.Buffer, which takes longer to write field by field.
+_BUFFER = struct.Struct("@IPPN")
+assert _BUFFER.size == ctypes.sizeof(_abi.Buffer)
+
+
+class TensorRounds:
+    """
+    lane, spec: those of the lane: its name, and see basin.lane.Lane
+    full:       how many bytes are pushed together
+    buffers:    buffers to send and receive with each round
+    first:      whether it is the first lane of this process
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        lane: str,
+        spec: RoundSpec,
+        store: TensorStore,
+        state: JobState,
+        wire_dtype: torch.dtype | None,
+        full: int,
+        buffers: BufferLane | None,
+        first: bool,
+    ) -> None:
+        self._worker = worker
+        self._lane = lane
+        self._store = store
+        self._state = state
+        self.buffers = buffers
+        self.totals = Totals()
+        alone = Alone(worker, lane, state, self.totals, wire_dtype, full, buffers, store.stream_of)
+        self._contributor: Contributor = alone
+        self.node = Node(alone, spec, first=first)
+        # What the library reads in this round, so that it stays whatever happens to .grad.
+        self._lent: list[torch.UntypedStorage] = []
+        # What was sent in this round, and in which version; the library may still read it.
+        self._sent_now: list[TensorGradient] = []
+        self._versions: list[int] = []
+        self._step = 0  # That of this round.
+        self._expected_round: int | None = None  # The first round of a late joiner.
+        self._outcome: Result | None = None  # The result that is being delivered.
+        self._buffers_refusal: Error | None = None
+        self.divided_again = DividedAgain(lane, spec.op)
+        # The loss scale of this worker's gradients, equal on all workers.
+        self.loss_scale = 1.0
+        # The contributors of the counts that divide the next round's gradients.
+        self.counted: tuple[str, ...] | None = None
+        self.info: RoundInfo | None = None  # The facts about the last round.
+
+    # ---- the contribution
+
+    def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> int:
+        self._expected_round, steps = self._state.before_round(self._lane)
+        self._lent.clear()
+        self._sent_now.clear()
+        self._versions.clear()
+        self._buffers_refusal = None
+        self._step = spec.step if steps is None else steps
+        spec = replace(
+            spec,
+            step=self._step,
+            loss_scale=self.loss_scale,
+            layout=self._store.layout.hash,
+            compares_step=self._state.counts_steps,
+        )
+        self._contributor = self.node.begin(gradients, spec)
+        return self._step
+
+    def after_begin(self) -> None:
+        self._contributor.after_begin()
+
+    def send(self, gradients: Sequence[TensorGradient]) -> None:
+        began = time.perf_counter()
+        self._sent_now += gradients
+        self._versions += map(_version_sent, gradients)
+        for each in gradients:
+            memory = each.sent
+            assert memory is not None
+            each.address = memory.data_ptr()
+            self._lent.append(memory.untyped_storage())
+        self._contributor.add(gradients)
+        self.totals.push_seconds += time.perf_counter() - began
+
+    def commit(self) -> Error | None:
+        self._check_unchanged()
+        return self._contributor.commit()
+
+    def _check_unchanged(self) -> None:
+        """Raises Unsupported if a gradient was written to after it was sent: the library may have
+        read it before, after or meanwhile."""
+        versions = list(map(_version_sent, self._sent_now))
+        if versions == self._versions:
+            return
+        changes = zip(self._sent_now, versions, self._versions, strict=True)
+        written = next(each for each, now, then in changes if now != then)
+        name = self._store.name_of(written.parameter)
+        raise Unsupported(
+            f"The gradient of parameter {name} was written to in the backward after it was sent, "
+            "so it is not known what was sent. Write to .grad when backward() has returned, or "
+            "from a hook of the tensor (register_hook), which comes before."
+        )
+
+    def withdraw(self, reason: str) -> None:
+        self._contributor.withdraw(reason)
+
+    # ---- the outcome
+
+    def outcome(self, timeout: float | None) -> None:
+        began = time.perf_counter()
+        if self.buffers is not None:
+            refusal = self.buffers.receive(timeout, self._state.serve_in_round)
+            self._buffers_refusal = refusal or self._buffers_refusal
+        try:
+            result = self._contributor.wait(timeout)
+        except (OutcomeUnknown, Paused):
+            raise
+        except Error:
+            self._lent.clear()
+            raise
+        # The step is not part of the reply, which is the same on all workers.
+        info = result.info
+        self.info = replace(info, spec=replace(info.spec, step=self._step))
+        self._outcome = result
+        self.totals.wait_seconds += time.perf_counter() - began
+        self._check_round(self.info.round)
+
+    def _check_round(self, number: int) -> None:
+        if self._expected_round not in (None, number):
+            raise FailedPrecondition(
+                f"This worker joined lane {self._lane} with the state before round "
+                f"{self._expected_round}, but its first round was {number}. Its parameters are not "
+                "those of the others: start it again."
+            )
+
+    def deliver(self, gradients: Sequence[TensorGradient]) -> list[TensorGradient]:
+        assert self._outcome is not None
+        divisors, squared_norms = self._outcome.results()
+        delivered: list[TensorGradient] = []
+        memory: list[torch.Tensor] = []  # In which each result comes.
+        on_device: dict[int, list[TensorGradient]] = {}
+        for each in gradients:
+            if not 0 <= each.handle < len(divisors) or divisors[each.handle] == 0:
+                continue
+            result = each.sent
+            if result is None or result.data_ptr() != each.address:
+                # It was not sent, or its memory was replaced through .data.
+                result = device.empty_like(each.parameter, each.shape, each.dtype)
+                each.address = result.data_ptr()
+            delivered.append(each)
+            memory.append(result)
+            on_device.setdefault(each.cuda, []).append(each)
+        for index, come in on_device.items():
+            self._copy(self._outcome, come, index)
+        # .grad, and whether it is the result alone. Those that are views of one tensor share its
+        # version, so all are written before one is recorded.
+        placed = [
+            self._store.place(each, result) for each, result in zip(delivered, memory, strict=True)
+        ]
+        for each, (gradient, whole) in zip(delivered, placed, strict=True):
+            squared_norm = squared_norms[each.handle]
+            # It is unknown if negative. The norm of a result with a NaN is a NaN.
+            if whole and not squared_norm < 0:
+                each.result.put(gradient, gradient.data_ptr(), squared_norm)
+            else:
+                each.result.drop()
+        return delivered
+
+    def _copy(self, outcome: Result, gradients: Sequence[TensorGradient], index: int) -> None:
+        """Copies the results to the addresses, on this CUDA device, or on the CPU if negative."""
+        count, width = len(gradients), _BUFFER.size
+        buffers = (_abi.Buffer * count)()
+        for i, each in enumerate(gradients):
+            _BUFFER.pack_into(buffers, i * width, each.handle, 0, each.address, each.bytes)
+            self.totals.bytes_received += each.bytes
+        if index < 0:
+            outcome.copy_many(buffers, count)
+        else:
+            self._worker.copy_device(outcome, buffers, count, index, device.stream_of(index))
+
+    def last_was_zero(self) -> bool:
+        return self.info is None or not self.info.squared_norm
+
+    def delivered(
+        self,
+        gradients: Sequence[TensorGradient],
+        micro_batches: int,
+        refusal: Exception | None,
+    ) -> None:
+        assert self.info is not None and self._outcome is not None
+        rejection, self._outcome = self._outcome.rejection, None
+        self._lent.clear()
+        self._store.parameters.have_compared()
+        delivered = (each.parameter for each in gradients if each.is_result())
+        results = (parameter for parameter in delivered if parameter.grad is not None)
+        self.divided_again.delivered(results, micro_batches)
+        self.totals.rounds += 1
+        self._compare_counted()
+        refusal = self._buffers_refusal or refusal or rejection
+        if refusal is not None:
+            raise self._store.layout.explain(refusal, self.info.spec.layout)
+
+    def _compare_counted(self) -> None:
+        counted, self.counted = self.counted, None
+        if counted is None or self.info is None or self.info.contributors == counted:
+            return
+        notices.warn(
+            f"total_counts() summed over {', '.join(counted)}, but round {self.info.round} of lane "
+            f"{self._lane} has gradients of {', '.join(self.info.contributors)}, divided by those "
+            "totals. If that is not what you want, skip this step (zero_grad() instead of step()); "
+            "all workers get this warning. For totals that normalise no loss, such as those of an "
+            "evaluation, use for_gradients=False.",
+            notices.ContributorsChanged,
+        )
+
+    def start_again(self, *, in_round: bool) -> None:
+        self.node.leave()
+        if in_round:
+            self._worker.abandon()
+        self._lent.clear()
+        for each in self._store.gradients.values():
+            each.result.drop()
+        self.counted = None
+        if self.buffers is not None:
+            self.buffers.start_again()

@@ -1,0 +1,283 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The parameters of a gradient lane and their .grad: in which form a gradient is sent, and how the
+result of a round gets to its place."""
+
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
+from basin.torch import device, raw
+from basin.torch.layout import LayoutCheck
+from basin.torch.parameters import Hook, Parameters, TensorGradient
+from basin.worker import Worker
+
+_held_by = operator.attrgetter("parameter.grad")
+
+
+class TensorStore:
+    """
+    lane, owner, own_hooks:
+               those of the lane: its name, and see basin.lane.Lane
+    names:     the parameters, with the names by which workers match them
+    modules:   models that may contain the parameters
+    optimizer: the optimizer that all parameters belong to, if it is known
+    compared:  whether all workers must have gradients of the same tensors
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        lane: str,
+        names: Mapping[torch.Tensor, str],
+        *,
+        owner: str,
+        own_hooks: bool,
+        modules: Callable[[], Iterable[torch.nn.Module]],
+        optimizer: torch.optim.Optimizer | None,
+        compared: bool,
+    ) -> None:
+        self._lane = lane
+        self._owner = owner
+        self._own_hooks = own_hooks
+        self.optimizer = optimizer
+        # Each CUDA device has a thread of autograd, and their hooks come at the same time.
+        self._hooked = threading.RLock()
+        self._in_hook = False
+        self.parameters = Parameters(worker, lane, names, self._hook_on_device, modules, optimizer)
+        self.layout = LayoutCheck(worker, lane, compared)
+
+    # ---- parameters
+
+    def connect(self, hook_of: Callable[[TensorGradient], Hook], reached: Hook) -> None:
+        self._hook_of, self.parameters.reached = hook_of, reached
+
+    @property
+    def gradients(self) -> Mapping[torch.Tensor, TensorGradient]:
+        return self.parameters.gradients
+
+    def scan(self) -> bool:
+        if not self.parameters.scan():
+            return False
+        self.parameters.register()
+        # Not during a backward, where compiled autograd would trace it.
+        self.layout.take(self.parameters.layout())
+        self.parameters.finish_scan()
+        return True
+
+    def _hook_on_device(self, each: TensorGradient) -> Hook:
+        """The hook of a parameter. If any is on a CUDA device, hooks come at the same time. One
+        that is there notes the stream in which its gradient was accumulated: it may be sent from a
+        thread or a hook with another one."""
+        hook = self._hook_of(each)
+        if not self.parameters.on_cuda:
+            return hook
+
+        def hook_on_cuda(of: torch.Tensor) -> None:
+            with self._hooked:
+                if each.cuda >= 0:
+                    each.stream = device.stream_of(each.cuda)
+                self._in_hook = True
+                try:
+                    hook(of)
+                finally:
+                    self._in_hook = False
+
+        return hook_on_cuda
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        return self.parameters.name_of(parameter)
+
+    def not_reduced(self, parameter: torch.Tensor) -> str:
+        return (
+            f"A parameter of shape {tuple(parameter.shape)} is not one of lane {self._lane}. "
+            f"Create {self._owner} from the model with which it is used."
+        )
+
+    def parameters_of(self, optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+        return parameters_of(optimizer)
+
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, call: str) -> None:
+        if self.parameters.are_present(parameters_of(optimizer), optimizer is self.optimizer):
+            return
+        for parameter in parameters_of(optimizer):
+            if self.parameters.was_replaced(parameter):
+                raise FailedPrecondition(
+                    f"{call} was called on an optimizer with a parameter of shape "
+                    f"{tuple(parameter.shape)} that the model has replaced by another object (an "
+                    "assignment, or load_state_dict(assign=True)), so the new one would not be "
+                    "trained. Create the optimizer after parameters are replaced, or put the new "
+                    "one into its param_groups."
+                )
+            if optimizer is self.optimizer and not self.parameters.knows(parameter):
+                raise InvalidArgument(
+                    f"A parameter of shape {tuple(parameter.shape)} was added to the optimizer "
+                    "after DistributedOptimizer(). Add parameter groups before that."
+                )
+
+    # ---- .grad
+
+    def grad(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        return parameter.grad
+
+    def held(self, gradients: Iterable[TensorGradient]) -> list[torch.Tensor | None]:
+        return list(map(_held_by, gradients))
+
+    def set_grad(self, parameter: torch.Tensor, gradient: torch.Tensor | None) -> None:
+        if gradient is not None and not raw.may_hold(parameter, gradient):
+            gradient = gradient.to(raw.gradient_dtype(parameter))
+        parameter.grad = gradient
+
+    def copy(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.clone()
+
+    def is_zero(self, gradient: torch.Tensor) -> bool:
+        # Most gradients are not zero, which a small part shows.
+        if gradient.dim() > 1 and len(gradient) > 1 and gradient[0].any():
+            return False
+        return not gradient.any()
+
+    def is_far(self, gradient: torch.Tensor) -> bool:
+        return not gradient.is_cpu
+
+    def look_later(self, gradients: Sequence[torch.Tensor]) -> Callable[[], bool]:
+        flags = [gradient.any() for gradient in gradients]
+        return lambda: not any(flags)
+
+    def mark(self, gradient: torch.Tensor) -> object:
+        return weakref.ref(gradient), gradient._version
+
+    def is_as(self, gradient: torch.Tensor, mark: Any) -> bool:
+        marked, version = mark
+        return marked() is gradient and gradient._version == version
+
+    def squared_norm(self, parameter: torch.Tensor) -> float | None:
+        """The squared norm of .grad; None if it is not the result of one round."""
+        each = self.gradients.get(parameter)
+        return None if each is None else each.result.norm_in(parameter.grad)
+
+    # ---- the way out
+
+    def memory_of(self, gradients: Sequence[TensorGradient]) -> list[torch.Tensor]:
+        memory = []
+        for each in gradients:
+            gradient = each.parameter.grad
+            if gradient is None:
+                raise Unsupported(
+                    f"The gradient of parameter {self.name_of(each.parameter)} was removed during "
+                    "the backward. Remove it after backward() has returned."
+                )
+            storage = None
+            if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+                storage = gradient.untyped_storage()
+            if (
+                storage is None
+                or storage.nbytes() != each.bytes
+                or gradient.dtype is not each.dtype
+                or gradient.shape != each.shape
+                or gradient.requires_grad
+                or not (gradient.is_cpu or each.cuda >= 0)
+                or (each.cuda >= 0 and device.cuda_index(gradient) != each.cuda)
+                or not gradient.is_contiguous()
+                or gradient.is_neg()
+                or not self._own_hooks
+            ):
+                gradient = self._memory_of_unusual(each, gradient)
+            memory.append(gradient)
+        return memory
+
+    def _memory_of_unusual(self, each: TensorGradient, gradient: torch.Tensor) -> torch.Tensor:
+        """A copy in C order. The gradient may share its memory with others, such as those of one
+        flat tensor, or be a part of a graph, so neither its memory nor its version says what
+        happens to it alone."""
+        self.parameters.check_gradient(each.parameter, gradient)
+        each.home = gradient
+        if each.cuda < 0:
+            return _copy_of(gradient)
+        # The present stream may be another one, when several gradients are sent together.
+        with device.in_stream(self.stream_of(each), each.cuda):
+            return _copy_of(gradient)
+
+    def stream_of(self, each: TensorGradient) -> int:
+        """The stream of a CUDA device that has written the gradient."""
+        if device.is_captured():
+            raise FailedPrecondition(
+                f"The gradient of parameter {each.spec.name} of lane {self._lane} on "
+                f"cuda:{each.cuda} was accumulated while a CUDA graph is captured, which would "
+                "repeat the copy without the round. Capture the forward and the backward under "
+                f"no_sync(), replay the graph, and call sync_gradients() of {self._owner}."
+            )
+        # After a backward its streams have been joined with the caller's.
+        return each.stream if self._in_hook else device.stream_of(each.cuda)
+
+    # ---- the way back
+
+    def place(self, each: TensorGradient, result: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """Puts the result, plus what is aside, into .grad. Returns .grad, and whether it is the
+        result alone, of the dtype that was reduced."""
+        parameter, present = each.parameter, each.parameter.grad
+        if each.aside is None and present is result:
+            return result, True
+        with torch.no_grad():
+            if each.aside is not None:
+                return self._place_sum(each, result, each.aside)
+            home = each.home if present is None and self._own_hooks else present
+            if home is not None and _takes(parameter, home, result):
+                home.copy_(result)
+            else:
+                home = _like(parameter, result)
+        self.set_grad(parameter, home)
+        assert parameter.grad is not None
+        return parameter.grad, parameter.grad.dtype is result.dtype
+
+    def _place_sum(
+        self, each: TensorGradient, result: torch.Tensor, aside: torch.Tensor
+    ) -> tuple[torch.Tensor, bool]:
+        parameter = each.parameter
+        whole = aside.dtype is result.dtype and not self.is_far(aside) and not aside.any()
+        # The caller of push_ready() has the memory for .grad; what is aside is only a copy then.
+        home = aside if self._own_hooks else parameter.grad
+        if home is None or not _takes(parameter, home, result):
+            home = _like(parameter, result).add_(aside)
+        elif home is aside:
+            home.add_(result)
+        else:
+            home.copy_(result).add_(aside)
+        self.set_grad(parameter, home)
+        assert parameter.grad is not None
+        return parameter.grad, whole and parameter.grad.dtype is result.dtype
+
+
+def _copy_of(gradient: torch.Tensor) -> torch.Tensor:
+    """Its numbers in C order, in memory of their own."""
+    memory = raw.plain(gradient).contiguous()
+    return memory.clone() if memory.data_ptr() == gradient.data_ptr() else memory
+
+
+def _takes(parameter: torch.Tensor, home: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether the result can be written to this .grad, which is no part of a graph then."""
+    return (
+        not home.requires_grad
+        and home.layout is torch.strided
+        and (home.dtype, home.shape, home.device) == (result.dtype, result.shape, result.device)
+        and raw.may_hold(parameter, home)
+        and raw.has_memory(home)
+        and not raw.shares_elements(home)
+        and not home.is_inference()
+    )
+
+
+def _like(parameter: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """The result with the strides of the parameter."""
+    if parameter.is_contiguous():
+        return result
+    return torch.empty_like(parameter, dtype=result.dtype, requires_grad=False).copy_(result)
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]

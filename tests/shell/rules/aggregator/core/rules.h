@@ -1,0 +1,26 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The rules of aggregator/core/rules.h, in whose place this file is compiled, as variables.
+
+#ifndef BASIN_TESTS_SHELL_RULES_AGGREGATOR_CORE_RULES_H_
+#define BASIN_TESTS_SHELL_RULES_AGGREGATOR_CORE_RULES_H_
+
+namespace basin::aggregator {
+
+struct Rules {
+  bool two_phases = true;
+  bool second_prepare = true;
+  bool memoryless_counts = false;
+  bool recover_with_first = false;
+  bool fence_by_generation = false;
+  bool hello_promises = false;
+  bool stages_without_state = false;
+  bool forgets_lost_frames = false;
+  bool resends_to_anyone = false;
+  bool settles_at_once = false;
+  bool counts_acks_twice = false;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_TESTS_SHELL_RULES_AGGREGATOR_CORE_RULES_H_
