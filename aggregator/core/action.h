@@ -129,6 +129,7 @@ struct Publish {
   ChunkRanges ranges;
   uint64_t bytes = 0;  // The size of the chunks.
   std::vector<SessionId> sessions;
+  bool again = false;  // The sessions may have been sent the chunks before.
   std::vector<Route> routes = {};
 };
 

@@ -155,9 +155,14 @@ std::vector<StreamId> Delivery::EndSession(SessionId id, std::vector<FrameId>& f
 void Delivery::Route(std::vector<Action>& actions, size_t first) {
   std::vector<FrameId> forgotten;
   std::vector<StreamId> closed;
+  const FrameId last_before = last_frame_;
   const auto decide = Overloaded{
-      [&](Publish& publish) { RoutePublish(publish); },
+      [&](Publish& publish) {
+        if (publish.again) ExpectRepeats(publish.sessions, last_before);
+        RoutePublish(publish);
+      },
       [&](RelayResult& relay) {
+        ExpectRepeats(relay.sessions, last_before);
         relay.route = Send(relay.sessions,
                            ResultId{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges},
                            relay.bytes);
@@ -179,6 +184,18 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
   for (const StreamId stream : closed) actions.push_back(CloseStream{stream, absl::OkStatus()});
   Append(std::move(forgotten), actions);
+}
+
+// Results of one step are sent once, so only frames up to `last` can have the same chunks.
+void Delivery::ExpectRepeats(const std::vector<SessionId>& sessions, FrameId last) {
+  for (const SessionId id : sessions) {
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) continue;
+    Session& session = found->second;
+    session.repeats |=
+        (!session.unacknowledged.empty() && session.unacknowledged.front().frame <= last) ||
+        (!session.waiting.empty() && session.waiting.front() <= last);
+  }
 }
 
 // Cuts the result of one tensor into frames of at most the usual size. Those of several are a frame
@@ -259,13 +276,14 @@ void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forg
 }
 
 // Results are mostly acknowledged in the order in which they were sent, so the frames are among the
-// first: to look at all of them for each of ten thousand small tensors would hold up the loop.
+// first: to look at all of them for each of ten thousand small tensors would hold up the loop. Only
+// where a chunk may have been sent twice, the last of its frames can be anywhere.
 template <typename Has>
 void Delivery::DropAcknowledged(Session& session, std::vector<FrameId>& forgotten,
                                 const ChunkRanges& ranges, const Has& has) {
   uint64_t left = CountChunks(ranges);
   auto& sent = session.unacknowledged;
-  for (auto one = sent.begin(); one != sent.end() && left > 0;) {
+  for (auto one = sent.begin(); one != sent.end() && (left > 0 || session.repeats);) {
     const Frame& frame = frames_.at(one->frame);
     if (!has(frame)) {
       ++one;
@@ -314,6 +332,7 @@ void Delivery::DropWaiting(Session& session, std::vector<FrameId>& forgotten,
     return true;
   };
   waiting.erase(std::remove_if(waiting.begin(), waiting.end(), drop_waiting), waiting.end());
+  if (waiting.empty() && session.unacknowledged.empty()) session.repeats = false;
 }
 
 void Delivery::Release(FrameId id, std::vector<FrameId>& forgotten) {

@@ -124,10 +124,11 @@ class Delivery {
     std::vector<StreamId> streams;    // In the order in which they were opened.
     std::deque<Sent> unacknowledged;  // Frames of results, in the order in which they were sent.
     std::vector<FrameId> waiting;     // For a stream.
+    bool repeats = false;             // A chunk may be in several of these frames.
     bool closed = false;
     std::string ended;
     auto Fields() const {
-      return std::tie(token, job, streams, unacknowledged, waiting, closed, ended);
+      return std::tie(token, job, streams, unacknowledged, waiting, repeats, closed, ended);
     }
   };
   struct Stream {
@@ -142,6 +143,8 @@ class Delivery {
   // Chooses a stream; 0: the frame waits for one.
   StreamId Place(Session& session, FrameId id, const Frame& frame);
   void RoutePublish(Publish& publish);
+  // These sessions are sent chunks that frames up to `last`, which they lack, may have as well.
+  void ExpectRepeats(const std::vector<SessionId>& sessions, FrameId last);
   void Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten);
   // Forgets the results of a round; those of attempts below a ballot when one is given.
   void ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,

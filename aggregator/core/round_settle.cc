@@ -60,8 +60,14 @@ void Round::PublishTo(const Worker& worker, const RoundScope& scope,
   for (ChunkRanges& frame :
        scope.layout.Frames(ranges, scope.config.frame_bytes, worker.frame_tensors)) {
     const uint64_t bytes = scope.layout.RangeBytes(frame);
-    scope.actions.push_back(aggregator::Publish{
-        scope.job, scope.lane, number_, value_ballot_, std::move(frame), bytes, {*worker.session}});
+    scope.actions.push_back(aggregator::Publish{scope.job,
+                                                scope.lane,
+                                                number_,
+                                                value_ballot_,
+                                                std::move(frame),
+                                                bytes,
+                                                {*worker.session},
+                                                true});
   }
 }
 

@@ -67,15 +67,21 @@ class DeliveryTest : public testing::Test {
   }
   // Publishes a result in tensor 0 of round 1, and returns its routes.
   std::vector<Route> Publish(std::vector<SessionId> sessions, uint32_t first = 0,
-                             uint32_t count = 1, Ballot ballot = {1, 1}, JobId job = kThisJob) {
+                             uint32_t count = 1, Ballot ballot = {1, 1}, JobId job = kThisJob,
+                             bool again = false) {
     return Pass(aggregator::Publish{job,
                                     0,
                                     1,
                                     ballot,
                                     {{0, first, count}},
                                     count * kChunkBytes,
-                                    std::move(sessions)})
+                                    std::move(sessions),
+                                    again})
         .routes;
+  }
+  // Publishes a result that the session has requested, and may have been sent before.
+  std::vector<Route> PublishAgain(SessionId session, uint32_t first, uint32_t count) {
+    return Publish({session}, first, count, {1, 1}, kThisJob, true);
   }
   void Acknowledge(SessionId session, ChunkRange range, Ballot ballot = {1, 1},
                    JobId job = kThisJob) {
@@ -173,6 +179,26 @@ TEST_F(DeliveryTest, AnAcknowledgementIsThatOfItsJobAndBallot) {
   EXPECT_THAT(Forgotten(), IsEmpty());
   Acknowledge(kA, {0, 0, 1});
   EXPECT_THAT(Forgotten(), ElementsAre(frame));
+}
+
+TEST_F(DeliveryTest, Fault_N2_AnAcknowledgementIsForEveryFrameWithTheChunks) {
+  Open(11, kTokenA);
+  Publish({kA}, 0);
+  Publish({kA}, 1);
+  PublishAgain(kA, 0, 2);
+  Acknowledge(kA, {0, 0, 2});
+  EXPECT_THAT(Forgotten(), ElementsAre(1, 2, 3));
+  Open(12, kTokenA);
+  Lose(11);
+  EXPECT_THAT(Again(), IsEmpty());
+}
+
+TEST_F(DeliveryTest, Fault_N2_AnAcknowledgementIsForFramesThatWaitedTogether) {
+  Publish({kA}, 0);
+  PublishAgain(kA, 0, 1);
+  Open(11, kTokenA);
+  Acknowledge(kA, {0, 0, 1});
+  EXPECT_THAT(Forgotten(), ElementsAre(1, 2));
 }
 
 TEST_F(DeliveryTest, Fault_N2_WhatALostStreamHadNotDeliveredIsSentAgainInOrder) {
