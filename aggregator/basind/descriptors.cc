@@ -36,7 +36,8 @@ uint64_t KeptOf(uint64_t now) { return std::min<uint64_t>(kKeptDescriptors, now 
 uint32_t Descriptors::kept_for_probes() const { return static_cast<uint32_t>(KeptOf(now) / 4 * 3); }
 
 uint64_t Descriptors::workers() const {
-  const uint64_t kept = KeptOf(now) + kOwn + arenas() * kArenaDescriptors;
+  const uint64_t watched = newcomers();  // Connections of workers.
+  const uint64_t kept = KeptOf(now) + kOwn + arenas() * kArenaDescriptors + watched;
   return now <= kept ? 0 : (now - kept) / kOfAWorker;
 }
 

@@ -3,13 +3,9 @@
 #include "aggregator/transport/newcomers.h"
 
 #include <fcntl.h>
-// Not <netinet/tcp.h>, whose tcp_info lacks the byte counters.
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/transport/kernel_view.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
 #include "runtime/grpc/peer.h"
@@ -47,30 +44,6 @@ constexpr uint32_t kMostCalls = 64;
 // second as much more. gRPC begins some of their calls only when they have ended.
 constexpr double kMostUselessBytes = 128 << 10;
 
-struct Arrivals {
-  uint64_t bytes = 0;  // That the kernel has received; gRPC may not have read all of them yet.
-  bool ended = true;   // Nothing more will come.
-};
-
-Arrivals ArrivalsOn(int descriptor) {
-  tcp_info info = {};
-  socklen_t length = sizeof info;
-  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  constexpr uint8_t kEstablished = 1;
-  return {info.tcpi_bytes_received, info.tcpi_state != kEstablished};
-}
-
-// Resets a connection. What gRPC has not read yet is dropped, which it would read after an orderly
-// end: a few megabytes, with tens of thousands of calls.
-void CutOff(int descriptor) {
-  const sockaddr nobody = {AF_UNSPEC, {}};
-  if (connect(descriptor, &nobody, sizeof nobody) == 0) return;
-  // This system knows no such reset. At least the kernel does not keep it once gRPC closes it.
-  const linger reset = {1, 0};
-  setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-  shutdown(descriptor, SHUT_RDWR);
-}
-
 }  // namespace
 
 std::string CrowdOf(size_t most) {
@@ -79,11 +52,13 @@ std::string CrowdOf(size_t most) {
                       "was closed.");
 }
 
-Newcomers::Newcomers(size_t most_of_an_address, Refuse refuse, Left left, size_t most_waiting)
+Newcomers::Newcomers(size_t most_of_an_address, Refuse refuse, Left left, size_t most_waiting,
+                     OverheadGuard* guard)
     : most_of_an_address_(most_of_an_address),
       refuse_(std::move(refuse)),
       left_(std::move(left)),
       most_waiting_(most_waiting),
+      guard_(guard),
       news_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   epoll_event wake = {EPOLLIN, {}};
@@ -117,6 +92,7 @@ void Newcomers::Add(int descriptor) {
   if (peer.empty()) return;
   const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return;
+  if (guard_ != nullptr) guard_->Forget(peer);
   MutexLock lock(mutex_);
   const auto earlier = newcomers_.find(peer);
   if (earlier != newcomers_.end()) Forget(earlier);  // Its connection is over.
@@ -174,23 +150,34 @@ bool Newcomers::HasRoom(const std::string& source) {
 }
 
 void Newcomers::Began(const std::string& peer) {
-  MutexLock lock(mutex_);
-  const auto found = newcomers_.find(peer);
-  if (found == newcomers_.end()) return;
-  if (++found->second.calls == 1 && !found->second.displaced()) {
-    --sources_.at(SourceOf(AddressIn(peer))).waiting;
+  {
+    MutexLock lock(mutex_);
+    const auto found = newcomers_.find(peer);
+    if (found != newcomers_.end()) {
+      if (++found->second.calls == 1 && !found->second.displaced()) {
+        --sources_.at(SourceOf(AddressIn(peer))).waiting;
+      }
+      // At once: many begin between two looks.
+      if (found->second.calls == kMostCalls + 1 && !found->second.displaced()) {
+        CutOff(found->second.descriptor);
+        Wake();
+      }
+      return;
+    }
   }
-  // At once: many begin between two looks.
-  if (found->second.calls == kMostCalls + 1 && !found->second.displaced()) {
-    CutOff(found->second.descriptor);
-    Wake();
-  }
+  if (guard_ != nullptr) guard_->Began(peer);
 }
 
-void Newcomers::Introduced(const std::string& peer) {
-  MutexLock lock(mutex_);
-  const auto found = newcomers_.find(peer);
-  if (found != newcomers_.end() && !found->second.displaced()) Forget(found);
+std::shared_ptr<OverheadGuard::Traffic> Newcomers::Introduced(const std::string& peer) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = newcomers_.find(peer);
+    if (found != newcomers_.end() && !found->second.displaced()) {
+      if (guard_ != nullptr) guard_->Add(found->second.descriptor, peer);
+      Forget(found);
+    }
+  }
+  return guard_ == nullptr ? nullptr : guard_->Introduced(peer);
 }
 
 void Newcomers::Run() {
@@ -255,12 +242,12 @@ Newcomers::Findings Newcomers::Look() {
       continue;
     }
     std::string what;
-    const Arrivals arrivals = ArrivalsOn(newcomer.descriptor);
+    const KernelView view = KernelViewOf(newcomer.descriptor);
     if (newcomer.calls > kMostCalls) {
       what = absl::StrCat("It began ", newcomer.calls,
                           " calls on one connection, and none of them received a valid message.");
-    } else if (arrivals.bytes > kMostBytes) {
-      what = absl::StrCat("It sent ", arrivals.bytes, " bytes before its first valid message, for ",
+    } else if (view.received > kMostBytes) {
+      what = absl::StrCat("It sent ", view.received, " bytes before its first valid message, for ",
                           newcomer.calls, " calls.");
     }
     bool flooded = true;
@@ -275,14 +262,14 @@ Newcomers::Findings Newcomers::Look() {
     if (cut) {
       CutOff(newcomer.descriptor);
       found.violations.push_back({AddressIn(peer), std::move(what), flooded});
-    } else if (arrivals.ended && Exhausts(SourceOf(AddressIn(peer)), arrivals.bytes)) {
+    } else if (view.ended && Exhausts(SourceOf(AddressIn(peer)), view.received)) {
       found.violations.push_back(
           {AddressIn(peer),
            "It opened one connection after the other, and ended each without a valid message."});
-    } else if (arrivals.ended && newcomer.calls == 0) {
+    } else if (view.ended && newcomer.calls == 0) {
       found.left.push_back(AddressIn(peer));
     }
-    if (cut || arrivals.ended) {
+    if (cut || view.ended) {
       it = Forget(it);
     } else {
       ++it;

@@ -14,8 +14,8 @@
 // an address waits (preface.h) while `most_waiting` of them have begun no call, and those that then
 // take longer than a second are reset.
 //
-// A connection is watched through a separate descriptor, so that never another one is closed; the
-// descriptor is released with the first valid message.
+// A connection is watched through a separate descriptor, so that never another one is closed. With
+// the first valid message it is released, and the connection is passed to overhead.h.
 //
 // Thread contract: safe from any thread; `refuse` and `left` are called on the thread that watches.
 // Failure: a connection that cannot be watched, for lack of a descriptor, is not.
@@ -29,11 +29,13 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "aggregator/transport/overhead.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -51,8 +53,10 @@ class Newcomers {
   // The address of a peer whose connection ended before its first call.
   using Left = std::function<void(const std::string& address)>;
 
+  // `guard`: for those that have sent a valid message; without one they are not watched.
   Newcomers(size_t most_of_an_address, Refuse refuse, Left left,
-            size_t most_waiting = std::numeric_limits<size_t>::max());
+            size_t most_waiting = std::numeric_limits<size_t>::max(),
+            OverheadGuard* guard = nullptr);
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -65,7 +69,8 @@ class Newcomers {
 
   // By gRPC's name for its other end: a call began, its first message made sense.
   void Began(const std::string& peer);
-  void Introduced(const std::string& peer);
+  // Returns where the call counts its messages (OverheadGuard::Introduced); null: nowhere.
+  std::shared_ptr<OverheadGuard::Traffic> Introduced(const std::string& peer);
 
  private:
   struct Newcomer {
@@ -115,6 +120,7 @@ class Newcomers {
   const Refuse refuse_;
   const Left left_;
   const size_t most_waiting_;
+  OverheadGuard* const guard_;
   const int news_;  // An epoll with each connection, edge-triggered, and `wake_`.
   const int wake_;  // An eventfd.
 

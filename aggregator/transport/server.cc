@@ -109,6 +109,13 @@ GrpcServer::GrpcServer(ServerOptions options)
       reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
                       wire::ByteBudget(options_.expanding_bytes)},
       large_layouts_(kMostLayoutBytes),
+      overhead_(options_.grpc.common.window_bytes + kMaxMessageBytes,
+                options_.watch_newcomers ? options_.most_newcomers : 0,
+                [this](const std::string& address, const std::string& what) {
+                  ++counters_.floods;
+                  held_back_.Add(address);
+                  Report(address, what);
+                }),
       newcomers_(
           options_.most_newcomers,
           [this](const std::string& address, const std::string& what, bool flooded) {
@@ -123,7 +130,8 @@ GrpcServer::GrpcServer(ServerOptions options)
                    "Its TLS handshake failed, or it left before its first call. If it is a worker, "
                    "check its BASIN_TLS_CA, and its BASIN_TLS_CERT if tls.client_ca is set.");
           },
-          options_.tls != nullptr ? kMostHandshakes : std::numeric_limits<size_t>::max()) {}
+          options_.tls != nullptr ? kMostHandshakes : std::numeric_limits<size_t>::max(),
+          &overhead_) {}
 
 GrpcServer::~GrpcServer() { Stop(); }
 

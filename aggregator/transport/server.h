@@ -97,7 +97,8 @@ struct ServerOptions {
   std::function<void(bool waits)> on_descriptors;
   // So many connections of one address may be open before their first valid message, and as many
   // may wait for their turn; and so many of all addresses before their first byte. For another one,
-  // the oldest is closed, or the oldest silent one of an address that has most of them.
+  // the oldest is closed, or the oldest silent one of an address that has most of them. As many of
+  // workers are watched (overhead.h).
   size_t most_newcomers = kMostNewcomers;
 
   // Receives violations by peers. From any thread.
@@ -183,6 +184,7 @@ class GrpcServer : public Transport {
   wire::ReaderBudgets reader_budgets_;
   wire::LargeLayouts large_layouts_;  // The engine's loop's.
   HeldBack held_back_;
+  OverheadGuard overhead_;
   Newcomers newcomers_;
 
   // Constant from Start to Stop.

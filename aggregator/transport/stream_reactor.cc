@@ -79,6 +79,7 @@ void StreamReactor::Drive() {
 StreamReactor::~StreamReactor() {
   counters_.outbox_bytes -= queued_bytes_;
   inbox_ -= held_bytes_;
+  if (traffic_ != nullptr) --traffic_->calls;
 }
 
 StreamReactor::Operation StreamReactor::Next() {
@@ -166,6 +167,10 @@ void StreamReactor::OnReadDone(bool ok) {
   message.Swap(&incoming_);
   ++counters_.messages_received;
   counters_.bytes_received += message.Length();
+  if (traffic_ != nullptr) {
+    ++traffic_->messages;
+    traffic_->bytes += message.Length();
+  }
   {
     MutexLock lock(mutex_);
     if (closing_.has_value()) return;
@@ -224,7 +229,7 @@ void StreamReactor::Heard() {
     MutexLock lock(mutex_);
     heard_ = true;
   }
-  newcomers_.Introduced(peer_);
+  CountTraffic();
 }
 
 void StreamReactor::Introduced() {
@@ -232,8 +237,12 @@ void StreamReactor::Introduced() {
     MutexLock lock(mutex_);
     introduced_ = true;
   }
-  newcomers_.Introduced(peer_);
+  CountTraffic();
   introduction_alarm_.Cancel();
+}
+
+void StreamReactor::CountTraffic() {
+  if (traffic_ == nullptr) traffic_ = newcomers_.Introduced(peer_);
 }
 
 void StreamReactor::IntroductionIsOverdue() {

@@ -130,6 +130,8 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // Ends the stream because of an act or an omission of the peer.
   void Fail(const absl::Status& why);
   void IntroductionIsOverdue();
+  // The connection is that of a worker.
+  void CountTraffic();
   void CutOff();
   // Calls Over, unless Take is running; then it is called after that.
   void TellOver();
@@ -144,6 +146,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   Newcomers& newcomers_;
 
   // Each belongs to the operation in flight, so to one thread at a time.
+  std::shared_ptr<OverheadGuard::Traffic> traffic_;  // That of reading; null: nobody counts.
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
   grpc::Alarm introduction_alarm_;

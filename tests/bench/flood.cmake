@@ -13,9 +13,12 @@ if(TARGET basind AND TARGET basin_c AND NOT BASIN_FUZZ)
     ARGS ${floods} LABELS nightly TIMEOUT 600)
   basin_python_test(bench_floods_tls_test SCRIPT floods/floods.py
     ARGS ${floods} --tls LABELS nightly TIMEOUT 600)
+  basin_python_test(bench_floods_worker_test SCRIPT floods/floods.py
+    ARGS ${floods} --worker LABELS nightly TIMEOUT 600)
   basin_python_test(bench_floods_admin_test SCRIPT floods/floods.py
     ARGS ${floods} --port admin LABELS nightly TIMEOUT 600)
   # They measure pauses.
-  set_tests_properties(bench_floods_test bench_floods_tls_test bench_floods_admin_test
+  set_tests_properties(bench_floods_test bench_floods_tls_test bench_floods_worker_test
+    bench_floods_admin_test
     PROPERTIES RUN_SERIAL ON)
 endif()

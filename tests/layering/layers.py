@@ -174,8 +174,8 @@ LAYERS = (
             "aggregator/core",
             "aggregator/engine",
         ),
-        headers=("absl/", *_GRPC_HEADERS),
-        links=("absl::", "Threads::", *_GRPC_LINKS),
+        headers=("absl/", "nlohmann/", *_GRPC_HEADERS),
+        links=("absl::", "nlohmann_json::", "Threads::", *_GRPC_LINKS),
         messages=True,
     ),
     Layer(

@@ -333,6 +333,31 @@ TEST(TransportLimit, Fault_N12_AFloodOfResetsIsCutOff) {
   ExpectServes(loopback);
 }
 
+// The same from a worker, whose connection was open before.
+TEST(TransportLimit, Fault_N12_AWorkerThatFloodsIsCutOff) {
+  Loopback loopback;
+  ExpectServes(loopback);
+  const MemoryGrowth growth;
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  connection.Call(1, kSessionMethod);
+  const std::string hello = Encoded(HelloOf("w0", {}));
+  connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1,
+                       RawHttp2::Message(0, static_cast<uint32_t>(hello.size()), hello));
+  const TransportCounters& counters = loopback.server.counters();
+  Await([&] { return counters.sessions == 1; });
+  for (uint32_t stream = 3;; stream += 2) {
+    connection.Call(stream, kSessionMethod);
+    if (!connection.SendFrame(RawHttp2::kRstStream, RawHttp2::kNoFlags, stream,
+                              std::string("\0\0\0\x08", 4))) {
+      break;
+    }
+  }
+  Await([&] { return counters.floods == 1; });
+  EXPECT_LT(growth.Peak(), 128 * kMiB);
+  ExpectServes(loopback);
+}
+
 // Headers that go on for as long as the connection takes them.
 TEST(TransportLimit, Fault_N12_HeadersWithoutAnEndAreCutOff) {
   constexpr auto kContinuation = static_cast<RawHttp2::Type>(9);

@@ -4,104 +4,20 @@
 
 #include "aggregator/transport/newcomers.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/mutex.h"
+#include "tests/aggregator/transport/connection.h"
 
 namespace basin::aggregator {
 namespace {
 
 using testing::Each;
 using testing::HasSubstr;
-
-constexpr size_t kKiB = size_t{1} << 10;
-constexpr size_t kMiB = size_t{1} << 20;
-
-// A connection of this process to itself: the peer sends, and what arrives is read at once.
-class Connection {
- public:
-  enum class Reader : uint8_t { kReads, kLate };
-
-  // 127.1.2.3 seems to be 2001:db8:1:2::3 (pretended_peers.cc).
-  explicit Connection(const char* host = "127.0.0.1", Reader reader = Reader::kReads) {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener, any, length), 0);
-    EXPECT_EQ(listen(listener, 1), 0);
-    EXPECT_EQ(getsockname(listener, any, &length), 0);
-    peer_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in from = {};
-    from.sin_family = AF_INET;
-    EXPECT_EQ(inet_pton(AF_INET, host, &from.sin_addr), 1);
-    EXPECT_EQ(bind(peer_, reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
-    EXPECT_EQ(connect(peer_, any, length), 0);
-    descriptor_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    close(listener);
-    if (reader == Reader::kLate) return;
-    reader_ = std::thread([this] {
-      std::string bytes(kMiB, 0);
-      while (recv(descriptor_, bytes.data(), bytes.size(), 0) > 0) {
-      }
-    });
-  }
-  ~Connection() {
-    shutdown(descriptor_, SHUT_RDWR);
-    if (reader_.joinable()) reader_.join();
-    close(peer_);
-    close(descriptor_);
-  }
-
-  int descriptor() const { return descriptor_; }
-  // Its name for gRPC.
-  std::string peer() const {
-    sockaddr_in address = {};
-    socklen_t length = sizeof address;
-    getsockname(peer_, reinterpret_cast<sockaddr*>(&address), &length);
-    return "ipv4:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  }
-  // False when the connection is cut off before the peer has sent all of it.
-  bool Send(size_t bytes) const {
-    const std::string part(kMiB / 4, 'x');
-    while (bytes > 0) {
-      const ssize_t sent = send(peer_, part.data(), std::min(bytes, part.size()), MSG_NOSIGNAL);
-      if (sent <= 0) return false;
-      bytes -= static_cast<size_t>(sent);
-    }
-    return true;
-  }
-  void End() const { shutdown(peer_, SHUT_WR); }
-  // What can be read of it.
-  size_t Waiting() const {
-    std::string bytes(kMiB, 0);
-    const ssize_t count = recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    return count < 0 ? 0 : static_cast<size_t>(count);
-  }
-  bool IsOpen() const {
-    char byte = 0;
-    return recv(peer_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-           (errno == EAGAIN || errno == EWOULDBLOCK);
-  }
-
- private:
-  int peer_ = -1;
-  int descriptor_ = -1;
-  std::thread reader_;
-};
 
 class NewcomersTest : public testing::Test {
  protected:
@@ -156,10 +72,10 @@ struct Crowded {
 TEST_F(NewcomersTest, TheFirstMessageMayComeBeforeItsCall) {
   Connection busy;
   newcomers_.Add(busy.descriptor());
-  ASSERT_TRUE(busy.Send(60 * kKiB));
+  ASSERT_TRUE(busy.Send(60 * 1024));
   Connection flood;
   newcomers_.Add(flood.descriptor());
-  while (flood.Send(kKiB)) {
+  while (flood.Send(1024)) {
   }
   // Both were looked at when this one was cut off.
   EXPECT_THAT(AwaitViolation(), HasSubstr("bytes before its first valid message, for 0 calls"));
@@ -169,7 +85,7 @@ TEST_F(NewcomersTest, TheFirstMessageMayComeBeforeItsCall) {
 // gRPC would read on until it came to the end of the connection.
 TEST_F(NewcomersTest, Fault_N12_WhatAFloodHasSentIsDropped) {
   Connection flood("127.0.0.1", Connection::Reader::kLate);
-  ASSERT_TRUE(flood.Send(100 * kKiB));
+  ASSERT_TRUE(flood.Send(100 * 1024));
   newcomers_.Add(flood.descriptor());
   AwaitViolation();
   EXPECT_EQ(flood.Waiting(), 0u);
@@ -193,7 +109,7 @@ TEST_F(NewcomersTest, Fault_N12_OneConnectionAfterTheOtherIsAFlood) {
   };
   while (!noticed()) {
     Connection one;
-    ASSERT_TRUE(one.Send(60 * kKiB));
+    ASSERT_TRUE(one.Send(60 * 1024));
     newcomers.Add(one.descriptor());
     one.End();
   }
@@ -204,7 +120,7 @@ TEST_F(NewcomersTest, Fault_N12_OneConnectionAfterTheOtherIsAFlood) {
 // What it sent at once is waiting for gRPC when it is gone.
 TEST_F(NewcomersTest, Fault_N12_AFloodThatEndsAtOnceIsDropped) {
   Connection flood("127.0.0.1", Connection::Reader::kLate);
-  ASSERT_TRUE(flood.Send(100 * kKiB));
+  ASSERT_TRUE(flood.Send(100 * 1024));
   flood.End();
   newcomers_.Add(flood.descriptor());
   AwaitViolation();
@@ -215,8 +131,8 @@ TEST_F(NewcomersTest, Fault_N12_AFloodThatEndsAtOnceIsDropped) {
 TEST_F(NewcomersTest, Fault_N12_AFloodIsNoticedWhenItBegins) {
   Connection flood;
   newcomers_.Add(flood.descriptor());
-  ASSERT_TRUE(flood.Send(kKiB));
-  while (flood.Send(kKiB)) {
+  ASSERT_TRUE(flood.Send(1024));
+  while (flood.Send(1024)) {
   }
   AwaitViolation();
 }

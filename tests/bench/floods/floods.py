@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a stranger who floods a port of basind costs it, and a job beside.
+"""What a peer that floods a port of basind costs it, and a job beside.
 
-Two workers make small rounds all the time. A stranger with another address opens connections,
-floods them, and opens each again that is closed:
+Two workers make small rounds all the time. A peer with another address opens connections, floods
+them, and opens each again that is closed. It is a stranger, or with --worker a worker of another
+job, which sends a valid hello first:
 
   reset         begins calls and resets them at once (rapid reset)
   continuation  headers that do not end
@@ -16,7 +17,7 @@ floods them, and opens each again that is closed:
   handshakes    with TLS: 2,000 connections per second, with the first message of a handshake each
 
 The table has the longest pause of the job, the most memory that basind held while it was flooded
-and what it still held five seconds later, and how often the stranger connected. Without a flood
+and what it still held five seconds later, and how often the peer connected. Without a flood
 ("none") the pause is what the machine itself does. With --port admin the port for operators is
 flooded.
 
@@ -27,6 +28,7 @@ examples:
   floods.py --build build/release
   floods.py --build build/release --floods reset --connections 2 --seconds 12
   floods.py --build build/release --tls --floods reset,handshakes
+  floods.py --build build/release --worker
   floods.py --build build/release --aggregator build/sid --within .cache/sid/root
 """
 
@@ -54,7 +56,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
 from allreduce import add_aggregator_options, loader_of, running_basind
 
-STRANGER = "127.0.0.2"
+ELSEWHERE = "127.0.0.2"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTLED = 5.0  # Seconds after the flood.
 HANDSHAKES = 2000  # Per second.
@@ -91,7 +93,8 @@ SAME = bytes(128 | 62 + len(HEADERS) - 1 - i for i in range(len(HEADERS)))
 
 
 def streams() -> Iterator[int]:
-    return itertools.count(1, 2)
+    """After the one of a worker."""
+    return itertools.count(3, 2)
 
 
 def resets() -> Iterator[bytes]:
@@ -114,14 +117,14 @@ def below() -> Iterator[bytes]:
 
 
 def continuations() -> Iterator[bytes]:
-    yield frame(1, 0, 1, CALL)
+    yield frame(1, 0, 3, CALL)
     while True:
         fields = (FORGOTTEN + text(b"x%d" % i) + text(b"y" * 20) for i in range(400))
-        yield frame(9, 0, 1, b"".join(fields)) * 10
+        yield frame(9, 0, 3, b"".join(fields)) * 10
 
 
 def references() -> Iterator[bytes]:
-    yield frame(1, 4, 1, CALL + REMEMBERED + text(b"x") + text(b"y" * 3900))
+    yield frame(1, 4, 3, CALL + REMEMBERED + text(b"x") + text(b"y" * 3900))
     for n in itertools.islice(streams(), 1, None):
         # The long one has the first number, so the others have one more.
         yield frame(1, 4, n, bytes(index + 1 for index in SAME) + b"\xbe" * 16000)
@@ -136,16 +139,26 @@ def settings() -> Iterator[bytes]:
 
 
 def windows() -> Iterator[bytes]:
-    yield b"".join(frame(1, 4, n, SAME if n > 1 else CALL) for n in range(1, 17, 2))
+    yield b"".join(frame(1, 4, n, SAME if n > 3 else CALL) for n in range(3, 19, 2))
     more = frame(8, 0, 0, struct.pack(">I", 1))
-    more += b"".join(frame(8, 0, n, struct.pack(">I", 1)) for n in range(1, 17, 2))
+    more += b"".join(frame(8, 0, n, struct.pack(">I", 1)) for n in range(3, 19, 2))
     games = b"".join(frame(4, 0, 0, struct.pack(">HI", 4, size)) + more for size in (0, 1 << 20))
     yield from itertools.repeat(games * 200)
 
 
 def message() -> Iterator[bytes]:
-    yield frame(1, 4, 1, CALL) + frame(0, 0, 1, struct.pack(">BI", 0, 4 << 20))
-    yield from itertools.repeat(frame(0, 0, 1, bytes(16384)) * 16)
+    yield frame(1, 4, 3, CALL) + frame(0, 0, 3, struct.pack(">BI", 0, 4 << 20))
+    yield from itertools.repeat(frame(0, 0, 3, bytes(16384)) * 16)
+
+
+def hello() -> bytes:
+    """The first message of a worker of the job "flood", in a call."""
+    settings = b"\x08\x01\x10\x10"
+    message = b"\x0d" + struct.pack("<I", 0x4E534142) + b"\x10\x01\x18\x01\x2a\x05flood"
+    message += b"\x3a\x06" + b"f%05d" % (os.getpid() % 100000) + b"\x41" + os.urandom(8)
+    message += b"\x52" + bytes([len(settings)]) + settings
+    message = b"\x0a" + bytes([len(message)]) + message
+    return frame(1, 4, 1, CALL) + frame(0, 0, 1, struct.pack(">BI", 0, len(message)) + message)
 
 
 FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
@@ -161,10 +174,11 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 @dataclass(frozen=True)
-class Stranger:
+class Peer:
     kind: str
     address: str
     tls: bool
+    worker: bool  # It says hello first.
     until: float
 
     def left(self) -> float:
@@ -179,7 +193,7 @@ class Stranger:
 
     def connect(self) -> socket.socket:
         host, port = self.address.rsplit(":", 1)
-        peer = socket.create_connection((host, int(port)), min(10, self.left()), (STRANGER, 0))
+        peer = socket.create_connection((host, int(port)), min(10, self.left()), (ELSEWHERE, 0))
         return self.context().wrap_socket(peer) if self.tls else peer
 
     def flood(self, connected: "Synchronized[int]") -> None:
@@ -193,6 +207,9 @@ class Stranger:
             peer.settimeout(self.left())
             try:
                 peer.sendall(PREFACE + frame(4, 0, 0, b""))
+                if self.worker:
+                    peer.sendall(hello())
+                    wait_for_welcome(peer)
                 for part in FLOODS[self.kind]():
                     if time.monotonic() > self.until:
                         break
@@ -215,13 +232,27 @@ class Stranger:
             due = (time.monotonic() - begin) * HANDSHAKES
             while connected.value < due:
                 try:
-                    peer = socket.create_connection((host, int(port)), 1, (STRANGER, 0))
+                    peer = socket.create_connection((host, int(port)), 1, (ELSEWHERE, 0))
                     peer.sendall(hello)
                     open_ones.append(peer)
                 except OSError:
                     pass
                 connected.value += 1
             clock.wait(0.005)
+
+
+def wait_for_welcome(peer: socket.socket) -> None:
+    """Until there are data of the first call."""
+    arrived = b""
+    while True:
+        more = peer.recv(65536)
+        if not more:
+            raise ConnectionError
+        arrived += more
+        while len(arrived) >= 9 and len(arrived) >= 9 + int.from_bytes(arrived[:3], "big"):
+            if arrived[3] == 0:
+                return
+            arrived = arrived[9 + int.from_bytes(arrived[:3], "big") :]
 
 
 def train(address: str, rank: int, until: float, longest: "Synchronized[float]") -> None:
@@ -278,7 +309,9 @@ class Cost:
         return not self.failed and self.pause <= MOST_PAUSE + usual and self.mib <= MOST_MIB
 
 
-def measure(basind: Basind, kind: str, connections: int, seconds: float, tls: bool) -> Cost:
+def measure(
+    basind: Basind, kind: str, connections: int, seconds: float, tls: bool, worker: bool
+) -> Cost:
     """Prints a row."""
     admin = f"127.0.0.1:{free_port()}" if basind.port == "admin" else "none"
     with running_basind(basind.build, *basind.flags, within=basind.within, admin=admin) as (
@@ -299,21 +332,21 @@ def measure(basind: Basind, kind: str, connections: int, seconds: float, tls: bo
         for value in pauses:
             value.value = 0.0
         flooded = admin if basind.port == "admin" else address
-        stranger = Stranger(kind, flooded, tls, until)
-        act, count = stranger.flood, connections
+        peer = Peer(kind, flooded, tls, worker, until)
+        act, count = peer.flood, connections
         if kind == "handshakes":
-            act, count = stranger.shake_hands, 1
-        strangers = [
+            act, count = peer.shake_hands, 1
+        peers = [
             start(target=act, args=(connected,)) for _ in range(count if kind != "none" else 0)
         ]
-        for each in strangers:
+        for each in peers:
             each.start()
         most = 0
         while time.monotonic() < over:
             most = max(most, resident(process.pid))
             clock.wait(0.05)
         left = resident(process.pid)
-        for each in [*strangers, *jobs]:
+        for each in [*peers, *jobs]:
             each.join(SETTLED)
             each.kill()  # A worker may wait for the other one, which has failed.
             each.join()
@@ -336,10 +369,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--tls", action="store_true", help="basind has a certificate")
     parser.add_argument("--port", choices=("grpc", "admin"), default="grpc")
+    parser.add_argument("--worker", action="store_true", help="the peer says hello first")
     parser.add_argument("--basind", default="", help="more flags for it, by spaces")
     parser.add_argument("--check", action="store_true", help="fail beyond the bounds")
     options = parser.parse_args()
-    known = ["none", *FLOODS, *(["handshakes"] if options.tls else [])]
+    if options.worker and options.port == "admin":
+        parser.error("--worker: workers call the other port. Leave out --port=admin")
+    known = ["none", *FLOODS, *(["handshakes"] if options.tls and not options.worker else [])]
     kinds = options.floods.split(",") if options.floods else known
     if unknown := set(kinds) - set(known):
         parser.error(f"--floods: unknown: {', '.join(sorted(unknown))}")
@@ -359,7 +395,9 @@ def main() -> int:
         print("| flood | longest pause, s | most MiB | MiB afterwards | connections |")
         print("|---|---|---|---|---|")
         costs = {
-            kind: measure(basind, kind, options.connections, options.seconds, options.tls)
+            kind: measure(
+                basind, kind, options.connections, options.seconds, options.tls, options.worker
+            )
             for kind in kinds
         }
     usual = costs["none"].pause if "none" in costs else 0.0
