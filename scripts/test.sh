@@ -19,14 +19,14 @@ and the exit status is 1 if anything failed.
   sid       nightly: the release build with a current gRPC, in a root of Debian sid
             (scripts/in-sid.sh), and the tests of what uses gRPC; needs root
   coverage  nightly: line coverage of aggregator/core and client/core; at least 95 % each
-  bench     benchmarks, short; the numbers are reported, not asserted
+  bench     the main benchmarks, short; the numbers are reported, not asserted
 
 usage: scripts/test.sh [--fast | --nightly] [--only STAGE]... [--jobs N] [--help]
 
   --fast        setup, lint without clang-tidy, and release without the long tests
   --nightly     also the nightly stages and tests, all tests under AddressSanitizer, clang-tidy on
-                the tests and with its static analyzer, 600 s per fuzz target, and full benchmark
-                times
+                the tests and with its static analyzer, 600 s per fuzz target, and all benchmarks
+                with their full times
   --only STAGE  only this stage; may be repeated; stages still run in the order above
   --jobs N      parallel jobs (default: the number of processors)
 
@@ -374,15 +374,10 @@ stage_bench() {
   required build ninja -C build/release -j "$jobs" benchmarks allreduce || return
   local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
   local allreduce=(--workers 2 --mib 64 --rounds 3) latency=(--workers 2 --latency --rounds 300)
-  local step=(--workers 2 --models transformer,600x32 --steps 8) drops=8 kills=2
-  local links=(--workers 4 --rounds 2 --only basin)
-  local order=(--aggregator 800 --forward 50 --rounds 3)
-  local many=(--workers 16 --rounds 2)
-  local timeline=(--timeline --models 600x32 --workers 2 --steps 8 --turns 1)
+  local step=(--workers 2 --models transformer,600x32 --steps 8) many=(--workers 16 --rounds 2)
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
-    step=(--steps 30) drops=30 kills=20 links=() order=(--rounds 9) many=()
-    timeline=(--timeline --models 600x32,5M --workers 2 --steps 30 --turns 9 --most 1)
+    step=(--steps 30) many=()
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
   report flood_bench build/release/benchmarks/flood_bench
@@ -392,22 +387,22 @@ stage_bench() {
   report allreduce "$python" tests/bench/allreduce/allreduce.py "${allreduce[@]}"
   report allreduce-latency "$python" tests/bench/allreduce/allreduce.py "${latency[@]}"
   report step-time "$python" tests/bench/step/step_time.py "${step[@]}"
-  report timeline_bench build/release/benchmarks/timeline_bench "${library[@]}"
-  report timeline-cost "$python" tests/bench/step/step_time.py "${timeline[@]}"
-  report layerdrop "$python" tests/bench/layerdrop/layerdrop.py --steps "$drops"
   report many "$python" tests/bench/many/many.py "${many[@]}"
-  report loss "$python" tests/bench/loss/loss.py --kills "$kills"
+  [[ "$mode" == nightly ]] || return 0
+  report timeline_bench build/release/benchmarks/timeline_bench
+  report timeline-cost "$python" tests/bench/step/step_time.py --timeline --models 600x32,5M \
+    --workers 2 --steps 30 --turns 9 --most 1
+  report layerdrop "$python" tests/bench/layerdrop/layerdrop.py --steps 30
+  report loss "$python" tests/bench/loss/loss.py --kills 20
   local missing
   if missing="$("$python" tests/bench/links/links.py --can-run)"; then
-    report links "$python" tests/bench/links/links.py "${links[@]}"
+    report links "$python" tests/bench/links/links.py
     report links-order "$python" tests/bench/links/links.py --order --workers 4 --streams 1 \
-      --basind=--memory-frame=256KiB "${order[@]}"
+      --basind=--memory-frame=256KiB --rounds 9
   else
     skip links "$missing"
   fi
-  if [[ "$mode" == nightly ]]; then
-    report instructions "$python" tests/bench/instructions/instructions.py --check
-  fi
+  report instructions "$python" tests/bench/instructions/instructions.py --check
 }
 
 # A check whose output is shown.
