@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -31,6 +32,11 @@ constexpr uint64_t kFreeBytesPerLook = 1 << 10;
 constexpr uint64_t kMessageBytesPerByte = 32;
 constexpr uint64_t kBytesPerMessage = 256;
 constexpr uint64_t kSentBytesPerByte = 64;
+
+// A peer learns a while later that a call is over, and has sent messages until then. Of so many
+// calls.
+constexpr std::chrono::seconds kLinger{2};
+constexpr uint32_t kMostLingering = 4;
 
 // Calls that may begin at once. A worker begins one, a proxy those of many workers.
 constexpr uint64_t kMostBegun = 64;
@@ -131,6 +137,22 @@ bool OverheadGuard::HidesCalls(const std::string& peer, Watched& watched) {
   return begun.has_value() && *begun > watched.traffic->begun + 2 * kMostBegun;
 }
 
+uint64_t OverheadGuard::AllowanceOf(Watched& watched) const {
+  const uint32_t ended = watched.traffic->ended;
+  const uint32_t calls = watched.traffic->calls;
+  const auto now = std::chrono::steady_clock::now();
+  if (ended != watched.ended) {
+    watched.lingering = std::min(kMostLingering, watched.lingering + (ended - watched.ended));
+    watched.lingers_until = now + kLinger;
+    watched.ended = ended;
+  } else if (watched.lingering > 0 && now > watched.lingers_until) {
+    // What was on its way came to nothing.
+    watched.excess -= std::min(watched.excess, watched.lingering * window_);
+    watched.lingering = 0;
+  }
+  return kFreeBytes + (calls - ended + watched.lingering) * window_;
+}
+
 bool OverheadGuard::Look(const std::string& peer, Watched& watched, std::string& violation) const {
   const Traffic& traffic = *watched.traffic;
   const uint64_t begun = traffic.begun;
@@ -157,12 +179,13 @@ bool OverheadGuard::Look(const std::string& peer, Watched& watched, std::string&
   watched.sent = view.sent;
   watched.messages = messages;
   watched.bytes = bytes;
+  const uint64_t allowance = AllowanceOf(watched);
   if (watched.excess <= kFreeBytes) return true;
   if (HidesCalls(peer, watched)) {
     violation = "It began calls and reset them at once.";
     return false;
   }
-  if (watched.excess <= kFreeBytes + traffic.calls * window_) return true;
+  if (watched.excess <= allowance) return true;
   violation = absl::StrCat("It sent ", watched.excess,
                            " bytes that belong to no message, beside those of its worker.");
   return false;

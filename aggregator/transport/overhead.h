@@ -39,7 +39,8 @@ class OverheadGuard {
   struct Traffic {
     std::atomic<uint64_t> messages = 0;
     std::atomic<uint64_t> bytes = 0;  // Of these.
-    std::atomic<uint32_t> calls = 0;  // That are open, and have had a valid message.
+    std::atomic<uint32_t> calls = 0;  // That had a valid message,
+    std::atomic<uint32_t> ended = 0;  // and of these, those that are over.
     std::atomic<uint64_t> begun = 0;  // Calls that a handler has learned of.
   };
 
@@ -59,7 +60,7 @@ class OverheadGuard {
   // A call began on a connection; nothing happens if it is not watched.
   void Began(const std::string& peer);
   // A call had its first valid message. Null if the connection is not watched. The call counts its
-  // messages there, and takes itself from `calls` when it is over.
+  // messages there, and its end.
   std::shared_ptr<Traffic> Introduced(const std::string& peer);
 
  private:
@@ -71,16 +72,21 @@ class OverheadGuard {
     uint64_t messages = 0;
     uint64_t bytes = 0;
     uint64_t begun = 0;
-    uint64_t excess = 0;            // Bytes that are neither of messages nor a usual overhead.
-    uint64_t lately = 0;            // Calls that began, less one for each look.
-    std::optional<int64_t> socket;  // As SocketOf.
-    std::chrono::steady_clock::time_point counted;  // When gRPC was last asked for its calls.
+    uint64_t excess = 0;     // Bytes that are neither of messages nor a usual overhead.
+    uint64_t lately = 0;     // Calls that began, less one for each look.
+    uint32_t ended = 0;      // At the last look.
+    uint32_t lingering = 0;  // Calls that are over, and whose messages may still be on their way,
+    std::chrono::steady_clock::time_point lingers_until;  // until then.
+    std::optional<int64_t> socket;                        // As SocketOf.
+    std::chrono::steady_clock::time_point counted;        // When gRPC was last asked for its calls.
   };
   using ByPeer = std::map<std::string, Watched>;
 
   void Run();
   // Looks at one; returns whether its connection goes on. `violation` stays empty without one.
   bool Look(const std::string& peer, Watched& watched, std::string& violation) const;
+  // The bytes that may be on their way.
+  uint64_t AllowanceOf(Watched& watched) const;
   // Whether gRPC counts many more calls on the connection than handlers have learned of.
   static bool HidesCalls(const std::string& peer, Watched& watched);
 

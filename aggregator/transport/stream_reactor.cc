@@ -79,7 +79,7 @@ void StreamReactor::Drive() {
 StreamReactor::~StreamReactor() {
   counters_.outbox_bytes -= queued_bytes_;
   inbox_ -= held_bytes_;
-  if (traffic_ != nullptr) --traffic_->calls;
+  if (traffic_ != nullptr) ++traffic_->ended;
 }
 
 StreamReactor::Operation StreamReactor::Next() {

@@ -83,13 +83,18 @@ TEST_F(OverheadTest, Fault_N12_WhatIsOnItsWayIsBoundedByTheWindow) {
   EXPECT_TRUE(worker.IsOpen());
 }
 
-TEST_F(OverheadTest, Fault_N12_ACallThatIsOverHasNothingOnItsWay) {
+// The peer learns of the end a while later.
+TEST_F(OverheadTest, Fault_N12_ACallThatIsOverHasMessagesOnTheirWay) {
   Connection worker;
-  const auto traffic = Watch(worker);
-  --traffic->calls;
-  worker.Send(kWindow / 2);
+  ++Watch(worker)->ended;
+  ASSERT_TRUE(worker.Send(kWindow));
+  Connection flood;
+  ++Watch(flood)->ended;
+  while (flood.Send(kWindow / 4)) {
+  }
   AwaitViolation();
-  EXPECT_FALSE(worker.IsOpen());
+  EXPECT_FALSE(flood.IsOpen());
+  EXPECT_TRUE(worker.IsOpen());
 }
 
 TEST_F(OverheadTest, Fault_N12_ManyCallsAtOnceAreAFlood) {
