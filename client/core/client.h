@@ -115,13 +115,8 @@ class Client {
   void OnCall(const Scope& scope, const DeclareReady& ready);
   void OnCall(const Scope& scope, const RegisterTensors& request);
   void OnCall(const Scope& scope, const BeginRound& begin);
-  void OnCall(const Scope& scope, const PushTensor& push);
-  void OnCall(const Scope& scope, const PushTensors& push);
-  void OnCall(const Scope& scope, const PushMore& more);
-  void OnCall(const Scope& scope, const SkipTensor& skip);
-  void OnCall(const Scope& scope, const CommitRound& commit);
-  void OnCall(const Scope& scope, const WithdrawRound& withdraw);
-  void OnCall(const Scope& scope, const RequestResults& request);
+  template <typename Call>
+  void OnCall(const Scope& scope, const Call& call);
   void OnCall(const Scope& scope, const WaitRound& wait);
   void OnCall(const Scope& scope, const AbandonRounds& abandon);
   void OnCall(const Scope& scope, const SetBusy& busy);
