@@ -96,7 +96,16 @@ void Coordinator::SetDeadline(const Job& job, absl::Time now) {
   deadlines_.Set(job.id(), std::max(job.NextDeadline(config_), now));
 }
 
-void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+void Coordinator::Step(const Input& input, absl::Time now, std::vector<Action>& actions) {
+  Take(input, now, actions);
+}
+
+void Coordinator::Step(const SessionLost& lost, absl::Time now, std::vector<Action>& actions) {
+  Take(lost, now, actions);
+}
+
+template <typename In>
+void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& actions) {
   // This process was stopped or starved, so the workers are not to blame for the silence. It must
   // read what arrived meanwhile before it judges any worker.
   const absl::Time wake = NextDeadline();
@@ -117,7 +126,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   }
   const uint64_t reserved = memory_.reserved;
   const JobScope scope{lived_, config_, memory_, actions, sessions_, started_, draining_};
-  const About about = Apply(event, scope);
+  const About about = Apply(input, scope);
   if (about.job.has_value()) {
     if (about.hurries) {
       SetDeadline(jobs_.at(*about.job), lived_);
@@ -141,7 +150,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
 // Reading every deadline of a job for every event would cost more than everything else. A frame or
 // an ordinary message starts only waits of at least shortest_wait_, and an early look at the
 // deadlines is harmless.
-Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope) {
+Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope) {
   return std::visit(
       Overloaded{
           [](const Tick&) { return About{}; },
@@ -186,15 +195,6 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
             }
             return About{};
           },
-          [&](const SessionLost& lost) {
-            const auto it = sessions_.find(lost.session);
-            if (it == sessions_.end()) return About{};
-            const Session session = it->second;
-            sessions_.erase(it);
-            if (!session.job.has_value()) return About{};
-            return About{WithJob(scope, *session.job,
-                                 [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
-          },
           [&](const StateSaved& saved) {
             return About{
                 WithJob(scope, saved.job, [&](Job& job) { job.OnStateSaved(scope, saved); })};
@@ -237,12 +237,18 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
           [&](const SetJob& set) {
             return About{WithJob(scope, set.job, [&](Job& job) { job.Set(scope, set); })};
           },
-          // Delivery turns these into SessionLost.
-          [](const SessionClosed&) { return About{}; },
-          [](const StreamOpened&) { return About{}; },
-          [](const StreamLost&) { return About{}; },
       },
-      event);
+      input);
+}
+
+Coordinator::About Coordinator::Apply(const SessionLost& lost, const JobScope& scope) {
+  const auto it = sessions_.find(lost.session);
+  if (it == sessions_.end()) return About{};
+  const Session session = it->second;
+  sessions_.erase(it);
+  if (!session.job.has_value()) return About{};
+  return About{
+      WithJob(scope, *session.job, [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
 }
 
 void Coordinator::Drain(const JobScope& scope) {

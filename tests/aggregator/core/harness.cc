@@ -542,8 +542,8 @@ TestWorker& Cluster::Join(const WorkerId& id) {
   return worker;
 }
 
-void Cluster::Step(Event event, shell::Chunks<Reduced> chunks) {
-  queue_.emplace_back(std::move(event), std::move(chunks));
+void Cluster::Step(Taken taken, shell::Chunks<Reduced> chunks) {
+  queue_.emplace_back(std::move(taken), std::move(chunks));
   if (stepping_) return;
   stepping_ = true;
   while (!queue_.empty()) {
@@ -555,9 +555,10 @@ void Cluster::Step(Event event, shell::Chunks<Reduced> chunks) {
   CheckInvariants();
 }
 
-void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
+void Cluster::StepOne(const Taken& taken, shell::Chunks<Reduced> chunks) {
+  const auto* input = std::get_if<Input>(&taken);
   std::optional<Shell::Push> push;
-  if (const auto* frame = std::get_if<FrameReceived>(&event); frame != nullptr && !chunks.empty()) {
+  if (const auto* frame = std::get_if<FrameReceived>(input); frame != nullptr && !chunks.empty()) {
     push = Shell::Push{frame->kind,   frame->lane,  frame->round,      frame->ballot,
                        frame->ranges, frame->bytes, std::move(chunks), {}};
     // The sender knows the sizes of its chunks.
@@ -567,11 +568,11 @@ void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
     }
   }
   std::optional<shell::ValueFrame> value;
-  if (const auto* received = std::get_if<ValueReceived>(&event)) {
+  if (const auto* received = std::get_if<ValueReceived>(input)) {
     value = shell::ValueFrame{received->key, received->first, received->count, 0, received->bytes};
   }
   std::vector<Action> actions;
-  core->Step(event, now, actions);
+  std::visit([&](const auto& what) { core->Step(what, now, actions); }, taken);
   for (const Action& action : actions) {
     log.push_back(action);
     Do(action, push.has_value() ? &*push : nullptr, value.has_value() ? &*value : nullptr);

@@ -21,6 +21,8 @@ namespace {
 constexpr int kSeeds = 400;
 constexpr int kEvents = 400;
 
+using Taken = std::variant<Input, SessionLost>;
+
 class Peers {
  public:
   explicit Peers(uint32_t seed) : random_(seed), config_(MakeConfig()), core_(config_, now_) {}
@@ -205,7 +207,7 @@ class Peers {
     sessions_.erase(std::remove(sessions_.begin(), sessions_.end(), session), sessions_.end());
   }
 
-  Event Next() {
+  Taken Next() {
     const SessionId session =
         sessions_.empty() ? 1 : sessions_[Below(static_cast<uint32_t>(sessions_.size()))];
     const uint32_t what = Below(40);
@@ -222,7 +224,7 @@ class Peers {
     if (what < 4) return Tick{};
     if (what < 10 && !pending_.empty()) {
       const size_t at = Below(static_cast<uint32_t>(pending_.size()));
-      Event event = pending_[at];
+      Taken event = pending_[at];
       pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(at));
       return event;
     }
@@ -257,16 +259,16 @@ class Peers {
         case 6:
           return Setting();
         default:
-          return Seldom() ? Event{DrainService{}} : Event{Tick{}};
+          return Seldom() ? Input{DrainService{}} : Input{Tick{}};
       }
     }
     return MessageReceived{session, Message()};
   }
 
-  void Step(const Event& event) {
+  void Step(const Taken& taken) {
     now_ += absl::Milliseconds(Seldom() ? Below(20000) : Below(300));
     std::vector<Action> actions;
-    core_.Step(event, now_, actions);
+    std::visit([&](const auto& what) { core_.Step(what, now_, actions); }, taken);
     Take(actions);
     if (core_.NextDeadline() <= now_) {
       actions.clear();
@@ -321,7 +323,7 @@ class Peers {
   SessionId last_session_ = 0;
   SessionId hello_next_ = 0;
   std::vector<SessionId> sessions_;
-  std::vector<Event> pending_;
+  std::vector<Taken> pending_;
   std::map<WorkerId, Incarnation> incarnations_;
 };
 

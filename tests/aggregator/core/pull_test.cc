@@ -554,8 +554,8 @@ TEST(Memory, Fault_A7_AJobThatAllWorkersHaveLeftGivesItsMemoryBack) {
     t["b"].Connect();
     EXPECT_TRUE(t["b"].ended.has_value()) << "the first job has all the memory";
     const auto end = [&] {
-      t.Step(finished ? Event{MessageReceived{t["a"].session, Leave{}}}
-                      : Event{WorkerExited{kJob, "a"}});
+      t.Step(finished ? Input{MessageReceived{t["a"].session, Leave{}}}
+                      : Input{WorkerExited{kJob, "a"}});
     };
     end();
     ASSERT_NE(t.core->FindJob(kJob), nullptr);
