@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "aggregator/core/round_waits.h"
 #include "aggregator/core/status.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
@@ -104,15 +105,15 @@ const char* PhaseName(RoundPhase phase) {
 
 void AddRound(Lines& lines, const Lane& lane, absl::Time lived) {
   const Round& round = *lane.round;
-  lines.Add(3, "round ", round.number(), " phase=", PhaseName(round.phase()),
-            " ballot=", ToString(round.ballot()), " value_ballot=", ToString(round.value_ballot()),
-            " open=", round.begun() ? Since(lived, round.opened()) : "not begun",
+  lines.Add(3, "round ", round.number, " phase=", PhaseName(round.phase()),
+            " ballot=", ToString(round.ballot), " value_ballot=", ToString(round.value_ballot),
+            " open=", round.begun() ? Since(lived, round.opened) : "not begun",
             " pull=", round.pull_mode(), " parked=", round.parked_bytes(),
-            " results=", round.result_bytes(), " adopted=", round.adopted().has_value(),
+            " results=", round.held.bytes(), " adopted=", round.adopted.has_value(),
             " paced=", lane.paced);
   for (const RoundMember& member : round.members()) {
     const Contribution& part = member.contribution;
-    const std::string waits = round.WaitsFor(lane.layout, member);
+    const std::string waits = WaitsFor(round, lane.layout, member);
     lines.Add(4, "member ", member.id, " incarnation=", ToString(member.incarnation),
               " presence=", static_cast<int>(member.presence.state()),
               " contribution=", StateName(part.state()), " chunks=", part.have().count(),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregator/core/round_summary.h"
+#include "aggregator/core/round_waits.h"
 #include "aggregator/core/status.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
@@ -105,7 +106,7 @@ uint32_t MissingChunks(const RoundMember& member, const Layout& layout) {
 void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoundStatus& status) {
   std::vector<std::pair<Awaited, const RoundMember*>> waiting;
   for (const RoundMember& member : lane.round->members()) {
-    const Awaited awaited = lane.round->Awaits(lane.layout, member);
+    const Awaited awaited = Awaits(*lane.round, lane.layout, member);
     if (awaited.what != Awaited::What::kNothing) waiting.emplace_back(awaited, &member);
   }
   std::stable_sort(waiting.begin(), waiting.end(),
@@ -126,10 +127,10 @@ void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoun
 
 void AddOpen(const Job& job, const Lane& lane, absl::Time lived, v1::LaneRounds& rounds) {
   v1::OpenRoundStatus& status = *rounds.mutable_open();
-  status.set_round(lane.round->number());
+  status.set_round(lane.round->number);
   status.set_phase(static_cast<v1::RoundPhase>(static_cast<int>(lane.round->phase()) + 1));
-  wire::Encode(lane.round->ballot(), status.mutable_ballot());
-  status.set_open_ns(Nanoseconds(lived - lane.round->opened()));
+  wire::Encode(lane.round->ballot, status.mutable_ballot());
+  status.set_open_ns(Nanoseconds(lived - lane.round->opened));
   status.set_pull_mode(lane.round->pull_mode());
   for (const RoundMember& member : lane.round->members()) {
     const Begin& begin = member.contribution.begin();

@@ -10,6 +10,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_intake.h"
+#include "aggregator/core/round_results.h"
+#include "aggregator/core/round_scope.h"
+#include "aggregator/core/round_settle.h"
 #include "aggregator/core/spec.h"
 #include "protocol/overloaded.h"
 
@@ -71,23 +76,15 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
 
 RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
-  return RoundScope{scope.now,
-                    scope.config,
-                    scope.actions,
-                    id_,
-                    name_,
-                    index,
-                    lane.name,
-                    lane.layout,
-                    lane.memory,
-                    workers_,
-                    PausedIn(lane),
-                    standing_.stands(),
-                    lane.last_spec,
-                    membership(),
-                    lanes_.all(),
-                    loss_policy(scope.config),
-                    LatePolicyNow(scope.config)};
+  const JobContext job{id_,
+                       name_,
+                       workers_,
+                       membership(),
+                       lanes_.all(),
+                       standing_.stands(),
+                       loss_policy(scope.config),
+                       LatePolicyNow(scope.config)};
+  return RoundScope{scope.now, scope.config, scope.actions, job, index, lane, PausedIn(lane)};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
@@ -207,7 +204,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
             if (seen.version <= before) return;
             worker.SeeLayout(seen.lane, seen.version);
             if (lane->round.has_value() && lane->round->Has(slot)) {
-              lane->round->LayoutSeen(ScopeOf(scope, seen.lane), slot, before);
+              OnLayoutSeen(*lane->round, ScopeOf(scope, seen.lane), slot, before);
             }
           },
           [&](const Begin& begin) { OnBegin(scope, slot, begin); },
@@ -218,44 +215,46 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
               return refuse_ranges(skip.lane, skip.round);
             }
             in_round(skip.lane, skip.round, true,
-                     [&](Round& round, const RoundScope& in) { round.OnSkip(in, slot, skip); });
+                     [&](Round& round, const RoundScope& in) { OnSkip(round, in, slot, skip); });
           },
           [&](const Commit& commit) {
             if (commit.present.size() > commit.layout_version) {
               return refuse_ranges(commit.lane, commit.round);
             }
-            in_round(commit.lane, commit.round, false,
-                     [&](Round& round, const RoundScope& in) { round.OnCommit(in, slot, commit); });
+            in_round(commit.lane, commit.round, false, [&](Round& round, const RoundScope& in) {
+              OnCommit(round, in, slot, commit);
+            });
           },
           [&](const Withdraw& withdraw) {
             in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
               HoldsState(scope, slot);
-              round.OnWithdraw(in, slot, withdraw.reason, withdraw.without_results);
+              OnWithdraw(round, in, slot, withdraw.reason, withdraw.without_results);
             });
             NoteHeldUp();
           },
           [&](const Staged& staged) {
-            in_round(staged.lane, staged.round, false,
-                     [&](Round& round, const RoundScope& in) { round.OnStaged(in, slot, staged); });
+            in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
+              OnStaged(round, in, slot, staged);
+            });
           },
           [&](const ResultAck& ack) {
             if (ack.lane >= lanes_.size() || !valid(ack.lane, ack.ranges)) {
               return refuse_ranges(ack.lane, ack.round);
             }
             Lane& lane = lanes_[ack.lane];
-            if (!lane.round.has_value() || lane.round->number() != ack.round ||
+            if (!lane.round.has_value() || lane.round->number != ack.round ||
                 !lane.round->Has(slot)) {
               return;  // The round already has its verdict.
             }
             scope.actions.push_back(
                 ResultsTaken{*worker.session, id_, ack.lane, ack.round, ack.ballot, ack.ranges});
-            lane.round->OnResultAck(ScopeOf(scope, ack.lane), slot, ack);
+            OnResultAck(*lane.round, ScopeOf(scope, ack.lane), slot, ack);
             AdvanceLane(scope, ack.lane);
           },
           [&](const Need& need) {
             if (!valid(need.lane, need.ranges)) return refuse_ranges(need.lane, need.round);
             in_round(need.lane, need.round, false,
-                     [&](Round& round, const RoundScope& in) { round.OnNeed(in, slot, need); });
+                     [&](Round& round, const RoundScope& in) { OnNeed(round, in, slot, need); });
           },
           [&](const Busy& busy) {
             worker.busy = busy.expected > absl::ZeroDuration() ? busy.reason : "";
@@ -279,9 +278,9 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
               Lane& lane = lanes_[i];
               if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
               if (lane.round->phase() == RoundPhase::kPrepared) {
-                lane.round->OnState(ScopeOf(scope, i), slot);
+                OnState(*lane.round, ScopeOf(scope, i), slot);
               } else if (!lane.round->HasBegun(slot)) {
-                lane.round->OnFinished(ScopeOf(scope, i), slot);
+                OnFinished(*lane.round, ScopeOf(scope, i), slot);
               }
             }
             changed_ = true;
@@ -397,7 +396,7 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
     // The begin shows that the worker is present, but the round cannot count its contribution.
     if (Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true)) {
       HoldsState(scope, slot);
-      round->OnWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
+      OnWithdraw(*round, ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
     NoteHeldUp();
@@ -407,7 +406,7 @@ void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   if (round == nullptr) return;
   HoldsState(scope, slot);  // It computed a gradient with the state.
   if (!repeated) workers_[slot].ranks = begin.ranks;
-  round->OnBegin(ScopeOf(scope, begin.lane), slot, begin);
+  aggregator::OnBegin(*round, ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
   NoteHeldUp();
 }
@@ -418,7 +417,7 @@ void Job::HoldsState(const JobScope& scope, Slot slot) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (lane.round.has_value() && lane.round->Has(slot)) {
-      lane.round->OnState(ScopeOf(scope, i), slot);
+      OnState(*lane.round, ScopeOf(scope, i), slot);
     }
   }
 }
@@ -447,13 +446,13 @@ void Job::OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) 
     return;
   }
   if (frame.kind == FrameKind::kSupply) {
-    if (lane->round.has_value() && lane->round->number() == frame.round && lane->round->Has(slot)) {
-      lane->round->OnSupply(ScopeOf(scope, frame.lane), slot, frame);
+    if (lane->round.has_value() && lane->round->number == frame.round && lane->round->Has(slot)) {
+      OnSupply(*lane->round, ScopeOf(scope, frame.lane), slot, frame);
     }
     return;
   }
   const bool old_generation = scope.config.rules.fence_by_generation && lane->round.has_value() &&
-                              lane->round->ballot().attempt > 1;
+                              lane->round->ballot.attempt > 1;
   if (frame.round < lane->next || old_generation) {
     // The round has its verdict and cannot use the bytes, so the client may release them.
     scope.actions.push_back(Note{NoteKind::kFrameStale, name_, workers_[slot].id, lane->name,
@@ -468,7 +467,7 @@ void Job::OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) 
   }
   Round* round = RoundFor(scope, slot, *lane, frame.lane, frame.round, true);
   if (round == nullptr) return;
-  round->OnFrame(ScopeOf(scope, frame.lane), slot, frame);
+  aggregator::OnFrame(*round, ScopeOf(scope, frame.lane), slot, frame);
   AdvanceLane(scope, frame.lane);
 }
 
@@ -480,15 +479,15 @@ void Job::OnValue(const JobScope& scope, Slot slot, const ValueReceived& receive
 void Job::OnReduceDone(const JobScope& scope, const ReduceDone& done) {
   if (done.lane >= lanes_.size()) return;
   Lane& lane = lanes_[done.lane];
-  if (!lane.round.has_value() || lane.round->number() != done.round) return;
-  lane.round->OnReduceDone(ScopeOf(scope, done.lane), done);
+  if (!lane.round.has_value() || lane.round->number != done.round) return;
+  aggregator::OnReduceDone(*lane.round, ScopeOf(scope, done.lane), done);
   AdvanceLane(scope, done.lane);
 }
 
 void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
   if (!lane.round.has_value() || generations_.HoldsVerdict(index)) return;
-  if (lane.round->WantsReconnect()) {
+  if (std::exchange(lane.round->reconnect, false)) {
     EndAllSessions(scope, Error{ErrorCode::kUnavailable,
                                 absl::StrCat("Job ", name_, " repeats round ", lane.next,
                                              ". The client reconnects by itself.")});
@@ -496,14 +495,14 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   if (lane.round->phase() != RoundPhase::kPrepared) return;
   const Rules& rules = scope.config.rules;
   const bool at_once =
-      !rules.two_phases || (!rules.second_prepare && lane.round->adopted().has_value());
+      !rules.two_phases || (!rules.second_prepare && lane.round->adopted.has_value());
   if (at_once || (lane.round->Settled() && standing_.stands())) Settle(scope, index);
 }
 
 // Stops at the first verdict, because it may change the members.
 void Job::AdvanceAll(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size() && !changed_; ++i) {
-    if (lanes_[i].round.has_value()) lanes_[i].round->Advance(ScopeOf(scope, i));
+    if (lanes_[i].round.has_value()) Advance(*lanes_[i].round, ScopeOf(scope, i));
     AdvanceLane(scope, i);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/round_members.h"
 #include "protocol/plural.h"
 
 namespace basin::aggregator {
@@ -248,7 +249,7 @@ std::string Job::WhyNotKnown(uint32_t ranks, bool knows, const WorkerId& except)
     const Contributor node = lane.round->CountedNode();
     if (!node.is_partial()) continue;
     return absl::StrCat("has a client that is too old to know that worker ", node.worker,
-                        " stands for ", node.ranks, " trainers, which round ", lane.round->number(),
+                        " stands for ", node.ranks, " trainers, which round ", lane.round->number,
                         " of lane ", lane.name, " counts; update it");
   }
   return "";
@@ -413,7 +414,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     }
     if (!missed.verdicts.empty()) welcome.verdicts.push_back(std::move(missed));
     if (lane.round.has_value() && lane.round->Has(slot)) {
-      welcome.open.push_back(lane.round->Describe(ScopeOf(scope, i), slot));
+      welcome.open.push_back(Describe(*lane.round, ScopeOf(scope, i), slot));
     }
   }
   SendTo(scope, slot, std::move(welcome));
@@ -440,7 +441,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
     const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
                                       [&](const LaneHistory& h) { return h.name == lane.name; });
-    lane.round->Resume(ScopeOf(scope, i), slot, history == hello.lanes.end() ? nullptr : &*history);
+    Resume(*lane.round, ScopeOf(scope, i), slot,
+           history == hello.lanes.end() ? nullptr : &*history);
   }
   values_.Resume(ValuesScope(scope), slot);
 }

@@ -7,6 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_intake.h"
+#include "aggregator/core/round_settle.h"
 
 namespace basin::aggregator {
 
@@ -140,7 +143,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
   }
   const bool grew = lane.layout.version() > before;
   if (grew) NameTensors(scope, index, before);
-  if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
+  if (grew && lane.round.has_value()) GrowLayout(*lane.round, ScopeOf(scope, index));
   if (grew || Lanes::NeedsMemory(scope.config, lane)) PlanMemory(scope, lane, index);
 
   const auto describe = [&](uint32_t first) {
@@ -160,7 +163,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
   if (!worker.HasRegistered(index)) {
     worker.NoteRegistered(index);
     if (lane.round.has_value() && lane.round->Has(slot)) {
-      lane.round->OnRegistered(ScopeOf(scope, index), slot);
+      OnRegistered(*lane.round, ScopeOf(scope, index), slot);
     }
   }
   if (!grew) return;
@@ -174,7 +177,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
     others.message = describe(before);
     scope.actions.push_back(std::move(others));
   }
-  if (lane.round.has_value()) lane.round->Advance(ScopeOf(scope, index));
+  if (lane.round.has_value()) Advance(*lane.round, ScopeOf(scope, index));
   AdvanceLane(scope, index);
 }
 
@@ -205,7 +208,7 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
     SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
   }
   if (!lane.round.has_value()) return;
-  lane.round->MemoryGrew(ScopeOf(scope, index));
+  MemoryGrew(*lane.round, ScopeOf(scope, index));
   AdvanceLane(scope, index);
 }
 

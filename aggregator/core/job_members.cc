@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/names.h"
+#include "aggregator/core/round_members.h"
 
 namespace basin::aggregator {
 namespace {
@@ -128,7 +129,7 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
       }
       joiners.push_back(std::move(member));
     }
-    if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
+    if (!joiners.empty()) aggregator::Admit(*lane.round, ScopeOf(scope, i), std::move(joiners));
   }
   changed_ = true;
 }
@@ -198,9 +199,9 @@ void Job::ReformIdleRounds(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!lane.round.has_value() || lane.Open()) continue;
-    lane.round->Reform(ScopeOf(scope, i), RoundMembers(lane.kind));
+    Reform(*lane.round, ScopeOf(scope, i), RoundMembers(lane.kind));
     if (lane.round->AnyoneAlive()) continue;
-    scope.actions.push_back(EndRound{id_, i, lane.round->number()});
+    scope.actions.push_back(EndRound{id_, i, lane.round->number});
     lane.round.reset();
   }
 }
@@ -230,7 +231,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   values_.Lose(ValuesScope(scope), slot);
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i].round.has_value() && lanes_[i].round->Has(slot)) {
-      lanes_[i].round->Lose(ScopeOf(scope, i), slot, reason);
+      aggregator::Lose(*lanes_[i].round, ScopeOf(scope, i), slot, reason);
     }
   }
   changed_ = true;
@@ -292,8 +293,8 @@ void Job::EndLineage(const JobScope& scope) {
     if (lane.round.has_value()) {
       if (lane.Open()) {
         VerdictRecord record;
-        record.round = lane.round->number();
-        record.ballot = record.value_ballot = lane.round->ballot();
+        record.round = lane.round->number;
+        record.ballot = record.value_ballot = lane.round->ballot;
         record.value.outcome = Outcome::kAborted;
         record.value.reason = "every member was lost";
         record.next = membership();
@@ -303,7 +304,7 @@ void Job::EndLineage(const JobScope& scope) {
         ++rounds_.aborted;
         lane.Remember(std::move(record), scope.now);
       }
-      scope.actions.push_back(EndRound{id_, i, lane.round->number()});
+      scope.actions.push_back(EndRound{id_, i, lane.round->number});
       lane.round.reset();
     }
     lane.StartLineage(membership().generation.counter);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/footprint.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/round_settle.h"
 #include "aggregator/core/spec.h"
 #include "aggregator/core/term.h"
 #include "protocol/counted.h"
@@ -64,7 +65,7 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
 void Job::Forget(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i].round.has_value()) {
-      scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number()});
+      scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number});
     }
   }
   ReleaseMemory(scope);
@@ -96,9 +97,9 @@ void Job::RecoverOnceMore(const JobScope& scope) {
     if (!lane.round.has_value() || !lane.round->Orphaned()) continue;
     const Round& round = *lane.round;
     Orphan orphan{lane.name,
-                  round.number(),
-                  standing_.stands() ? round.ballot() : *round.adopted(),
-                  ExtendChain(lane.chain, round.number(), round.value()),
+                  round.number,
+                  standing_.stands() ? round.ballot : *round.adopted,
+                  ExtendChain(lane.chain, round.number, round.value),
                   {}};
     for (const RoundMember& member : round.members()) {
       if (member.holds) orphan.holders.insert(member.id);
@@ -114,7 +115,7 @@ void Job::RecoverOnceMore(const JobScope& scope) {
 void Job::OnPromise(const JobScope& scope, const WorkerId& worker) {
   if (!standing_.Promise(worker, settings())) return;
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].round.has_value()) lanes_[i].round->OnStanding(ScopeOf(scope, i));
+    if (lanes_[i].round.has_value()) OnStanding(*lanes_[i].round, ScopeOf(scope, i));
   }
   changed_ = true;
 }
@@ -320,7 +321,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     lane.round.emplace(lane.next, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);
     std::set<Slot> holders;
     for (const WorkerId& id : recovered.holders) holders.insert(*workers_.Find(id));
-    lane.round->Adopt(ScopeOf(scope, index), *recovered.adopted, holders);
+    Adopt(*lane.round, ScopeOf(scope, index), *recovered.adopted, holders);
   }
   evidence_.ForgetLanes();
   const std::map<WorkerId, Hello> hellos = evidence_.held().TakeHellos(scope.memory);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/round_waits.h"
 
 namespace basin::aggregator {
 
@@ -137,9 +138,7 @@ void Job::NoteStall(absl::Duration gap, const Config& config, absl::Time now) {
 void Job::CheckRounds(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (!lanes_[i].round.has_value()) continue;
-    std::vector<std::pair<Slot, std::string>> overdue;
-    lanes_[i].round->CheckDeadlines(ScopeOf(scope, i), overdue);
-    for (const auto& [slot, reason] : overdue) {
+    for (const auto& [slot, reason] : Overdue(*lanes_[i].round, ScopeOf(scope, i))) {
       if (workers_[slot].state == WorkerState::kLost) continue;
       if (workers_[slot].unread_at == scope.now) continue;  // What is missing may be among it.
       Lose(scope, slot, NoteKind::kWorkerLost, reason,

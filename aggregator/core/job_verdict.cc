@@ -148,10 +148,10 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   Lane& lane = lanes_[index];
   const Round& round = *lane.round;
   VerdictRecord record;
-  record.round = round.number();
-  record.ballot = round.ballot();
-  record.value_ballot = round.value_ballot();
-  record.value = round.value();
+  record.round = round.number;
+  record.ballot = round.ballot;
+  record.value_ballot = round.value_ballot;
+  record.value = round.value;
   record.next = next;
   record.chain = ExtendChain(lane.chain, record.round, record.value);
   const bool committed = record.value.outcome == Outcome::kCommitted;
@@ -165,7 +165,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
                                DescribeContributors(record.value), ".")
                 : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")};
   note.contributions = record.value.contributors.size();
-  note.credit_stalls = round.credit_stalls();
+  note.credit_stalls = round.flow.stalls();
   scope.actions.push_back(std::move(note));
   if (committed) WatchNorms(scope, name_, lane, record);
   const bool changes = next != membership();

@@ -11,6 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/names.h"
+#include "aggregator/core/round_members.h"
+#include "aggregator/core/round_settle.h"
 
 namespace basin::aggregator {
 namespace {
@@ -51,7 +53,7 @@ void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
-    lane.round->LeaveOut(ScopeOf(scope, i), slot);
+    LeaveOut(*lane.round, ScopeOf(scope, i), slot);
     AdvanceLane(scope, i);
   }
 }
@@ -87,7 +89,7 @@ void Job::EndDeadlock(const JobScope& scope) {
     // The end of one round may have ended others.
     if (index >= lanes_.size() || !lanes_[index].round.has_value()) continue;
     if (!lanes_[index].round->AwaitsBegin()) continue;
-    lanes_[index].round->EndDeadlock(ScopeOf(scope, index), reason);
+    aggregator::EndDeadlock(*lanes_[index].round, ScopeOf(scope, index), reason);
     AdvanceLane(scope, index);
   }
 }

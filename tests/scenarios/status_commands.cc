@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/round_waits.h"
 #include "tests/scenarios/commands.h"
 
 namespace basin::scenarios {
@@ -31,12 +32,12 @@ void SayLane(World& world, const aggregator::Lane& lane) {
   } else {
     const aggregator::Round& round = *lane.round;
     const bool prepared = round.phase() == RoundPhase::kPrepared;
-    absl::StrAppend(&text, "round ", round.number(), prepared ? " PREPARED" : " COLLECT",
-                    round.pull_mode() ? " (pull mode)" : "", ", ballot ", ToString(round.ballot()));
-    const std::string waits = round.WaitsFor(lane.layout);
+    absl::StrAppend(&text, "round ", round.number, prepared ? " PREPARED" : " COLLECT",
+                    round.pull_mode() ? " (pull mode)" : "", ", ballot ", ToString(round.ballot));
+    const std::string waits = aggregator::WaitsFor(round, lane.layout);
     absl::StrAppend(&text, ", ", waits.empty() ? "waits for nobody" : "waits for ", waits,
                     ", parked ", round.parked_bytes() / 1024, " KiB, results ",
-                    round.result_bytes() / 1024, " KiB");
+                    round.held.bytes() / 1024, " KiB");
   }
   world.Say(Detail::kNothing, text);
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/round_waits.h"
 #include "tests/simulation/narrate.h"
 #include "tests/simulation/world.h"
 
@@ -560,7 +561,7 @@ std::string AggregatorProcess::Explain() const {
     if (!lane.round.has_value()) {
       absl::StrAppend(&text, "is not open");
     } else {
-      absl::StrAppend(&text, "waits for ", lane.round->WaitsFor(lane.layout));
+      absl::StrAppend(&text, "waits for ", aggregator::WaitsFor(*lane.round, lane.layout));
     }
   }
   return text;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "aggregator/core/round_waits.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -363,13 +364,13 @@ TEST(SlowReader, AnAcknowledgementOfWhatIsNotThereIsNoneLater) {
   Three t(Settings(1, 4, 3), config);
   t.c.acks = false;
   t.c.Begin();
-  t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Say(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}, {1, 0, 1}}});
   t.a.Begin();
   t.b.Begin();
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(0);
-  EXPECT_EQ(t.round()->result_bytes(), kChunkBytes);
-  t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}}});
-  EXPECT_EQ(t.round()->result_bytes(), 0u);
+  EXPECT_EQ(t.round()->held.bytes(), kChunkBytes);
+  t.c.Say(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}}});
+  EXPECT_EQ(t.round()->held.bytes(), 0u);
 }
 
 // A client that acknowledges nothing, or the same chunk again, has taken nothing.
@@ -391,7 +392,7 @@ TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
     }
     for (int second = 0; second < 8 && !t.c.ended.has_value(); ++second) {
       t.Sleep(absl::Seconds(1));
-      if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot(), repeated});
+      if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot, repeated});
     }
     ASSERT_TRUE(t.c.ended.has_value());
     EXPECT_THAT(t.c.ended->text, HasSubstr("did not receive the results"));
@@ -403,7 +404,7 @@ TEST(SlowReader, Fault_W13_ItIsNoProgressOfARoundThatIsPreparedEither) {
   t.c.stages = false;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
-  const Ballot ballot = t.round()->ballot();
+  const Ballot ballot = t.round()->ballot;
   for (int second = 0; second < 12 && !t.c.ended.has_value(); ++second) {
     t.Sleep(absl::Seconds(1));
     if (t.c.ended.has_value()) break;
@@ -435,7 +436,7 @@ struct OneReadsSlowly : Three {
   void Take(uint32_t flat) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
-    c.Say(ResultAck{0, 1, round()->ballot(), {range}});
+    c.Say(ResultAck{0, 1, round()->ballot, {range}});
   }
 };
 
@@ -453,7 +454,7 @@ TEST(SlowReader, Fault_W13_IsNamedLikeASlowSender) {
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker c: to take its results"));
   EXPECT_EQ(t.b.Count<HeldUp>(), 1u);
   EXPECT_EQ(t.c.Count<HeldUp>(), 0u) << "c is the late worker";
-  EXPECT_EQ(t.round()->WaitsFor(t.job().lanes()[0].layout), "worker c: to take its results");
+  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes()[0].layout), "worker c: to take its results");
 }
 
 TEST(SlowReader, Fault_W14_ThePolicyMayBeToEvict) {
@@ -497,7 +498,7 @@ TEST(SlowReader, NobodyIsLateWhoTakesWhatIsHeldForItSoon) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
-      worker->Say(ResultAck{0, 1, t.round()->ballot(), {range}});
+      worker->Say(ResultAck{0, 1, t.round()->ballot, {range}});
     }
   };
   for (uint32_t flat = 0; flat < 8; ++flat) {

@@ -765,7 +765,7 @@ void Cluster::CheckInvariants() {
   for (const auto& [id, current] : core->jobs()) {
     for (const Lane& lane : current.lanes()) {
       if (!lane.round.has_value()) continue;
-      EXPECT_LE(lane.round->result_bytes(), lane.memory.result_window);
+      EXPECT_LE(lane.round->held.bytes(), lane.memory.result_window);
       for (const RoundMember& member : lane.round->members()) {
         EXPECT_LE(member.contribution.parked(), lane.memory.window) << member.id;
       }

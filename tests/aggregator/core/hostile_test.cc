@@ -73,7 +73,7 @@ class Peers {
     if (job != nullptr && !Seldom()) {
       for (const Lane& lane : job->lanes()) {
         if (lane.round.has_value()) {
-          return Coin() ? lane.round->ballot() : lane.round->value_ballot();
+          return Coin() ? lane.round->ballot : lane.round->value_ballot;
         }
       }
     }
@@ -280,7 +280,7 @@ class Peers {
     for (const auto& [id, job] : core_.jobs()) {
       for (const Lane& lane : job.lanes()) {
         if (!lane.round.has_value()) continue;
-        ASSERT_LE(lane.round->result_bytes(), lane.memory.result_window);
+        ASSERT_LE(lane.round->held.bytes(), lane.memory.result_window);
         for (const RoundMember& member : lane.round->members()) {
           ASSERT_LE(member.contribution.parked(), lane.memory.window);
           ASSERT_LE(member.contribution.missing(), lane.layout.bytes());

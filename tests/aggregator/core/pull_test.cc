@@ -378,7 +378,7 @@ TEST(Results, TheWindowHoldsReductionsBack) {
   }
   for (TestWorker* worker : {&t.a, &t.b}) worker->PushTensor(1);
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
-  const Ballot ballot = t.round()->ballot();
+  const Ballot ballot = t.round()->ballot;
   t.a.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u) << "b has not acknowledged it";
   t.b.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
@@ -539,7 +539,7 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
   EXPECT_EQ(t["a"].lane("second").last, 1u);
   // The call lane is used again, because there is memory, and continues with its next round.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/first");
-  EXPECT_EQ(t.round(0)->number(), 2u);
+  EXPECT_EQ(t.round(0)->number, 2u);
 }
 
 // A job that is remembered only to show how it ended takes no memory from others. Its workers may

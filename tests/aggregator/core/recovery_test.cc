@@ -121,7 +121,7 @@ TEST(Recovery, AWithdrawalIsRepeatedOfTheAdoptedValue) {
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   t.Crash(5000);
   t.ConnectAll();
-  ASSERT_TRUE(t.round()->adopted().has_value());
+  ASSERT_TRUE(t.round()->adopted.has_value());
   t.c.Withdraw();
   EXPECT_EQ(t.c.rejected(), ErrorCode::kOk);
   t.c.Stage();
@@ -998,7 +998,7 @@ TEST(Promise, Fault_A5_TheListOfARecoveryThatDidNotStandIsKept) {
 
 TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
   GoneBack t(true);
-  ASSERT_TRUE(t.round()->adopted().has_value());
+  ASSERT_TRUE(t.round()->adopted.has_value());
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared);
   t.a.Say(Heartbeat{});
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared) << "b may be gone";

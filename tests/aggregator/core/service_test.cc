@@ -324,7 +324,7 @@ TEST(Bounds, NoMessageReachesOutsideTheLanes) {
       Staged{0, 1, {}},
       ResultAck{lane, 1, {}, {}},
       ResultAck{lane, 1, {}, {{0, 0, 1}}},
-      ResultAck{0, 1, t.round()->ballot(), {{9, 0, 1}}},
+      ResultAck{0, 1, t.round()->ballot, {{9, 0, 1}}},
       ResultAck{0, 99, {}, {{0, 0, 1}}},
       Need{lane, 1, {}, {}},
       Need{0, 1, {}, {{0, 5, 1}}},
