@@ -145,10 +145,10 @@ void AddLane(Lines& lines, const Lane& lane, size_t index, absl::Time lived) {
 
 void AddJob(Lines& lines, const Job& job, const Coordinator& core, absl::Time lived) {
   const JobSettings& settings = job.settings();
-  lines.Add(0, "job ", job.name(), " id=", job.id(), " run=", Quoted(job.run()),
+  lines.Add(0, "job ", job.name, " id=", job.id, " run=", Quoted(job.run),
             " state=", JobStateName(job.state()),
-            " status=", JobStatusName(StatusOf(job, core.draining())), " term=", job.term());
-  lines.Add(1, "cause=", Quoted(job.reason()));
+            " status=", JobStatusName(StatusOf(job, core.draining())), " term=", job.term);
+  lines.Add(1, "cause=", Quoted(job.reason));
   lines.Add(
       1, "settings min_workers=", settings.min_workers, " max_workers=", settings.max_workers,
       " start_workers=", settings.start_workers,
@@ -157,13 +157,13 @@ void AddJob(Lines& lines, const Job& job, const Coordinator& core, absl::Time li
   lines.Add(1, "generation=", ToString(job.membership().generation),
             " members=", absl::StrJoin(job.membership().members, ","));
   lines.Add(1, "present=", job.Present(), " suspended=", job.suspended(), " over=", job.over(),
-            " committed=", job.rounds().committed, " aborted=", job.rounds().aborted);
-  for (const auto& [id, slot] : job.workers().by_id()) AddWorker(lines, job.workers()[slot], lived);
+            " committed=", job.rounds.committed, " aborted=", job.rounds.aborted);
+  for (const auto& [id, slot] : job.workers.by_id()) AddWorker(lines, job.workers[slot], lived);
   for (const auto& [id, session] : job.waiting()) {
     lines.Add(2, "worker ", id, " waits for recovery, session=", session);
   }
-  for (size_t i = 0; i < job.lanes().size() && !lines.cut(); ++i) {
-    AddLane(lines, job.lanes()[i], i, lived);
+  for (size_t i = 0; i < job.lanes.size() && !lines.cut(); ++i) {
+    AddLane(lines, job.lanes[i], i, lived);
   }
 }
 

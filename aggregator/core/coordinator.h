@@ -26,7 +26,7 @@
 #include "aggregator/core/config.h"
 #include "aggregator/core/deadlines.h"
 #include "aggregator/core/event.h"
-#include "aggregator/core/job.h"
+#include "aggregator/core/job_scope.h"
 #include "protocol/fingerprint.h"
 
 namespace basin::aggregator {

@@ -167,8 +167,7 @@ void Rescan(Round& round, const RoundScope& scope) {
   round.attempt.ClearQueue();
   if (!round.agreement.made()) return;
   for (TensorIndex tensor = 0; tensor < scope.lane.layout.version(); ++tensor) {
-    for (uint32_t flat = scope.lane.layout.FirstChunk(tensor);
-         flat < scope.lane.layout.FirstChunk(tensor + 1); ++flat) {
+    for (const uint32_t flat : scope.lane.layout.Chunks(tensor)) {
       CheckReady(round, tensor, flat);
     }
   }
@@ -220,8 +219,7 @@ void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done)
   if (!round.attempt.Finish(scope.lane.layout, done)) return;
   std::vector<uint32_t> reduced;  // Flat chunks.
   for (const ChunkRange& range : done.ranges) {
-    const uint32_t base = scope.lane.layout.FirstChunk(range.tensor) + range.first;
-    for (uint32_t i = 0; i < range.count; ++i) reduced.push_back(base + i);
+    for (const uint32_t flat : scope.lane.layout.Chunks(range)) reduced.push_back(flat);
   }
   for (const uint32_t flat : reduced) round.held.Hold(flat, round.roster.receivers());
   round.PlanAgain();

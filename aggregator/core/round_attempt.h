@@ -2,8 +2,6 @@
 //
 // The reductions of a round: the spec that its contributors agree on, its attempts, which chunks
 // are whole, and pull mode.
-//
-// Thread contract: functions of a Round; they append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_ATTEMPT_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_ATTEMPT_H_

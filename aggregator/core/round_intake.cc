@@ -96,8 +96,7 @@ void MarkSkipped(Round& round, const RoundScope& scope, RoundMember& member, Ten
   round.PlanAgain();
   if (!member.contribution.counts()) return;
   round.attempt.Skipped(tensor);
-  for (uint32_t flat = scope.lane.layout.FirstChunk(tensor);
-       flat < scope.lane.layout.FirstChunk(tensor + 1); ++flat) {
+  for (const uint32_t flat : scope.lane.layout.Chunks(tensor)) {
     CheckReady(round, tensor, flat);
   }
 }

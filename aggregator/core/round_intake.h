@@ -1,8 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // What members send of their contributions, and how much more they may send.
-//
-// Thread contract: functions of a Round; they append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_INTAKE_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_INTAKE_H_

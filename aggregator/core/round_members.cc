@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_intake.h"
 #include "aggregator/core/round_results.h"
 #include "aggregator/core/round_settle.h"
 
@@ -68,8 +69,7 @@ bool RemoveContribution(Round& round, const RoundScope& scope, RoundMember& memb
   for (TensorIndex tensor = 0; tensor < scope.lane.layout.version(); ++tensor) {
     if (!member.contribution.Skips(tensor)) continue;
     round.attempt.NoLongerSkipped(tensor);
-    for (uint32_t flat = scope.lane.layout.FirstChunk(tensor);
-         flat < scope.lane.layout.FirstChunk(tensor + 1); ++flat) {
+    for (const uint32_t flat : scope.lane.layout.Chunks(tensor)) {
       reduced |= !round.attempt.IsOpen(flat);
     }
   }
@@ -223,8 +223,8 @@ void Resume(Round& round, const RoundScope& scope, Slot slot, const LaneHistory*
       if (!scope.lane.layout.Contains(range)) continue;
       if (range.count > left) break;
       left -= range.count;
-      const uint32_t base = scope.lane.layout.FirstChunk(range.tensor) + range.first;
-      for (uint32_t i = 0; i < range.count; ++i) Acknowledge(round, scope, member, base + i);
+      for (const uint32_t flat : scope.lane.layout.Chunks(range))
+        Acknowledge(round, scope, member, flat);
     }
   }
   if (member.refusal.has_value()) {

@@ -2,8 +2,6 @@
 //
 // The members of a round: which of them take part, are refused, left out or lost, and which join or
 // return.
-//
-// Thread contract: functions of a Round; they append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_MEMBERS_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_MEMBERS_H_

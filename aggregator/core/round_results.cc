@@ -10,13 +10,16 @@
 namespace basin::aggregator {
 
 void PublishResults(const Round& round, const RoundScope& scope, const ChunkRanges& ranges) {
-  Publish publish{scope.job.id,
-                  scope.index,
-                  round.number,
-                  round.ballot,
-                  ranges,
-                  scope.lane.layout.RangeBytes(ranges),
-                  {}};
+  const auto frame = [&](const ChunkRanges& of) {
+    return Publish{scope.job.id,
+                   scope.index,
+                   round.number,
+                   round.ballot,
+                   of,
+                   scope.lane.layout.RangeBytes(of),
+                   {}};
+  };
+  Publish publish = frame(ranges);
   publish.sessions.reserve(round.roster.receivers());
   std::vector<const Worker*> others;
   for (const RoundMember& member : round.roster) {
@@ -33,13 +36,7 @@ void PublishResults(const Round& round, const RoundScope& scope, const ChunkRang
   if (!publish.sessions.empty()) scope.actions.push_back(std::move(publish));
   if (others.empty()) return;
   for (const ChunkRange& range : ranges) {
-    Publish part{scope.job.id,
-                 scope.index,
-                 round.number,
-                 round.ballot,
-                 {range},
-                 scope.lane.layout.RangeBytes(range),
-                 {}};
+    Publish part = frame({range});
     for (const Worker* worker : others) {
       if (worker->LayoutSeen(scope.index) > range.tensor) part.sessions.push_back(*worker->session);
     }
@@ -136,11 +133,10 @@ void OnResultAck(Round& round, const RoundScope& scope, Slot slot, const ResultA
   if (!(ack.ballot == round.value_ballot)) return;  // An older attempt.
   RoundMember& member = round.roster.At(slot);
   for (const ChunkRange& range : ack.ranges) {
-    const uint32_t base = scope.lane.layout.FirstChunk(range.tensor) + range.first;
-    for (uint32_t i = 0; i < range.count; ++i) {
-      Acknowledge(round, scope, member, base + i);
+    for (const uint32_t flat : scope.lane.layout.Chunks(range)) {
+      Acknowledge(round, scope, member, flat);
       // A client fetches a chunk once, and once more when the digest was wrong.
-      if (round.supplies.Got(base + i, slot)) {
+      if (round.supplies.Got(flat, slot)) {
         member.reception.Fetched(2 * round.attempt.chunks(), scope.now);
       }
     }

@@ -2,8 +2,6 @@
 //
 // Which members are sent which results, and who has them. Reads the attempt; changes what is held
 // and the receptions of the members.
-//
-// Thread contract: functions of a Round; they append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_RESULTS_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_RESULTS_H_

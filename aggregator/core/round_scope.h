@@ -2,7 +2,8 @@
 //
 // What the decisions about a round see besides the round itself, and how they speak to its members.
 //
-// Thread contract: plain values; the functions append actions and have no other effect.
+// Thread contract: plain values. A function of a Round with a RoundScope changes the round, appends
+// actions, and has no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_SCOPE_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_SCOPE_H_
@@ -13,7 +14,7 @@
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
-#include "aggregator/core/lane.h"
+#include "aggregator/core/lanes.h"
 #include "aggregator/core/workers.h"
 
 namespace basin::aggregator {
@@ -24,7 +25,7 @@ struct JobContext {
   const JobName& name;
   const Workers& workers;
   const Membership& membership;
-  const std::vector<Lane>& lanes;
+  const Lanes& lanes;
   bool stands;  // The job's last recovery stands; see Standing.
   LossPolicy loss_policy;
   LatePolicy late_policy;

@@ -84,8 +84,7 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
         round.agreement.DivisorOf(round.roster, tensor, round.attempt.Skips(tensor), value.divisor);
     if (divisor != value.divisor) value.tensor_divisors.push_back({tensor, divisor});
     if (divisor == 0) continue;
-    for (uint32_t flat = scope.lane.layout.FirstChunk(tensor);
-         flat < scope.lane.layout.FirstChunk(tensor + 1); ++flat) {
+    for (const uint32_t flat : scope.lane.layout.Chunks(tensor)) {
       value.digest += round.attempt.DigestOf(flat);
     }
   }

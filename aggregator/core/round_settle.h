@@ -2,8 +2,6 @@
 //
 // How a round is settled: the value is prepared and staged, and members that lack bytes of it get
 // them from others (round_supply.cc). The job sends the verdict.
-//
-// Thread contract: functions of a Round; they append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_SETTLE_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_SETTLE_H_

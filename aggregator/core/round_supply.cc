@@ -76,8 +76,7 @@ void OnNeed(Round& round, const RoundScope& scope, Slot slot, const Need& need) 
   RangeBuilder held(scope.lane.layout);
   std::set<uint32_t> flats;
   for (const ChunkRange& range : need.ranges) {
-    const uint32_t base = scope.lane.layout.FirstChunk(range.tensor) + range.first;
-    for (uint32_t i = 0; i < range.count; ++i) flats.insert(base + i);
+    for (const uint32_t flat : scope.lane.layout.Chunks(range)) flats.insert(flat);
   }
   for (const uint32_t flat : flats) {
     if (round.attempt.IsReduced(flat) && round.held.Holds(flat)) {
@@ -95,9 +94,8 @@ void OnSupply(Round& round, const RoundScope& scope, Slot slot, const FrameRecei
   if (!round.roster.At(slot).holds) return;  // The chunks were not requested from it.
   std::set<Slot> wanting;
   for (const ChunkRange& range : frame.ranges) {
-    const uint32_t base = scope.lane.layout.FirstChunk(range.tensor) + range.first;
-    for (uint32_t i = 0; i < range.count; ++i) {
-      round.supplies.Relay(base + i, wanting);
+    for (const uint32_t flat : scope.lane.layout.Chunks(range)) {
+      round.supplies.Relay(flat, wanting);
     }
   }
   const auto relay = [&](const ChunkRanges& ranges, uint64_t bytes, bool lists) {

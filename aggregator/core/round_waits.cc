@@ -112,7 +112,7 @@ Awaited Awaits(const Round& round, const Layout& layout, const RoundMember& memb
   if (!member.contribution.begun()) return awaits(What::kBegin);
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
     if (member.contribution.Skips(tensor)) continue;
-    for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
+    for (const uint32_t flat : layout.Chunks(tensor)) {
       if (!member.contribution.Has(flat)) return awaits(What::kTensor, tensor);
     }
   }

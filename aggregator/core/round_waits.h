@@ -2,8 +2,6 @@
 //
 // Which members a round waits for, for what and since when; which are late, and which are given up.
 // Changes nothing but named_late of the members.
-//
-// Thread contract: functions of a Round; they append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_WAITS_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_WAITS_H_

@@ -4,7 +4,8 @@
 // round in flight, and how the next round is settled. Only three files change it:
 // lane_registration.h, lane_round.h and lane_verdict.h.
 //
-// Thread contract: a plain value.
+// Thread contract: a plain value. A function of a Lane with a Scope changes the lane, appends
+// actions, and has no other effect.
 
 #ifndef BASIN_CLIENT_CORE_LANE_H_
 #define BASIN_CLIENT_CORE_LANE_H_

@@ -2,8 +2,6 @@
 //
 // The tensors of a lane: the trainer registers them, and the aggregator gives them indexes. A
 // tensor that is refused or gets its index changes the round in flight, too.
-//
-// Thread contract: functions of a Lane; they append actions and have no other effect.
 
 #ifndef BASIN_CLIENT_CORE_LANE_REGISTRATION_H_
 #define BASIN_CLIENT_CORE_LANE_REGISTRATION_H_

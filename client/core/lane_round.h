@@ -2,8 +2,6 @@
 //
 // The round in flight of a lane: the calls of the trainer, and what the aggregator says about the
 // contribution. Reads the lane's registration and history.
-//
-// Thread contract: functions of a Lane; they append actions and have no other effect.
 
 #ifndef BASIN_CLIENT_CORE_LANE_ROUND_H_
 #define BASIN_CLIENT_CORE_LANE_ROUND_H_

@@ -2,8 +2,6 @@
 //
 // How a lane's next round ends: its results and its verdict, which extends the history. Changes the
 // settlement and the history, and ends the round in flight.
-//
-// Thread contract: functions of a Lane; they append actions and have no other effect.
 
 #ifndef BASIN_CLIENT_CORE_LANE_VERDICT_H_
 #define BASIN_CLIENT_CORE_LANE_VERDICT_H_

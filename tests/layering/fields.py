@@ -36,7 +36,7 @@ LEFT_OUT = {
     "aggregator/core/workers.h: taken_": "for observers",
     "aggregator/core/roster.h: index_": "derived from the members",
     "aggregator/core/roster.h: tally_": "derived from the members",
-    "aggregator/core/job.h: rounds_": "for observers",
+    "aggregator/core/job.h: rounds": "for observers",
     "aggregator/core/lane.h: past": "for observers",
     "aggregator/core/flow_control.h: stalls_": "for observers",
     "aggregator/core/round.h: opened": "for observers",

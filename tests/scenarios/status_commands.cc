@@ -51,19 +51,19 @@ void Status(World& world, Arguments& arguments) {
     return;
   }
   const bool running = job->state() == aggregator::JobState::kRunning;
-  std::string text = absl::StrCat("job ", job->name(), " ");
+  std::string text = absl::StrCat("job ", job->name, " ");
   absl::StrAppend(&text,
                   running && job->suspended() ? "SUSPENDED"
                   : running && job->Paused()  ? "PAUSED"
                   : job->over()               ? "FINISHED"
                                               : aggregator::JobStateName(job->state()),
                   " generation ", Describe(job->membership()), " at ", world.Clock());
-  if (!job->reason().empty()) absl::StrAppend(&text, ": ", job->reason());
+  if (!job->reason.empty()) absl::StrAppend(&text, ": ", job->reason);
   world.Say(Detail::kNothing, text);
-  for (const auto& [id, slot] : job->workers().by_id()) {
-    SayWorker(world, *job, job->workers()[slot]);
+  for (const auto& [id, slot] : job->workers.by_id()) {
+    SayWorker(world, *job, job->workers[slot]);
   }
-  for (const aggregator::Lane& lane : job->lanes()) SayLane(world, lane);
+  for (const aggregator::Lane& lane : job->lanes) SayLane(world, lane);
 }
 
 void ExpectFork(World& world, Arguments&) { world.forks_expected = true; }

@@ -156,9 +156,9 @@ TEST(Attempt, EveryoneLostAbortsTheRoundAndStartsANewLineage) {
   t.Lose("b");
   t.Lose("c");
   EXPECT_EQ(t.job().state(), JobState::kForming);
-  EXPECT_THAT(t.job().reason(), HasSubstr("no worker with state is left"));
-  EXPECT_EQ(t.job().lanes()[0].next, 3u) << "the open round has used up its number";
-  EXPECT_NE(t.job().lanes()[0].chain, chain);
+  EXPECT_THAT(t.job().reason, HasSubstr("no worker with state is left"));
+  EXPECT_EQ(t.job().lanes[0].next, 3u) << "the open round has used up its number";
+  EXPECT_NE(t.job().lanes[0].chain, chain);
   EXPECT_EQ(t.kept_chunks(), 0u);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
     worker->Restart();
@@ -454,7 +454,7 @@ TEST(SlowReader, Fault_W13_IsNamedLikeASlowSender) {
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker c: to take its results"));
   EXPECT_EQ(t.b.Count<HeldUp>(), 1u);
   EXPECT_EQ(t.c.Count<HeldUp>(), 0u) << "c is the late worker";
-  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes()[0].layout), "worker c: to take its results");
+  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes[0].layout), "worker c: to take its results");
 }
 
 TEST(SlowReader, Fault_W14_ThePolicyMayBeToEvict) {
@@ -519,8 +519,8 @@ TEST(Pause, BelowMinWorkersNoRoundIsSettled) {
   EXPECT_TRUE(t.job().Paused());
   EXPECT_EQ(t.a.lane().last, 0u);
   EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
-  EXPECT_THAT(t.job().reason(), HasSubstr("2 workers are left and min_workers is 3"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("--min-workers"));
+  EXPECT_THAT(t.job().reason, HasSubstr("2 workers are left and min_workers is 3"));
+  EXPECT_THAT(t.job().reason, HasSubstr("--min-workers"));
 }
 
 // Workers that wait receive the reason of a pause, as they receive the names of late workers.
@@ -533,7 +533,7 @@ TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
   t.Sleep(absl::Milliseconds(200));
   for (TestWorker* worker : {&t.a, &t.b}) {
     EXPECT_EQ(worker->Last<HeldUp>().round, 0u) << "a pause delays all rounds";
-    EXPECT_EQ(worker->Last<HeldUp>().text, t.job().reason());
+    EXPECT_EQ(worker->Last<HeldUp>().text, t.job().reason);
   }
   EXPECT_THAT(t.a.Last<HeldUp>().text,
               HasSubstr("2 workers are left and min_workers is 3 (missing: c)."));
@@ -745,13 +745,13 @@ TEST(Attempt, Fault_W1_AWorkerThatHasNotNamedTheLaneStagesOnceItDoes) {
 TEST(Suspend, AnOperatorHoldsTheVerdictAndLetsItGo) {
   Three t;
   t.Step(SuspendJob{kJob});
-  EXPECT_THAT(t.job().reason(), HasSubstr("suspended by an operator"));
+  EXPECT_THAT(t.job().reason, HasSubstr("suspended by an operator"));
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.a.lane().last, 0u);
   EXPECT_TRUE(t.job().suspended());
   t.Step(ResumeJob{kJob});
   EXPECT_EQ(t.a.lane().last, 1u);
-  EXPECT_EQ(t.job().reason(), "");
+  EXPECT_EQ(t.job().reason, "");
 }
 
 TEST(Suspend, ASettledRoundWaitsToo) {

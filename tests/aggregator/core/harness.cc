@@ -611,7 +611,7 @@ void Cluster::Crash(Term term, absl::Duration down) {
 }
 
 const Round* Cluster::round(LaneIndex lane) const {
-  const std::vector<Lane>& lanes = job().lanes();
+  const Lanes& lanes = job().lanes;
   return lane < lanes.size() && lanes[lane].round.has_value() ? &*lanes[lane].round : nullptr;
 }
 
@@ -749,9 +749,9 @@ void Cluster::CheckInvariants() {
   // A state machine may only receive inputs that its table has.
   for (const auto& [id, current] : core->jobs()) {
     RowsTaken taken = current.taken();
-    taken.Add(current.workers().taken());
-    taken.Add(current.pause().taken());
-    for (const Lane& lane : current.lanes()) {
+    taken.Add(current.workers.taken());
+    taken.Add(current.pause.taken());
+    for (const Lane& lane : current.lanes) {
       if (!lane.round.has_value()) continue;
       taken.Add(lane.round->taken());
       for (const RoundMember& member : lane.round->members()) {
@@ -763,7 +763,7 @@ void Cluster::CheckInvariants() {
     EXPECT_FALSE(taken.refused());
   }
   for (const auto& [id, current] : core->jobs()) {
-    for (const Lane& lane : current.lanes()) {
+    for (const Lane& lane : current.lanes) {
       if (!lane.round.has_value()) continue;
       EXPECT_LE(lane.round->held.bytes(), lane.memory.result_window);
       for (const RoundMember& member : lane.round->members()) {

@@ -65,13 +65,13 @@ class Peers {
   }
   RoundNumber Round() {
     const Job* job = core_.FindJob("job");
-    if (job == nullptr || job->lanes().empty() || Seldom()) return Below(4);
-    return job->lanes()[Below(static_cast<uint32_t>(job->lanes().size()))].next;
+    if (job == nullptr || job->lanes.size() == 0 || Seldom()) return Below(4);
+    return job->lanes[Below(static_cast<uint32_t>(job->lanes.size()))].next;
   }
   Ballot SomeBallot() {
     const Job* job = core_.FindJob("job");
     if (job != nullptr && !Seldom()) {
-      for (const Lane& lane : job->lanes()) {
+      for (const Lane& lane : job->lanes) {
         if (lane.round.has_value()) {
           return Coin() ? lane.round->ballot : lane.round->value_ballot;
         }
@@ -136,9 +136,9 @@ class Peers {
       for (uint32_t t = 0; t < Below(3); ++t) lane.layout.push_back(Tensor());
       lane.last_verdict = Below(3);
       lane.chain = Below(2);
-      if (job != nullptr && !job->lanes().empty() && Coin()) {
-        lane.last_verdict = job->lanes()[0].next - 1;
-        lane.chain = job->lanes()[0].chain;
+      if (job != nullptr && job->lanes.size() > 0 && Coin()) {
+        lane.last_verdict = job->lanes[0].next - 1;
+        lane.chain = job->lanes[0].chain;
       }
       if (Coin()) {
         lane.staged = StagedValue{lane.last_verdict + 1, {1, Below(3)}, {1, Below(3)}, SomeValue()};
@@ -278,7 +278,7 @@ class Peers {
     }
     ASSERT_LE(core_.reserved_bytes(), config_.memory_bytes);
     for (const auto& [id, job] : core_.jobs()) {
-      for (const Lane& lane : job.lanes()) {
+      for (const Lane& lane : job.lanes) {
         if (!lane.round.has_value()) continue;
         ASSERT_LE(lane.round->held.bytes(), lane.memory.result_window);
         for (const RoundMember& member : lane.round->members()) {
@@ -306,8 +306,8 @@ class Peers {
         if (const auto* welcome = std::get_if<Welcome>(&send->message)) {
           const Job* job = core_.FindJob("job");
           if (job == nullptr) continue;
-          for (const auto& [id, slot] : job->workers().by_id()) {
-            if (job->workers()[slot].incarnation == welcome->incarnation) {
+          for (const auto& [id, slot] : job->workers.by_id()) {
+            if (job->workers[slot].incarnation == welcome->incarnation) {
               incarnations_[id] = welcome->incarnation;
             }
           }

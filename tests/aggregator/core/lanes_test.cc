@@ -24,7 +24,7 @@ const absl::Time kLastUsed = absl::FromUnixSeconds(1000);
 void Open(Lane& lane, const Config& config, std::vector<Action>& actions) {
   static const JobName* const name = new JobName("job");
   static const Membership* const membership = new Membership();
-  static const std::vector<Lane>* const lanes = new std::vector<Lane>();
+  static const Lanes* const lanes = new Lanes();
   Workers workers;
   const Slot slot = workers.Add("a");
   workers.Apply(slot, WorkerInput::kRecover);

@@ -96,8 +96,7 @@ TEST(Loading, MayTakeAsLongAsItTakesAndIsNamed) {
   Config config;
   config.lease = absl::Seconds(2);
   Loading t(config);
-  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes()[0].layout),
-            "worker c: to load the state and begin");
+  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes[0].layout), "worker c: to load the state and begin");
   t.Sleep(absl::Seconds(4));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
   t.Sleep(absl::Seconds(2));

@@ -478,7 +478,7 @@ TEST(Memory, Fault_S6_WhatTensorsAreCalledIsCharged) {
     tensors.push_back({name, DType::kF32, std::vector<uint64_t>(16, 0)});
   }
   a.Register(tensors, "call/names", LaneKind::kCall);
-  ASSERT_EQ(t.job().lanes()[0].layout.version(), 1000u);
+  ASSERT_EQ(t.job().lanes[0].layout.version(), 1000u);
   // Each tensor holds its name twice, and sixteen sizes.
   EXPECT_GE(t.core->reserved_bytes(), before + 1000 * (2 * 256 + 16 * 8));
   // An idle lane keeps its names.
@@ -510,8 +510,8 @@ TEST(Memory, AJobThatCannotBeKeptTrackOfIsNotRecoveredUntilItCan) {
   a.fresh = false;
   a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kHalted);
-  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 11600932 bytes"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("give the aggregator more"));
+  EXPECT_THAT(t.job().reason, HasSubstr("its lanes need 11600932 bytes"));
+  EXPECT_THAT(t.job().reason, HasSubstr("give the aggregator more"));
   t.config.memory_bytes = uint64_t{64} << 20;
   t.Crash(5001);
   a.Connect();

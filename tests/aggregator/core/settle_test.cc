@@ -27,7 +27,7 @@ TEST(Settle, TheVerdictIsToldOnlyWhenEveryoneHasStaged) {
   EXPECT_EQ(t.round()->phase(), RoundPhase::kPrepared);
   EXPECT_EQ(t.a.lane().last, 0u);
   EXPECT_EQ(t.c.Last<Prepared>().value.divisor, 3u);
-  EXPECT_THAT(WaitsFor(*t.round(), t.job().lanes()[0].layout), "worker c: to stage the result");
+  EXPECT_THAT(WaitsFor(*t.round(), t.job().lanes[0].layout), "worker c: to stage the result");
   t.c.Stage();
   EXPECT_EQ(t.a.lane().last, 1u);
   EXPECT_EQ(t.c.lane().last, 1u);

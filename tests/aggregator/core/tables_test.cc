@@ -200,7 +200,7 @@ TEST(JobRows, ANewRunEndsAHalt) {
   t.Halt("a");
   t["a"].Cut();
   t.other.Connect(t.HelloOfOther(false));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kHalted, JobInput::kFreshHello));
 }
 
@@ -209,7 +209,7 @@ TEST(JobRows, AnOlderRunEndsAHalt) {
   t.Halt("a");
   t["a"].Cut();
   t.other.Connect(t.HelloOfOther(true));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kHalted, JobInput::kRecover));
 }
 
@@ -217,7 +217,7 @@ TEST(JobRows, ANewRunEndsARecovery) {
   TwoRuns t;
   t.RecoverOnceMore();
   t.other.Connect(t.HelloOfOther(false));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kRecovering, JobInput::kFreshHello));
 }
 
@@ -225,7 +225,7 @@ TEST(JobRows, AnOlderRunEndsARecovery) {
   TwoRuns t;
   t.RecoverOnceMore();
   t.other.Connect(t.HelloOfOther(true));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kRecovering, JobInput::kRecover));
 }
 
@@ -256,7 +256,7 @@ TEST(JobRows, ANewRunReplacesOneWhoseMembersAreLostBeforeTheyWereTold) {
   ASSERT_EQ(t.job().state(), JobState::kRunning);
   t.Worker("b").run = "two";
   t.Worker("b").Connect();
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kRunning, JobInput::kFreshHello));
 }
 
