@@ -112,7 +112,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
              },
              event);
   // What one lane has in flight holds the frames of the others back.
-  if (scope.welcomed && session_.streams().TakeHeldBack(scope.frame_chunks)) {
+  if (scope.welcomed && session_.streams().TakeHeldBack(scope.frame.chunks)) {
     for (Lane& lane : lanes_) Advance(lane, scope);
   }
 }

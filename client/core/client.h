@@ -105,8 +105,7 @@ class Client {
                  incarnation_,
                  session_.welcomed(),
                  pause_,
-                 session_.frame_chunks(),
-                 session_.lists() ? config_.frame_tensors : 1,
+                 {session_.frame_chunks(), session_.lists() ? config_.frame_tensors : 1},
                  session_.streams(),
                  actions};
   }

@@ -18,7 +18,7 @@ Error Lane::RefuseCall(ErrorCode code, const std::string& why) const {
 
 std::optional<RoundWait> Lane::TrainerWaits(absl::Time now) const {
   if (!in_session || !round.has_value() || round->number() == 0) return std::nullopt;
-  if (!round->TrainerWaits(now)) return std::nullopt;
+  if (!round->wait().Lasts(now)) return std::nullopt;
   return RoundWait{*index, round->number()};
 }
 

@@ -58,7 +58,8 @@ struct Lane {
   std::optional<LaneHistory> History() const;
   absl::Time NextDeadline() const {
     if (!round.has_value()) return absl::InfiniteFuture();
-    return std::min(round->wait_until().value_or(absl::InfiniteFuture()), round->request_at());
+    return std::min(round->wait().until().value_or(absl::InfiniteFuture()),
+                    round->elsewhere().request_at());
   }
 
   // ---- membership

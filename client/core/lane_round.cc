@@ -62,7 +62,7 @@ void AddPush(Lane& lane, const Scope& scope, const PushTensor& push) {
 }
 
 void RequestResultsNow(Lane& lane, const Scope& scope) {
-  if (!lane.round->RequestResults()) return;
+  if (!lane.round->elsewhere().Request()) return;
   // Those of this attempt that are still held for others, and all of the next one.
   const bool lacks = lane.settlement.phase() != SettlePhase::kStaged;
   if (lacks && scope.welcomed && lane.in_session) lane.round->SayWithdraw(scope, lane.Id());
@@ -74,7 +74,7 @@ std::string Obstacle(const Lane& lane, const Scope& scope) {
   if (!scope.welcomed) return ", and the aggregator is not connected";
   if (!scope.pause.empty()) return absl::StrCat("; ", absl::StripSuffix(scope.pause, "."));
   if (const auto why = scope.streams.Trouble(); !why.empty()) return absl::StrCat("; ", why);
-  const std::string& held_up_by = lane.round->held_up_by();
+  const std::string& held_up_by = lane.round->wait().held_up_by();
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }
 
@@ -189,7 +189,7 @@ Error Take(Lane& lane, const Scope& scope, const WithdrawRound& withdraw) {
   // Without one it would say that another worker contributes its gradients.
   const bool lacks_reason = withdraw.reason.empty() && !withdraw.without_results;
   lane.round->SetReason(lacks_reason ? "it gave no reason" : withdraw.reason);
-  if (withdraw.without_results) lane.round->GoWithoutResults();
+  if (withdraw.without_results) lane.round->elsewhere().Go();
   lane.round->Stop(scope);
   if (scope.welcomed && lane.in_session) lane.round->SayWithdraw(scope, lane.Id());
   Advance(lane, scope);
@@ -211,7 +211,7 @@ Error Take(Lane& lane, const Scope& scope, const WaitRound& wait) {
   if (lane.round->IsPushing()) {
     return NotNow(lane, "wait before commit; commit or withdraw it first.");
   }
-  lane.round->Wait(scope.now, wait.deadline);
+  lane.round->wait().Begin(scope.now, wait.deadline);
   return {};
 }
 
@@ -236,14 +236,15 @@ void EndMembership(Lane& lane, const Scope& scope) {
 
 void OnTick(Lane& lane, const Scope& scope) {
   EndWaits(lane, scope, std::nullopt);
-  if (lane.round.has_value() && scope.now >= lane.round->request_at())
+  if (lane.round.has_value() && scope.now >= lane.round->elsewhere().request_at())
     RequestResultsNow(lane, scope);
 }
 
 void EndWaits(Lane& lane, const Scope& scope, const std::optional<Error>& error) {
-  if (!lane.round.has_value() || !lane.round->wait_until().has_value()) return;
-  if (!error.has_value() && scope.now < *lane.round->wait_until()) return;
-  lane.round->EndWait(scope.now);
+  if (!lane.round.has_value()) return;
+  TrainerWait& wait = lane.round->wait();
+  if (!wait.until().has_value() || (!error.has_value() && scope.now < *wait.until())) return;
+  wait.End(scope.now);
   scope.actions.push_back(FailRound{
       lane.handle, lane.round->number(),
       error.has_value()
@@ -287,7 +288,7 @@ void OnPull(Lane& lane, const Scope& scope, const Pull& pull) {
 void OnHeldUp(Lane& lane, const Scope& scope, const HeldUp& held_up) {
   Round* round = lane.InFlight(held_up.round);
   if (round == nullptr) return;
-  round->SetHeldUpBy(held_up.text);
+  round->wait().SetHeldUpBy(held_up.text);
   scope.actions.push_back(RoundHeldUp{lane.handle, held_up.round,
                                       absl::StrCat("Round ", held_up.round, " of lane ", lane.name,
                                                    " waits for ", held_up.text, ".")});

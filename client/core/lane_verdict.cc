@@ -138,8 +138,8 @@ Finding OnPrepared(Lane& lane, const Scope& scope, const Prepared& prepared) {
   }
   if (Round* round = lane.InFlight(prepared.round)) {
     round->OnPrepared();
-    if (round->requests_results()) lane.settlement.AskWhenPrepared();
-    round->AwaitResults(scope.now);
+    if (round->elsewhere().requested()) lane.settlement.AskWhenPrepared();
+    round->elsewhere().Await(scope.now);
   }
   return lane.settlement.OnPrepared(scope, lane.Id(), prepared);
 }
