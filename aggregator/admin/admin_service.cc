@@ -15,6 +15,7 @@
 #include "aggregator/admin/dump.h"
 #include "aggregator/admin/metadata.h"
 #include "aggregator/admin/view.h"
+#include "aggregator/core/job_settings.h"
 #include "aggregator/telemetry/ask.h"
 #include "proto/status/status.h"
 #include "proto/wire/admin.h"
@@ -64,7 +65,7 @@ v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char*
 void AddTeams(const Coordinator& core, v1::LimitsResponse& limits) {
   if (core.config().max_team_jobs == 0) return;
   std::set<std::string_view> teams;
-  for (const auto& [id, job] : core.jobs()) teams.insert(TeamOf(job.name()));
+  for (const auto& [id, job] : core.jobs()) teams.insert(TeamOf(job.name));
   teams.erase("");
   for (const std::string_view team : teams) {
     *limits.add_limits() =
@@ -179,12 +180,12 @@ absl::Status AdminService::FindWorker(const std::string& job, const std::string&
   v1::ChangeResponse unused;
   return LookAtJob(
       job, &unused, [worker](const Job& state, const Runner&, absl::Time, v1::ChangeResponse*) {
-        const std::optional<Slot> slot = state.workers().Find(worker);
-        if (slot.has_value() && state.workers()[*slot].state != WorkerState::kLost) {
+        const std::optional<Slot> slot = state.workers.Find(worker);
+        if (slot.has_value() && state.workers[*slot].state != WorkerState::kLost) {
           return absl::OkStatus();
         }
-        return absl::NotFoundError(absl::StrCat("Job ", state.name(), " has no worker ", worker,
-                                                ". `basinctl members ", state.name(),
+        return absl::NotFoundError(absl::StrCat("Job ", state.name, " has no worker ", worker,
+                                                ". `basinctl members ", state.name,
                                                 "` lists its workers."));
       });
 }
@@ -282,7 +283,7 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
         rounds->set_time_unix_ns(static_cast<uint64_t>(now));
         if (!lane.empty() && rounds->lanes_size() == 0) {
           return absl::NotFoundError(
-              absl::StrCat("Job ", job.name(), " has no lane ", QuoteForError(lane), "."));
+              absl::StrCat("Job ", job.name, " has no lane ", QuoteForError(lane), "."));
         }
         return absl::OkStatus();
       }));
@@ -305,20 +306,20 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
         AddTeams(core, *limits);
         for (const auto& [id, job] : core.jobs()) {
           *limits->add_limits() = LimitOf("memory.budget", config.memory_bytes,
-                                          job.reserved_bytes(), "bytes", job.name());
-          const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
+                                          job.reserved_bytes(), "bytes", job.name);
+          const uint64_t workers = job.workers.size() - job.workers.Count(WorkerState::kLost);
           *limits->add_limits() =
-              LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
+              LimitOf("limits.workers", config.max_workers, workers, "workers", job.name);
           if (config.max_job_bytes != 0) {
             *limits->add_limits() = LimitOf("limits.job_memory", config.max_job_bytes,
-                                            job.lane_bytes(), "bytes", job.name());
+                                            job.lane_bytes(), "bytes", job.name);
           }
           *limits->add_limits() =
-              LimitOf("limits.lanes", config.max_lanes, job.lanes_in_use(), "lanes", job.name());
+              LimitOf("limits.lanes", config.max_lanes, job.lanes.InUse(), "lanes", job.name);
           if (config.max_job_rounds != 0) {
             *limits->add_limits() =
                 LimitOf("limits.job_rounds", config.max_job_rounds,
-                        job.pace().Used(core.Lived(now), config), "rounds per second", job.name());
+                        job.pace.Used(core.Lived(now), config), "rounds per second", job.name);
           }
         }
         return absl::OkStatus();
@@ -519,7 +520,7 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
     const Job* job = core.FindJob(set.job);
     if (job == nullptr) return NoSuchJob(set.job);
     const std::string why =
-        job->WhyNotSet(core.config(), core.config().memory_bytes - core.reserved_bytes(), set);
+        WhyNotSet(*job, core.config(), core.config().memory_bytes - core.reserved_bytes(), set);
     if (!why.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("Job ", set.job, " cannot be set: ", why, "."));
@@ -556,7 +557,7 @@ grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::Recov
       return absl::OkStatus();
     }
     return absl::FailedPreconditionError(absl::StrCat(
-        "Job ", job.name(), " is ", JobStateName(job.state()), ": there is nothing to recover."));
+        "Job ", job.name, " is ", JobStateName(job.state()), ": there is nothing to recover."));
   };
   if (good.ok()) good = LookAtJob(request->job(), response, recovers);
   if (!good.ok()) return ToGrpc(good);
@@ -582,12 +583,12 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
       request->job(), response,
       [worker = request->worker(), nonce = request->nonce()](const Job& job, const Runner&,
                                                              absl::Time, v1::ChangeResponse* done) {
-        const std::optional<Slot> slot = job.workers().Find(worker);
-        if (nonce != 0 && slot.has_value() && job.workers()[*slot].nonce != nonce) {
+        const std::optional<Slot> slot = job.workers.Find(worker);
+        if (nonce != 0 && slot.has_value() && job.workers[*slot].nonce != nonce) {
           return absl::FailedPreconditionError(absl::StrCat(
-              "Worker ", worker, " of job ", job.name(), " has been replaced by a newer process."));
+              "Worker ", worker, " of job ", job.name, " has been replaced by a newer process."));
         }
-        done->set_text(absl::StrCat("Worker ", worker, " of job ", job.name(),
+        done->set_text(absl::StrCat("Worker ", worker, " of job ", job.name,
                                     " has exited; its lease ends now."));
         return absl::OkStatus();
       }));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "aggregator/core/round_waits.h"
 #include "aggregator/core/status.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
@@ -104,15 +105,15 @@ const char* PhaseName(RoundPhase phase) {
 
 void AddRound(Lines& lines, const Lane& lane, absl::Time lived) {
   const Round& round = *lane.round;
-  lines.Add(3, "round ", round.number(), " phase=", PhaseName(round.phase()),
-            " ballot=", ToString(round.ballot()), " value_ballot=", ToString(round.value_ballot()),
-            " open=", round.begun() ? Since(lived, round.opened()) : "not begun",
+  lines.Add(3, "round ", round.number, " phase=", PhaseName(round.phase()),
+            " ballot=", ToString(round.ballot), " value_ballot=", ToString(round.value_ballot),
+            " open=", round.begun() ? Since(lived, round.opened) : "not begun",
             " pull=", round.pull_mode(), " parked=", round.parked_bytes(),
-            " results=", round.result_bytes(), " adopted=", round.adopted().has_value(),
+            " results=", round.held.bytes(), " adopted=", round.adopted.has_value(),
             " paced=", lane.paced);
   for (const RoundMember& member : round.members()) {
     const Contribution& part = member.contribution;
-    const std::string waits = round.WaitsFor(lane.layout, member);
+    const std::string waits = WaitsFor(round, lane.layout, member);
     lines.Add(4, "member ", member.id, " incarnation=", ToString(member.incarnation),
               " presence=", static_cast<int>(member.presence.state()),
               " contribution=", StateName(part.state()), " chunks=", part.have().count(),
@@ -144,10 +145,10 @@ void AddLane(Lines& lines, const Lane& lane, size_t index, absl::Time lived) {
 
 void AddJob(Lines& lines, const Job& job, const Coordinator& core, absl::Time lived) {
   const JobSettings& settings = job.settings();
-  lines.Add(0, "job ", job.name(), " id=", job.id(), " run=", Quoted(job.run()),
+  lines.Add(0, "job ", job.name, " id=", job.id, " run=", Quoted(job.run),
             " state=", JobStateName(job.state()),
-            " status=", JobStatusName(StatusOf(job, core.draining())), " term=", job.term());
-  lines.Add(1, "cause=", Quoted(job.reason()));
+            " status=", JobStatusName(StatusOf(job, core.draining())), " term=", job.term);
+  lines.Add(1, "cause=", Quoted(job.reason));
   lines.Add(
       1, "settings min_workers=", settings.min_workers, " max_workers=", settings.max_workers,
       " start_workers=", settings.start_workers,
@@ -156,13 +157,13 @@ void AddJob(Lines& lines, const Job& job, const Coordinator& core, absl::Time li
   lines.Add(1, "generation=", ToString(job.membership().generation),
             " members=", absl::StrJoin(job.membership().members, ","));
   lines.Add(1, "present=", job.Present(), " suspended=", job.suspended(), " over=", job.over(),
-            " committed=", job.rounds().committed, " aborted=", job.rounds().aborted);
-  for (const auto& [id, slot] : job.workers().by_id()) AddWorker(lines, job.workers()[slot], lived);
+            " committed=", job.rounds.committed, " aborted=", job.rounds.aborted);
+  for (const auto& [id, slot] : job.workers.by_id()) AddWorker(lines, job.workers[slot], lived);
   for (const auto& [id, session] : job.waiting()) {
     lines.Add(2, "worker ", id, " waits for recovery, session=", session);
   }
-  for (size_t i = 0; i < job.lanes().size() && !lines.cut(); ++i) {
-    AddLane(lines, job.lanes()[i], i, lived);
+  for (size_t i = 0; i < job.lanes.size() && !lines.cut(); ++i) {
+    AddLane(lines, job.lanes[i], i, lived);
   }
 }
 

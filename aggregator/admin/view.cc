@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregator/core/round_summary.h"
+#include "aggregator/core/round_waits.h"
 #include "aggregator/core/status.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
@@ -105,7 +106,7 @@ uint32_t MissingChunks(const RoundMember& member, const Layout& layout) {
 void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoundStatus& status) {
   std::vector<std::pair<Awaited, const RoundMember*>> waiting;
   for (const RoundMember& member : lane.round->members()) {
-    const Awaited awaited = lane.round->Awaits(lane.layout, member);
+    const Awaited awaited = Awaits(*lane.round, lane.layout, member);
     if (awaited.what != Awaited::What::kNothing) waiting.emplace_back(awaited, &member);
   }
   std::stable_sort(waiting.begin(), waiting.end(),
@@ -115,8 +116,8 @@ void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoun
     entry.set_worker(member->id);
     entry.set_what(WordOf(awaited, lane.layout));
     entry.set_waited_ns(Nanoseconds(lived - awaited.since));
-    if (const std::optional<Slot> slot = job.workers().Find(member->id); slot.has_value()) {
-      entry.set_last_seen_ns(Nanoseconds(lived - job.workers()[*slot].last_heard));
+    if (const std::optional<Slot> slot = job.workers.Find(member->id); slot.has_value()) {
+      entry.set_last_seen_ns(Nanoseconds(lived - job.workers[*slot].last_heard));
     }
     if (lane.round->phase() == RoundPhase::kCollect) {
       entry.set_missing_chunks(MissingChunks(*member, lane.layout));
@@ -126,10 +127,10 @@ void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoun
 
 void AddOpen(const Job& job, const Lane& lane, absl::Time lived, v1::LaneRounds& rounds) {
   v1::OpenRoundStatus& status = *rounds.mutable_open();
-  status.set_round(lane.round->number());
+  status.set_round(lane.round->number);
   status.set_phase(static_cast<v1::RoundPhase>(static_cast<int>(lane.round->phase()) + 1));
-  wire::Encode(lane.round->ballot(), status.mutable_ballot());
-  status.set_open_ns(Nanoseconds(lived - lane.round->opened()));
+  wire::Encode(lane.round->ballot, status.mutable_ballot());
+  status.set_open_ns(Nanoseconds(lived - lane.round->opened));
   status.set_pull_mode(lane.round->pull_mode());
   for (const RoundMember& member : lane.round->members()) {
     const Begin& begin = member.contribution.begin();
@@ -186,7 +187,7 @@ v1::ServiceStatus ViewOf(const Coordinator& core) {
   status.set_jobs(static_cast<uint32_t>(core.jobs().size()));
   uint32_t workers = 0;
   for (const auto& [id, job] : core.jobs()) {
-    workers += job.workers().size() - job.workers().Count(WorkerState::kLost) +
+    workers += job.workers.size() - job.workers.Count(WorkerState::kLost) +
                static_cast<uint32_t>(job.waiting().size());
   }
   status.set_workers(workers);
@@ -198,7 +199,7 @@ v1::ServiceStatus ViewOf(const Coordinator& core) {
 v1::ListJobsResponse JobsOf(const Coordinator& core) {
   v1::ListJobsResponse response;
   std::map<JobName, const Job*> by_name;
-  for (const auto& [id, job] : core.jobs()) by_name.emplace(job.name(), &job);
+  for (const auto& [id, job] : core.jobs()) by_name.emplace(job.name, &job);
   for (const auto& [name, job] : by_name) *response.add_jobs() = ViewOf(*job, core);
   return response;
 }
@@ -206,20 +207,20 @@ v1::ListJobsResponse JobsOf(const Coordinator& core) {
 v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
   const Config& config = core.config();
   v1::JobStatus status;
-  status.set_job(job.name());
-  status.set_run(job.run());
+  status.set_job(job.name);
+  status.set_run(job.run);
   status.set_state(StateOf(StatusOf(job, core.draining())));
-  status.set_cause(job.reason());
+  status.set_cause(job.reason);
   wire::Encode(job.membership().generation, status.mutable_generation());
-  status.set_members(job.workers().Count(WorkerState::kMember));
-  status.set_joiners(job.workers().Count(WorkerState::kAdmitted) +
-                     job.workers().Count(WorkerState::kCandidate) +
+  status.set_members(job.workers.Count(WorkerState::kMember));
+  status.set_joiners(job.workers.Count(WorkerState::kAdmitted) +
+                     job.workers.Count(WorkerState::kCandidate) +
                      static_cast<uint32_t>(job.waiting().size()));
-  status.set_spares(job.workers().Count(WorkerState::kSpare));
+  status.set_spares(job.workers.Count(WorkerState::kSpare));
   wire::Encode(job.settings(), status.mutable_settings());
-  status.set_committed_rounds(job.rounds().committed);
-  status.set_aborted_rounds(job.rounds().aborted);
-  for (const Lane& lane : job.lanes()) {
+  status.set_committed_rounds(job.rounds.committed);
+  status.set_aborted_rounds(job.rounds.aborted);
+  for (const Lane& lane : job.lanes) {
     if (lane.kind != LaneKind::kGradient || lane.verdicts.empty()) continue;
     const RoundValue& value = lane.verdicts.back().value;
     status.clear_effective_batch();
@@ -248,8 +249,8 @@ v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
     next_rank += members.RanksOf(position);
   }
   std::vector<const Worker*> workers;
-  for (const auto& [id, slot] : job.workers().by_id()) {
-    if (job.workers()[slot].state != WorkerState::kLost) workers.push_back(&job.workers()[slot]);
+  for (const auto& [id, slot] : job.workers.by_id()) {
+    if (job.workers[slot].state != WorkerState::kLost) workers.push_back(&job.workers[slot]);
   }
   const auto position_of = [&](const Worker& worker) {
     const auto found = positions.find(worker.id);
@@ -281,8 +282,8 @@ void AddPeers(const Job& job, const Runner& runner, v1::ListMembersResponse& mem
     std::optional<SessionId> session;
     if (const auto waits = job.waiting().find(status.worker()); waits != job.waiting().end()) {
       session = waits->second;
-    } else if (const auto slot = job.workers().Find(status.worker()); slot.has_value()) {
-      session = job.workers()[*slot].session;
+    } else if (const auto slot = job.workers.Find(status.worker()); slot.has_value()) {
+      session = job.workers[*slot].session;
     }
     if (!session.has_value()) continue;
     const Peer peer = runner.PeerOf(*session);
@@ -295,7 +296,7 @@ void AddPeers(const Job& job, const Runner& runner, v1::ListMembersResponse& mem
 v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, uint32_t last,
                                 absl::Time lived) {
   v1::ListRoundsResponse response;
-  for (const Lane& lane : job.lanes()) {
+  for (const Lane& lane : job.lanes) {
     if (!lane_name.empty() && lane.name != lane_name) continue;
     v1::LaneRounds& rounds = *response.add_lanes();
     rounds.set_lane(lane.name);

@@ -23,20 +23,22 @@ void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& a
   if (const auto* lost = std::get_if<StreamLost>(&event)) {
     return delivery_.LoseStream(lost->stream, actions);
   }
-  if (std::holds_alternative<Tick>(event)) {
+  const Input& input = std::get<Input>(event);
+  if (std::holds_alternative<Tick>(input)) {
     for (const SessionLost& lost : delivery_.TakeSettled(now, actions)) Decide(lost, now, actions);
-    if (coordinator_.NextDeadline() <= now) Decide(event, now, actions);
+    if (coordinator_.NextDeadline() <= now) Decide(input, now, actions);
     return;
   }
-  if (const auto* opened = std::get_if<SessionOpened>(&event)) {
+  if (const auto* opened = std::get_if<SessionOpened>(&input)) {
     delivery_.OpenSession(opened->session, opened->token);
   }
-  Decide(event, now, actions);
+  Decide(input, now, actions);
 }
 
-void Aggregator::Decide(const Event& event, absl::Time now, std::vector<Action>& actions) {
+template <typename In>
+void Aggregator::Decide(const In& input, absl::Time now, std::vector<Action>& actions) {
   const size_t first = actions.size();
-  coordinator_.Step(event, now, actions);
+  coordinator_.Step(input, now, actions);
   delivery_.Route(actions, first);
 }
 

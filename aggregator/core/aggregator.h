@@ -24,8 +24,7 @@ class Aggregator {
   Aggregator(Config config, absl::Time start);
 
   // Takes one event. Appends what is to be done to `actions`, in order.
-  // REQUIRES: `now` does not go back; the event is not SessionLost, which follows from
-  // SessionClosed.
+  // REQUIRES: `now` does not go back.
   void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
 
   // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits.
@@ -37,7 +36,9 @@ class Aggregator {
   auto Fields() const { return std::tie(coordinator_, delivery_); }
 
  private:
-  void Decide(const Event& event, absl::Time now, std::vector<Action>& actions);
+  // `input`: an Input or a SessionLost.
+  template <typename In>
+  void Decide(const In& input, absl::Time now, std::vector<Action>& actions);
 
   Coordinator coordinator_;
   Delivery delivery_;

@@ -8,7 +8,7 @@
 namespace basin::aggregator {
 
 bool Contribution::KnowsAny(const Layout& layout, TensorIndex tensor) const {
-  for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
+  for (const uint32_t flat : layout.Chunks(tensor)) {
     if (known_.Test(flat)) return true;
   }
   return false;

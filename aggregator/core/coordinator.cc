@@ -6,6 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_hello.h"
+#include "aggregator/core/job_lanes.h"
+#include "aggregator/core/job_members.h"
+#include "aggregator/core/job_messages.h"
+#include "aggregator/core/job_recovery.h"
+#include "aggregator/core/job_rounds.h"
+#include "aggregator/core/job_settings.h"
+#include "aggregator/core/job_timers.h"
 #include "aggregator/core/plausibility.h"
 #include "protocol/overloaded.h"
 #include "protocol/version.h"
@@ -67,7 +75,7 @@ std::optional<JobId> Coordinator::WithWorker(const JobScope& scope, SessionId se
   const JobId id = *it->second.job;
   Job& job = jobs_.at(id);
   take(job, *it->second.slot);
-  job.Reconcile(scope);
+  Reconcile(job, scope);
   return id;
 }
 
@@ -76,7 +84,7 @@ std::optional<JobId> Coordinator::WithJob(const JobScope& scope, JobId id, F&& t
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return std::nullopt;
   take(it->second);
-  it->second.Reconcile(scope);
+  Reconcile(it->second, scope);
   return id;
 }
 
@@ -93,10 +101,19 @@ absl::Time Coordinator::NextDeadline() const {
 // A deadline that has passed is due now. This process can sleep only from now on, so time before
 // now must not count as a stall.
 void Coordinator::SetDeadline(const Job& job, absl::Time now) {
-  deadlines_.Set(job.id(), std::max(job.NextDeadline(config_), now));
+  deadlines_.Set(job.id, std::max(NextTimer(job, config_), now));
 }
 
-void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+void Coordinator::Step(const Input& input, absl::Time now, std::vector<Action>& actions) {
+  Take(input, now, actions);
+}
+
+void Coordinator::Step(const SessionLost& lost, absl::Time now, std::vector<Action>& actions) {
+  Take(lost, now, actions);
+}
+
+template <typename In>
+void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& actions) {
   // This process was stopped or starved, so the workers are not to blame for the silence. It must
   // read what arrived meanwhile before it judges any worker.
   const absl::Time wake = NextDeadline();
@@ -117,7 +134,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   }
   const uint64_t reserved = memory_.reserved;
   const JobScope scope{lived_, config_, memory_, actions, sessions_, started_, draining_};
-  const About about = Apply(event, scope);
+  const About about = Apply(input, scope);
   if (about.job.has_value()) {
     if (about.hurries) {
       SetDeadline(jobs_.at(*about.job), lived_);
@@ -131,8 +148,8 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   if (dropped) DropCached(scope);
   if (dropped || memory_.reserved < reserved) {
     for (auto& [id, job] : jobs_) {
-      job.RetryMemory(scope);
-      job.Reconcile(scope);
+      RetryMemory(job, scope);
+      Reconcile(job, scope);
       deadlines_.Hurry(id, lived_ + shortest_wait_);
     }
   }
@@ -141,22 +158,22 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
 // Reading every deadline of a job for every event would cost more than everything else. A frame or
 // an ordinary message starts only waits of at least shortest_wait_, and an early look at the
 // deadlines is harmless.
-Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope) {
+Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope) {
   return std::visit(
       Overloaded{
           [](const Tick&) { return About{}; },
           [&](const FrameReceived& frame) {
             return About{WithWorker(scope, frame.session,
-                                    [&](Job& job, Slot slot) { job.OnFrame(scope, slot, frame); }),
+                                    [&](Job& job, Slot slot) { OnFrame(job, scope, slot, frame); }),
                          false};
           },
           [&](const ReduceDone& done) {
-            return About{WithJob(scope, done.job, [&](Job& job) { job.OnReduceDone(scope, done); }),
-                         false};
+            return About{
+                WithJob(scope, done.job, [&](Job& job) { OnReduceDone(job, scope, done); }), false};
           },
           [&](const ValueReceived& value) {
             return About{WithWorker(scope, value.session,
-                                    [&](Job& job, Slot slot) { job.OnValue(scope, slot, value); }),
+                                    [&](Job& job, Slot slot) { OnValue(job, scope, slot, value); }),
                          false};
           },
           [&](const MessageReceived& received) {
@@ -165,7 +182,7 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
                              ? OnHello(received.session, *hello, scope)
                              : WithWorker(scope, received.session,
                                           [&](Job& job, Slot slot) {
-                                            job.OnMessage(scope, slot, received.message);
+                                            OnMessage(job, scope, slot, received.message);
                                           }),
                          MayHurryDeadlines(received.message)};
           },
@@ -178,71 +195,35 @@ Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope)
             for (const SessionId session : wait.sessions) {
               const auto it = sessions_.find(session);
               if (it == sessions_.end() || !it->second.slot.has_value()) continue;
-              jobs_.at(*it->second.job).NoteUnread(scope, *it->second.slot);
+              NoteUnread(jobs_.at(*it->second.job), scope, *it->second.slot);
             }
             for (const WaitingHello& hello : wait.hellos) {
               const auto it = by_name_.find(hello.job);
-              if (it != by_name_.end()) jobs_.at(it->second).NoteUnread(scope, hello);
+              if (it != by_name_.end()) NoteUnread(jobs_.at(it->second), scope, hello);
             }
             return About{};
-          },
-          [&](const SessionLost& lost) {
-            const auto it = sessions_.find(lost.session);
-            if (it == sessions_.end()) return About{};
-            const Session session = it->second;
-            sessions_.erase(it);
-            if (!session.job.has_value()) return About{};
-            return About{WithJob(scope, *session.job,
-                                 [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
-          },
-          [&](const StateSaved& saved) {
-            return About{
-                WithJob(scope, saved.job, [&](Job& job) { job.OnStateSaved(scope, saved); })};
-          },
-          [&](const SettingsSaved& saved) {
-            return About{
-                WithJob(scope, saved.job, [&](Job& job) { job.OnSettingsSaved(scope, saved); })};
-          },
-          [&](const EvictWorker& evict) {
-            return About{WithJob(scope, evict.job, [&](Job& job) {
-              job.Evict(scope, evict.worker, absl::StrCat("was evicted: ", evict.reason));
-            })};
-          },
-          [&](const WorkerExited& exited) {
-            return About{WithJob(scope, exited.job, [&](Job& job) {
-              // A newer process may have taken the id since the launcher saw the end.
-              const std::optional<Slot> slot = job.workers().Find(exited.worker);
-              const bool is_that_process = exited.nonce == 0 || !slot.has_value() ||
-                                           job.workers()[*slot].nonce == exited.nonce;
-              if (is_that_process) job.Evict(scope, exited.worker, "has exited");
-            })};
-          },
-          [&](const DrainWorker& drain) {
-            return About{WithJob(scope, drain.job,
-                                 [&](Job& job) { job.DrainWorkerNow(scope, drain.worker); })};
           },
           [&](const DrainService&) {
             Drain(scope);
             return About{};
           },
-          [&](const RecoverJob& recover) {
-            return About{WithJob(scope, recover.job, [&](Job& job) { job.Recover(scope); })};
+          // The disk and operators speak of one job.
+          [&](const auto& of_job) {
+            return About{WithJob(scope, of_job.job,
+                                 [&](Job& job) { aggregator::Take(job, scope, of_job); })};
           },
-          [&](const SuspendJob& suspend) {
-            return About{WithJob(scope, suspend.job, [&](Job& job) { job.Suspend(true); })};
-          },
-          [&](const ResumeJob& resume) {
-            return About{WithJob(scope, resume.job, [&](Job& job) { job.Suspend(false); })};
-          },
-          [&](const SetJob& set) {
-            return About{WithJob(scope, set.job, [&](Job& job) { job.Set(scope, set); })};
-          },
-          // Delivery turns these into SessionLost.
-          [](const SessionClosed&) { return About{}; },
-          [](const StreamOpened&) { return About{}; },
-          [](const StreamLost&) { return About{}; },
       },
-      event);
+      input);
+}
+
+Coordinator::About Coordinator::Apply(const SessionLost& lost, const JobScope& scope) {
+  const auto it = sessions_.find(lost.session);
+  if (it == sessions_.end()) return About{};
+  const Session session = it->second;
+  sessions_.erase(it);
+  if (!session.job.has_value()) return About{};
+  return About{
+      WithJob(scope, *session.job, [&](Job& job) { LoseSession(job, scope, session.slot, lost); })};
 }
 
 void Coordinator::Drain(const JobScope& scope) {
@@ -251,7 +232,7 @@ void Coordinator::Drain(const JobScope& scope) {
   drain_until_ = scope.now + config_.drain_grace;
   scope.actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
                                "Draining: open rounds finish; no new worker is admitted."});
-  for (auto& [id, job] : jobs_) job.TellDraining(scope);
+  for (auto& [id, job] : jobs_) TellDraining(job, scope);
 }
 
 bool Coordinator::IsCrowded(SessionId session) const {
@@ -278,7 +259,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
   if (it == sessions_.end()) return std::nullopt;
   if (it->second.job.has_value()) {  // The job rejects a second hello.
     return WithWorker(scope, session,
-                      [&](Job& job, Slot slot) { job.OnMessage(scope, slot, hello); });
+                      [&](Job& job, Slot slot) { OnMessage(job, scope, slot, hello); });
   }
   if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {
     Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kVersionMismatch,
@@ -289,7 +270,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     return std::nullopt;
   }
   auto known = by_name_.find(hello.job);
-  const Term term = known == by_name_.end() ? config_.term : jobs_.at(known->second).term();
+  const Term term = known == by_name_.end() ? config_.term : jobs_.at(known->second).term;
   if (const std::string why = WhyNotPlausible(hello, term, config_); !why.empty()) {
     Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kInvalidArgument,
            absl::StrCat("The hello of worker ", hello.worker, " of job ", hello.job, " ", why,
@@ -322,8 +303,8 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
   }
   if (known == by_name_.end()) {
     std::string why;
-    if (!Job::Fits(scope, hello.settings, why)) DropCached(scope);
-    if (!Job::Fits(scope, hello.settings, why)) {
+    if (!Fits(scope, hello.settings, why)) DropCached(scope);
+    if (!Fits(scope, hello.settings, why)) {
       Refuse(scope, NoteKind::kJobRefused, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("Job ", hello.job, " ", why, "."));
       return std::nullopt;
@@ -337,7 +318,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     if (const auto state = saved_.extract(hello.job)) saved = std::move(state.mapped());
     // What an operator had set holds again if it fits.
     const bool set = saved.has_value() && saved->settings.has_value();
-    if (set && !Job::Fits(scope, saved->settings->settings, why)) DropCached(scope);
+    if (set && !Fits(scope, saved->settings->settings, why)) DropCached(scope);
     const JobId id = next_job_++;
     jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved), scope.now));
     known = by_name_.emplace(hello.job, id).first;
@@ -345,16 +326,17 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
                                  "The job is new to this aggregator."});
   }
   sessions_[session].job = known->second;  // sessions_ may have changed since `it`.
-  return WithJob(scope, known->second, [&](Job& job) { job.OnHello(scope, session, hello); });
+  return WithJob(scope, known->second,
+                 [&](Job& job) { aggregator::OnHello(job, scope, session, hello); });
 }
 
 void Coordinator::CheckDeadlines(const JobScope& scope) {
   for (const JobId id : deadlines_.DueAt(scope.now)) {
     const auto it = jobs_.find(id);
     Job& job = it->second;
-    job.CheckDeadlines(scope);
-    job.Reconcile(scope);
-    if (job.Expired(scope)) {
+    CheckTimers(job, scope);
+    Reconcile(job, scope);
+    if (scope.now >= job.IdleDue(config_)) {
       Forget(scope, it, "The job has no worker any more, and is forgotten.");
       continue;
     }
@@ -365,13 +347,13 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
 void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry,
                          const std::string& why) {
   Job& job = entry->second;
-  scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0, why});
-  job.ForgetSettings(scope);
-  job.ReleaseMemory(scope);
+  scope.actions.push_back(Note{NoteKind::kJobEnded, job.name, "", "", 0, why});
+  ForgetSettings(job, scope);
+  ReleaseMemory(job, scope);
   scope.actions.push_back(EndJob{entry->first});
   // The job has not used the saved list, so the next job of this name gets it.
-  if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
-  by_name_.erase(job.name());
+  if (job.saved().has_value()) saved_.emplace(job.name, *job.saved());
+  by_name_.erase(job.name);
   deadlines_.Remove(entry->first);
   jobs_.erase(entry);
 }
@@ -403,7 +385,7 @@ bool Coordinator::HasRoom(const JobScope& scope, const JobName& name, std::strin
 bool Coordinator::MakeRoom(const JobScope& scope, std::string_view team, const std::string& bound) {
   enum Merit { kStays, kHasWorkers, kHasNone };
   const auto merit = [team](const Job& job) {
-    if (!team.empty() && TeamOf(job.name()) != team) return kStays;
+    if (!team.empty() && TeamOf(job.name) != team) return kStays;
     if (job.Idle()) return job.over() || job.Unstarted() ? kHasNone : kStays;
     return job.Unstarted() ? kHasWorkers : kStays;
   };
@@ -413,17 +395,17 @@ bool Coordinator::MakeRoom(const JobScope& scope, std::string_view team, const s
   }
   if (chosen == jobs_.end() || merit(chosen->second) == kStays) return false;
   const std::string text = absl::StrCat(
-      "Job ", chosen->second.name(), chosen->second.over() ? " has finished" : " has not started",
+      "Job ", chosen->second.name, chosen->second.over() ? " has finished" : " has not started",
       " and was removed to make room for another job: ", bound);
-  chosen->second.EndAllSessions(
-      scope, Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
+  EndAllSessions(chosen->second, scope,
+                 Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
   Forget(scope, chosen, absl::StrCat(text, "."));
   return true;
 }
 
 void Coordinator::DropCached(const JobScope& scope) {
   memory_.shortage = false;
-  for (auto& [id, job] : jobs_) job.DropCached(scope);
+  for (auto& [id, job] : jobs_) aggregator::DropCached(job, scope);
 }
 
 void Coordinator::CheckDrained(const JobScope& scope) {
@@ -433,9 +415,9 @@ void Coordinator::CheckDrained(const JobScope& scope) {
   if (open && scope.now < drain_until_) return;
   drained_ = true;
   for (auto& [id, job] : jobs_) {
-    job.EndAllSessions(
-        scope, Error{ErrorCode::kUnavailable,
-                     "This aggregator has drained; the client reconnects to its successor."});
+    EndAllSessions(job, scope,
+                   Error{ErrorCode::kUnavailable,
+                         "This aggregator has drained; the client reconnects to its successor."});
     deadlines_.Hurry(id, scope.now + shortest_wait_);
   }
   scope.actions.push_back(Drained{});

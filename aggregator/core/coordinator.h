@@ -26,7 +26,7 @@
 #include "aggregator/core/config.h"
 #include "aggregator/core/deadlines.h"
 #include "aggregator/core/event.h"
-#include "aggregator/core/job.h"
+#include "aggregator/core/job_scope.h"
 #include "protocol/fingerprint.h"
 
 namespace basin::aggregator {
@@ -39,9 +39,10 @@ class Coordinator {
   // REQUIRES: config.frame_bytes is a positive multiple of kChunkBytes.
   Coordinator(Config config, absl::Time start);
 
-  // Takes one event and appends the resulting actions to `actions`, in order.
+  // Takes one input and appends the resulting actions to `actions`, in order.
   // REQUIRES: `now` does not go back.
-  void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
+  void Step(const Input& input, absl::Time now, std::vector<Action>& actions);
+  void Step(const SessionLost& lost, absl::Time now, std::vector<Action>& actions);
 
   // Returns when Step(Tick) must be called at the latest; InfiniteFuture if nothing waits.
   absl::Time NextDeadline() const;
@@ -69,13 +70,16 @@ class Coordinator {
   }
 
  private:
-  // Apply reports the job of an event, and whether the event may start a wait that is shorter than
+  // Apply reports the job of an input, and whether the input may start a wait that is shorter than
   // shortest_wait_.
   struct About {
     std::optional<JobId> job;
     bool hurries = true;
   };
-  About Apply(const Event& event, const JobScope& scope);
+  About Apply(const Input& input, const JobScope& scope);
+  About Apply(const SessionLost& lost, const JobScope& scope);
+  template <typename In>
+  void Take(const In& input, absl::Time now, std::vector<Action>& actions);
   std::optional<JobId> OnHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   void Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry, const std::string& why);

@@ -200,10 +200,14 @@ struct SetJob {
 // Nothing but the passing of time.
 struct Tick {};
 
-using Event = std::variant<Tick, SessionOpened, SessionClosed, StreamOpened, StreamLost,
-                           MessageReceived, MessagesWait, SessionLost, FrameReceived, ValueReceived,
-                           ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited,
-                           DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
+// What the coordinator takes, besides SessionLost.
+using Input =
+    std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, FrameReceived, ValueReceived,
+                 ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited, DrainWorker,
+                 DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
+
+// What the runner reports: that, or what Delivery alone takes.
+using Event = std::variant<Input, SessionClosed, StreamOpened, StreamLost>;
 
 }  // namespace basin::aggregator
 

@@ -1,85 +1,110 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-//
-// The lanes of a job: which tensors they have, and how much memory.
+
+#include "aggregator/core/job_lanes.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/job.h"
+#include "aggregator/core/job_recovery.h"
+#include "aggregator/core/job_rounds.h"
+#include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_intake.h"
+#include "aggregator/core/round_settle.h"
 
 namespace basin::aggregator {
+namespace {
 
-Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
-  if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
-    if (!lanes_[lane].expired) return &lanes_[lane];
-    if (const std::string why = Revive(scope, lanes_[lane]); !why.empty()) {
-      RejectMessage(scope, slot, ErrorCode::kResourceExhausted,
-                    absl::StrCat("Job ", name_, ", lane ", lanes_[lane].name, ": ", why));
-      return nullptr;
-    }
-    PlanMemory(scope, lanes_[lane], lane);
-    return &lanes_[lane];
-  }
-  RejectMessage(scope, slot, ErrorCode::kNotFound,
-                absl::StrCat("Job ", name_, " has no lane ", lane,
-                             "; register its tensors on this session first."));
-  return nullptr;
+std::string ChargeTensors(Job& job, const JobScope& scope, Lane& lane, const TensorSpec* next) {
+  return job.lanes.Charge(scope.config, job.agreed.most_workers(), scope.memory, lane, next,
+                          [&] { DropCached(job, scope); });
 }
 
 // Takes an idle call lane into use again. Returns why that is impossible; empty if the lane is in
 // use.
-std::string Job::Revive(const JobScope& scope, Lane& lane) {
+std::string Revive(Job& job, const JobScope& scope, Lane& lane) {
   if (!lane.expired) return "";
-  std::string why = lanes_.WhyNoMore(scope.config);
-  if (why.empty()) why = ChargeTensors(scope, lane, nullptr);
+  std::string why = job.lanes.WhyNoMore(scope.config);
+  if (why.empty()) why = ChargeTensors(job, scope, lane, nullptr);
   lane.expired = !why.empty();
   return why;
 }
 
-std::string Job::ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next) {
-  return lanes_.Charge(scope.config, settings_.most_workers(), scope.memory, lane, next,
-                       [&] { DropCached(scope); });
+}  // namespace
+
+bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
+  const uint64_t workers = std::max<uint32_t>(settings.max_workers, 1);
+  const uint64_t need = LeastLaneMemory(scope.config, workers, scope.config.frame_bytes).reserved;
+  const uint64_t quota = scope.config.max_job_bytes;
+  if (quota != 0 && need > quota) {
+    why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
+                       scope.config.frame_bytes, " bytes, and a job may have ", quota,
+                       " (limits.job_memory). Lower max_workers, or have the limit raised");
+    return false;
+  }
+  if (need <= scope.memory.free()) return true;
+  why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
+                     scope.config.frame_bytes, " bytes, and ", scope.memory.free(), " of ",
+                     scope.memory.total,
+                     " are free. Give the aggregator more memory, or lower max_workers");
+  return false;
 }
 
-void Job::NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first) const {
-  const std::vector<TensorSpec>& tensors = lanes_[index].layout.tensors();
+Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane) {
+  if (lane < job.lanes.size() && !job.lanes[lane].name.empty()) {
+    if (!job.lanes[lane].expired) return &job.lanes[lane];
+    if (const std::string why = Revive(job, scope, job.lanes[lane]); !why.empty()) {
+      RejectMessage(job, scope, slot, ErrorCode::kResourceExhausted,
+                    absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ": ", why));
+      return nullptr;
+    }
+    PlanMemory(job, scope, job.lanes[lane], lane);
+    return &job.lanes[lane];
+  }
+  RejectMessage(job, scope, slot, ErrorCode::kNotFound,
+                absl::StrCat("Job ", job.name, " has no lane ", lane,
+                             "; register its tensors on this session first."));
+  return nullptr;
+}
+
+void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, TensorIndex first) {
+  const std::vector<TensorSpec>& tensors = job.lanes[index].layout.tensors();
   scope.actions.push_back(
-      aggregator::NameTensors{id_, index, first, {tensors.begin() + first, tensors.end()}});
+      NameTensors{job.id, index, first, {tensors.begin() + first, tensors.end()}});
 }
 
-void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) {
-  Worker& worker = workers_[slot];
-  const LaneIndex index = lanes_.IndexOf(request.lane);
+void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request) {
+  Worker& worker = job.workers[slot];
+  const LaneIndex index = job.lanes.IndexOf(request.lane);
   // A refusal without a tensor answers for all tensors of the request that have no index.
   const auto refuse = [&](ErrorCode code, const std::string& why, const std::string& tensor = "") {
-    const std::string text = absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why);
-    Reject(scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
+    const std::string text = absl::StrCat("Job ", job.name, ", lane ", request.lane, ": ", why);
+    Reject(job, scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
   };
-  if (index == lanes_.size()) {
-    if (const std::string why = lanes_.WhyNoMore(scope.config); !why.empty()) {
+  if (index == job.lanes.size()) {
+    if (const std::string why = job.lanes.WhyNoMore(scope.config); !why.empty()) {
       return refuse(ErrorCode::kResourceExhausted, why);
     }
-    if (lanes_.size() >= scope.config.max_lane_names) {
+    if (job.lanes.size() >= scope.config.max_lane_names) {
       return refuse(
           ErrorCode::kResourceExhausted,
           absl::StrCat(
-              "the job has used ", lanes_.size(),
+              "the job has used ", job.lanes.size(),
               " lane names, which is its limit (limits.lane_names). Reuse the names of calls."));
     }
-    lanes_.Add(request.lane, request.kind);
-    const std::string why = lanes_.WhyNotRemembered(scope.config, settings_.most_workers());
+    job.lanes.Add(request.lane, request.kind);
+    const std::string why = job.lanes.WhyNotRemembered(scope.config, job.agreed.most_workers());
     if (!why.empty()) {
-      lanes_.RemoveLast();
+      job.lanes.RemoveLast();
       return refuse(ErrorCode::kResourceExhausted, absl::StrCat("with this lane ", why));
     }
   }
-  Lane& lane = lanes_[index];
+  Lane& lane = job.lanes[index];
   if (lane.kind != request.kind) {
     return refuse(ErrorCode::kMismatch,
                   "a gradient lane and a call lane have the same name; rename one of them.");
   }
-  if (const std::string why = Revive(scope, lane); !why.empty()) {
+  if (const std::string why = Revive(job, scope, lane); !why.empty()) {
     return refuse(ErrorCode::kResourceExhausted, why);
   }
   lane.last_used = scope.now;
@@ -124,13 +149,13 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
       continue;
     }
     if (const std::string why =
-            lanes_.WhyNotRemembered(scope.config, settings_.most_workers(), &lane, &spec);
+            job.lanes.WhyNotRemembered(scope.config, job.agreed.most_workers(), &lane, &spec);
         !why.empty()) {
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " ", why));
       break;
     }
-    if (const std::string why = ChargeTensors(scope, lane, &spec); !why.empty()) {
+    if (const std::string why = ChargeTensors(job, scope, lane, &spec); !why.empty()) {
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why),
              spec.name);
@@ -139,9 +164,9 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
     lane.layout.Append(spec);
   }
   const bool grew = lane.layout.version() > before;
-  if (grew) NameTensors(scope, index, before);
-  if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
-  if (grew || Lanes::NeedsMemory(scope.config, lane)) PlanMemory(scope, lane, index);
+  if (grew) NameTensorsFrom(job, scope, index, before);
+  if (grew && lane.round.has_value()) GrowLayout(*lane.round, ScopeOf(job, scope, index));
+  if (grew || Lanes::NeedsMemory(scope.config, lane)) PlanMemory(job, scope, lane, index);
 
   const auto describe = [&](uint32_t first) {
     LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
@@ -155,44 +180,33 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
   };
   std::vector<bool>& laid_out = scope.sessions[*worker.session].laid_out;
   if (laid_out.size() <= index) laid_out.resize(index + 1);
-  SendTo(scope, slot, describe(laid_out[index] ? before : 0));
+  SendTo(job, scope, slot, describe(laid_out[index] ? before : 0));
   laid_out[index] = true;
   if (!worker.HasRegistered(index)) {
     worker.NoteRegistered(index);
     if (lane.round.has_value() && lane.round->Has(slot)) {
-      lane.round->OnRegistered(ScopeOf(scope, index), slot);
+      OnRegistered(*lane.round, ScopeOf(job, scope, index), slot);
     }
   }
   if (!grew) return;
-  SendAll others;  // The message is serialized once, because a layout can take megabytes.
-  for (Slot other = 0; other < workers_.size(); ++other) {
-    const Worker& receiver = workers_[other];
-    if (other == slot || receiver.state == WorkerState::kLost || !receiver.connected()) continue;
-    others.sessions.push_back(*receiver.session);
-  }
-  if (!others.sessions.empty()) {
-    others.message = describe(before);
-    scope.actions.push_back(std::move(others));
-  }
-  if (lane.round.has_value()) lane.round->Advance(ScopeOf(scope, index));
-  AdvanceLane(scope, index);
+  SendToAll(job, scope, describe(before), slot);
+  if (lane.round.has_value()) Advance(*lane.round, ScopeOf(job, scope, index));
+  AdvanceLane(job, scope, index);
 }
 
-// Reserves what the lane needs now. If that much is not free, the lane waits: its workers get no
-// window, and a note names the reason.
-void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
+void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
   const std::optional<LaneMemory> plan =
-      PlanLaneMemory(scope.config, settings_.most_workers(), lane.layout.bytes(),
-                     lanes_.Room(scope.config, scope.memory), lane.memory);
+      PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(),
+                     job.lanes.Room(scope.config, scope.memory), lane.memory);
   if (!plan.has_value()) {
     if (Lanes::NeedsMemory(scope.config, lane) && scope.memory.cached > 0) {
       scope.memory.shortage = true;  // The coordinator drops cached values, then plans again.
     } else if (Lanes::NeedsMemory(scope.config, lane)) {
       scope.actions.push_back(
-          Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
+          Note{NoteKind::kLaneWaitsForMemory, job.name, "", lane.name, lane.next,
                absl::StrCat("Lane ", lane.name, " waits for memory: ",
-                            lanes_.DescribeRoom(scope.config, scope.memory), ".")});
+                            job.lanes.DescribeRoom(scope.config, scope.memory), ".")});
     }
     return;
   }
@@ -200,34 +214,27 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
   lane.memory = *plan;
   if (lane.memory == before) return;
   // With this window the next rounds start. In an open round each member gets its own after that.
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (workers_[slot].state == WorkerState::kLost) continue;
-    SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    SendTo(job, scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
   }
   if (!lane.round.has_value()) return;
-  lane.round->MemoryGrew(ScopeOf(scope, index));
-  AdvanceLane(scope, index);
+  MemoryGrew(*lane.round, ScopeOf(job, scope, index));
+  AdvanceLane(job, scope, index);
 }
 
-void Job::RetryMemory(const JobScope& scope) {
-  if (state() == JobState::kHalted) TryRecover(scope);  // It may have lacked memory.
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (Lanes::NeedsMemory(scope.config, lanes_[i])) PlanMemory(scope, lanes_[i], i);
+void RetryMemory(Job& job, const JobScope& scope) {
+  if (job.state() == JobState::kHalted) TryRecover(job, scope);  // It may have lacked memory.
+  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
+    if (Lanes::NeedsMemory(scope.config, job.lanes[i])) PlanMemory(job, scope, job.lanes[i], i);
   }
 }
 
-void Job::ReleaseMemory(const JobScope& scope) {
-  values_.Clear(ValuesScope(scope));
-  evidence_.held().TakeHellos(scope.memory);
-  lanes_.Drop(id_, scope.memory, scope.actions);
+void ReleaseMemory(Job& job, const JobScope& scope) {
+  job.values.Clear(ValuesScope(job, scope));
+  job.evidence.held().TakeHellos(scope.memory);
+  job.lanes.Drop(job.id, scope.memory, scope.actions);
 }
 
-uint64_t Job::description_bytes() const {
-  uint64_t room = values_.cached_bytes();
-  for (const Lane& lane : lanes_) room += lane.memory.reserved;
-  return reserved_bytes() - room;
-}
-
-void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }
+void DropCached(Job& job, const JobScope& scope) { job.values.DropCached(ValuesScope(job, scope)); }
 
 }  // namespace basin::aggregator

@@ -1,85 +1,82 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-//
-// The settings that an operator can change while a job runs.
+
+#include "aggregator/core/job_settings.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "aggregator/core/job.h"
+#include "aggregator/core/job_lanes.h"
 
 namespace basin::aggregator {
+namespace {
 
-std::string Job::WhyNotSet(const Config& config, uint64_t free, const SetJob& set) const {
+void WriteSettings(Job& job, const JobScope& scope, const std::string& report) {
+  job.settings_writes.Begin(report, scope.now + scope.config.lease);
+  scope.actions.push_back(SaveSettings{job.id, job.name, job.run, job.term, job.agreed.changed()});
+}
+
+void ReportSet(const Job& job, const JobScope& scope, const std::string& report) {
+  if (report.empty()) return;
+  AddNote(job, scope, NoteKind::kJobSet, "",
+          absl::StrCat(report, "; this holds ", job.HowLongSet(), "."));
+}
+
+}  // namespace
+
+std::string WhyNotSet(const Job& job, const Config& config, uint64_t free, const SetJob& set) {
   const uint32_t taken =
-      workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kCandidate);
-  if (std::string why = settings_.WhyNotSet(config, taken, set); !why.empty()) return why;
-  const JobSettings next = settings_.With(set);
-  if (next.max_workers <= settings().max_workers) return "";
-  const uint64_t now = settings_.most_workers();
-  const uint64_t need =
-      lanes_.ReservedFor(next.max_workers, now) - lanes_.ReservedFor(settings().max_workers, now);
-  const uint64_t room = std::min(free, lanes_.RoomInQuota(config));
+      job.workers.Count(WorkerState::kMember) + job.workers.Count(WorkerState::kCandidate);
+  if (std::string why = job.agreed.WhyNotSet(config, taken, set); !why.empty()) return why;
+  const JobSettings next = job.agreed.With(set);
+  if (next.max_workers <= job.settings().max_workers) return "";
+  const uint64_t now = job.agreed.most_workers();
+  const uint64_t need = job.lanes.ReservedFor(next.max_workers, now) -
+                        job.lanes.ReservedFor(job.settings().max_workers, now);
+  const uint64_t room = std::min(free, job.lanes.RoomInQuota(config));
   if (need > room) {
     return absl::StrCat("max_workers = ", next.max_workers, " needs ", need,
                         " more bytes for its lanes, but ", room,
                         " are free (memory.budget, limits.job_memory)");
   }
-  return lanes_.WhyNotRemembered(config, next.max_workers);
+  return job.lanes.WhyNotRemembered(config, next.max_workers);
 }
 
-void Job::Set(const JobScope& scope, const SetJob& set) {
-  if (!WhyNotSet(scope.config, scope.memory.free(), set).empty()) return;  // The caller checks too.
-  const AgreedSettings before = settings_;
-  const std::vector<std::string> changes = settings_.Set(scope.config, set);
-  if (settings_ == before) return;
-  lanes_.Recharge(before.most_workers(), settings_.most_workers(), scope.memory);
-  changed_ = true;
-  evidence_.ForgetSettings();
+void Take(Job& job, const JobScope& scope, const SetJob& set) {
+  if (!WhyNotSet(job, scope.config, scope.memory.free(), set).empty())
+    return;  // The caller checks too.
+  const AgreedSettings before = job.agreed;
+  const std::vector<std::string> changes = job.agreed.Set(scope.config, set);
+  if (job.agreed == before) return;
+  job.lanes.Recharge(before.most_workers(), job.agreed.most_workers(), scope.memory);
+  job.changed = true;
+  job.evidence.ForgetSettings();
   const std::string report =
       changes.empty() ? "" : absl::StrCat("An operator has set ", absl::StrJoin(changes, ", "));
-  if (scope.config.state_file) return SaveSettings(scope, report);
-  ReportSet(scope, report);
+  if (scope.config.state_file) return WriteSettings(job, scope, report);
+  ReportSet(job, scope, report);
 }
 
-void Job::SaveSettings(const JobScope& scope, const std::string& report) {
-  settings_writes_.Begin(report, scope.now + scope.config.lease);
-  scope.actions.push_back(aggregator::SaveSettings{id_, name_, run_, term_, settings_.changed()});
+void Take(Job& job, const JobScope& scope, const SettingsSaved& saved) {
+  if (!job.settings_writes.open()) return;
+  ReportSet(job, scope, job.settings_writes.End(saved.ok));
 }
 
-void Job::OnSettingsSaved(const JobScope& scope, const SettingsSaved& saved) {
-  if (!settings_writes_.open()) return;
-  ReportSet(scope, settings_writes_.End(saved.ok));
-}
-
-// The disk hangs, so an operator is told what holds without it.
-void Job::GiveUpSettingsWrites(const JobScope& scope) {
-  while (scope.now >= settings_writes_.due()) {
-    AddNote(scope, NoteKind::kStateFileFailed, "",
+void GiveUpSettingsWrites(Job& job, const JobScope& scope) {
+  while (scope.now >= job.settings_writes.due()) {
+    AddNote(job, scope, NoteKind::kStateFileFailed, "",
             absl::StrCat("What an operator has set is in force, but has not been written to the "
                          "state file in ",
                          absl::FormatDuration(scope.config.lease), "; its disk may hang."));
-    ReportSet(scope, settings_writes_.GiveUp());
+    ReportSet(job, scope, job.settings_writes.GiveUp());
   }
 }
 
-std::string Job::HowLongSet() const {
-  return settings_writes_.is_saved() ? "until another run begins"
-                                     : "until the aggregator restarts or another run begins";
-}
-
-void Job::ReportSet(const JobScope& scope, const std::string& report) const {
-  if (report.empty()) return;
-  AddNote(scope, NoteKind::kJobSet, "", absl::StrCat(report, "; this holds ", HowLongSet(), "."));
-}
-
-// What an operator had changed before the aggregator was restarted holds again in the same run. A
-// run without a name is the same if its workers ask for what that run had.
-void Job::RestoreSettings(const JobScope& scope, const Hello& hello) {
-  if (!saved().has_value() || !saved()->settings.has_value() || saved()->run != run_) return;
-  if (settings_.changed().has_value()) return;  // It holds already.
-  const ChangedSettings& changed = *saved()->settings;
+void RestoreSettings(Job& job, const JobScope& scope, const Hello& hello) {
+  if (!job.saved().has_value() || !job.saved()->settings.has_value() || job.saved()->run != job.run)
+    return;
+  if (job.agreed.changed().has_value()) return;  // It holds already.
+  const ChangedSettings& changed = *job.saved()->settings;
   AgreedSettings restored;
   restored.Restore(changed);
   std::string why = AgreedSettings::WhyNotRestored(scope.config, changed);
@@ -92,27 +89,26 @@ void Job::RestoreSettings(const JobScope& scope, const Hello& hello) {
                        ", and the job had ", differs->ours);
   }
   if (!why.empty()) {
-    AddNote(scope, NoteKind::kJobSet, "",
+    AddNote(job, scope, NoteKind::kJobSet, "",
             absl::StrCat(
                 "What an operator had set before the restart does not hold any more: ", why, "."));
-    evidence_.ForgetSettings();
+    job.evidence.ForgetSettings();
     return;
   }
-  settings_ = restored;
-  settings_writes_.NoteRestored();
-  AddNote(scope, NoteKind::kJobSet, "",
+  job.agreed = restored;
+  job.settings_writes.NoteRestored();
+  AddNote(job, scope, NoteKind::kJobSet, "",
           absl::StrCat("What an operator had set before the restart holds again: min_workers = ",
-                       settings().min_workers, ", max_workers = ", settings().max_workers,
-                       ", loss_policy = ", NameOf(loss_policy(scope.config)),
-                       ", late_policy = ", NameOf(late_policy(scope.config)), "."));
+                       job.settings().min_workers, ", max_workers = ", job.settings().max_workers,
+                       ", loss_policy = ", NameOf(job.loss_policy(scope.config)),
+                       ", late_policy = ", NameOf(job.late_policy(scope.config)), "."));
 }
 
-// The job is forgotten, and with it what an operator has set, unless the next job of this name is
-// to get what the state file has.
-void Job::ForgetSettings(const JobScope& scope) {
-  if (saved().has_value() || !scope.config.state_file || !settings_.changed().has_value()) return;
-  settings_ = AgreedSettings();
-  SaveSettings(scope, "");
+void ForgetSettings(Job& job, const JobScope& scope) {
+  if (job.saved().has_value() || !scope.config.state_file || !job.agreed.changed().has_value())
+    return;
+  job.agreed = AgreedSettings();
+  WriteSettings(job, scope, "");
 }
 
 }  // namespace basin::aggregator

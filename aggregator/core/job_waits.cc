@@ -5,12 +5,14 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "aggregator/core/job.h"
+#include "aggregator/core/job_messages.h"
+#include "aggregator/core/job_rounds.h"
 #include "aggregator/core/names.h"
+#include "aggregator/core/round_members.h"
+#include "aggregator/core/round_settle.h"
 
 namespace basin::aggregator {
 namespace {
@@ -18,57 +20,30 @@ namespace {
 // The text of a deadlock names at most this many workers of a round.
 constexpr size_t kNamedWaiting = 3;
 
-}  // namespace
-
-void Job::OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
-  Worker& worker = workers_[slot];
-  if (waits != worker.waits) {
-    // A trainer waits in a lane at most once, so only a broken client sends a longer list.
-    worker.waits = waits.size() <= lanes_.size() ? waits : std::vector<RoundWait>{};
-    worker.waits_since = scope.now;
-  }
-  const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
-  LeaveOutOfStep(scope, slot);
-  // A large job cannot afford to look at all workers for every heartbeat of each.
-  if (!long_ago || scope.now < deadlock_check_) return;
-  deadlock_check_ = scope.now + scope.config.heartbeat;
-  EndDeadlock(scope);
-}
-
 // While the worker is out of step and waits in another round, calls that it has not begun go on
 // without it.
-void Job::LeaveOutOfStep(const JobScope& scope, Slot slot) {
-  if (!workers_[slot].out_of_step) return;
-  for (const RoundWait& wait : workers_[slot].waits) {
-    const Round* round = lanes_.RoundOf(wait);
+void LeaveOutOfStep(Job& job, const JobScope& scope, Slot slot) {
+  if (!job.workers[slot].out_of_step) return;
+  for (const RoundWait& wait : job.workers[slot].waits) {
+    const Round* round = job.lanes.RoundOf(wait);
     if (round == nullptr || !round->Has(slot)) continue;
-    if (round->TakesPart(slot)) return LeaveOutOfCalls(scope, slot);
-  }
-}
-
-void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
-  if (!workers_[slot].out_of_step) return;
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
-    lane.round->LeaveOut(ScopeOf(scope, i), slot);
-    AdvanceLane(scope, i);
+    if (round->TakesPart(slot)) return LeaveOutOfCalls(job, scope, slot);
   }
 }
 
 // Aborts rounds that nobody will begin: every member has waited for long in a round that another
 // member has not begun. The reason names all of them. Another thread of a trainer might still begin
 // such a round; the timeout allows for that.
-void Job::EndDeadlock(const JobScope& scope) {
-  if (state() != JobState::kRunning || Paused()) return;
+void EndDeadlock(Job& job, const JobScope& scope) {
+  if (job.state() != JobState::kRunning || job.Paused()) return;
   std::map<LaneIndex, std::vector<WorkerId>> waiting;
-  for (const auto& [id, slot] : workers_.by_id()) {
-    const Worker& worker = workers_[slot];
+  for (const auto& [id, slot] : job.workers.by_id()) {
+    const Worker& worker = job.workers[slot];
     if (worker.state != WorkerState::kMember || worker.finishing) continue;
     const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
     if (!worker.connected() || worker.waits.empty() || !long_ago) return;
     for (const RoundWait& wait : worker.waits) {
-      const Round* round = lanes_.RoundOf(wait);
+      const Round* round = job.lanes.RoundOf(wait);
       if (round == nullptr || !round->Has(slot) || !round->AwaitsBegin()) return;
       waiting[wait.lane].push_back(id);
     }
@@ -76,8 +51,8 @@ void Job::EndDeadlock(const JobScope& scope) {
   const auto describe = [&](std::string* text, const auto& entry) {
     const auto& [index, ids] = entry;
     absl::StrAppend(text, ids.size() == 1 ? "worker " : "workers ", NamesOf(ids, kNamedWaiting),
-                    ids.size() == 1 ? " waits" : " wait", " in round ", lanes_[index].next,
-                    " of lane ", lanes_[index].name);
+                    ids.size() == 1 ? " waits" : " wait", " in round ", job.lanes[index].next,
+                    " of lane ", job.lanes[index].name);
   };
   const std::string reason =
       absl::StrCat("the workers wait for each other: ", absl::StrJoin(waiting, ", ", describe),
@@ -85,11 +60,36 @@ void Job::EndDeadlock(const JobScope& scope) {
                    "on every worker, and call finished() on a worker that has run out of data");
   for (const auto& [index, ids] : waiting) {
     // The end of one round may have ended others.
-    if (index >= lanes_.size() || !lanes_[index].round.has_value()) continue;
-    if (!lanes_[index].round->AwaitsBegin()) continue;
-    lanes_[index].round->EndDeadlock(ScopeOf(scope, index), reason);
-    AdvanceLane(scope, index);
+    if (index >= job.lanes.size() || !job.lanes[index].round.has_value()) continue;
+    if (!job.lanes[index].round->AwaitsBegin()) continue;
+    EndDeadlock(*job.lanes[index].round, ScopeOf(job, scope, index), reason);
+    AdvanceLane(job, scope, index);
   }
+}
+
+}  // namespace
+
+void OnWaits(Job& job, const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
+  Worker& worker = job.workers[slot];
+  if (waits != worker.waits) {
+    // A trainer waits in a lane at most once, so only a broken client sends a longer list.
+    worker.waits = waits.size() <= job.lanes.size() ? waits : std::vector<RoundWait>{};
+    worker.waits_since = scope.now;
+  }
+  const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
+  LeaveOutOfStep(job, scope, slot);
+  // A large job cannot afford to look at all workers for every heartbeat of each.
+  if (!long_ago || scope.now < job.deadlock_check) return;
+  job.deadlock_check = scope.now + scope.config.heartbeat;
+  EndDeadlock(job, scope);
+}
+
+void LeaveOutOfCalls(Job& job, const JobScope& scope, Slot slot) {
+  if (!job.workers[slot].out_of_step) return;
+  ForRoundsOf(job, scope, slot, [&](Round& round, const RoundScope& in) {
+    LeaveOut(round, in, slot);
+    AdvanceLane(job, scope, in.index);
+  });
 }
 
 }  // namespace basin::aggregator

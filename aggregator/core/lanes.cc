@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/plausibility.h"
+#include "aggregator/core/round_waits.h"
 #include "protocol/plural.h"
 
 namespace basin::aggregator {
@@ -86,7 +87,7 @@ std::vector<StartRound> Lanes::StartRounds() const {
 const Round* Lanes::RoundOf(const RoundWait& wait) const {
   if (wait.lane >= size()) return nullptr;
   const std::optional<Round>& round = lanes_[wait.lane].round;
-  return round.has_value() && round->number() == wait.round ? &*round : nullptr;
+  return round.has_value() && round->number == wait.round ? &*round : nullptr;
 }
 
 // ---- what workers remember of lanes
@@ -103,8 +104,8 @@ bool Lanes::Lack(const Hello& hello, bool recovery_stands) const {
       }
     }
     return lane != nullptr && history.last_verdict == lane->next && lane->round.has_value() &&
-           lane->round->adopted().has_value() && lane->round->phase() == RoundPhase::kPrepared &&
-           ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
+           lane->round->adopted.has_value() && lane->round->phase() == RoundPhase::kPrepared &&
+           ExtendChain(lane->chain, lane->next, lane->round->value) == history.chain;
   });
 }
 
@@ -140,7 +141,7 @@ absl::Time Lanes::RoundDue(const Config& config, LatePolicy late_policy,
   absl::Time next = absl::InfiniteFuture();
   for (const Lane& lane : lanes_) {
     if (!lane.round.has_value()) continue;
-    next = std::min(next, lane.round->NextDeadline(config, late_policy, workers));
+    next = std::min(next, RoundDeadline(*lane.round, config, late_policy, workers));
   }
   return next;
 }

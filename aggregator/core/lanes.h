@@ -36,7 +36,6 @@ class Lanes {
   std::vector<Lane>::iterator end() { return lanes_.end(); }
   std::vector<Lane>::const_iterator begin() const { return lanes_.begin(); }
   std::vector<Lane>::const_iterator end() const { return lanes_.end(); }
-  const std::vector<Lane>& all() const { return lanes_; }
 
   // ---- existing lanes
   // Returns size() if no lane has this name.

@@ -36,6 +36,20 @@ inline uint64_t EntryBytes(const TensorSpec& spec) {
   return 2 * Footprint::Of(spec) + Footprint::Of(spec.name) + kIndexBytes;
 }
 
+// The flat numbers of consecutive chunks, for a loop.
+struct FlatChunks {
+  struct Iterator {
+    uint32_t at;
+    uint32_t operator*() const { return at; }
+    void operator++() { ++at; }
+    bool operator!=(const Iterator& other) const { return at != other.at; }
+  };
+  Iterator begin() const { return {first}; }
+  Iterator end() const { return {end_at}; }
+  uint32_t first;
+  uint32_t end_at;
+};
+
 class Layout {
  public:
   uint32_t version() const { return static_cast<uint32_t>(tensors_.size()); }
@@ -59,6 +73,13 @@ class Layout {
   // Flat number of a tensor's first chunk. FirstChunk(version()) == chunks().
   uint32_t FirstChunk(TensorIndex tensor) const {
     return tensor < bases_.size() ? bases_[tensor] : chunks_;
+  }
+  FlatChunks Chunks(TensorIndex tensor) const {
+    return {FirstChunk(tensor), FirstChunk(tensor + 1)};
+  }
+  FlatChunks Chunks(const ChunkRange& range) const {
+    const uint32_t first = FirstChunk(range.tensor) + range.first;
+    return {first, first + range.count};
   }
   TensorIndex TensorOf(uint32_t flat) const;
   uint64_t SizeOf(uint32_t flat) const;

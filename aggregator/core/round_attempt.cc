@@ -1,50 +1,32 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-//
-// The reductions of a round: the spec that its contributors agree on, its attempts, and which
-// chunks are whole.
+
+#include "aggregator/core/round_attempt.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/round.h"
+#include "aggregator/core/round_intake.h"
+#include "aggregator/core/round_members.h"
+#include "aggregator/core/round_results.h"
+#include "aggregator/core/round_settle.h"
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
-
-// Chooses the spec once every contributor has begun, and refuses those that began with another one.
-void Round::Compare(const RoundScope& scope) {
-  if (agreement_.made() || scope.paused || phase() != RoundPhase::kCollect) return;
-  if (roster_.contributors() == 0 || roster_.begun() < roster_.contributors()) return;
-  const WorkerId& reference = agreement_.Make(roster_, scope.last_spec).id;
-  const RoundSpec& spec = agreement_.spec();
-  for (RoundMember& member : roster_) {
-    if (!member.contribution.counts() || member.contribution.begin().spec == spec) continue;
-    Refuse(scope, member, ErrorCode::kMismatch,
-           absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
-                        ": worker ", member.id, " began with ",
-                        DescribeDifference(member.contribution.begin().spec, spec), " of worker ",
-                        reference,
-                        ". It is not counted in this round; make the workers agree and continue, a "
-                        "restart is not needed."));
-  }
-  CompareSteps(scope);
-  StartAttemptNow(scope);
-  Rescan(scope);
-}
+namespace {
 
 // Refuses those that are at another step: averages of different steps would train another model.
-void Round::CompareSteps(const RoundScope& scope) {
-  const RoundMember* reference = Agreement::StepReference(roster_);
+void CompareSteps(Round& round, const RoundScope& scope) {
+  const RoundMember* reference = Agreement::StepReference(round.roster);
   if (reference == nullptr) return;
   const uint64_t step = reference->contribution.begin().step_label;
   const WorkerId id = reference->id;
-  for (RoundMember& member : roster_) {
+  for (RoundMember& member : round.roster) {
     if (!member.contribution.compares_step() || member.contribution.begin().step_label == step)
       continue;
     Refuse(
-        scope, member, ErrorCode::kMismatch,
-        absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
+        round, scope, member, ErrorCode::kMismatch,
+        absl::StrCat("Job ", scope.job.name, ", lane ", scope.lane.name, ", round ", round.number,
                      ": worker ", member.id, " is at step ", member.contribution.begin().step_label,
                      ", but worker ", id, " is at step ", step,
                      ": one of them has skipped a step, or made a backward or a step that the "
@@ -54,80 +36,40 @@ void Round::CompareSteps(const RoundScope& scope) {
   }
 }
 
-void Round::StartAttemptNow(const RoundScope& scope) {
-  StartAttempt start{
-      scope.job, scope.lane, number_, ballot_, Resolve(agreement_.spec(), roster_.trainers()), {}};
-  for (const RoundMember& member : roster_) {
-    if (!member.contribution.counts()) continue;
-    start.contributors.push_back({member.id, member.incarnation, agreement_.WeightOf(member),
-                                  std::nullopt, member.contribution.begin().trainers()});
+// Chooses the spec once every contributor has begun, and refuses those that began with another one.
+void Compare(Round& round, const RoundScope& scope) {
+  if (round.agreement.made() || scope.paused || round.phase() != RoundPhase::kCollect) return;
+  if (round.roster.contributors() == 0 || round.roster.begun() < round.roster.contributors())
+    return;
+  const WorkerId& reference = round.agreement.Make(round.roster, scope.lane.last_spec).id;
+  const RoundSpec& spec = round.agreement.spec();
+  for (RoundMember& member : round.roster) {
+    if (!member.contribution.counts() || member.contribution.begin().spec == spec) continue;
+    Refuse(round, scope, member, ErrorCode::kMismatch,
+           absl::StrCat("Job ", scope.job.name, ", lane ", scope.lane.name, ", round ",
+                        round.number, ": worker ", member.id, " began with ",
+                        DescribeDifference(member.contribution.begin().spec, spec), " of worker ",
+                        reference,
+                        ". It is not counted in this round; make the workers agree and continue, a "
+                        "restart is not needed."));
   }
-  scope.actions.push_back(std::move(start));
-}
-
-// Begins the next attempt. Every chunk that was or is being reduced is pushed and reduced again;
-// the other parked chunks stay, except those of `refetched`. A lost contributor that would have to
-// push a chunk again is dropped.
-void Round::Restart(const RoundScope& scope, const std::string& reason,
-                    const RoundMember* refetched) {
-  if (!Apply(scope, RoundInput::kRestart)) return;
-  ++ballot_.attempt;
-  value_ballot_ = ballot_;
-  PlanAgain();
-  const std::vector<uint32_t> redo = attempt_.Started();
-  std::vector<std::vector<ChunkRange>> again;
-  for (RoundMember& member : roster_) {
-    again.push_back(TakeBack(scope, member, redo, &member == refetched));
-  }
-  attempt_.StartAgain();
-  held_.Clear();
-  held_.NoteRoom();
-  for (RoundMember& member : roster_) {
-    if (member.alive() || !member.contribution.incomplete()) continue;
-    dropped_.push_back(member.id);
-    AddNote(scope, NoteKind::kContributionDropped, member.id,
-            "It was complete, but its worker has left, and the new attempt needs its bytes again.");
-    RemoveContribution(scope, member, ContributionInput::kDrop);
-  }
-  attempt_.ClearArrived();
-  for (const RoundMember& member : roster_) {
-    if (!member.contribution.counts()) continue;
-    for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
-      if (member.contribution.Has(flat)) attempt_.Arrived(flat);
-    }
-  }
-  AddNote(scope, NoteKind::kAttemptRestarted, "",
-          absl::StrCat("Round ", number_, " is reduced again in attempt ", ToString(ballot_), ": ",
-                       reason, "."));
-  auto pushed_again = again.begin();
-  for (RoundMember& member : roster_) {
-    std::vector<ChunkRange>& ranges = *pushed_again++;
-    member.asked.ClearAll();  // In pull mode, the front is chosen again.
-    member.named_late = false;
-    UpdateBlocked(scope, member);
-    if (!member.alive()) continue;
-    member.room.told = FlowControl::Window(scope.memory, member);
-    SendTo(scope, member,
-           AttemptRestarted{scope.lane, number_, ballot_, reason, std::move(ranges),
-                            member.room.told});
-  }
-  StartAttemptNow(scope);  // Even before all have begun, to invalidate the old ballot's reductions.
-  Rescan(scope);
-  Advance(scope);
+  CompareSteps(round, scope);
+  StartAttemptNow(round, scope);
+  Rescan(round, scope);
 }
 
 // Clears and returns the member's chunks that must be pushed again: those of `redo`, or all chunks
 // if `all`.
-std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& member,
-                                        const std::vector<uint32_t>& redo, bool all) {
-  RangeBuilder ranges(scope.layout);
-  RangeBuilder parked(scope.layout);
+std::vector<ChunkRange> TakeBack(Round& round, const RoundScope& scope, RoundMember& member,
+                                 const std::vector<uint32_t>& redo, bool all) {
+  RangeBuilder ranges(scope.lane.layout);
+  RangeBuilder parked(scope.lane.layout);
   const auto take = [&](uint32_t flat) {
-    const bool is_parked = !attempt_.IsReduced(flat);
-    if (!member.contribution.TakeBack(flat, scope.layout.SizeOf(flat), is_parked)) return;
+    const bool is_parked = !round.attempt.IsReduced(flat);
+    if (!member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), is_parked)) return;
     ranges.Add(flat);
     member.asked.Clear(flat);
-    if (attempt_.IsOpen(flat)) parked.Add(flat);
+    if (round.attempt.IsOpen(flat)) parked.Add(flat);
   };
   if (all) {
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) take(flat);
@@ -137,106 +79,170 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   }
   member.reception.ForgetAll();
   if (std::vector<ChunkRange> discarded = parked.Take(); !discarded.empty()) {
-    scope.actions.push_back(
-        DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(discarded)});
+    scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
+                                          member.incarnation, std::move(discarded)});
   }
   std::vector<ChunkRange> taken = ranges.Take();
   if (!taken.empty() && member.contribution.effective()) {
-    roster_.Apply(member, ContributionInput::kTakeBack);
+    round.roster.Apply(member, ContributionInput::kTakeBack);
   }
   return taken;
 }
 
-// Returns whether the chunk can be reduced.
-bool Round::IsWhole(TensorIndex tensor, uint32_t flat) const {
-  return agreement_.made() && attempt_.IsWhole(tensor, flat, roster_.contributors());
+}  // namespace
+
+void StartAttemptNow(const Round& round, const RoundScope& scope) {
+  StartAttempt start{scope.job.id,
+                     scope.index,
+                     round.number,
+                     round.ballot,
+                     Resolve(round.agreement.spec(), round.roster.trainers()),
+                     {}};
+  for (const RoundMember& member : round.roster) {
+    if (!member.contribution.counts()) continue;
+    start.contributors.push_back({member.id, member.incarnation, round.agreement.WeightOf(member),
+                                  std::nullopt, member.contribution.begin().trainers()});
+  }
+  scope.actions.push_back(std::move(start));
 }
 
-void Round::CheckReady(TensorIndex tensor, uint32_t flat) {
-  if (IsWhole(tensor, flat)) attempt_.Queue(flat);
+void Restart(Round& round, const RoundScope& scope, const std::string& reason,
+             const RoundMember* refetched) {
+  if (!round.Apply(scope, RoundInput::kRestart)) return;
+  ++round.ballot.attempt;
+  round.value_ballot = round.ballot;
+  round.PlanAgain();
+  const std::vector<uint32_t> redo = round.attempt.Started();
+  std::vector<std::vector<ChunkRange>> again;
+  for (RoundMember& member : round.roster) {
+    again.push_back(TakeBack(round, scope, member, redo, &member == refetched));
+  }
+  round.attempt.StartAgain();
+  round.held.Clear();
+  round.held.NoteRoom();
+  for (RoundMember& member : round.roster) {
+    if (member.alive() || !member.contribution.incomplete()) continue;
+    round.dropped.push_back(member.id);
+    AddNote(round, scope, NoteKind::kContributionDropped, member.id,
+            "It was complete, but its worker has left, and the new attempt needs its bytes again.");
+    RemoveContribution(round, scope, member, ContributionInput::kDrop);
+  }
+  round.attempt.ClearArrived();
+  for (const RoundMember& member : round.roster) {
+    if (!member.contribution.counts()) continue;
+    for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
+      if (member.contribution.Has(flat)) round.attempt.Arrived(flat);
+    }
+  }
+  AddNote(round, scope, NoteKind::kAttemptRestarted, "",
+          absl::StrCat("Round ", round.number, " is reduced again in attempt ",
+                       ToString(round.ballot), ": ", reason, "."));
+  auto pushed_again = again.begin();
+  for (RoundMember& member : round.roster) {
+    std::vector<ChunkRange>& ranges = *pushed_again++;
+    member.asked.ClearAll();  // In pull mode, the front is chosen again.
+    member.named_late = false;
+    UpdateBlocked(round, scope, member);
+    if (!member.alive()) continue;
+    member.room.told = FlowControl::Window(scope.lane.memory, member);
+    SendTo(scope, member,
+           AttemptRestarted{scope.index, round.number, round.ballot, reason, std::move(ranges),
+                            member.room.told});
+  }
+  // Even before all have begun, to invalidate the old ballot's reductions.
+  StartAttemptNow(round, scope);
+  Rescan(round, scope);
+  Advance(round, scope);
 }
 
-void Round::Rescan(const RoundScope& scope) {
-  attempt_.ClearQueue();
-  if (!agreement_.made()) return;
-  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    for (uint32_t flat = scope.layout.FirstChunk(tensor);
-         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      CheckReady(tensor, flat);
+bool IsWhole(const Round& round, TensorIndex tensor, uint32_t flat) {
+  return round.agreement.made() && round.attempt.IsWhole(tensor, flat, round.roster.contributors());
+}
+
+void CheckReady(Round& round, TensorIndex tensor, uint32_t flat) {
+  if (IsWhole(round, tensor, flat)) round.attempt.Queue(flat);
+}
+
+void Rescan(Round& round, const RoundScope& scope) {
+  round.attempt.ClearQueue();
+  if (!round.agreement.made()) return;
+  for (TensorIndex tensor = 0; tensor < scope.lane.layout.version(); ++tensor) {
+    for (const uint32_t flat : scope.lane.layout.Chunks(tensor)) {
+      CheckReady(round, tensor, flat);
     }
   }
 }
 
-void Round::PumpReduce(const RoundScope& scope) {
-  if (phase() != RoundPhase::kCollect) return;
+void PumpReduce(Round& round, const RoundScope& scope) {
+  if (round.phase() != RoundPhase::kCollect) return;
   // Tensors that the same contributors skip have the same divisor.
-  const auto alike = [this](TensorIndex a, TensorIndex b) {
-    return attempt_.Skips(a) == attempt_.Skips(b) &&
-           (attempt_.Skips(a) == 0 || roster_.SkippersOf(a) == roster_.SkippersOf(b));
+  const auto alike = [&](TensorIndex a, TensorIndex b) {
+    return round.attempt.Skips(a) == round.attempt.Skips(b) &&
+           (round.attempt.Skips(a) == 0 ||
+            round.roster.SkippersOf(a) == round.roster.SkippersOf(b));
   };
-  while (attempt_.AnyReady()) {
-    const uint64_t room = held_.Room(scope.memory.result_window);
-    ChunkRanges ranges = attempt_.Next(scope.layout, std::min(scope.config.frame_bytes, room),
-                                       scope.config.frame_tensors, alike);
-    const uint64_t bytes = scope.layout.RangeBytes(ranges);
-    if (bytes > room && held_.bytes() > 0) {
-      held_.NoteFull(scope.now);
+  while (round.attempt.AnyReady()) {
+    const uint64_t room = round.held.Room(scope.lane.memory.result_window);
+    ChunkRanges ranges =
+        round.attempt.Next(scope.lane.layout, std::min(scope.config.frame_bytes, room),
+                           scope.config.frame_tensors, alike);
+    const uint64_t bytes = scope.lane.layout.RangeBytes(ranges);
+    if (bytes > room && round.held.bytes() > 0) {
+      round.held.NoteFull(scope.now);
       return;
     }
     const TensorIndex tensor = ranges.front().tensor;
-    attempt_.Start(CountChunks(ranges));
-    held_.Start(bytes);
+    round.attempt.Start(CountChunks(ranges));
+    round.held.Start(bytes);
     // The divisor is 0 if the weights sum to zero. The value then has no result.
-    const uint32_t skips = attempt_.Skips(tensor);
-    const uint64_t divisor =
-        agreement_.DivisorOf(roster_, tensor, skips, agreement_.Divisor(roster_));
-    scope.actions.push_back(Reduce{
-        scope.job, scope.lane, number_, ballot_, std::move(ranges), std::max<uint64_t>(1, divisor),
-        skips == 0 ? std::vector<uint32_t>{} : roster_.SkippersOf(tensor)});
+    const uint32_t skips = round.attempt.Skips(tensor);
+    const uint64_t divisor = round.agreement.DivisorOf(round.roster, tensor, skips,
+                                                       round.agreement.Divisor(round.roster));
+    scope.actions.push_back(
+        Reduce{scope.job.id, scope.index, round.number, round.ballot, std::move(ranges),
+               std::max<uint64_t>(1, divisor),
+               skips == 0 ? std::vector<uint32_t>{} : round.roster.SkippersOf(tensor)});
   }
-  held_.NoteRoom();
+  round.held.NoteRoom();
 }
 
-void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
-  if (!(done.ballot == ballot_) || phase() != RoundPhase::kCollect) return;  // An older attempt.
+void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done) {
+  // It may be of an older attempt.
+  if (!(done.ballot == round.ballot) || round.phase() != RoundPhase::kCollect) return;
   if (done.failure.has_value()) {
-    PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.failed].name,
-                                       " cannot be reduced: ", *done.failure,
-                                       "; correct this before a retry, or it fails again"));
+    PrepareAborted(round, scope,
+                   absl::StrCat("tensor ", scope.lane.layout.tensors()[done.failed].name,
+                                " cannot be reduced: ", *done.failure,
+                                "; correct this before a retry, or it fails again"));
     return;
   }
-  if (!attempt_.Finish(scope.layout, done)) return;
+  if (!round.attempt.Finish(scope.lane.layout, done)) return;
   std::vector<uint32_t> reduced;  // Flat chunks.
   for (const ChunkRange& range : done.ranges) {
-    const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
-    for (uint32_t i = 0; i < range.count; ++i) reduced.push_back(base + i);
+    for (const uint32_t flat : scope.lane.layout.Chunks(range)) reduced.push_back(flat);
   }
-  for (const uint32_t flat : reduced) held_.Hold(flat, roster_.receivers());
-  PlanAgain();
-  Publish(scope, done.ranges);
-  for (RoundMember& member : roster_) {
+  for (const uint32_t flat : reduced) round.held.Hold(flat, round.roster.receivers());
+  round.PlanAgain();
+  PublishResults(round, scope, done.ranges);
+  for (RoundMember& member : round.roster) {
     if (member.is_sent_results()) {
       member.reception.Owe(static_cast<uint32_t>(reduced.size()), scope.now);
     }
     if (member.contribution.parked() == 0) continue;
     for (const uint32_t flat : reduced) {
-      member.contribution.NoteReduced(flat, scope.layout.SizeOf(flat));
+      member.contribution.NoteReduced(flat, scope.lane.layout.SizeOf(flat));
     }
-    ReviewRoom(scope, member);
+    ReviewRoom(round, scope, member);
   }
-  Advance(scope);
+  Advance(round, scope);
 }
 
-void Round::Advance(const RoundScope& scope) {
-  if (phase() != RoundPhase::kCollect) return;
-  Compare(scope);
-  PumpReduce(scope);
-  if (pull_mode()) {
-    if (pull_ == PullMode::kPlanAgain) PlanPull(scope);
-  } else if (Stuck()) {
-    EnterPull(scope);
-  }
-  TryPrepare(scope);
+void Advance(Round& round, const RoundScope& scope) {
+  if (round.phase() != RoundPhase::kCollect) return;
+  Compare(round, scope);
+  PumpReduce(round, scope);
+  AdvancePull(round, scope);
+  TryPrepare(round, scope);
 }
 
 }  // namespace basin::aggregator

@@ -11,61 +11,66 @@
 // A window of one frame for each worker is enough, because a chunk of the front waits for the
 // others where it is parked. A job is admitted only with that much.
 
-#include "aggregator/core/round.h"
+#include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_intake.h"
 
 namespace basin::aggregator {
 
-bool Round::Stuck() const {
-  return agreement_.made() && roster_.free() == 0 && roster_.effective() < roster_.contributors() &&
-         attempt_.idle();
+void AdvancePull(Round& round, const RoundScope& scope) {
+  const bool stuck = round.agreement.made() && round.roster.free() == 0 &&
+                     round.roster.effective() < round.roster.contributors() && round.attempt.idle();
+  if (!round.pull_mode() && stuck) {
+    AddNote(round, scope, NoteKind::kPullMode, "",
+            "No window has room and no chunk is complete, so chunks are pulled in layout order.");
+    PlanPull(round, scope);
+  } else if (round.pull == PullMode::kPlanAgain) {
+    PlanPull(round, scope);
+  }
 }
 
-void Round::EnterPull(const RoundScope& scope) {
-  AddNote(scope, NoteKind::kPullMode, "",
-          "No window has room and no chunk is complete, so chunks are pulled in layout order.");
-  PlanPull(scope);
-}
-
-void Round::PlanPull(const RoundScope& scope) {
-  pull_ = PullMode::kPlanned;
+void PlanPull(Round& round, const RoundScope& scope) {
+  round.pull = PullMode::kPlanned;
   // The front, without tensors that all contributors skip.
   std::vector<uint32_t> front;
   uint64_t bytes = 0;
-  for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
-    if (attempt_.IsReduced(flat)) continue;
-    if (attempt_.Skips(scope.layout.TensorOf(flat)) == roster_.contributors()) continue;
-    bytes += scope.layout.SizeOf(flat);
-    if (bytes > scope.memory.window) break;
+  for (uint32_t flat = 0; flat < round.attempt.chunks(); ++flat) {
+    if (round.attempt.IsReduced(flat)) continue;
+    if (round.attempt.Skips(scope.lane.layout.TensorOf(flat)) == round.roster.contributors())
+      continue;
+    bytes += scope.lane.layout.SizeOf(flat);
+    if (bytes > scope.lane.memory.window) break;
     front.push_back(flat);
   }
-  Bitmap in_front(attempt_.chunks());
+  Bitmap in_front(round.attempt.chunks());
   for (const uint32_t flat : front) in_front.Set(flat);
 
-  for (RoundMember& member : roster_) {
+  for (RoundMember& member : round.roster) {
     if (!member.alive() || !member.contribution.incomplete()) continue;
-    RangeBuilder discarded(scope.layout);
+    RangeBuilder discarded(scope.lane.layout);
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
       if (!member.contribution.Has(flat) || in_front.Test(flat)) continue;
-      if (!attempt_.IsOpen(flat) || IsWhole(scope.layout.TensorOf(flat), flat)) continue;
-      member.contribution.TakeBack(flat, scope.layout.SizeOf(flat), true);
-      attempt_.Left(flat);
+      if (!round.attempt.IsOpen(flat) || IsWhole(round, scope.lane.layout.TensorOf(flat), flat))
+        continue;
+      member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), true);
+      round.attempt.Left(flat);
       member.asked.Clear(flat);
       discarded.Add(flat);
     }
-    RangeBuilder wanted(scope.layout);
+    RangeBuilder wanted(scope.lane.layout);
     for (const uint32_t flat : front) {
-      if (member.contribution.Has(flat) || member.contribution.Skips(scope.layout.TensorOf(flat)))
+      if (member.contribution.Has(flat) ||
+          member.contribution.Skips(scope.lane.layout.TensorOf(flat)))
         continue;
       if (member.asked.Set(flat)) wanted.Add(flat);
     }
-    Pull pull{scope.lane, number_, wanted.Take(), discarded.Take(),
-              FlowControl::Window(scope.memory, member)};
-    UpdateBlocked(scope, member);
+    Pull pull{scope.index, round.number, wanted.Take(), discarded.Take(),
+              FlowControl::Window(scope.lane.memory, member)};
+    UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
     member.room.told = pull.window;
     if (!pull.discarded.empty()) {
-      scope.actions.push_back(
-          DiscardChunks{scope.job, scope.lane, number_, member.incarnation, pull.discarded});
+      scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
+                                            member.incarnation, pull.discarded});
     }
     SendTo(scope, member, std::move(pull));
   }

@@ -12,7 +12,7 @@ std::vector<Arrival> ArrivalsOf(const Round& round) {
   std::vector<Arrival> arrivals;
   for (const RoundMember& member : round.members()) {
     if (!member.contribution.effective()) continue;
-    arrivals.push_back({member.id, member.contribution.arrived() - round.opened()});
+    arrivals.push_back({member.id, member.contribution.arrived() - round.opened});
   }
   std::stable_sort(arrivals.begin(), arrivals.end(),
                    [](const Arrival& a, const Arrival& b) { return a.after < b.after; });
@@ -29,21 +29,21 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
   RoundSummary summary;
   summary.round = record.round;
   summary.outcome = record.value.outcome;
-  summary.opened = round.opened();
-  summary.took = now - round.opened();
+  summary.opened = round.opened;
+  summary.took = now - round.opened;
   if (record.value.outcome != Outcome::kCommitted) return summary;
   summary.contributors = TrainersOf(record.value);
   summary.world_size = record.value.world_size;
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;
   summary.arrivals = ArrivalsOf(round);
-  const Straggler& last = round.straggler();
+  const Straggler& last = round.straggler;
   if (last.waited()) {
-    summary.gathered = last.since - round.opened();
+    summary.gathered = last.since - round.opened;
     summary.waited_for = last.worker;
     summary.waited = last.until - last.since;
   } else if (last.until != absl::InfinitePast()) {  // It was the only one.
-    summary.gathered = last.until - round.opened();
+    summary.gathered = last.until - round.opened;
   }
   return summary;
 }

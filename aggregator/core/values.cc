@@ -10,18 +10,11 @@
 namespace basin::aggregator {
 namespace {
 
-ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
-  return {std::get<0>(key), std::get<1>(key), std::get<2>(key)};
-}
-
 // One worker may have this many requests for one value; a client keeps a window of a few.
 constexpr size_t kMaxRequests = 64;
 
 // What is known of the values of a job is charged in pieces of this size; less than one is free.
 constexpr uint64_t kWeightPiece = uint64_t{64} << 10;
-
-// The kept values of all jobs may use one part in kCacheShare of the budget: rounds come first.
-constexpr uint64_t kCacheShare = 4;
 
 std::string Describe(const ValueKey& key) {
   return absl::StrCat("tensor ", key.tensor, " (lane ", key.lane, ", version ", key.version, ")");
@@ -79,7 +72,7 @@ uint64_t Values::reserved_bytes() const {
 
 void Values::Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
                   const std::string& text) {
-  const ValueKey value = ToValueKey(key);
+  const ValueKey value = NameOf(key);
   const Worker& worker = scope.workers[request.slot];
   scope.actions.push_back(
       Note{NoteKind::kValueFailed, scope.job_name, worker.id, value.lane, 0, text});
@@ -248,7 +241,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
       if (request.expected.has_value() && *request.expected != holding.spec) {
         Fail(scope, key, request, ErrorCode::kMismatch,
              absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " expects ",
-                          Describe(ToValueKey(key)), " as ", DescribeSpec(*request.expected),
+                          Describe(NameOf(key)), " as ", DescribeSpec(*request.expected),
                           " but worker ", id, " has it as ", DescribeSpec(holding.spec),
                           ". Build the same model on both."));
         return true;
@@ -256,7 +249,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
       entry.told[request.slot] = Told{holding.digest, 0};
       if (receiver.connected()) {
         scope.actions.push_back(
-            Send{*receiver.session, ValueKnown{ToValueKey(key), holding.spec, holding.digest, id}});
+            Send{*receiver.session, ValueKnown{NameOf(key), holding.spec, holding.digest, id}});
       }
       return true;
     }
@@ -266,12 +259,12 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
       Fail(scope, key, request, ErrorCode::kInvalidArgument,
            absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " requests ",
                         request.count, " chunks from ", request.first, " of ",
-                        Describe(ToValueKey(key)), ", which has ", chunks, "."));
+                        Describe(NameOf(key)), ", which has ", chunks, "."));
       return true;
     }
     request.asked = slot;
     scope.actions.push_back(
-        Send{*scope.workers[slot].session, Ask{ToValueKey(key), request.first, request.count}});
+        Send{*scope.workers[slot].session, Ask{NameOf(key), request.first, request.count}});
     return false;
   }
   return false;
@@ -285,7 +278,7 @@ bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Req
   if (!source.has_value() || !scope.workers[*source].left) return false;
   Fail(scope, key, request, ErrorCode::kUnavailable,
        absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request.slot].id,
-                    " requests ", Describe(ToValueKey(key)), " from worker ", *request.source,
+                    " requests ", Describe(NameOf(key)), " from worker ", *request.source,
                     ", which has left the job. The root must stay in the job until every worker "
                     "has its value."));
   return true;
@@ -320,7 +313,7 @@ void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Sl
     if (!other) {
       Fail(scope, key, request, ErrorCode::kUnavailable,
            absl::StrCat("Job ", scope.job_name, ": ", why, ", and nobody else holds ",
-                        Describe(ToValueKey(key)),
+                        Describe(NameOf(key)),
                         " with the same content. Ask again: another holder may announce it."));
       continue;
     }
@@ -366,88 +359,6 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
     }
   }
   scope.actions.push_back(std::move(relay));
-}
-
-void Values::ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
-  const auto told = entry.told.find(request.slot);
-  const Worker& receiver = scope.workers[request.slot];
-  if (!entry.cached.has_value() || told == entry.told.end() || !receiver.connected()) return;
-  if (told->second.digest != entry.cached->value.digest) return;
-  if (request.first < told->second.sent) {
-    Drop(scope, key, entry);
-    return;
-  }
-  const uint64_t frame = std::max<uint64_t>(1, scope.config.frame_bytes / kChunkBytes);
-  while (request.count > 0 && entry.cached->chunks.Test(request.first)) {
-    SendValue send{scope.job, ToValueKey(key), request.first, 0, *receiver.session};
-    while (send.count < std::min<uint64_t>(frame, request.count) &&
-           entry.cached->chunks.Test(uint64_t{send.first} + send.count)) {
-      ++send.count;
-    }
-    request.first += send.count;
-    request.count -= send.count;
-    told->second.sent = request.first;
-    scope.actions.push_back(std::move(send));
-  }
-  Use(key, *entry.cached);
-}
-
-bool Values::MayCache(const ValueScope& scope, Entry& entry, const Holding& value) {
-  if (entry.cached.has_value()) return entry.cached->value == value;
-  const uint64_t bytes = *TensorBytes(value.spec);
-  const uint64_t share = scope.memory.total / kCacheShare;
-  const auto fits = [&] {
-    return bytes <= scope.memory.free() && scope.memory.cached + bytes <= share;
-  };
-  if (bytes > share) return false;
-  // Only kept values of this job make room; memory of lanes and other jobs cannot be taken.
-  while (!fits() && !uses_.empty()) {
-    const Key oldest = uses_.begin()->second;
-    const auto it = entries_.find(oldest);
-    Drop(scope, oldest, it->second);
-    if (it->second.unused()) Erase(scope, it);
-  }
-  if (!fits()) return false;
-  entry.cached = Cached{value, Bitmap(ChunkCount(bytes)), bytes, 0};
-  scope.memory.reserved += bytes;
-  scope.memory.cached += bytes;
-  return true;
-}
-
-void Values::Use(const Key& key, Cached& cached) {
-  uses_.erase(cached.use);
-  cached.use = ++next_use_;
-  uses_.emplace(cached.use, key);
-}
-
-void Values::Drop(const ValueScope& scope, const Key& key, Entry& entry) {
-  if (!entry.cached.has_value()) return;
-  scope.memory.reserved -= entry.cached->bytes;
-  scope.memory.cached -= entry.cached->bytes;
-  uses_.erase(entry.cached->use);
-  entry.cached.reset();
-  for (auto& [slot, told] : entry.told) told.sent = 0;
-  scope.actions.push_back(DropValue{scope.job, ToValueKey(key)});
-}
-
-// Drops a kept value that no holder announces and whose digest no receiver has. It may come from a
-// lineage that has ended, so later requests must not get it.
-void Values::DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry) {
-  if (!entry.cached.has_value()) return;
-  const Holding& value = entry.cached->value;
-  const bool needed =
-      std::any_of(entry.holders.begin(), entry.holders.end(),
-                  [&](const auto& holder) { return holder.second.second == value; }) ||
-      std::any_of(entry.told.begin(), entry.told.end(),
-                  [&](const auto& told) { return told.second.digest == value.digest; });
-  if (!needed) Drop(scope, key, entry);
-}
-
-void Values::DropCached(const ValueScope& scope) {
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    Drop(scope, it->first, it->second);
-    it = it->second.unused() ? Erase(scope, it) : std::next(it);
-  }
 }
 
 void Values::Clear(const ValueScope& scope) {
@@ -505,7 +416,7 @@ void Values::CheckDeadlines(const ValueScope& scope) {
         request->source.has_value() ? absl::StrCat("worker ", *request->source) : "any worker";
     Fail(scope, it->first, *request, ErrorCode::kDeadlineExceeded,
          absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request->slot].id,
-                      " waited for ", Describe(ToValueKey(it->first)), " from ", root,
+                      " waited for ", Describe(NameOf(it->first)), " from ", root,
                       ", which did not publish it in time. ",
                       scope.pause.empty() ? "Publish it there, or wait longer." : scope.pause));
     Forget(*request);

@@ -84,6 +84,9 @@ class Values {
 
  private:
   using Key = std::tuple<std::string, std::string, uint64_t>;
+  static ValueKey NameOf(const Key& key) {
+    return {std::get<0>(key), std::get<1>(key), std::get<2>(key)};
+  }
 
   struct Holding {
     TensorSpec spec;

@@ -199,7 +199,7 @@ uint64_t Runner::SharersOf(uint64_t connection) const {
   if (!job.has_value()) return 1;
   const auto found = core().jobs().find(*job);
   if (found == core().jobs().end()) return 1;
-  const Workers& workers = found->second.workers();
+  const Workers& workers = found->second.workers;
   return std::max<uint64_t>(1, workers.size() - workers.Count(WorkerState::kLost));
 }
 
@@ -278,7 +278,7 @@ std::string Runner::Named(JobId job, const std::string& tensor) const {
   // A session that settles may shortly outlive its job.
   const auto found = core().jobs().find(job);
   return absl::StrCat("A data frame of job ",
-                      found == core().jobs().end() ? JobName() : found->second.name(),
+                      found == core().jobs().end() ? JobName() : found->second.name,
                       " for tensor ", tensor);
 }
 
@@ -321,7 +321,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
     if (tensor == nullptr) {
       const auto found = core().jobs().find(job);
       return absl::InvalidArgumentError(absl::StrCat(
-          "A data frame of job ", found == core().jobs().end() ? JobName() : found->second.name(),
+          "A data frame of job ", found == core().jobs().end() ? JobName() : found->second.name,
           " names tensor ", run.range.tensor, " of lane ", lane,
           ", which the job does not have. Register it, and use the index that "
           "the layout gives it."));

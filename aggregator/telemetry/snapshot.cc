@@ -55,20 +55,20 @@ LaneSnapshot LookAt(const Lane& lane) {
 
 JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
   JobSnapshot snapshot;
-  snapshot.job = job.name();
+  snapshot.job = job.name;
   snapshot.state = JobStatusName(StatusOf(job, draining));
   snapshot.generation = job.membership().generation.counter;
   for (const WorkerState state : kStates) {
     snapshot.workers.emplace_back(absl::AsciiStrToLower(WorkerStateName(state)),
-                                  job.workers().Count(state));
+                                  job.workers.Count(state));
   }
-  for (const auto& [id, slot] : job.workers().by_id()) {
+  for (const auto& [id, slot] : job.workers.by_id()) {
     if (snapshot.last_heard.size() == kMostWorkerSeries) break;
-    const Worker& worker = job.workers()[slot];
+    const Worker& worker = job.workers[slot];
     if (worker.state != WorkerState::kMember) continue;
     snapshot.last_heard.emplace_back(id, lived - worker.last_heard);
   }
-  for (const Lane& lane : job.lanes()) {
+  for (const Lane& lane : job.lanes) {
     if (lane.kind == LaneKind::kGradient) snapshot.lanes.push_back(LookAt(lane));
   }
   return snapshot;

@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/core/lane_registration.h"
+#include "client/core/lane_round.h"
+#include "client/core/lane_verdict.h"
 #include "protocol/overloaded.h"
 
 namespace basin::client {
@@ -46,7 +49,7 @@ Client::Client(Config config)
 
 const Lane* Client::FindLane(const std::string& name) const {
   for (const Lane& lane : lanes_) {
-    if (lane.name() == name) return &lane;
+    if (lane.name == name) return &lane;
   }
   return nullptr;
 }
@@ -97,7 +100,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
                  [&](const StreamDown& down) { OnStreamDown(scope, down); },
                  [&](const MessageReceived& received) { OnMessage(scope, received.message); },
                  [&](const ResultReceived& frame) {
-                   if (Lane* lane = Find(frame.lane)) Heed(scope, lane->OnResult(scope, frame));
+                   if (Lane* lane = Find(frame.lane)) Heed(scope, OnResult(*lane, scope, frame));
                  },
                  [&](const ValueReceived& received) {
                    if (scope.welcomed) values_.OnChunks(scope, received);
@@ -109,8 +112,8 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
              },
              event);
   // What one lane has in flight holds the frames of the others back.
-  if (scope.welcomed && session_.streams().TakeHeldBack(scope.frame_chunks)) {
-    for (Lane& lane : lanes_) lane.Advance(scope);
+  if (scope.welcomed && session_.streams().TakeHeldBack(scope.frame.chunks)) {
+    for (Lane& lane : lanes_) Advance(lane, scope);
   }
 }
 
@@ -129,7 +132,7 @@ void Client::Tick(const Scope& scope) {
     return;
   }
   if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(scope.now), scope.actions);
-  for (Lane& lane : lanes_) lane.Tick(scope);
+  for (Lane& lane : lanes_) OnTick(lane, scope);
   values_.Tick(scope);
   if (scope.now >= answer_by_) {
     answer_by_ = absl::InfiniteFuture();
@@ -185,7 +188,7 @@ void Client::OnCall(const Scope& scope, const DeclareReady& ready) {
 
 void Client::OnCall(const Scope& scope, const RegisterTensors& request) {
   const auto known = std::find_if(lanes_.begin(), lanes_.end(),
-                                  [&](const Lane& lane) { return lane.name() == request.lane; });
+                                  [&](const Lane& lane) { return lane.name == request.lane; });
   const bool names = IsUsableName(request.lane) &&
                      std::all_of(request.tensors.begin(), request.tensors.end(),
                                  [](const TensorSpec& spec) { return IsUsableName(spec.name); });
@@ -206,7 +209,7 @@ void Client::OnCall(const Scope& scope, const RegisterTensors& request) {
   const auto handle = static_cast<LaneHandle>(known - lanes_.begin());
   Lane fresh(handle, request.lane, request.kind);
   const Lane& lane = known == lanes_.end() ? fresh : *known;
-  if (Error error = lane.WhyNotRegister(config_, request.kind, request.tensors);
+  if (Error error = WhyNotRegister(lane, config_, request.kind, request.tensors);
       error.code != ErrorCode::kOk) {
     Refuse(scope, std::move(error));
     return;
@@ -219,7 +222,7 @@ void Client::OnCall(const Scope& scope, const RegisterTensors& request) {
     }
     lanes_.push_back(std::move(fresh));
   }
-  lanes_[handle].Register(scope, request.tensors);
+  Register(lanes_[handle], scope, request.tensors);
 }
 
 void Client::OnCall(const Scope& scope, const BeginRound& begin) {
@@ -249,7 +252,7 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
   WithLane(scope, begin.lane, [&](Lane& lane) {
     BeginRound with_ranks = begin;
     with_ranks.ranks = ranks_;
-    Error error = lane.Begin(scope, with_ranks);
+    Error error = Take(lane, scope, with_ranks);
     if (error.code != ErrorCode::kOk) return error;
     scope.streams.FollowLink(config_.follows_link && !begin.in_place);
     lacks_state_ = false;  // It computes a gradient with it.
@@ -258,36 +261,14 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
   });
 }
 
-void Client::OnCall(const Scope& scope, const PushTensor& push) {
-  WithLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensor(scope, push); });
-}
-
-void Client::OnCall(const Scope& scope, const PushTensors& push) {
-  WithLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensors(scope, push); });
-}
-
-void Client::OnCall(const Scope& scope, const PushMore& more) {
-  WithLane(scope, more.lane, [&](Lane& lane) { return lane.PushMore(scope, more); });
-}
-
-void Client::OnCall(const Scope& scope, const SkipTensor& skip) {
-  WithLane(scope, skip.lane, [&](Lane& lane) { return lane.SkipTensor(scope, skip); });
-}
-
-void Client::OnCall(const Scope& scope, const CommitRound& commit) {
-  WithLane(scope, commit.lane, [&](Lane& lane) { return lane.Commit(scope); });
-}
-
-void Client::OnCall(const Scope& scope, const WithdrawRound& withdraw) {
-  WithLane(scope, withdraw.lane, [&](Lane& lane) { return lane.Withdraw(scope, withdraw); });
-}
-
-void Client::OnCall(const Scope& scope, const RequestResults& request) {
-  WithLane(scope, request.lane, [&](Lane& lane) { return lane.RequestResults(scope); });
+// A call about the round in flight of a lane.
+template <typename Call>
+void Client::OnCall(const Scope& scope, const Call& call) {
+  WithLane(scope, call.lane, [&](Lane& lane) { return Take(lane, scope, call); });
 }
 
 void Client::OnCall(const Scope& scope, const WaitRound& wait) {
-  WithLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(scope.now, wait.deadline); });
+  WithLane(scope, wait.lane, [&](Lane& lane) { return Take(lane, scope, wait); });
   ReleaseFromPause(scope);
 }
 
@@ -354,7 +335,7 @@ void Client::ReleaseFromPause(const Scope& scope) {
   const Error error{ErrorCode::kPaused,
                     absl::StrCat(pause_, " Worker ", config_.worker,
                                  " is about to leave, so it does not wait for that. Leave now.")};
-  for (Lane& lane : lanes_) lane.EndWaits(scope, error);
+  for (Lane& lane : lanes_) EndWaits(lane, scope, error);
   values_.FailAll(scope, error);
 }
 
@@ -365,7 +346,7 @@ void Client::OnCall(const Scope& scope, const LeaveJob& leave) {
   if (scope.welcomed) scope.Tell(Leave{leave_forgets_});
   const Error error{ErrorCode::kEvicted, absl::StrCat("Worker ", config_.worker, " left job ",
                                                       config_.job, " before the verdict.")};
-  for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);
+  for (Lane& lane : lanes_) FailRoundInFlight(lane, scope, error);
 }
 
 void Client::OnCall(const Scope& scope, const AnnounceValue& announce) {

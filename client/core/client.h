@@ -105,8 +105,7 @@ class Client {
                  incarnation_,
                  session_.welcomed(),
                  pause_,
-                 session_.frame_chunks(),
-                 session_.lists() ? config_.frame_tensors : 1,
+                 {session_.frame_chunks(), session_.lists() ? config_.frame_tensors : 1},
                  session_.streams(),
                  actions};
   }
@@ -115,13 +114,8 @@ class Client {
   void OnCall(const Scope& scope, const DeclareReady& ready);
   void OnCall(const Scope& scope, const RegisterTensors& request);
   void OnCall(const Scope& scope, const BeginRound& begin);
-  void OnCall(const Scope& scope, const PushTensor& push);
-  void OnCall(const Scope& scope, const PushTensors& push);
-  void OnCall(const Scope& scope, const PushMore& more);
-  void OnCall(const Scope& scope, const SkipTensor& skip);
-  void OnCall(const Scope& scope, const CommitRound& commit);
-  void OnCall(const Scope& scope, const WithdrawRound& withdraw);
-  void OnCall(const Scope& scope, const RequestResults& request);
+  template <typename Call>
+  void OnCall(const Scope& scope, const Call& call);
   void OnCall(const Scope& scope, const WaitRound& wait);
   void OnCall(const Scope& scope, const AbandonRounds& abandon);
   void OnCall(const Scope& scope, const SetBusy& busy);

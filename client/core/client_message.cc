@@ -7,6 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/core/client.h"
+#include "client/core/lane_registration.h"
+#include "client/core/lane_round.h"
+#include "client/core/lane_verdict.h"
 #include "protocol/overloaded.h"
 
 namespace basin::client {
@@ -32,23 +35,23 @@ void Client::OnMessage(const Scope& scope, const ToWorker& message) {
                  [&](const MembershipChanged& changed) { OnMembership(scope, changed); },
                  [&](const LaneLayout& layout) {
                    if (!OnLayout(scope, layout)) return;
-                   if (Lane* lane = Find(layout.lane)) lane->Advance(scope);
+                   if (Lane* lane = Find(layout.lane)) Advance(*lane, scope);
                  },
                  [&](const Credit& credit) {
-                   if (Lane* lane = Find(credit.lane)) lane->OnCredit(scope, credit);
+                   if (Lane* lane = Find(credit.lane)) OnCredit(*lane, scope, credit);
                  },
                  [&](const Pull& pull) {
-                   if (Lane* lane = Find(pull.lane)) lane->OnPull(scope, pull);
+                   if (Lane* lane = Find(pull.lane)) OnPull(*lane, scope, pull);
                  },
                  [&](const AttemptRestarted& restart) {
-                   if (Lane* lane = Find(restart.lane)) lane->OnRestart(scope, restart);
+                   if (Lane* lane = Find(restart.lane)) OnRestart(*lane, scope, restart);
                  },
                  [&](const Prepared& prepared) {
                    if (Lane* lane = Find(prepared.lane))
-                     Heed(scope, lane->OnPrepared(scope, prepared));
+                     Heed(scope, OnPrepared(*lane, scope, prepared));
                  },
                  [&](const Supply& supply) {
-                   if (Lane* lane = Find(supply.lane)) lane->OnSupply(scope, supply);
+                   if (Lane* lane = Find(supply.lane)) OnSupply(*lane, scope, supply);
                  },
                  [&](const Verdict& verdict) {
                    OnVerdict(scope, verdict.lane, verdict.record, verdict.donor, false);
@@ -59,7 +62,7 @@ void Client::OnMessage(const Scope& scope, const ToWorker& message) {
                  [&](const ValueKnown& known) { values_.OnKnown(scope, known); },
                  [&](const GetFailed& failed) { values_.OnFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
-                   if (Lane* lane = Find(held_up.lane)) lane->OnHeldUp(scope, held_up);
+                   if (Lane* lane = Find(held_up.lane)) OnHeldUp(*lane, scope, held_up);
                  },
              },
              message);
@@ -69,12 +72,12 @@ void Client::OnMessage(const Scope& scope, const ToWorker& message) {
 // because a welcome has more to handle first.
 bool Client::OnLayout(const Scope& scope, const LaneLayout& layout) {
   const auto it = std::find_if(lanes_.begin(), lanes_.end(),
-                               [&](const Lane& lane) { return lane.name() == layout.name; });
+                               [&](const Lane& lane) { return lane.name == layout.name; });
   if (it == lanes_.end()) return true;  // A lane of others; sent again if it is registered here.
-  const std::optional<LaneIndex> before = it->index();
-  if (!Heed(scope, it->OnLayout(scope, layout))) return false;
+  const std::optional<LaneIndex> before = it->index;
+  if (!Heed(scope, client::OnLayout(*it, scope, layout))) return false;
   const auto handle = static_cast<LaneHandle>(it - lanes_.begin());
-  if (before.has_value() && before != it->index()) {
+  if (before.has_value() && before != it->index) {
     // Another lane may have got the number meanwhile.
     const auto old = by_index_.find(*before);
     if (old != by_index_.end() && old->second == handle) by_index_.erase(old);
@@ -89,9 +92,9 @@ bool Client::OnVerdict(const Scope& scope, LaneIndex index, const VerdictRecord&
                        const std::optional<WorkerId>& donor, bool late) {
   Lane* lane = Find(index);
   if (lane == nullptr) return true;
-  if (!Heed(scope, lane->OnVerdict(scope, record, late))) return false;
+  if (!Heed(scope, client::OnVerdict(*lane, scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.
-  const bool news = !late && has_history_ && lane->last_verdict() >= record.round &&
+  const bool news = !late && has_history_ && lane->last_verdict >= record.round &&
                     membership_.generation < record.next.generation;
   if (!news) return true;
   const auto& members = record.next.members;
@@ -112,14 +115,14 @@ void Client::OnMembership(const Scope& scope, const MembershipChanged& changed) 
     starts_.clear();
     for (const StartRound& start : changed.start) {
       const auto it = std::find_if(lanes_.begin(), lanes_.end(),
-                                   [&](const Lane& lane) { return lane.name() == start.lane; });
+                                   [&](const Lane& lane) { return lane.name == start.lane; });
       if (it == lanes_.end()) {
         starts_[start.lane] = start;
         continue;
       }
       // A round left over from an earlier membership cannot go on from other state.
-      it->FailRoundInFlight(
-          scope,
+      FailRoundInFlight(
+          *it, scope,
           {ErrorCode::kEvicted,
            absl::StrCat(
                "Worker ", config_.worker, " of job ", config_.job,
@@ -131,8 +134,8 @@ void Client::OnMembership(const Scope& scope, const MembershipChanged& changed) 
   const bool dropped = role_ == Role::kMember && changed.role != Role::kMember;
   SetMembership(scope, changed.membership, changed.role, joined, changed.donor);
   for (Lane& lane : lanes_) {
-    if (dropped) lane.EndMembership(scope);
-    lane.Advance(scope);
+    if (dropped) EndMembership(lane, scope);
+    Advance(lane, scope);
   }
 }
 
@@ -158,31 +161,30 @@ void Client::OnRejected(const Scope& scope, const Rejected& rejected) {
   const Error& error = rejected.error;
   if (!rejected.lane_name.empty()) {
     const auto named = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-      return lane.name() == rejected.lane_name;
+      return lane.name == rejected.lane_name;
     });
     // The layout shows that a tensor differs in the job, whichever worker was first.
     const bool in_layout = error.code == ErrorCode::kMismatch && !rejected.tensor.empty();
     if (named != lanes_.end() && !in_layout) {
-      named->OnRegistrationRefused(scope, rejected.tensor, error);
+      OnRegistrationRefused(*named, scope, rejected.tensor, error);
     }
     scope.actions.push_back(Refused{error});
     return;
   }
   if (!rejected.lane.has_value()) {
     if (error.code == ErrorCode::kPaused) {
-      for (Lane& lane : lanes_) lane.EndWaits(scope, error);
+      for (Lane& lane : lanes_) EndWaits(lane, scope, error);
     } else if (error.code == ErrorCode::kNotFound) {
       // A lane that was idle for a long time is registered again, with the round that did not find
       // it.
-      for (Lane& lane : lanes_) lane.RegisterAgain(scope);
+      for (Lane& lane : lanes_) RegisterAgain(lane, scope);
     } else {
       scope.actions.push_back(Refused{error});
     }
     return;
   }
   Lane* lane = Find(*rejected.lane);
-  if (lane == nullptr || !lane->round().has_value()) return;
-  if (lane->round()->number() != rejected.round) return;
+  if (lane == nullptr || lane->InFlight(rejected.round) == nullptr) return;
   switch (error.code) {
     case ErrorCode::kStale:
       // This worker is behind by more verdicts than the aggregator remembers.
@@ -190,10 +192,10 @@ void Client::OnRejected(const Scope& scope, const Rejected& rejected) {
       return;
     case ErrorCode::kFailedPrecondition:
       // Not a member of this round: no further messages about it will come.
-      lane->FailRoundInFlight(scope, error);
+      FailRoundInFlight(*lane, scope, error);
       return;
     default:
-      if (!lane->OnRefusal(error)) return;
+      if (!lane->round->OnRefusal(error.text)) return;
       scope.actions.push_back(
           RoundRejected{static_cast<LaneHandle>(lane - lanes_.data()), rejected.round, error});
       return;

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/core/client.h"
+#include "client/core/lane_registration.h"
+#include "client/core/lane_round.h"
 
 namespace basin::client {
 namespace {
@@ -36,14 +38,14 @@ void Client::OnSessionDown(const Scope& scope, const std::string& reason) {
 void Client::OnStreamUp(const Scope& scope, uint32_t stream) {
   if (!scope.welcomed || stream >= session_.streams().size()) return;
   session_.StreamUp(stream, scope.now);
-  for (Lane& lane : lanes_) lane.Advance(scope);
+  for (Lane& lane : lanes_) Advance(lane, scope);
 }
 
 void Client::OnStreamDown(const Scope& scope, const StreamDown& down) {
   if (!scope.welcomed || down.stream >= session_.streams().size()) return;
-  for (Lane& lane : lanes_) lane.LoseStream(scope, down.stream);
+  for (Lane& lane : lanes_) LoseStream(lane, scope, down.stream);
   session_.StreamDown(config_, scope.now, down.stream, down.reason, scope.actions);
-  for (Lane& lane : lanes_) lane.Advance(scope);
+  for (Lane& lane : lanes_) Advance(lane, scope);
 }
 
 Hello Client::MakeHello() const {
@@ -166,16 +168,16 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
     Lane* lane = Find(open.lane);
     if (lane == nullptr) continue;
     open_lanes.insert(lane);
-    lane->OnOpen(scope, open);
+    OnOpen(*lane, scope, open);
   }
   for (Lane& lane : lanes_) {
-    if (dropped && open_lanes.count(&lane) == 0) lane.EndMembership(scope);
+    if (dropped && open_lanes.count(&lane) == 0) EndMembership(lane, scope);
   }
-  for (const Lane& lane : lanes_) lane.SayRegister(scope);
+  for (const Lane& lane : lanes_) SayRegister(lane, scope);
   if (ready_.has_value() && welcome.role != Role::kMember) scope.Tell(*ready_);
   if (busy_.has_value()) scope.Tell(*busy_);
   if (finished_) scope.Tell(Finished{});
-  for (Lane& lane : lanes_) lane.Advance(scope);
+  for (Lane& lane : lanes_) Advance(lane, scope);
   values_.StartSession(scope);
   if (leave_by_.has_value()) scope.Tell(Leave{leave_forgets_});
 }
@@ -212,7 +214,7 @@ void Client::GiveUp(const Scope& scope, const Error& error) {
 
 void Client::LoseIncarnation(const Scope& scope, const Error& error) {
   for (Lane& lane : lanes_) {
-    lane.FailRoundInFlight(scope, error);
+    FailRoundInFlight(lane, scope, error);
     lane.Forget();
   }
   // The state that it was loading is no longer available either.
@@ -230,7 +232,7 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
 }
 
 void Client::Stop(const Scope& scope, Error error) {
-  for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);
+  for (Lane& lane : lanes_) FailRoundInFlight(lane, scope, error);
   values_.FailAll(scope, error);
   EndSession(scope, SessionInput::kStop, error);
   fatal_ = error;

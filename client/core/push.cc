@@ -209,12 +209,12 @@ void Push::ForgetIndexes(Streams& streams) {
 // each tensor chunks that follow each other.
 std::vector<Interval> Push::NextFrame(const Scope& scope) const {
   std::vector<Interval> parts;  // Each within one tensor.
-  const uint64_t most = scope.streams.FrameChunks(scope.frame_chunks) * kChunkBytes;
+  const uint64_t most = scope.streams.FrameChunks(scope.frame.chunks) * kChunkBytes;
   uint64_t bytes = 0;
   for (Interval run = ready_.First(); !run.empty(); run = ready_.FirstFrom(run.end)) {
     while (!run.empty()) {
       const Tensor& tensor = TensorOf(run.begin);
-      if (parts.size() == scope.frame_tensors) return parts;
+      if (parts.size() == scope.frame.tensors) return parts;
       if (!parts.empty() && tensor.base <= parts.back().begin) return parts;  // With a gap.
       Interval part{run.begin, std::min(run.end, NumbersOf(tensor).end)};
       // All chunks but the last one of the tensor are whole, so at most that one is too much.
@@ -236,17 +236,17 @@ std::vector<Interval> Push::NextFrame(const Scope& scope) const {
 bool Push::CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint64_t bytes) const {
   const uint64_t next = frame.back().end;
   if (growing_ == 0 || next >= chunks_ ||
-      bytes >= scope.streams.FrameChunks(scope.frame_chunks) * kChunkBytes) {
+      bytes >= scope.streams.FrameChunks(scope.frame.chunks) * kChunkBytes) {
     return false;
   }
   const Tensor& tensor = TensorOf(next);
-  if (frame.size() == scope.frame_tensors && tensor.base > frame.back().begin) return false;
+  if (frame.size() == scope.frame.tensors && tensor.base > frame.back().begin) return false;
   return next >= tensor.base + tensor.chunks;
 }
 
 void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round) {
   while (!ready_.empty()) {
-    const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame_chunks);
+    const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
     if (!stream.has_value()) return;
     std::vector<Interval> parts = NextFrame(scope);
     uint64_t bytes = 0;
@@ -260,7 +260,7 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
       bytes -= BytesOf({last.end - 1, last.end});
       if (--last.end == last.begin) parts.pop_back();
     }
-    if (!scope.streams.MaySend(bytes, scope.frame_chunks)) return;
+    if (!scope.streams.MaySend(bytes, scope.frame.chunks)) return;
     unacked_.resize(scope.streams.size());
     for (const Interval& part : parts) {
       ready_.Remove(part);

@@ -82,10 +82,10 @@ void Round::Postpone(const Scope& scope, RoundNumber number) {
   push_.Stop(scope.streams);
   EndSession();
   number_ = number;
-  held_up_by_.clear();
+  wait_.SetHeldUpBy("");
   refusal_.clear();
   // They would be those of the round before.
-  requests_results_ = without_results_;
+  elsewhere_.GiveUp();
 }
 
 void Round::Advance(const Scope& scope, const LaneId& lane) {
@@ -135,8 +135,7 @@ void Round::SayBegin(const Scope& scope, const LaneId& lane) {
 
 void Round::SayWithdraw(const Scope& scope, const LaneId& lane) const {
   if (!said_) return;
-  const bool without = without_results_ && !requests_results_;
-  scope.Tell(Withdraw{lane.index, number_, reason_, without});
+  scope.Tell(Withdraw{lane.index, number_, reason_, elsewhere_.without()});
 }
 
 void Round::SayCommit(const Scope& scope, const LaneId& lane) const {

@@ -89,6 +89,70 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     {RoundState::kRefused, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 };
 
+// The trainer's wait for a round.
+class TrainerWait {
+ public:
+  // Its deadline; nullopt when the trainer does not wait.
+  std::optional<absl::Time> until() const { return until_; }
+  void Begin(absl::Time now, absl::Time until) {
+    until_ = until;
+    polls_ = until <= now;
+  }
+  void End(absl::Time now) {
+    until_.reset();
+    if (!polls_) waited_at_ = now;
+  }
+  // Whether the trainer only waits, as far as is known: many trainers wait in short turns.
+  bool Lasts(absl::Time now) const {
+    return (until_.has_value() && !polls_) || now < waited_at_ + kBetweenTurns;
+  }
+  // The workers that the aggregator waits for; empty: none is late.
+  const std::string& held_up_by() const { return held_up_by_; }
+  void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
+
+  auto Fields() const { return std::tie(until_, polls_, waited_at_, held_up_by_); }
+
+ private:
+  // Longer than a trainer that waits in turns needs from one to the next.
+  static constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
+
+  std::optional<absl::Time> until_;
+  bool polls_ = false;                           // The last wait did not wait.
+  absl::Time waited_at_ = absl::InfinitePast();  // When the last real wait ran out.
+  std::string held_up_by_;
+};
+
+// Whether the results of a withdrawn contribution reach the worker another way.
+class ResultsElsewhere {
+ public:
+  void Go() { goes_ = true; }
+  // Not all of them have come. Returns whether this is news.
+  bool Request() {
+    request_at_ = absl::InfiniteFuture();
+    return goes_ && !std::exchange(requested_, true);
+  }
+  bool requested() const { return requested_; }
+  bool without() const { return goes_ && !requested_; }
+  // The round has a value. Those who bring its results have this long, so that this worker is not
+  // evicted for them.
+  void Await(absl::Time now) {
+    if (without()) request_at_ = now + kPatience;
+  }
+  absl::Time request_at() const { return request_at_; }
+  // The round is restarted or postponed.
+  void GiveUp() { requested_ = goes_; }
+
+  auto Fields() const { return std::tie(goes_, requested_, request_at_); }
+
+ private:
+  // Shorter than a lease, which is 5 s unless it is set.
+  static constexpr absl::Duration kPatience = absl::Seconds(2);
+
+  bool goes_ = false;
+  bool requested_ = false;
+  absl::Time request_at_ = absl::InfiniteFuture();
+};
+
 class Round {
  public:
   // `number` is 0 until the lane's next number is known.
@@ -115,8 +179,10 @@ class Round {
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
   bool said() const { return said_; }
-  // The deadline of the trainer's wait; nullopt when it does not wait.
-  std::optional<absl::Time> wait_until() const { return wait_until_; }
+  TrainerWait& wait() { return wait_; }
+  const TrainerWait& wait() const { return wait_; }
+  ResultsElsewhere& elsewhere() { return elsewhere_; }
+  const ResultsElsewhere& elsewhere() const { return elsewhere_; }
 
   // Takes one input; returns whether the table has it in this state.
   bool Apply(RoundInput input);
@@ -128,39 +194,10 @@ class Round {
   }
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
   void SetReason(std::string reason) { reason_ = std::move(reason); }
-  // Its results reach the worker another way, ...
-  void GoWithoutResults() { without_results_ = true; }
-  // ... or not all of them have. Returns whether this is news.
-  bool RequestResults() {
-    request_at_ = absl::InfiniteFuture();
-    return without_results_ && !std::exchange(requests_results_, true);
-  }
-  bool requests_results() const { return requests_results_; }
-  // The round has a value. Those who bring its results have this long, so that this worker is not
-  // evicted for them.
-  void AwaitResults(absl::Time now) {
-    if (without_results_ && !requests_results_) request_at_ = now + kResultsPatience;
-  }
-  absl::Time request_at() const { return request_at_; }
   // Returns whether this is news: a refusal is repeated on a new session.
   bool OnRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   // The last refusal of a part of the contribution, with what to do; empty: none.
   const std::string& refusal() const { return refusal_; }
-  void Wait(absl::Time now, absl::Time until) {
-    wait_until_ = until;
-    polls_ = until <= now;
-  }
-  void EndWait(absl::Time now) {
-    wait_until_.reset();
-    if (!polls_) waited_at_ = now;
-  }
-  // Whether the trainer only waits, as far as is known: many trainers wait in short turns.
-  bool TrainerWaits(absl::Time now) const {
-    return (wait_until_.has_value() && !polls_) || now < waited_at_ + kBetweenTurns;
-  }
-  // The workers that the aggregator waits for; empty: none is late.
-  const std::string& held_up_by() const { return held_up_by_; }
-  void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
   void SetNumber(RoundNumber number) { number_ = number; }
 
   // ---- also after it: the trainer's call may overlap with those of other threads
@@ -179,7 +216,7 @@ class Round {
   void OnPull(const Scope& scope, const LaneId& lane, const Pull& pull);
   void OnPrepared() {
     prepared_ = true;
-    held_up_by_.clear();
+    wait_.SetHeldUpBy("");
   }
   void OnRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart);
   // Where the round stands for this worker on a new session.
@@ -203,16 +240,10 @@ class Round {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.carries, begin_.local_reduction, begin_.reduced_with,
                     begin_.ranks, begin_.compares_step, state_, push_, skipped_, reason_,
-                    without_results_, requests_results_, request_at_, refusal_, said_, rest_said_,
-                    prepared_, wait_until_, polls_, waited_at_, held_up_by_);
+                    elsewhere_, refusal_, said_, rest_said_, prepared_, wait_);
   }
 
  private:
-  // Longer than a trainer that waits in turns needs from one to the next.
-  static constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
-  // Shorter than a lease, which is 5 s unless it is set.
-  static constexpr absl::Duration kResultsPatience = absl::Seconds(2);
-
   void SayBegin(const Scope& scope, const LaneId& lane);
   void SayRest(const Scope& scope, const LaneId& lane);
   void SayCommit(const Scope& scope, const LaneId& lane) const;
@@ -223,17 +254,12 @@ class Round {
   Push push_;
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
   std::string reason_;  // Why it is withdrawn.
-  bool without_results_ = false;
-  bool requests_results_ = false;
-  absl::Time request_at_ = absl::InfiniteFuture();
+  ResultsElsewhere elsewhere_;
   std::string refusal_;     // The last one.
   bool said_ = false;       // Begin was sent in this session.
   uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.
-  std::optional<absl::Time> wait_until_;
-  bool polls_ = false;                           // The last wait did not wait.
-  absl::Time waited_at_ = absl::InfinitePast();  // When the last real wait ran out.
-  std::string held_up_by_;
+  TrainerWait wait_;
 };
 
 }  // namespace basin::client

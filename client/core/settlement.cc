@@ -49,7 +49,7 @@ void Settlement::Unprepare() {
 
 Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber current,
                              const ResultReceived& frame) {
-  if (!lane.layout.ContainsFrame(frame.ranges) || frame.ranges.size() > scope.frame_tensors ||
+  if (!lane.layout.ContainsFrame(frame.ranges) || frame.ranges.size() > scope.frame.tensors ||
       frame.digests.size() != CountChunks(frame.ranges)) {
     const ChunkRange first = frame.ranges.empty() ? ChunkRange{} : frame.ranges.front();
     return {Consequence::kReconnect,
@@ -211,11 +211,11 @@ void Settlement::OnSupply(const Scope& scope, const LaneId& lane, const Supply& 
 
 void Settlement::PumpSupply(const Scope& scope, const LaneId& lane) {
   if (to_supply_.empty()) return;
-  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame_chunks);
+  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
   if (!stream.has_value()) return;
   supplied_.resize(scope.streams.size());
   const std::vector<Interval> runs = to_supply_.Runs();
-  for (ChunkRanges& ranges : lane.layout.Frames(runs, scope.frame_chunks, scope.frame_tensors)) {
+  for (ChunkRanges& ranges : lane.layout.Frames(runs, scope.frame.chunks, scope.frame.tensors)) {
     scope.actions.push_back(
         SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, std::move(ranges)});
   }

@@ -130,6 +130,12 @@ class Streams {
   std::string why_down_;  // The reason of the last failure since a stream came up.
 };
 
+// The most that one frame may have.
+struct FrameLimit {
+  uint32_t chunks;
+  uint32_t tensors;
+};
+
 // The context of the parts of the core during one Step.
 struct Scope {
   absl::Time now;
@@ -137,8 +143,7 @@ struct Scope {
   const Incarnation& incarnation;
   bool welcomed;             // Messages may be sent.
   const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
-  uint32_t frame_chunks;     // Chunks of the largest frame.
-  uint32_t frame_tensors;    // Tensors that one frame may have.
+  FrameLimit frame;
   Streams& streams;
   std::vector<Action>& actions;
 

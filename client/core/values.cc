@@ -222,12 +222,12 @@ void Values::FailAll(const Scope& scope, const Error& error) {
 void Values::OnAsk(const Scope& scope, const Ask& ask) const {
   const auto it = announced_.find({ask.key.lane, ask.key.tensor});
   if (it == announced_.end() || it->second.version != ask.key.version) return;
-  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame_chunks);
+  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
   const uint64_t total = Chunks(it->second.spec);
   const uint64_t end = std::min(total, uint64_t{ask.first} + ask.count);
   if (!stream.has_value()) return;
-  for (uint64_t first = ask.first; first < end; first += scope.frame_chunks) {
-    const uint64_t count = std::min<uint64_t>(end - first, scope.frame_chunks);
+  for (uint64_t first = ask.first; first < end; first += scope.frame.chunks) {
+    const uint64_t count = std::min<uint64_t>(end - first, scope.frame.chunks);
     scope.actions.push_back(
         SendValue{*stream, ask.key, static_cast<uint32_t>(first), static_cast<uint32_t>(count)});
   }

@@ -225,7 +225,7 @@ absl::StatusOr<Registration> Runner::Register(const RegisterTensors& request, ab
     dependencies_.timeline->Register(registration.lane, request.lane, request.kind);
   }
   LaneShell& lane = lanes_[registration.lane];
-  const std::vector<RegisteredTensor>& tensors = core_.lanes()[registration.lane].tensors();
+  const std::vector<RegisteredTensor>& tensors = core_.lanes()[registration.lane].tensors;
   for (size_t handle = lane.handles.size(); handle < tensors.size(); ++handle) {
     lane.handles.emplace(tensors[handle].spec.name, static_cast<TensorHandle>(handle));
   }
@@ -244,7 +244,7 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
   if (lane == nullptr) return NoLane(begin.lane);
   if (lane->round.has_value()) {
     return wire::ToStatus({ErrorCode::kFailedPrecondition,
-                           absl::StrCat("Lane ", core_.lanes()[begin.lane].name(),
+                           absl::StrCat("Lane ", core_.lanes()[begin.lane].name,
                                         ": the outcome of its last round is not known yet; wait "
                                         "for it, or abandon it.")});
   }
@@ -423,7 +423,7 @@ void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::
   if (lane == nullptr) return done(NoLane(handle));
   const auto refuse = [&](const std::string& why) {
     done(wire::ToStatus({ErrorCode::kFailedPrecondition,
-                         absl::StrCat("Lane ", core_.lanes()[handle].name(), ": ", why)}));
+                         absl::StrCat("Lane ", core_.lanes()[handle].name, ": ", why)}));
   };
   if (lane->ended.has_value()) {
     const RoundOutcome outcome = *std::exchange(lane->ended, std::nullopt);
@@ -456,7 +456,7 @@ void Runner::Await(LaneHandle handle, ValueWaiter waiter, absl::Time now) {
                                               : "no round is in flight; begin a round first.";
     return waiter.done(
         wire::ToStatus({ErrorCode::kFailedPrecondition,
-                        absl::StrCat("Lane ", core_.lanes()[handle].name(), ": ", why)}));
+                        absl::StrCat("Lane ", core_.lanes()[handle].name, ": ", why)}));
   }
   lane->value_waiter = std::move(waiter);
   value_awaited_ = true;
@@ -470,7 +470,7 @@ void Runner::TellValues() {
   for (LaneHandle handle = 0; handle < lanes_.size(); ++handle) {
     LaneShell& lane = lanes_[handle];
     if (!lane.value_waiter.has_value()) continue;
-    const Settlement& settlement = core_.lanes()[handle].settlement();
+    const Settlement& settlement = core_.lanes()[handle].settlement;
     const std::optional<StagedValue>& held = settlement.staged();
     const bool here = settlement.phase() == SettlePhase::kStaged && held.has_value() &&
                       held->value.outcome == Outcome::kCommitted;
@@ -489,7 +489,7 @@ void Runner::TellValues() {
     } else if (lane.value_waiter->deadline <= now_) {
       outcome = wire::ToStatus(
           {ErrorCode::kDeadlineExceeded,
-           absl::StrCat("Lane ", core_.lanes()[handle].name(),
+           absl::StrCat("Lane ", core_.lanes()[handle].name,
                         lane.value_waiter->results ? ": the results were not here in time."
                                                    : ": the round had no value in time.")});
     } else {
@@ -577,7 +577,7 @@ void Runner::Shutdown(StatusDone done) {
   const absl::Status closed = wire::ToStatus(
       {ErrorCode::kUnavailable, "The client of this worker was closed before the outcome."});
   for (LaneHandle lane = 0; lane < lanes_.size(); ++lane) {
-    const std::optional<Round>& round = core_.lanes()[lane].round();
+    const std::optional<Round>& round = core_.lanes()[lane].round;
     if (lanes_[lane].round.has_value()) {
       Decide(lane, round.has_value() ? round->number() : 0, closed);
     }

@@ -257,7 +257,7 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
   const auto handle = static_cast<LaneHandle>(lane - core_.lanes().data());
   if (dependencies_.timeline != nullptr) RecordResult(handle, frame.payload_bytes, now);
   auto& keys = lanes_[handle].keys;
-  const std::vector<TensorSpec>& layout = lane->layout().tensors();
+  const std::vector<TensorSpec>& layout = lane->layout.tensors();
   while (keys.size() < layout.size()) keys.emplace_back("", kernels::TensorKey(""));
   // Without digests the core sees a frame that names chunks which do not exist.
   ChunkDigests digests;
@@ -294,9 +294,9 @@ void Runner::Give(const GivenResult& result, absl::Time now) {
   const LaneShell* shell = Find(result.lane);
   if (shell == nullptr || !shell->round.has_value() || result.size == 0) return;
   const client::Lane& lane = core_.lanes()[result.lane];
-  const std::optional<TensorIndex> index = lane.tensors()[result.tensor].index;
-  if (!lane.index().has_value() || !index.has_value()) return;
-  wire::ResultHeader header{*lane.index(), result.round, result.ballot, {}};
+  const std::optional<TensorIndex> index = lane.tensors[result.tensor].index;
+  if (!lane.index.has_value() || !index.has_value()) return;
+  wire::ResultHeader header{*lane.index, result.round, result.ballot, {}};
   header.runs.push_back({{*index, 0, ChunkCount(result.size)}, 0});
   IncomingFrame frame;
   frame.payload = result.bytes;
@@ -329,7 +329,7 @@ void Runner::RecordResult(LaneHandle handle, uint64_t bytes, absl::Time now) {
 
 void Runner::RecordStaged(const Staged& staged) {
   for (const Lane& lane : core_.lanes()) {
-    if (lane.index() != staged.lane) continue;
+    if (lane.index != staged.lane) continue;
     dependencies_.timeline->Staged(static_cast<LaneHandle>(&lane - core_.lanes().data()), now_);
   }
 }
@@ -381,7 +381,7 @@ RoundOutcome Runner::MakeResult(LaneHandle handle, const VerdictRecord& record) 
   LaneShell& lane = lanes_[handle];
   const Lane& known = core_.lanes()[handle];
   std::vector<RoundResult::Tensor> tensors;
-  for (const RegisteredTensor& tensor : known.tensors()) {
+  for (const RegisteredTensor& tensor : known.tensors) {
     tensors.push_back({tensor.spec.name, tensor.spec.dtype, tensor.index});
   }
   auto staged = std::make_shared<StagedRound>();
@@ -391,7 +391,7 @@ RoundOutcome Runner::MakeResult(LaneHandle handle, const VerdictRecord& record) 
     lane.delivered.emplace_back(lane.begins, staged);
   }
   return std::make_shared<RoundResult>(record, lane.round->rejected, std::move(tensors),
-                                       known.layout().tensors(), std::move(staged), handle,
+                                       known.layout.tensors(), std::move(staged), handle,
                                        dependencies_.timeline);
 }
 

@@ -82,10 +82,10 @@ class Bench {
     for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, begin);
     for (FrameReceived& frame : frames_) {
       frame.round = round_;
-      Event event = frame;
+      Input input = frame;
       for (uint32_t worker = 1; worker <= workers_; ++worker) {
-        std::get<FrameReceived>(event).session = worker;
-        Take(event);
+        std::get<FrameReceived>(input).session = worker;
+        Take(input);
       }
       Drain();
     }
@@ -110,10 +110,10 @@ class Bench {
     return config;
   }
 
-  void Take(const Event& event) {
+  void Take(const Input& input) {
     ++events_;
     actions_.clear();
-    core_.Step(event, now_, actions_);
+    core_.Step(input, now_, actions_);
     for (const Action& action : actions_) {
       if (const auto* reduce = std::get_if<Reduce>(&action)) {
         ReduceDone done{reduce->job,
@@ -151,10 +151,10 @@ class Bench {
     while (!reduced_.empty() || !published_.empty()) {
       for (const ReduceDone& done : std::exchange(reduced_, {})) Take(done);
       for (const ResultAck& ack : std::exchange(published_, {})) {
-        Event event = MessageReceived{0, ack};
+        Input input = MessageReceived{0, ack};
         for (uint32_t worker = 1; worker <= workers_; ++worker) {
-          std::get<MessageReceived>(event).session = worker;
-          Take(event);
+          std::get<MessageReceived>(input).session = worker;
+          Take(input);
         }
       }
     }

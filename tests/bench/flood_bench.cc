@@ -273,7 +273,7 @@ void RegisterMost(benchmark::State& state) {
   }
   const auto registered = [&] {
     return LookAt<size_t>(aggregator.engine, [](const Runner& runner) {
-      return runner.core().FindJob(kFloodJob)->lanes()[0].layout.tensors().size();
+      return runner.core().FindJob(kFloodJob)->lanes[0].layout.tensors().size();
     });
   };
   for (auto _ : state) {

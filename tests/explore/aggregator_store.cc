@@ -18,9 +18,9 @@ AggregatorSummary Summarize(const AggregatorProcess& process) {
   for (uint32_t i = 0; i < process.jobs(); ++i) {
     const aggregator::Job* job = process.FindJob(i);
     for (uint32_t w = 0; job != nullptr && w < kMaxWorkers; ++w) {
-      const std::optional<aggregator::Slot> slot = job->workers().Find(absl::StrCat("w", w));
+      const std::optional<aggregator::Slot> slot = job->workers.Find(absl::StrCat("w", w));
       if (!slot.has_value()) continue;
-      const aggregator::Worker& worker = job->workers()[*slot];
+      const aggregator::Worker& worker = job->workers[*slot];
       if (worker.state != aggregator::WorkerState::kLost) summary.known[w] = worker.nonce;
       summary.member[w] = worker.state == aggregator::WorkerState::kMember;
     }

@@ -114,17 +114,17 @@ void WorkerProcess::SetRanks(RoundNumber round) {
   Step(client::SetRanks{TrainersOf(worker_, round), 0}, nullptr);
 }
 
-RoundNumber WorkerProcess::last_verdict() const { return client_.lanes()[0].last_verdict(); }
+RoundNumber WorkerProcess::last_verdict() const { return client_.lanes()[0].last_verdict; }
 
 bool WorkerProcess::Holds(const Applied& version) const {
   if (!client_.has_history()) return false;
   const client::Lane& lane = client_.lanes()[0];
-  for (const VerdictRecord& record : lane.verdicts()) {
+  for (const VerdictRecord& record : lane.verdicts) {
     if (Applied{record.round, record.chain} == version) return true;
   }
-  const std::optional<StagedValue>& staged = lane.settlement().staged();
-  return staged.has_value() && staged->round == version.round && lane.chain().has_value() &&
-         ExtendChain(*lane.chain(), staged->round, staged->value) == version.chain;
+  const std::optional<StagedValue>& staged = lane.settlement.staged();
+  return staged.has_value() && staged->round == version.round && lane.chain.has_value() &&
+         ExtendChain(*lane.chain, staged->round, staged->value) == version.chain;
 }
 
 // Makes a call that begins a step, so earlier outputs are cleared.
@@ -143,7 +143,7 @@ void WorkerProcess::Step(const client::Event& event, const ResultFrame* arrived)
     Do(action, arrived);
     opens |= std::holds_alternative<client::OpenStream>(action);
   }
-  if (loads_ && client_.lanes()[0].undelivered().has_value()) {
+  if (loads_ && client_.lanes()[0].undelivered.has_value()) {
     Wrong("its first round has a verdict before it has the state of before that round");
   }
   // A data stream opens as soon as the client asks for it: a late opening would look the same as
@@ -263,7 +263,7 @@ void WorkerProcess::TakePlace(const client::MembershipNow& place) {
       trainer_ = TrainerPhase::kIdle;
       // A script that makes calls loads no state: it stages a call that was prepared before it
       // joined.
-      loads_ = place.donor.has_value() && client_.lanes()[0].kind() == LaneKind::kGradient;
+      loads_ = place.donor.has_value() && client_.lanes()[0].kind == LaneKind::kGradient;
     }
   } else if (trainer_ != TrainerPhase::kWaiting && trainer_ != TrainerPhase::kStopped) {
     trainer_ = TrainerPhase::kWaiting;

@@ -707,7 +707,7 @@ Ending World::EndingOf(const State& state, uint32_t number, std::string& why) {
     return Ending::kStuck;
   }
   absl::StrAppend(&why, "The job is ", job->Paused() ? "paused, " : "",
-                  aggregator::JobStateName(job->state()), ": ", job->reason(), " ", live,
+                  aggregator::JobStateName(job->state()), ": ", job->reason, " ", live,
                   " workers live. ");
   if (job->state() == JobState::kHalted) {
     const bool lost_memory = state.used[static_cast<size_t>(Fault::kDeath)] > 0 ||

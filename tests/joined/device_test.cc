@@ -436,7 +436,7 @@ uint32_t EffectiveIn(Aggregator& aggregator) {
   std::promise<uint32_t> counted;
   aggregator.engine().Inspect([&](const aggregator::Runner& runner, absl::Time) {
     uint32_t effective = 0;
-    const aggregator::Lane& lane = runner.core().jobs().begin()->second.lanes().front();
+    const aggregator::Lane& lane = runner.core().jobs().begin()->second.lanes[0];
     if (lane.round.has_value()) {
       for (const aggregator::RoundMember& member : lane.round->members()) {
         effective += member.contribution.effective() ? 1 : 0;

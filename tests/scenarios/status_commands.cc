@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/round_waits.h"
 #include "tests/scenarios/commands.h"
 
 namespace basin::scenarios {
@@ -31,12 +32,12 @@ void SayLane(World& world, const aggregator::Lane& lane) {
   } else {
     const aggregator::Round& round = *lane.round;
     const bool prepared = round.phase() == RoundPhase::kPrepared;
-    absl::StrAppend(&text, "round ", round.number(), prepared ? " PREPARED" : " COLLECT",
-                    round.pull_mode() ? " (pull mode)" : "", ", ballot ", ToString(round.ballot()));
-    const std::string waits = round.WaitsFor(lane.layout);
+    absl::StrAppend(&text, "round ", round.number, prepared ? " PREPARED" : " COLLECT",
+                    round.pull_mode() ? " (pull mode)" : "", ", ballot ", ToString(round.ballot));
+    const std::string waits = aggregator::WaitsFor(round, lane.layout);
     absl::StrAppend(&text, ", ", waits.empty() ? "waits for nobody" : "waits for ", waits,
                     ", parked ", round.parked_bytes() / 1024, " KiB, results ",
-                    round.result_bytes() / 1024, " KiB");
+                    round.held.bytes() / 1024, " KiB");
   }
   world.Say(Detail::kNothing, text);
 }
@@ -50,19 +51,19 @@ void Status(World& world, Arguments& arguments) {
     return;
   }
   const bool running = job->state() == aggregator::JobState::kRunning;
-  std::string text = absl::StrCat("job ", job->name(), " ");
+  std::string text = absl::StrCat("job ", job->name, " ");
   absl::StrAppend(&text,
                   running && job->suspended() ? "SUSPENDED"
                   : running && job->Paused()  ? "PAUSED"
                   : job->over()               ? "FINISHED"
                                               : aggregator::JobStateName(job->state()),
                   " generation ", Describe(job->membership()), " at ", world.Clock());
-  if (!job->reason().empty()) absl::StrAppend(&text, ": ", job->reason());
+  if (!job->reason.empty()) absl::StrAppend(&text, ": ", job->reason);
   world.Say(Detail::kNothing, text);
-  for (const auto& [id, slot] : job->workers().by_id()) {
-    SayWorker(world, *job, job->workers()[slot]);
+  for (const auto& [id, slot] : job->workers.by_id()) {
+    SayWorker(world, *job, job->workers[slot]);
   }
-  for (const aggregator::Lane& lane : job->lanes()) SayLane(world, lane);
+  for (const aggregator::Lane& lane : job->lanes) SayLane(world, lane);
 }
 
 void ExpectFork(World& world, Arguments&) { world.forks_expected = true; }

@@ -21,7 +21,8 @@ constexpr absl::Duration kSettle = absl::Milliseconds(10);
 
 void DeliveryModel::Take(const aggregator::Event& event, absl::Time now,
                          const aggregator::Coordinator& core) {
-  if (const auto* opened = std::get_if<aggregator::SessionOpened>(&event)) {
+  const auto* input = std::get_if<aggregator::Input>(&event);
+  if (const auto* opened = std::get_if<aggregator::SessionOpened>(input)) {
     sessions_[opened->session] = {};
   } else if (const auto* closed = std::get_if<aggregator::SessionClosed>(&event)) {
     const auto session = sessions_.find(closed->session);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/round_waits.h"
 #include "tests/simulation/narrate.h"
 #include "tests/simulation/world.h"
 
@@ -532,7 +533,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
     orphaned_ = Knowledge();
   }
   const aggregator::Job* job = core().FindJob(kJobName);
-  world_.Noted(note, job == nullptr ? core().config().term : job->term());
+  world_.Noted(note, job == nullptr ? core().config().term : job->term);
 }
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
@@ -548,19 +549,19 @@ std::optional<uint32_t> AggregatorProcess::ModelOf(LaneIndex lane) const {
 std::string AggregatorProcess::Explain() const {
   if (job() == nullptr) return absl::StrCat(name(), " knows no job");
   std::string text = absl::StrCat(name(), ": job is ", aggregator::JobStateName(job()->state()),
-                                  " (", job()->reason(), ")", job()->Paused() ? ", paused" : "");
-  const aggregator::Workers& workers = job()->workers();
+                                  " (", job()->reason, ")", job()->Paused() ? ", paused" : "");
+  const aggregator::Workers& workers = job()->workers;
   for (aggregator::Slot slot = 0; slot < workers.size(); ++slot) {
     absl::StrAppend(&text, slot == 0 ? "; workers: " : ", ", workers[slot].id, " ",
                     aggregator::WorkerStateName(workers[slot].state),
                     workers[slot].connected() ? "" : " disconnected");
   }
-  for (const aggregator::Lane& lane : job()->lanes()) {
+  for (const aggregator::Lane& lane : job()->lanes) {
     absl::StrAppend(&text, "; ", lane.name, " round ", lane.next, " ");
     if (!lane.round.has_value()) {
       absl::StrAppend(&text, "is not open");
     } else {
-      absl::StrAppend(&text, "waits for ", lane.round->WaitsFor(lane.layout));
+      absl::StrAppend(&text, "waits for ", aggregator::WaitsFor(*lane.round, lane.layout));
     }
   }
   return text;

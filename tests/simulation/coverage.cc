@@ -129,9 +129,9 @@ void TableRows::See(const aggregator::Job& job) {
     taken[static_cast<uint32_t>(table)].Add(rows);
   };
   add(Table::kJob, job.taken());
-  add(Table::kWorker, job.workers().taken());
-  add(Table::kPause, job.pause().taken());
-  for (const aggregator::Lane& lane : job.lanes()) {
+  add(Table::kWorker, job.workers.taken());
+  add(Table::kPause, job.pause.taken());
+  for (const aggregator::Lane& lane : job.lanes) {
     if (!lane.round.has_value()) continue;
     add(Table::kRound, lane.round->taken());
     for (const aggregator::RoundMember& member : lane.round->members()) {

@@ -364,7 +364,7 @@ void WorkerProcess::TakeResults(uint32_t handle) {
 std::optional<ResultFrame> WorkerProcess::HeldResults(const Lane& of) const {
   for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
     const Lane& lane = lanes_[handle];
-    const std::optional<StagedValue>& held = core_.lanes()[handle].settlement().staged();
+    const std::optional<StagedValue>& held = core_.lanes()[handle].settlement.staged();
     if (lane.model != of.model || lane.layout != of.layout || !of.index.has_value()) continue;
     if (!held.has_value() || held->value.outcome != Outcome::kCommitted) continue;
     const shell::StagedChunks<Chunk>& staged = shell_.staged(handle);
@@ -400,7 +400,7 @@ void WorkerProcess::CatchUp(Lane& lane) {
 bool WorkerProcess::WentWithout(const Lane& lane, const VerdictRecord& record) const {
   if (world_.scenario.lanes[lane.model].kind != LaneKind::kCall) return false;
   const client::Lane& core = core_.lanes()[static_cast<size_t>(&lane - lanes_.data())];
-  return core.last_verdict() >= record.round && !core.undelivered().has_value() &&
+  return core.last_verdict >= record.round && !core.undelivered.has_value() &&
          !IsCounted(record.value, id(), incarnation_);
 }
 
@@ -615,7 +615,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     const auto& lanes = core_.lanes();
     dropped_ = phase_ == Phase::kTraining &&
                std::any_of(lanes.begin(), lanes.end(),
-                           [](const client::Lane& lane) { return lane.round().has_value(); });
+                           [](const client::Lane& lane) { return lane.round.has_value(); });
     if (!dropped_) Evicted();
     return;
   }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "aggregator/core/round_waits.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -155,9 +156,9 @@ TEST(Attempt, EveryoneLostAbortsTheRoundAndStartsANewLineage) {
   t.Lose("b");
   t.Lose("c");
   EXPECT_EQ(t.job().state(), JobState::kForming);
-  EXPECT_THAT(t.job().reason(), HasSubstr("no worker with state is left"));
-  EXPECT_EQ(t.job().lanes()[0].next, 3u) << "the open round has used up its number";
-  EXPECT_NE(t.job().lanes()[0].chain, chain);
+  EXPECT_THAT(t.job().reason, HasSubstr("no worker with state is left"));
+  EXPECT_EQ(t.job().lanes[0].next, 3u) << "the open round has used up its number";
+  EXPECT_NE(t.job().lanes[0].chain, chain);
   EXPECT_EQ(t.kept_chunks(), 0u);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
     worker->Restart();
@@ -363,13 +364,13 @@ TEST(SlowReader, AnAcknowledgementOfWhatIsNotThereIsNoneLater) {
   Three t(Settings(1, 4, 3), config);
   t.c.acks = false;
   t.c.Begin();
-  t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Say(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}, {1, 0, 1}}});
   t.a.Begin();
   t.b.Begin();
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(0);
-  EXPECT_EQ(t.round()->result_bytes(), kChunkBytes);
-  t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}}});
-  EXPECT_EQ(t.round()->result_bytes(), 0u);
+  EXPECT_EQ(t.round()->held.bytes(), kChunkBytes);
+  t.c.Say(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}}});
+  EXPECT_EQ(t.round()->held.bytes(), 0u);
 }
 
 // A client that acknowledges nothing, or the same chunk again, has taken nothing.
@@ -391,7 +392,7 @@ TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
     }
     for (int second = 0; second < 8 && !t.c.ended.has_value(); ++second) {
       t.Sleep(absl::Seconds(1));
-      if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot(), repeated});
+      if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot, repeated});
     }
     ASSERT_TRUE(t.c.ended.has_value());
     EXPECT_THAT(t.c.ended->text, HasSubstr("did not receive the results"));
@@ -403,7 +404,7 @@ TEST(SlowReader, Fault_W13_ItIsNoProgressOfARoundThatIsPreparedEither) {
   t.c.stages = false;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
-  const Ballot ballot = t.round()->ballot();
+  const Ballot ballot = t.round()->ballot;
   for (int second = 0; second < 12 && !t.c.ended.has_value(); ++second) {
     t.Sleep(absl::Seconds(1));
     if (t.c.ended.has_value()) break;
@@ -435,7 +436,7 @@ struct OneReadsSlowly : Three {
   void Take(uint32_t flat) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
-    c.Say(ResultAck{0, 1, round()->ballot(), {range}});
+    c.Say(ResultAck{0, 1, round()->ballot, {range}});
   }
 };
 
@@ -453,7 +454,7 @@ TEST(SlowReader, Fault_W13_IsNamedLikeASlowSender) {
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker c: to take its results"));
   EXPECT_EQ(t.b.Count<HeldUp>(), 1u);
   EXPECT_EQ(t.c.Count<HeldUp>(), 0u) << "c is the late worker";
-  EXPECT_EQ(t.round()->WaitsFor(t.job().lanes()[0].layout), "worker c: to take its results");
+  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes[0].layout), "worker c: to take its results");
 }
 
 TEST(SlowReader, Fault_W14_ThePolicyMayBeToEvict) {
@@ -497,7 +498,7 @@ TEST(SlowReader, NobodyIsLateWhoTakesWhatIsHeldForItSoon) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
-      worker->Say(ResultAck{0, 1, t.round()->ballot(), {range}});
+      worker->Say(ResultAck{0, 1, t.round()->ballot, {range}});
     }
   };
   for (uint32_t flat = 0; flat < 8; ++flat) {
@@ -518,8 +519,8 @@ TEST(Pause, BelowMinWorkersNoRoundIsSettled) {
   EXPECT_TRUE(t.job().Paused());
   EXPECT_EQ(t.a.lane().last, 0u);
   EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
-  EXPECT_THAT(t.job().reason(), HasSubstr("2 workers are left and min_workers is 3"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("--min-workers"));
+  EXPECT_THAT(t.job().reason, HasSubstr("2 workers are left and min_workers is 3"));
+  EXPECT_THAT(t.job().reason, HasSubstr("--min-workers"));
 }
 
 // Workers that wait receive the reason of a pause, as they receive the names of late workers.
@@ -532,7 +533,7 @@ TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
   t.Sleep(absl::Milliseconds(200));
   for (TestWorker* worker : {&t.a, &t.b}) {
     EXPECT_EQ(worker->Last<HeldUp>().round, 0u) << "a pause delays all rounds";
-    EXPECT_EQ(worker->Last<HeldUp>().text, t.job().reason());
+    EXPECT_EQ(worker->Last<HeldUp>().text, t.job().reason);
   }
   EXPECT_THAT(t.a.Last<HeldUp>().text,
               HasSubstr("2 workers are left and min_workers is 3 (missing: c)."));
@@ -744,13 +745,13 @@ TEST(Attempt, Fault_W1_AWorkerThatHasNotNamedTheLaneStagesOnceItDoes) {
 TEST(Suspend, AnOperatorHoldsTheVerdictAndLetsItGo) {
   Three t;
   t.Step(SuspendJob{kJob});
-  EXPECT_THAT(t.job().reason(), HasSubstr("suspended by an operator"));
+  EXPECT_THAT(t.job().reason, HasSubstr("suspended by an operator"));
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.a.lane().last, 0u);
   EXPECT_TRUE(t.job().suspended());
   t.Step(ResumeJob{kJob});
   EXPECT_EQ(t.a.lane().last, 1u);
-  EXPECT_EQ(t.job().reason(), "");
+  EXPECT_EQ(t.job().reason, "");
 }
 
 TEST(Suspend, ASettledRoundWaitsToo) {

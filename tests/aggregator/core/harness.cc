@@ -542,8 +542,8 @@ TestWorker& Cluster::Join(const WorkerId& id) {
   return worker;
 }
 
-void Cluster::Step(Event event, shell::Chunks<Reduced> chunks) {
-  queue_.emplace_back(std::move(event), std::move(chunks));
+void Cluster::Step(Taken taken, shell::Chunks<Reduced> chunks) {
+  queue_.emplace_back(std::move(taken), std::move(chunks));
   if (stepping_) return;
   stepping_ = true;
   while (!queue_.empty()) {
@@ -555,9 +555,10 @@ void Cluster::Step(Event event, shell::Chunks<Reduced> chunks) {
   CheckInvariants();
 }
 
-void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
+void Cluster::StepOne(const Taken& taken, shell::Chunks<Reduced> chunks) {
+  const auto* input = std::get_if<Input>(&taken);
   std::optional<Shell::Push> push;
-  if (const auto* frame = std::get_if<FrameReceived>(&event); frame != nullptr && !chunks.empty()) {
+  if (const auto* frame = std::get_if<FrameReceived>(input); frame != nullptr && !chunks.empty()) {
     push = Shell::Push{frame->kind,   frame->lane,  frame->round,      frame->ballot,
                        frame->ranges, frame->bytes, std::move(chunks), {}};
     // The sender knows the sizes of its chunks.
@@ -567,11 +568,11 @@ void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
     }
   }
   std::optional<shell::ValueFrame> value;
-  if (const auto* received = std::get_if<ValueReceived>(&event)) {
+  if (const auto* received = std::get_if<ValueReceived>(input)) {
     value = shell::ValueFrame{received->key, received->first, received->count, 0, received->bytes};
   }
   std::vector<Action> actions;
-  core->Step(event, now, actions);
+  std::visit([&](const auto& what) { core->Step(what, now, actions); }, taken);
   for (const Action& action : actions) {
     log.push_back(action);
     Do(action, push.has_value() ? &*push : nullptr, value.has_value() ? &*value : nullptr);
@@ -610,7 +611,7 @@ void Cluster::Crash(Term term, absl::Duration down) {
 }
 
 const Round* Cluster::round(LaneIndex lane) const {
-  const std::vector<Lane>& lanes = job().lanes();
+  const Lanes& lanes = job().lanes;
   return lane < lanes.size() && lanes[lane].round.has_value() ? &*lanes[lane].round : nullptr;
 }
 
@@ -748,9 +749,9 @@ void Cluster::CheckInvariants() {
   // A state machine may only receive inputs that its table has.
   for (const auto& [id, current] : core->jobs()) {
     RowsTaken taken = current.taken();
-    taken.Add(current.workers().taken());
-    taken.Add(current.pause().taken());
-    for (const Lane& lane : current.lanes()) {
+    taken.Add(current.workers.taken());
+    taken.Add(current.pause.taken());
+    for (const Lane& lane : current.lanes) {
       if (!lane.round.has_value()) continue;
       taken.Add(lane.round->taken());
       for (const RoundMember& member : lane.round->members()) {
@@ -762,9 +763,9 @@ void Cluster::CheckInvariants() {
     EXPECT_FALSE(taken.refused());
   }
   for (const auto& [id, current] : core->jobs()) {
-    for (const Lane& lane : current.lanes()) {
+    for (const Lane& lane : current.lanes) {
       if (!lane.round.has_value()) continue;
-      EXPECT_LE(lane.round->result_bytes(), lane.memory.result_window);
+      EXPECT_LE(lane.round->held.bytes(), lane.memory.result_window);
       for (const RoundMember& member : lane.round->members()) {
         EXPECT_LE(member.contribution.parked(), lane.memory.window) << member.id;
       }

@@ -77,6 +77,9 @@ struct Numbers {
 };
 using Shell = shell::AggregatorShell<Numbers>;
 
+// What a coordinator takes.
+using Taken = std::variant<Input, SessionLost>;
+
 class TestWorker {
  public:
   TestWorker(Cluster* cluster, WorkerId id, uint64_t value);
@@ -252,7 +255,7 @@ class Cluster {
 
   // Takes one event and everything that follows from it at the same moment. `chunks` are those of a
   // frame.
-  void Step(Event event, shell::Chunks<Reduced> chunks = {});
+  void Step(Taken taken, shell::Chunks<Reduced> chunks = {});
   // Moves the clock, and sends heartbeats and ticks when they are due.
   void Sleep(absl::Duration duration);
   // Moves the clock as if this process were stopped; the next event wakes it.
@@ -285,7 +288,7 @@ class Cluster {
 
  private:
   friend class TestWorker;
-  void StepOne(const Event& event, shell::Chunks<Reduced> chunks);
+  void StepOne(const Taken& taken, shell::Chunks<Reduced> chunks);
   void Do(const Action& action, const Shell::Push* push, const shell::ValueFrame* value);
   void Do(const Send& send);
   void Do(const Reduce& reduce);
@@ -299,7 +302,7 @@ class Cluster {
 
   std::map<WorkerId, std::unique_ptr<TestWorker>> workers_;
   SessionId last_session_ = 0;
-  std::deque<std::pair<Event, shell::Chunks<Reduced>>> queue_;
+  std::deque<std::pair<Taken, shell::Chunks<Reduced>>> queue_;
   bool stepping_ = false;
   Shell shell_;
 };

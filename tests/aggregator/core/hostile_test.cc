@@ -21,6 +21,8 @@ namespace {
 constexpr int kSeeds = 400;
 constexpr int kEvents = 400;
 
+using Taken = std::variant<Input, SessionLost>;
+
 class Peers {
  public:
   explicit Peers(uint32_t seed) : random_(seed), config_(MakeConfig()), core_(config_, now_) {}
@@ -63,15 +65,15 @@ class Peers {
   }
   RoundNumber Round() {
     const Job* job = core_.FindJob("job");
-    if (job == nullptr || job->lanes().empty() || Seldom()) return Below(4);
-    return job->lanes()[Below(static_cast<uint32_t>(job->lanes().size()))].next;
+    if (job == nullptr || job->lanes.size() == 0 || Seldom()) return Below(4);
+    return job->lanes[Below(static_cast<uint32_t>(job->lanes.size()))].next;
   }
   Ballot SomeBallot() {
     const Job* job = core_.FindJob("job");
     if (job != nullptr && !Seldom()) {
-      for (const Lane& lane : job->lanes()) {
+      for (const Lane& lane : job->lanes) {
         if (lane.round.has_value()) {
-          return Coin() ? lane.round->ballot() : lane.round->value_ballot();
+          return Coin() ? lane.round->ballot : lane.round->value_ballot;
         }
       }
     }
@@ -134,9 +136,9 @@ class Peers {
       for (uint32_t t = 0; t < Below(3); ++t) lane.layout.push_back(Tensor());
       lane.last_verdict = Below(3);
       lane.chain = Below(2);
-      if (job != nullptr && !job->lanes().empty() && Coin()) {
-        lane.last_verdict = job->lanes()[0].next - 1;
-        lane.chain = job->lanes()[0].chain;
+      if (job != nullptr && job->lanes.size() > 0 && Coin()) {
+        lane.last_verdict = job->lanes[0].next - 1;
+        lane.chain = job->lanes[0].chain;
       }
       if (Coin()) {
         lane.staged = StagedValue{lane.last_verdict + 1, {1, Below(3)}, {1, Below(3)}, SomeValue()};
@@ -205,7 +207,7 @@ class Peers {
     sessions_.erase(std::remove(sessions_.begin(), sessions_.end(), session), sessions_.end());
   }
 
-  Event Next() {
+  Taken Next() {
     const SessionId session =
         sessions_.empty() ? 1 : sessions_[Below(static_cast<uint32_t>(sessions_.size()))];
     const uint32_t what = Below(40);
@@ -222,7 +224,7 @@ class Peers {
     if (what < 4) return Tick{};
     if (what < 10 && !pending_.empty()) {
       const size_t at = Below(static_cast<uint32_t>(pending_.size()));
-      Event event = pending_[at];
+      Taken event = pending_[at];
       pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(at));
       return event;
     }
@@ -257,16 +259,16 @@ class Peers {
         case 6:
           return Setting();
         default:
-          return Seldom() ? Event{DrainService{}} : Event{Tick{}};
+          return Seldom() ? Input{DrainService{}} : Input{Tick{}};
       }
     }
     return MessageReceived{session, Message()};
   }
 
-  void Step(const Event& event) {
+  void Step(const Taken& taken) {
     now_ += absl::Milliseconds(Seldom() ? Below(20000) : Below(300));
     std::vector<Action> actions;
-    core_.Step(event, now_, actions);
+    std::visit([&](const auto& what) { core_.Step(what, now_, actions); }, taken);
     Take(actions);
     if (core_.NextDeadline() <= now_) {
       actions.clear();
@@ -276,9 +278,9 @@ class Peers {
     }
     ASSERT_LE(core_.reserved_bytes(), config_.memory_bytes);
     for (const auto& [id, job] : core_.jobs()) {
-      for (const Lane& lane : job.lanes()) {
+      for (const Lane& lane : job.lanes) {
         if (!lane.round.has_value()) continue;
-        ASSERT_LE(lane.round->result_bytes(), lane.memory.result_window);
+        ASSERT_LE(lane.round->held.bytes(), lane.memory.result_window);
         for (const RoundMember& member : lane.round->members()) {
           ASSERT_LE(member.contribution.parked(), lane.memory.window);
           ASSERT_LE(member.contribution.missing(), lane.layout.bytes());
@@ -304,8 +306,8 @@ class Peers {
         if (const auto* welcome = std::get_if<Welcome>(&send->message)) {
           const Job* job = core_.FindJob("job");
           if (job == nullptr) continue;
-          for (const auto& [id, slot] : job->workers().by_id()) {
-            if (job->workers()[slot].incarnation == welcome->incarnation) {
+          for (const auto& [id, slot] : job->workers.by_id()) {
+            if (job->workers[slot].incarnation == welcome->incarnation) {
               incarnations_[id] = welcome->incarnation;
             }
           }
@@ -321,7 +323,7 @@ class Peers {
   SessionId last_session_ = 0;
   SessionId hello_next_ = 0;
   std::vector<SessionId> sessions_;
-  std::vector<Event> pending_;
+  std::vector<Taken> pending_;
   std::map<WorkerId, Incarnation> incarnations_;
 };
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "aggregator/core/round_intake.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -22,9 +23,8 @@ const absl::Time kLastUsed = absl::FromUnixSeconds(1000);
 // Opens a round that one worker has begun.
 void Open(Lane& lane, const Config& config, std::vector<Action>& actions) {
   static const JobName* const name = new JobName("job");
-  static const std::optional<RoundSpec>* const no_spec = new std::optional<RoundSpec>();
   static const Membership* const membership = new Membership();
-  static const std::vector<Lane>* const lanes = new std::vector<Lane>();
+  static const Lanes* const lanes = new Lanes();
   Workers workers;
   const Slot slot = workers.Add("a");
   workers.Apply(slot, WorkerInput::kRecover);
@@ -33,24 +33,10 @@ void Open(Lane& lane, const Config& config, std::vector<Action>& actions) {
   member.id = "a";
   lane.round.emplace(lane.next, Ballot{1, 1}, std::vector<RoundMember>{member}, lane.layout,
                      kLastUsed);
-  const RoundScope scope{kLastUsed,
-                         config,
-                         actions,
-                         1,
-                         *name,
-                         0,
-                         lane.name,
-                         lane.layout,
-                         lane.memory,
-                         workers,
-                         false,
-                         true,
-                         *no_spec,
-                         *membership,
-                         *lanes,
-                         LossPolicy::kShrink,
-                         LatePolicy::kWait};
-  lane.round->OnBegin(scope, slot, Begin{});
+  const JobContext job{
+      1, *name, workers, *membership, *lanes, true, LossPolicy::kShrink, LatePolicy::kWait};
+  const RoundScope scope{kLastUsed, config, actions, job, 0, lane, false};
+  OnBegin(*lane.round, scope, slot, Begin{});
 }
 
 struct LanesTest : testing::Test {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "aggregator/core/round_waits.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -95,8 +96,7 @@ TEST(Loading, MayTakeAsLongAsItTakesAndIsNamed) {
   Config config;
   config.lease = absl::Seconds(2);
   Loading t(config);
-  EXPECT_EQ(t.round()->WaitsFor(t.job().lanes()[0].layout),
-            "worker c: to load the state and begin");
+  EXPECT_EQ(WaitsFor(*t.round(), t.job().lanes[0].layout), "worker c: to load the state and begin");
   t.Sleep(absl::Seconds(4));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
   t.Sleep(absl::Seconds(2));
@@ -167,7 +167,7 @@ TEST(Loading, ARoundThatIsAbortedDoesNotWait) {
   Three t(Settings(3, 3, 3), config);
   t.a.Contribute();
   t.Lose("c");
-  ASSERT_EQ(t.round()->value().outcome, Outcome::kAborted);
+  ASSERT_EQ(t.round()->value.outcome, Outcome::kAborted);
   Loading::Replace(t.c);
   EXPECT_EQ(t.c.donor, "a");
   EXPECT_EQ(t.c.lane().last, 1u);
@@ -179,7 +179,7 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   t.Crash(5000);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
   ASSERT_EQ(t.job().state(), JobState::kRunning);
-  ASSERT_TRUE(t.round()->adopted().has_value());
+  ASSERT_TRUE(t.round()->adopted.has_value());
   t.ExpectHeld();
   // A worker does not serve a state that it does not have.
   t.Lose("b");

@@ -461,13 +461,13 @@ TEST(Finish, AJobWhoseWorkersFinishOneAfterTheOtherIsOverAndWasNeverPaused) {
   c.a.Say(Finished{});
   c.a.Say(Leave{});
   EXPECT_TRUE(c.job().over());
-  EXPECT_EQ(c.job().reason(), "its workers have finished");
+  EXPECT_EQ(c.job().reason, "its workers have finished");
   EXPECT_EQ(c.Notes(NoteKind::kPaused), 0u);
   // The job is over until a worker comes.
   c.a.Restart();
   c.a.Connect();
   EXPECT_FALSE(c.job().over());
-  EXPECT_THAT(c.job().reason(), HasSubstr("waits for workers"));
+  EXPECT_THAT(c.job().reason, HasSubstr("waits for workers"));
 }
 
 TEST(Finish, AJobWhoseWorkersLeaveOneAfterTheOtherWarnsOnlyWhoIsHeldUp) {

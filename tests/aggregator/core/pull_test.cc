@@ -378,7 +378,7 @@ TEST(Results, TheWindowHoldsReductionsBack) {
   }
   for (TestWorker* worker : {&t.a, &t.b}) worker->PushTensor(1);
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
-  const Ballot ballot = t.round()->ballot();
+  const Ballot ballot = t.round()->ballot;
   t.a.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u) << "b has not acknowledged it";
   t.b.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
@@ -478,7 +478,7 @@ TEST(Memory, Fault_S6_WhatTensorsAreCalledIsCharged) {
     tensors.push_back({name, DType::kF32, std::vector<uint64_t>(16, 0)});
   }
   a.Register(tensors, "call/names", LaneKind::kCall);
-  ASSERT_EQ(t.job().lanes()[0].layout.version(), 1000u);
+  ASSERT_EQ(t.job().lanes[0].layout.version(), 1000u);
   // Each tensor holds its name twice, and sixteen sizes.
   EXPECT_GE(t.core->reserved_bytes(), before + 1000 * (2 * 256 + 16 * 8));
   // An idle lane keeps its names.
@@ -510,8 +510,8 @@ TEST(Memory, AJobThatCannotBeKeptTrackOfIsNotRecoveredUntilItCan) {
   a.fresh = false;
   a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kHalted);
-  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 11600932 bytes"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("give the aggregator more"));
+  EXPECT_THAT(t.job().reason, HasSubstr("its lanes need 11600932 bytes"));
+  EXPECT_THAT(t.job().reason, HasSubstr("give the aggregator more"));
   t.config.memory_bytes = uint64_t{64} << 20;
   t.Crash(5001);
   a.Connect();
@@ -539,7 +539,7 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
   EXPECT_EQ(t["a"].lane("second").last, 1u);
   // The call lane is used again, because there is memory, and continues with its next round.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/first");
-  EXPECT_EQ(t.round(0)->number(), 2u);
+  EXPECT_EQ(t.round(0)->number, 2u);
 }
 
 // A job that is remembered only to show how it ended takes no memory from others. Its workers may
@@ -554,8 +554,8 @@ TEST(Memory, Fault_A7_AJobThatAllWorkersHaveLeftGivesItsMemoryBack) {
     t["b"].Connect();
     EXPECT_TRUE(t["b"].ended.has_value()) << "the first job has all the memory";
     const auto end = [&] {
-      t.Step(finished ? Event{MessageReceived{t["a"].session, Leave{}}}
-                      : Event{WorkerExited{kJob, "a"}});
+      t.Step(finished ? Input{MessageReceived{t["a"].session, Leave{}}}
+                      : Input{WorkerExited{kJob, "a"}});
     };
     end();
     ASSERT_NE(t.core->FindJob(kJob), nullptr);

@@ -383,7 +383,7 @@ TEST(Ranks, Fault_A1_ALostNodeInAnAdoptedValueKeepsOlderClientsOut) {
   t.single.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
   t.Step(RecoverJob{kJob});
-  ASSERT_EQ(t.job().state(), JobState::kRunning) << t.job().reason();
+  ASSERT_EQ(t.job().state(), JobState::kRunning) << t.job().reason;
   t.ExpectRefused();
 }
 

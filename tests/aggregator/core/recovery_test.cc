@@ -53,8 +53,8 @@ TEST(Recovery, EveryMemberIsBackWithMemory) {
   t.a.Connect();
   t.b.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
-  EXPECT_THAT(t.job().reason(), HasSubstr("2 of 3 members"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("missing: c"));
+  EXPECT_THAT(t.job().reason, HasSubstr("2 of 3 members"));
+  EXPECT_THAT(t.job().reason, HasSubstr("missing: c"));
   EXPECT_EQ(t.a.Count<Welcome>(), 1u)
       << "of the old aggregator: nobody is told before it is decided";
   t.c.Connect();
@@ -64,7 +64,7 @@ TEST(Recovery, EveryMemberIsBackWithMemory) {
   EXPECT_EQ(t.a.role, Role::kMember);
   t.Round();
   EXPECT_EQ(t.a.lane().delivered[2].at({0, 0}), (Reduced{7, 3}));
-  EXPECT_EQ(t.a.verdict().ballot.term, t.job().term());
+  EXPECT_EQ(t.a.verdict().ballot.term, t.job().term);
 }
 
 TEST(Recovery, Fault_A1_ARoundInFlightIsPushedAgainAndAppliedOnce) {
@@ -121,7 +121,7 @@ TEST(Recovery, AWithdrawalIsRepeatedOfTheAdoptedValue) {
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   t.Crash(5000);
   t.ConnectAll();
-  ASSERT_TRUE(t.round()->adopted().has_value());
+  ASSERT_TRUE(t.round()->adopted.has_value());
   t.c.Withdraw();
   EXPECT_EQ(t.c.rejected(), ErrorCode::kOk);
   t.c.Stage();
@@ -251,8 +251,8 @@ TEST(Recovery, WhenEveryHolderIsLostAnOperatorDecides) {
   t.c.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
   EXPECT_EQ(t.job().state(), JobState::kHalted) << "a may have told somebody the verdict";
-  EXPECT_THAT(t.job().reason(), HasSubstr("round 2 of lane model may have a verdict"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("lost with a"));
+  EXPECT_THAT(t.job().reason, HasSubstr("round 2 of lane model may have a verdict"));
+  EXPECT_THAT(t.job().reason, HasSubstr("lost with a"));
   t.a.Restart();
   t.a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kHalted) << "without its memory";
@@ -311,7 +311,7 @@ TEST(Recovery, AnEmptyWindowDoesNotForgetWhatWasLostWithItsHolders) {
   t.b.Connect();  // The job ended its first session when it began to recover again.
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
   EXPECT_EQ(t.job().state(), JobState::kHalted);
-  EXPECT_THAT(t.job().reason(), HasSubstr("round 2 of lane model may have a verdict"));
+  EXPECT_THAT(t.job().reason, HasSubstr("round 2 of lane model may have a verdict"));
   t.a.supplies = true;
   t.a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRunning);
@@ -334,13 +334,13 @@ TEST(Recovery, WhatWasLostDoesNotHoldUpANewLineage) {
   EXPECT_GT(first, 0u);
   // The job recovers once more, and has nothing from the old lineage to explain.
   Hello hello = t.c.MakeHello();
-  hello.membership.generation = {t.job().term() + 1, 1};
+  hello.membership.generation = {t.job().term + 1, 1};
   t.c.Connect(hello);
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
   t.a.Connect();
   t.b.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRunning);
-  EXPECT_EQ(t.job().lanes()[0].next, first + 1);
+  EXPECT_EQ(t.job().lanes[0].next, first + 1);
 }
 
 TEST(Recovery, ThePolicyAnyGoesOnWithoutTheHolders) {
@@ -405,7 +405,7 @@ TEST(Recovery, TwoThatAreToldTheSameRuleInDifferentTerms) {
     Committed t(Settings(2, 4, 3), config);
     t.Crash(1);
     t.ConnectAll();
-    terms.push_back(t.job().term());
+    terms.push_back(t.job().term);
   }
   EXPECT_THAT(terms, Each(Gt(1u)));
   EXPECT_NE(terms[0], terms[1]);
@@ -673,9 +673,9 @@ TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
   t.a.Connect();
   t.b.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRunning);
-  EXPECT_GT(t.job().term(), 9000u);
+  EXPECT_GT(t.job().term, 9000u);
   t.a.Contribute();
-  EXPECT_EQ(t.job().lanes()[0].next, 2u);
+  EXPECT_EQ(t.job().lanes[0].next, 2u);
 }
 
 // A process that was never a member here names a higher term.
@@ -713,7 +713,7 @@ TEST(Stranger, Fault_A6_ATermThatNobodyCanHaveIsRefusedAndItsAnswerIsNot) {
   // well.
   t.a.Cut();
   t.b.Cut();
-  t.hello.membership.generation.term = t.job().term() + (Term{1} << 40);
+  t.hello.membership.generation.term = t.job().term + (Term{1} << 40);
   t.x.Connect(t.hello);
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
   t.c.Connect();
@@ -832,7 +832,7 @@ TEST(Promise, WhoIsLostWithoutOneMakesTheJobRecoverOnceMore) {
   t.c.Contribute();
   t.Sleep(t.config.lease + absl::Seconds(1));
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
-  EXPECT_THAT(t.job().reason(), HasSubstr("worker a was lost before it knew"));
+  EXPECT_THAT(t.job().reason, HasSubstr("worker a was lost before it knew"));
   t.b.Connect();
   t.c.Connect();
   t.Sleep(t.config.recovery_window);
@@ -851,7 +851,7 @@ TEST(Promise, AReductionThatEndsAfterTheJobHasRecoveredOnceMoreIsOfNoUse) {
   t.reduces = false;
   t.b.Contribute();
   t.c.Contribute();
-  const Term before = t.job().term();
+  const Term before = t.job().term;
   t.Sleep(t.config.lease + absl::Seconds(1));
   ASSERT_EQ(t.job().state(), JobState::kRecovering);
   const std::vector<Shell::Reduction> late = std::exchange(t.reductions, {});
@@ -859,7 +859,7 @@ TEST(Promise, AReductionThatEndsAfterTheJobHasRecoveredOnceMoreIsOfNoUse) {
   t.a.Connect();
   t.b.Connect();
   t.Sleep(t.config.recovery_window);
-  EXPECT_GT(t.job().term(), before);
+  EXPECT_GT(t.job().term, before);
   t.a.Contribute();
   for (const Shell::Reduction& reduction : late) t.Finish(reduction);
   t.FinishReduces();
@@ -904,7 +904,7 @@ struct GoneBack : Committed {
   void ExpectVerdictIsKept() {
     c.Connect();
     EXPECT_EQ(job().state(), JobState::kRunning);
-    EXPECT_EQ(job().lanes()[0].chain, late_a.lanes[0].chain);
+    EXPECT_EQ(job().lanes[0].chain, late_a.lanes[0].chain);
     EXPECT_NE(a.session, 0u) << a.ended->text;
     EXPECT_NE(b.session, 0u) << b.ended->text;
   }
@@ -979,7 +979,7 @@ TEST(Promise, Fault_A5_TheListOfARecoveryThatDidNotStandIsKept) {
   t.a.Contribute();
   t.a.Contribute();
   ASSERT_EQ(t.job().membership().members, std::vector<WorkerId>{"a"});
-  const uint64_t chain = t.job().lanes()[0].chain;
+  const uint64_t chain = t.job().lanes[0].chain;
   t.Crash(5000);
   t.a.sees_layouts = t.a.repushes = t.a.stages = t.a.heartbeats = false;
   t.a.Connect();
@@ -990,15 +990,15 @@ TEST(Promise, Fault_A5_TheListOfARecoveryThatDidNotStandIsKept) {
   t.c.Connect(early_c);
   t.Sleep(t.config.recovery_window);
   EXPECT_EQ(t.job().state(), JobState::kHalted);
-  EXPECT_THAT(t.job().reason(), HasSubstr("missing: a"));
+  EXPECT_THAT(t.job().reason, HasSubstr("missing: a"));
   t.a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRunning);
-  EXPECT_EQ(t.job().lanes()[0].chain, chain);
+  EXPECT_EQ(t.job().lanes[0].chain, chain);
 }
 
 TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
   GoneBack t(true);
-  ASSERT_TRUE(t.round()->adopted().has_value());
+  ASSERT_TRUE(t.round()->adopted.has_value());
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared);
   t.a.Say(Heartbeat{});
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared) << "b may be gone";
@@ -1212,7 +1212,7 @@ TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
   ASSERT_TRUE(t.b.ended.has_value());
   EXPECT_EQ(t.b.ended->code, ErrorCode::kUnavailable) << "its client retries";
   EXPECT_THAT(t.b.ended->text, HasSubstr("give the aggregator more memory"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("no memory for the history of 1 worker"));
+  EXPECT_THAT(t.job().reason, HasSubstr("no memory for the history of 1 worker"));
   EXPECT_GT(t.core->reserved_bytes(), t.config.memory_bytes / 2);
   EXPECT_LT(one, t.core->reserved_bytes());
   // With histories that fit, the job goes on.
@@ -1262,7 +1262,7 @@ TEST(Recovery, AHaltedJobGivesWayToANewRunWhenNobodyWaits) {
   t.a.Cut();
   t.Join("n");
   EXPECT_EQ(t.job().state(), JobState::kForming);
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
 }
 
 TEST(Recovery, AHaltedJobThatEverybodyLeftIsForgotten) {

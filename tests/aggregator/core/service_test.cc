@@ -153,15 +153,15 @@ TEST(Admission, ThePlaceOfAWorkerThatIsGoneIsUsedAgain) {
     EXPECT_EQ(t[id].role, Role::kSpare) << id;
     t.Step(WorkerExited{kJob, id});
   }
-  EXPECT_EQ(t.job().workers().size(), 3u);
-  EXPECT_FALSE(t.job().workers().Find("x8").has_value());
-  EXPECT_EQ(t.job().workers().Find("x9"), 2u);
+  EXPECT_EQ(t.job().workers.size(), 3u);
+  EXPECT_FALSE(t.job().workers.Find("x8").has_value());
+  EXPECT_EQ(t.job().workers.Find("x9"), 2u);
   t.Round();
   EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
   // The job has forgotten a worker whose slot was given away, so it takes the worker for a new one.
   t["x3"].Connect();
   EXPECT_EQ(t["x3"].role, Role::kJoiner);
-  EXPECT_FALSE(t.job().workers().Find("x9").has_value());
+  EXPECT_FALSE(t.job().workers.Find("x9").has_value());
 }
 
 TEST(Admission, ThePlaceOfAWorkerThatIsStillReferredToIsNot) {
@@ -324,7 +324,7 @@ TEST(Bounds, NoMessageReachesOutsideTheLanes) {
       Staged{0, 1, {}},
       ResultAck{lane, 1, {}, {}},
       ResultAck{lane, 1, {}, {{0, 0, 1}}},
-      ResultAck{0, 1, t.round()->ballot(), {{9, 0, 1}}},
+      ResultAck{0, 1, t.round()->ballot, {{9, 0, 1}}},
       ResultAck{0, 99, {}, {{0, 0, 1}}},
       Need{lane, 1, {}, {}},
       Need{0, 1, {}, {{0, 5, 1}}},
@@ -690,14 +690,14 @@ TEST(DrainService, ABeginThatComesMeanwhileWaitsForTheNextAggregator) {
   t.a.Begin(Spec(ReduceOp::kSum), "second");
   t.a.PushTensor(0, "second");
   EXPECT_EQ(t.a.Count<Rejected>(), 0u) << "it is no mistake";
-  EXPECT_FALSE(t.job().lanes()[1].round.has_value());
+  EXPECT_FALSE(t.job().lanes[1].round.has_value());
   t.b.Contribute();
   EXPECT_EQ(t.a.lane().last, 1u);
   ASSERT_TRUE(t.drained);
   EXPECT_EQ(t.a.ended->code, ErrorCode::kUnavailable);
   t.Crash(2);
   for (TestWorker* worker : {&t.a, &t.b}) worker->Connect();
-  EXPECT_TRUE(t.job().lanes()[1].Open()) << "the begin is repeated on the new session";
+  EXPECT_TRUE(t.job().lanes[1].Open()) << "the begin is repeated on the new session";
   t.a.Commit("second");
   t.b.Contribute(Spec(ReduceOp::kSum), "second");
   EXPECT_EQ(t.a.lane("second").last, 1u);
@@ -1061,7 +1061,7 @@ TEST(Core, Fault_W16_AThousandJoinsAndLeavesLeaveNothingBehind) {
     if (i == 0) reserved = t.core->reserved_bytes();
   }
   EXPECT_EQ(t.core->reserved_bytes(), reserved);
-  EXPECT_EQ(t.job().workers().size(), 2u);
+  EXPECT_EQ(t.job().workers.size(), 2u);
   EXPECT_EQ(t.kept_chunks(), 0u);
   EXPECT_EQ(t.held_results(), 0u);
 }

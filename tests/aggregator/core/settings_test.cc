@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "aggregator/core/job_settings.h"
 #include "aggregator/core/memory.h"
 #include "tests/aggregator/core/harness.h"
 
@@ -35,7 +36,7 @@ SetJob SetMax(uint32_t workers) {
 }
 
 std::string WhyNot(const Cluster& t, const SetJob& set) {
-  return t.job().WhyNotSet(t.config, t.config.memory_bytes - t.core->reserved_bytes(), set);
+  return WhyNotSet(t.job(), t.config, t.config.memory_bytes - t.core->reserved_bytes(), set);
 }
 
 // ---- SetJob
@@ -547,7 +548,7 @@ TEST(RoundSummaries, HaveTheSplitOfTheTime) {
   t.c.Contribute();
   t.Sleep(absl::Milliseconds(200));
   t.c.Stage();
-  const RoundSummary& past = t.job().lanes()[0].past.back();
+  const RoundSummary& past = t.job().lanes[0].past.back();
   EXPECT_EQ(past.round, 1u);
   EXPECT_EQ(past.contributors, 3u);
   EXPECT_EQ(past.gathered, absl::Milliseconds(300));
@@ -566,7 +567,7 @@ TEST(RoundSummaries, HaveTheTimeOfTheirFirstBegin) {
   t.Round();
   t.Sleep(absl::Seconds(3));
   t.Round();
-  const std::deque<RoundSummary>& past = t.job().lanes()[0].past;
+  const std::deque<RoundSummary>& past = t.job().lanes[0].past;
   const RoundSummary& before = past[past.size() - 2];
   EXPECT_EQ(past.back().opened - (before.opened + before.took), absl::Seconds(3));
 }
@@ -574,7 +575,7 @@ TEST(RoundSummaries, HaveTheTimeOfTheirFirstBegin) {
 TEST(RoundSummaries, AreTheLastFifty) {
   Running t;
   for (int i = 0; i < 60; ++i) t.Round();
-  const Lane& lane = t.job().lanes()[0];
+  const Lane& lane = t.job().lanes[0];
   EXPECT_EQ(lane.past.size(), kRememberedRounds);
   EXPECT_EQ(lane.past.back().round, 61u);
   EXPECT_EQ(lane.verdicts.size(), kRememberedVerdicts);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "aggregator/core/round_waits.h"
 #include "protocol/version.h"
 #include "tests/aggregator/core/harness.h"
 
@@ -26,7 +27,7 @@ TEST(Settle, TheVerdictIsToldOnlyWhenEveryoneHasStaged) {
   EXPECT_EQ(t.round()->phase(), RoundPhase::kPrepared);
   EXPECT_EQ(t.a.lane().last, 0u);
   EXPECT_EQ(t.c.Last<Prepared>().value.divisor, 3u);
-  EXPECT_THAT(t.round()->WaitsFor(t.job().lanes()[0].layout), "worker c: to stage the result");
+  EXPECT_THAT(WaitsFor(*t.round(), t.job().lanes[0].layout), "worker c: to stage the result");
   t.c.Stage();
   EXPECT_EQ(t.a.lane().last, 1u);
   EXPECT_EQ(t.c.lane().last, 1u);
@@ -69,7 +70,7 @@ TEST(Settle, AMemberThatGetsTheResultsAnotherWayIsSentNoneAndStages) {
   t.Contribute();
   ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
   EXPECT_TRUE(t.c.lane().results.empty());
-  EXPECT_EQ(t.round()->result_bytes(), 0u) << "none are held for it";
+  EXPECT_EQ(t.round()->held.bytes(), 0u) << "none are held for it";
   EXPECT_EQ(t.a.lane().last, 0u) << "it has not staged";
   t.c.lane().results = t.a.lane().results;
   t.c.lane().result_round = t.a.lane().result_round;
@@ -151,16 +152,16 @@ TEST(Settle, ResultsThatAreHeldForAMemberAreReleasedWhenTheyComeAnotherWay) {
   t.c.Withdraw();
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
-  EXPECT_GT(t.round()->result_bytes(), 0u);
+  EXPECT_GT(t.round()->held.bytes(), 0u);
   t.c.Withdraw("carried", kLane, true);
-  EXPECT_EQ(t.round()->result_bytes(), 0u);
+  EXPECT_EQ(t.round()->held.bytes(), 0u);
 }
 
 TEST(Settle, ProgressExtendsTheStageDeadline) {
   Three t;
   t.c.stages = t.c.acks = false;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
-  const Ballot ballot = t.round()->value_ballot();
+  const Ballot ballot = t.round()->value_ballot;
   t.Sleep(absl::Seconds(4));
   t.c.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   t.Sleep(absl::Seconds(4));

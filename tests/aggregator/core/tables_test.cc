@@ -200,7 +200,7 @@ TEST(JobRows, ANewRunEndsAHalt) {
   t.Halt("a");
   t["a"].Cut();
   t.other.Connect(t.HelloOfOther(false));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kHalted, JobInput::kFreshHello));
 }
 
@@ -209,7 +209,7 @@ TEST(JobRows, AnOlderRunEndsAHalt) {
   t.Halt("a");
   t["a"].Cut();
   t.other.Connect(t.HelloOfOther(true));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kHalted, JobInput::kRecover));
 }
 
@@ -217,7 +217,7 @@ TEST(JobRows, ANewRunEndsARecovery) {
   TwoRuns t;
   t.RecoverOnceMore();
   t.other.Connect(t.HelloOfOther(false));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kRecovering, JobInput::kFreshHello));
 }
 
@@ -225,7 +225,7 @@ TEST(JobRows, AnOlderRunEndsARecovery) {
   TwoRuns t;
   t.RecoverOnceMore();
   t.other.Connect(t.HelloOfOther(true));
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kRecovering, JobInput::kRecover));
 }
 
@@ -256,7 +256,7 @@ TEST(JobRows, ANewRunReplacesOneWhoseMembersAreLostBeforeTheyWereTold) {
   ASSERT_EQ(t.job().state(), JobState::kRunning);
   t.Worker("b").run = "two";
   t.Worker("b").Connect();
-  EXPECT_EQ(t.job().run(), "two");
+  EXPECT_EQ(t.job().run, "two");
   EXPECT_TRUE(HasTaken(t, JobState::kRunning, JobInput::kFreshHello));
 }
 
@@ -276,7 +276,7 @@ TEST(RoundRows, AFrameOfAMemberThatWasLeftOutBeginsTheNextAttempt) {
   ASSERT_EQ(t.round(1)->phase(), RoundPhase::kIdle);
   j.SendFrame(1, {0, 0, 1}, "call/eval");
   EXPECT_EQ(t.round(1)->phase(), RoundPhase::kIdle);
-  EXPECT_EQ(t.round(1)->ballot().attempt, 2u);
+  EXPECT_EQ(t.round(1)->ballot.attempt, 2u);
   EXPECT_TRUE(
       t.round(1)->taken().Has(RowOf(kRoundTransitions, RoundPhase::kIdle, RoundInput::kRestart)));
 }
@@ -323,7 +323,7 @@ TEST(StagingRows, WhatAMemberStagesUnaskedOrTwiceCountsOnce) {
   t.c.Say(Withdraw{1, 1, "it has nothing to add"});
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute(Spec(ReduceOp::kSum), call);
   ASSERT_EQ(t.round(1)->phase(), RoundPhase::kPrepared);
-  const Staged staged{1, 1, t.round(1)->ballot()};
+  const Staged staged{1, 1, t.round(1)->ballot};
   t.c.Say(staged);
   EXPECT_TRUE(AnyHasTaken(*t.round(1), StagingState::kNotAsked, StagingInput::kStage));
   t.a.Stage(call);

@@ -511,7 +511,7 @@ TEST(ValueCache, GivesWayToRounds) {
   }
   EXPECT_EQ(t.held_values(), 0u);
   EXPECT_EQ(t.Notes(NoteKind::kLaneWaitsForMemory), 0u);
-  for (const Lane& lane : t.core->FindJob(kJob)->lanes()) {
+  for (const Lane& lane : t.core->FindJob(kJob)->lanes) {
     EXPECT_EQ(lane.memory.frame, kChunkBytes) << lane.name;
   }
 }

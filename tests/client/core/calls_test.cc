@@ -25,7 +25,7 @@ TEST(RegisterTest, OnlyNewTensorsAreSent) {
   const Actions more =
       worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("b", 2), F32("c", 3)}});
   EXPECT_EQ(more.OneSent<Register>(), (Register{"g", LaneKind::kGradient, {F32("c", 3)}}));
-  EXPECT_EQ(worker.lane().tensors()[2].spec.name, "c") << "handles are given in order";
+  EXPECT_EQ(worker.lane().tensors[2].spec.name, "c") << "handles are given in order";
 }
 
 TEST(RegisterTest, ALaneWithoutTensorsIsNamed) {
@@ -53,11 +53,11 @@ TEST(RegisterTest, HandlesAreMappedByName) {
   LaneLayout layout = worker.MakeLayout();
   layout.tensors = {F32("theirs", 1), F32("ours", 9), F32("mine", 8)};
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
-  EXPECT_EQ(worker.lane().tensors()[0].index, TensorIndex{2});
-  EXPECT_EQ(worker.lane().tensors()[1].index, TensorIndex{1});
+  EXPECT_EQ(worker.lane().tensors[0].index, TensorIndex{2});
+  EXPECT_EQ(worker.lane().tensors[1].index, TensorIndex{1});
   // Another worker has put the tensor into the layout before this one registers it.
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("theirs", 1)}});
-  EXPECT_EQ(worker.lane().tensors()[2].index, TensorIndex{0});
+  EXPECT_EQ(worker.lane().tensors[2].index, TensorIndex{0});
   // The client acknowledges a layout that grows with its new version.
   layout.first = 3;
   layout.tensors = {F32("more", 1)};
@@ -93,14 +93,14 @@ TEST(RegisterTest, AnotherAggregatorMayHaveFewerTensors) {
   Harness worker;
   worker.Connect();
   worker.RegisterModel();
-  ASSERT_EQ(worker.lane().layout().version(), 3u);
+  ASSERT_EQ(worker.lane().layout.version(), 3u);
   worker.Do(SessionDown{});
   worker.Do(SessionUp{});
   worker.Hear(worker.MakeWelcome());
   LaneLayout layout = worker.MakeLayout();
   layout.tensors.Own().pop_back();
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 2}));
-  EXPECT_EQ(worker.lane().tensors()[2].index, std::nullopt);
+  EXPECT_EQ(worker.lane().tensors[2].index, std::nullopt);
 }
 
 TEST(RegisterTest, ALayoutThatContradictsItselfEndsTheSession) {
@@ -191,7 +191,7 @@ TEST(RegisterTest, Fault_W10_AMismatchThatShowsAfterThePushWithdrawsTheRound) {
   const Actions actions = worker.Hear(layout);
   EXPECT_EQ(actions.One<RoundRejected>().error.code, ErrorCode::kMismatch);
   EXPECT_TRUE(actions.HasSent<Withdraw>());
-  EXPECT_EQ(worker.lane().round()->state(), RoundState::kWithdrawn);
+  EXPECT_EQ(worker.lane().round->state(), RoundState::kWithdrawn);
 }
 
 TEST(RegisterTest, Fault_W10_ARoundWithdrawnForATensorIsPushedOnAndCommitted) {
@@ -204,20 +204,20 @@ TEST(RegisterTest, Fault_W10_ARoundWithdrawnForATensorIsPushedOnAndCommitted) {
     layout.first = 3;
     layout.tensors = {F32("d", 5)};
     EXPECT_TRUE(worker.Hear(layout).HasSent<Withdraw>());
-    EXPECT_EQ(worker.lane().round()->state(), RoundState::kRefused);
+    EXPECT_EQ(worker.lane().round->state(), RoundState::kRefused);
   };
   Harness worker;
   refuse(worker);
   EXPECT_TRUE(worker.Do(WaitRound{0, absl::InfiniteFuture()}).Has<Refused>());
   EXPECT_TRUE(worker.Do(PushTensor{0, kA, 0}).all.empty());
   EXPECT_TRUE(worker.Do(CommitRound{0}).all.empty());
-  EXPECT_EQ(worker.lane().round()->state(), RoundState::kWithdrawn);
+  EXPECT_EQ(worker.lane().round->state(), RoundState::kWithdrawn);
   EXPECT_FALSE(worker.Do(WaitRound{0, absl::InfiniteFuture()}).Has<Refused>());
 
   Harness withdraws;
   refuse(withdraws);
   EXPECT_TRUE(withdraws.Do(WithdrawRound{0, "a backward failed"}).all.empty()) << "is known";
-  EXPECT_EQ(withdraws.lane().round()->state(), RoundState::kWithdrawn);
+  EXPECT_EQ(withdraws.lane().round->state(), RoundState::kWithdrawn);
 }
 
 TEST(RegisterTest, BoundsAndNonsenseAreRefused) {
@@ -381,7 +381,7 @@ TEST(CallsTest, TheOutcomeIsUnknownAtTheDeadlineAndKnownLater) {
   EXPECT_EQ(fail.error.code, ErrorCode::kOutcomeUnknown);
   EXPECT_EQ(fail.round, 1u);
   EXPECT_FALSE(worker.Pass(absl::Milliseconds(1)).Has<FailRound>()) << "told once";
-  EXPECT_TRUE(worker.lane().round().has_value()) << "the round goes on";
+  EXPECT_TRUE(worker.lane().round.has_value()) << "the round goes on";
   worker.Do(WaitRound{0, worker.now + absl::Seconds(10)});
   worker.Hear(worker.MakePrepared());
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
@@ -444,7 +444,7 @@ TEST(CallsTest, APauseEndsTheWaitAndNotTheRound) {
   EXPECT_FALSE(worker.Hear(paused).Has<FailRound>()) << "nobody waits";
   worker.Do(WaitRound{0, absl::InfiniteFuture()});
   EXPECT_EQ(worker.Hear(paused).One<FailRound>().error.code, ErrorCode::kPaused);
-  EXPECT_TRUE(worker.lane().round().has_value());
+  EXPECT_TRUE(worker.lane().round.has_value());
 }
 
 // The trainer leaves at the end of its step, which a paused job does not reach.
@@ -465,7 +465,7 @@ TEST(CallsTest, ATrainerThatLeavesDoesNotWaitInAPausedJob) {
     const Actions actions = pause_first ? worker.Do(WillLeave{}) : worker.Hear(pause);
     expect_released(actions.One<FailRound>().error);
     expect_released(actions.One<ValueFailed>().error);
-    EXPECT_TRUE(worker.lane().round().has_value()) << "it ends when the worker leaves";
+    EXPECT_TRUE(worker.lane().round.has_value()) << "it ends when the worker leaves";
     // Another wait ends at once,
     expect_released(worker.Do(WaitRound{0, absl::InfiniteFuture()}).One<FailRound>().error);
     const GetValue get{{"g", "a", 8}, std::nullopt, "w-2", absl::InfiniteFuture()};
@@ -579,7 +579,7 @@ TEST(CallsTest, ARoundThatTheWorkerIsNoMemberOfFails) {
   worker.Begin();
   const Error error{ErrorCode::kFailedPrecondition, "not a member of round 1"};
   EXPECT_EQ(worker.Hear(Rejected{error, kLane, 1}).One<FailRound>().error, error);
-  EXPECT_FALSE(worker.lane().round().has_value());
+  EXPECT_FALSE(worker.lane().round.has_value());
 }
 
 TEST(CallsTest, AWorkerThatIsBehindGivesUp) {

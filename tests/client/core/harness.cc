@@ -180,12 +180,12 @@ ResultReceived Harness::Result(ChunkRange range, uint64_t attempt, RoundNumber r
 Verdict Harness::MakeVerdict(const RoundValue& value, uint64_t attempt) const {
   Verdict verdict;
   verdict.lane = kLane;
-  verdict.record.round = lane().last_verdict() + 1;
+  verdict.record.round = lane().last_verdict + 1;
   verdict.record.ballot = {kTerm, attempt};
   verdict.record.value_ballot = {kTerm, attempt};
   verdict.record.value = value;
   verdict.record.next = client.membership();
-  verdict.record.chain = ExtendChain(lane().chain().value_or(0), verdict.record.round, value);
+  verdict.record.chain = ExtendChain(lane().chain.value_or(0), verdict.record.round, value);
   return verdict;
 }
 
@@ -202,7 +202,7 @@ Actions Harness::Stage(RoundNumber round) {
 
 Actions Harness::FinishRound() {
   Contribute();
-  Stage(lane().last_verdict() + 1);
+  Stage(lane().last_verdict + 1);
   return Hear(MakeVerdict(Value()));
 }
 

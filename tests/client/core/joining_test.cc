@@ -21,9 +21,9 @@ TEST(JoiningTest, GenesisStartsLanesAtRoundOne) {
   EXPECT_EQ(now.rank, 0u);
   EXPECT_TRUE(now.joined);
   EXPECT_EQ(now.donor, std::nullopt);
-  EXPECT_TRUE(worker.lane().started());
-  EXPECT_EQ(worker.lane().last_verdict(), 0u);
-  EXPECT_EQ(worker.lane().chain(), 0u);
+  EXPECT_TRUE(worker.lane().started);
+  EXPECT_EQ(worker.lane().last_verdict, 0u);
+  EXPECT_EQ(worker.lane().chain, 0u);
   const basin::Begin begin =
       worker.Do(BeginRound{0, Harness::Average(), {}, 17, {{1, 2}}}).OneSent<basin::Begin>();
   EXPECT_EQ(begin.lane, kLane);
@@ -86,7 +86,7 @@ TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
   worker.Hear(worker.MakeLayout(0, 6));
   worker.Do(DeclareReady{});
-  EXPECT_FALSE(worker.lane().started());
+  EXPECT_FALSE(worker.lane().started);
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 6)).all.empty()) << "not its round";
   EXPECT_TRUE(worker.Hear(worker.MakePrepared(1, 6)).all.empty());
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
@@ -96,10 +96,10 @@ TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
           .One<MembershipNow>();
   EXPECT_TRUE(now.joined);
   EXPECT_EQ(now.donor, "w-1");
-  EXPECT_EQ(worker.lane().last_verdict(), 7u);
-  EXPECT_EQ(worker.lane().chain(), 77u);
+  EXPECT_EQ(worker.lane().last_verdict, 7u);
+  EXPECT_EQ(worker.lane().chain, 77u);
   worker.Begin();
-  EXPECT_EQ(worker.lane().round()->number(), 8u);
+  EXPECT_EQ(worker.lane().round->number(), 8u);
 }
 
 TEST(JoiningTest, Fault_W18_AnotherDonorIsNews) {
@@ -145,9 +145,9 @@ TEST(JoiningTest, ALaneThatIsRegisteredAfterTheStartWasToldStartsThere) {
   worker.Connect();
   worker.Hear(MembershipChanged{worker.Members(), Role::kMember, "w-1", {{"g", kLane, 8, 77}}});
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
-  EXPECT_EQ(worker.lane().chain(), 77u);
+  EXPECT_EQ(worker.lane().chain, 77u);
   worker.Begin();
-  EXPECT_EQ(worker.lane().round()->number(), 8u);
+  EXPECT_EQ(worker.lane().round->number(), 8u);
   EXPECT_EQ(worker.Hear(worker.MakeLayout(0, 8)).MessageNames(), "LayoutSeen Begin");
 }
 
@@ -162,7 +162,7 @@ TEST(JoiningTest, BeginWaitsForTheLanesIndex) {
   const Actions actions = worker.Hear(worker.MakeLayout());
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Begin Commit");
   EXPECT_EQ(actions.One<SendContribution>().ranges, (ChunkRanges{{1, 0, 1}}));
-  EXPECT_EQ(worker.lane().round()->number(), 1u);
+  EXPECT_EQ(worker.lane().round->number(), 1u);
 }
 
 TEST(JoiningTest, ALaneWhoseChainIsNotKnownTakesItFromTheFirstVerdict) {
@@ -171,15 +171,15 @@ TEST(JoiningTest, ALaneWhoseChainIsNotKnownTakesItFromTheFirstVerdict) {
   worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
   worker.Hear(worker.MakeLayout(0, 5));
-  EXPECT_EQ(worker.lane().last_verdict(), 4u);
-  EXPECT_EQ(worker.lane().chain(), std::nullopt);
+  EXPECT_EQ(worker.lane().last_verdict, 4u);
+  EXPECT_EQ(worker.lane().chain, std::nullopt);
   worker.Do(SessionDown{""});
   EXPECT_TRUE(worker.Do(SessionUp{}).OneSent<Hello>().lanes.empty()) << "nothing to tell of it";
   worker.Hear(worker.MakeWelcome(Role::kMember));
   worker.StreamsUp();
   worker.Hear(worker.MakeLayout(0, 5));
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
-  EXPECT_EQ(worker.lane().chain(), ExtendChain(0, 5, worker.Value()));
+  EXPECT_EQ(worker.lane().chain, ExtendChain(0, 5, worker.Value()));
 }
 
 TEST(JoiningTest, ASpareIsTold) {
@@ -225,7 +225,7 @@ TEST(JoiningTest, AWelcomeDoesNotMakeAMemberWithoutStartRounds) {
   EXPECT_EQ(worker.client.role(), Role::kJoiner);
   worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 3, 5}}});
   EXPECT_EQ(worker.client.role(), Role::kMember);
-  EXPECT_EQ(worker.lane().last_verdict(), 2u);
+  EXPECT_EQ(worker.lane().last_verdict, 2u);
 }
 
 TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
@@ -247,7 +247,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   // The worker is ready again, and starts with state like any joiner.
   worker.Do(DeclareReady{});
   worker.Hear(MembershipChanged{worker.Members(5), Role::kMember, "w-2", {{"g", kLane, 9, 1}}});
-  EXPECT_EQ(worker.lane().last_verdict(), 8u);
+  EXPECT_EQ(worker.lane().last_verdict, 8u);
 }
 
 // The round of a call lane may be open past the boundary at which the worker is drained.
@@ -259,12 +259,12 @@ TEST(JoiningTest, ARoundOfAnEarlierMembershipFailsWhenTheWorkerJoinsAnew) {
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {{"w-1", "w-2"}}};
   worker.Hear(verdict);
-  ASSERT_EQ(worker.lane().round()->state(), RoundState::kDecided);
+  ASSERT_EQ(worker.lane().round->state(), RoundState::kDecided);
   const Actions actions =
       worker.Hear(MembershipChanged{worker.Members(3), Role::kMember, "w-2", {{"g", kLane, 4, 1}}});
   EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
   EXPECT_TRUE(worker.Do(CommitRound{0}).Has<Refused>());
-  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+  EXPECT_EQ(worker.lane().last_verdict, 3u);
 }
 
 TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
@@ -289,7 +289,7 @@ void ExpectEvicted(Harness& worker, const Actions& actions) {
   EXPECT_EQ(now.role, Role::kJoiner);
   EXPECT_EQ(now.membership.generation, Generation{});
   EXPECT_FALSE(worker.client.has_history());
-  EXPECT_FALSE(worker.lane().started());
+  EXPECT_FALSE(worker.lane().started);
 }
 
 TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
@@ -317,7 +317,7 @@ TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
   EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition)
       << "it rejoins, and has to wait";
   worker.Hear(MembershipChanged{worker.Members(9), Role::kMember, "w-2", {{"g", kLane, 4, 11}}});
-  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+  EXPECT_EQ(worker.lane().last_verdict, 3u);
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
 }
 
@@ -388,9 +388,9 @@ TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
       worker.Members(), Role::kMember, std::nullopt, {{"g", g.lane, 1, 0}, {"h", h.lane, 1, 0}}});
   worker.Begin();
   ASSERT_TRUE(worker.PushOne(kB).HasSent<basin::Begin>() ||
-              worker.lane().round()->push().unacked_bytes() > 0);
+              worker.lane().round->push().unacked_bytes() > 0);
   worker.Hear(Credit{g.lane, 1, kWindow, {{1, 0, 1}}, {}});
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u) << "it hears what is meant for it";
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 0u) << "it hears what is meant for it";
 }
 
 // Until the first generation is announced, another aggregator may lay the lane out differently.
@@ -405,9 +405,9 @@ TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   layout.tensors = {F32("c", 0), F32("b", 100)};
   welcome.layouts = {layout};
   EXPECT_EQ(worker.Connect(welcome).OneSent<LayoutSeen>(), (LayoutSeen{8, 2}));
-  EXPECT_EQ(worker.lane().index(), LaneIndex{8});
-  EXPECT_EQ(worker.lane().tensors()[kB].index, TensorIndex{1});
-  EXPECT_EQ(worker.lane().tensors()[kA].index, std::nullopt);
+  EXPECT_EQ(worker.lane().index, LaneIndex{8});
+  EXPECT_EQ(worker.lane().tensors[kB].index, TensorIndex{1});
+  EXPECT_EQ(worker.lane().tensors[kA].index, std::nullopt);
 }
 
 // A worker joined a job whose other workers make the call x; the aggregator lets it start at round
@@ -445,7 +445,7 @@ TEST(JoiningTest, Fault_W19_ACallThatWasMadeBeforeTheTrainerNamesItIsOver) {
   JoinedCall worker;
   worker.Hear(worker.VerdictWithout());
   worker.Register(4);
-  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+  EXPECT_EQ(worker.lane().last_verdict, 3u);
   EXPECT_EQ(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).OneSent<basin::Begin>().round,
             4u);
 }
@@ -461,8 +461,8 @@ TEST(JoiningTest, Fault_W19_ACallThatIsMadeWithoutItIsNotDelivered) {
   JoinedCall worker;
   worker.Register(3);
   EXPECT_TRUE(worker.Hear(worker.VerdictWithout()).Of<client::Deliver>().empty());
-  EXPECT_EQ(worker.lane().last_verdict(), 3u);
-  EXPECT_FALSE(worker.lane().undelivered().has_value());
+  EXPECT_EQ(worker.lane().last_verdict, 3u);
+  EXPECT_FALSE(worker.lane().undelivered.has_value());
   const Actions begin = worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}});
   EXPECT_EQ(begin.OneSent<basin::Begin>().round, 4u);
   EXPECT_FALSE(begin.Has<client::Deliver>());
@@ -481,7 +481,7 @@ TEST(JoiningTest, Fault_W19_ACallThatIsBegunTooLateIsTheNextOne) {
   EXPECT_EQ(actions.OneSent<basin::Begin>().round, 4u);
   EXPECT_EQ(actions.One<SendContribution>().round, 4u);
   EXPECT_FALSE(actions.Has<FailRound>());
-  EXPECT_TRUE(worker.lane().round()->wait_until().has_value()) << "its trainer waits on";
+  EXPECT_TRUE(worker.lane().round->wait_until().has_value()) << "its trainer waits on";
 }
 
 // It has no result of the call that was made without it, so it withdraws from the next one.
@@ -522,7 +522,7 @@ TEST(JoiningTest, ATrainerThatWaitsInTurnsWaits) {
   worker.Do(CommitRound{0});
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(500)});
   EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.size(), 1u);
-  EXPECT_FALSE(worker.lane().round()->wait_until().has_value());
+  EXPECT_FALSE(worker.lane().round->wait_until().has_value());
   EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.size(), 1u);
   EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty());
 }

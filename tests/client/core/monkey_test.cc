@@ -44,11 +44,11 @@ class Monkey {
           worker.Members(9), Role::kMember, std::nullopt, {{"g", kLane, 1 + Pick(3), 0}}}};
     }
     const class Lane& lane = worker.lane();
-    if (lane.layout().version() < 3 || Pick(9) == 0) {
-      LaneLayout layout = worker.MakeLayout(0, lane.last_verdict() + 1);
+    if (lane.layout.version() < 3 || Pick(9) == 0) {
+      LaneLayout layout = worker.MakeLayout(0, lane.last_verdict + 1);
       return MessageReceived{layout};
     }
-    if (!lane.round().has_value()) return BeginRound{0, Harness::Average(), {}, 0, {}};
+    if (!lane.round.has_value()) return BeginRound{0, Harness::Average(), {}, 0, {}};
     switch (Pick(7)) {
       case 0:
         return PushTensor{0, Pick(3), 1};
@@ -58,15 +58,15 @@ class Monkey {
       case 1:
         return Pick(3) == 0 ? Event(CommitRound{0}) : Event(Tick{});
       case 2:
-        return worker.Result({0, 0, 3}, 1, lane.last_verdict() + 1);
+        return worker.Result({0, 0, 3}, 1, lane.last_verdict + 1);
       case 3:
-        return worker.Result({1, 0, 1}, 1, lane.last_verdict() + 1);
+        return worker.Result({1, 0, 1}, 1, lane.last_verdict + 1);
       case 4:
-        return MessageReceived{worker.MakePrepared(1, lane.last_verdict() + 1)};
+        return MessageReceived{worker.MakePrepared(1, lane.last_verdict + 1)};
       default:
-        if (!lane.settlement().staged().has_value()) return Tick{};
-        Verdict verdict = worker.MakeVerdict(lane.settlement().staged()->value);
-        verdict.record.value_ballot = lane.settlement().staged()->value_ballot;
+        if (!lane.settlement.staged().has_value()) return Tick{};
+        Verdict verdict = worker.MakeVerdict(lane.settlement.staged()->value);
+        verdict.record.value_ballot = lane.settlement.staged()->value_ballot;
         return MessageReceived{verdict};
     }
   }
@@ -169,7 +169,7 @@ class Monkey {
 
   LaneIndex Lane() { return Pick(15) == 0 ? 9 : kLane; }
   RoundNumber Round(const Harness& worker) {
-    const RoundNumber next = worker.client.lanes()[0].last_verdict() + 1;
+    const RoundNumber next = worker.client.lanes()[0].last_verdict + 1;
     return Pick(10) == 0 ? Pick(4) : next;
   }
   Ballot SomeBallot() { return {kTerm + Pick(8) / 7, 1 + Pick(3)}; }
@@ -200,7 +200,7 @@ class Monkey {
     return welcome;
   }
   LaneLayout SomeLayout(const Harness& worker) {
-    LaneLayout layout = worker.MakeLayout(0, worker.lane().last_verdict() + 1);
+    LaneLayout layout = worker.MakeLayout(0, worker.lane().last_verdict + 1);
     for (uint32_t i = 0; i < Pick(4); ++i) {
       layout.tensors.push_back(F32(std::string(1, static_cast<char>('d' + i)), 9 + Pick(20) / 19));
     }
@@ -239,7 +239,7 @@ void CheckBooks(const Harness& worker) {
   }
   uint64_t unacked = 0;
   for (const class Lane& lane : worker.client.lanes()) {
-    if (lane.round().has_value()) unacked += lane.round()->push().unacked_bytes();
+    if (lane.round.has_value()) unacked += lane.round->push().unacked_bytes();
   }
   ASSERT_EQ(charged, unacked);
 }

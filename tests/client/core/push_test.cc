@@ -54,7 +54,7 @@ TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {
   EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 2, 1}}));
   EXPECT_EQ(frames[1].stream, 1u) << "the least loaded";
   EXPECT_EQ(worker.PushOne(kB).One<SendContribution>().stream, 1u);
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 2 * kChunkBytes + kShort + 400);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 2 * kChunkBytes + kShort + 400);
   EXPECT_EQ(worker.client.session().streams().unacked(1), kShort + 400);
   EXPECT_TRUE(worker.PushOne(kC).all.empty()) << "an empty tensor has no frame";
 }
@@ -202,9 +202,9 @@ TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {
   EXPECT_THAT(frames[0].tensors, testing::ElementsAre(1, 2, 3));
   EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 0, 1}, {1, 1, 2}}));
   const uint64_t all = 40 + 2 * kChunkBytes + 20 + 80 + 120;
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), all);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), all);
   worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}, {}});
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 40 + kChunkBytes + 20);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 40 + kChunkBytes + 20);
   // The client sends the chunks of a lost stream again, together.
   const Actions lost = worker.Do(StreamDown{frames[1].stream});
   EXPECT_EQ(Ranges(lost), (Chunks{{0, 0, 1}, {1, 1, 2}}));
@@ -239,11 +239,11 @@ TEST(PushTest, TheWindowBoundsWhatIsUnacknowledged) {
   EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
   EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, 2 * kChunkBytes, {{0, 0, 1}}, {}})),
             (Chunks{{0, 2, 1}, {1, 0, 1}}));
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kChunkBytes + kShort + 400);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), kChunkBytes + kShort + 400);
   // A repeated acknowledgement changes nothing.
-  const uint64_t before = worker.lane().round()->push().unacked_bytes();
+  const uint64_t before = worker.lane().round->push().unacked_bytes();
   worker.Hear(Credit{kLane, 1, 0, {{0, 0, 1}, {9, 0, 1}, {0, 0, 99}}, {}});
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), before);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), before);
 }
 
 TEST(PushTest, AFrameIsCutToASmallWindowOnlyWhenNothingIsOnItsWay) {
@@ -278,7 +278,7 @@ TEST(PushTest, WhatALostStreamHadNotDeliveredIsSentAgain) {
   EXPECT_EQ(worker.client.session().streams().unacked(0), 0u);
   // The lost chunks of two tensors wait for a stream.
   EXPECT_TRUE(Ranges(worker.Do(StreamDown{1})).empty());
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 0u);
   // The frame had arrived nevertheless, so it is not sent again.
   worker.Hear(worker.Acked({{0, 1, 1}}));
   EXPECT_EQ(Ranges(worker.Do(StreamUp{0})), (Chunks{{0, 2, 1}, {1, 0, 1}}));
@@ -289,7 +289,7 @@ TEST(PushTest, RefusedChunksAreSentAgainWhenThereIsRoom) {
   worker.PushOne(kA);
   const Credit refusing{kLane, 1, 0, {{0, 0, 1}}, {{0, 1, 1}, {9, 0, 1}}};
   EXPECT_TRUE(Ranges(worker.Hear(refusing)).empty());
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kShort);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), kShort);
   EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})), (Chunks{{0, 1, 1}}));
 }
 
@@ -354,7 +354,7 @@ TEST(PushTest, CommitFollowsTheLastFrameNotItsAcknowledgement) {
   EXPECT_EQ(commit.chunks, 4u);
   EXPECT_EQ(commit.bytes, 2 * kChunkBytes + kShort + 400);
   EXPECT_EQ(commit.digest, PushDigest(kA) + PushDigest(kB));
-  EXPECT_EQ(worker.lane().round()->state(), RoundState::kCommitted);
+  EXPECT_EQ(worker.lane().round->state(), RoundState::kCommitted);
 }
 
 TEST(PushTest, ARefusedChunkDoesNotHoldTheCommitBack) {
@@ -387,7 +387,7 @@ TEST(PullTest, OnlyWhatIsWantedIsSent) {
   worker.PushOne(kA);
   worker.PushOne(kB);
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{1, 0, 1}}, {}, kWindow})), (Chunks{{1, 0, 1}}));
-  EXPECT_TRUE(worker.lane().round()->push().pull());
+  EXPECT_TRUE(worker.lane().round->push().pull());
   EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}}, {}})).empty());
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 0, 1}, {0, 2, 1}, {9, 0, 1}}, {}, kWindow})),
@@ -430,7 +430,7 @@ TEST(PullTest, RefusedAndLostChunksStayWanted) {
 TEST(PullTest, OfAnotherRoundIsIgnored) {
   Harness worker = Begun(kWindow);
   EXPECT_TRUE(worker.Hear(Pull{kLane, 2, {}, {}, 0}).all.empty());
-  EXPECT_FALSE(worker.lane().round()->push().pull());
+  EXPECT_FALSE(worker.lane().round->push().pull());
 }
 
 TEST(RestartTest, ChunksAreRedone) {
@@ -501,8 +501,8 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
     for (const SendContribution& send : more.Of<SendContribution>()) frames.push_back(send);
   }
   EXPECT_EQ(sent, 4096u);
-  EXPECT_EQ(worker.lane().round()->state(), RoundState::kCommitted);
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u);
+  EXPECT_EQ(worker.lane().round->state(), RoundState::kCommitted);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 0u);
   for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(worker.client.session().streams().unacked(i), 0u);
 }
 

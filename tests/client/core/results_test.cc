@@ -120,17 +120,17 @@ TEST(StagingTest, PreparedBeforeAndAfterTheLastResult) {
   Harness before = Contributed();
   before.Do(before.Result({0, 0, 3}));
   EXPECT_TRUE(before.Hear(before.MakePrepared()).all.empty()) << "results are on their way";
-  EXPECT_EQ(before.lane().settlement().phase(), SettlePhase::kPrepared);
+  EXPECT_EQ(before.lane().settlement.phase(), SettlePhase::kPrepared);
   const Actions last = before.Do(before.Result({1, 0, 1}));
   EXPECT_EQ(last.OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
   EXPECT_EQ(last.MessageNames(), "ResultAck Staged");
-  EXPECT_EQ(before.lane().settlement().phase(), SettlePhase::kStaged);
+  EXPECT_EQ(before.lane().settlement.phase(), SettlePhase::kStaged);
 
   Harness after = Contributed();
   after.HearAllResults();
-  EXPECT_EQ(after.lane().settlement().phase(), SettlePhase::kCollecting);
+  EXPECT_EQ(after.lane().settlement.phase(), SettlePhase::kCollecting);
   EXPECT_EQ(after.Hear(after.MakePrepared()).OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
-  const StagedValue& staged = *after.lane().settlement().staged();
+  const StagedValue& staged = *after.lane().settlement.staged();
   EXPECT_EQ(staged.round, 1u);
   EXPECT_EQ(staged.value, after.Value());
 }
@@ -275,7 +275,7 @@ TEST(StagingTest, ARepeatedPreparedIsStagedAgainWithoutBytes) {
   const Actions actions = worker.Hear(again);
   EXPECT_EQ(actions.OneSent<Staged>().ballot, again.ballot);
   EXPECT_FALSE(actions.HasSent<Need>());
-  EXPECT_EQ(worker.lane().settlement().staged()->ballot, again.ballot);
+  EXPECT_EQ(worker.lane().settlement.staged()->ballot, again.ballot);
   EXPECT_TRUE(worker.Hear(worker.MakePrepared()).all.empty()) << "a lower ballot came late";
   Prepared old = worker.MakePrepared();
   old.round = 0;
@@ -385,20 +385,20 @@ TEST(RestartResultsTest, APreparedValueIsDroppedByARestart) {
   Harness worker = Contributed();
   worker.Stage();
   worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {}, kWindow});
-  EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kCollecting);
-  EXPECT_EQ(worker.lane().settlement().staged(), std::nullopt);
+  EXPECT_EQ(worker.lane().settlement.phase(), SettlePhase::kCollecting);
+  EXPECT_EQ(worker.lane().settlement.staged(), std::nullopt);
   worker.HearAllResults(2);
   EXPECT_TRUE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>());
   // The notice is older than the value that was prepared after it.
   worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 1}, "", {}, kWindow});
-  EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kStaged);
+  EXPECT_EQ(worker.lane().settlement.phase(), SettlePhase::kStaged);
 }
 
 TEST(RestartResultsTest, AFrameOfAHigherBallotThanWasPreparedIsARestart) {
   Harness worker = Contributed();
   worker.Hear(worker.MakePrepared(1));
   EXPECT_TRUE(worker.Do(worker.Result({0, 0, 3}, 2)).Has<KeepResult>());
-  EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kCollecting);
+  EXPECT_EQ(worker.lane().settlement.phase(), SettlePhase::kCollecting);
 }
 
 TEST(SupplyTest, AHolderSendsWhatItStaged) {

@@ -82,7 +82,7 @@ TEST(ResumeTest, WhatHappensWhileAwayIsSaidAfterwards) {
   worker.Do(SessionUp{});
   worker.Hear(Back(worker, RoundPhase::kIdle));
   EXPECT_EQ(worker.Do(StreamUp{0}).MessageNames(), "Commit");
-  EXPECT_EQ(worker.lane().round()->state(), RoundState::kCommitted);
+  EXPECT_EQ(worker.lane().round->state(), RoundState::kCommitted);
 }
 
 TEST(ResumeTest, WhilePushing) {
@@ -95,7 +95,7 @@ TEST(ResumeTest, WhilePushing) {
   const Actions actions = Reconnect(worker, Back(worker, RoundPhase::kCollect, {{0, 0, 1}}));
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register Begin Skip");
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 1, 2}})) << "what the aggregator has is not sent again";
-  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kChunkBytes + 40);
+  EXPECT_EQ(worker.lane().round->push().unacked_bytes(), kChunkBytes + 40);
 }
 
 TEST(ResumeTest, WhatWasAcknowledgedAndIsGoneIsSentAgain) {
@@ -185,7 +185,7 @@ TEST(ResumeTest, WhileStaged) {
   worker.Contribute();
   worker.Stage();
   Reconnect(worker, Back(worker, RoundPhase::kPrepared));
-  EXPECT_TRUE(worker.lane().settlement().staged().has_value());
+  EXPECT_TRUE(worker.lane().settlement.staged().has_value());
   Prepared again = worker.MakePrepared();
   again.ballot = {kTerm + 1, 1};
   const Actions actions = worker.Hear(again);
@@ -210,7 +210,7 @@ TEST(ResumeTest, Fault_A2_AMissedVerdictComesWithTheWelcome) {
   EXPECT_EQ(actions.One<Deliver>().record, record);
   EXPECT_EQ(actions.One<MembershipNow>().membership, record.next);
   EXPECT_FALSE(actions.HasSent<basin::Begin>());
-  EXPECT_EQ(worker.lane().last_verdict(), 1u);
+  EXPECT_EQ(worker.lane().last_verdict, 1u);
 }
 
 TEST(ResumeTest, VerdictsThatAreKnownComeAgainWithTheWelcome) {
@@ -220,7 +220,7 @@ TEST(ResumeTest, VerdictsThatAreKnownComeAgainWithTheWelcome) {
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.membership = worker.client.membership();
   welcome.layouts = {worker.MakeLayout(0, 4)};
-  welcome.verdicts = {{kLane, worker.lane().verdicts()}};
+  welcome.verdicts = {{kLane, worker.lane().verdicts}};
   const Actions actions = Reconnect(worker, welcome);
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register");
   EXPECT_FALSE(actions.Has<Deliver>());
@@ -233,7 +233,7 @@ TEST(ResumeTest, ANewerAttemptIsNotedEvenIfItsNoticeWasMissed) {
   worker.Contribute();
   worker.HearAllResults(1);
   Reconnect(worker, Back(worker, RoundPhase::kCollect, {{1, 0, 1}}, {kTerm, 2}));
-  EXPECT_EQ(worker.lane().settlement().held().count(), 0u);
+  EXPECT_EQ(worker.lane().settlement.held().count(), 0u);
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1)).all.empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 2)).Has<KeepResult>());
 }
@@ -316,7 +316,7 @@ TEST(ResumeTest, ALaneThatIsNumberedAnewKeepsItsRound) {
   welcome.layouts[0].lane = kLane + 8;
   const Actions actions = Reconnect(worker, welcome);
   EXPECT_FALSE(actions.Has<CloseSession>());
-  EXPECT_EQ(worker.lane().index(), LaneIndex{kLane + 8});
+  EXPECT_EQ(worker.lane().index, LaneIndex{kLane + 8});
   EXPECT_EQ(actions.OneSent<basin::Begin>().lane, kLane + 8);
 }
 

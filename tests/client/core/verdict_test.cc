@@ -24,10 +24,10 @@ TEST(VerdictTest, CommittedIsDeliveredWithItsRecord) {
   EXPECT_EQ(actions.One<Deliver>().lane, 0u);
   EXPECT_EQ(actions.One<Deliver>().record, verdict.record);
   EXPECT_EQ(actions.all.size(), 1u);
-  EXPECT_EQ(worker.lane().last_verdict(), 1u);
-  EXPECT_EQ(worker.lane().chain(), verdict.record.chain);
-  EXPECT_EQ(worker.lane().settlement().staged(), std::nullopt);
-  EXPECT_FALSE(worker.lane().round().has_value());
+  EXPECT_EQ(worker.lane().last_verdict, 1u);
+  EXPECT_EQ(worker.lane().chain, verdict.record.chain);
+  EXPECT_EQ(worker.lane().settlement.staged(), std::nullopt);
+  EXPECT_FALSE(worker.lane().round.has_value());
 }
 
 TEST(VerdictTest, AbortedFailsTheRoundAndTheNextOneMayBegin) {
@@ -45,7 +45,7 @@ TEST(VerdictTest, AbortedFailsTheRoundAndTheNextOneMayBegin) {
   EXPECT_NE(fail.error.text.find("w-2 was lost"), std::string::npos);
   EXPECT_NE(fail.error.text.find("retry to send them"), std::string::npos);
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
-  EXPECT_EQ(worker.lane().last_verdict(), 2u);
+  EXPECT_EQ(worker.lane().last_verdict, 2u);
 }
 
 TEST(VerdictTest, AbortedAfterARefusalSaysWhatIsToBeDoneFirst) {
@@ -53,7 +53,7 @@ TEST(VerdictTest, AbortedAfterARefusalSaysWhatIsToBeDoneFirst) {
   worker.BecomeMember();
   worker.Contribute();
   const std::string refusal = "worker w-1 pushed integers. Use SUM.";
-  worker.Hear(Rejected{{ErrorCode::kInvalidArgument, refusal}, worker.lane().index(), 1});
+  worker.Hear(Rejected{{ErrorCode::kInvalidArgument, refusal}, worker.lane().index, 1});
   Prepared prepared = worker.MakePrepared();
   prepared.value = worker.AbortedValue();
   worker.Hear(prepared);
@@ -68,9 +68,9 @@ TEST(VerdictTest, TheLastTwoAreRemembered) {
   Harness worker;
   worker.BecomeMember();
   for (int i = 0; i < 3; ++i) worker.FinishRound();
-  ASSERT_EQ(worker.lane().verdicts().size(), 2u);
-  EXPECT_EQ(worker.lane().verdicts()[0].round, 2u);
-  EXPECT_EQ(worker.lane().verdicts()[1].round, 3u);
+  ASSERT_EQ(worker.lane().verdicts.size(), 2u);
+  EXPECT_EQ(worker.lane().verdicts[0].round, 2u);
+  EXPECT_EQ(worker.lane().verdicts[1].round, 3u);
 }
 
 TEST(VerdictTest, ToldAgainItIsIgnored) {
@@ -100,7 +100,7 @@ TEST(VerdictTest, AnotherVersionOfAToldVerdictIsFatal) {
   worker.FinishRound();
   Verdict other;
   other.lane = kLane;
-  other.record = worker.lane().verdicts()[0];
+  other.record = worker.lane().verdicts[0];
   ++other.record.chain;
   EXPECT_TRUE(worker.Hear(other).Has<Fatal>());
 }
@@ -142,7 +142,7 @@ TEST(VerdictTest, AVerdictThatComesBeforeTheResultsWaitsForThem) {
   EXPECT_FALSE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
   worker.Do(worker.Result({0, 0, 3}));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).Has<Deliver>());
-  EXPECT_EQ(worker.lane().last_verdict(), 1u);
+  EXPECT_EQ(worker.lane().last_verdict, 1u);
 }
 
 // The others go on without a member that is slow or whose contribution was rejected.
@@ -154,14 +154,14 @@ TEST(VerdictTest, DeliveryWaitsForTheTrainer) {
     worker.PushOne(kA);
     worker.Stage();
     EXPECT_FALSE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
-    EXPECT_EQ(worker.lane().round()->state(), RoundState::kDecided);
+    EXPECT_EQ(worker.lane().round->state(), RoundState::kDecided);
     EXPECT_TRUE(worker.PushOne(kB).all.empty());
     EXPECT_TRUE(worker.Do(SkipTensor{0, kC}).all.empty());
     EXPECT_TRUE(worker.Do(WaitRound{0, worker.now}).Has<Refused>());
     const Actions actions = worker.Do(call);
     EXPECT_EQ(actions.One<Deliver>().record.round, 1u);
     EXPECT_EQ(actions.all.size(), 1u) << "nothing is sent";
-    EXPECT_FALSE(worker.lane().undelivered().has_value());
+    EXPECT_FALSE(worker.lane().undelivered.has_value());
     EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
   }
 }
@@ -174,11 +174,11 @@ TEST(VerdictTest, ARoundThatWasNotBegunIsDeliveredToItsBegin) {
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 1)).all.empty());
   EXPECT_TRUE(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).all.empty());
-  EXPECT_EQ(worker.lane().round()->number(), 1u);
+  EXPECT_EQ(worker.lane().round->number(), 1u);
   EXPECT_TRUE(worker.PushOne(kA).all.empty());
   EXPECT_EQ(worker.Do(CommitRound{0}).One<Deliver>().record.round, 1u);
   worker.Begin();
-  EXPECT_EQ(worker.lane().round()->number(), 2u);
+  EXPECT_EQ(worker.lane().round->number(), 2u);
 }
 
 TEST(VerdictTest, AnAbortedRoundThatWasNotBegunIsNothing) {
@@ -189,7 +189,7 @@ TEST(VerdictTest, AnAbortedRoundThatWasNotBegunIsNothing) {
   worker.Hear(prepared);
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(prepared.value)).all.empty());
   worker.Begin();
-  EXPECT_EQ(worker.lane().round()->number(), 2u);
+  EXPECT_EQ(worker.lane().round->number(), 2u);
 }
 
 TEST(VerdictTest, ResultsOfTheNextRoundCannotPrecedeTheHandOver) {
@@ -208,7 +208,7 @@ TEST(VerdictTest, AnEvictionTakesAnUndeliveredRoundWithIt) {
   worker.Hear(worker.MakeVerdict(worker.Value()));
   EXPECT_EQ(worker.Hear(Ended{{ErrorCode::kEvicted, ""}}).One<FailRound>().error.code,
             ErrorCode::kEvicted);
-  EXPECT_FALSE(worker.lane().undelivered().has_value());
+  EXPECT_FALSE(worker.lane().undelivered.has_value());
 }
 
 TEST(VerdictTest, BeginOfARoundThatIsPreparedPushesNothing) {
@@ -229,8 +229,8 @@ TEST(VerdictTest, AFinishedWorkerDoesNotNeedTheResultsOfOthers) {
   const Actions actions = worker.Hear(worker.MakeVerdict(worker.Value()));
   EXPECT_FALSE(actions.HasSent<Abandon>());
   EXPECT_FALSE(actions.Has<Deliver>());
-  EXPECT_EQ(worker.lane().last_verdict(), 1u);
-  EXPECT_FALSE(worker.lane().undelivered().has_value());
+  EXPECT_EQ(worker.lane().last_verdict, 1u);
+  EXPECT_FALSE(worker.lane().undelivered.has_value());
 }
 
 TEST(VerdictTest, AFinishedWorkerTakesNoVerdictThatItHadNotBegunToAskFor) {

@@ -1,0 +1,35 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The lanes of a job: which tensors they have, and how much memory. Changes the lanes and the
+// memory budget.
+
+#ifndef BASIN_AGGREGATOR_CORE_JOB_LANES_H_
+#define BASIN_AGGREGATOR_CORE_JOB_LANES_H_
+
+#include <string>
+
+#include "aggregator/core/job_scope.h"
+
+namespace basin::aggregator {
+
+// Returns whether a job with these settings fits the memory; if not, `why` has the numbers.
+bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
+
+// Returns the lane, in use; nullptr if that is impossible, and the worker is refused.
+Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane);
+
+// The runner learns the tensors of the lane from `first` on.
+void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, TensorIndex first);
+void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request);
+// Reserves what the lane needs now. If that much is not free, the lane waits: its workers get no
+// window, and a note names the reason.
+void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index);
+// Lanes that wait for memory try again, because some became free.
+void RetryMemory(Job& job, const JobScope& scope);
+void ReleaseMemory(Job& job, const JobScope& scope);
+// Drops the broadcast values that the job keeps, because something else needs their memory.
+void DropCached(Job& job, const JobScope& scope);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_JOB_LANES_H_

@@ -1,0 +1,100 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The chunks of broadcast values that the runner keeps, so that one answer serves many workers.
+
+#include <algorithm>
+#include <utility>
+
+#include "aggregator/core/values.h"
+
+namespace basin::aggregator {
+namespace {
+
+// The kept values of all jobs may use one part in kCacheShare of the budget: rounds come first.
+constexpr uint64_t kCacheShare = 4;
+
+}  // namespace
+
+void Values::ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
+  const auto told = entry.told.find(request.slot);
+  const Worker& receiver = scope.workers[request.slot];
+  if (!entry.cached.has_value() || told == entry.told.end() || !receiver.connected()) return;
+  if (told->second.digest != entry.cached->value.digest) return;
+  if (request.first < told->second.sent) {
+    Drop(scope, key, entry);
+    return;
+  }
+  const uint64_t frame = std::max<uint64_t>(1, scope.config.frame_bytes / kChunkBytes);
+  while (request.count > 0 && entry.cached->chunks.Test(request.first)) {
+    SendValue send{scope.job, NameOf(key), request.first, 0, *receiver.session};
+    while (send.count < std::min<uint64_t>(frame, request.count) &&
+           entry.cached->chunks.Test(uint64_t{send.first} + send.count)) {
+      ++send.count;
+    }
+    request.first += send.count;
+    request.count -= send.count;
+    told->second.sent = request.first;
+    scope.actions.push_back(std::move(send));
+  }
+  Use(key, *entry.cached);
+}
+
+bool Values::MayCache(const ValueScope& scope, Entry& entry, const Holding& value) {
+  if (entry.cached.has_value()) return entry.cached->value == value;
+  const uint64_t bytes = *TensorBytes(value.spec);
+  const uint64_t share = scope.memory.total / kCacheShare;
+  const auto fits = [&] {
+    return bytes <= scope.memory.free() && scope.memory.cached + bytes <= share;
+  };
+  if (bytes > share) return false;
+  // Only kept values of this job make room; memory of lanes and other jobs cannot be taken.
+  while (!fits() && !uses_.empty()) {
+    const Key oldest = uses_.begin()->second;
+    const auto it = entries_.find(oldest);
+    Drop(scope, oldest, it->second);
+    if (it->second.unused()) Erase(scope, it);
+  }
+  if (!fits()) return false;
+  entry.cached = Cached{value, Bitmap(ChunkCount(bytes)), bytes, 0};
+  scope.memory.reserved += bytes;
+  scope.memory.cached += bytes;
+  return true;
+}
+
+void Values::Use(const Key& key, Cached& cached) {
+  uses_.erase(cached.use);
+  cached.use = ++next_use_;
+  uses_.emplace(cached.use, key);
+}
+
+void Values::Drop(const ValueScope& scope, const Key& key, Entry& entry) {
+  if (!entry.cached.has_value()) return;
+  scope.memory.reserved -= entry.cached->bytes;
+  scope.memory.cached -= entry.cached->bytes;
+  uses_.erase(entry.cached->use);
+  entry.cached.reset();
+  for (auto& [slot, told] : entry.told) told.sent = 0;
+  scope.actions.push_back(DropValue{scope.job, NameOf(key)});
+}
+
+// Drops a kept value that no holder announces and whose digest no receiver has. It may come from a
+// lineage that has ended, so later requests must not get it.
+void Values::DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry) {
+  if (!entry.cached.has_value()) return;
+  const Holding& value = entry.cached->value;
+  const bool needed =
+      std::any_of(entry.holders.begin(), entry.holders.end(),
+                  [&](const auto& holder) { return holder.second.second == value; }) ||
+      std::any_of(entry.told.begin(), entry.told.end(),
+                  [&](const auto& told) { return told.second.digest == value.digest; });
+  if (!needed) Drop(scope, key, entry);
+}
+
+void Values::DropCached(const ValueScope& scope) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Drop(scope, it->first, it->second);
+    it = it->second.unused() ? Erase(scope, it) : std::next(it);
+  }
+}
+
+}  // namespace basin::aggregator
