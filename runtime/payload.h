@@ -18,7 +18,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/device_segment.h"
+#include "runtime/device_segment.h"
 #include "runtime/gauge.h"
 
 namespace basin {
@@ -28,7 +28,7 @@ using Pieces = absl::InlinedVector<std::string_view, 4>;
 
 // Where a payload begins in memory of a device.
 struct DevicePlace {
-  std::shared_ptr<kernels::cuda::DeviceSegment> segment;
+  std::shared_ptr<DeviceSegment> segment;
   uint64_t offset = 0;
   const char* at() const { return segment->data() + offset; }
 };

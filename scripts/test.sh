@@ -236,7 +236,8 @@ check_format() {
 # headers that their own source includes first, which every build checks.
 check_headers() {
   # shellcheck disable=SC2016  # expanded by the inner shell
-  cpp_sources '\.h$' protocol proto kernels runtime aggregator client | grep -v -e '-inl\.h$' |
+  cpp_sources '\.h$' protocol proto kernels runtime accelerator aggregator client |
+    grep -v -e '-inl\.h$' |
     xargs -r -P "$jobs" -I{} sh -c \
       'grep -s -m 1 "^#include" "${1%.h}.cc" | grep -q -F "\"$1\"" && exit 0
        clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \

@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "accelerator/device/cuda_device.h"
 #include "aggregator/auth/file.h"
 #include "aggregator/basind/serve.h"
 #include "aggregator/basind/signals.h"
@@ -28,7 +29,6 @@
 #include "aggregator/text/nearest.h"
 #include "aggregator/tls/files.h"
 #include "kernels/cpu/cpu_reducer.h"
-#include "kernels/cuda/cuda_device.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
 #include "protocol/version.h"
@@ -147,14 +147,14 @@ ExitCode RunConfigSchema(const Invocation&, const Own& own, const Findings&) {
 
 // What of CUDA this machine has, in a line.
 std::string DescribeCuda() {
-  const kernels::Result<std::string> devices = kernels::cuda::DescribeCudaDevices();
+  const kernels::Result<std::string> devices = accelerator::DescribeCudaDevices();
   return devices.ok() ? "CUDA devices: " + devices.value()
                       : "no CUDA device: " + devices.failure().message;
 }
 
 ExitCode RunVersion(const Invocation& invocation, const Own& own, const Findings&) {
   const std::string cpu(kernels::MakeCpuReducer()->name());
-  const std::string cuda(kernels::cuda::CudaArchitectures());
+  const std::string cuda(accelerator::CudaArchitectures());
   if (ValueOf(own, "--json").has_value()) {
     Print(absl::StrCat("{\"version\":\"", invocation.version, "\",\"protocol\":", kProtocolVersion,
                        ",\"contract\":", kContractVersion, ",\"cpu\":\"", cpu, "\",\"cuda\":\"",

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "accelerator/device/cuda_device.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/auth/file.h"
 #include "aggregator/auth/gatekeeper.h"
@@ -47,7 +48,6 @@
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
-#include "kernels/cuda/cuda_device.h"
 #include "proto/wire/protobuf_log.h"
 #include "protocol/plural.h"
 #include "runtime/clock.h"
@@ -129,8 +129,8 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, StateLock
 }
 
 DeviceSource CudaDevices() {
-  return {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice, MeasureReduction,
-          kernels::cuda::LeaveCudaDevices};
+  return {accelerator::CountCudaDevices, accelerator::OpenCudaDevice, MeasureReduction,
+          accelerator::LeaveCudaDevices};
 }
 
 // Other machines could not use the socket anyway.
@@ -496,7 +496,7 @@ class Service {
   std::unique_ptr<DiskStateFile> state_file_;
   std::unique_ptr<kernels::Reducer> reducer_;
   const std::string reduce_device_;  // In words.
-  std::unique_ptr<ReduceDevices> devices_;
+  std::unique_ptr<accelerator::ReduceDevices> devices_;
   Engine engine_;
   std::unique_ptr<TlsSessions> tls_;  // For gRPC; null: without TLS.
   GrpcServer server_;

@@ -17,10 +17,13 @@
 namespace basin::aggregator {
 namespace {
 
+using accelerator::DevicePipeline;
+using accelerator::DeviceThread;
+using accelerator::HostPass;
+using accelerator::ReduceDevice;
+using accelerator::ReduceDevices;
 using kernels::Failure;
 using kernels::Result;
-using kernels::cuda::DevicePipeline;
-using kernels::cuda::HostPass;
 
 // A step of few workers: the sum of what the copies cost a device is the same for each worker.
 constexpr size_t kContributions = 4;

@@ -17,8 +17,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "aggregator/engine/reduce_devices.h"
-#include "kernels/cuda/device.h"
+#include "accelerator/device/device.h"
+#include "accelerator/transfer/reduce_devices.h"
 #include "kernels/reducer.h"
 
 namespace basin::aggregator {
@@ -32,9 +32,9 @@ struct MeasuredReduction {
 // The source of devices, and how they are measured.
 struct DeviceSource {
   std::function<kernels::Result<int>()> count;
-  std::function<kernels::Result<std::unique_ptr<kernels::cuda::Device>>(int index)> open;
+  std::function<kernels::Result<std::unique_ptr<accelerator::Device>>(int index)> open;
   std::function<kernels::Result<MeasuredReduction>(const kernels::Reducer& cpu,
-                                                   DeviceThread& thread)>
+                                                   accelerator::DeviceThread& thread)>
       measure;
   // This process uses none of the devices any more.
   std::function<void()> leave;
@@ -43,11 +43,11 @@ struct DeviceSource {
 // Reduces a few MiB, from host memory to host memory, by the CPU and by a device; the faster of
 // several times each.
 kernels::Result<MeasuredReduction> MeasureReduction(const kernels::Reducer& cpu,
-                                                    DeviceThread& thread);
+                                                    accelerator::DeviceThread& thread);
 
 struct ReduceChoice {
-  std::unique_ptr<ReduceDevices> devices;  // Null: the CPU.
-  std::string why;                         // A sentence for the log; empty if there was no choice.
+  std::unique_ptr<accelerator::ReduceDevices> devices;  // Null: the CPU.
+  std::string why;  // A sentence for the log; empty if there was no choice.
 
   // What reduces, in words.
   std::string Describe(const kernels::Reducer& cpu) const {

@@ -8,8 +8,8 @@
 namespace basin::aggregator {
 namespace {
 
-using kernels::cuda::DevicePipeline;
-using kernels::cuda::HostPass;
+using accelerator::DevicePipeline;
+using accelerator::HostPass;
 
 struct DeviceReduction {
   struct Chunk {

@@ -15,9 +15,9 @@
 #include <optional>
 #include <string>
 
+#include "accelerator/transfer/device_pipeline.h"
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/reduction.h"
-#include "kernels/cuda/device_pipeline.h"
 #include "kernels/reducer.h"
 
 namespace basin::aggregator {
@@ -29,11 +29,11 @@ using DeviceReductionDone =
 // Starts the reduction. `done` is called, from this call or a later one of the pipeline, when the
 // reduction is closed. `device`: the name of the device for Reduction::device.
 // REQUIRES: `cpu` and `pool` live until then.
-kernels::cuda::DevicePipeline::Ticket StartOnDevice(const std::shared_ptr<Reduction>& reduction,
-                                                    kernels::cuda::DevicePipeline& pipeline,
-                                                    const std::string& device,
-                                                    const kernels::Reducer& cpu, BufferPool& pool,
-                                                    DeviceReductionDone done);
+accelerator::DevicePipeline::Ticket StartOnDevice(const std::shared_ptr<Reduction>& reduction,
+                                                  accelerator::DevicePipeline& pipeline,
+                                                  const std::string& device,
+                                                  const kernels::Reducer& cpu, BufferPool& pool,
+                                                  DeviceReductionDone done);
 
 }  // namespace basin::aggregator
 

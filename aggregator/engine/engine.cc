@@ -55,7 +55,7 @@ uint64_t InputBytes(const Reduction& reduction) {
 
 namespace {
 
-EngineOptions WithFeatures(EngineOptions options, const ReduceDevices* devices) {
+EngineOptions WithFeatures(EngineOptions options, const accelerator::ReduceDevices* devices) {
   if (devices != nullptr && devices->CanOpen()) options.core.features |= kFeatureDeviceMemory;
   return options;
 }
@@ -63,7 +63,7 @@ EngineOptions WithFeatures(EngineOptions options, const ReduceDevices* devices) 
 }  // namespace
 
 Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer,
-               NoteSink& notes, StateFile* state_file, ReduceDevices* devices)
+               NoteSink& notes, StateFile* state_file, accelerator::ReduceDevices* devices)
     : options_(WithFeatures(std::move(options), devices)),
       clock_(clock),
       reducer_(reducer),
@@ -193,7 +193,7 @@ void Engine::ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>
 
 void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
                             const std::shared_ptr<Reduction>& reduction) {
-  DeviceThread& thread = devices_->thread(workers.ThreadOf(place));
+  accelerator::DeviceThread& thread = devices_->thread(workers.ThreadOf(place));
   if (thread.failed()) return ReduceAtOnce(reduction);
   const auto done = [this, &thread, reduction](const std::optional<kernels::Failure>& failure) {
     if (failure.has_value() && thread.Fail()) {
@@ -207,12 +207,12 @@ void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
     reduction->seconds = thread.TakeSeconds();
     Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
   };
-  thread.Time([&](kernels::cuda::DevicePipeline& pipeline) {
+  thread.Time([&](accelerator::DevicePipeline& pipeline) {
     const auto ticket = StartOnDevice(reduction, pipeline, thread.device(), reducer_, pool_, done);
     // Posted behind the tasks of the job that this thread has to start meanwhile. By then the work
     // may be done, because its lane was needed.
     workers.Submit(place, reduction->action.job, 0, [&thread, ticket] {
-      thread.Time([ticket](kernels::cuda::DevicePipeline& p) { p.Finish(ticket); });
+      thread.Time([ticket](accelerator::DevicePipeline& p) { p.Finish(ticket); });
     });
   });
 }

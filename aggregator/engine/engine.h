@@ -37,9 +37,9 @@
 #include <thread>
 #include <vector>
 
+#include "accelerator/transfer/reduce_devices.h"
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
-#include "aggregator/engine/reduce_devices.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/transport.h"
@@ -75,7 +75,7 @@ class Engine {
   // fails at; null for none. REQUIRES: all of them outlive the engine; `state_file` is null unless
   // options.core.state_file.
   Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, NoteSink& notes,
-         StateFile* state_file, ReduceDevices* devices = nullptr);
+         StateFile* state_file, accelerator::ReduceDevices* devices = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -154,7 +154,7 @@ class Engine {
   const kernels::Reducer& reducer_;
   NoteSink& notes_;
   StateFile* const state_file_;
-  ReduceDevices* const devices_;
+  accelerator::ReduceDevices* const devices_;
 
   // Synchronise themselves.
   BufferPool pool_;

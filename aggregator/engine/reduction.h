@@ -87,7 +87,7 @@ bool RunPart(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& 
 
 // Where an input is in memory of a device.
 struct DeviceInput {
-  const kernels::cuda::DeviceSegment* segment = nullptr;  // Null: it is in memory of the host.
+  const DeviceSegment* segment = nullptr;  // Null: it is in memory of the host.
   uint64_t offset = 0;
   uint64_t size = 0;
 };

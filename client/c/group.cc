@@ -15,13 +15,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "accelerator/device/cuda_group_queue.h"
+#include "accelerator/device/cuda_trainer_device.h"
+#include "accelerator/node/nccl/library.h"
 #include "client/c/error.h"
 #include "client/c/worker.h"
-#include "client/group/nccl/library.h"
-#include "client/group/node/node_group.h"
-#include "kernels/cuda/cuda_group_queue.h"
-#include "kernels/cuda/cuda_trainer_device.h"
+#include "client/device/node_group.h"
 
+using basin::accelerator::node::SteadyTime;
 using basin::c::EnumOf;
 using basin::c::Return;
 using basin::client::group::NodeGroup;
@@ -30,7 +31,6 @@ using basin::client::group::NodeTensor;
 using basin::client::group::NodeTurn;
 using basin::client::group::PhaseEnd;
 using basin::client::group::SharedTensor;
-using basin::client::group::SteadyTime;
 
 struct basin_group {
   pid_t process = getpid();
@@ -59,19 +59,19 @@ std::string DirectoryOf(const basin_worker& worker, const std::string& name) {
 // What the group needs of this machine.
 absl::Status FindDeviceAndLibrary(const basin_worker& worker, int32_t device,
                                   NodeGroupOptions& options) {
-  auto opened = basin::kernels::cuda::OpenTrainerDevice(device);
+  auto opened = basin::accelerator::OpenTrainerDevice(device);
   if (!opened.ok()) return absl::FailedPreconditionError(opened.failure().message);
   options.device = std::move(opened).value();
-  options.make_queue = [device] { return basin::kernels::cuda::OpenGroupQueue(device); };
+  options.make_queue = [device] { return basin::accelerator::OpenGroupQueue(device); };
   if (auto queue = options.make_queue(); !queue.ok()) {
     return absl::FailedPreconditionError(queue.failure().message);
   }
-  basin::client::nccl::LibrarySearch search;
+  basin::accelerator::nccl::LibrarySearch search;
   search.path = worker.group().nccl_library;
-  if (const std::string own = basin::client::nccl::OwnPackageFolder(); !own.empty()) {
+  if (const std::string own = basin::accelerator::nccl::OwnPackageFolder(); !own.empty()) {
     search.package_folders.push_back(own);
   }
-  auto library = basin::client::nccl::Library::Load(search);
+  auto library = basin::accelerator::nccl::Library::Load(search);
   if (!library.ok()) return library.status();
   options.library = *std::move(library);
   return absl::OkStatus();

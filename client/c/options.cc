@@ -346,9 +346,9 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
                                                    " trainers (ranks), whose local ranks are 0 to ",
                                                    core.ranks - 1, ". Correct one of them."));
   }
-  basin::client::group::LocalEnvironment local = launched_;
+  basin::accelerator::node::LocalEnvironment local = launched_;
   local.local_group = Text("local_group");
-  const auto group = basin::client::group::DecideLocalGroup(local);
+  const auto group = basin::accelerator::node::DecideLocalGroup(local);
   if (!group.ok()) return group.status();
   if (group->grouped && core.ranks > 1) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "accelerator/node/core/settings.h"
 #include "client/c/include/basin/basin.h"
 #include "client/core/config.h"
-#include "client/group/core/settings.h"
 #include "runtime/grpc/credentials.h"
 
 namespace basin::c {
@@ -49,7 +49,7 @@ struct TimelineSettings {
 
 // Whether and how the worker reduces with the other ranks of its node first.
 struct GroupSettings {
-  client::group::LocalSettings local;
+  accelerator::node::LocalSettings local;
   std::string wish;          // The value of local_group.
   std::string nccl_library;  // A file; empty: it is searched for.
   std::string node;          // Which node of several on this machine; from the launcher.
@@ -91,7 +91,7 @@ struct basin_options {
   std::map<std::string, std::string, std::less<>> environment_;
   std::map<std::string, std::string, std::less<>> defaults_;
   std::map<std::string, std::string, std::less<>> bad_environment_;  // By name: what is wrong.
-  basin::client::group::LocalEnvironment launched_;                  // Without local_group.
+  basin::accelerator::node::LocalEnvironment launched_;              // Without local_group.
   std::string node_;
   basin::c::Log log_;
 };

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "accelerator/device/cuda_trainer_device.h"
 #include "client/c/error.h"
-#include "kernels/cuda/cuda_trainer_device.h"
 #include "proto/wire/status_detail.h"
 #include "runtime/grpc/ending.h"
 #include "runtime/signals_blocked.h"
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
   if (!connected.ok()) return connected.status();
   worker->worker_ = *std::move(connected);
   worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
-      *worker->worker_, basin::kernels::cuda::OpenTrainerDevice, settings.pinned_bytes);
+      *worker->worker_, basin::accelerator::OpenTrainerDevice, settings.pinned_bytes);
   return worker;
 }
 
@@ -161,7 +161,7 @@ void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
 
 bool basin_worker::here() const { return getpid() == process_; }
 
-void basin_worker::KeepTelling(std::unique_ptr<basin::client::group::Runner> why_not) {
+void basin_worker::KeepTelling(std::unique_ptr<basin::accelerator::node::Runner> why_not) {
   {
     const basin::MutexLock lock(mutex_);
     why_not_.swap(why_not);

@@ -20,12 +20,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "accelerator/node/runner/runner.h"
 #include "client/c/include/basin/basin.h"
 #include "client/c/options.h"
 #include "client/c/report.h"
 #include "client/c/timeline_file.h"
 #include "client/device/transfers.h"
-#include "client/group/runner/runner.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
 #include "runtime/clock.h"
@@ -62,7 +62,7 @@ struct basin_worker {
   const basin::c::GroupSettings& group() const { return group_; }
   // Tells the other ranks of the node why this one has no group, until the worker is closed or
   // there is another such reason.
-  void KeepTelling(std::unique_ptr<basin::client::group::Runner> why_not);
+  void KeepTelling(std::unique_ptr<basin::accelerator::node::Runner> why_not);
   const basin::c::Log& log() const { return log_; }
   int event_fd() const { return event_fd_; }
 
@@ -90,7 +90,7 @@ struct basin_worker {
   std::atomic<bool> uses_devices_{false};
   std::unique_ptr<basin::client::DeviceTransfers> transfers_;
   basin::Mutex mutex_;
-  std::unique_ptr<basin::client::group::Runner> why_not_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<basin::accelerator::node::Runner> why_not_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace basin::c {

@@ -12,6 +12,8 @@
 namespace basin::client {
 namespace {
 
+using accelerator::LoadPiece;
+
 // Large enough for the full bandwidth of a bus, and small enough that a load is pushed while the
 // next one is copied.
 constexpr uint64_t kLoadBytes = uint64_t{8} << 20;
@@ -169,7 +171,7 @@ absl::StatusOr<Courier::EventPtr> DeviceTransfers::Prepare(Courier& courier, con
 std::vector<DeviceTransfers::Part> DeviceTransfers::Divide(
     LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors, int device, Courier& courier,
     bool places) {
-  const auto make = [&courier](uint64_t bytes) -> std::shared_ptr<kernels::cuda::DeviceSegment> {
+  const auto make = [&courier](uint64_t bytes) -> std::shared_ptr<DeviceSegment> {
     auto made = courier.device().AllocateShared(bytes);
     return made.ok() ? std::move(made).value() : nullptr;
   };

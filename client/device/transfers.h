@@ -32,23 +32,27 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/device/courier.h"
+#include "accelerator/device/trainer_device.h"
+#include "accelerator/transfer/courier.h"
 #include "client/transport/worker.h"
-#include "kernels/cuda/trainer_device.h"
 #include "runtime/mutex.h"
 
 namespace basin::client {
 
+using accelerator::Courier;
+using accelerator::LoadLayout;
+using accelerator::PinnedBudget;
+
 // Where the tensors of a call are, and the stream that uses them.
 struct OnDevice {
   int index = 0;
-  kernels::cuda::TrainerStream stream = nullptr;
+  accelerator::TrainerStream stream = nullptr;
 };
 
 class DeviceTransfers {
  public:
   // Opens the device of this index. Called once for each.
-  using Open = std::function<kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>>(int)>;
+  using Open = std::function<kernels::Result<std::unique_ptr<accelerator::TrainerDevice>>(int)>;
 
   // REQUIRES: the worker outlives it. `pinned_bytes`: the most pinned memory for all devices.
   DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes);

@@ -31,11 +31,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/device_segment.h"
 #include "kernels/failure.h"
 #include "protocol/ids.h"
 #include "protocol/shared_place.h"
 #include "protocol/version.h"
+#include "runtime/device_segment.h"
 #include "runtime/mutex.h"
 #include "runtime/payload.h"
 #include "runtime/shared_memory/segment.h"
@@ -66,8 +66,6 @@ absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes);
 
 // Segments that one end may offer in a session.
 inline constexpr size_t kMaxSegments = 160;
-
-using kernels::cuda::DeviceSegment;
 
 // What opens memory of a device of another process. Thread contract: any thread.
 class DeviceOpener {

@@ -21,31 +21,31 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/engine/reduce_devices.h"
+#include "accelerator/transfer/reduce_devices.h"
 #include "client/device/transfers.h"
 #include "gtest/gtest.h"
 #include "proto/wire/status_detail.h"
+#include "tests/accelerator/device/emulated_trainer_device.h"
 #include "tests/joined/over_grpc.h"
-#include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/await.h"
 
 namespace basin::joined {
 namespace {
 
-using kernels::cuda::EmulatedStream;
-using kernels::cuda::FaultPlan;
-using kernels::cuda::Memory;
+using accelerator::EmulatedStream;
+using accelerator::FaultPlan;
+using accelerator::Memory;
 
 constexpr uint64_t kBudget = uint64_t{256} << 20;
 constexpr uint64_t kUnlimited = uint64_t{1} << 40;
 
-std::unique_ptr<aggregator::ReduceDevices> Emulated(const std::shared_ptr<FaultPlan>& plan,
-                                                    int count = 1) {
-  std::vector<aggregator::ReduceDevice> devices;
+std::unique_ptr<accelerator::ReduceDevices> Emulated(const std::shared_ptr<FaultPlan>& plan,
+                                                     int count = 1) {
+  std::vector<accelerator::ReduceDevice> devices;
   for (int i = 0; i < count; ++i) {
-    devices.push_back({"cuda:" + std::to_string(i), kernels::cuda::MakeEmulatedDevice(plan)});
+    devices.push_back({"cuda:" + std::to_string(i), accelerator::MakeEmulatedDevice(plan)});
   }
-  return *aggregator::ReduceDevices::Make(std::move(devices), 2, kBudget);
+  return *accelerator::ReduceDevices::Make(std::move(devices), 2, kBudget);
 }
 
 // Every dtype that has another kernel, and sizes that leave their neighbours unaligned.
@@ -81,15 +81,15 @@ class DeviceTrainer {
     worker_ = *client::Worker::Connect(std::move(options), *connector_, clock_);
     transfers_ = std::make_unique<client::DeviceTransfers>(
         *worker_,
-        [this](int) -> kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>> {
-          return kernels::cuda::MakeEmulatedTrainerDevice(plan, {0, false});
+        [this](int) -> kernels::Result<std::unique_ptr<accelerator::TrainerDevice>> {
+          return accelerator::MakeEmulatedTrainerDevice(plan, {0, false});
         },
         uint64_t{64} << 20);
     const auto registered = worker_->Register("model", LaneKind::kGradient, model_);
     EXPECT_TRUE(registered.ok()) << registered.status();
     lane_ = registered->lane;
     for (const TensorSpec& spec : model_) {
-      memory_.push_back(kernels::cuda::AllocateForTrainer(plan, *TensorBytes(spec)));
+      memory_.push_back(accelerator::AllocateForTrainer(plan, *TensorBytes(spec)));
     }
     EXPECT_TRUE(worker_->Ready().ok());
   }

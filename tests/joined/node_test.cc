@@ -17,25 +17,25 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/group/node/node_group.h"
-#include "client/group/sharing/sharing.h"
+#include "client/device/node_group.h"
+#include "client/device/sharing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client/group/nccl/load_stand_in.h"
+#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/node/nccl/load_stand_in.h"
 #include "tests/joined/joined.h"
-#include "tests/kernels/cuda/emulated_trainer_device.h"
 #include "tests/runtime/await.h"
 
 namespace basin::joined {
 namespace {
 
-namespace nccl = client::nccl;
+namespace nccl = accelerator::nccl;
+using accelerator::EmulatedStream;
+using accelerator::FaultPlan;
 using client::group::NodeGroup;
 using client::group::NodeGroupOptions;
 using client::group::NodeTurn;
 using client::group::PhaseEnd;
-using kernels::cuda::EmulatedStream;
-using kernels::cuda::FaultPlan;
 
 // Two workers of one node, and one of another. The first contributes for both.
 class JoinedNode : public Joined {
@@ -156,8 +156,8 @@ class JoinedGroup : public JoinedNode {
  protected:
   struct Rank {
     std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-    std::shared_ptr<kernels::cuda::TrainerDevice> device =
-        kernels::cuda::MakeEmulatedTrainerDevice(faults);
+    std::shared_ptr<accelerator::TrainerDevice> device =
+        accelerator::MakeEmulatedTrainerDevice(faults);
     std::unique_ptr<nccl::Communicator> communicator;
     std::unique_ptr<client::group::Sharing> sharing;
     std::vector<float> weight = std::vector<float>(Trainer::kWeights);
@@ -193,7 +193,7 @@ class JoinedGroup : public JoinedNode {
       options.id = *id;
       options.scratch_bytes = nccl::LeastScratchBytes();
       auto started = nccl::Communicator::Start(
-          library_, rank.device, kernels::cuda::MakeEmulatedGroupQueue(rank.faults), options);
+          library_, rank.device, accelerator::MakeEmulatedGroupQueue(rank.faults), options);
       EXPECT_TRUE(started.ok()) << started.status();
       rank.communicator = *std::move(started);
       auto sharing = client::group::Sharing::Make(rank.device, 2);
@@ -293,10 +293,10 @@ class JoinedNodeGroup : public Joined {
   struct Rank {
     Trainer* trainer = nullptr;
     std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-    std::shared_ptr<kernels::cuda::TrainerDevice> device =
-        kernels::cuda::MakeEmulatedTrainerDevice(faults);
+    std::shared_ptr<accelerator::TrainerDevice> device =
+        accelerator::MakeEmulatedTrainerDevice(faults);
     EmulatedStream stream;
-    std::vector<kernels::cuda::Memory> memory;  // Gradients, sums, and where results pass.
+    std::vector<accelerator::Memory> memory;  // Gradients, sums, and where results pass.
     std::unique_ptr<NodeGroup> group;
 
     float* At(size_t index) { return static_cast<float*>(memory[index].get()); }
@@ -319,18 +319,18 @@ class JoinedNodeGroup : public Joined {
       rank->trainer = members[i];
       for (size_t part = 0; part < 3; ++part) {
         for (const size_t bytes : kBytes) {
-          rank->memory.push_back(kernels::cuda::AllocateForTrainer(rank->faults, bytes));
+          rank->memory.push_back(accelerator::AllocateForTrainer(rank->faults, bytes));
         }
       }
       NodeGroupOptions options;
-      options.settings = {true, true, client::group::GroupMode::kDeterministic, static_cast<int>(i),
-                          2};
+      options.settings = {true, true, accelerator::node::GroupMode::kDeterministic,
+                          static_cast<int>(i), 2};
       options.worker = absl::StrCat("w", i);
       options.directory = directory_;
       options.library = *library;
       options.device = rank->device;
       options.make_queue = [faults = rank->faults] {
-        return kernels::cuda::MakeEmulatedGroupQueue(faults);
+        return accelerator::MakeEmulatedGroupQueue(faults);
       };
       options.scratch_bytes = nccl::LeastScratchBytes();
       auto opened = NodeGroup::Open(std::move(options));
@@ -347,7 +347,7 @@ class JoinedNodeGroup : public Joined {
     rmdir(directory_.c_str());
   }
 
-  static client::group::SteadyTime Soon() {
+  static accelerator::node::SteadyTime Soon() {
     return std::chrono::steady_clock::now() + std::chrono::minutes(1);
   }
 

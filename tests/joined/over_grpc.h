@@ -40,7 +40,7 @@ class Aggregator {
   explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {},
                       aggregator::Gatekeeper* gatekeeper = nullptr, bool local = false,
                       uint64_t local_bytes = uint64_t{1} << 40,
-                      std::unique_ptr<aggregator::ReduceDevices> devices = nullptr)
+                      std::unique_ptr<accelerator::ReduceDevices> devices = nullptr)
       : devices_(std::move(devices)) {
     aggregator::EngineOptions options;
     options.core.term = term;
@@ -93,7 +93,7 @@ class Aggregator {
   MonotonicClock clock_;
   Notes notes_;
   std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
-  const std::unique_ptr<aggregator::ReduceDevices> devices_;
+  const std::unique_ptr<accelerator::ReduceDevices> devices_;
   std::unique_ptr<aggregator::Engine> engine_;
   std::unique_ptr<aggregator::TlsSessions> tls_;
   std::unique_ptr<aggregator::GrpcServer> server_;

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sources import blank_comments_and_literals, files, read_text
 
-FOLDERS = ("aggregator/core", "client/core", "client/group/core", "protocol")
+FOLDERS = ("aggregator/core", "client/core", "accelerator/node/core", "protocol")
 
 # Members that Fields() may lack, and why.
 LEFT_OUT = {
@@ -44,9 +44,9 @@ LEFT_OUT = {
     "aggregator/core/workers.h: by_id_": "derived from the workers",
     "aggregator/core/workers.h: counts_": "derived from the workers",
     "client/core/client.h: config_": "constant",
-    "client/group/core/local_group.h: config_": "constant",
-    "client/group/core/local_group.h: now_": "an argument of the Step that runs",
-    "client/group/core/local_group.h: actions_": "an argument of the Step that runs",
+    "accelerator/node/core/local_group.h: config_": "constant",
+    "accelerator/node/core/local_group.h: now_": "an argument of the Step that runs",
+    "accelerator/node/core/local_group.h: actions_": "an argument of the Step that runs",
     "client/core/intervals.h: count_": "derived from the runs",
     "client/core/layout.h: bases_": "derived from the tensors",
     "client/core/layout.h: by_name_": "derived from the tensors",

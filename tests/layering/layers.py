@@ -9,7 +9,15 @@ every include and every link line against it.
 from dataclasses import dataclass
 
 # The folders whose code is layered. Tests may use everything.
-PRODUCT_FOLDERS = ("protocol", "proto", "kernels", "runtime", "aggregator", "client")
+PRODUCT_FOLDERS = (
+    "protocol",
+    "proto",
+    "kernels",
+    "runtime",
+    "accelerator",
+    "aggregator",
+    "client",
+)
 
 
 @dataclass(frozen=True)
@@ -53,12 +61,11 @@ LAYERS = (
     ),
     Layer("proto", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
     # The runtime of CUDA may be loaded at run time.
-    # Shared memory of devices is unmapped on a thread of its own, because that may hang.
     Layer(
         "kernels/cuda",
         uses=("protocol", "kernels"),
         headers=("cuda",),
-        links=("CUDA::", "Threads::", "dl"),
+        links=("CUDA::", "dl"),
     ),
     Layer(
         "kernels",
@@ -90,6 +97,61 @@ LAYERS = (
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),
     ),
+    # Without Abseil, so that the devices are built and tested where there is none. Shared memory of
+    # devices is unmapped on a thread of its own, because that may hang.
+    Layer(
+        "accelerator/device",
+        uses=("protocol", "kernels", "runtime"),
+        headers=("cuda",),
+        links=("Threads::",),
+    ),
+    Layer(
+        "accelerator/transfer",
+        uses=("protocol", "kernels", "runtime", "accelerator/device"),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
+    Layer(
+        "accelerator/node/core",
+        uses=("protocol",),
+        headers=("absl/",),
+        links=("absl::",),
+        pure=True,
+    ),
+    # NCCL has no headers or link lines here: it is loaded at run time.
+    Layer(
+        "accelerator/node/nccl",
+        uses=(
+            "protocol",
+            "kernels",
+            "runtime",
+            "accelerator/device",
+            "accelerator/transfer",
+            "accelerator/node/core",
+        ),
+        headers=("absl/",),
+        links=("absl::", "Threads::", "dl"),
+    ),
+    Layer(
+        "accelerator/node/links",
+        uses=("protocol", "proto", "runtime", "accelerator/node/core"),
+        headers=("absl/",),
+        links=("absl::",),
+        messages=True,
+    ),
+    Layer(
+        "accelerator/node/runner",
+        uses=(
+            "protocol",
+            "kernels",
+            "runtime",
+            "accelerator/node/core",
+            "accelerator/node/links",
+            "accelerator/node/nccl",
+        ),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
     Layer(
         "aggregator/core",
         uses=("protocol",),
@@ -104,6 +166,8 @@ LAYERS = (
             "protocol/limits",
             "kernels",
             "runtime",
+            "accelerator/device",
+            "accelerator/transfer",
             "aggregator/core",
             "aggregator/text",
         ),
@@ -210,7 +274,15 @@ LAYERS = (
     ),
     Layer(
         "aggregator/basind",
-        uses=("protocol/limits", "protocol", "proto/wire", "kernels", "runtime", "aggregator"),
+        uses=(
+            "protocol/limits",
+            "protocol",
+            "proto/wire",
+            "kernels",
+            "runtime",
+            "accelerator/device",
+            "aggregator",
+        ),
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),
@@ -269,74 +341,12 @@ LAYERS = (
             "proto/wire",
             "kernels",
             "runtime",
+            "accelerator",
             "client/core",
             "client/transport",
         ),
         headers=("absl/",),
         links=("absl::", "Threads::"),
-    ),
-    Layer(
-        "client/group/core",
-        uses=("protocol",),
-        headers=("absl/",),
-        links=("absl::",),
-        pure=True,
-    ),
-    # NCCL has no headers or link lines here: it is loaded at run time.
-    Layer(
-        "client/group/nccl",
-        uses=("protocol", "kernels", "runtime", "client/group/core"),
-        headers=("absl/",),
-        links=("absl::", "Threads::", "dl"),
-    ),
-    Layer(
-        "client/group/links",
-        uses=("protocol", "proto", "runtime", "client/group/core"),
-        headers=("absl/",),
-        links=("absl::",),
-        messages=True,
-    ),
-    Layer(
-        "client/group/runner",
-        uses=(
-            "protocol",
-            "kernels",
-            "runtime",
-            "client/group/core",
-            "client/group/links",
-            "client/group/nccl",
-        ),
-        headers=("absl/",),
-        links=("absl::", "Threads::"),
-    ),
-    Layer(
-        "client/group/sharing",
-        uses=(
-            "protocol",
-            "kernels",
-            "client/core",
-            "client/transport",
-            "client/group/core",
-            "client/group/nccl",
-        ),
-        headers=("absl/",),
-        links=("absl::",),
-    ),
-    Layer(
-        "client/group/node",
-        uses=(
-            "protocol",
-            "kernels",
-            "runtime",
-            "client/core",
-            "client/transport",
-            "client/group/core",
-            "client/group/nccl",
-            "client/group/runner",
-            "client/group/sharing",
-        ),
-        headers=("absl/",),
-        links=("absl::",),
     ),
     Layer(
         "client/c",
@@ -344,15 +354,11 @@ LAYERS = (
             "protocol",
             "protocol/limits",
             "proto/wire",
-            "kernels/cuda",
             "runtime",
+            "accelerator",
             "client/core",
             "client/transport",
             "client/device",
-            "client/group/core",
-            "client/group/nccl",
-            "client/group/node",
-            "client/group/runner",
         ),
         headers=("absl/",),
         links=("absl::",),

@@ -159,8 +159,8 @@ esac"""
 SANITIZER = 'echo "$@" >>sanitizer-arguments; echo "==1== ERROR SUMMARY: 0 errors"'
 # The program of each check. The sanitizers and the trainings run others.
 PROGRAMS = {
-    "trainer": "kernels_cuda_trainer_test",
-    "nccl": "basin_client_nccl_cuda_test",
+    "trainer": "device_cuda_trainer_test",
+    "nccl": "basin_node_nccl_cuda_test",
     "reduction-speed": "cuda_bench",
     "copy-speed": "copy_bench",
     "aggregator": "basin_aggregator_device_test",

@@ -7,18 +7,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "accelerator/device/cuda_device.h"
 #include "kernels/cpu/cpu_reducer.h"
-#include "kernels/cuda/cuda_device.h"
-#include "tests/kernels/cuda/emulated_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 
 namespace basin::aggregator {
 namespace {
 
+using accelerator::Device;
+using accelerator::DeviceThread;
+using accelerator::FaultPlan;
 using kernels::Failure;
 using kernels::FailureCode;
 using kernels::Result;
-using kernels::cuda::Device;
-using kernels::cuda::FaultPlan;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -184,8 +185,8 @@ TEST_F(ChooseDevice, MeasuresBoth) {
 
 // The real source: an answer on every machine.
 TEST_F(ChooseDevice, AutoWorksOnThisMachine) {
-  const DeviceSource source = {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice,
-                               MeasureReduction, kernels::cuda::LeaveCudaDevices};
+  const DeviceSource source = {accelerator::CountCudaDevices, accelerator::OpenCudaDevice,
+                               MeasureReduction, accelerator::LeaveCudaDevices};
   const auto choice = Choose("auto", source);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_THAT(choice->why, HasSubstr("reduce.device is auto: the "));

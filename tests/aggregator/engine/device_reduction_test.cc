@@ -12,18 +12,20 @@
 #include <string>
 #include <vector>
 
+#include "accelerator/device/cuda_device.h"
 #include "aggregator/engine/choose_device.h"
-#include "kernels/cuda/cuda_device.h"
+#include "tests/accelerator/device/driver_is_loaded.h"
+#include "tests/accelerator/device/emulated_device.h"
+#include "tests/accelerator/device/emulated_trainer_device.h"
 #include "tests/aggregator/engine/in_process.h"
-#include "tests/kernels/cuda/driver_is_loaded.h"
-#include "tests/kernels/cuda/emulated_device.h"
-#include "tests/kernels/cuda/emulated_trainer_device.h"
 
 namespace basin::aggregator {
 namespace {
 
-using kernels::cuda::FaultPlan;
-using kernels::cuda::MakeEmulatedDevice;
+using accelerator::FaultPlan;
+using accelerator::MakeEmulatedDevice;
+using accelerator::ReduceDevice;
+using accelerator::ReduceDevices;
 
 constexpr uint64_t kBudget = uint64_t{256} << 20;
 
@@ -158,7 +160,7 @@ TEST(DeviceReduction, MemoryThatIsNotAlignedToItsElementsIsRefused) {
   RigWorker b(rig, "b", model);
   Join({&a, &b});
   b.Begin();
-  const auto trainer = kernels::cuda::MakeEmulatedTrainerDevice(std::make_shared<FaultPlan>());
+  const auto trainer = accelerator::MakeEmulatedTrainerDevice(std::make_shared<FaultPlan>());
   const auto segment = trainer->AllocateShared(3 * kChunkBytes).value();
   IncomingFrame frame;
   frame.header = ContributionHeader{b.lane, 1, {0, 0, 1}};
@@ -314,16 +316,15 @@ TEST(DeviceReduction, EndsWhileReductionsAreInFlight) {
 }
 
 TEST(DeviceReduction, OnAGpu) {
-  const auto count = kernels::cuda::CountCudaDevices();
+  const auto count = accelerator::CountCudaDevices();
   const bool some = count.ok() && count.value() > 0;
   const std::string why = count.ok() ? "no device is visible" : count.failure().message;
-  const bool may_skip =
-      kernels::cuda::CudaArchitectures().empty() || !kernels::cuda::DriverIsLoaded();
+  const bool may_skip = accelerator::CudaArchitectures().empty() || !accelerator::DriverIsLoaded();
   if (!some && may_skip) GTEST_SKIP() << why;
   ASSERT_TRUE(some) << why;
   const Seen cpu = OnCpu(3, /*nan=*/true);
-  const DeviceSource source = {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice,
-                               MeasureReduction, kernels::cuda::LeaveCudaDevices};
+  const DeviceSource source = {accelerator::CountCudaDevices, accelerator::OpenCudaDevice,
+                               MeasureReduction, accelerator::LeaveCudaDevices};
   const auto choice = ChooseReduceDevices("cuda", 2, kBudget, source, *kernels::MakeCpuReducer());
   ASSERT_TRUE(choice.ok()) << choice.status();
   Rounds rounds(choice->devices.get());

@@ -358,7 +358,7 @@ void RigWorker::LoseSession() { network_.CloseSession(session); }
 
 // ---- rig
 
-Rig::Rig(EngineOptions options, StateFile* state_file, ReduceDevices* devices)
+Rig::Rig(EngineOptions options, StateFile* state_file, accelerator::ReduceDevices* devices)
     : EngineNetwork(engine),
       engine(std::move(options), clock, *reducer, notes, state_file, devices) {
   engine.Start(transport);

@@ -227,7 +227,7 @@ class EngineNetwork : public Network {
 class Rig : public EngineNetwork {
  public:
   explicit Rig(EngineOptions options = {}, StateFile* state_file = nullptr,
-               ReduceDevices* devices = nullptr);
+               accelerator::ReduceDevices* devices = nullptr);
   ~Rig() override;
 
   // Lets time pass; returns when the engine has noticed.

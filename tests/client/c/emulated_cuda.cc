@@ -10,15 +10,15 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/cuda_group_queue.h"
-#include "kernels/cuda/cuda_trainer_device.h"
-#include "tests/kernels/cuda/emulated_trainer_device.h"
+#include "accelerator/device/cuda_group_queue.h"
+#include "accelerator/device/cuda_trainer_device.h"
+#include "tests/accelerator/device/emulated_trainer_device.h"
 
 namespace {
 
-using basin::kernels::cuda::EmulatedStream;
-using basin::kernels::cuda::FaultPlan;
-using basin::kernels::cuda::Memory;
+using basin::accelerator::EmulatedStream;
+using basin::accelerator::FaultPlan;
+using basin::accelerator::Memory;
 
 // The machine, with two devices.
 struct EmulatedMachine {
@@ -38,7 +38,7 @@ EmulatedStream* StreamAt(void* stream) { return static_cast<EmulatedStream*>(str
 
 }  // namespace
 
-namespace basin::kernels::cuda {
+namespace basin::accelerator {
 
 // Instead of that of the CUDA runtime.
 Result<std::unique_ptr<TrainerDevice>> OpenTrainerDevice(int index) {
@@ -55,14 +55,14 @@ Result<std::unique_ptr<GroupQueue>> OpenGroupQueue(int index) {
   return MakeEmulatedGroupQueue(TheMachine().devices.at(static_cast<size_t>(index)));
 }
 
-}  // namespace basin::kernels::cuda
+}  // namespace basin::accelerator
 
 extern "C" {
 
 void* basin_emulated_allocate(int32_t device, size_t bytes) {
   EmulatedMachine& machine = TheMachine();
   const std::lock_guard<std::mutex> lock(machine.mutex);
-  Memory memory = basin::kernels::cuda::AllocateForTrainer(machine.devices.at(device), bytes);
+  Memory memory = basin::accelerator::AllocateForTrainer(machine.devices.at(device), bytes);
   void* const data = memory.get();
   machine.memory.emplace(data, std::move(memory));
   return data;

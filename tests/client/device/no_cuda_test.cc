@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "accelerator/device/cuda_trainer_device.h"
 #include "client/device/transfers.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_trainer_device.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
@@ -16,7 +16,7 @@ namespace {
 
 TEST(NoCudaTest, TensorsOfADeviceAreRefusedAndThoseOfTheHostAreNot) {
   Rig rig;
-  DeviceTransfers transfers(*rig.worker, kernels::cuda::OpenTrainerDevice, 1 << 20);
+  DeviceTransfers transfers(*rig.worker, accelerator::OpenTrainerDevice, 1 << 20);
   rig.Join();
   BeginRound begin;
   begin.lane = rig.lane.lane;

@@ -16,16 +16,16 @@
 #include "gtest/gtest.h"
 #include "kernels/cast.h"
 #include "kernels/norm.h"
+#include "tests/accelerator/device/emulated_trainer_device.h"
 #include "tests/client/transport/fake_aggregator.h"
-#include "tests/kernels/cuda/emulated_trainer_device.h"
 
 namespace basin::client {
 namespace {
 
-using kernels::cuda::AllocateForTrainer;
-using kernels::cuda::EmulatedStream;
-using kernels::cuda::FaultPlan;
-using kernels::cuda::Memory;
+using accelerator::AllocateForTrainer;
+using accelerator::EmulatedStream;
+using accelerator::FaultPlan;
+using accelerator::Memory;
 
 constexpr uint64_t kPinnedBytes = uint64_t{64} << 20;
 // The elements of tensor a; many are copied in parts.
@@ -41,12 +41,12 @@ class DeviceRig {
     for (int i = 0; i < devices; ++i) faults.push_back(std::make_shared<FaultPlan>());
     transfers = std::make_unique<DeviceTransfers>(
         *rig.worker,
-        [this](int index) -> kernels::Result<std::unique_ptr<kernels::cuda::TrainerDevice>> {
+        [this](int index) -> kernels::Result<std::unique_ptr<accelerator::TrainerDevice>> {
           if (index < 0 || static_cast<size_t>(index) >= faults.size()) {
             return kernels::Failure{kernels::FailureCode::kDevice,
                                     "emulated device: there is no such device"};
           }
-          return kernels::cuda::MakeEmulatedTrainerDevice(faults[index], {index, false});
+          return accelerator::MakeEmulatedTrainerDevice(faults[index], {index, false});
         },
         pinned_bytes);
     for (TensorHandle tensor = 0; tensor < rig.model.size(); ++tensor) {

@@ -30,19 +30,26 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/device_pipeline.h"
+#include "accelerator/device/cuda_device.h"
+#include "accelerator/transfer/device_pipeline.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/task.h"
 #include "kernels/facts.h"
+#include "tests/accelerator/device/driver_is_loaded.h"
 #include "tests/kernels/cuda/bench_verdicts.h"
-#include "tests/kernels/cuda/driver_is_loaded.h"
 #ifdef BASIN_EMULATED_DEVICE
-#include "tests/kernels/cuda/emulated_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #endif
 
 namespace basin::kernels::cuda {
 namespace {
+
+using accelerator::Device;
+using accelerator::DevicePipeline;
+using accelerator::DriverIsLoaded;
+using accelerator::Memory;
+using accelerator::OpenCudaDevice;
+using accelerator::PipelineOptions;
 
 constexpr int kMostContributions = 16;
 constexpr double kEnough = 0.9;
@@ -164,15 +171,18 @@ class EmulatedMachine final : public Machine {
     std::memcpy(there, host, bytes);
   }
   void Copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
-  void Reduce(const ReduceTask& task) override { RunOnHost(task); }
+  void Reduce(const ReduceTask& task) override { accelerator::RunOnHost(task); }
   double MedianTime(int runs, const std::function<void()>& run) override {
     return 1e3 * MedianSeconds(runs, run);
   }
-  Result<std::unique_ptr<Device>> Open() override { return MakeEmulatedDevice(faults_); }
+  Result<std::unique_ptr<Device>> Open() override {
+    return accelerator::MakeEmulatedDevice(faults_);
+  }
 
  private:
-  const std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
-  const std::unique_ptr<Device> device_ = MakeEmulatedDevice(faults_);
+  const std::shared_ptr<accelerator::FaultPlan> faults_ =
+      std::make_shared<accelerator::FaultPlan>();
+  const std::unique_ptr<Device> device_ = accelerator::MakeEmulatedDevice(faults_);
   std::vector<Memory> memory_;
 };
 #endif

@@ -17,14 +17,20 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cuda_device.h"
+#include "accelerator/device/cuda_device.h"
+#include "tests/accelerator/device/driver_is_loaded.h"
 #include "tests/kernels/contract.h"
 #include "tests/kernels/cuda/device_checks.h"
-#include "tests/kernels/cuda/driver_is_loaded.h"
 #include "tests/kernels/golden.h"
 
 namespace basin::kernels::cuda {
 namespace {
+
+using accelerator::CountCudaDevices;
+using accelerator::Device;
+using accelerator::DriverIsLoaded;
+using accelerator::Memory;
+using accelerator::OpenCudaDevice;
 
 constexpr int kSkipped = 77;
 

@@ -16,6 +16,11 @@
 namespace basin::kernels::cuda {
 namespace {
 
+using accelerator::HostPass;
+using accelerator::Memory;
+using accelerator::PipelineOptions;
+using accelerator::Queue;
+
 using Bytes = std::vector<unsigned char>;
 
 // The least address offset that an element allows, at which vectors are not aligned.

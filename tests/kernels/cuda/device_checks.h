@@ -12,12 +12,15 @@
 #include <memory>
 #include <string_view>
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/device_pipeline.h"
+#include "accelerator/device/device.h"
+#include "accelerator/transfer/device_pipeline.h"
 #include "kernels/reference.h"
 #include "tests/kernels/contract.h"
 
 namespace basin::kernels::cuda {
+
+using accelerator::Device;
+using accelerator::DevicePipeline;
 
 // As many contributions as a task takes, in host memory.
 contract::Report CheckManyTerms(Device* device);

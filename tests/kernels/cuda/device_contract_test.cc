@@ -11,12 +11,16 @@
 #include <string>
 #include <string_view>
 
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/kernels/contract.h"
 #include "tests/kernels/cuda/device_checks.h"
-#include "tests/kernels/cuda/emulated_device.h"
 #include "tests/kernels/golden.h"
 
 namespace basin::kernels::cuda {
+
+using accelerator::Device;
+using accelerator::FaultPlan;
+using accelerator::MakeEmulatedDevice;
 
 std::string golden_folder;  // Set once by main, before any test runs.
 

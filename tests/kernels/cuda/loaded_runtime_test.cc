@@ -14,13 +14,20 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/cuda_group_queue.h"
-#include "kernels/cuda/cuda_trainer_device.h"
+#include "accelerator/device/cuda_device.h"
+#include "accelerator/device/cuda_group_queue.h"
+#include "accelerator/device/cuda_trainer_device.h"
 #include "kernels/cuda/runtime_library.h"
 
 namespace basin::kernels::cuda {
 namespace {
+
+using accelerator::CountCudaDevices;
+using accelerator::DescribeCudaDevices;
+using accelerator::LeaveCudaDevices;
+using accelerator::OpenCudaDevice;
+using accelerator::OpenGroupQueue;
+using accelerator::OpenTrainerDevice;
 
 namespace fs = std::filesystem;
 

@@ -14,10 +14,16 @@
 #include "kernels/checksum.h"
 #include "kernels/norm.h"
 #include "protocol/tensor.h"
-#include "tests/kernels/cuda/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_trainer_device.h"
 
 namespace basin::kernels::cuda {
 namespace {
+
+using accelerator::FaultPlan;
+using accelerator::MakeEmulatedTrainerDevice;
+using accelerator::Memory;
+using accelerator::TrainerDevice;
+using accelerator::TransferQueue;
 
 class MeasureTest : public testing::Test {
  protected:

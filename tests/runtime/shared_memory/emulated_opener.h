@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "runtime/shared_memory/segments.h"
-#include "tests/kernels/cuda/emulated_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 
 namespace basin {
 
@@ -22,12 +22,11 @@ class EmulatedOpener : public DeviceOpener {
   }
   bool failed() const override { return has_failed; }
 
-  const std::shared_ptr<kernels::cuda::FaultPlan> plan =
-      std::make_shared<kernels::cuda::FaultPlan>();
+  const std::shared_ptr<accelerator::FaultPlan> plan = std::make_shared<accelerator::FaultPlan>();
   bool has_failed = false;
 
  private:
-  const std::unique_ptr<kernels::cuda::Device> device_ = kernels::cuda::MakeEmulatedDevice(plan);
+  const std::unique_ptr<accelerator::Device> device_ = accelerator::MakeEmulatedDevice(plan);
 };
 
 }  // namespace basin
