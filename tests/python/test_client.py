@@ -691,10 +691,10 @@ class Errors(unittest.TestCase):
             basin.connect(address="127.0.0.1:1", max_workers=1, timeout=0.05)
 
     def test_a_library_of_another_release_is_refused_by_name(self) -> None:
-        from basin import _abi
+        from basin import _abi, _library
 
         with self.assertRaisesRegex(ImportError, r"lib/x has no basin_abi_version.*libbasin\.so"):
-            _abi._declare(SimpleNamespace(), Path("lib/x"))  # type: ignore[arg-type]
+            _library._declare(SimpleNamespace(), Path("lib/x"))  # type: ignore[arg-type]
 
         def library(version: int) -> Any:
             return SimpleNamespace(
@@ -702,13 +702,13 @@ class Errors(unittest.TestCase):
             )
 
         with self.assertRaisesRegex(ImportError, r"lib/x has version 7 .*of the same release"):
-            _abi._declare(library(7), Path("lib/x"))
-        lacking = r"lib/x is of release 0\.0\.9 and has no basin_error_message.*of the same release"
+            _library._declare(library(7), Path("lib/x"))
+        lacking = r"lib/x is of release 0\.0\.9 and has no basin_code_name.*of the same release"
         with self.assertRaisesRegex(ImportError, lacking):
-            _abi._declare(library(_abi.ABI_VERSION), Path("lib/x"))
+            _library._declare(library(_abi.ABI_VERSION), Path("lib/x"))
 
     def test_a_file_that_is_no_library_is_refused_by_name(self) -> None:
-        from basin import _abi
+        from basin import _library
 
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("no library")
@@ -717,7 +717,7 @@ class Errors(unittest.TestCase):
                 mock.patch.dict(os.environ, BASIN_LIBRARY=file.name),
                 self.assertRaisesRegex(ImportError, f"{file.name} cannot be loaded: .*BASIN_LIB"),
             ):
-                _abi._load()
+                _library._load()
 
     def test_codes_have_the_names_of_the_c_interface(self) -> None:
         import ctypes

@@ -58,9 +58,9 @@ class Cuda:
     """
 
     def __init__(self, index_of: Callable[[torch.Tensor], int]) -> None:
-        from basin import _abi
+        from basin import _library
 
-        self._lib = _abi.lib
+        self._lib = _library.lib
         for name in ("stream", "calls"):
             getattr(self._lib, f"basin_emulated_{name}").argtypes = [ctypes.c_int32]
         self._lib.basin_emulated_stream.restype = ctypes.c_void_p

@@ -4,7 +4,7 @@
 basin.connect() is the interface for NumPy arrays; `basin.torch` is the one for PyTorch.
 """
 
-from basin._abi import lib
+from basin._library import lib
 from basin.client import Client, Handle, connect
 from basin.errors import (
     ContributionChanged,

@@ -7,6 +7,8 @@ what to do.
 
 import os
 
+from basin import _abi
+
 
 class Error(Exception):
     """Any error of Basin.
@@ -113,22 +115,22 @@ _NEVER_HELPED_BY_A_RESTART = (InvalidArgument, Mismatch, VersionMismatch, Unsupp
 
 # Indexed by the codes of the C interface.
 BY_CODE: dict[int, type[Error]] = {
-    1: InvalidArgument,
-    2: Mismatch,
-    3: RunConflict,
-    4: Superseded,
-    5: LineageConflict,
-    6: Evicted,
-    7: Stale,
-    8: ContributionChanged,
-    9: DataCorrupt,
-    10: ResourceExhausted,
-    11: Paused,
-    12: RoundAborted,
-    13: OutcomeUnknown,
-    14: DeadlineExceeded,
-    15: Unavailable,
-    16: VersionMismatch,
-    17: FailedPrecondition,
-    18: NotFound,
+    _abi.INVALID_ARGUMENT: InvalidArgument,
+    _abi.MISMATCH: Mismatch,
+    _abi.RUN_CONFLICT: RunConflict,
+    _abi.SUPERSEDED: Superseded,
+    _abi.LINEAGE_CONFLICT: LineageConflict,
+    _abi.EVICTED: Evicted,
+    _abi.STALE: Stale,
+    _abi.CONTRIBUTION_CHANGED: ContributionChanged,
+    _abi.DATA_CORRUPT: DataCorrupt,
+    _abi.RESOURCE_EXHAUSTED: ResourceExhausted,
+    _abi.PAUSED: Paused,
+    _abi.ROUND_ABORTED: RoundAborted,
+    _abi.OUTCOME_UNKNOWN: OutcomeUnknown,
+    _abi.DEADLINE_EXCEEDED: DeadlineExceeded,
+    _abi.UNAVAILABLE: Unavailable,
+    _abi.VERSION_MISMATCH: VersionMismatch,
+    _abi.FAILED_PRECONDITION: FailedPrecondition,
+    _abi.NOT_FOUND: NotFound,
 }
