@@ -57,7 +57,8 @@ def number(text: str) -> int:
 
 
 def wrapped(line: str) -> str:
-    return textwrap.fill(line, 100, subsequent_indent=" " * 8) + "\n"
+    """It may be broken at spaces, but not at "\\0", which becomes one."""
+    return textwrap.fill(line, 100, subsequent_indent=" " * 8).replace("\0", " ") + "\n"
 
 
 def class_name(name: str) -> str:
@@ -138,15 +139,15 @@ class Interface:
                 self._constant(name, value)
 
     def _structure(self, name: str, text: str) -> None:
-        fields = ""
+        fields = []
         for declaration in text.split("; "):
             first, *others = declaration.split(", ")
             kind, field = self._named(first)
-            for each in (field, *others):
-                fields += f'        ("{each}", {kind}),\n'
+            fields += [f'("{each}",\0{kind})' for each in (field, *others)]
         self._pointers[name] = f"POINTER({class_name(name)})"
         self._classes.append(
-            f"class {class_name(name)}(Structure):\n    _fields_ = (\n{fields}    )\n"
+            f"class {class_name(name)}(Structure):\n"
+            + wrapped(f"    _fields_ = [{', '.join(fields)}]")
         )
 
     def _parameters(self, text: str) -> str:

@@ -144,7 +144,8 @@ void Job::StopWaitingForGroups(const JobScope& scope) {
     AddNote(scope, NoteKind::kWorkerReady, worker.id,
             absl::StrCat("It joins without its group ", worker.group.name, ": not all ",
                          worker.group.size, " workers of it have come within ",
-                         absl::FormatDuration(scope.config.group_timeout), "."));
+                         absl::FormatDuration(scope.config.group_timeout), "."))
+        .cause = NoteCause::kJoinsAlone;
   }
 }
 
@@ -159,9 +160,9 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     return slot.has_value() && IsMember(workers_[*slot]);
   });
   const std::string names = next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers);
-  Note& note = AddNote(scope, NoteKind::kGeneration, "",
-                       absl::StrCat("Generation ", ToString(next.generation), ": ", names, "."));
-  note.members = next.members.size();
+  AddNote(scope, NoteKind::kGeneration, "",
+          absl::StrCat("Generation ", ToString(next.generation), ": ", names, "."))
+      .membership = next;
   bool joined = false;
   for (const auto& [id, slot] : workers_.by_id()) {
     Worker& worker = workers_[slot];

@@ -203,7 +203,8 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   forming_.Begin(scope.now);
   evidence_.CloseAsNew();
   reason_ = reason;
-  AddNote(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
+  AddNote(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, ".")).cause =
+      NoteCause::kNewRun;
   const std::map<WorkerId, Hello> hellos = evidence_.held().TakeHellos(scope.memory);
   for (const auto& [id, session] : evidence_.held().TakeSessions()) {
     Admit(scope, session, hellos.at(id));
@@ -279,7 +280,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       }
     }
   }
-  evidence_.Decided(decision.lanes);
+  evidence_.Decided(decision.cause, decision.lanes);
   standing_.Await(decision.counted);
   if (scope.config.state_file && !membership().members.empty()) {
     SavePending(scope, {PendingChange::Kind::kRecovery, membership(), std::nullopt, 0, {}});
@@ -293,7 +294,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   if (evidence_.TakeHeardMore()) {  // The decision lacks what that worker remembers.
     workers_.Clear();
     lanes_.Drop(id_, scope.memory, scope.actions);
-    evidence_.ForgetLanes();
+    evidence_.ForgetDecision();
     TryRecover(scope);
     return;
   }
@@ -302,7 +303,8 @@ void Job::FinishRecovery(const JobScope& scope) {
   standing_.Recover();
   AddNote(scope, NoteKind::kRecovered, "",
           absl::StrCat("Recovered as generation ", ToString(membership().generation), " with ",
-                       CountOf(membership().members.size(), "member"), ": ", reason_, "."));
+                       CountOf(membership().members.size(), "member"), ": ", reason_, "."))
+      .cause = evidence_.cause();
   NoteWhoIsOutOfStep(evidence_.held().hellos(), lanes_, workers_);
   for (const RecoveredLane& recovered : evidence_.lanes()) {
     if (!recovered.adopted.has_value()) continue;
@@ -322,7 +324,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     for (const WorkerId& id : recovered.holders) holders.insert(*workers_.Find(id));
     lane.round->Adopt(ScopeOf(scope, index), *recovered.adopted, holders);
   }
-  evidence_.ForgetLanes();
+  evidence_.ForgetDecision();
   const std::map<WorkerId, Hello> hellos = evidence_.held().TakeHellos(scope.memory);
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (!lanes_[i].expired && lanes_[i].layout.version() > 0) PlanMemory(scope, lanes_[i], i);

@@ -99,9 +99,10 @@ uint64_t Round::parked_bytes() const {
   return bytes;
 }
 
-void Round::AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
-                    const std::string& text) const {
-  scope.actions.push_back(Note{kind, scope.job_name, worker, scope.lane_name, number_, text});
+Note& Round::AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+                     const std::string& text) const {
+  return std::get<Note>(scope.actions.emplace_back(
+      Note{kind, scope.job_name, worker, scope.lane_name, number_, text}));
 }
 
 void Round::SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message,

@@ -334,8 +334,7 @@ class Round {
   void TryPrepare(const RoundScope& scope);
   void PrepareCommitted(const RoundScope& scope);
   void ReportPlan(const RoundScope& scope);
-  void PrepareAborted(const RoundScope& scope, const std::string& reason,
-                      AbortCause cause = AbortCause::kUnspecified);
+  void PrepareAborted(const RoundScope& scope, AbortCause cause, const std::string& reason);
   void SendPrepared(const RoundScope& scope, RoundInput input);
   void TellPrepared(const RoundScope& scope, RoundMember& member);
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;
@@ -355,8 +354,9 @@ class Round {
   void RunAgain(const RoundScope& scope, const std::string& reason);
   RoundFacts Facts(const RoundScope& scope) const;
 
-  void AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
-               const std::string& text) const;
+  // Valid until the next action is added.
+  Note& AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+                const std::string& text) const;
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
               const std::string& text) const;
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message,

@@ -86,7 +86,8 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
     if (member.alive() || !member.contribution.incomplete()) continue;
     dropped_.push_back(member.id);
     AddNote(scope, NoteKind::kContributionDropped, member.id,
-            "It was complete, but its worker has left, and the new attempt needs its bytes again.");
+            "It was complete, but its worker has left, and the new attempt needs its bytes again.")
+        .cause = NoteCause::kNeededAgain;
     RemoveContribution(scope, member, ContributionInput::kDrop);
   }
   attempt_.ClearArrived();
@@ -200,9 +201,10 @@ void Round::PumpReduce(const RoundScope& scope) {
 void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (!(done.ballot == ballot_) || phase() != RoundPhase::kCollect) return;  // An older attempt.
   if (done.failure.has_value()) {
-    PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.failed].name,
-                                       " cannot be reduced: ", *done.failure,
-                                       "; correct this before a retry, or it fails again"));
+    PrepareAborted(scope, AbortCause::kReduction,
+                   absl::StrCat("tensor ", scope.layout.tensors()[done.failed].name,
+                                " cannot be reduced: ", *done.failure,
+                                "; correct this before a retry, or it fails again"));
     return;
   }
   if (!attempt_.Finish(scope.layout, done)) return;

@@ -48,7 +48,8 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   RoundMember& member = roster_.At(slot);
   if (member.presence.state() != Presence::kUndecided) return;
   AddNote(scope, NoteKind::kContributionWithdrawn, member.id,
-          "It joined while the call was open, but waits for another call or value.");
+          "It joined while the call was open, but waits for another call or value.")
+      .cause = NoteCause::kLeftOut;
   KeepAReceiver(scope, member);
   // Only a receiver can acknowledge, so this comes before kLeaveOut: it frees the held results.
   AcknowledgeAll(scope, member);
@@ -132,8 +133,9 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   }
   if (scope.loss_policy == LossPolicy::kAbort && phase() == RoundPhase::kCollect) {
     if (AnyoneAlive()) {
-      PrepareAborted(scope, absl::StrCat("worker ", member.id, " was lost (", reason,
-                                         ") and the job's loss policy is abort"));
+      PrepareAborted(scope, AbortCause::kLoss,
+                     absl::StrCat("worker ", member.id, " was lost (", reason,
+                                  ") and the job's loss policy is abort"));
     }
     return;
   }

@@ -185,12 +185,13 @@ void Round::TryPrepare(const RoundScope& scope) {
   if (phase() != RoundPhase::kCollect || !AnyoneAlive()) return;
   // In a pause, the next worker that joins would otherwise make this call alone.
   if (roster_.there() == 0) {
-    PrepareAborted(scope, "no worker that takes part in the call is left");
+    PrepareAborted(scope, AbortCause::kNoContributor,
+                   "no worker that takes part in the call is left");
     return;
   }
   if (scope.paused) return;
   if (roster_.contributors() == 0) {
-    PrepareAborted(scope, "no contributor is left", AbortCause::kNoContributor);
+    PrepareAborted(scope, AbortCause::kNoContributor, "no contributor is left");
     return;
   }
   if (!agreement_.made() || roster_.effective() < roster_.contributors() || !attempt_.idle())
@@ -261,7 +262,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
 
 // Aborts the round. Only Job::EndLineage aborts rounds without this function, because no member is
 // left to stage.
-void Round::PrepareAborted(const RoundScope& scope, const std::string& reason, AbortCause cause) {
+void Round::PrepareAborted(const RoundScope& scope, AbortCause cause, const std::string& reason) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kAborted;
   value_.reason = reason;
@@ -284,7 +285,7 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
     if (knows || member.presence.state() == Presence::kAway) continue;
     roster_.Apply(member, PresenceInput::kLeaveOut);
   }
-  PrepareAborted(scope, reason);
+  PrepareAborted(scope, AbortCause::kDeadlock, reason);
 }
 
 // Returns whether the member may be asked to stage. A joiner that lacks the state must load the

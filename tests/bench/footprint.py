@@ -10,6 +10,7 @@ one float32 tensor. Memory is from /proc/self/status: private (RssAnon), and map
 
 import argparse
 import ctypes
+import json
 import os
 import re
 import resource
@@ -112,9 +113,8 @@ def start_aggregator(program: str) -> tuple["subprocess.Popen[str]", str]:
     )
     assert aggregator.stdout is not None
     for line in aggregator.stdout:
-        found = re.search(r"serves workers on ([0-9.:]+)", line)
-        if found is not None:
-            return aggregator, found.group(1)
+        if addresses := json.loads(line).get("addresses"):
+            return aggregator, addresses["grpc"]
     raise SystemExit(f"{program} ended.")
 
 

@@ -45,12 +45,12 @@ class Headers(unittest.TestCase):
         self.assertEqual((0x10, 0, 4), (made.MOST, made.OK, made.FLAG))
         self.assertFalse(hasattr(made, "CODE_INT"))
         self.assertEqual(
-            (
+            [
                 ("as_", made.c_int),
                 ("x", made.c_double),
                 ("y", made.c_double),
                 ("names", made.POINTER(made.c_char_p)),
-            ),
+            ],
             made.SomeData._fields_,
         )
         pointers = [made.POINTER(each) for each in (made.SomeData, made.c_size_t, made.c_void_p)]

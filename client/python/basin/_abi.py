@@ -33,6 +33,9 @@ FAILED_PRECONDITION = 17
 NOT_FOUND = 18
 ABORT_OTHER = 0
 ABORT_NO_CONTRIBUTOR = 1
+ABORT_LOSS = 2
+ABORT_DEADLOCK = 3
+ABORT_REDUCTION = 4
 READ_ENVIRONMENT = 1
 LOG_DEBUG = 0
 LOG_INFO = 1
@@ -75,143 +78,65 @@ Log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
 class Place(Structure):
-    _fields_ = (
-        ("size", c_size_t),
-        ("role", c_int),
-        ("rank", c_uint32),
-        ("world_size", c_uint32),
-        ("generation_term", c_uint64),
-        ("generation_counter", c_uint64),
-        ("joins", c_uint64),
-        ("has_donor", c_int),
-        ("is_donor", c_int),
-        ("draining", c_int),
-        ("left", c_int),
-        ("donor_term", c_uint64),
-        ("donor_counter", c_uint64),
-        ("first_rank", c_uint32),
-        ("ranks", c_uint32),
-        ("members", c_uint32),
-        ("expected_rank", c_uint32),
-        ("expected_world_size", c_uint32),
-    )
+    _fields_ = [("size", c_size_t), ("role", c_int), ("rank", c_uint32), ("world_size", c_uint32),
+        ("generation_term", c_uint64), ("generation_counter", c_uint64), ("joins", c_uint64),
+        ("has_donor", c_int), ("is_donor", c_int), ("draining", c_int), ("left", c_int),
+        ("donor_term", c_uint64), ("donor_counter", c_uint64), ("first_rank", c_uint32),
+        ("ranks", c_uint32), ("members", c_uint32), ("expected_rank", c_uint32),
+        ("expected_world_size", c_uint32)]
 
 
 class Tensor(Structure):
-    _fields_ = (
-        ("name", c_char_p),
-        ("dtype", c_int),
-        ("rank", c_uint32),
-        ("shape", POINTER(c_uint64)),
-    )
+    _fields_ = [("name", c_char_p), ("dtype", c_int), ("rank", c_uint32),
+        ("shape", POINTER(c_uint64))]
 
 
 class RoundSpec(Structure):
-    _fields_ = (
-        ("size", c_size_t),
-        ("op", c_int),
-        ("prescale", c_double),
-        ("postscale", c_double),
-        ("predivide", c_double),
-        ("auto_predivide", c_int),
-        ("contributes_sum", c_int),
-        ("weight", c_int),
-        ("divide_by_present", c_int),
-        ("loss_scale", c_double),
-        ("samples", c_int64),
-        ("tokens", c_int64),
-        ("micro_batches", c_int64),
-        ("step", c_uint64),
-        ("layout", c_uint64),
-        ("carries", c_uint32),
-        ("local_reduction", c_int),
-        ("reduced_with_count", c_uint32),
-        ("reduced_with", POINTER(c_char_p)),
-        ("compares_step", c_int),
-    )
+    _fields_ = [("size", c_size_t), ("op", c_int), ("prescale", c_double), ("postscale", c_double),
+        ("predivide", c_double), ("auto_predivide", c_int), ("contributes_sum", c_int),
+        ("weight", c_int), ("divide_by_present", c_int), ("loss_scale", c_double),
+        ("samples", c_int64), ("tokens", c_int64), ("micro_batches", c_int64), ("step", c_uint64),
+        ("layout", c_uint64), ("carries", c_uint32), ("local_reduction", c_int),
+        ("reduced_with_count", c_uint32), ("reduced_with", POINTER(c_char_p)),
+        ("compares_step", c_int)]
 
 
 RoundDone = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p, c_void_p)
 
 
 class Pushed(Structure):
-    _fields_ = (
-        ("tensor", c_uint32),
-        ("data", c_void_p),
-        ("bytes", c_size_t),
-        ("as_", c_int),
-        ("exponent", c_int32),
-    )
+    _fields_ = [("tensor", c_uint32), ("data", c_void_p), ("bytes", c_size_t), ("as_", c_int),
+        ("exponent", c_int32)]
 
 
 class Buffer(Structure):
-    _fields_ = (
-        ("tensor", c_uint32),
-        ("in_", c_void_p),
-        ("out", c_void_p),
-        ("bytes", c_size_t),
-    )
+    _fields_ = [("tensor", c_uint32), ("in_", c_void_p), ("out", c_void_p), ("bytes", c_size_t)]
 
 
 class RoundInfo(Structure):
-    _fields_ = (
-        ("size", c_size_t),
-        ("round", c_uint64),
-        ("op", c_int),
-        ("prescale", c_double),
-        ("postscale", c_double),
-        ("predivide", c_double),
-        ("contributors", c_uint32),
-        ("divisor", c_uint64),
-        ("squared_norm", c_double),
-        ("overflow", c_int),
-        ("has_nonfinite", c_int),
-        ("nonfinite_tensor", c_uint32),
-        ("nonfinite_element", c_uint64),
-        ("samples", c_int64),
-        ("tokens", c_int64),
-        ("micro_batches", c_int64),
-        ("chain", c_uint64),
-        ("auto_predivide", c_int),
-        ("contributes_sum", c_int),
-        ("weight", c_int),
-        ("divide_by_present", c_int),
-        ("loss_scale", c_double),
-        ("weights", c_uint64),
-        ("generation_term", c_uint64),
-        ("generation_counter", c_uint64),
-        ("contract_version", c_uint32),
-        ("world_size", c_uint32),
-        ("layout", c_uint64),
-        ("trainers", c_uint32),
-    )
+    _fields_ = [("size", c_size_t), ("round", c_uint64), ("op", c_int), ("prescale", c_double),
+        ("postscale", c_double), ("predivide", c_double), ("contributors", c_uint32),
+        ("divisor", c_uint64), ("squared_norm", c_double), ("overflow", c_int),
+        ("has_nonfinite", c_int), ("nonfinite_tensor", c_uint32), ("nonfinite_element", c_uint64),
+        ("samples", c_int64), ("tokens", c_int64), ("micro_batches", c_int64), ("chain", c_uint64),
+        ("auto_predivide", c_int), ("contributes_sum", c_int), ("weight", c_int),
+        ("divide_by_present", c_int), ("loss_scale", c_double), ("weights", c_uint64),
+        ("generation_term", c_uint64), ("generation_counter", c_uint64),
+        ("contract_version", c_uint32), ("world_size", c_uint32), ("layout", c_uint64),
+        ("trainers", c_uint32)]
 
 
 class Turn(Structure):
-    _fields_ = (
-        ("size", c_size_t),
-        ("members", c_uint32),
-        ("leads", c_int),
-    )
+    _fields_ = [("size", c_size_t), ("members", c_uint32), ("leads", c_int)]
 
 
 class Grouped(Structure):
-    _fields_ = (
-        ("dtype", c_int),
-        ("result", c_int),
-        ("count", c_uint64),
-        ("in_", c_void_p),
-        ("out", c_void_p),
-        ("stream", c_void_p),
-    )
+    _fields_ = [("dtype", c_int), ("result", c_int), ("count", c_uint64), ("in_", c_void_p),
+        ("out", c_void_p), ("stream", c_void_p)]
 
 
 class Shared(Structure):
-    _fields_ = (
-        ("tensor", c_uint32),
-        ("memory", c_void_p),
-        ("bytes", c_size_t),
-    )
+    _fields_ = [("tensor", c_uint32), ("memory", c_void_p), ("bytes", c_size_t)]
 
 
 # Name without basin_, result, arguments.

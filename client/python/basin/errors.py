@@ -5,6 +5,7 @@ All are subclasses of `basin.Error`. The message names job, worker, lane and ten
 what to do.
 """
 
+import enum
 import os
 
 from basin import _abi
@@ -74,13 +75,25 @@ class Paused(Error):
     again."""
 
 
+class AbortCause(enum.IntEnum):
+    """Why a round was aborted."""
+
+    OTHER = _abi.ABORT_OTHER  # Or it is not known.
+    NO_CONTRIBUTOR = _abi.ABORT_NO_CONTRIBUTOR
+    LOSS = _abi.ABORT_LOSS  # A worker was lost, and round.loss_policy is abort.
+    DEADLOCK = _abi.ABORT_DEADLOCK  # The workers wait for each other.
+    REDUCTION = _abi.ABORT_REDUCTION  # A tensor cannot be reduced. Correct it before a retry.
+
+
 class RoundAborted(Error):
-    """No worker applies the round. Gradients are kept; begin again.
+    """No worker applies the round. Gradients are kept; begin again."""
 
-    no_contributor: every worker has withdrawn, or was lost before it had sent its contribution
-    """
+    abort_cause = AbortCause.OTHER
 
-    no_contributor = False
+    @property
+    def no_contributor(self) -> bool:
+        """Whether every worker has withdrawn, or was lost before it had sent its contribution."""
+        return self.abort_cause is AbortCause.NO_CONTRIBUTOR
 
 
 class OutcomeUnknown(Error):

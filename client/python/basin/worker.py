@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from basin import _abi, descent
 from basin._library import lib
 from basin.arguments import string_of
-from basin.errors import BY_CODE, Error, Evicted, InvalidArgument, RoundAborted
+from basin.errors import BY_CODE, AbortCause, Error, Evicted, InvalidArgument, RoundAborted
 from basin.notices import logger
 from basin.spec import AVERAGES, Counts, LocalReduction, Op, RoundSpec, Weight
 
@@ -52,8 +52,7 @@ def to_error(error: int | None) -> Error:
     exception.fatal = bool(lib.basin_error_is_fatal(error))
     exception.restart_helps = bool(lib.basin_error_restart_helps(error))
     if isinstance(exception, RoundAborted):
-        cause = lib.basin_error_abort_cause(error)
-        exception.no_contributor = cause == _abi.ABORT_NO_CONTRIBUTOR
+        exception.abort_cause = AbortCause(lib.basin_error_abort_cause(error))
     return exception
 
 
