@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest, hear, make_events, require, say
+from jobs import JobsTest, hear, logged, make_events, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -322,27 +322,16 @@ def forked(rank: int) -> tuple[bool, list[float]]:
         return os.waitstatus_to_exitcode(status) == 7, result.tolist()
 
 
-def logged(rank: int) -> list[str]:
+def debug_log(rank: int) -> list[str]:
     import basin
 
-    class Kept(logging.Handler):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lines: list[str] = []
-
-        def emit(self, record: logging.LogRecord) -> None:
-            self.lines.append(record.getMessage())
-
-    kept = Kept()
     logger = logging.getLogger("basin")
-    logger.addHandler(kept)
     logger.setLevel(logging.DEBUG)
     try:
-        with basin.connect(log_level="debug") as client:
+        with logged() as lines, basin.connect(log_level="debug") as client:
             client.barrier()
-        return kept.lines
+        return lines
     finally:
-        logger.removeHandler(kept)
         logger.setLevel(logging.NOTSET)
 
 
@@ -596,7 +585,7 @@ class ClientTest(JobsTest):
         self.assertEqual([(True, [2.0])] * 2, self.jobs.run(forked, 2))
 
     def test_log_goes_to_python(self) -> None:
-        for lines in self.jobs.run(logged, 2):
+        for lines in self.jobs.run(debug_log, 2):
             self.assertTrue(any("worker w" in line for line in lines), lines)
 
     def test_a_timeline_has_the_calls(self) -> None:

@@ -37,6 +37,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    take_step,
 )
 
 # ---- the stand-in
@@ -316,9 +317,7 @@ def compiled(rank: int, on_cuda: bool) -> Any:
         optimizer = sgd(net, bt)
         fast = torch.compile(net, backend="aot_eager")
         for step in range(3):
-            optimizer.zero_grad()
-            loss_of(fast, rank, step).backward()
-            optimizer.step()
+            take_step(fast, optimizer, rank, step)
         return gradients(net), optimizer.totals().rounds
 
 
