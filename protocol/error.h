@@ -44,10 +44,13 @@ constexpr bool IsFatal(ErrorCode code) {
   return code == ErrorCode::kSuperseded || code == ErrorCode::kLineageConflict;
 }
 
-// Why a round was aborted, where a trainer can do something about it by itself.
+// Why a round was aborted.
 enum class AbortCause : uint8_t {
   kUnspecified = 0,
   kNoContributor = 1,  // The next round may have the same gradients.
+  kLoss = 2,           // Under the loss policy `abort`.
+  kDeadlock = 3,       // The workers wait for each other.
+  kReduction = 4,      // A tensor cannot be reduced.
 };
 
 // A code and a text that names job, worker and tensor, and ends with what to do next.

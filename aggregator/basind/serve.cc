@@ -195,12 +195,17 @@ class Service {
 
   void BeReady(const Endpoints& endpoints) {
     ready_ = true;
-    Say(log_, LogLevel::kInfo, "serving",
-        absl::StrCat("basind ", version_, " serves workers on ", endpoints.grpc, ", operators on ",
-                     endpoints.admin.empty() ? "none" : endpoints.admin, ", probes and metrics on ",
-                     endpoints.http.empty() ? "none" : endpoints.http, "; term ",
-                     settings_.core.term, ", memory ", ShowBytes(settings_.core.memory_bytes), "; ",
-                     Describe(descriptors_), "."));
+    LogLine line;
+    line.event = "serving";
+    line.reason = absl::StrCat(
+        "basind ", version_, " serves workers on ", endpoints.grpc, ", operators on ",
+        endpoints.admin.empty() ? "none" : endpoints.admin, ", probes and metrics on ",
+        endpoints.http.empty() ? "none" : endpoints.http, "; term ", settings_.core.term,
+        ", memory ", ShowBytes(settings_.core.memory_bytes), "; ", Describe(descriptors_), ".");
+    line.addresses["grpc"] = endpoints.grpc;
+    if (!endpoints.admin.empty()) line.addresses["admin"] = endpoints.admin;
+    if (!endpoints.http.empty()) line.addresses["http"] = endpoints.http;
+    log_.Write(line);
     PrepareStacks();
     watchdog_ = std::make_unique<EverySecond>("basin-watchdog", [this] { WatchLoop(); });
     if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {

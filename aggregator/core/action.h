@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
+#include "aggregator/core/note.h"
 #include "protocol/messages.h"
 
 namespace basin::aggregator {
@@ -245,80 +246,6 @@ struct SaveSettings {
   RunId run;
   Term term = 0;
   std::optional<ChangedSettings> settings;
-};
-
-// What deserves a counter, an event and a log line. Each kind has a counter of its own.
-enum class NoteKind : uint8_t {
-  kJobAdmitted,
-  kJobRefused,
-  kAddressRefused,
-  kJobEnded,
-  kJobSet,
-  kWorkerAdmitted,
-  kWorkerReconnected,
-  kWorkerRefused,
-  kLineageConflict,
-  kWorkerSuperseded,
-  kWorkerReady,
-  kWorkerSpare,
-  kWorkerDisconnected,
-  kWorkerLost,
-  kWorkerLeft,
-  kWorkerFinished,
-  kWorkerBusy,
-  kWorkerLate,
-  kGeneration,
-  kRoundOpened,
-  kAttemptRestarted,
-  kRoundPrepared,
-  kRoundCommitted,
-  kRoundAborted,
-  kContributionWithdrawn,
-  kContributionCarried,
-  kContributionRejected,
-  kContributionDropped,
-  kContributionUnusual,
-  kFrameDuplicate,
-  kFrameStale,
-  kFrameRefused,
-  kPullMode,
-  kPaused,
-  kResumed,
-  kRecovering,
-  kRecovered,
-  kHalted,
-  kSteppedDown,
-  kStateFileFailed,
-  kLaneWaitsForMemory,
-  kValueFailed,
-  kStalled,
-  kNewLineage,
-  kDraining,
-  // The core does not note these: engine and basind report them about their process.
-  kDescriptorsShort,
-  kDescriptorsFree,
-  kReduceDeviceFailed,
-};
-
-const char* NoteKindName(NoteKind kind);
-
-// The reason of a decision. Notes are changes, never ticks.
-struct Note {
-  NoteKind kind = NoteKind::kJobAdmitted;
-  JobName job;
-  WorkerId worker;   // Empty when it is about no single worker.
-  std::string lane;  // Empty when it is about no lane.
-  RoundNumber round = 0;
-  std::string text;
-  // With kRoundPrepared: the worker that contributed last, and how long after the one before it.
-  WorkerId waited_for = {};
-  absl::Duration waited = absl::ZeroDuration();
-  // With kRoundCommitted and kRoundAborted: how many contributions were counted, and how often a
-  // member had to wait for room.
-  uint64_t contributions = 0;
-  uint64_t credit_stalls = 0;
-  // With kGeneration: how many members it has.
-  std::optional<uint64_t> members = std::nullopt;
 };
 
 // The drain of the service is over: nothing is open, or its grace has passed.

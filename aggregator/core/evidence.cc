@@ -46,7 +46,11 @@ RecoveryDecision Evidence::Decide(const Config& config, uint32_t max_workers, ab
       decision.reason = forced ? absl::StrCat("the job continues without the missing workers; ",
                                               Describe(orphan), ", and the round is repeated")
                                : Describe(orphan);
-      if (!forced) decision.step = not_yet;
+      if (forced) {
+        decision.cause = NoteCause::kGoesOnWithoutMissing;
+      } else {
+        decision.step = not_yet;
+      }
     }
   }
   if (decision.step == RecoveryStep::kFresh && remembered && !orphans_.empty()) {

@@ -57,7 +57,7 @@ class Evidence {
   // Forgets the held sessions and what was decided; what else is known stays.
   void Forget() {
     held_.TakeSessions();
-    lanes_.clear();
+    ForgetDecision();
     heard_more_ = false;
   }
   // The run has a name, so what the state file recorded about another run does not count.
@@ -99,18 +99,22 @@ class Evidence {
   Term HighestTermAbove(Term least) const;
 
   // ---- a decision that is being written down
-  void Decided(std::vector<RecoveredLane> lanes) { lanes_ = std::move(lanes); }
+  void Decided(NoteCause cause, std::vector<RecoveredLane> lanes) {
+    cause_ = cause;
+    lanes_ = std::move(lanes);
+  }
   // Another worker that remembers the run has sent a hello meanwhile.
   void HearMore() { heard_more_ = true; }
   // Returns whether one has, which makes the decision void.
   bool TakeHeardMore() { return std::exchange(heard_more_, false); }
+  NoteCause cause() const { return cause_; }
   const std::vector<RecoveredLane>& lanes() const { return lanes_; }
-  void ForgetLanes() { lanes_.clear(); }
+  void ForgetDecision() { Decided(NoteCause::kUnspecified, {}); }
   // Returns whether the worker's hello reports that its trainer takes part in this round.
   bool TakesPart(const WorkerId& worker, const std::string& lane, RoundNumber round) const;
 
   auto Fields() const {
-    return std::tie(held_, saved_, led_, orphans_, since_, forced_, lanes_, heard_more_);
+    return std::tie(held_, saved_, led_, orphans_, since_, forced_, cause_, lanes_, heard_more_);
   }
 
  private:
@@ -128,6 +132,7 @@ class Evidence {
   std::vector<Orphan> orphans_;    // The next recovery must explain them.
   absl::Time since_ = absl::InfiniteFuture();
   bool forced_ = false;
+  NoteCause cause_ = NoteCause::kUnspecified;
   std::vector<RecoveredLane> lanes_;
   bool heard_more_ = false;
 };

@@ -254,7 +254,8 @@ void StopWaitingForGroups(Job& job, const JobScope& scope) {
     AddNote(job, scope, NoteKind::kWorkerReady, worker.id,
             absl::StrCat("It joins without its group ", worker.group.name, ": not all ",
                          worker.group.size, " workers of it have come within ",
-                         absl::FormatDuration(scope.config.group_timeout), "."));
+                         absl::FormatDuration(scope.config.group_timeout), "."))
+        .cause = NoteCause::kJoinsAlone;
   }
 }
 
@@ -268,9 +269,9 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
     return slot.has_value() && IsMember(job.workers[*slot]);
   });
   const std::string names = next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers);
-  Note& note = AddNote(job, scope, NoteKind::kGeneration, "",
-                       absl::StrCat("Generation ", ToString(next.generation), ": ", names, "."));
-  note.members = next.members.size();
+  AddNote(job, scope, NoteKind::kGeneration, "",
+          absl::StrCat("Generation ", ToString(next.generation), ": ", names, "."))
+      .membership = next;
   bool joined = false;
   for (const auto& [id, slot] : job.workers.by_id()) {
     Worker& worker = job.workers[slot];

@@ -56,7 +56,8 @@ void StartFresh(Job& job, const JobScope& scope, const std::string& reason) {
   job.forming.Begin(scope.now);
   job.evidence.CloseAsNew();
   job.reason = reason;
-  AddNote(job, scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
+  AddNote(job, scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."))
+      .cause = NoteCause::kNewRun;
   const std::map<WorkerId, Hello> hellos = job.evidence.held().TakeHellos(scope.memory);
   for (const auto& [id, session] : job.evidence.held().TakeSessions()) {
     Admit(job, scope, session, hellos.at(id));
@@ -132,7 +133,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
       }
     }
   }
-  job.evidence.Decided(decision.lanes);
+  job.evidence.Decided(decision.cause, decision.lanes);
   job.standing.Await(decision.counted);
   if (scope.config.state_file && !job.membership().members.empty()) {
     SavePending(job, scope,
@@ -291,7 +292,7 @@ void FinishRecovery(Job& job, const JobScope& scope) {
   if (job.evidence.TakeHeardMore()) {  // The decision lacks what that worker remembers.
     job.workers.Clear();
     job.lanes.Drop(job.id, scope.memory, scope.actions);
-    job.evidence.ForgetLanes();
+    job.evidence.ForgetDecision();
     TryRecover(job, scope);
     return;
   }
@@ -300,7 +301,8 @@ void FinishRecovery(Job& job, const JobScope& scope) {
   job.standing.Recover();
   AddNote(job, scope, NoteKind::kRecovered, "",
           absl::StrCat("Recovered as generation ", ToString(job.membership().generation), " with ",
-                       CountOf(job.membership().members.size(), "member"), ": ", job.reason, "."));
+                       CountOf(job.membership().members.size(), "member"), ": ", job.reason, "."))
+      .cause = job.evidence.cause();
   NoteWhoIsOutOfStep(job.evidence.held().hellos(), job.lanes, job.workers);
   for (const RecoveredLane& recovered : job.evidence.lanes()) {
     if (!recovered.adopted.has_value()) continue;
@@ -320,7 +322,7 @@ void FinishRecovery(Job& job, const JobScope& scope) {
     for (const WorkerId& id : recovered.holders) holders.insert(*job.workers.Find(id));
     Adopt(*lane.round, ScopeOf(job, scope, index), *recovered.adopted, holders);
   }
-  job.evidence.ForgetLanes();
+  job.evidence.ForgetDecision();
   const std::map<WorkerId, Hello> hellos = job.evidence.held().TakeHellos(scope.memory);
   for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
     if (!job.lanes[i].expired && job.lanes[i].layout.version() > 0)

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/core/action.h"
+#include "aggregator/core/note.h"
 
 namespace basin::aggregator {
 

@@ -383,6 +383,9 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     }
   } else if (go) {
     decision.step = RecoveryStep::kRecover;
+    decision.cause = everyone   ? NoteCause::kEveryMemberIsBack
+                     : majority ? NoteCause::kMajorityIsBack
+                                : NoteCause::kGoesOnWithoutMissing;
     decision.reason = everyone   ? "every member is back"
                       : majority ? "a majority of the members is back with its memory"
                                  : "the job continues without the missing workers";
@@ -394,6 +397,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     // list. The job goes on from there rather than from nothing.
     RecoveryDecision earlier;
     earlier.step = decision.step;
+    earlier.cause = decision.cause;
     earlier.reason =
         absl::StrCat(decision.reason, ", but without memory; other workers have an older state");
     earlier.counted = std::move(decision.counted);

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "aggregator/core/config.h"
+#include "aggregator/core/note.h"
 #include "protocol/messages.h"
 
 namespace basin::aggregator {
@@ -58,8 +59,9 @@ struct RecoveredLane {
 struct RecoveryDecision {
   RecoveryStep step = RecoveryStep::kWait;
   std::string reason;
-  std::vector<WorkerId> members;    // The workers with current state, in rank order.
-  std::vector<WorkerId> conflicts;  // Workers whose history is not the job's.
+  NoteCause cause = NoteCause::kUnspecified;  // With kRecover.
+  std::vector<WorkerId> members;              // The workers with current state, in rank order.
+  std::vector<WorkerId> conflicts;            // Workers whose history is not the job's.
   // The workers of the newest list whose history makes the decision valid; none if it was forced.
   std::set<WorkerId> counted;
   std::vector<RecoveredLane> lanes;

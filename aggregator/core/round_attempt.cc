@@ -124,7 +124,8 @@ void Restart(Round& round, const RoundScope& scope, const std::string& reason,
     if (member.alive() || !member.contribution.incomplete()) continue;
     round.dropped.push_back(member.id);
     AddNote(round, scope, NoteKind::kContributionDropped, member.id,
-            "It was complete, but its worker has left, and the new attempt needs its bytes again.");
+            "It was complete, but its worker has left, and the new attempt needs its bytes again.")
+        .cause = NoteCause::kNeededAgain;
     RemoveContribution(round, scope, member, ContributionInput::kDrop);
   }
   round.attempt.ClearArrived();
@@ -210,7 +211,7 @@ void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done)
   // It may be of an older attempt.
   if (!(done.ballot == round.ballot) || round.phase() != RoundPhase::kCollect) return;
   if (done.failure.has_value()) {
-    PrepareAborted(round, scope,
+    PrepareAborted(round, scope, AbortCause::kReduction,
                    absl::StrCat("tensor ", scope.lane.layout.tensors()[done.failed].name,
                                 " cannot be reduced: ", *done.failure,
                                 "; correct this before a retry, or it fails again"));

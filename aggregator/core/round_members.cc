@@ -106,7 +106,8 @@ void LeaveOut(Round& round, const RoundScope& scope, Slot slot) {
   RoundMember& member = round.roster.At(slot);
   if (member.presence.state() != Presence::kUndecided) return;
   AddNote(round, scope, NoteKind::kContributionWithdrawn, member.id,
-          "It joined while the call was open, but waits for another call or value.");
+          "It joined while the call was open, but waits for another call or value.")
+      .cause = NoteCause::kLeftOut;
   KeepAReceiver(round, scope, member);
   // Only a receiver can acknowledge, so this comes before kLeaveOut: it frees the held results.
   AcknowledgeAll(round, scope, member);
@@ -139,7 +140,7 @@ void Lose(Round& round, const RoundScope& scope, Slot slot, const std::string& r
   }
   if (scope.job.loss_policy == LossPolicy::kAbort && round.phase() == RoundPhase::kCollect) {
     if (round.AnyoneAlive()) {
-      PrepareAborted(round, scope,
+      PrepareAborted(round, scope, AbortCause::kLoss,
                      absl::StrCat("worker ", member.id, " was lost (", reason,
                                   ") and the job's loss policy is abort"));
     }

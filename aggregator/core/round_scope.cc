@@ -9,9 +9,10 @@
 
 namespace basin::aggregator {
 
-void AddNote(const Round& round, const RoundScope& scope, NoteKind kind, const WorkerId& worker,
-             const std::string& text) {
-  scope.actions.push_back(Note{kind, scope.job.name, worker, scope.lane.name, round.number, text});
+Note& AddNote(const Round& round, const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+              const std::string& text) {
+  return std::get<Note>(scope.actions.emplace_back(
+      Note{kind, scope.job.name, worker, scope.lane.name, round.number, text}));
 }
 
 void Reject(const Round& round, const RoundScope& scope, const RoundMember& member, ErrorCode code,

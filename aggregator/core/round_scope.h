@@ -42,8 +42,9 @@ struct RoundScope {
   bool paused;  // A pause of the job holds back this round.
 };
 
-void AddNote(const Round& round, const RoundScope& scope, NoteKind kind, const WorkerId& worker,
-             const std::string& text);
+// The caller may complete the note before it adds another action.
+Note& AddNote(const Round& round, const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+              const std::string& text);
 void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message,
             bool can_wait = false);
 // Refuses a part of a contribution.

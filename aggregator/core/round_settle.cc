@@ -145,12 +145,13 @@ void TryPrepare(Round& round, const RoundScope& scope) {
   if (round.phase() != RoundPhase::kCollect || !round.AnyoneAlive()) return;
   // In a pause, the next worker that joins would otherwise make this call alone.
   if (round.roster.there() == 0) {
-    PrepareAborted(round, scope, "no worker that takes part in the call is left");
+    PrepareAborted(round, scope, AbortCause::kNoContributor,
+                   "no worker that takes part in the call is left");
     return;
   }
   if (scope.paused) return;
   if (round.roster.contributors() == 0) {
-    PrepareAborted(round, scope, "no contributor is left", AbortCause::kNoContributor);
+    PrepareAborted(round, scope, AbortCause::kNoContributor, "no contributor is left");
     return;
   }
   if (!round.agreement.made() || round.roster.effective() < round.roster.contributors() ||
@@ -159,8 +160,8 @@ void TryPrepare(Round& round, const RoundScope& scope) {
   PrepareCommitted(round, scope);
 }
 
-void PrepareAborted(Round& round, const RoundScope& scope, const std::string& reason,
-                    AbortCause cause) {
+void PrepareAborted(Round& round, const RoundScope& scope, AbortCause cause,
+                    const std::string& reason) {
   RoundValue& value = round.value = RoundValue{};
   value.outcome = Outcome::kAborted;
   value.reason = reason;
@@ -183,7 +184,7 @@ void EndDeadlock(Round& round, const RoundScope& scope, const std::string& reaso
     if (knows || member.presence.state() == Presence::kAway) continue;
     round.roster.Apply(member, PresenceInput::kLeaveOut);
   }
-  PrepareAborted(round, scope, reason);
+  PrepareAborted(round, scope, AbortCause::kDeadlock, reason);
 }
 
 void TellPrepared(Round& round, const RoundScope& scope, RoundMember& member) {

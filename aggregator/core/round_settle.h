@@ -16,8 +16,8 @@ namespace basin::aggregator {
 void TryPrepare(Round& round, const RoundScope& scope);
 // Aborts the round. Only EndLineage aborts rounds without this function, because no member is left
 // to stage.
-void PrepareAborted(Round& round, const RoundScope& scope, const std::string& reason,
-                    AbortCause cause = AbortCause::kUnspecified);
+void PrepareAborted(Round& round, const RoundScope& scope, AbortCause cause,
+                    const std::string& reason);
 // Sends Prepared at the current ballot to every member that may stage. The value's bytes are those
 // of value_ballot.
 void SendPrepared(Round& round, const RoundScope& scope, RoundInput input);

@@ -49,6 +49,7 @@ std::string FormatLine(const LogLine& line, absl::Time time) {
   if (line.round > 0) json["round"] = line.round;
   if (!line.reason.empty()) json["reason"] = line.reason;
   if (line.members.has_value()) json["members"] = *line.members;
+  if (!line.addresses.empty()) json["addresses"] = line.addresses;
   if (line.suppressed > 0) json["suppressed"] = line.suppressed;
   // ASCII, so that no character of a peer's turns a terminal; bytes that are no UTF-8 become
   // U+FFFD.

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ struct LogLine {
   RoundNumber round = 0;
   std::string reason;
   std::optional<uint64_t> members = std::nullopt;  // How many a new generation has.
+  // With `serving`: where basind listens, by section of its options.
+  std::map<std::string, std::string> addresses = {};
   uint64_t suppressed = 0;  // Lines of this event that were left out before this one.
 };
 

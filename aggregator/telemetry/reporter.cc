@@ -67,8 +67,18 @@ void Reporter::OnNote(const Note& note, absl::Time now) {
   RateLimit& limit = limits_.try_emplace(note.kind, kBurst, kPerSecond).first->second;
   const std::optional<uint64_t> left_out = limit.Pass(now);
   if (!left_out.has_value()) return;
-  log_.Write({level, NoteKindName(note.kind), note.job, note.worker, note.lane, note.round,
-              note.text, note.members, *left_out});
+  std::optional<uint64_t> members;
+  if (note.membership.has_value()) members = note.membership->members.size();
+  log_.Write({level,
+              NoteKindName(note.kind),
+              note.job,
+              note.worker,
+              note.lane,
+              note.round,
+              note.text,
+              members,
+              {},
+              *left_out});
 }
 
 }  // namespace basin::aggregator

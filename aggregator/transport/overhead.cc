@@ -164,8 +164,8 @@ bool OverheadGuard::Look(const std::string& peer, Watched& watched, std::string&
   }
   // A proxy passes on the calls of many for a long time.
   if (watched.lately > 0) --watched.lately;
-  // The messages are counted before the second view, so they are never more than what the kernel has
-  // received.
+  // The messages are counted before the second view, so they are never more than what the kernel
+  // has received.
   const uint64_t before = KernelViewOf(watched.descriptor).received;
   const uint64_t messages = traffic.messages;
   const uint64_t bytes = traffic.bytes;

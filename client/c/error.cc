@@ -13,6 +13,7 @@ static_assert(static_cast<int>(ErrorCode::kMismatch) == BASIN_MISMATCH);
 static_assert(static_cast<int>(ErrorCode::kOutcomeUnknown) == BASIN_OUTCOME_UNKNOWN);
 static_assert(static_cast<int>(ErrorCode::kNotFound) == BASIN_NOT_FOUND);
 static_assert(static_cast<int>(AbortCause::kNoContributor) == BASIN_ABORT_NO_CONTRIBUTOR);
+static_assert(static_cast<int>(AbortCause::kReduction) == BASIN_ABORT_REDUCTION);
 
 basin_error ToError(const Error& error) {
   return {static_cast<basin_code>(error.code), error.text,

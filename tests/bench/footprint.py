@@ -10,20 +10,25 @@ one float32 tensor. Memory is from /proc/self/status: private (RssAnon), and map
 
 import argparse
 import ctypes
+import json
 import os
 import re
 import resource
+import runpy
 import select
 import subprocess
 import time
 from ctypes import byref, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 MIB = 1 << 20
 SECOND = 1_000_000_000
-F32, SUM, GRADIENT = 2, 1, 0
 ROUNDS = 5
+# Without the package, which would add to the memory.
+DECLARATIONS = Path(__file__).resolve().parents[2] / "client/python/basin/_abi.py"
+ABI = SimpleNamespace(**runpy.run_path(str(DECLARATIONS)))
 
 
 @dataclass(frozen=True)
@@ -50,53 +55,15 @@ class Usage:
         )
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("dtype", ctypes.c_int),
-        ("rank", c_uint32),
-        ("shape", ctypes.POINTER(c_uint64)),
-    )
-
-
-class RoundSpec(ctypes.Structure):
-    """basin_round_spec, with the values of BASIN_ROUND_SPEC_INIT."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("op", ctypes.c_int),
-        ("scales", ctypes.c_double * 3),
-        ("flags", ctypes.c_int * 4),
-        ("loss_scale", ctypes.c_double),
-        ("counts", ctypes.c_int64 * 3),
-        ("step", c_uint64),
-    )
-
-    def __init__(self, op: int) -> None:
-        super().__init__(ctypes.sizeof(RoundSpec), op)
-        self.scales[:] = [1, 1, 1]
-        self.loss_scale = 1
-        self.counts[:] = [-1, -1, -1]
-
-
-class Buffer(ctypes.Structure):
-    _fields_ = (
-        ("tensor", c_uint32),
-        ("given", c_void_p),
-        ("received", c_void_p),
-        ("bytes", ctypes.c_size_t),
-    )
-
-
 class Worker:
     """A worker of a job of one, through the C interface."""
 
     def __init__(self, library: ctypes.CDLL, address: str) -> None:
         self._library = library
-        library.basin_options_new.restype = c_void_p
-        library.basin_error_message.restype = ctypes.c_char_p
-        library.basin_error_message.argtypes = [c_void_p]
-        options = c_void_p(library.basin_options_new(0))
+        for name, result, arguments in ABI.FUNCTIONS:
+            function = getattr(library, "basin_" + name)
+            function.restype, function.argtypes = result, arguments
+        options = library.basin_options_new(0)
         for key, value in (("address", address), ("worker_id", "w"), ("fresh", "true")):
             self._call("options_set", options, key.encode(), value.encode())
         self._worker = c_void_p()
@@ -104,23 +71,20 @@ class Worker:
         library.basin_options_free(options)
 
     def join(self, elements: int) -> None:
-        shape = (c_uint64 * 1)(elements)
-        tensor = Tensor(b"gradient", F32, 1, shape)
+        tensor = ABI.Tensor(b"gradient", ABI.F32, 1, (c_uint64 * 1)(elements))
         self._lane, self._tensor = c_uint32(), c_uint32()
         self._bytes = 4 * elements
-        self._call(
-            *("register", self._worker, b"model", GRADIENT, byref(tensor), ctypes.c_size_t(1)),
-            *(byref(self._lane), byref(self._tensor)),
-        )
-        self._call("ready", self._worker, c_uint64(0), c_uint64(0))
-        self._call("await_member", self._worker, ctypes.c_int64(60 * SECOND))
+        handles = byref(self._lane), byref(self._tensor)
+        self._call("register", self._worker, b"model", ABI.GRADIENT, byref(tensor), 1, *handles)
+        self._call("ready", self._worker, 0, 0)
+        self._call("await_member", self._worker, 60 * SECOND)
 
     def round(self, memory: int) -> None:
-        spec, buffer = RoundSpec(SUM), Buffer(self._tensor, memory, memory, self._bytes)
-        self._call(
-            *("allreduce", self._worker, self._lane, byref(spec), byref(buffer)),
-            *(ctypes.c_size_t(1), ctypes.c_int64(60 * SECOND), None),
-        )
+        spec = ABI.RoundSpec(ctypes.sizeof(ABI.RoundSpec), ABI.SUM, 1, 1, 1, loss_scale=1)
+        spec.samples = spec.tokens = spec.micro_batches = -1
+        buffer = ABI.Buffer(self._tensor, memory, memory, self._bytes)
+        arguments = (self._lane, byref(spec), byref(buffer), 1, 60 * SECOND, None)
+        self._call("allreduce", self._worker, *arguments)
 
     def close(self) -> None:
         self._call("leave", self._worker)
@@ -149,9 +113,8 @@ def start_aggregator(program: str) -> tuple["subprocess.Popen[str]", str]:
     )
     assert aggregator.stdout is not None
     for line in aggregator.stdout:
-        found = re.search(r"serves workers on ([0-9.:]+)", line)
-        if found is not None:
-            return aggregator, found.group(1)
+        if addresses := json.loads(line).get("addresses"):
+            return aggregator, addresses["grpc"]
     raise SystemExit(f"{program} ended.")
 
 

@@ -92,10 +92,10 @@ class Aggregator:
             self.log.append(line)
             if not line.startswith("{"):
                 continue
-            words = json.loads(line)["reason"].replace(",", "").split()
-            if "workers" in words:
-                self.address = words[words.index("workers") + 2]
-                self._metrics = words[words.index("metrics") + 2].rstrip(";")
+            entry = json.loads(line)
+            if entry["event"] == "serving":
+                self.address = entry["addresses"]["grpc"]
+                self._metrics = entry["addresses"]["http"]
                 break
         if not self.address:
             raise Failed("basind has not started:\n" + "".join(self.log))

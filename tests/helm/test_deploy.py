@@ -712,11 +712,9 @@ class RealWorkers(unittest.TestCase):
         process = self.start([PROGRAMS[0], *flags, *files, admin, *more], {})
         assert process.stdout is not None
         for line in process.stdout:
-            if found := re.search(
-                r"workers on ([\d.:]+),.* operators on ([\d.:]+)", json.loads(line)["reason"]
-            ):
-                self.operators = found[2]
-                return found[1]
+            if addresses := json.loads(line).get("addresses"):
+                self.operators = addresses["admin"]
+                return str(addresses["grpc"])
         self.fail("basind ended")
 
     def start(self, command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:

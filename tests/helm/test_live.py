@@ -5,6 +5,7 @@ Usage: test_live.py BASIND LIBBASIN BASINCTL
 """
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -46,9 +47,9 @@ class Live(Watched):
         process = self.start("basind", BASIND, "serve", "--local-listen=none", *ports, *tls)
         log = self.log_of("basind")
         await_that(lambda: '"event":"serving"' in log.read_text(), process, log)
-        found = re.search(r"workers on ([\d.:]+),.* metrics on ([\d.:]+);", log.read_text())
-        assert found is not None
-        return found[1], found[2]
+        (line,) = [line for line in log.read_text().splitlines() if '"event":"serving"' in line]
+        addresses = json.loads(line)["addresses"]
+        return addresses["grpc"], addresses["http"]
 
     def test_every_query_of_the_dashboards_has_series(self) -> None:
         # The job trains: the number of its rounds increases with each scrape.

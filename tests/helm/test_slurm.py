@@ -33,14 +33,14 @@ BASIND_THAT_ENDS = "#!/bin/sh\nexit 0\n"
 # Ends with the highest exit code of a task, as srun does.
 SRUN = """\
 #!{python}
-import os, re, subprocess, sys
+import json, os, subprocess, sys
 command = sys.argv[1:]
 while command[0].startswith("--"):
     del command[0]
 with open("{log}") as log:
-    found = next(filter(None, (re.search("workers on 127.0.0.1:([0-9]+)", line) for line in log)))
+    addresses = next(filter(None, (json.loads(line).get("addresses") for line in log)))
 assert os.environ["BASIN_ADDRESS"] == "localhost:29600"
-os.environ["BASIN_ADDRESS"] = "localhost:" + found[1]
+os.environ["BASIN_ADDRESS"] = addresses["grpc"].replace("127.0.0.1", "localhost")
 ranks = int(os.environ["SLURM_NTASKS_PER_NODE"])
 tasks = [
     subprocess.Popen(

@@ -238,6 +238,19 @@ class Jobs(unittest.TestCase):
         ends = {trainer.find("end")[0]["history"] for trainer in trainers}
         self.assertEqual(1, len(ends), [trainer.find("end") for trainer in trainers])
 
+    def expect_whole(self, basind: Basind, trainers: list[Oracle], steps: int) -> None:
+        """The two trainers end, and nobody was lost: both were counted in every step."""
+        self.expect_ends(trainers)
+        self.assertEqual([3] * steps, self.masks(trainers[0]))
+        self.expect_nobody_lost(basind)
+
+    def expect_nobody_lost(self, basind: Basind) -> None:
+        """Ends the aggregator. It lost no worker and aborted no round."""
+        basind.end()
+        said = [line for line in basind.lines if line["event"].startswith("worker_")]
+        self.assertEqual([], self.events(basind, "worker_lost"), said)
+        self.assertEqual([], self.events(basind, "round_aborted"))
+
     def expect_one_history(self, trainers: Iterable[History]) -> None:
         """Checks everything that any trainer, dead or alive, has applied.
 

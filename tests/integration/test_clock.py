@@ -60,9 +60,7 @@ class Clock:
 class ClockTest(Jobs):
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.clock = Clock(self.folder, "clock")
 
     def make_certificates(self, name: str, lifetime: str, **variables: str) -> Path:

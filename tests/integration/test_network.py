@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,6 @@ class Network(Jobs):
             self.add(basind.grpc, "w1", *arguments, first=2),
         ]
 
-    def expect_nobody_lost(self, basind: Basind) -> None:
-        basind.end()
-        self.assertEqual([], self.events(basind, "worker_lost"))
-        self.assertEqual([], self.events(basind, "round_aborted"))
-
     def test_fault_w7_pushes_whose_acknowledgements_are_lost_are_counted_once(self) -> None:
         basind = self.start()
         proxy = self.proxy(basind)
@@ -77,9 +72,7 @@ class Network(Jobs):
         trainers[0].tell("run")
         for _ in range(2):
             trainers[1].tell("run")
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 6, self.masks(trainers[0]))
-        self.expect_nobody_lost(basind)
+        self.expect_whole(basind, trainers, 6)
 
     def test_fault_n2_data_streams_are_reset_in_the_middle_of_frames(self) -> None:
         basind = self.start()
@@ -104,31 +97,24 @@ class Network(Jobs):
         self.assertGreater(len(proxy.links), 6)
         self.expect_nobody_lost(basind)
 
-    def test_fault_n2_a_session_that_is_reset_goes_on(self) -> None:
+    def reset_often(self, of: Callable[[Proxy], Iterable[Link]]) -> Basind:
+        """Cuts connections of w0 three times."""
         basind = self.start()
         proxy = self.proxy(basind)
         trainers = self.join(basind, proxy, "40", "--pace-ms=10")
         for step in (5, 15, 25):
             trainers[0].await_event("applied", step=step)
-            for session in proxy.sessions():
-                session.cut()
-            basind.await_event("worker_reconnected")
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 40, self.masks(trainers[0]))
-        self.expect_nobody_lost(basind)
-
-    def test_fault_n2_a_worker_whose_connections_are_all_reset_at_once_stays_a_member(self) -> None:
-        basind = self.start()
-        proxy = self.proxy(basind)
-        trainers = self.join(basind, proxy, "40", "--pace-ms=10")
-        for step in (5, 15, 25):
-            trainers[0].await_event("applied", step=step)
-            for link in (*proxy.sessions(), *proxy.streams()):
+            for link in of(proxy):
                 link.cut()
             basind.await_event("worker_reconnected")
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 40, self.masks(trainers[0]))
-        self.expect_nobody_lost(basind)
+        self.expect_whole(basind, trainers, 40)
+        return basind
+
+    def test_fault_n2_a_session_that_is_reset_goes_on(self) -> None:
+        self.reset_often(Proxy.sessions)
+
+    def test_fault_n2_a_worker_whose_connections_are_all_reset_at_once_stays_a_member(self) -> None:
+        basind = self.reset_often(lambda proxy: (*proxy.sessions(), *proxy.streams()))
         self.assertEqual(1, len(self.events(basind, "generation")))
 
     def test_fault_n7_latency_and_reordering_between_connections(self) -> None:
@@ -147,9 +133,7 @@ class Network(Jobs):
         held.up.hold()
         trainers[1].await_event("pushed", step=3)
         held.up.release()
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 6, self.masks(trainers[0]))
-        self.expect_nobody_lost(basind)
+        self.expect_whole(basind, trainers, 6)
 
     def test_fault_n8_damaged_bytes_are_sent_again(self) -> None:
         basind = self.start()
@@ -182,10 +166,8 @@ class Network(Jobs):
 
         proxy = self.proxy(basind, end_early)
         trainers = self.join(basind, proxy, "10", *LARGE)
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 10, self.masks(trainers[0]))
+        self.expect_whole(basind, trainers, 10)
         self.assertGreater(len(proxy.links), 5)
-        self.expect_nobody_lost(basind)
 
     def test_fault_n1_connections_that_fall_silent_are_replaced(self) -> None:
         basind = self.start("--worker-lease=20s")
@@ -198,9 +180,7 @@ class Network(Jobs):
             link.down.hold()
         # Keepalive detects it on the worker's side.
         self.assertEqual("w0", basind.await_event("worker_reconnected")["worker"])
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 30, self.masks(trainers[0]))
-        self.expect_nobody_lost(basind)
+        self.expect_whole(basind, trainers, 30)
 
     def test_fault_n13_idle_connections_live_under_a_load_balancer(self) -> None:
         self.idle(5.0, 7.0)

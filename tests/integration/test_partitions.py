@@ -74,14 +74,6 @@ class Partitions(Jobs):
         """How long a fault lasts."""
         threading.Event().wait(seconds)
 
-    def expect_whole(self, basind: Basind, trainers: list[Oracle], steps: int = STEPS) -> None:
-        """The trainers end, and every worker was counted in every step."""
-        self.expect_ends(trainers)
-        basind.end()
-        lost = [line for line in basind.lines if line["event"].startswith("worker_")]
-        self.assertEqual([], self.events(basind, "worker_lost"), lost)
-        self.assertEqual([3] * steps, self.masks(trainers[0]), lost)
-
     def test_fault_n1_a_machine_that_is_gone_is_noticed_by_keepalive(self) -> None:
         basind = self.serve(
             "--grpc-keepalive-time=1s", "--grpc-keepalive-timeout=1s", "--worker-lease=8s"
@@ -134,7 +126,7 @@ class Partitions(Jobs):
         serving = next(line for line in moved.lines if line["event"] == "serving")
         # The limit is 10 s; this machine may have other things to do.
         self.assertLess(elapsed(serving, back), 15)
-        self.expect_whole(moved, trainers)
+        self.expect_whole(moved, trainers, STEPS)
 
     def test_fault_n3_partition_below_the_lease_evicts_nobody(self) -> None:
         basind = self.serve("--worker-lease=8s")
@@ -143,7 +135,7 @@ class Partitions(Jobs):
         self.network.partition(0)
         self.wait(1.5)
         self.network.heal(0)
-        self.expect_whole(basind, trainers)
+        self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n3_flapping_evicts_nobody(self) -> None:
         basind = self.serve("--worker-lease=8s")
@@ -154,7 +146,7 @@ class Partitions(Jobs):
             self.wait(0.5)
             self.network.heal(0)
             self.wait(0.5)
-        self.expect_whole(basind, trainers)
+        self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n3_partition_beyond_the_lease_evicts_once_and_the_worker_rejoins(self) -> None:
         basind = self.serve("--worker-lease=1500ms", "--worker-heartbeat=300ms")
@@ -183,7 +175,7 @@ class Partitions(Jobs):
             lose(0)
             self.wait(1.5)
             self.network.heal(0)
-        self.expect_whole(basind, trainers)
+        self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n2_sockets_are_killed(self) -> None:
         basind = self.serve()
@@ -192,7 +184,7 @@ class Partitions(Jobs):
             trainers[0].await_event("applied", step=step)
             self.assertGreaterEqual(self.network.kill_sockets(0), 1)
             self.assertEqual("w0", basind.await_event("worker_reconnected")["worker"])
-        self.expect_whole(basind, trainers)
+        self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n2_packets_are_answered_by_rst(self) -> None:
         basind = self.serve()
@@ -201,7 +193,7 @@ class Partitions(Jobs):
         self.network.refuse(0)
         self.wait(1)
         self.network.heal(0)
-        self.expect_whole(basind, trainers)
+        self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n5_lost_packets_make_it_slower_and_nothing_else(self) -> None:
         basind = self.serve("--worker-lease=30s")

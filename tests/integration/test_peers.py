@@ -249,10 +249,7 @@ class Peers(Jobs):
         self.assertEqual("w0", late["worker"])
         self.assertEqual(1, self.metric(basind, LATE))
         trainers[0].tell("run")
-        self.expect_ends(trainers)
-        self.assertEqual([3] * 60, self.masks(trainers[0]))
-        basind.end()
-        self.assertEqual([], self.events(basind, "worker_lost"))
+        self.expect_whole(basind, trainers, 60)
 
     def test_fault_w14_a_straggler_is_evicted_where_that_is_the_policy(self) -> None:
         basind = self.start("--round-late-policy=evict", "--round-evict-late-after=500ms")

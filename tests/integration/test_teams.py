@@ -43,9 +43,7 @@ class Team:
 class Teams(Jobs):
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         made = run(BASINCTL, "dev-certs", str(self.folder / "certs"))
         self.assertEqual(0, made.returncode, made.stderr)
         self.ca = {"BASIN_TLS_CA": str(self.folder / "certs/ca.crt")}

@@ -8,6 +8,7 @@ aggregator.
 Usage: test_consumers.py CMAKE BUILD_FOLDER C_COMPILER C++_COMPILER BASIND
 """
 
+import json
 import os
 import re
 import signal
@@ -57,12 +58,12 @@ class Consumers(unittest.TestCase):
             text=True,
         )
         assert cls.aggregator.stdout is not None
-        found = None
-        while found is None:
+        addresses = None
+        while addresses is None:
             line = cls.aggregator.stdout.readline()
             assert line, "basind ended"
-            found = re.search(r"serves workers on ([0-9.:]+)", line)
-        cls.address = found.group(1)
+            addresses = json.loads(line).get("addresses")
+        cls.address = addresses["grpc"]
 
     @classmethod
     def tearDownClass(cls) -> None:

@@ -9,6 +9,7 @@ Usage: test_wheel.py BUILD_FOLDER
 import contextlib
 import importlib.util
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -299,9 +300,8 @@ class Wheel(unittest.TestCase):
         self.addCleanup(aggregator.kill)
         assert aggregator.stdout is not None
         for line in aggregator.stdout:
-            found = re.search(r"serves workers on ([0-9.:]+)", line)
-            if found is not None:
-                return aggregator, found.group(1)
+            if addresses := json.loads(line).get("addresses"):
+                return aggregator, addresses["grpc"]
         raise AssertionError("basind ended")
 
 

@@ -105,7 +105,7 @@ void RandomMessages::Fill(Ballot* out) { *out = {Number(), Number()}; }
 
 void RandomMessages::Fill(Error* out) {
   *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text(),
-          Enum(AbortCause::kUnspecified, AbortCause::kNoContributor)};
+          Enum(AbortCause::kUnspecified, AbortCause::kReduction)};
 }
 
 uint32_t RandomMessages::Ranks() {
@@ -200,7 +200,7 @@ void RandomMessages::Fill(RoundFacts* out) {
 void RandomMessages::Fill(RoundValue* out) {
   out->outcome = Enum(Outcome::kCommitted, Outcome::kAborted);
   out->reason = Text();
-  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kNoContributor);
+  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kReduction);
   if (out->outcome == Outcome::kCommitted || Coin()) Fill(&out->spec);
   out->contributors = List<Contributor>(4);
   std::sort(out->contributors.begin(), out->contributors.end(),

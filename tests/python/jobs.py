@@ -8,6 +8,7 @@ long; each job has its own name. A test passes the same function of its module t
 import contextlib
 import importlib.util
 import json
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import threading
 import traceback
 import unittest
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,6 +40,42 @@ def require(*modules: str) -> None:
     if missing:
         print(f"skipped: {', '.join(missing)} not installed; scripts/setup.sh installs it")
         sys.exit(77)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """In which programs find the package, and the basind and the library of the command line."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
+    return {
+        **kept,
+        "PYTHONPATH": str(PACKAGE),
+        "BASIN_BASIND": sys.argv[1],
+        "BASIN_LIBRARY": sys.argv[2],
+        **more,
+    }
+
+
+@contextlib.contextmanager
+def logged(level: int = logging.NOTSET) -> Iterator[list[str]]:
+    """What the package logs at this level or above, meanwhile."""
+    lines: list[str] = []
+    handler = logging.Handler(level)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("basin").addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger("basin").removeHandler(handler)
+
+
+def message(kind: str, call: Any, *arguments: Any, **options: Any) -> str:
+    """The message of the basin error that the call raises; "" if it raises none."""
+    import basin
+
+    try:
+        call(*arguments, **options)
+    except getattr(basin, kind) as error:
+        return str(error)
+    return ""
 
 
 def make_events(folder: str, names: Collection[str], kept: contextlib.ExitStack) -> None:
@@ -94,10 +131,10 @@ class Aggregator:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
-            words = json.loads(line)["reason"].replace(",", "").split()
-            if "workers" in words:
-                self.address = words[words.index("workers") + 2]
-                self.metrics = words[words.index("metrics") + 2].rstrip(";")
+            entry = json.loads(line)
+            if entry["event"] == "serving":
+                self.address = entry["addresses"]["grpc"]
+                self.metrics = entry["addresses"].get("http", "")
                 break
         # The log is read continuously, so that it never blocks the aggregator.
         threading.Thread(target=self._read, daemon=True).start()

@@ -8,26 +8,17 @@ import os
 import sys
 import threading
 import unittest
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from jobs import PATIENCE, JobsTest, require
+from jobs import PATIENCE, JobsTest, message, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
 
 WORKERS = 3
 SEEDS = range(8)
-
-
-def message(kind: str, call: Any, *arguments: Any, **options: Any) -> str:
-    """The message of the basin error that the call raises; "" if it raises none."""
-    import basin
-
-    try:
-        call(*arguments, **options)
-    except getattr(basin, kind) as error:
-        return str(error)
-    return ""
 
 
 # ---- workers
@@ -340,9 +331,10 @@ class ResizeTest(JobsTest):
         import basin
 
         records: dict[str, list[tuple[Any, Any]]] = {f"w{i}": [] for i in range(8)}
-        failures: list[BaseException] = []
-        lock = threading.Lock()
-        threads: list[threading.Thread] = []
+        trainings: list[Future[None]] = []
+
+        def start(numbers: Iterable[int]) -> None:
+            trainings.extend(threads.submit(train, number) for number in numbers)
 
         def train(number: int) -> None:
             """Runs until there were 8 workers; then those from 3 on leave, and w2 when there are
@@ -374,24 +366,10 @@ class ResizeTest(JobsTest):
                     if most == 8 and done:
                         return
 
-        def run(number: int) -> None:
-            try:
-                train(number)
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        def start(numbers: Any) -> None:
-            made = [threading.Thread(target=run, args=(number,)) for number in numbers]
-            with lock:
-                threads.extend(made)
-            for thread in made:
-                thread.start()
-
-        start(range(4))
-        for thread in threads:  # The job grows meanwhile.
-            thread.join()
-        self.assertEqual([], failures)
+        with ThreadPoolExecutor(8) as threads:
+            start(range(4))
+            for training in trainings:  # The job grows meanwhile.
+                training.result()
 
         counts = [len(info.contributors) for _, info in records["w0"]]
         for expected in (4, 8, 3, 2):
@@ -413,7 +391,6 @@ class ResizeTest(JobsTest):
 
         seen: dict[str, list[tuple[int, float]]] = {"w0": [], "w1": [], "w2": []}
         texts: list[str] = []
-        failures: list[BaseException] = []
         has_trained = threading.Event()
 
         def train(worker: str) -> None:
@@ -437,19 +414,8 @@ class ResizeTest(JobsTest):
                     seen[worker].append((len(handle.info.contributors), float(result[0])))
                     has_trained.set()
 
-        def run(worker: str) -> None:
-            try:
-                train(worker)
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        threads = [threading.Thread(target=run, args=(worker,)) for worker in seen]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual([], failures)
+        with ThreadPoolExecutor(len(seen)) as threads:
+            list(threads.map(train, seen))
         self.assertRegex(texts[0], "prescale 2 against 1")
         self.assertEqual([(2, 0.0), (3, 1.0)], seen["w2"])
         for worker in ("w0", "w1"):

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest, hear, make_events, require, say
+from jobs import JobsTest, hear, logged, make_events, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -322,27 +322,16 @@ def forked(rank: int) -> tuple[bool, list[float]]:
         return os.waitstatus_to_exitcode(status) == 7, result.tolist()
 
 
-def logged(rank: int) -> list[str]:
+def debug_log(rank: int) -> list[str]:
     import basin
 
-    class Kept(logging.Handler):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lines: list[str] = []
-
-        def emit(self, record: logging.LogRecord) -> None:
-            self.lines.append(record.getMessage())
-
-    kept = Kept()
     logger = logging.getLogger("basin")
-    logger.addHandler(kept)
     logger.setLevel(logging.DEBUG)
     try:
-        with basin.connect(log_level="debug") as client:
+        with logged() as lines, basin.connect(log_level="debug") as client:
             client.barrier()
-        return kept.lines
+        return lines
     finally:
-        logger.removeHandler(kept)
         logger.setLevel(logging.NOTSET)
 
 
@@ -596,7 +585,7 @@ class ClientTest(JobsTest):
         self.assertEqual([(True, [2.0])] * 2, self.jobs.run(forked, 2))
 
     def test_log_goes_to_python(self) -> None:
-        for lines in self.jobs.run(logged, 2):
+        for lines in self.jobs.run(debug_log, 2):
             self.assertTrue(any("worker w" in line for line in lines), lines)
 
     def test_a_timeline_has_the_calls(self) -> None:
@@ -691,10 +680,10 @@ class Errors(unittest.TestCase):
             basin.connect(address="127.0.0.1:1", max_workers=1, timeout=0.05)
 
     def test_a_library_of_another_release_is_refused_by_name(self) -> None:
-        from basin import _abi
+        from basin import _abi, _library
 
         with self.assertRaisesRegex(ImportError, r"lib/x has no basin_abi_version.*libbasin\.so"):
-            _abi._declare(SimpleNamespace(), Path("lib/x"))  # type: ignore[arg-type]
+            _library._declare(SimpleNamespace(), Path("lib/x"))  # type: ignore[arg-type]
 
         def library(version: int) -> Any:
             return SimpleNamespace(
@@ -702,13 +691,13 @@ class Errors(unittest.TestCase):
             )
 
         with self.assertRaisesRegex(ImportError, r"lib/x has version 7 .*of the same release"):
-            _abi._declare(library(7), Path("lib/x"))
-        lacking = r"lib/x is of release 0\.0\.9 and has no basin_error_message.*of the same release"
+            _library._declare(library(7), Path("lib/x"))
+        lacking = r"lib/x is of release 0\.0\.9 and has no basin_code_name.*of the same release"
         with self.assertRaisesRegex(ImportError, lacking):
-            _abi._declare(library(_abi.ABI_VERSION), Path("lib/x"))
+            _library._declare(library(_abi.ABI_VERSION), Path("lib/x"))
 
     def test_a_file_that_is_no_library_is_refused_by_name(self) -> None:
-        from basin import _abi
+        from basin import _library
 
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("no library")
@@ -717,7 +706,7 @@ class Errors(unittest.TestCase):
                 mock.patch.dict(os.environ, BASIN_LIBRARY=file.name),
                 self.assertRaisesRegex(ImportError, f"{file.name} cannot be loaded: .*BASIN_LIB"),
             ):
-                _abi._load()
+                _library._load()
 
     def test_codes_have_the_names_of_the_c_interface(self) -> None:
         import ctypes

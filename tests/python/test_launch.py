@@ -17,7 +17,7 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs import PACKAGE, PATIENCE, ROOT, Aggregator, require
+from jobs import PATIENCE, ROOT, Aggregator, environment, require
 
 # The script of a test's worker.
 SAY_WHO = (
@@ -216,17 +216,6 @@ print(any(path.is_socket() for path in pathlib.Path(sys.argv[1]).glob("*/*/*")))
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "basin.launch", *arguments]
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
-    return {
-        **kept,
-        "PYTHONPATH": str(PACKAGE),
-        "BASIN_BASIND": sys.argv[1],
-        "BASIN_LIBRARY": sys.argv[2],
-        **more,
-    }
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -5,14 +5,13 @@ trainer did, and output that cannot be written. None of them ends a training or 
 Usage: test_lives.py BASIND LIBBASIN BASINCTL [CLASS...]
 """
 
-import os
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from jobs import PACKAGE, PATIENCE, require
+from jobs import PATIENCE, environment, require
 
 # Whatever has grown by then grows without a bound.
 MANY_JOBS = """
@@ -139,17 +138,6 @@ for step in range(3):
     optimizer.step()
 bt.shutdown()
 """
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
-    return {
-        **kept,
-        "PYTHONPATH": str(PACKAGE),
-        "BASIN_BASIND": sys.argv[1],
-        "BASIN_LIBRARY": sys.argv[2],
-        **more,
-    }
 
 
 class Workers(unittest.TestCase):

@@ -29,6 +29,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    take_step,
     trainer,
 )
 
@@ -389,9 +390,7 @@ def against_ddp(rank: int, folder: str) -> Any:
 
     def train(net: nn.Module, optimizer: Any) -> None:
         for step in range(5):
-            optimizer.zero_grad()
-            loss_of(net, rank, step).backward()
-            optimizer.step()
+            take_step(net, optimizer, rank, step)
 
     net = model()
     distributed.init_process_group(

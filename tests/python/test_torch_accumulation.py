@@ -29,6 +29,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    take_step,
     trainer,
     wrap,
 )
@@ -275,9 +276,7 @@ def leave_out(rank: int, way: str, how: str) -> Any:
             lane.sync_gradients()
         optimizer.step()
         second = [p.detach().clone() for p in net.parameters()]
-        optimizer.zero_grad()
-        loss_of(net, rank, 2).backward()
-        optimizer.step()
+        take_step(net, optimizer, rank, 2)
         return second, [p.detach() for p in net.parameters()], lane.totals().rounds
 
 
@@ -319,9 +318,7 @@ def misuse(rank: int, way: str) -> Any:
         net, optimizer, lane = wrap(bt, model(), way)
         optimizer.param_groups[0]["lr"] = 0.0
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(net, rank, step).backward()
-            optimizer.step()
+            take_step(net, optimizer, rank, step)
         optimizer.zero_grad()
         texts = []
         try:

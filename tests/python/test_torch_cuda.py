@@ -37,6 +37,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    take_step,
 )
 
 # ---- the stand-in
@@ -58,9 +59,9 @@ class Cuda:
     """
 
     def __init__(self, index_of: Callable[[torch.Tensor], int]) -> None:
-        from basin import _abi
+        from basin import _library
 
-        self._lib = _abi.lib
+        self._lib = _library.lib
         for name in ("stream", "calls"):
             getattr(self._lib, f"basin_emulated_{name}").argtypes = [ctypes.c_int32]
         self._lib.basin_emulated_stream.restype = ctypes.c_void_p
@@ -316,9 +317,7 @@ def compiled(rank: int, on_cuda: bool) -> Any:
         optimizer = sgd(net, bt)
         fast = torch.compile(net, backend="aot_eager")
         for step in range(3):
-            optimizer.zero_grad()
-            loss_of(fast, rank, step).backward()
-            optimizer.step()
+            take_step(fast, optimizer, rank, step)
         return gradients(net), optimizer.totals().rounds
 
 

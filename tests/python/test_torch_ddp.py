@@ -29,6 +29,7 @@ from torch_jobs import (  # noqa: E402
     main,
     model,
     session,
+    take_step,
 )
 
 Sgd = torch.optim.SGD
@@ -52,9 +53,7 @@ def normed() -> Any:
 def train(net: Any, rank: int, steps: int) -> None:
     optimizer = Sgd(net.parameters(), lr=0.1, momentum=0.9)
     for step in range(steps):
-        optimizer.zero_grad()
-        loss_of(net, rank, step).backward()
-        optimizer.step()
+        take_step(net, optimizer, rank, step)
 
 
 def as_torch_ddp(rank: int, folder: str) -> Any:

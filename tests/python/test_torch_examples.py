@@ -8,7 +8,6 @@ Usage: test_torch_examples.py BASIND LIBBASIN
 """
 
 import difflib
-import os
 import re
 import subprocess
 import sys
@@ -16,24 +15,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from jobs import PACKAGE, PATIENCE, ROOT, require
+from jobs import PATIENCE, ROOT, environment, require
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
 
 WORKERS = 2
 MIGRATING = ROOT / "examples/migrating"
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
-    return {
-        **kept,
-        "PYTHONPATH": str(PACKAGE),
-        "BASIN_BASIND": sys.argv[1],
-        "BASIN_LIBRARY": sys.argv[2],
-        **more,
-    }
 
 
 def under_basin(script: Path, *arguments: str, workers: int = WORKERS) -> list[str]:

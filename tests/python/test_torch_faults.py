@@ -12,7 +12,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from jobs import PACKAGE, PATIENCE, require
+from jobs import PACKAGE, PATIENCE, environment, require
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 # Argument 1: the way; argument 2: the worker that dies; argument 3: where.
@@ -62,18 +62,12 @@ bt.shutdown()
 
 
 def train(way: str, dying: str, place: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
     return subprocess.run(
         [
             *(sys.executable, "-m", "basin.launch", "-n", "3", "--min-workers", "2", "--"),
             *(sys.executable, "-c", TRAINS, way, dying, place),
         ],
-        env={
-            **kept,
-            "PYTHONPATH": f"{PACKAGE}{os.pathsep}{Path(__file__).parent}",
-            "BASIN_BASIND": sys.argv[1],
-            "BASIN_LIBRARY": sys.argv[2],
-        },
+        env=environment(PYTHONPATH=f"{PACKAGE}{os.pathsep}{Path(__file__).parent}"),
         capture_output=True,
         text=True,
         timeout=3 * PATIENCE,

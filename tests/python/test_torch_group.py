@@ -54,12 +54,12 @@ def node(rank: int, ranks: int, mode: str, number: int = 0, library: str = NCCL)
     }
     if number > 0:  # Not every launcher names the first node.
         environment["GROUP_RANK"] = str(number)
-    from basin import _abi
+    from basin import _library
 
     if library == NCCL:
         nccl = ctypes.CDLL(NCCL)
         nccl.processNcclSetEnqueue.argtypes = [ctypes.c_void_p]
-        address = ctypes.cast(_abi.lib.basin_emulated_add, ctypes.c_void_p)
+        address = ctypes.cast(_library.lib.basin_emulated_add, ctypes.c_void_p)
         nccl.processNcclSetEnqueue(address)
     with mock.patch.dict(os.environ, environment):
         yield

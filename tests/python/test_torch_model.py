@@ -8,7 +8,7 @@ Usage: test_torch_model.py BASIND LIBBASIN
 import logging
 from typing import Any
 
-from jobs import require
+from jobs import logged, message, require
 
 require("numpy", "torch")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -24,6 +24,7 @@ from torch_jobs import (  # noqa: E402
     model,
     session,
     sgd,
+    take_step,
 )
 
 Sgd = torch.optim.SGD
@@ -117,9 +118,7 @@ def everything_shared(rank: int, form: str) -> Any:
             call, optimizer = net, sgd(net, bt)
         first = values(net)
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(call, rank, step).backward()
-            optimizer.step()
+            take_step(call, optimizer, rank, step)
         return first, values(net)
 
 
@@ -138,9 +137,7 @@ def filtered(rank: int, form: str) -> Any:
             optimizer = bt.DistributedOptimizer(Sgd(parts, lr=0.1), named)
         first = {name: tensor.tolist() for name, tensor in net.state_dict().items()}
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(call, rank, step).backward()
-            optimizer.step()
+            take_step(call, optimizer, rank, step)
         if form == "optimizer":
             bt.broadcast_buffers(net)
         return first, {name: tensor.tolist() for name, tensor in net.state_dict().items()}
@@ -153,16 +150,10 @@ def lazy_values(rank: int) -> Any:
         net = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)).double()
         bt.broadcast_parameters(net)
         optimizer = sgd(net, bt)
-        text = ""
-        try:
-            loss_of(net, rank).backward()
-        except bt_error("Mismatch") as error:
-            text = str(error)
+        text = message("Mismatch", loss_of(net, rank).backward)
         bt.broadcast_parameters(net)
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(net, rank, step).backward()
-            optimizer.step()
+            take_step(net, optimizer, rank, step)
         return text, values(net)
 
 
@@ -172,9 +163,7 @@ def late_buffer(rank: int) -> Any:
         ddp = bt.DistributedDataParallel(net)
         optimizer = Sgd(ddp.parameters(), lr=0.1)
         for step in range(3):
-            optimizer.zero_grad()
-            loss_of(ddp, rank, step).backward()
-            optimizer.step()
+            take_step(ddp, optimizer, rank, step)
         return values(net)
 
 
@@ -188,25 +177,13 @@ def replaced_head(rank: int, same: bool) -> Any:
         net[2] = nn.Linear(8, 2).double()
         optimizer = Sgd(ddp.parameters(), lr=0.1)
         optimizer.zero_grad()
-        text = ""
-        try:
-            loss_of(ddp, rank, 1).backward()
-        except bt_error("Mismatch") as error:
-            text = str(error)
+        text = message("Mismatch", loss_of(ddp, rank, 1).backward)
         if text or not same:
             # The way out: the same values everywhere.
             bt.broadcast_parameters(net)
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(ddp, rank, step).backward()
-            optimizer.step()
+            take_step(ddp, optimizer, rank, step)
         return text, values(net)
-
-
-def bt_error(name: str) -> Any:
-    import basin
-
-    return getattr(basin, name)
 
 
 def added(rank: int) -> Any:
@@ -241,9 +218,7 @@ def spectral(rank: int) -> Any:
         torch.manual_seed(rank)
         parametrizations.spectral_norm(net[0])
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(ddp, rank, step).backward()
-            optimizer.step()
+            take_step(ddp, optimizer, rank, step)
         return values(net)
 
 
@@ -259,9 +234,7 @@ def one_broken_model(rank: int) -> Any:
         loss_of(plain, rank).backward()
         alone = gradients(plain)
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(ddp, rank, step).backward()
-            optimizer.step()
+            take_step(ddp, optimizer, rank, step)
         texts = [expect("FailedPrecondition", loss_of(broken, rank).backward)]
         broken.zero_grad()
         texts.append(expect("FailedPrecondition", old.step))
@@ -272,17 +245,6 @@ def one_broken_model(rank: int) -> Any:
         texts.append(expect("Unsupported", loss_of(net, rank).backward))
         loss_of(ddp, rank).backward()
         return texts, alone, values(good), len(seen)
-
-
-class Recorder(logging.Handler):
-    """Appends the texts of warnings to a list."""
-
-    def __init__(self, texts: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._texts = texts
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._texts.append(record.getMessage())
 
 
 def warned_of(rank: int, form: str) -> Any:
@@ -299,19 +261,12 @@ def warned_of(rank: int, form: str) -> Any:
             optimizer = sgd(net, bt)
         if form != "optimizer":
             bt.broadcast_parameters(average)
-        texts: list[str] = []
-        handler = Recorder(texts)
-        logging.getLogger("basin").addHandler(handler)
-        try:
+        with logged(logging.WARNING) as texts:
             for step in range(4):
-                optimizer.zero_grad()
-                loss_of(call, rank, step).backward()
-                optimizer.step()
+                take_step(call, optimizer, rank, step)
                 average.update_parameters(net)
                 if form == "shared":
                     bt.broadcast_buffers(net)
-        finally:
-            logging.getLogger("basin").removeHandler(handler)
         return texts
 
 
@@ -323,18 +278,11 @@ def beside(rank: int) -> Any:
         optimizer = sgd(net, bt)
         net[2] = Adapted(net[2])
         other = Sgd([net[2].a, net[2].b], lr=0.1)
-        texts: list[str] = []
-        handler = Recorder(texts)
-        logging.getLogger("basin").addHandler(handler)
-        try:
+        with logged(logging.WARNING) as texts:
             for step in range(2):
-                optimizer.zero_grad()
                 other.zero_grad()
-                loss_of(net, rank, step).backward()
-                optimizer.step()
+                take_step(net, optimizer, rank, step)
                 other.step()
-        finally:
-            logging.getLogger("basin").removeHandler(handler)
         return texts
 
 

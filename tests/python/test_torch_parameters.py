@@ -23,6 +23,7 @@ from torch_jobs import (  # noqa: E402
     process_group_of_one,
     session,
     sgd,
+    take_step,
     trainer,
 )
 
@@ -93,9 +94,7 @@ def load_by_assignment(rank: int) -> Any:
         net.load_state_dict(model().state_dict(), assign=True)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for step in range(2):
-            optimizer.zero_grad()
-            loss_of(wrapped, rank, step).backward()
-            optimizer.step()
+            take_step(wrapped, optimizer, rank, step)
         return [p.detach() for p in net.parameters()], len(wrapped.last_round().tensor_norms)
 
 

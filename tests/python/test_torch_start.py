@@ -6,13 +6,12 @@ Usage: test_torch_start.py BASIND LIBBASIN
 
 import contextlib
 import io
-import logging
 import re
 import subprocess
 import sys
 from typing import Any
 
-from jobs import require
+from jobs import logged, require
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -107,12 +106,8 @@ def lonely(rank: int) -> Any:
     from torch.utils.data.distributed import DistributedSampler
 
     data: Any = list(range(12))
-    told: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("basin").addHandler(handler)
     before = DistributedSampler.__iter__, nn.SyncBatchNorm.forward
-    try:
+    with logged() as told:
         with session() as bt:
             right: Any = DistributedSampler(
                 data, num_replicas=bt.size(), rank=bt.rank(), shuffle=False
@@ -128,8 +123,6 @@ def lonely(rank: int) -> Any:
         after = DistributedSampler.__iter__, nn.SyncBatchNorm.forward
         told_at_end = list(told)
         list(DistributedSampler(data, num_replicas=1, rank=0))
-    finally:
-        logging.getLogger("basin").removeHandler(handler)
     quiet_after = told_at_end == told
     return mine, quiet, [len(each) for each in every], told, before == after, quiet_after
 
@@ -139,36 +132,29 @@ def resized(rank: int) -> Any:
     from torch.utils.data.distributed import DistributedSampler
 
     data: Any = list(range(12))
-    told: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("basin").addHandler(handler)
-    try:
-        with session(min_workers=1) as bt:
-            net = model()
-            bt.broadcast_parameters(net)
-            optimizer = sgd(net, bt)
-            leaves = bt.rank() == 2
-            sampler: Any = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank())
-            for _ in sampler:
-                optimizer.zero_grad()
-                net(batch(rank)).sum().backward()
-                optimizer.step()
-                if leaves:
-                    bt.finished()
-                    break
-            while not leaves and bt.size() != 2:  # The next verdict.
-                optimizer.zero_grad()
-                net(batch(rank)).sum().backward()
-                optimizer.step()
+    with logged() as told, session(min_workers=1) as bt:
+        net = model()
+        bt.broadcast_parameters(net)
+        optimizer = sgd(net, bt)
+        leaves = bt.rank() == 2
+        sampler: Any = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank())
+        for _ in sampler:
+            optimizer.zero_grad()
+            net(batch(rank)).sum().backward()
+            optimizer.step()
             if leaves:
-                bt.shutdown()
-            else:
-                anew: Any = DistributedSampler(data, num_replicas=2, rank=bt.rank())
-                list(anew)
-            return leaves, told
-    finally:
-        logging.getLogger("basin").removeHandler(handler)
+                bt.finished()
+                break
+        while not leaves and bt.size() != 2:  # The next verdict.
+            optimizer.zero_grad()
+            net(batch(rank)).sum().backward()
+            optimizer.step()
+        if leaves:
+            bt.shutdown()
+        else:
+            anew: Any = DistributedSampler(data, num_replicas=2, rank=bt.rank())
+            list(anew)
+        return leaves, told
 
 
 # ---- checks

@@ -19,6 +19,7 @@ from torch_jobs import (  # noqa: E402
     main,
     model,
     session,
+    take_step,
     trainer,
 )
 
@@ -47,9 +48,7 @@ def out_of_step(rank: int, what: str) -> Any:
     with trainer() as (_, net, optimizer):
 
         def train(step: int) -> None:
-            optimizer.zero_grad()
-            loss_of(net, rank, step).backward()
-            optimizer.step()
+            take_step(net, optimizer, rank, step)
 
         train(0)
         texts = []

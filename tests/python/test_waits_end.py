@@ -32,7 +32,7 @@ def uneven_calls(rank: int) -> list[str]:
             client.allreduce(np.ones(4), "metric" if rank == 0 else "step", op=basin.Sum)
             told = "nothing"
         except basin.RoundAborted as error:
-            told = str(error)
+            told = f"{error.abort_cause.name}: {error}"
         total = client.allreduce(np.ones(1), "after", op=basin.Sum)
         return [told, str(total[0])]
 
@@ -54,7 +54,7 @@ def uneven_batches(rank: int) -> str:
                 optimizer.step()
             basin.torch.allreduce(torch.ones(1), name="metric", op=basin.Sum)
         except basin.RoundAborted as error:
-            return str(error)
+            return f"{error.abort_cause.name}: {error}"
         return "nothing"
     finally:
         basin.torch.shutdown()
@@ -123,7 +123,7 @@ class WaitsEndTest(jobs.JobsTest):
 
     def _check(self, told: Any, first: str, second: str) -> None:
         for worker in told:
-            self.assertIn("the workers wait for each other", worker)
+            self.assertRegex(worker, "^DEADLOCK: .*the workers wait for each other")
             self.assertIn(f"worker w0 waits in round {first}", worker)
             self.assertIn(f"worker w1 waits in round {second}", worker)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest, require
+from jobs import JobsTest, message, require
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -73,6 +73,13 @@ def batch(rank: int, step: int = 0) -> torch.Tensor:
 def loss_of(net: Any, rank: int, step: int = 0) -> torch.Tensor:
     loss: torch.Tensor = net(batch(rank, step)).square().mean()
     return loss
+
+
+def take_step(call: Any, optimizer: Any, rank: int, step: int = 0) -> None:
+    """A step of a training with the gradients of `call`, which is the model or wraps it."""
+    optimizer.zero_grad()
+    loss_of(call, rank, step).backward()
+    optimizer.step()
 
 
 def gradients(net: nn.Module) -> list[Any]:
@@ -139,12 +146,8 @@ def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
 
 def expect(name: str, call: Any, *arguments: Any) -> str:
     """The message of the basin error that the call raises."""
-    import basin
-
-    try:
-        call(*arguments)
-    except getattr(basin, name) as error:
-        return str(error)
+    if text := message(name, call, *arguments):
+        return text
     raise AssertionError(f"{name} was not raised")
 
 

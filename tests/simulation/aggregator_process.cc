@@ -15,6 +15,7 @@
 namespace basin::simulation {
 namespace {
 
+using aggregator::NoteCause;
 using aggregator::NoteKind;
 
 constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
@@ -527,9 +528,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
     heard_.clear();
   }
   // An operator or the policy went on without the missing workers, or no worker remembered the run.
-  const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
-  if (note.kind == NoteKind::kRecovered &&
-      (says("without the missing workers") || says("The run is new"))) {
+  if (note.cause == NoteCause::kGoesOnWithoutMissing || note.cause == NoteCause::kNewRun) {
     orphaned_ = Knowledge();
   }
   const aggregator::Job* job = core().FindJob(kJobName);

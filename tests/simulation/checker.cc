@@ -7,8 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 namespace basin::simulation {
 namespace {
@@ -100,24 +98,13 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
                       absl::StrJoin(it->second, ","), " and also ",
                       absl::StrJoin(membership.members, ","), "."));
   }
-  if (fresh && scenario_.groups) {
-    CheckGroups(absl::StrCat("Generation ", ToString(membership.generation)), membership.members);
-  }
-}
-
-void Checker::Made(const std::string& generation) {
-  if (!scenario_.groups) return;
-  const std::pair<std::string, absl::string_view> parts =
-      absl::StrSplit(generation, absl::MaxSplits(": ", 1));
-  std::vector<WorkerId> members;
-  for (const absl::string_view name : absl::StrSplit(absl::StripSuffix(parts.second, "."), ", ")) {
-    if (name != "nobody") members.push_back(std::string(name));
-  }
-  CheckGroups(parts.first, members);
+  if (fresh) Made(membership);
 }
 
 // The first of a group to become a member does so with the others, unless these did not come.
-void Checker::CheckGroups(const std::string& generation, const std::vector<WorkerId>& members) {
+void Checker::Made(const Membership& membership) {
+  if (!scenario_.groups) return;
+  const MemberList& members = membership.members;
   for (const WorkerId& id : members) {
     uint32_t worker = 0;
     if (!absl::SimpleAtoi(id.substr(1), &worker)) continue;
@@ -125,8 +112,8 @@ void Checker::CheckGroups(const std::string& generation, const std::vector<Worke
     const bool together = std::find(members.begin(), members.end(), other) != members.end();
     if (!together && were_members_.count(other) == 0 && joined_alone_.count(id) == 0 &&
         were_members_.count(id) == 0) {
-      Fail(Invariant::kOneSet,
-           absl::StrCat(generation, " has the member ", id, " without ", other, "."));
+      Fail(Invariant::kOneSet, absl::StrCat("Generation ", ToString(membership.generation),
+                                            " has the member ", id, " without ", other, "."));
     }
   }
   were_members_.insert(members.begin(), members.end());

@@ -109,9 +109,8 @@ class Checker {
   Contribution& ContributionOf(uint32_t lane, RoundNumber round, const Incarnation& incarnation) {
     return contributions_[{lane, round, incarnation}];
   }
-  // The aggregator noted a generation, which no process may ever be told. The text is "Generation
-  // 1.2: w0, w1.".
-  void Made(const std::string& generation);
+  // There is a generation, which no process may ever be told.
+  void Made(const Membership& membership);
   // The aggregator noted that the rest of the worker's group did not come in time.
   void JoinsAlone(const std::string& worker) { joined_alone_.insert(worker); }
 
@@ -181,7 +180,6 @@ class Checker {
   uint64_t verdicts() const { return verdicts_; }
 
  private:
-  void CheckGroups(const std::string& generation, const std::vector<WorkerId>& members);
   std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,
                const VerdictRecord& record);

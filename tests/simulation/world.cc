@@ -507,41 +507,53 @@ void World::StrikeCommand(const Fault& fault) {
 }
 
 void World::Noted(const aggregator::Note& note, Term term) {
+  using aggregator::NoteCause;
   using aggregator::NoteKind;
-  if (note.kind == NoteKind::kContributionRejected) {
-    // The worker may lose its connection before the message arrives, but the note stays.
-    if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
+  const auto lane = LaneByName(note.lane);
+  switch (note.kind) {
+    case NoteKind::kContributionRejected:
+      // The worker may lose its connection before the message arrives, but the note stays.
+      if (lane) checker.Rejected(*lane, note.round, note.worker);
+      break;
+    case NoteKind::kContributionDropped:
+      if (lane) checker.Dropped(*lane, note.round, note.worker, term);
+      break;
+    case NoteKind::kGeneration:
+      checker.Made(*note.membership);
+      break;
+    case NoteKind::kWorkerFinished:
+      checker.WorkerFinished();
+      break;
+    case NoteKind::kWorkerLost:
+      checker.Lost(note.worker, term);
+      break;
+    case NoteKind::kWorkerAdmitted:
+      checker.Admitted(note.worker, term);
+      break;
+    default:
+      break;
   }
-  if (note.kind == NoteKind::kContributionWithdrawn &&
-      note.text.find("waits for another call or value") != std::string::npos) {
-    if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
-    coverage.Saw(Sight::kLeftOutOfCall);
+  switch (note.cause) {
+    case NoteCause::kUnspecified:
+      return;
+    case NoteCause::kJoinsAlone:
+      checker.JoinsAlone(note.worker);
+      return coverage.Saw(Sight::kJoinedAlone);
+    case NoteCause::kLeftOut:
+      if (lane) checker.Rejected(*lane, note.round, note.worker);
+      return coverage.Saw(Sight::kLeftOutOfCall);
+    case NoteCause::kNeededAgain:
+      return coverage.Saw(Sight::kAttemptDropped);
+    case NoteCause::kEveryMemberIsBack:
+      return coverage.Saw(Sight::kRecoveredEveryone);
+    case NoteCause::kMajorityIsBack:
+      return coverage.Saw(Sight::kRecoveredMajority);
+    case NoteCause::kGoesOnWithoutMissing:
+      checker.MemoryLost();
+      return coverage.Saw(Sight::kRecoveredForced);
+    case NoteCause::kNewRun:
+      return coverage.Saw(Sight::kRecoveredFresh);
   }
-  if (note.kind == NoteKind::kGeneration) checker.Made(note.text);
-  if (note.kind == NoteKind::kWorkerFinished) checker.WorkerFinished();
-  if (note.kind == NoteKind::kWorkerReady &&
-      note.text.find("without its group") != note.text.npos) {
-    checker.JoinsAlone(note.worker);
-    coverage.Saw(Sight::kJoinedAlone);
-  }
-  if (note.kind == NoteKind::kWorkerLost) checker.Lost(note.worker, term);
-  if (note.kind == NoteKind::kWorkerAdmitted) checker.Admitted(note.worker, term);
-  if (note.kind == NoteKind::kContributionDropped) {
-    if (const auto lane = LaneByName(note.lane)) {
-      checker.Dropped(*lane, note.round, note.worker, term);
-    }
-  }
-  if (note.kind == NoteKind::kContributionDropped &&
-      note.text.find("was complete, but its worker has left") != std::string::npos) {
-    coverage.Saw(Sight::kAttemptDropped);
-  }
-  if (note.kind != NoteKind::kRecovered) return;
-  const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
-  if (says("every member is back")) coverage.Saw(Sight::kRecoveredEveryone);
-  if (says("a majority of the members")) coverage.Saw(Sight::kRecoveredMajority);
-  if (says("without the missing workers")) checker.MemoryLost();
-  if (says("without the missing workers")) coverage.Saw(Sight::kRecoveredForced);
-  if (says("no worker remembers")) coverage.Saw(Sight::kRecoveredFresh);
 }
 
 // The process of a drained aggregator exits, and its replacement starts.

@@ -4,9 +4,10 @@
 basin.connect() is the interface for NumPy arrays; `basin.torch` is the one for PyTorch.
 """
 
-from basin._abi import lib
+from basin._library import lib
 from basin.client import Client, Handle, connect
 from basin.errors import (
+    AbortCause,
     ContributionChanged,
     DataCorrupt,
     DeadlineExceeded,
@@ -44,6 +45,7 @@ Product = Op.PRODUCT
 __version__: str = lib.basin_version().decode()
 
 __all__ = [
+    "AbortCause",
     "Average",
     "Client",
     "ContributionChanged",

@@ -5,7 +5,10 @@ All are subclasses of `basin.Error`. The message names job, worker, lane and ten
 what to do.
 """
 
+import enum
 import os
+
+from basin import _abi
 
 
 class Error(Exception):
@@ -72,13 +75,25 @@ class Paused(Error):
     again."""
 
 
+class AbortCause(enum.IntEnum):
+    """Why a round was aborted."""
+
+    OTHER = _abi.ABORT_OTHER  # Or it is not known.
+    NO_CONTRIBUTOR = _abi.ABORT_NO_CONTRIBUTOR
+    LOSS = _abi.ABORT_LOSS  # A worker was lost, and round.loss_policy is abort.
+    DEADLOCK = _abi.ABORT_DEADLOCK  # The workers wait for each other.
+    REDUCTION = _abi.ABORT_REDUCTION  # A tensor cannot be reduced. Correct it before a retry.
+
+
 class RoundAborted(Error):
-    """No worker applies the round. Gradients are kept; begin again.
+    """No worker applies the round. Gradients are kept; begin again."""
 
-    no_contributor: every worker has withdrawn, or was lost before it had sent its contribution
-    """
+    abort_cause = AbortCause.OTHER
 
-    no_contributor = False
+    @property
+    def no_contributor(self) -> bool:
+        """Whether every worker has withdrawn, or was lost before it had sent its contribution."""
+        return self.abort_cause is AbortCause.NO_CONTRIBUTOR
 
 
 class OutcomeUnknown(Error):
@@ -113,22 +128,22 @@ _NEVER_HELPED_BY_A_RESTART = (InvalidArgument, Mismatch, VersionMismatch, Unsupp
 
 # Indexed by the codes of the C interface.
 BY_CODE: dict[int, type[Error]] = {
-    1: InvalidArgument,
-    2: Mismatch,
-    3: RunConflict,
-    4: Superseded,
-    5: LineageConflict,
-    6: Evicted,
-    7: Stale,
-    8: ContributionChanged,
-    9: DataCorrupt,
-    10: ResourceExhausted,
-    11: Paused,
-    12: RoundAborted,
-    13: OutcomeUnknown,
-    14: DeadlineExceeded,
-    15: Unavailable,
-    16: VersionMismatch,
-    17: FailedPrecondition,
-    18: NotFound,
+    _abi.INVALID_ARGUMENT: InvalidArgument,
+    _abi.MISMATCH: Mismatch,
+    _abi.RUN_CONFLICT: RunConflict,
+    _abi.SUPERSEDED: Superseded,
+    _abi.LINEAGE_CONFLICT: LineageConflict,
+    _abi.EVICTED: Evicted,
+    _abi.STALE: Stale,
+    _abi.CONTRIBUTION_CHANGED: ContributionChanged,
+    _abi.DATA_CORRUPT: DataCorrupt,
+    _abi.RESOURCE_EXHAUSTED: ResourceExhausted,
+    _abi.PAUSED: Paused,
+    _abi.ROUND_ABORTED: RoundAborted,
+    _abi.OUTCOME_UNKNOWN: OutcomeUnknown,
+    _abi.DEADLINE_EXCEEDED: DeadlineExceeded,
+    _abi.UNAVAILABLE: Unavailable,
+    _abi.VERSION_MISMATCH: VersionMismatch,
+    _abi.FAILED_PRECONDITION: FailedPrecondition,
+    _abi.NOT_FOUND: NotFound,
 }

@@ -11,7 +11,7 @@ from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 
 from basin import _abi
-from basin._abi import lib
+from basin._library import lib
 from basin.errors import DeadlineExceeded
 from basin.spec import LocalReduction
 from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call

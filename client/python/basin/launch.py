@@ -271,10 +271,10 @@ class _Aggregator:
         for line in self._log:
             if self._verbose:
                 self._output.write(sys.stderr, "[basind] " + line)
-            words = json.loads(line)["reason"].replace(",", "").split()
-            if "workers" in words and "on" in words:
-                self.address = words[words.index("workers") + 2]
-                self._admin = words[words.index("operators") + 2]
+            entry = json.loads(line)
+            if entry["event"] == "serving":
+                self.address = entry["addresses"]["grpc"]
+                self._admin = entry["addresses"]["admin"]
                 return
         code = self._group.wait()
         self._output.drain()

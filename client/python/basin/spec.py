@@ -26,29 +26,30 @@ class Op(_Word):
     """What a round does with the contributions. There is no default, because an average instead of
     a sum would be a silent error."""
 
-    SUM = 1
-    AVERAGE = 2
-    WEIGHTED_AVERAGE = 3
-    MIN = 4
-    MAX = 5
-    PRODUCT = 6
+    SUM = _abi.SUM
+    AVERAGE = _abi.AVERAGE
+    WEIGHTED_AVERAGE = _abi.WEIGHTED_AVERAGE
+    MIN = _abi.MIN
+    MAX = _abi.MAX
+    PRODUCT = _abi.PRODUCT
 
 
 class Weight(_Word):
     """Which count of a contribution is its weight in a WEIGHTED_AVERAGE."""
 
-    NONE = 0
-    SAMPLES = 1
-    TOKENS = 2
-    MICRO_BATCHES = 3
+    NONE = _abi.NO_WEIGHT
+    SAMPLES = _abi.BY_SAMPLES
+    TOKENS = _abi.BY_TOKENS
+    MICRO_BATCHES = _abi.BY_MICRO_BATCHES
 
 
 class LocalReduction(_Word):
     """How the workers of a node were reduced to one contribution before it was sent."""
 
-    NONE = 0  # It is of one worker, or the worker did not say.
-    DETERMINISTIC = 1  # In byte order of the worker ids, by the same arithmetic.
-    FAST = 2  # In an order that NCCL has chosen.
+    NONE = _abi.LOCAL_NONE  # It is of one worker, or the worker did not say.
+    # In byte order of the worker ids, by the same arithmetic.
+    DETERMINISTIC = _abi.LOCAL_DETERMINISTIC
+    FAST = _abi.LOCAL_FAST  # In an order that NCCL has chosen.
 
 
 # The largest count of one contribution, so that the sum over all workers fits 64 bits.

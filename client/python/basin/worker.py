@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from basin import _abi, descent
-from basin._abi import lib
+from basin._library import lib
 from basin.arguments import string_of
-from basin.errors import BY_CODE, Error, Evicted, InvalidArgument, RoundAborted
+from basin.errors import BY_CODE, AbortCause, Error, Evicted, InvalidArgument, RoundAborted
 from basin.notices import logger
 from basin.spec import AVERAGES, Counts, LocalReduction, Op, RoundSpec, Weight
 
@@ -38,9 +38,9 @@ _INTEGERS = (_abi.I64, _abi.I32, _abi.U8)
 
 
 def _nanoseconds(seconds: float | None) -> int:
-    """Converts seconds to nanoseconds; None and infinity become -1, which never passes."""
+    """Converts seconds to nanoseconds; None and infinity never pass."""
     if seconds is None or math.isinf(seconds):
-        return -1
+        return _abi.FOREVER
     return max(0, int(seconds * 1e9))
 
 
@@ -52,8 +52,7 @@ def to_error(error: int | None) -> Error:
     exception.fatal = bool(lib.basin_error_is_fatal(error))
     exception.restart_helps = bool(lib.basin_error_restart_helps(error))
     if isinstance(exception, RoundAborted):
-        cause = lib.basin_error_abort_cause(error)
-        exception.no_contributor = cause == _abi.ABORT_NO_CONTRIBUTOR
+        exception.abort_cause = AbortCause(lib.basin_error_abort_cause(error))
     return exception
 
 
@@ -333,7 +332,7 @@ class Worker:
 
     def __init__(self, options: Mapping[str, str | None]) -> None:
         # The library holds a pointer to it as long as the worker exists.
-        self._log = _abi.LogFunction(_write_log)
+        self._log = _abi.Log(_write_log)
         self._names: dict[int, list[str]] = {}  # Each lane's tensors, by handle.
         self.rounds_begun = 0
         self._pointer = c_void_p()
@@ -501,7 +500,7 @@ class Worker:
         """Declares this worker's contribution complete. If it is refused, it is withdrawn, so that
         the others do not wait for it, and the reason is returned."""
         try:
-            call("commit", self._pointer, lane, None, None)
+            call("commit", self._pointer, lane, _abi.RoundDone(), None)
         except RoundAborted:
             return None
         except Error as error:
@@ -514,7 +513,7 @@ class Worker:
         reason means that another rank contributes the gradients."""
         name = "withdraw_without_results" if without_results else "withdraw"
         with contextlib.suppress(RoundAborted):
-            call(name, self._pointer, lane, reason.encode(), None, None)
+            call(name, self._pointer, lane, reason.encode(), _abi.RoundDone(), None)
 
     def wait(
         self, lane: int, timeout: float | None, meanwhile: Callable[[], bool] | None = None

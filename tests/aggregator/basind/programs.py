@@ -111,10 +111,10 @@ class Basind:
 
     def await_serving(self) -> dict[str, Any]:
         line = self.await_event("serving")
-        words = line["reason"].replace(",", "").replace(";", "").split()
-        self.grpc = words[words.index("workers") + 2]
-        self.admin = words[words.index("operators") + 2]
-        self.http = words[words.index("metrics") + 2]
+        addresses = line["addresses"]
+        self.grpc = addresses["grpc"]
+        self.admin = addresses.get("admin", "")
+        self.http = addresses.get("http", "")
         return line
 
     def get(self, path: str) -> tuple[int, str]:

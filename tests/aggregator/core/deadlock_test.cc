@@ -54,6 +54,7 @@ TEST(Deadlock, Fault_W5_RoundsOfWorkersThatWaitForEachOtherAreAbortedWithBothNam
   for (const char* lane : {kMetric, kLane}) {
     const VerdictRecord& record = c.a.verdict(lane);
     EXPECT_EQ(record.value.outcome, Outcome::kAborted) << lane;
+    EXPECT_EQ(record.value.abort_cause, AbortCause::kDeadlock) << lane;
     EXPECT_THAT(record.value.reason,
                 AllOf(HasSubstr("worker b waits in round 2 of lane model"),
                       HasSubstr("worker a waits in round 1 of lane call/metric")));

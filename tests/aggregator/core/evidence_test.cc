@@ -123,7 +123,7 @@ TEST_F(EvidenceTest, ADecisionIsVoidOnceIfSomebodyElseWasHeard) {
   EXPECT_TRUE(evidence.TakeHeardMore());
   EXPECT_FALSE(evidence.TakeHeardMore());
   evidence.HearMore();
-  evidence.Decided({RecoveredLane{}});
+  evidence.Decided(NoteCause::kEveryMemberIsBack, {RecoveredLane{}});
   EXPECT_EQ(evidence.lanes().size(), 1u);
   evidence.Forget();
   EXPECT_FALSE(evidence.TakeHeardMore());

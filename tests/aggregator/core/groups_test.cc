@@ -108,6 +108,7 @@ TEST(Groups, AWorkerWhoseOthersDoNotComeJoinsAlone) {
   t.Sleep(absl::Seconds(1));
   EXPECT_THAT(t.NoteText(NoteKind::kWorkerReady),
               HasSubstr("joins without its group node-1: not all 2 workers of it have come"));
+  EXPECT_EQ(t.LastNote(NoteKind::kWorkerReady).cause, NoteCause::kJoinsAlone);
   t.Round();
   EXPECT_THAT(x.membership.members, ElementsAre("a", "x"));
   t.OfNode("y");

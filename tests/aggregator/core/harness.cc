@@ -620,11 +620,11 @@ size_t Cluster::Notes(NoteKind kind) const {
                                            [&](const Note& note) { return note.kind == kind; }));
 }
 
-std::string Cluster::NoteText(NoteKind kind) const {
+Note Cluster::LastNote(NoteKind kind) const {
   for (auto it = notes.rbegin(); it != notes.rend(); ++it) {
-    if (it->kind == kind) return it->text;
+    if (it->kind == kind) return *it;
   }
-  return "";
+  return {};
 }
 
 void Cluster::ClearLog() {

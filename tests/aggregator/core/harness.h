@@ -270,7 +270,8 @@ class Cluster {
   const Job& job(const JobName& name = kJob) const { return *core->FindJob(name); }
   const Round* round(LaneIndex lane = 0) const;
   size_t Notes(NoteKind kind) const;
-  std::string NoteText(NoteKind kind) const;  // The last one; empty if there is none.
+  Note LastNote(NoteKind kind) const;  // Without a text if there is none.
+  std::string NoteText(NoteKind kind) const { return LastNote(kind).text; }
   template <typename T>
   std::vector<T> Actions() const {
     std::vector<T> found;

@@ -354,6 +354,7 @@ TEST(Recovery, ThePolicyAnyGoesOnWithoutTheHolders) {
   EXPECT_EQ(t.b.lane().last, 2u);
   EXPECT_THAT(t.NoteText(NoteKind::kRecovered),
               HasSubstr("lost with a, and the round is repeated"));
+  EXPECT_EQ(t.LastNote(NoteKind::kRecovered).cause, NoteCause::kGoesOnWithoutMissing);
 }
 
 TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
@@ -499,6 +500,7 @@ TEST(Recovery, NobodyRemembersAndNothingIsWrittenDown) {
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
   EXPECT_EQ(t.job().state(), JobState::kForming);
   EXPECT_EQ(t.Notes(NoteKind::kRecovered), 1u);
+  EXPECT_EQ(t.LastNote(NoteKind::kRecovered).cause, NoteCause::kNewRun);
   EXPECT_EQ(t.a.role, Role::kJoiner);
 }
 

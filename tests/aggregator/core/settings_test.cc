@@ -375,6 +375,7 @@ TEST(SetJobTest, TheLossPolicyIsThatOfTheJob) {
   t.Lose("b");
   EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);
   EXPECT_THAT(t.a.verdict().value.reason, HasSubstr("loss policy is abort"));
+  EXPECT_EQ(t.a.verdict().value.abort_cause, AbortCause::kLoss);
 }
 
 TEST(SetJobTest, TheLatePolicyIsThatOfTheJob) {

@@ -63,11 +63,13 @@ TEST(LogLines, AreOneObjectWithWhatIsKnown) {
   line.lane = "default";
   line.round = 12;
   line.members = 0;
+  line.addresses = {{"grpc", "127.0.0.1:29600"}};
   line.suppressed = 3;
   const auto json = nlohmann::json::parse(FormatLine(line, kNow));
   EXPECT_EQ("default", json["lane"]);
   EXPECT_EQ(12, json["round"]);
   EXPECT_EQ(0, json["members"]);
+  EXPECT_EQ("127.0.0.1:29600", json["addresses"]["grpc"]);
   EXPECT_EQ(3, json["suppressed"]);
 }
 

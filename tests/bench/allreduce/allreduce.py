@@ -34,7 +34,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -238,11 +237,11 @@ def running_basind(
     try:
         assert aggregator.stdout is not None
         for line in aggregator.stdout:
-            if found := re.search(r"serves workers on (\S+),", line):
+            if addresses := json.loads(line).get("addresses"):
                 break
         else:
             raise SystemExit("allreduce: basind ended before it served")
-        yield aggregator, found[1]
+        yield aggregator, addresses["grpc"]
     finally:
         aggregator.send_signal(end)
         aggregator.communicate()

@@ -45,8 +45,8 @@ void AggregatorProcess::Start(const std::string& program, const std::string& add
   close(ends[1]);
   output_ = ends[0];
 
-  // It logs "... serves workers on HOST:PORT, ..." when it is ready.
-  const std::string before = "serves workers on ";
+  // It logs its addresses when it is ready.
+  const std::string before = R"("grpc":")";
   std::string said;
   while (address_.empty()) {
     pollfd readable = {output_, POLLIN, 0};
@@ -56,7 +56,7 @@ void AggregatorProcess::Start(const std::string& program, const std::string& add
     ASSERT_GT(got, 0) << program << " ended: " << said;
     said.append(some, static_cast<size_t>(got));
     const size_t at = said.find(before);
-    const size_t end = at == std::string::npos ? at : said.find(',', at);
+    const size_t end = at == std::string::npos ? at : said.find('"', at + before.size());
     if (end == std::string::npos) continue;
     address_ = said.substr(at + before.size(), end - at - before.size());
   }

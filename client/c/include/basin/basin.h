@@ -134,8 +134,11 @@ BASIN_API int basin_error_is_fatal(const basin_error* error);
 BASIN_API int basin_error_restart_helps(const basin_error* error);
 /* Why a round was aborted, with BASIN_ROUND_ABORTED. */
 typedef enum basin_abort_cause {
-  BASIN_ABORT_OTHER = 0,         /* Or it is not known. */
-  BASIN_ABORT_NO_CONTRIBUTOR = 1 /* All have withdrawn or were lost before they had committed. */
+  BASIN_ABORT_OTHER = 0,          /* Or it is not known. */
+  BASIN_ABORT_NO_CONTRIBUTOR = 1, /* All have withdrawn or were lost before they had committed. */
+  BASIN_ABORT_LOSS = 2,           /* A worker was lost, and `round.loss_policy` is abort. */
+  BASIN_ABORT_DEADLOCK = 3,       /* The workers wait for each other. */
+  BASIN_ABORT_REDUCTION = 4       /* A tensor cannot be reduced. Correct it before a retry. */
 } basin_abort_cause;
 BASIN_API basin_abort_cause basin_error_abort_cause(const basin_error* error);
 BASIN_API void basin_error_free(basin_error* error);

@@ -51,6 +51,9 @@ enum class Code {
 enum class AbortCause {
   kOther = BASIN_ABORT_OTHER,
   kNoContributor = BASIN_ABORT_NO_CONTRIBUTOR,
+  kLoss = BASIN_ABORT_LOSS,
+  kDeadlock = BASIN_ABORT_DEADLOCK,
+  kReduction = BASIN_ABORT_REDUCTION,
 };
 
 // "OUTCOME_UNKNOWN".

@@ -20,6 +20,8 @@ _LANE = "layouts"
 _VERSION = 1  # A hash has one list.
 _TIMEOUT_SECONDS = 5.0
 _MOST_NAMED = 5
+# In the names of tensors that must have the same values, before a hash of them.
+WITH_VALUES = " with the values "
 _OTHER_VALUES = (
     " Where only values differ, call broadcast_parameters() of the model on all workers after it "
     "has changed."
@@ -58,7 +60,7 @@ class LayoutCheck:
         except Error as error:
             return Mismatch(f"{refusal} The differences are unknown: {error}")
         mine = set(_lines(self._specs))
-        values = any(" with the values " in line for line in mine ^ others)
+        values = any(WITH_VALUES in line for line in mine ^ others)
         return Mismatch(
             f"Worker {self._worker.id} and the others have gradients of different tensors in lane "
             f"{self._lane}. Only here: {_some(mine - others)}. Only at the others: "

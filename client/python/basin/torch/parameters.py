@@ -28,6 +28,7 @@ from basin.errors import FailedPrecondition, Mismatch, Unsupported
 from basin.lane.gradient import Gradient
 from basin.torch import device, raw, tensors
 from basin.torch.delivered import Delivered
+from basin.torch.layout import WITH_VALUES
 from basin.worker import TensorSpec, Worker
 
 Hook = Callable[[torch.Tensor], None]
@@ -383,7 +384,7 @@ class Parameters:
             self._adopt(now, "replaced by one")
 
     def _adopt(self, parameter: torch.Tensor, how: str) -> None:
-        self._adopted[parameter] = f" {how} with the values {_hash_of(parameter)}"
+        self._adopted[parameter] = f" {how}{WITH_VALUES}{_hash_of(parameter)}"
 
 
 def _hash_of(parameter: torch.Tensor) -> str:
