@@ -86,7 +86,7 @@ enum class NoteCause : uint8_t {
   kEveryMemberIsBack,
   kMajorityIsBack,
   kGoesOnWithoutMissing,  // By an operator, or policy `any`.
-  kNewRun,                // No worker remembers the run.
+  kNewRun,                // No worker remembers the run, or nothing has happened in it.
 };
 
 // The reason of a decision. Notes are changes, never ticks.

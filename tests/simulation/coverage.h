@@ -27,7 +27,7 @@ enum class Sight : uint8_t {
   kRecoveredEveryone = 0,  // Every member was back.
   kRecoveredMajority,
   kRecoveredForced,
-  kRecoveredFresh,    // No worker remembered the run.
+  kRecoveredFresh,    // The run was taken for a new one.
   kAdoptedCommitted,  // A value was prepared again at a higher ballot.
   kAdoptedAborted,
   kCrashBetweenVerdicts,  // The aggregator died after it had sent a verdict to only some workers.
