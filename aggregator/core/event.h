@@ -188,7 +188,7 @@ struct ResumeJob {
   JobName job;
 };
 
-// Changes settings of a job, see Job::WhyNotSet. What is absent stays as it is.
+// Changes settings of a job, see WhyNotSet. What is absent stays as it is.
 struct SetJob {
   JobName job;
   std::optional<uint32_t> min_workers;

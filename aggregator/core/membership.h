@@ -2,7 +2,7 @@
 //
 // These functions choose the members of a job's next generation, their order, and the member that
 // sends the job's state to joiners. The job decides in job_verdict.cc (at a verdict) and in
-// Job::ReconsiderMembers (job_members.cc) when members change.
+// ReconsiderMembers (job_members.cc) when members change.
 //
 // Thread contract: pure functions over plain values.
 

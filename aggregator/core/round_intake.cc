@@ -135,8 +135,6 @@ void CheckEffective(Round& round, const RoundScope& scope, RoundMember& member) 
 
 }  // namespace
 
-// The member has more or less to send than before, so its room may now be too small, or enough. A
-// member that counts as unblocked must know that it has room for its next frame.
 void UpdateBlocked(Round& round, const RoundScope& scope, RoundMember& member) {
   round.flow.Review(scope.lane.memory, scope.now, round.roster, member);
 }

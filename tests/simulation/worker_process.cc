@@ -432,7 +432,7 @@ void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
 void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record) {
   Lane* lane = LaneAt(index);
   if (lane == nullptr || record.round <= lane->last) return;
-  // A call that was open when the worker joined does not wait for it; see Job::LeaveOutOfCalls.
+  // A call that was open when the worker joined does not wait for it; see LeaveOutOfCalls.
   const bool call = world_.scenario.lanes[lane->model].kind == LaneKind::kCall;
   if (phase_ == Phase::kLoading && !call && record.value.outcome == Outcome::kCommitted) {
     world_.checker.Fail(

@@ -481,7 +481,7 @@ TEST(JoiningTest, Fault_W19_ACallThatIsBegunTooLateIsTheNextOne) {
   EXPECT_EQ(actions.OneSent<basin::Begin>().round, 4u);
   EXPECT_EQ(actions.One<SendContribution>().round, 4u);
   EXPECT_FALSE(actions.Has<FailRound>());
-  EXPECT_TRUE(worker.lane().round->wait_until().has_value()) << "its trainer waits on";
+  EXPECT_TRUE(worker.lane().round->wait().until().has_value()) << "its trainer waits on";
 }
 
 // It has no result of the call that was made without it, so it withdraws from the next one.
@@ -522,7 +522,7 @@ TEST(JoiningTest, ATrainerThatWaitsInTurnsWaits) {
   worker.Do(CommitRound{0});
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(500)});
   EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.size(), 1u);
-  EXPECT_FALSE(worker.lane().round->wait_until().has_value());
+  EXPECT_FALSE(worker.lane().round->wait().until().has_value());
   EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.size(), 1u);
   EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty());
 }

@@ -14,7 +14,7 @@ namespace {
 
 bool Waits(const Runner& runner) {
   const auto& round = runner.core().lanes().at(0).round;
-  return round.has_value() && round->wait_until().has_value();
+  return round.has_value() && round->wait().until().has_value();
 }
 
 TEST(Calls, ADeadlineThatPassesIsNoOutcomeAndALaterWaitIs) {
