@@ -124,7 +124,7 @@ fi
 readonly most_carried_kib=$((64 * 1024))
 programs="$root/build/release"
 device_test="$programs/tests/aggregator/basin_aggregator_device_test"
-trainer_test="$programs/tests/accelerator/device/device_cuda_trainer_test"
+trainer_test="$programs/tests/accelerator/device/device_cuda_test"
 group_test="$programs/tests/accelerator/node/nccl/basin_node_nccl_cuda_test"
 copy_bench="$programs/tests/accelerator/transfer/transfer_copy_bench"
 golden="$root/tests/golden"
@@ -142,7 +142,7 @@ if "$carried"; then
   ours=(env "LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
   build="$here"
   device_test="$here/basin_aggregator_device_test"
-  trainer_test="$here/device_cuda_trainer_test"
+  trainer_test="$here/device_cuda_test"
   group_test="$here/basin_node_nccl_cuda_test"
   copy_bench="$here/copy_bench"
   golden="$here/golden"
@@ -177,8 +177,8 @@ build_all() {
 # the programs and the library of a release, in the folder that scripts/release.sh uses.
 build_carried() {
   cmake --preset release && cmake --build build/release --target basin_aggregator_device_test \
-    basin_node_nccl_cuda_test device_cuda_trainer_test kernels_cuda_bench \
-    kernels_cuda_contract_test transfer_copy_bench || return 1
+    basin_node_nccl_cuda_test device_cuda_test kernels_cuda_bench kernels_cuda_contract_test \
+    transfer_copy_bench || return 1
   cmake --preset release -B build/distribution -DBASIN_BUILD_TESTS=OFF \
     -DBASIN_CUDA_RUNTIME=LOADED &&
     cmake --build build/distribution --target basind basinctl basin_c
@@ -196,7 +196,7 @@ pack() {
   strip -o "$carry/cuda_bench" "$kernels/kernels_cuda_bench" || return 1
   strip -o "$carry/copy_bench" "$copy_bench" || return 1
   strip -o "$carry/basin_aggregator_device_test" "$device_test" || return 1
-  strip -o "$carry/device_cuda_trainer_test" "$trainer_test" || return 1
+  strip -o "$carry/device_cuda_test" "$trainer_test" || return 1
   strip -o "$carry/basin_node_nccl_cuda_test" "$group_test" || return 1
   # The machine with a GPU has the libraries of C and C++, and no others.
   ldd "$carry"/{cuda_contract,cuda_bench,copy_bench} "$carry"/*_test |

@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How the CUDA runtime is called: its errors as Failures, the current device of a thread, and waits
-// that end.
+// How the CUDA runtime is called: its errors as Failures, the current device of a thread, captures,
+// and waits that end.
 //
-// Thread contract: plain values and pure functions, except Arrivals: one thread at a time, and a
-// callback of the runtime.
+// Thread contract: CudaCalls from any thread; Arrivals from one thread at a time, and a callback of
+// the runtime; the others are plain values and pure functions.
 
 #ifndef BASIN_ACCELERATOR_DEVICE_CUDA_CALLS_H_
 #define BASIN_ACCELERATOR_DEVICE_CUDA_CALLS_H_
@@ -70,6 +70,46 @@ class CurrentDevice {
   bool changed_ = false;
   cudaError_t error_ = cudaSuccess;
 };
+
+// While a thread of the trainer captures a graph, CUDA refuses most calls of all other threads, and
+// the capture fails with them. None of the calls here concern the graph.
+//
+// REQUIRES: our device is current. The runtime creates a context on the current device to change
+// the mode.
+class NoPartOfCaptures {
+ public:
+  NoPartOfCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~NoPartOfCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  NoPartOfCaptures(const NoPartOfCaptures&) = delete;
+  NoPartOfCaptures& operator=(const NoPartOfCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// A device as its queues, events and memory see it: how the runtime is called for it.
+struct CudaCalls {
+  std::string name;
+  int index = 0;
+  Hangs hangs = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> impatient{false};
+
+  // Returns what `make` does, called with the device current, or why it was not called.
+  template <typename Make>
+  auto Use(Make make) const -> decltype(make()) {
+    if (auto failure = CheckHangs(*hangs, name)) return *std::move(failure);
+    const CurrentDevice current(index);
+    if (auto failure = Check(current.error(), name, "cudaSetDevice")) return *std::move(failure);
+    const NoPartOfCaptures mode;
+    return make();
+  }
+  template <typename Function>
+  std::optional<Failure> Call(const char* call, Function function) const {
+    return Use([&] { return Check(function(), name, call); });
+  }
+};
+
+using CudaCallsPtr = std::shared_ptr<CudaCalls>;
 
 // The end of the work that was added to a stream so far, as a callback of the runtime reports it:
 // cudaStreamSynchronize would wait forever for a device that hangs.

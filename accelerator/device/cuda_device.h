@@ -1,8 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The devices of the CUDA runtime. The runtime is linked statically, or is loaded when it is first
-// called, and finds the driver then, so that a binary with this in it starts on a machine without a
-// GPU.
+// The devices of the CUDA runtime. They use the primary context of the device, as a trainer's own
+// runtime does, so that streams and memory are those of both. The runtime is linked statically, or
+// is loaded when it is first called, and finds the driver then, so that a binary with this in it
+// starts on a machine without a GPU.
 
 #ifndef BASIN_ACCELERATOR_DEVICE_CUDA_DEVICE_H_
 #define BASIN_ACCELERATOR_DEVICE_CUDA_DEVICE_H_

@@ -9,7 +9,7 @@
 // The driver's functions are found at run time, through the CUDA runtime.
 //
 // Thread contract: any thread; the last user of a segment does not wait until it is unmapped.
-// Failure: as device.h and trainer_device.h have it.
+// Failure: as device.h.
 
 #ifndef BASIN_ACCELERATOR_DEVICE_CUDA_SEGMENT_H_
 #define BASIN_ACCELERATOR_DEVICE_CUDA_SEGMENT_H_

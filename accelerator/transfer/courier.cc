@@ -18,12 +18,8 @@ namespace basin::accelerator {
 namespace {
 
 using kernels::cuda::ChunkRecord;
-using kernels::cuda::CopyTask;
 using kernels::cuda::kMaxNarrows;
-using kernels::cuda::MagnitudeTask;
-using kernels::cuda::MeasureTask;
 using kernels::cuda::NarrowItem;
-using kernels::cuda::NarrowTask;
 
 // Loads of a direction that are on their way at once: one is copied, one is delivered, and the next
 // ones are ready for the device.
@@ -67,8 +63,8 @@ std::shared_ptr<char> OrdinaryMemory(uint64_t bytes) {
 }
 
 // Copies between the small pieces and `gathered`.
-std::optional<kernels::Failure> CopySmall(const LoadLayout& layout, char* gathered,
-                                          bool to_gathered, TransferQueue& queue) {
+std::optional<Failure> CopySmall(const LoadLayout& layout, char* gathered, bool to_gathered,
+                                 Queue& queue) {
   TaskBatch copies(queue, CopyTask{});
   for (const LoadPiece& piece : layout.pieces) {
     if (piece.at >= layout.gathered || piece.bytes == 0) continue;
@@ -82,8 +78,8 @@ std::optional<kernels::Failure> CopySmall(const LoadLayout& layout, char* gather
 
 // Adds a copy, which may be of any length.
 template <typename Batch>
-std::optional<kernels::Failure> AddCopy(Batch& copies, const char* from, char* to, uint64_t bytes) {
-  std::optional<kernels::Failure> failure;
+std::optional<Failure> AddCopy(Batch& copies, const char* from, char* to, uint64_t bytes) {
+  std::optional<Failure> failure;
   for (uint64_t begin = 0; begin < bytes && !failure; begin += kCopiedPart) {
     failure = copies.Add({from + begin, to + begin, std::min(kCopiedPart, bytes - begin)});
   }
@@ -186,7 +182,7 @@ double LoadLayout::SquaredNorm(const LoadPiece& piece, const char* host) {
   return kernels::SquaredNorm(leaves.data(), leaves.size());
 }
 
-Courier::Courier(std::unique_ptr<TrainerDevice> device, std::shared_ptr<PinnedBudget> budget)
+Courier::Courier(std::unique_ptr<Device> device, std::shared_ptr<PinnedBudget> budget)
     : device_(std::move(device)), pool_(std::make_shared<PinnedPool>(device_, std::move(budget))) {
   const SignalsBlocked blocked;
   thread_ = std::thread([this] {
@@ -205,7 +201,7 @@ Courier::~Courier() {
   thread_.join();
 }
 
-kernels::Result<Courier::EventPtr> Courier::Record(TrainerStream stream) {
+Result<Courier::EventPtr> Courier::Record(Stream stream) {
   auto event = device_->MakeEvent();
   if (!event.ok()) return event.failure();
   EventPtr recorded = std::move(event).value();
@@ -288,8 +284,8 @@ void Courier::StartWaiting(bool patient) {
   }
 }
 
-std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
-  TransferQueue& queue = *load.slot->queue;
+std::optional<Failure> Courier::StartFetch(Load& load) {
+  Queue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
   if (layout.is_staged()) return StartStaged(load);
@@ -318,7 +314,7 @@ std::optional<Courier::Failure> Courier::StartFetch(Load& load) {
   return StartNarrow(load);
 }
 
-std::optional<Courier::Failure> Courier::Mark(Load& load, uint64_t host_bytes) {
+std::optional<Failure> Courier::Mark(Load& load, uint64_t host_bytes) {
   if (auto failure = load.slot->queue->Mark()) return failure;
   load.marks.push_back(host_bytes);
   return std::nullopt;
@@ -341,10 +337,10 @@ NarrowItem Courier::CastOf(const Load& load, const LoadPiece& piece) {
 }
 
 // All of them come to the host before the first part of a narrow piece, which needs its exponent.
-std::optional<Courier::Failure> Courier::StartMagnitudes(Load& load) {
+std::optional<Failure> Courier::StartMagnitudes(Load& load) {
   const LoadLayout& layout = load.layout;
   if (layout.magnitude_bytes == 0) return std::nullopt;
-  TransferQueue& queue = *load.slot->queue;
+  Queue& queue = *load.slot->queue;
   char* const host = load.host.get() + layout.magnitudes;
   char* const device = static_cast<char*>(load.slot->gathered.get()) + kMostGathered;
   std::memset(host, 0, layout.magnitude_bytes);
@@ -361,8 +357,8 @@ std::optional<Courier::Failure> Courier::StartMagnitudes(Load& load) {
 }
 
 // Launch after launch: the memory of the device is used again behind the copies of the one before.
-std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
-  TransferQueue& queue = *load.slot->queue;
+std::optional<Failure> Courier::StartNarrow(Load& load) {
+  Queue& queue = *load.slot->queue;
   auto* const wires = static_cast<char*>(load.slot->gathered.get());
   if (wires == nullptr) return std::nullopt;  // Then no piece is narrow.
   char* const lanes = wires + kMostNarrow;
@@ -415,8 +411,8 @@ std::optional<Courier::Failure> Courier::StartNarrow(Load& load) {
 
 // Copies or casts within the device, and then measures the copies: a tensor that changes meanwhile
 // has the right digests.
-std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
-  TransferQueue& queue = *load.slot->queue;
+std::optional<Failure> Courier::StartStaged(Load& load) {
+  Queue& queue = *load.slot->queue;
   auto* const measures = static_cast<char*>(load.slot->gathered.get());
   if (auto failure = StartMagnitudes(load)) return failure;
   TaskBatch copies(queue, CopyTask{});
@@ -453,7 +449,7 @@ std::optional<Courier::Failure> Courier::StartStaged(Load& load) {
 // ---- to the device
 
 Courier::Refused Courier::Bring(const std::vector<LoadLayout>& loads, const EventPtr& after,
-                                TrainerStream stream, const Fill& fill) {
+                                Stream stream, const Fill& fill) {
   Refused refused;
   for (size_t i = 0; i < loads.size() && refused.ok(); ++i) {
     auto load = std::make_unique<Load>();
@@ -483,8 +479,8 @@ Courier::Refused Courier::Bring(const std::vector<LoadLayout>& loads, const Even
   return refused;
 }
 
-std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream stream) {
-  TransferQueue& queue = *load.slot->queue;
+std::optional<Failure> Courier::StartBring(Load& load, Stream stream) {
+  Queue& queue = *load.slot->queue;
   const LoadLayout& layout = load.layout;
   if (auto failure = queue.After(load.after.get())) return failure;
   auto* const gathered = static_cast<char*>(load.slot->gathered.get());
@@ -502,7 +498,7 @@ std::optional<Courier::Failure> Courier::StartBring(Load& load, TrainerStream st
   return queue.Before(stream);
 }
 
-std::optional<Courier::Failure> Courier::TakeLateFailure() {
+std::optional<Failure> Courier::TakeLateFailure() {
   MutexLock lock(mutex_);
   return std::exchange(late_, std::nullopt);
 }
@@ -520,7 +516,7 @@ void Courier::Release(Load& load) {
   changed_.NotifyAll();
 }
 
-std::optional<Courier::Failure> Courier::Await(Load& load) {
+std::optional<Failure> Courier::Await(Load& load) {
   if (load.slot == nullptr) return load.failure;
   std::optional<Failure> failure = load.failure;
   for (size_t i = 0; i < load.marks.size() && !failure; ++i) {
@@ -573,9 +569,9 @@ void Courier::Run() {
     if (started != nullptr) {
       Deliver(std::move(started));
     } else if (dropped != nullptr) {
-      dropped->done(Failure{kernels::FailureCode::kDevice,
-                            std::string(device_->name()) + ": the worker was closed"},
-                    dropped->layout, nullptr);
+      dropped->done(
+          Failure{FailureCode::kDevice, std::string(device_->name()) + ": the worker was closed"},
+          dropped->layout, nullptr);
     } else {
       StartWaiting(false);
     }

@@ -15,7 +15,7 @@
 // No call waits for the device, except that Bring waits for a queue while all of them are in use.
 //
 // Thread contract: safe from any thread. Callbacks run on the courier's thread. Failure: of a call
-// that the device refuses, with the failure of trainer_device.h; of a load, through its callback.
+// that the device refuses, with the failure of device.h; of a load, through its callback.
 // Without memory of the device small pieces are copied one by one, and nothing is cast; without
 // pinned memory a load waits for a block, or takes ordinary memory.
 
@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "accelerator/device/trainer_device.h"
+#include "accelerator/device/device.h"
 #include "accelerator/transfer/pinned_pool.h"
 #include "kernels/checksum.h"
 #include "kernels/fit.h"
@@ -105,16 +105,16 @@ class Courier {
   // magnitude of each, and what is measured of so many staged ones takes only a part of it.
   static constexpr uint64_t kMostPieces = 2048;
 
-  Courier(std::unique_ptr<TrainerDevice> device, std::shared_ptr<PinnedBudget> budget);
+  Courier(std::unique_ptr<Device> device, std::shared_ptr<PinnedBudget> budget);
   // Drops the loads that have not started, waits for the others, and reports all of them.
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  TrainerDevice& device() { return *device_; }
+  Device& device() { return *device_; }
 
   // A point behind the work that the stream has been given.
-  kernels::Result<EventPtr> Record(TrainerStream stream);
+  kernels::Result<EventPtr> Record(Stream stream);
 
   // `host`: the block with the pieces; null after a failure. The last holder releases it.
   // `layout`: as they are in it.
@@ -141,7 +141,7 @@ class Courier {
     bool ok() const { return status.ok() && !failure.has_value(); }
   };
   using Fill = std::function<absl::Status(size_t index, char* host)>;
-  Refused Bring(const std::vector<LoadLayout>& loads, const EventPtr& after, TrainerStream stream,
+  Refused Bring(const std::vector<LoadLayout>& loads, const EventPtr& after, Stream stream,
                 const Fill& fill);
 
   // The failure of a load that Bring had started before it returned. Reported once.
@@ -149,7 +149,7 @@ class Courier {
 
  private:
   struct Slot {
-    std::unique_ptr<TransferQueue> queue;
+    std::unique_ptr<Queue> queue;
     Memory gathered;  // Null: there is no memory.
   };
   struct Load {
@@ -186,7 +186,7 @@ class Courier {
   static kernels::cuda::NarrowItem CastOf(const Load& load, const LoadPiece& piece);
   // What was added so far brings the first bytes of the piece, which are not all.
   static std::optional<Failure> Mark(Load& load, uint64_t host_bytes);
-  std::optional<Failure> StartBring(Load& load, TrainerStream stream);
+  std::optional<Failure> StartBring(Load& load, Stream stream);
 
   // Starts loads that wait, as long as there are slots and blocks. Called by the courier's thread
   // or a caller's. `patient`: a load may wait for a block that is in use.
@@ -204,7 +204,7 @@ class Courier {
     return waiting_.empty() && on_their_way_.empty() && starting_ == 0;
   }
 
-  const std::shared_ptr<TrainerDevice> device_;
+  const std::shared_ptr<Device> device_;
   const std::shared_ptr<PinnedPool> pool_;
 
   Mutex mutex_;

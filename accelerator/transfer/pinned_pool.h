@@ -14,7 +14,7 @@
 #include <map>
 #include <memory>
 
-#include "accelerator/device/trainer_device.h"
+#include "accelerator/device/device.h"
 #include "runtime/mutex.h"
 
 namespace basin::accelerator {
@@ -34,7 +34,7 @@ class PinnedBudget {
 
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
-  PinnedPool(std::shared_ptr<TrainerDevice> device, std::shared_ptr<PinnedBudget> budget)
+  PinnedPool(std::shared_ptr<Device> device, std::shared_ptr<PinnedBudget> budget)
       : device_(std::move(device)), budget_(std::move(budget)) {}
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
@@ -53,7 +53,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // Idle blocks that are smaller than `bytes` return to the system until there is room for it.
   bool MakeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::shared_ptr<TrainerDevice> device_;
+  const std::shared_ptr<Device> device_;
   const std::shared_ptr<PinnedBudget> budget_;
   Mutex mutex_;
   Idle idle_ ABSL_GUARDED_BY(mutex_);

@@ -60,11 +60,10 @@ absl::StatusOr<std::unique_ptr<ReduceDevices>> ReduceDevices::Make(
   return made;
 }
 
-kernels::Result<std::shared_ptr<DeviceSegment>> ReduceDevices::Open(int descriptor,
-                                                                    uint64_t size) const {
+Result<std::shared_ptr<DeviceSegment>> ReduceDevices::Open(int descriptor, uint64_t size) const {
   if (failed()) {
-    return kernels::Failure{kernels::FailureCode::kUnsupported,
-                            devices_.front().name + " has failed, and the CPU reduces"};
+    return Failure{FailureCode::kUnsupported,
+                   devices_.front().name + " has failed, and the CPU reduces"};
   }
   return devices_.front().device->Open(descriptor, size);
 }

@@ -15,8 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "accelerator/device/cuda_group_queue.h"
-#include "accelerator/device/cuda_trainer_device.h"
+#include "accelerator/device/cuda_device.h"
 #include "accelerator/node/nccl/library.h"
 #include "client/c/error.h"
 #include "client/c/worker.h"
@@ -59,13 +58,9 @@ std::string DirectoryOf(const basin_worker& worker, const std::string& name) {
 // What the group needs of this machine.
 absl::Status FindDeviceAndLibrary(const basin_worker& worker, int32_t device,
                                   NodeGroupOptions& options) {
-  auto opened = basin::accelerator::OpenTrainerDevice(device);
+  auto opened = basin::accelerator::OpenCudaDevice(device);
   if (!opened.ok()) return absl::FailedPreconditionError(opened.failure().message);
   options.device = std::move(opened).value();
-  options.make_queue = [device] { return basin::accelerator::OpenGroupQueue(device); };
-  if (auto queue = options.make_queue(); !queue.ok()) {
-    return absl::FailedPreconditionError(queue.failure().message);
-  }
   basin::accelerator::nccl::LibrarySearch search;
   search.path = worker.group().nccl_library;
   if (const std::string own = basin::accelerator::nccl::OwnPackageFolder(); !own.empty()) {

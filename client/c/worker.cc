@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "accelerator/device/cuda_trainer_device.h"
+#include "accelerator/device/cuda_device.h"
 #include "client/c/error.h"
 #include "proto/wire/status_detail.h"
 #include "runtime/grpc/ending.h"
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
   if (!connected.ok()) return connected.status();
   worker->worker_ = *std::move(connected);
   worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
-      *worker->worker_, basin::accelerator::OpenTrainerDevice, settings.pinned_bytes);
+      *worker->worker_, basin::accelerator::OpenCudaDevice, settings.pinned_bytes);
   return worker;
 }
 

@@ -12,7 +12,7 @@
 namespace basin::client::group {
 namespace {
 
-using accelerator::TrainerStream;
+using accelerator::Stream;
 using accelerator::node::CommunicatorPtr;
 using accelerator::node::FormCommunicator;
 using accelerator::node::GroupMember;
@@ -135,10 +135,7 @@ absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
   options.call_within = options_.call_within;
   options.settle_within = options_.settle_within;
   options.scratch_bytes = options_.scratch_bytes;
-  auto queue = options_.make_queue();
-  if (!queue.ok()) return ToStatus(queue.failure());
-  auto started =
-      Communicator::Start(options_.library, options_.device, std::move(queue).value(), options);
+  auto started = Communicator::Start(options_.library, options_.device, options);
   if (!started.ok()) return started.status();
   return CommunicatorPtr(*std::move(started));
 }
@@ -189,7 +186,7 @@ absl::StatusOr<NodeGroup::PlanPtr> NodeGroup::PlanOf(ReduceOp op, const NodeTens
   return plan;
 }
 
-kernels::Result<nccl::EventPtr> NodeGroup::Mark(TrainerStream stream) {
+kernels::Result<nccl::EventPtr> NodeGroup::Mark(Stream stream) {
   auto event = options_.device->MakeEvent();
   if (!event.ok()) return event.failure();
   nccl::EventPtr mark = std::move(event).value();
@@ -207,7 +204,7 @@ absl::Status NodeGroup::Reduce(ReduceOp op, absl::Span<const NodeTensor> tensors
   if (failed_) return absl::OkStatus();
   std::vector<nccl::GroupTensor> bucket;
   bucket.reserve(tensors.size());
-  std::map<TrainerStream, size_t> streams;  // With the first tensor of each.
+  std::map<Stream, size_t> streams;  // With the first tensor of each.
   for (size_t i = 0; i < tensors.size(); ++i) {
     const NodeTensor& tensor = tensors[i];
     absl::StatusOr<PlanPtr> plan = PlanOf(op, tensor);
@@ -278,7 +275,7 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
 // ---- results
 
 absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
-                              const std::vector<SharedTensor>& tensors, TrainerStream stream,
+                              const std::vector<SharedTensor>& tensors, Stream stream,
                               absl::Duration timeout) {
   absl::Status status;
   const bool leads = shares_ && shares_->leader == options_.settings.rank;
@@ -302,7 +299,7 @@ absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
 }
 
 absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
-                                 const std::vector<SharedTensor>& tensors, TrainerStream stream,
+                                 const std::vector<SharedTensor>& tensors, Stream stream,
                                  absl::Duration timeout) {
   Communicator& communicator = *shares_->communicator;
   kernels::Result<nccl::EventPtr> mark = Mark(stream);

@@ -45,8 +45,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "accelerator/device/group_queue.h"
-#include "accelerator/device/trainer_device.h"
+#include "accelerator/device/device.h"
 #include "accelerator/node/core/settings.h"
 #include "accelerator/node/nccl/communicator.h"
 #include "accelerator/node/nccl/library.h"
@@ -67,9 +66,7 @@ struct NodeGroupOptions {
   std::map<std::string, std::string> agreed;
   std::string directory;  // For the sockets of the ranks.
   std::shared_ptr<const nccl::Library> library;
-  std::shared_ptr<accelerator::TrainerDevice> device;
-  // A queue of that device.
-  std::function<kernels::Result<std::unique_ptr<accelerator::GroupQueue>>()> make_queue;
+  std::shared_ptr<accelerator::Device> device;
   // See GroupConfig and CommunicatorOptions. Ranks begin a round as far apart as their batches
   // take, so the time for work is that of PyTorch's process groups.
   absl::Duration gather_within = absl::Seconds(60);
@@ -85,8 +82,8 @@ struct NodeTensor {
   DType result = DType::kUnspecified;  // The input's, or a smaller one of floats.
   uint64_t count = 0;                  // Elements.
   const void* input = nullptr;
-  void* output = nullptr;                       // At the leader; unused elsewhere.
-  accelerator::TrainerStream stream = nullptr;  // In which the input is written.
+  void* output = nullptr;                // At the leader; unused elsewhere.
+  accelerator::Stream stream = nullptr;  // In which the input is written.
 };
 
 struct NodeTurn {
@@ -140,7 +137,7 @@ class NodeGroup {
   // Failure: DEADLINE_EXCEEDED if the time has passed before the round had results; call again.
   // Otherwise why the results come from the aggregator, which they do in any case.
   absl::Status Share(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
-                     accelerator::TrainerStream stream, absl::Duration timeout);
+                     accelerator::Stream stream, absl::Duration timeout);
 
  private:
   using PlanPtr = std::shared_ptr<const kernels::ReductionPlan>;
@@ -149,9 +146,9 @@ class NodeGroup {
 
   absl::StatusOr<node::CommunicatorPtr> Form(const node::FormCommunicator& form);
   absl::StatusOr<PlanPtr> PlanOf(ReduceOp op, const NodeTensor& tensor);
-  kernels::Result<nccl::EventPtr> Mark(accelerator::TrainerStream stream);
+  kernels::Result<nccl::EventPtr> Mark(accelerator::Stream stream);
   absl::Status ShareNow(Worker& worker, LaneHandle lane, const std::vector<SharedTensor>& tensors,
-                        accelerator::TrainerStream stream, absl::Duration timeout);
+                        accelerator::Stream stream, absl::Duration timeout);
   // Ends the communicator of the phase that has ended, so that no rank waits for this one.
   void EndSharing(const absl::Status& why);
 

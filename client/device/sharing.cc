@@ -28,8 +28,8 @@ bool Names(const std::vector<uint64_t>& head, size_t tensor) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(
-    std::shared_ptr<accelerator::TrainerDevice> device, size_t tensors) {
+absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(std::shared_ptr<accelerator::Device> device,
+                                                       size_t tensors) {
   auto sharing = std::unique_ptr<Sharing>(new Sharing(std::move(device)));
   sharing->words_ = WordsOf(tensors);
   auto head = sharing->device_->AllocateOnDevice(sharing->words_ * sizeof(uint64_t));

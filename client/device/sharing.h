@@ -27,7 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "accelerator/device/trainer_device.h"
+#include "accelerator/device/device.h"
 #include "accelerator/node/nccl/communicator.h"
 #include "client/transport/worker.h"
 
@@ -46,8 +46,8 @@ struct SharedTensor {
 class Sharing {
  public:
   // For rounds of at most `tensors` tensors. UNAVAILABLE without memory on the device.
-  static absl::StatusOr<std::unique_ptr<Sharing>> Make(
-      std::shared_ptr<accelerator::TrainerDevice> device, size_t tensors);
+  static absl::StatusOr<std::unique_ptr<Sharing>> Make(std::shared_ptr<accelerator::Device> device,
+                                                       size_t tensors);
 
   ~Sharing();
   Sharing(const Sharing&) = delete;
@@ -76,8 +76,7 @@ class Sharing {
 
   static size_t WordsOf(size_t tensors);
 
-  explicit Sharing(std::shared_ptr<accelerator::TrainerDevice> device)
-      : device_(std::move(device)) {}
+  explicit Sharing(std::shared_ptr<accelerator::Device> device) : device_(std::move(device)) {}
 
   absl::Status Receive(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
                        const std::vector<SharedTensor>& tensors, const nccl::Order& order);
@@ -89,11 +88,11 @@ class Sharing {
   absl::Status BroadcastHead(nccl::Communicator& communicator);
   absl::Status Wait(const std::optional<kernels::Failure>& adding);
 
-  const std::shared_ptr<accelerator::TrainerDevice> device_;
+  const std::shared_ptr<accelerator::Device> device_;
   bool stuck_ = false;
-  size_t words_ = 0;                                   // The size of a head.
-  accelerator::Memory head_;                           // On the device.
-  std::unique_ptr<accelerator::TransferQueue> queue_;  // Ends before the memory.
+  size_t words_ = 0;                           // The size of a head.
+  accelerator::Memory head_;                   // On the device.
+  std::unique_ptr<accelerator::Queue> queue_;  // Ends before the memory.
 };
 
 }  // namespace basin::client::group

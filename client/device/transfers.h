@@ -32,7 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "accelerator/device/trainer_device.h"
+#include "accelerator/device/device.h"
 #include "accelerator/transfer/courier.h"
 #include "client/transport/worker.h"
 #include "runtime/mutex.h"
@@ -46,13 +46,13 @@ using accelerator::PinnedBudget;
 // Where the tensors of a call are, and the stream that uses them.
 struct OnDevice {
   int index = 0;
-  accelerator::TrainerStream stream = nullptr;
+  accelerator::Stream stream = nullptr;
 };
 
 class DeviceTransfers {
  public:
   // Opens the device of this index. Called once for each.
-  using Open = std::function<kernels::Result<std::unique_ptr<accelerator::TrainerDevice>>(int)>;
+  using Open = std::function<kernels::Result<std::unique_ptr<accelerator::Device>>(int)>;
 
   // REQUIRES: the worker outlives it. `pinned_bytes`: the most pinned memory for all devices.
   DeviceTransfers(Worker& worker, Open open, uint64_t pinned_bytes);

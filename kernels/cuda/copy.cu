@@ -27,9 +27,4 @@ int Launch(const CopyTask& task, CUstream_st* stream) {
   return OwnError([&] { CopyKernel<<<dim3(blocks, task.count), kCopyThreads, 0, stream>>>(task); });
 }
 
-int CheckCopyKernel() {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, CopyKernel);
-}
-
 }  // namespace basin::kernels::cuda

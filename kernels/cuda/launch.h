@@ -24,7 +24,6 @@ int Launch(const MeasureTask& task, CUstream_st* stream);
 
 // Whether the binary holds kernels that the current device can run; a cudaError_t.
 int CheckKernels();
-int CheckCopyKernel();
 
 }  // namespace basin::kernels::cuda
 

@@ -25,7 +25,7 @@
 #include "client/device/transfers.h"
 #include "gtest/gtest.h"
 #include "proto/wire/status_detail.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/joined/over_grpc.h"
 #include "tests/runtime/await.h"
 
@@ -81,8 +81,8 @@ class DeviceTrainer {
     worker_ = *client::Worker::Connect(std::move(options), *connector_, clock_);
     transfers_ = std::make_unique<client::DeviceTransfers>(
         *worker_,
-        [this](int) -> kernels::Result<std::unique_ptr<accelerator::TrainerDevice>> {
-          return accelerator::MakeEmulatedTrainerDevice(plan, {0, false});
+        [this](int) -> kernels::Result<std::unique_ptr<accelerator::Device>> {
+          return accelerator::MakeEmulatedDevice(plan, {0, false});
         },
         uint64_t{64} << 20);
     const auto registered = worker_->Register("model", LaneKind::kGradient, model_);

@@ -21,7 +21,7 @@
 #include "client/device/sharing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/accelerator/node/nccl/load_stand_in.h"
 #include "tests/joined/joined.h"
 #include "tests/runtime/await.h"
@@ -156,8 +156,7 @@ class JoinedGroup : public JoinedNode {
  protected:
   struct Rank {
     std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-    std::shared_ptr<accelerator::TrainerDevice> device =
-        accelerator::MakeEmulatedTrainerDevice(faults);
+    std::shared_ptr<accelerator::Device> device = accelerator::MakeEmulatedDevice(faults);
     std::unique_ptr<nccl::Communicator> communicator;
     std::unique_ptr<client::group::Sharing> sharing;
     std::vector<float> weight = std::vector<float>(Trainer::kWeights);
@@ -192,8 +191,7 @@ class JoinedGroup : public JoinedNode {
       options.place = {place, 2, 0};
       options.id = *id;
       options.scratch_bytes = nccl::LeastScratchBytes();
-      auto started = nccl::Communicator::Start(
-          library_, rank.device, accelerator::MakeEmulatedGroupQueue(rank.faults), options);
+      auto started = nccl::Communicator::Start(library_, rank.device, options);
       EXPECT_TRUE(started.ok()) << started.status();
       rank.communicator = *std::move(started);
       auto sharing = client::group::Sharing::Make(rank.device, 2);
@@ -293,8 +291,7 @@ class JoinedNodeGroup : public Joined {
   struct Rank {
     Trainer* trainer = nullptr;
     std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-    std::shared_ptr<accelerator::TrainerDevice> device =
-        accelerator::MakeEmulatedTrainerDevice(faults);
+    std::shared_ptr<accelerator::Device> device = accelerator::MakeEmulatedDevice(faults);
     EmulatedStream stream;
     std::vector<accelerator::Memory> memory;  // Gradients, sums, and where results pass.
     std::unique_ptr<NodeGroup> group;
@@ -329,9 +326,6 @@ class JoinedNodeGroup : public Joined {
       options.directory = directory_;
       options.library = *library;
       options.device = rank->device;
-      options.make_queue = [faults = rank->faults] {
-        return accelerator::MakeEmulatedGroupQueue(faults);
-      };
       options.scratch_bytes = nccl::LeastScratchBytes();
       auto opened = NodeGroup::Open(std::move(options));
       EXPECT_TRUE(opened.ok()) << opened.status();

@@ -159,7 +159,7 @@ esac"""
 SANITIZER = 'echo "$@" >>sanitizer-arguments; echo "==1== ERROR SUMMARY: 0 errors"'
 # The program of each check. The sanitizers and the trainings run others.
 PROGRAMS = {
-    "trainer": "device_cuda_trainer_test",
+    "trainer": "device_cuda_test",
     "nccl": "basin_node_nccl_cuda_test",
     "reduction-speed": "cuda_bench",
     "copy-speed": "copy_bench",

@@ -17,7 +17,6 @@ using kernels::PlanOutcome;
 using kernels::ReductionPlan;
 using kernels::Term;
 using kernels::cuda::kAlignment;
-using kernels::cuda::ReduceTask;
 
 constexpr size_t kMaxElementSize = 8;
 

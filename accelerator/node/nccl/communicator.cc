@@ -16,7 +16,6 @@
 namespace basin::accelerator::nccl {
 namespace {
 
-using kernels::Failure;
 using std::chrono::milliseconds;
 
 // For how long the state of a communicator is looked at without a pause while a call is in
@@ -50,12 +49,11 @@ struct Communicator::Command {
 // nothing else, so that a call that does not return has an end.
 class Communicator::Threads {
  public:
-  Threads(std::shared_ptr<const Library> library, std::shared_ptr<TrainerDevice> device,
-          std::unique_ptr<GroupQueue> queue, const CommunicatorOptions& options)
+  Threads(std::shared_ptr<const Library> library, std::shared_ptr<Device> device,
+          const CommunicatorOptions& options)
       : board(std::make_shared<Board>(options.settle_within)),
         library_(std::move(library)),
         device_(std::move(device)),
-        queue_(std::move(queue)),
         options_(options) {}
   ~Threads() {
     bool idle = false;
@@ -77,6 +75,9 @@ class Communicator::Threads {
     auto facts = device_->AllocateOnDevice(sizeof(kernels::cuda::DeviceFacts));
     if (!facts.ok()) return absl::UnavailableError(facts.failure().message);
     facts_ = std::move(facts).value();
+    auto queue = device_->MakeQueue();
+    if (!queue.ok()) return absl::UnavailableError(queue.failure().message);
+    queue_ = std::move(queue).value();
     return absl::OkStatus();
   }
 
@@ -128,8 +129,8 @@ class Communicator::Threads {
   bool AbortFromHere(Comm comm);
 
   const std::shared_ptr<const Library> library_;
-  const std::shared_ptr<TrainerDevice> device_;
-  std::unique_ptr<GroupQueue> queue_;
+  const std::shared_ptr<Device> device_;
+  std::unique_ptr<Queue> queue_;
   const CommunicatorOptions options_;
   Memory scratch_;
   Memory facts_;  // Those of the launches, which are not reported.
@@ -548,8 +549,8 @@ std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) cons
 // ---- the communicator
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Start(
-    std::shared_ptr<const Library> library, std::shared_ptr<TrainerDevice> device,
-    std::unique_ptr<GroupQueue> queue, const CommunicatorOptions& options) {
+    std::shared_ptr<const Library> library, std::shared_ptr<Device> device,
+    const CommunicatorOptions& options) {
   const Place& place = options.place;
   if (place.size < 1 || place.size > kMostRanks) {
     return absl::InvalidArgumentError(
@@ -566,8 +567,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Start(
                                                    " bytes: at least ", LeastScratchBytes(),
                                                    " are needed"));
   }
-  auto threads =
-      std::make_shared<Threads>(std::move(library), std::move(device), std::move(queue), options);
+  auto threads = std::make_shared<Threads>(std::move(library), std::move(device), options);
   if (absl::Status status = threads->Allocate(); !status.ok()) {
     MutexLock lock(threads->board->mutex);
     threads->board->settled = true;

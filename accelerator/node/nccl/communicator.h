@@ -41,8 +41,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "accelerator/device/group_queue.h"
-#include "accelerator/device/trainer_device.h"
+#include "accelerator/device/device.h"
 #include "accelerator/node/nccl/bucket.h"
 #include "accelerator/node/nccl/library.h"
 #include "runtime/mutex.h"
@@ -73,8 +72,8 @@ constexpr uint64_t kMostWork = uint64_t{1} << 16;
 
 // Where work belongs in the trainer's streams.
 struct Order {
-  EventPtr after;                       // Null: nothing is waited for.
-  std::optional<TrainerStream> before;  // What this stream is given later waits.
+  EventPtr after;                // Null: nothing is waited for.
+  std::optional<Stream> before;  // What this stream is given later waits.
 };
 
 // Memory on the device.
@@ -112,8 +111,7 @@ class Communicator {
 
   // Begins to form. Fails if the options contradict themselves or there is no memory.
   static absl::StatusOr<std::unique_ptr<Communicator>> Start(std::shared_ptr<const Library> library,
-                                                             std::shared_ptr<TrainerDevice> device,
-                                                             std::unique_ptr<GroupQueue> queue,
+                                                             std::shared_ptr<Device> device,
                                                              const CommunicatorOptions& options);
   // Aborts, unless it was closed.
   ~Communicator();

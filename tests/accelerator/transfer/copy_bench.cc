@@ -28,10 +28,10 @@
 #include <utility>
 #include <vector>
 
-#include "accelerator/device/cuda_trainer_device.h"
+#include "accelerator/device/cuda_device.h"
 #include "accelerator/transfer/courier.h"
 #include "tests/accelerator/device/driver_is_loaded.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/kernels/cuda/bench_verdicts.h"
 
 namespace basin::accelerator {
@@ -71,7 +71,7 @@ char* At(const Memory& memory, uint64_t offset) {
 
 class Bench {
  public:
-  Bench(std::unique_ptr<TrainerDevice> device, const Sizes& sizes)
+  Bench(std::unique_ptr<Device> device, const Sizes& sizes)
       : sizes_(sizes),
         courier_(std::move(device), std::make_shared<PinnedBudget>(kPinnedBytes)),
         device_(courier_.device()) {
@@ -223,11 +223,11 @@ class Bench {
   std::condition_variable changed_;
   size_t left_ = 0;  // Loads that have not come; guarded by mutex_ while they come.
   Courier courier_;
-  TrainerDevice& device_;
+  Device& device_;
   Memory gradients_;
   Memory results_;
-  std::unique_ptr<TransferQueue> up_;
-  std::unique_ptr<TransferQueue> down_;
+  std::unique_ptr<Queue> up_;
+  std::unique_ptr<Queue> down_;
   std::vector<LoadLayout> from_;
   std::vector<LoadLayout> to_;
 };
@@ -235,9 +235,9 @@ class Bench {
 int Run(const BenchOptions& options) {
   if (options.emulated) {
     const auto faults = std::make_shared<FaultPlan>();
-    return Bench(MakeEmulatedTrainerDevice(faults), kTiny).Run(options.least);
+    return Bench(MakeEmulatedDevice(faults), kTiny).Run(options.least);
   }
-  auto opened = OpenTrainerDevice(options.device);
+  auto opened = OpenCudaDevice(options.device);
   if (!opened.ok()) {
     const bool fails = DriverIsLoaded();
     std::printf("%s: %s\n", fails ? "failed" : "skipped", opened.failure().message.c_str());

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cast.h"
 #include "kernels/norm.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 
 namespace basin::accelerator {
 namespace {
@@ -87,7 +87,7 @@ class CourierTest : public testing::Test {
     layout_.Place();
   }
   void Start(uint64_t pinned_bytes = uint64_t{64} << 20) {
-    courier_ = std::make_unique<Courier>(MakeEmulatedTrainerDevice(faults_),
+    courier_ = std::make_unique<Courier>(MakeEmulatedDevice(faults_),
                                          std::make_shared<PinnedBudget>(pinned_bytes));
   }
   Courier::EventPtr Now() { return courier_->Record(&stream_).value(); }

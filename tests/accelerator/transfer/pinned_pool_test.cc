@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 
 namespace basin::accelerator {
 namespace {
@@ -23,7 +23,7 @@ class PinnedPoolTest : public testing::Test {
   }
 
   const std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
-  const std::shared_ptr<TrainerDevice> device_ = MakeEmulatedTrainerDevice(faults_);
+  const std::shared_ptr<Device> device_ = MakeEmulatedDevice(faults_);
 };
 
 TEST_F(PinnedPoolTest, ABlockIsUsedAgain) {

@@ -16,7 +16,6 @@
 #include "aggregator/engine/choose_device.h"
 #include "tests/accelerator/device/driver_is_loaded.h"
 #include "tests/accelerator/device/emulated_device.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
 #include "tests/aggregator/engine/in_process.h"
 
 namespace basin::aggregator {
@@ -160,7 +159,7 @@ TEST(DeviceReduction, MemoryThatIsNotAlignedToItsElementsIsRefused) {
   RigWorker b(rig, "b", model);
   Join({&a, &b});
   b.Begin();
-  const auto trainer = accelerator::MakeEmulatedTrainerDevice(std::make_shared<FaultPlan>());
+  const auto trainer = accelerator::MakeEmulatedDevice(std::make_shared<FaultPlan>());
   const auto segment = trainer->AllocateShared(3 * kChunkBytes).value();
   IncomingFrame frame;
   frame.header = ContributionHeader{b.lane, 1, {0, 0, 1}};

@@ -10,9 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "accelerator/device/cuda_group_queue.h"
-#include "accelerator/device/cuda_trainer_device.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "accelerator/device/cuda_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 
 namespace {
 
@@ -41,18 +40,14 @@ EmulatedStream* StreamAt(void* stream) { return static_cast<EmulatedStream*>(str
 namespace basin::accelerator {
 
 // Instead of that of the CUDA runtime.
-Result<std::unique_ptr<TrainerDevice>> OpenTrainerDevice(int index) {
+Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
   EmulatedMachine& machine = TheMachine();
   const std::lock_guard<std::mutex> lock(machine.mutex);
   if (index < 0 || static_cast<size_t>(index) >= machine.devices.size()) {
     return Failure{FailureCode::kDevice,
                    "CUDA device " + std::to_string(index) + ": there are 2 devices"};
   }
-  return MakeEmulatedTrainerDevice(machine.devices[index], {index, machine.any_memory});
-}
-
-Result<std::unique_ptr<GroupQueue>> OpenGroupQueue(int index) {
-  return MakeEmulatedGroupQueue(TheMachine().devices.at(static_cast<size_t>(index)));
+  return MakeEmulatedDevice(machine.devices[index], {index, machine.any_memory});
 }
 
 }  // namespace basin::accelerator

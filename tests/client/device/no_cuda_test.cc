@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "accelerator/device/cuda_trainer_device.h"
+#include "accelerator/device/cuda_device.h"
 #include "client/device/transfers.h"
 #include "gtest/gtest.h"
 #include "tests/client/transport/fake_aggregator.h"
@@ -16,7 +16,7 @@ namespace {
 
 TEST(NoCudaTest, TensorsOfADeviceAreRefusedAndThoseOfTheHostAreNot) {
   Rig rig;
-  DeviceTransfers transfers(*rig.worker, accelerator::OpenTrainerDevice, 1 << 20);
+  DeviceTransfers transfers(*rig.worker, accelerator::OpenCudaDevice, 1 << 20);
   rig.Join();
   BeginRound begin;
   begin.lane = rig.lane.lane;

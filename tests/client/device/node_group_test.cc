@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/accelerator/node/nccl/load_stand_in.h"
 #include "tests/runtime/await.h"
 
@@ -93,8 +93,7 @@ struct Trainer {
 
   const LocalRank rank;
   std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-  std::shared_ptr<accelerator::TrainerDevice> device =
-      accelerator::MakeEmulatedTrainerDevice(faults);
+  std::shared_ptr<accelerator::Device> device = accelerator::MakeEmulatedDevice(faults);
   std::vector<Memory> memory;
   std::array<float*, 2> inputs;
   std::array<float*, 2> sums;
@@ -135,9 +134,6 @@ class NodeGroupTest : public testing::Test {
     options.directory = directory_;
     options.library = library_;
     options.device = At(rank).device;
-    options.make_queue = [faults = At(rank).faults] {
-      return accelerator::MakeEmulatedGroupQueue(faults);
-    };
     options.call_within = call_within_;
     options.scratch_bytes = nccl::LeastScratchBytes();
     return options;

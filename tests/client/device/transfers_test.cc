@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cast.h"
 #include "kernels/norm.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
@@ -41,12 +41,12 @@ class DeviceRig {
     for (int i = 0; i < devices; ++i) faults.push_back(std::make_shared<FaultPlan>());
     transfers = std::make_unique<DeviceTransfers>(
         *rig.worker,
-        [this](int index) -> kernels::Result<std::unique_ptr<accelerator::TrainerDevice>> {
+        [this](int index) -> kernels::Result<std::unique_ptr<accelerator::Device>> {
           if (index < 0 || static_cast<size_t>(index) >= faults.size()) {
             return kernels::Failure{kernels::FailureCode::kDevice,
                                     "emulated device: there is no such device"};
           }
-          return accelerator::MakeEmulatedTrainerDevice(faults[index], {index, false});
+          return accelerator::MakeEmulatedDevice(faults[index], {index, false});
         },
         pinned_bytes);
     for (TensorHandle tensor = 0; tensor < rig.model.size(); ++tensor) {

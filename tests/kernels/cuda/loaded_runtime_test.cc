@@ -15,8 +15,6 @@
 #include <utility>
 
 #include "accelerator/device/cuda_device.h"
-#include "accelerator/device/cuda_group_queue.h"
-#include "accelerator/device/cuda_trainer_device.h"
 #include "kernels/cuda/runtime_library.h"
 
 namespace basin::kernels::cuda {
@@ -26,8 +24,6 @@ using accelerator::CountCudaDevices;
 using accelerator::DescribeCudaDevices;
 using accelerator::LeaveCudaDevices;
 using accelerator::OpenCudaDevice;
-using accelerator::OpenGroupQueue;
-using accelerator::OpenTrainerDevice;
 
 namespace fs = std::filesystem;
 
@@ -46,7 +42,7 @@ TEST(LoadedRuntimeTest, CallsAndKernelsReachTheLibraryOfTheProcess) {
   void* const library = dlopen(stand_in.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   EXPECT_EQ(CountCudaDevices().value(), 2);
-  auto device = OpenTrainerDevice(0);
+  auto device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.failure().message;
   EXPECT_EQ(device.value()->name(), "CUDA device 0 (stand-in)");
   const auto queue = device.value()->MakeQueue();
@@ -75,7 +71,6 @@ TEST(LoadedRuntimeTest, CallsAndKernelsReachTheLibraryOfTheProcess) {
       << memory.failure().message;
   // A library without the function.
   EXPECT_FALSE(device.value()->AllocatePinned(1).ok());
-  EXPECT_TRUE(OpenGroupQueue(0).ok());
 }
 
 // Device 0 is current on a thread that has chosen none. A process that uses another device takes no
@@ -84,32 +79,14 @@ TEST(CurrentDeviceTest, OnlyTheDeviceInUseHasAContext) {
   auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
   contexts.clear();
   std::thread([] {
-    const auto device = OpenTrainerDevice(1);
-    ASSERT_TRUE(device.ok()) << device.failure().message;
-    const auto queue = device.value()->MakeQueue();
-    ASSERT_TRUE(queue.ok()) << queue.failure().message;
-    EXPECT_FALSE(queue.value()->Wait());
-    EXPECT_TRUE(device.value()->MakeEvent().ok());
-  }).join();
-  EXPECT_EQ(contexts, std::set<int>{1});
-  std::thread([] {
-    const auto queue = OpenGroupQueue(1);
-    ASSERT_TRUE(queue.ok()) << queue.failure().message;
-    EXPECT_FALSE(queue.value()->UseOnThisThread());
-  }).join();
-  EXPECT_EQ(contexts, std::set<int>{1});
-  std::thread([] {
-    const auto queue = OpenGroupQueue(1);
-    ASSERT_TRUE(queue.ok()) << queue.failure().message;
-    std::thread([&] { EXPECT_FALSE(queue.value()->UseOnThisThread()); }).join();
-  }).join();
-  EXPECT_EQ(contexts, std::set<int>{1});
-  std::thread([] {
     const auto device = OpenCudaDevice(1);
     ASSERT_TRUE(device.ok()) << device.failure().message;
     const auto queue = device.value()->MakeQueue();
     ASSERT_TRUE(queue.ok()) << queue.failure().message;
     EXPECT_FALSE(queue.value()->Wait());
+    EXPECT_TRUE(device.value()->MakeEvent().ok());
+    EXPECT_FALSE(queue.value()->UseOnThisThread());
+    std::thread([&] { EXPECT_FALSE(queue.value()->UseOnThisThread()); }).join();
   }).join();
   EXPECT_EQ(contexts, std::set<int>{1});
 }
@@ -118,14 +95,12 @@ TEST(CurrentDeviceTest, OnlyTheDeviceInUseHasAContext) {
 TEST(CurrentDeviceTest, AThreadThatHasMadeNoCallHasAContextForTheDriver) {
   const auto device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.failure().message;
-  const auto trainer = OpenTrainerDevice(0);
-  ASSERT_TRUE(trainer.ok()) << trainer.failure().message;
   std::thread([&] {
     const auto opened = device.value()->Open(0, 4096);
     EXPECT_TRUE(opened.ok()) << opened.failure().message;
   }).join();
   std::thread([&] {
-    const auto made = trainer.value()->AllocateShared(1);
+    const auto made = device.value()->AllocateShared(1);
     EXPECT_TRUE(made.ok()) << made.failure().message;
   }).join();
 }
@@ -142,7 +117,7 @@ TEST(SegmentTest, TheLastUserDoesNotUnmapIt) {
   EXPECT_NE(unmapped_by, std::thread::id());
   EXPECT_NE(unmapped_by, std::this_thread::get_id());
   {
-    auto device = OpenTrainerDevice(0);
+    auto device = OpenCudaDevice(0);
     ASSERT_TRUE(device.ok()) << device.failure().message;
     unmapped_by = {};
     ASSERT_TRUE(device.value()->AllocateShared(1).ok());
@@ -155,7 +130,7 @@ TEST(CurrentDeviceTest, AThreadGetsBackTheDeviceOnWhichItsProcessHasAContext) {
   auto& contexts = *Find<std::set<int>* (*)()>("stand_in_contexts")();
   contexts = {0};
   std::thread([] {
-    EXPECT_TRUE(OpenTrainerDevice(1).ok());
+    EXPECT_TRUE(OpenCudaDevice(1).ok());
     int current = -1;
     cudaGetDevice(&current);
     EXPECT_EQ(current, 0);
@@ -185,27 +160,21 @@ TEST(WaitTest, Fault_A13_AWaitWithoutACallbackLastsUntilTheWorkHasEnded) {
   busy_looks = 2;
   EXPECT_FALSE(queue.value()->Wait());
   EXPECT_EQ(busy_looks, 0);
-
-  const auto trainer = OpenTrainerDevice(0);
-  ASSERT_TRUE(trainer.ok()) << trainer.failure().message;
-  const auto transfers = trainer.value()->MakeQueue();
-  ASSERT_TRUE(transfers.ok()) << transfers.failure().message;
   busy_looks = 2;
-  EXPECT_FALSE(transfers.value()->Wait());
+  EXPECT_TRUE(queue.value()->Mark());
+  EXPECT_FALSE(queue.value()->AwaitMark());
   EXPECT_EQ(busy_looks, 0);
-  busy_looks = 2;
-  EXPECT_TRUE(transfers.value()->Mark());
-  EXPECT_FALSE(transfers.value()->AwaitMark());
-  EXPECT_EQ(busy_looks, 0);
-  EXPECT_FALSE(transfers.value()->Wait());
-  EXPECT_FALSE(transfers.value()->Mark());
-  EXPECT_FALSE(transfers.value()->AwaitMark());
+  EXPECT_FALSE(queue.value()->Wait());
+  EXPECT_FALSE(queue.value()->Mark());
+  EXPECT_FALSE(queue.value()->AwaitMark());
 }
 
 // What the callback owns is released in both cases, and by nobody twice.
 TEST(NotifyTest, Fault_A13_ACallbackComesOnceOrIsRefusedAndNeverComes) {
   int& busy_looks = *Find<int* (*)()>("stand_in_busy_looks")();
-  const auto queue = OpenGroupQueue(1);
+  const auto device = OpenCudaDevice(1);
+  ASSERT_TRUE(device.ok()) << device.failure().message;
+  const auto queue = device.value()->MakeQueue();
   ASSERT_TRUE(queue.ok()) << queue.failure().message;
   const auto calls = std::make_shared<int>(0);
   const auto call = [calls] { ++*calls; };
@@ -241,15 +210,15 @@ TEST(DriverTest, TheDevicesAreDescribedWithoutAContext) {
 TEST(DriverTest, Fault_A13_OneThatIsMissingOrTooOldIsAFailureThatSaysSo) {
   int& driver = *Find<int* (*)()>("stand_in_driver")();
   const int was = std::exchange(driver, 12020);
-  EXPECT_EQ(OpenTrainerDevice(0).failure().message,
+  EXPECT_EQ(OpenCudaDevice(0).failure().message,
             "CUDA: the driver is too old: it has CUDA 12.2, and this build needs CUDA 13.0 or "
             "later (cudaErrorInsufficientDriver); update the driver");
   driver = 0;
-  EXPECT_EQ(OpenTrainerDevice(0).failure().message,
+  EXPECT_EQ(OpenCudaDevice(0).failure().message,
             "CUDA: there is no driver (cudaErrorInsufficientDriver); install a driver and make the "
             "GPU visible to this process");
   driver = was;
-  EXPECT_TRUE(OpenTrainerDevice(0).ok());
+  EXPECT_TRUE(OpenCudaDevice(0).ok());
 }
 
 TEST(RuntimeLibraryTest, OneThatIsMissingIsNamedWithWhatToInstall) {

@@ -14,16 +14,16 @@
 #include "kernels/checksum.h"
 #include "kernels/norm.h"
 #include "protocol/tensor.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 
 namespace basin::kernels::cuda {
 namespace {
 
+using accelerator::Device;
 using accelerator::FaultPlan;
-using accelerator::MakeEmulatedTrainerDevice;
+using accelerator::MakeEmulatedDevice;
 using accelerator::Memory;
-using accelerator::TrainerDevice;
-using accelerator::TransferQueue;
+using accelerator::Queue;
 
 class MeasureTest : public testing::Test {
  protected:
@@ -35,9 +35,8 @@ class MeasureTest : public testing::Test {
     ASSERT_FALSE(queue_->Wait().has_value());
   }
 
-  const std::unique_ptr<TrainerDevice> device_ =
-      MakeEmulatedTrainerDevice(std::make_shared<FaultPlan>());
-  const std::unique_ptr<TransferQueue> queue_;
+  const std::unique_ptr<Device> device_ = MakeEmulatedDevice(std::make_shared<FaultPlan>());
+  const std::unique_ptr<Queue> queue_;
 };
 
 TEST_F(MeasureTest, ContentsAreThoseOfTheHost) {

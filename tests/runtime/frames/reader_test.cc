@@ -20,7 +20,7 @@
 #include "kernels/checksum.h"
 #include "proto/wire/frame.h"
 #include "protocol/version.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/runtime/shared_memory/emulated_opener.h"
 
 namespace basin {
@@ -293,7 +293,7 @@ TEST(SharedFrames, Fault_N10_AResultInMemoryOfADeviceAloneIsRefused) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
   Segments aggregator(sockets[0]);
   const auto worker = std::make_shared<Segments>(sockets[1], kChunkBytes, &opener);
-  const auto device = accelerator::MakeEmulatedTrainerDevice(opener.plan);
+  const auto device = accelerator::MakeEmulatedDevice(opener.plan);
   const auto memory = device->AllocateShared(kChunkBytes).value();
   EXPECT_TRUE(aggregator.Offer(memory));
   EXPECT_TRUE(worker->Receive().ok());

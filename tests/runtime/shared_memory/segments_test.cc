@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/shared_memory/socket.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/runtime/shared_memory/emulated_opener.h"
 
 namespace basin {
@@ -196,8 +196,8 @@ class DeviceSegments : public testing::Test {
   }
 
   EmulatedOpener opener_;
-  const std::unique_ptr<accelerator::TrainerDevice> trainer_ =
-      accelerator::MakeEmulatedTrainerDevice(std::make_shared<accelerator::FaultPlan>());
+  const std::unique_ptr<accelerator::Device> trainer_ =
+      accelerator::MakeEmulatedDevice(std::make_shared<accelerator::FaultPlan>());
 };
 
 TEST_F(DeviceSegments, ABlockOfADeviceIsReferredToLikeOneOfTheHost) {

@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/reference.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/accelerator/node/nccl/load_stand_in.h"
 #include "tests/runtime/await.h"
 
@@ -30,11 +30,9 @@ namespace {
 
 using kernels::Contribution;
 using kernels::ContributionKind;
-using kernels::Failure;
 using kernels::kNormLeafElements;
 using kernels::ReductionPlan;
 using kernels::ReductionSpec;
-using kernels::cuda::ReduceTask;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -44,7 +42,7 @@ using Bytes = std::vector<unsigned char>;
 // A process of the node.
 struct Rank {
   std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-  std::shared_ptr<TrainerDevice> device = MakeEmulatedTrainerDevice(faults);
+  std::shared_ptr<Device> device = MakeEmulatedDevice(faults);
   EmulatedStream stream;  // The trainer's.
   std::unique_ptr<Communicator> communicator;
 
@@ -137,30 +135,6 @@ ReductionSpec Spec(ReduceOp op, DType dtype, int ranks) {
   return spec;
 }
 
-// The queue of an emulated device that does something on each thread that is to use it.
-class PreparedQueue final : public GroupQueue {
- public:
-  PreparedQueue(std::shared_ptr<FaultPlan> faults, std::function<void()> prepare)
-      : queue_(MakeEmulatedGroupQueue(std::move(faults))), prepare_(std::move(prepare)) {}
-
-  std::optional<Failure> UseOnThisThread() override {
-    prepare_();
-    return queue_->UseOnThisThread();
-  }
-  TrainerStream stream() override { return queue_->stream(); }
-  std::optional<Failure> After(Event* event) override { return queue_->After(event); }
-  std::optional<Failure> Before(TrainerStream stream) override { return queue_->Before(stream); }
-  std::optional<Failure> Run(const ReduceTask& task) override { return queue_->Run(task); }
-  std::optional<Failure> Notify(std::function<void()> arrived) override {
-    return queue_->Notify(std::move(arrived));
-  }
-  std::optional<Failure> Check() override { return queue_->Check(); }
-
- private:
-  const std::unique_ptr<GroupQueue> queue_;
-  const std::function<void()> prepare_;
-};
-
 class CommunicatorTest : public testing::Test {
  protected:
   CommunicatorTest() {
@@ -192,8 +166,7 @@ class CommunicatorTest : public testing::Test {
       CommunicatorOptions options = options_;
       options.id = *id;
       options.place = {static_cast<int>(place), static_cast<int>(members.size()), leader};
-      auto started =
-          Communicator::Start(library_, rank.device, MakeEmulatedGroupQueue(rank.faults), options);
+      auto started = Communicator::Start(library_, rank.device, options);
       ASSERT_TRUE(started.ok()) << started.status();
       rank.communicator = std::move(*started);
     }
@@ -218,9 +191,8 @@ class CommunicatorTest : public testing::Test {
     EXPECT_TRUE(id.ok()) << id.status();
     options.id = *id;
     options.place = {0, size, 0};
-    auto started = Communicator::Start(
-        library_, At(0).device, std::make_unique<PreparedQueue>(At(0).faults, std::move(prepare)),
-        options);
+    At(0).faults->on_use = std::move(prepare);
+    auto started = Communicator::Start(library_, At(0).device, options);
     EXPECT_TRUE(started.ok()) << started.status();
     return std::move(*started);
   }
@@ -608,8 +580,7 @@ TEST_F(CommunicatorTest, MoreWorkThanIsKeptEndsTheCommunicator) {
   CommunicatorOptions options = options_;
   options.id = *id;
   options.place = {0, 2, 0};  // The other rank does not come, so that nothing ends.
-  auto started =
-      Communicator::Start(library_, At(0).device, MakeEmulatedGroupQueue(At(0).faults), options);
+  auto started = Communicator::Start(library_, At(0).device, options);
   ASSERT_TRUE(started.ok());
   for (uint64_t i = 0; i < kMostWork; ++i) (void)(*started)->Broadcast({}, {});
   EXPECT_EQ((*started)->status(), absl::OkStatus());
@@ -623,10 +594,7 @@ TEST_F(CommunicatorTest, OptionsThatContradictThemselvesAreRefused) {
     CommunicatorOptions options = options_;
     options.place = place;
     options.scratch_bytes = scratch;
-    return Communicator::Start(library_, At(0).device, MakeEmulatedGroupQueue(At(0).faults),
-                               options)
-        .status()
-        .code();
+    return Communicator::Start(library_, At(0).device, options).status().code();
   };
   const size_t enough = LeastScratchBytes();
   EXPECT_EQ(start({0, 65, 0}, enough), absl::StatusCode::kInvalidArgument);
@@ -646,8 +614,7 @@ TEST_F(CommunicatorTest, Fault_A13_APeerThatNeverComesEndsTheForming) {
   CommunicatorOptions options = options_;
   options.id = *id;
   options.place = {0, 2, 0};
-  auto started =
-      Communicator::Start(library_, At(0).device, MakeEmulatedGroupQueue(At(0).faults), options);
+  auto started = Communicator::Start(library_, At(0).device, options);
   ASSERT_TRUE(started.ok());
   const absl::Status status = (*started)->WaitUntilFormed();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);

@@ -13,8 +13,6 @@
 #include <vector>
 
 #include "accelerator/device/cuda_device.h"
-#include "accelerator/device/cuda_group_queue.h"
-#include "accelerator/device/cuda_trainer_device.h"
 #include "accelerator/node/nccl/communicator.h"
 #include "gtest/gtest.h"
 #include "kernels/reference.h"
@@ -27,20 +25,11 @@ using kernels::ReductionPlan;
 using kernels::ReductionSpec;
 using std::chrono::milliseconds;
 
-TEST(CudaGroupQueueTest, Fault_A13_NoDriverOrDeviceIsAFailureThatSaysSo) {
-  const kernels::Result<int> count = CountCudaDevices();
-  const auto queue = OpenGroupQueue(0);
-  EXPECT_EQ(queue.ok(), count.ok() && count.value() > 0);
-  const auto none = OpenGroupQueue(1 << 20);
-  ASSERT_FALSE(none.ok());
-  EXPECT_FALSE(none.failure().message.empty());
-}
-
 class CudaGroupTest : public testing::Test {
  protected:
   struct Rank {
     int gpu = 0;
-    std::shared_ptr<TrainerDevice> device;
+    std::shared_ptr<Device> device;
     Memory input;
     Memory result;
     std::unique_ptr<Communicator> communicator;
@@ -67,11 +56,9 @@ class CudaGroupTest : public testing::Test {
     for (size_t i = 0; i < gpus.size(); ++i) {
       Rank rank;
       rank.gpu = gpus[i];
-      auto device = OpenTrainerDevice(gpus[i]);
+      auto device = OpenCudaDevice(gpus[i]);
       ASSERT_TRUE(device.ok()) << device.failure().message;
       rank.device = std::move(device).value();
-      auto queue = OpenGroupQueue(gpus[i]);
-      ASSERT_TRUE(queue.ok()) << queue.failure().message;
       rank.input = rank.device->AllocateOnDevice(kCount * 4).value();
       rank.result = rank.device->AllocateOnDevice(kCount * 4).value();
       CommunicatorOptions options;
@@ -80,7 +67,7 @@ class CudaGroupTest : public testing::Test {
       options.mode = mode;
       options.form_within = milliseconds(5000);
       options.work_within = milliseconds(20000);
-      auto started = Communicator::Start(library_, rank.device, std::move(queue).value(), options);
+      auto started = Communicator::Start(library_, rank.device, options);
       ASSERT_TRUE(started.ok()) << started.status();
       rank.communicator = std::move(*started);
       ranks_.push_back(std::move(rank));

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/plan.h"
-#include "tests/accelerator/device/emulated_trainer_device.h"
+#include "tests/accelerator/device/emulated_device.h"
 #include "tests/accelerator/node/nccl/load_stand_in.h"
 #include "tests/runtime/await.h"
 
@@ -42,7 +42,7 @@ using Values = std::array<float, kCount>;
 // the place of that number, so that a sum says who has contributed.
 struct Trainer {
   std::shared_ptr<FaultPlan> faults = std::make_shared<FaultPlan>();
-  std::shared_ptr<TrainerDevice> device = MakeEmulatedTrainerDevice(faults);
+  std::shared_ptr<Device> device = MakeEmulatedDevice(faults);
   Values input = {};
   Values sum = {};  // At the leader.
 
@@ -135,8 +135,7 @@ class RunnerTest : public testing::Test {
     options.place = {form.place, static_cast<int>(form.members.size()), form.leader};
     options.id = *reinterpret_cast<const nccl::UniqueId*>(form.unique_id.data());
     options.scratch_bytes = nccl::LeastScratchBytes();
-    auto started = Communicator::Start(library_, trainer.device,
-                                       MakeEmulatedGroupQueue(trainer.faults), options);
+    auto started = Communicator::Start(library_, trainer.device, options);
     if (!started.ok()) return started.status();
     return CommunicatorPtr(std::move(*started));
   }

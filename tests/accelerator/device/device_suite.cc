@@ -1,35 +1,32 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The device of a trainer's tensors with the CUDA runtime: the order with streams, captures, and
-// the copy kernel; measures, and memory that is shared. Without a GPU only the failure is tested;
-// the other cases are skipped.
+// The order of a queue with a trainer's stream, captures, memory, and every kind of work.
 
-#include <cuda_runtime_api.h>
+#include "tests/accelerator/device/device_suite.h"
+
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
+#include <mutex>
 #include <random>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "accelerator/device/cuda_device.h"
-#include "accelerator/device/cuda_trainer_device.h"
+#include "gtest/gtest.h"
 #include "kernels/cast.h"
 #include "kernels/checksum.h"
 #include "kernels/cuda/measure.h"
 #include "kernels/facts.h"
+#include "kernels/fit.h"
 #include "kernels/norm.h"
-#include "tests/accelerator/device/driver_is_loaded.h"
 
 namespace basin::accelerator {
 namespace {
@@ -45,99 +42,207 @@ using kernels::LargestMagnitude;
 using kernels::NormLeaves;
 using kernels::cuda::ChunkRecord;
 using kernels::cuda::ContentOf;
+using kernels::cuda::DeviceFacts;
 using kernels::cuda::KeysOfXxh3;
 using kernels::cuda::kMaxCopies;
+using kernels::cuda::kNoPlace;
 using kernels::cuda::MeasureItem;
 
-TEST(CudaTrainerDeviceTest, Fault_A13_NoDriverOrDeviceIsAFailureThatSaysSo) {
-  const Result<int> count = CountCudaDevices();
-  const auto device = OpenTrainerDevice(0);
-  EXPECT_EQ(device.ok(), count.ok() && count.value() > 0);
-  if (!count.ok()) {
-    EXPECT_EQ(device.failure().code, FailureCode::kDevice);
-    EXPECT_EQ(device.failure().message, count.failure().message);
-  }
-  for (const int index : {-1, 1 << 20}) {
-    const auto none = OpenTrainerDevice(index);
-    ASSERT_FALSE(none.ok());
-    EXPECT_FALSE(none.failure().message.empty());
-  }
-}
-
-class CudaTrainerTest : public testing::Test {
+class DeviceSuite : public testing::Test {
  protected:
-  static constexpr size_t kBytes = size_t{32} << 20;
+  static constexpr size_t kBytes = size_t{8} << 20;
 
   void SetUp() override {
-    auto opened = OpenTrainerDevice(0);
-    if (!opened.ok() && !DriverIsLoaded()) GTEST_SKIP() << opened.failure().message;
-    ASSERT_TRUE(opened.ok()) << opened.failure().message;
-    device_ = std::move(opened).value();
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+    std::string why_not;
+    trainer_ = MakeTrainer(&why_not);
+    if (trainer_ == nullptr) GTEST_SKIP() << why_not;
+    device_ = trainer_->Open();
     tensor_ = device_->AllocateOnDevice(kBytes).value();
     host_ = device_->AllocatePinned(kBytes).value();
     queue_ = device_->MakeQueue().value();
     event_ = device_->MakeEvent().value();
   }
-  void TearDown() override {
-    if (stream_ == nullptr) return;
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
-  // Holds the stream up until `released_`.
-  void HoldUp() {
-    const auto wait = [](void* released) {
-      while (!*static_cast<std::atomic<bool>*>(released)) std::this_thread::yield();
-    };
-    ASSERT_EQ(cudaLaunchHostFunc(stream_, wait, &released_), cudaSuccess);
-  }
   // Whether all bytes on the host are this one.
   bool HostIs(unsigned char byte) const {
     const auto* const bytes = static_cast<const unsigned char*>(host_.get());
-    for (size_t i = 0; i < kBytes; ++i) {
-      if (bytes[i] != byte) return false;
-    }
-    return true;
+    return std::all_of(bytes, bytes + kBytes, [byte](unsigned char each) { return each == byte; });
   }
 
-  std::atomic<bool> released_{false};
-  std::unique_ptr<TrainerDevice> device_;
-  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Device> device_;
   Memory tensor_;
   Memory host_;
-  std::unique_ptr<TransferQueue> queue_;
+  std::unique_ptr<Queue> queue_;
   std::unique_ptr<Event> event_;
 };
 
-TEST_F(CudaTrainerTest, ACopyToTheHostSeesWhatTheStreamWroteBefore) {
-  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 1, kBytes, stream_), cudaSuccess);
-  HoldUp();
-  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 2, kBytes, stream_), cudaSuccess);
-  ASSERT_FALSE(event_->Record(stream_));
+// ---- the order with a stream
+
+TEST_F(DeviceSuite, ACopyToTheHostSeesWhatTheStreamWroteBefore) {
+  trainer_->Fill(tensor_.get(), 1, kBytes);
+  trainer_->Hold();
+  trainer_->Fill(tensor_.get(), 2, kBytes);
+  ASSERT_FALSE(event_->Record(trainer_->stream()));
   ASSERT_FALSE(queue_->After(event_.get()));
   ASSERT_FALSE(queue_->CopyToHost(host_.get(), tensor_.get(), kBytes));
   std::thread waiter([this] { EXPECT_FALSE(queue_->Wait()); });
-  released_ = true;
+  trainer_->Release();
   waiter.join();
   EXPECT_TRUE(HostIs(2));
 }
 
-TEST_F(CudaTrainerTest, AStreamSeesWhatWasCopiedToTheDeviceBefore) {
-  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 1, kBytes, stream_), cudaSuccess);
-  ASSERT_FALSE(event_->Record(stream_));
+TEST_F(DeviceSuite, AStreamSeesWhatWasCopiedToTheDeviceBefore) {
+  trainer_->Fill(tensor_.get(), 1, kBytes);
+  ASSERT_FALSE(event_->Record(trainer_->stream()));
   std::memset(host_.get(), 3, kBytes);
   ASSERT_FALSE(queue_->After(event_.get()));
   ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), host_.get(), kBytes));
-  ASSERT_FALSE(queue_->Before(stream_));
+  ASSERT_FALSE(queue_->Before(trainer_->stream()));
   const Memory seen = device_->AllocatePinned(kBytes).value();
-  ASSERT_EQ(cudaMemcpyAsync(seen.get(), tensor_.get(), kBytes, cudaMemcpyDeviceToHost, stream_),
-            cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  EXPECT_EQ(std::memcmp(seen.get(), host_.get(), kBytes), 0);
+  trainer_->CopyToHost(seen.get(), tensor_.get(), kBytes);
   EXPECT_FALSE(queue_->Wait());
+  trainer_->Synchronize();
+  EXPECT_EQ(std::memcmp(seen.get(), host_.get(), kBytes), 0);
+}
+
+TEST_F(DeviceSuite, MarksAreReachedInTheirOrder) {
+  trainer_->Fill(tensor_.get(), 5, kBytes);
+  trainer_->Synchronize();
+  auto* const host = static_cast<unsigned char*>(host_.get());
+  std::memset(host, 0, kBytes);
+  constexpr size_t kPart = kBytes / 4;
+  for (int round = 0; round < 2; ++round) {
+    for (size_t at = 0; at < kBytes; at += kPart) {
+      ASSERT_FALSE(queue_->CopyToHost(host + at, static_cast<char*>(tensor_.get()) + at, kPart));
+      ASSERT_FALSE(queue_->Mark());
+    }
+    for (size_t at = 0; at < kBytes - kPart; at += kPart) {
+      ASSERT_FALSE(queue_->AwaitMark());
+      EXPECT_EQ(host[at], 5);
+      EXPECT_EQ(host[at + kPart - 1], 5);
+    }
+    // One mark is left, and forgotten.
+    ASSERT_FALSE(queue_->Wait());
+    EXPECT_TRUE(HostIs(5));
+  }
+}
+
+// The capture is refused as the place of a copy, and other calls leave it whole.
+TEST_F(DeviceSuite, ACaptureIsRefusedAndSurvives) {
+  trainer_->BeginCapture();
+  const auto refused = event_->Record(trainer_->stream());
+  std::thread other([this] {
+    EXPECT_TRUE(device_->AllocatePinned(4096).ok());
+    EXPECT_FALSE(queue_->CopyToHost(host_.get(), tensor_.get(), kBytes));
+    EXPECT_FALSE(queue_->Wait());
+  });
+  other.join();
+  trainer_->EndCapture();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, FailureCode::kUnsupported);
+  EXPECT_FALSE(event_->Record(trainer_->stream()));
+}
+
+// Nobody waits for the queue: its end is reported, and the stream runs behind it.
+TEST_F(DeviceSuite, AQueueThatNobodyWaitsForReportsItsEnd) {
+  std::memset(host_.get(), 4, kBytes);
+  const Memory seen = device_->AllocatePinned(kBytes).value();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool arrived = false;
+  std::thread([&] {
+    ASSERT_FALSE(queue_->UseOnThisThread());
+    EXPECT_NE(queue_->stream(), nullptr);
+    ASSERT_FALSE(event_->Record(trainer_->stream()));
+    ASSERT_FALSE(queue_->After(event_.get()));
+    ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), host_.get(), kBytes));
+    ASSERT_FALSE(queue_->Before(trainer_->stream()));
+    ASSERT_FALSE(queue_->Notify([&] {
+      const std::lock_guard<std::mutex> lock(mutex);
+      arrived = true;
+      changed.notify_all();
+    }));
+    EXPECT_FALSE(queue_->Check());
+  }).join();
+  trainer_->CopyToHost(seen.get(), tensor_.get(), kBytes);
+  trainer_->Synchronize();
+  EXPECT_EQ(std::memcmp(seen.get(), host_.get(), kBytes), 0);
+  std::unique_lock<std::mutex> lock(mutex);
+  EXPECT_TRUE(changed.wait_for(lock, kPatience, [&] { return arrived; }));
+}
+
+// ---- memory
+
+TEST_F(DeviceSuite, RefusesMemoryThatIsNotOfTheDevice) {
+  EXPECT_FALSE(device_->CheckMemory(tensor_.get(), kBytes));
+  EXPECT_EQ(device_->CheckMemory(host_.get(), kBytes)->code, FailureCode::kInvalidArgument);
+  int local = 0;
+  EXPECT_EQ(device_->CheckMemory(&local, sizeof(local))->code, FailureCode::kInvalidArgument);
+}
+
+TEST_F(DeviceSuite, AnotherDeviceObjectReadsASegment) {
+  auto made = device_->AllocateShared(1000);
+  if (!made.ok()) GTEST_SKIP() << made.failure().message;
+  const std::shared_ptr<DeviceSegment> segment = made.value();
+  EXPECT_GE(segment->size(), 1000u);
+  std::memset(host_.get(), 7, 1000);
+  ASSERT_FALSE(queue_->CopyToDevice(segment->data(), host_.get(), 1000));
+  ASSERT_FALSE(queue_->Wait());
+  const auto device = trainer_->Open();
+  // On a thread that has made no call yet: the driver's functions need a context.
+  std::thread([&] {
+    auto opened = device->Open(segment->descriptor(), segment->size());
+    ASSERT_TRUE(opened.ok()) << opened.failure().message;
+    std::vector<char> seen(1000);
+    const auto failure = opened.value()->Read(seen.data(), 0, seen.size());
+    ASSERT_FALSE(failure.has_value()) << failure->message;
+    EXPECT_EQ(seen, std::vector<char>(1000, 7));
+    EXPECT_TRUE(device->AllocateShared(1000).ok());
+  }).join();
+
+  const auto too_large = device->Open(segment->descriptor(), 64 * segment->size());
+  ASSERT_FALSE(too_large.ok());
+  EXPECT_EQ(too_large.failure().code, FailureCode::kInvalidArgument);
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const auto no_memory = device->Open(null, segment->size());
+  close(null);
+  ASSERT_FALSE(no_memory.ok());
+  EXPECT_EQ(no_memory.failure().code, FailureCode::kInvalidArgument);
+}
+
+// ---- work
+
+TEST_F(DeviceSuite, AReductionAddsUp) {
+  constexpr size_t kCount = 1000;
+  auto* const from = static_cast<float*>(host_.get());
+  for (size_t i = 0; i < kCount; ++i) from[i] = static_cast<float>(i);
+  DeviceFacts facts = {kNoPlace, 0, 0};
+  ReduceTask task = {};
+  task.combine = kernels::Combine::kAdd;
+  task.finish = kernels::Finish::kNone;
+  task.result_dtype = DType::kF32;
+  task.term_count = 2;
+  for (uint32_t i = 0; i < 2; ++i) {
+    task.terms[i] = {tensor_.get(), 1.0, 1.0, i, DType::kF32};
+  }
+  const Memory result = device_->AllocateOnDevice(kCount * sizeof(float)).value();
+  const Memory seen = device_->AllocateOnDevice(sizeof(facts)).value();
+  task.output = result.get();
+  task.facts = static_cast<DeviceFacts*>(seen.get());
+  task.count = kCount;
+  std::vector<float> sums(kCount);
+  ASSERT_FALSE(queue_->CopyToDevice(tensor_.get(), from, kCount * sizeof(float)));
+  ASSERT_FALSE(queue_->CopyToDevice(seen.get(), &facts, sizeof(facts)));
+  ASSERT_FALSE(queue_->Run(task));
+  ASSERT_FALSE(queue_->CopyToHost(sums.data(), result.get(), kCount * sizeof(float)));
+  ASSERT_FALSE(queue_->CopyToHost(&facts, seen.get(), sizeof(facts)));
+  ASSERT_FALSE(queue_->Wait());
+  for (size_t i = 0; i < kCount; ++i) EXPECT_EQ(sums[i], 2 * from[i]) << i;
+  EXPECT_EQ(facts.first_non_finite, kNoPlace);
 }
 
 // Items of all sizes and alignments, gathered and scattered again.
-TEST_F(CudaTrainerTest, TheCopyKernelCopiesWhatItIsGiven) {
+TEST_F(DeviceSuite, TheCopyKernelCopiesWhatItIsGiven) {
   auto* const from = static_cast<unsigned char*>(host_.get());
   for (size_t i = 0; i < kBytes; ++i) from[i] = static_cast<unsigned char>(i * 7 + i / 251);
   const Memory second = device_->AllocateOnDevice(kBytes).value();
@@ -171,57 +276,8 @@ TEST_F(CudaTrainerTest, TheCopyKernelCopiesWhatItIsGiven) {
   }
 }
 
-// The runtime keeps the error of a call until somebody fetches it.
-TEST_F(CudaTrainerTest, ALaunchDoesNotReportTheErrorOfSomebodyElsesCall) {
-  CopyTask task = {};
-  task.items[task.count++] = {tensor_.get(), static_cast<char*>(tensor_.get()) + 512, 512};
-  void* none = nullptr;
-  ASSERT_EQ(cudaMalloc(&none, size_t{1} << 60), cudaErrorMemoryAllocation);
-  const auto failure = queue_->Run(task);
-  EXPECT_FALSE(failure.has_value()) << failure->message;
-  EXPECT_FALSE(queue_->Wait());
-}
-
-// The driver's functions need a context that this thread has not yet.
-TEST_F(CudaTrainerTest, AThreadThatHasMadeNoCallSharesAndReadsMemory) {
-  std::thread([&] {
-    const auto made = device_->AllocateShared(1000);
-    ASSERT_TRUE(made.ok()) << made.failure().message;
-    std::thread([&] {
-      const auto device = OpenCudaDevice(0);
-      ASSERT_TRUE(device.ok()) << device.failure().message;
-      const auto opened = device.value()->Open(made.value()->descriptor(), made.value()->size());
-      ASSERT_TRUE(opened.ok()) << opened.failure().message;
-      std::vector<char> seen(1000);
-      const auto failure = opened.value()->Read(seen.data(), 0, seen.size());
-      EXPECT_FALSE(failure.has_value()) << failure->message;
-    }).join();
-  }).join();
-}
-
-TEST_F(CudaTrainerTest, MarksAreReachedInTheirOrder) {
-  ASSERT_EQ(cudaMemset(tensor_.get(), 5, kBytes), cudaSuccess);
-  auto* const host = static_cast<unsigned char*>(host_.get());
-  std::memset(host, 0, kBytes);
-  constexpr size_t kPart = kBytes / 4;
-  for (int round = 0; round < 2; ++round) {
-    for (size_t at = 0; at < kBytes; at += kPart) {
-      ASSERT_FALSE(queue_->CopyToHost(host + at, static_cast<char*>(tensor_.get()) + at, kPart));
-      ASSERT_FALSE(queue_->Mark());
-    }
-    for (size_t at = 0; at < kBytes - kPart; at += kPart) {
-      ASSERT_FALSE(queue_->AwaitMark());
-      EXPECT_EQ(host[at], 5);
-      EXPECT_EQ(host[at + kPart - 1], 5);
-    }
-    // One mark is left, and forgotten.
-    ASSERT_FALSE(queue_->Wait());
-    EXPECT_TRUE(HostIs(5));
-  }
-}
-
 // Several tensors in one launch, of less than a leaf and more: the bits of the CPU.
-TEST_F(CudaTrainerTest, TheCastKernelHasTheBitsOfTheCpu) {
+TEST_F(DeviceSuite, TheCastKernelHasTheBitsOfTheCpu) {
   constexpr size_t kElements = kBytes / sizeof(float);
   auto* const from = static_cast<float*>(host_.get());
   for (size_t i = 0; i < kElements; ++i) {
@@ -272,7 +328,7 @@ TEST_F(CudaTrainerTest, TheCastKernelHasTheBitsOfTheCpu) {
 }
 
 // The magnitude that the CPU finds, of tensors that take one block and many.
-TEST_F(CudaTrainerTest, TheSearchForTheLargestMagnitudeFindsThatOfTheCpu) {
+TEST_F(DeviceSuite, TheSearchForTheLargestMagnitudeFindsThatOfTheCpu) {
   constexpr size_t kElements = kBytes / sizeof(float);
   auto* const from = static_cast<float*>(host_.get());
   for (size_t i = 0; i < kElements; ++i) {
@@ -301,35 +357,7 @@ TEST_F(CudaTrainerTest, TheSearchForTheLargestMagnitudeFindsThatOfTheCpu) {
   }
 }
 
-// The capture is refused as the place of a copy, and other calls leave it whole.
-TEST_F(CudaTrainerTest, ACaptureIsRefusedAndSurvives) {
-  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-  ASSERT_EQ(cudaMemsetAsync(tensor_.get(), 1, kBytes, stream_), cudaSuccess);
-  const auto refused = event_->Record(stream_);
-  std::thread other([this] {
-    EXPECT_TRUE(device_->AllocatePinned(4096).ok());
-    EXPECT_FALSE(queue_->CopyToHost(host_.get(), tensor_.get(), kBytes));
-    EXPECT_FALSE(queue_->Wait());
-  });
-  other.join();
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->code, FailureCode::kUnsupported);
-  EXPECT_FALSE(event_->Record(stream_));
-}
-
-TEST_F(CudaTrainerTest, RefusesMemoryThatIsNotOfTheDevice) {
-  EXPECT_FALSE(device_->CheckMemory(tensor_.get(), kBytes));
-  EXPECT_EQ(device_->CheckMemory(host_.get(), kBytes)->code, FailureCode::kInvalidArgument);
-  int local = 0;
-  EXPECT_EQ(device_->CheckMemory(&local, sizeof(local))->code, FailureCode::kInvalidArgument);
-}
-
-// ---- memory that is shared
-
-TEST_F(CudaTrainerTest, MeasuresAreThoseOfTheHost) {
+TEST_F(DeviceSuite, MeasuresAreThoseOfTheHost) {
   std::mt19937_64 random(1);
   const size_t bytes = 5 * kDigestBlockBytes + 1020;
   auto* const values = static_cast<float*>(host_.get());
@@ -363,33 +391,6 @@ TEST_F(CudaTrainerTest, MeasuresAreThoseOfTheHost) {
   }
   AppendNormLeaves(DType::kF32, values, bytes / sizeof(float), &expected);
   EXPECT_EQ(got, expected);
-}
-
-TEST_F(CudaTrainerTest, AnotherDeviceObjectReadsASegment) {
-  auto made = device_->AllocateShared(1000);
-  if (!made.ok()) GTEST_SKIP() << made.failure().message;
-  const std::shared_ptr<DeviceSegment> segment = made.value();
-  EXPECT_GE(segment->size(), 1000u);
-  std::memset(host_.get(), 7, 1000);
-  ASSERT_FALSE(queue_->CopyToDevice(segment->data(), host_.get(), 1000));
-  ASSERT_FALSE(queue_->Wait());
-  const auto device = OpenCudaDevice(0);
-  ASSERT_TRUE(device.ok());
-  auto opened = device.value()->Open(segment->descriptor(), segment->size());
-  ASSERT_TRUE(opened.ok()) << opened.failure().message;
-  std::vector<char> seen(1000);
-  const auto failure = opened.value()->Read(seen.data(), 0, seen.size());
-  ASSERT_FALSE(failure.has_value()) << failure->message;
-  EXPECT_EQ(seen, std::vector<char>(1000, 7));
-
-  const auto too_large = device.value()->Open(segment->descriptor(), 64 * segment->size());
-  ASSERT_FALSE(too_large.ok());
-  EXPECT_EQ(too_large.failure().code, FailureCode::kInvalidArgument);
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  const auto no_memory = device.value()->Open(null, segment->size());
-  close(null);
-  ASSERT_FALSE(no_memory.ok());
-  EXPECT_EQ(no_memory.failure().code, FailureCode::kInvalidArgument);
 }
 
 }  // namespace
