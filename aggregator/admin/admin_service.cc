@@ -178,16 +178,16 @@ absl::Status AdminService::LookAtJob(const std::string& job, Response* response,
 
 absl::Status AdminService::FindWorker(const std::string& job, const std::string& worker) {
   v1::ChangeResponse unused;
-  return LookAtJob(
-      job, &unused, [worker](const Job& state, const Runner&, absl::Time, v1::ChangeResponse*) {
-        const std::optional<Slot> slot = state.workers.Find(worker);
-        if (slot.has_value() && state.workers[*slot].state != WorkerState::kLost) {
-          return absl::OkStatus();
-        }
-        return absl::NotFoundError(absl::StrCat("Job ", state.name, " has no worker ", worker,
-                                                ". `basinctl members ", state.name,
-                                                "` lists its workers."));
-      });
+  return LookAtJob(job, &unused,
+                   [worker](const Job& state, const Runner&, absl::Time, v1::ChangeResponse*) {
+                     const std::optional<Slot> slot = state.workers.Find(worker);
+                     if (slot.has_value() && state.workers[*slot].state != WorkerState::kLost) {
+                       return absl::OkStatus();
+                     }
+                     return absl::NotFoundError(absl::StrCat("Job ", state.name, " has no worker ",
+                                                             worker, ". `basinctl members ",
+                                                             state.name, "` lists its workers."));
+                   });
 }
 
 absl::Status AdminService::Do(Event command, const std::string& text,

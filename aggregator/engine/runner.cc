@@ -278,8 +278,8 @@ std::string Runner::Named(JobId job, const std::string& tensor) const {
   // A session that settles may shortly outlive its job.
   const auto found = core().jobs().find(job);
   return absl::StrCat("A data frame of job ",
-                      found == core().jobs().end() ? JobName() : found->second.name,
-                      " for tensor ", tensor);
+                      found == core().jobs().end() ? JobName() : found->second.name, " for tensor ",
+                      tensor);
 }
 
 absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& frame) {
