@@ -200,8 +200,8 @@ within=()
 run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
-  # One more than the jobs, because many tests wait more than they compute.
-  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure \
+  # Two more than the jobs, because many tests wait more than they compute.
+  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 2)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
