@@ -112,12 +112,14 @@ void Call::Start() {
   {
     MutexLock lock(mutex_);
     self_ = shared_from_this();
+    // Before the call starts, because it may be over at once, with gRPC's own reason.
+    failure_ = unusable_;
+    cut_wanted_ = !unusable_.ok();
   }
   const bool added = calls_->Add(shared_from_this());
   AddHold();
   StartCall();
   if (!added) Cut();
-  if (!unusable_.ok()) Fail(unusable_);
   Drive();
 }
 

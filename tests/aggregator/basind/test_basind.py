@@ -663,6 +663,7 @@ class Documentation(unittest.TestCase):
 
     def test_the_error_texts_of_the_page_are_in_the_code(self) -> None:
         sources = [
+            *(SOURCE / "accelerator").rglob("*.cc"),
             *(SOURCE / "aggregator").rglob("*.cc"),
             *(SOURCE / "client").rglob("*.cc"),
             *(SOURCE / "kernels").rglob("*.cc"),
