@@ -43,7 +43,7 @@ class Monkey {
       return MessageReceived{MembershipChanged{
           worker.Members(9), Role::kMember, std::nullopt, {{"g", kLane, 1 + Pick(3), 0}}}};
     }
-    const class Lane& lane = worker.lane();
+    const struct Lane& lane = worker.lane();
     if (lane.layout.version() < 3 || Pick(9) == 0) {
       LaneLayout layout = worker.MakeLayout(0, lane.last_verdict + 1);
       return MessageReceived{layout};
@@ -238,7 +238,7 @@ void CheckBooks(const Harness& worker) {
     charged += worker.client.session().streams().unacked(i);
   }
   uint64_t unacked = 0;
-  for (const class Lane& lane : worker.client.lanes()) {
+  for (const struct Lane& lane : worker.client.lanes()) {
     if (lane.round.has_value()) unacked += lane.round->push().unacked_bytes();
   }
   ASSERT_EQ(charged, unacked);
