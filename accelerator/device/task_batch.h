@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/failure.h"
+#include "accelerator/device/memory.h"
 
 namespace basin::accelerator {
 
