@@ -33,8 +33,8 @@ constexpr uint64_t kMessageBytesPerByte = 32;
 constexpr uint64_t kBytesPerMessage = 256;
 constexpr uint64_t kSentBytesPerByte = 64;
 
-// A peer learns a while later that a call is over, and has sent messages until then. Of so many
-// calls.
+// A peer learns a while later that a call is over, and sends messages until then. This is the time
+// that it has, and the number of calls that may be in this state.
 constexpr std::chrono::seconds kLinger{2};
 constexpr uint32_t kMostLingering = 4;
 

@@ -38,9 +38,9 @@ class OverheadGuard {
   // What the calls of a connection count.
   struct Traffic {
     std::atomic<uint64_t> messages = 0;
-    std::atomic<uint64_t> bytes = 0;  // Of these.
-    std::atomic<uint32_t> calls = 0;  // That had a valid message,
-    std::atomic<uint32_t> ended = 0;  // and of these, those that are over.
+    std::atomic<uint64_t> bytes = 0;  // The size of these messages.
+    std::atomic<uint32_t> calls = 0;  // Calls that had a valid message.
+    std::atomic<uint32_t> ended = 0;  // Calls among them that are over.
     std::atomic<uint64_t> begun = 0;  // Calls that a handler has learned of.
   };
 
