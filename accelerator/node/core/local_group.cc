@@ -541,9 +541,10 @@ void LocalGroup::From(LocalRank from, const Outcome& outcome) {
   const bool expected =
       outcome.round == ended_ + 1 && (begun_ ? begun_by_ == peers_[from].member : IsMember(from));
   if (!expected) return;
-  const bool ends = begun_ && !outcome.reduced;
   EndRound(outcome.reduced);
-  if (ends && phase_ == GroupPhase::kReady) EndEpoch("a round was not reduced");
+  // The epoch ends with such a round, also for a rank that has not begun it: the next round would
+  // begin in an epoch that is over, and be lost as well.
+  if (!outcome.reduced && phase_ == GroupPhase::kReady) EndEpoch("a round was not reduced");
 }
 
 // ---- the end

@@ -193,6 +193,24 @@ TEST_F(LocalGroupTest, Fault_A13_ARoundThatSomeHaveBegunWhenTheCommunicatorFails
   }
 }
 
+// A rank that learns of it before it begins the round must not begin the next one in that epoch.
+TEST_F(LocalGroupTest, Fault_A13_ACommunicatorThatFailsCostsOneRoundOfARankThatComesLate) {
+  StartAll();
+  for (const LocalRank rank : {0, 1, 3}) node_.BeginRound(rank);
+  EXPECT_TRUE(node_.FailCommunicator(1));
+  ASSERT_TRUE(node_.Deliver(1, 0));
+  while (node_.Deliver(0, 2)) {
+  }
+  ExpectOver({2}, 1, false);
+  node_.BeginRound(2);
+  node_.Quiesce();
+  ExpectGroup({0, 1, 2, 3}, 0);
+  ExpectOver({0, 1, 2, 3}, 1, false);
+  BeginRound();
+  node_.Quiesce();
+  ExpectOver({0, 1, 2, 3}, 2, true);
+}
+
 TEST_F(LocalGroupTest, Item3_BetweenRoundsTheGroupFormsAgainAndNoneIsLost) {
   StartAll();
   EXPECT_TRUE(node_.FailCommunicator(3));
