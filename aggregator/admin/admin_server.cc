@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/admin/admin_service.h"
+#include "aggregator/transport/hand_over.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/support/server_interceptor.h"
@@ -172,13 +173,9 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   }
   admin->listener_ = *std::move(listener);
   admin->port_ = admin->listener_->port();
-  const auto serve = [newcomers = admin->newcomers_.get(), acceptor = admin->acceptor_.get(),
-                      socket = admin->listener_->socket()](int fd) {
-    newcomers->Add(fd);
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    connection.listener_fd = socket;  // See aggregator/transport/server.cc.
-    acceptor->HandleNewConnection(&connection);
+  const auto serve = [server = admin.get(), socket = admin->listener_->socket()](int fd) {
+    server->newcomers_->Add(fd);
+    HandOver(fd, socket, *server->acceptor_);
   };
   const auto refuse = [refused](Counter TransportCounters::*counter, const std::string& address,
                                 const std::string& what) { refused(counter)(address, what); };

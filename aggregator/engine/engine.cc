@@ -70,7 +70,8 @@ Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& redu
       notes_(notes),
       state_file_(state_file),
       devices_(devices),
-      pool_(options_.idle_buffer_bytes) {}
+      pool_(options_.idle_buffer_bytes),
+      events_(clock) {}
 
 Engine::~Engine() { Stop(); }
 
@@ -83,36 +84,22 @@ void Engine::Start(Transport& transport) {
   }
   transport_ = &transport;
   runner_ = std::make_unique<Runner>(options_.core, DependenciesFor(transport), clock_.Now());
-  {
-    MutexLock lock(mutex_);
-    running_ = true;
-  }
-  loop_ = std::thread([this] {
+  events_.Start();
+  thread_ = std::thread([this] {
     NameThread("basin-loop");
     Loop();
   });
 }
 
 void Engine::Stop() {
-  {
-    MutexLock lock(mutex_);
-    running_ = false;
-    wake_.NotifyAll();
-  }
-  if (loop_.joinable()) loop_.join();
-  {
-    MutexLock lock(mutex_);
-    while (working_) wake_.Wait(mutex_);
-  }
-  // What they still finish is posted to an inbox that is no longer read.
+  // What is left must not outlive the transport.
+  std::vector<Posted> left = events_.Stop(thread_);
+  left.clear();
+  turns_ = Turns<Posted>();
+  // What they still finish is dropped.
   reduce_threads_.reset();
   state_thread_.reset();
   memory_thread_.reset();
-  // What is left must not outlive the transport.
-  turns_ = Turns<Posted>();
-  MutexLock lock(mutex_);
-  inbox_.clear();
-  hellos_.clear();
 }
 
 RunnerDependencies Engine::DependenciesFor(Transport& transport) {
@@ -217,60 +204,41 @@ void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
   });
 }
 
-void Engine::Post(uint64_t connection, Task task) {
-  const absl::Time now = clock_.Now();
-  bool idle;
-  {
-    MutexLock lock(mutex_);
-    if (!running_) return;
-    // The thread that works looks again before it ends.
-    idle = inbox_.empty() && !working_;
-    inbox_.push_back({connection, now, std::move(task)});
-    arrived_.store(true, std::memory_order_relaxed);
-  }
-  // Notifies outside of the lock, because the loop would otherwise wake up only to wait for it.
-  if (idle) wake_.NotifyAll();
+bool Engine::Post(uint64_t connection, Task task) {
+  return events_.Post({connection, clock_.Now(), std::move(task)});
 }
 
-void Engine::PostNow(uint64_t connection, Task task) {
-  const absl::Time now = clock_.Now();
-  bool idle;
-  {
-    MutexLock lock(mutex_);
-    if (!running_) return;
-    inbox_.push_back({connection, now, std::move(task)});
-    arrived_.store(true, std::memory_order_relaxed);
-    if (working_) return;  // That thread looks again before it ends.
-    // Otherwise the loop's thread is awake already, or is about to be.
-    idle = inbox_.size() == 1 && turns_.empty();
-    if (idle) {
-      working_ = true;
-      TakeInbox();
-    }
+bool Engine::PostNow(uint64_t connection, Task task) {
+  Posted posted{connection, clock_.Now(), std::move(task)};
+  const auto turn = events_.PostOrTakeTurn(posted);
+  if (turn == EventLoop<Posted>::Turn::kTaken) {
+    Wait(std::move(posted));
+    for (int left = kTransportTurns; left > 0 && !turns_.empty(); --left) TakeEvent();
+    EndTurn();
   }
-  if (!idle) return wake_.NotifyAll();
-  for (int turns = 0; turns < kTransportTurns && !turns_.empty(); ++turns) TakeTurn();
-  MutexLock lock(mutex_);
-  working_ = false;
+  return turn != EventLoop<Posted>::Turn::kStopped;
+}
+
+void Engine::EndTurn() {
   turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
-  const bool wake = !running_ || !turns_.empty() || !inbox_.empty() ||
-                    wakes_ == absl::InfinitePast() || runner_->NextDeadline() < wakes_;
-  if (wake) wake_.NotifyAll();
+  events_.EndTurn(!turns_.empty(), runner_->NextDeadline());
 }
 
-void Engine::TakeInbox() {
-  arrived_.store(false, std::memory_order_relaxed);
-  for (Posted& posted : inbox_) {
-    if (posted.connection == kNow) {
-      turns_.AddNow(std::move(posted));
-    } else if (posted.connection == kLast) {
-      turns_.AddLast(std::move(posted));
-    } else {
-      const uint64_t connection = posted.connection;
-      turns_.Add(connection, std::move(posted));
-    }
+void Engine::TakePosted() {
+  events_.Take(taken_);
+  for (Posted& posted : taken_) Wait(std::move(posted));
+  taken_.clear();
+}
+
+void Engine::Wait(Posted posted) {
+  const uint64_t connection = posted.connection;
+  if (connection == kNow) {
+    turns_.AddNow(std::move(posted));
+  } else if (connection == kLast) {
+    turns_.AddLast(std::move(posted));
+  } else {
+    turns_.Add(connection, std::move(posted));
   }
-  inbox_.clear();
 }
 
 void Engine::NoteWaiting(absl::Time now) {
@@ -279,14 +247,14 @@ void Engine::NoteWaiting(absl::Time now) {
   if (waiting.empty()) return;
   std::vector<WaitingHello> hellos;
   {
-    MutexLock lock(mutex_);
+    MutexLock lock(hellos_mutex_);
     for (const auto& [session, hello] : hellos_) hellos.push_back(hello);
   }
   runner_->MessagesWait(std::move(waiting), std::move(hellos), now);
   transport_->Flush();
 }
 
-void Engine::TakeTurn() {
+void Engine::TakeEvent() {
   const absl::Time begun = clock_.Now();
   // Any step may judge a deadline.
   NoteWaiting(begun);
@@ -296,47 +264,24 @@ void Engine::TakeTurn() {
   transport_->Flush();
   const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kTurn);
   turns_.Charge(posted.connection, cost * runner_->SharersOf(posted.connection) - 1);
-  if (!arrived_.load(std::memory_order_relaxed)) return;
-  MutexLock lock(mutex_);
-  TakeInbox();
+  if (events_.arrived()) TakePosted();
 }
 
 void Engine::Loop() {
-  while (true) {
-    {
-      MutexLock lock(mutex_);
-      while (running_) {
-        if (working_) {
-          wakes_ = absl::InfinitePast();
-          wake_.Wait(mutex_);
-          continue;
-        }
-        wakes_ = runner_->NextDeadline();
-        if (!turns_.empty() || !inbox_.empty() || clock_.Now() >= wakes_) break;
-        clock_.Wait(wake_, mutex_, wakes_);
-      }
-      if (!running_) return;
-      working_ = true;
-      TakeInbox();
-    }
+  while (events_.AwaitTurn([this] { return runner_->NextDeadline(); }, taken_)) {
+    TakePosted();
     // Waiting events are handled before a deadline is judged: after a stall of this process, the
     // message of a worker that seems late may have arrived long ago. Events that arrive meanwhile
     // take their turns too.
-    for (size_t left = turns_.size(); left > 0; --left) TakeTurn();
+    for (size_t left = turns_.size(); left > 0; --left) TakeEvent();
     const absl::Time now = clock_.Now();
     if (runner_->NextDeadline() <= now) {
-      {
-        MutexLock lock(mutex_);
-        TakeInbox();
-      }
+      TakePosted();
       NoteWaiting(now);
       runner_->Tick(now);
       transport_->Flush();
     }
-    MutexLock lock(mutex_);
-    working_ = false;
-    turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
-    if (!running_) wake_.NotifyAll();
+    EndTurn();
   }
 }
 
@@ -344,8 +289,7 @@ absl::Duration Engine::InboxDelay() const {
   const absl::Time now = clock_.Now();
   const int64_t turn = turn_posted_ns_.load(std::memory_order_relaxed);
   absl::Time oldest = turn == kNoTurn ? absl::InfiniteFuture() : absl::FromUnixNanos(turn);
-  MutexLock lock(mutex_);
-  if (!inbox_.empty()) oldest = std::min(oldest, inbox_.front().at);
+  events_.Peek([&oldest](const Posted& first) { oldest = std::min(oldest, first.at); });
   return oldest >= now ? absl::ZeroDuration() : now - oldest;
 }
 
@@ -358,24 +302,24 @@ SessionId Engine::OpenSession(std::string address) {
 }
 
 void Engine::OnMessage(SessionId session, ToAggregator message, uint64_t bytes) {
-  Task task;
-  if (const auto* hello = std::get_if<Hello>(&message)) {
-    {
-      MutexLock lock(mutex_);
-      if (running_) hellos_[session] = {hello->job, hello->worker, hello->nonce};
-    }
-    task = [this, session, message = std::move(message), bytes](Runner& runner,
-                                                                absl::Time now) mutable {
-      runner.MessageReceived(session, std::move(message), bytes, now);
-      MutexLock lock(mutex_);
-      hellos_.erase(session);
-    };
-  } else {
-    task = [session, message = std::move(message), bytes](Runner& runner, absl::Time now) mutable {
-      runner.MessageReceived(session, std::move(message), bytes, now);
-    };
+  const auto* hello = std::get_if<Hello>(&message);
+  const bool says_hello = hello != nullptr;
+  const auto forget_hello = [this, session] {
+    MutexLock lock(hellos_mutex_);
+    hellos_.erase(session);
+  };
+  if (says_hello) {
+    MutexLock lock(hellos_mutex_);
+    hellos_[session] = {hello->job, hello->worker, hello->nonce};
   }
-  bytes <= kTransportBytes ? PostNow(session, std::move(task)) : Post(session, std::move(task));
+  Task task = [says_hello, forget_hello, session, message = std::move(message), bytes](
+                  Runner& runner, absl::Time now) mutable {
+    runner.MessageReceived(session, std::move(message), bytes, now);
+    if (says_hello) forget_hello();
+  };
+  const bool posted =
+      bytes <= kTransportBytes ? PostNow(session, std::move(task)) : Post(session, std::move(task));
+  if (says_hello && !posted) forget_hello();
 }
 
 void Engine::OnBatch(SessionId session, Batch batch) {

@@ -15,9 +15,8 @@
 // all workers of a job delays the other jobs by about one. The reduce threads serve the jobs in
 // turn (thread_pool.h), so that large rounds of one job delay those of another by one reduction.
 //
-// A small round is mostly wake-ups. So while the loop has nothing to do, a transport thread that
-// brings a small message does the work of the loop itself, which wakes no thread. One thread does
-// it at any time; the loop's own does what becomes due at a deadline.
+// While the loop has nothing to do, a transport thread that brings a small message takes the loop's
+// turn itself (runtime/event_loop.h).
 //
 // Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
 // what comes before Start or after Stop is dropped.
@@ -46,6 +45,7 @@
 #include "aggregator/engine/turns.h"
 #include "kernels/reducer.h"
 #include "runtime/clock.h"
+#include "runtime/event_loop.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -127,18 +127,23 @@ class Engine {
   static constexpr uint64_t kNow = 0;
   static constexpr uint64_t kLast = ~uint64_t{0};
 
-  void Post(uint64_t connection, Task task);
-  // The same, but the calling thread does the work of the loop if no other thread does.
-  void PostNow(uint64_t connection, Task task);
+  // Returns whether the loop runs, and so will handle it.
+  bool Post(uint64_t connection, Task task);
+  // The same, but the calling thread takes the loop's turn for it if nobody has it.
+  bool PostNow(uint64_t connection, Task task);
   void Loop();
+
+  // ---- REQUIRES: this thread has the turn
   // If a deadline is to be judged: names the connections with something waiting, and the senders of
-  // hellos, so that nobody is taken for silent or gone while its messages wait here. REQUIRES: as
-  // for TakeTurn.
+  // hellos, so that nobody is taken for silent or gone while its messages wait here.
   void NoteWaiting(absl::Time now);
-  // Takes the next turn. REQUIRES: this thread is the one that works, and there is one.
-  void TakeTurn();
-  // Moves what was posted to where it waits for its turn. REQUIRES: as above.
-  void TakeInbox() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Handles the next event. REQUIRES: there is one.
+  void TakeEvent();
+  // Moves what was posted to where it waits for its turn among the connections.
+  void TakePosted();
+  void Wait(Posted posted);
+  void EndTurn();
+
   RunnerDependencies DependenciesFor(Transport& transport);
   // On the reduce thread of `place`.
   void ReduceOnDevice(ThreadPool& workers, uint64_t place,
@@ -160,7 +165,6 @@ class Engine {
   BufferPool pool_;
   std::atomic<uint64_t> next_connection_{1};
   static constexpr int64_t kNoTurn = std::numeric_limits<int64_t>::max();
-  std::atomic<bool> arrived_{false};              // Something, since the inbox was taken last.
   std::atomic<int64_t> turn_posted_ns_{kNoTurn};  // When the event that has its turn was posted.
 
   std::function<void()> drained_;  // Constant after Start.
@@ -168,20 +172,18 @@ class Engine {
   std::unique_ptr<ThreadPool> state_thread_;
   std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.
   Transport* transport_ = nullptr;
-  std::thread loop_;
+  std::thread thread_;  // Of the loop.
 
-  // Used by the thread that works.
+  EventLoop<Posted> events_;
+
+  // Used by the thread that has the turn.
   std::unique_ptr<Runner> runner_;
   Turns<Posted> turns_;
+  std::vector<Posted> taken_;
 
-  mutable Mutex mutex_;
-  Condition wake_;
-  std::vector<Posted> inbox_ ABSL_GUARDED_BY(mutex_);
-  std::map<SessionId, WaitingHello> hellos_ ABSL_GUARDED_BY(mutex_);  // That are not handled yet.
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // A thread works.
-  // When the loop's thread wakes up by itself; past while it waits for another one.
-  absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  Mutex hellos_mutex_;
+  // That are not handled yet.
+  std::map<SessionId, WaitingHello> hellos_ ABSL_GUARDED_BY(hellos_mutex_);
 };
 
 }  // namespace basin::aggregator

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/transport/exchange_reactor.h"
+#include "aggregator/transport/hand_over.h"
 #include "aggregator/transport/session_reactor.h"
 #include "basin/v1/exchange.grpc.pb.h"
 #include "basin/v1/session.grpc.pb.h"
@@ -190,11 +191,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   listener_ = *std::move(listener);
   const auto serve = [this, socket = listener_->socket()](int fd) {
     if (options_.watch_newcomers) newcomers_.Add(fd);
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    // Later versions of gRPC drop connections without it, and pass it on unused.
-    connection.listener_fd = socket;
-    acceptor_->HandleNewConnection(&connection);
+    HandOver(fd, socket, *acceptor_);
   };
   const auto refuse = [this](Counter TransportCounters::*counter, const std::string& address,
                              const std::string& what) {

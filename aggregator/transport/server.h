@@ -83,10 +83,10 @@ struct ServerOptions {
   GrpcServerSettings grpc;
 
   // Two of the largest messages, or a few usual frames, are on their way to the engine.
-  StreamLimits session = {.window_bytes = uint64_t{8} << 20,
+  StreamLimits session = {.window = {uint64_t{8} << 20, 256},
                           .queue_bytes = 2 * uint64_t{kMaxAssembledBytes}};
   // The core limits unacknowledged results; this limit is for values, which are not acknowledged.
-  StreamLimits exchange = {.window_bytes = uint64_t{8} << 20, .queue_bytes = uint64_t{1} << 30};
+  StreamLimits exchange = {.window = {uint64_t{8} << 20, 256}, .queue_bytes = uint64_t{1} << 30};
 
   // See ExpandingFor.
   uint64_t expanding_bytes = uint64_t{1} << 30;

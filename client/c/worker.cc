@@ -123,7 +123,7 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       report_(log, NameOf(settings)),
       connector_(std::make_unique<basin::client::GrpcConnector>(
-          settings.address, settings.tls, basin::GrpcSettings{}, basin::client::CallWindow{},
+          settings.address, settings.tls, basin::GrpcSettings{}, basin::StreamWindow{},
           settings.token_file, settings.local)) {
   ++open_workers;
 }

@@ -19,141 +19,77 @@ constexpr int kPasses = 4;
 
 }  // namespace
 
-Loop::Loop(Clock& clock) : inbox_(std::make_shared<Inbox>(clock)) {}
+Loop::Loop(Clock& clock) : shared_(std::make_shared<Shared>(clock)) {}
 
 Loop::~Loop() { Stop(); }
 
 void Loop::Start(Runner& runner) {
-  {
-    MutexLock lock(inbox_->mutex);
-    inbox_->running = true;
-    inbox_->runner = &runner;
-  }
+  shared_->runner = &runner;
+  shared_->events.Start();
   const SignalsBlocked blocked;
-  thread_ = std::thread([inbox = inbox_, &runner] {
+  thread_ = std::thread([shared = shared_] {
     pthread_setname_np(pthread_self(), "basin-client");
-    Run(*inbox, runner);
+    shared->Run();
   });
 }
 
-void Loop::Stop() {
-  std::vector<Task> dropped;
-  {
-    MutexLock lock(inbox_->mutex);
-    inbox_->running = false;
-    inbox_->changed.NotifyAll();
-  }
-  if (thread_.joinable()) thread_.join();
-  MutexLock lock(inbox_->mutex);
-  while (inbox_->turn != std::thread::id()) inbox_->changed.Wait(inbox_->mutex);
-  dropped.swap(inbox_->tasks);
+void Loop::Stop() { shared_->events.Stop(thread_); }
+
+void Loop::Shared::RunAll(std::vector<Task>& tasks) {
+  for (Task& task : tasks) task(*runner, clock.Now());
+  tasks.clear();  // Releases what the tasks hold, still in this turn.
 }
 
-bool Loop::Inbox::Post(Task task, bool wait_for_room) {
-  bool idle;
-  {
-    MutexLock lock(mutex);
-    ++waiting_for_room;
-    while (wait_for_room && running && tasks.size() >= kMaxTensors) changed.Wait(mutex);
-    --waiting_for_room;
-    if (!running) return false;
-    // The thread that has the turn looks again before it ends it.
-    idle = tasks.empty() && turn == std::thread::id();
-    tasks.push_back(std::move(task));
+bool Loop::Shared::RunOrPost(Task task, bool alone, size_t most) {
+  switch (events.PostOrTakeTurn(task, alone, most)) {
+    case EventLoop<Task>::Turn::kStopped:
+      return false;
+    case EventLoop<Task>::Turn::kPosted:
+      return true;
+    case EventLoop<Task>::Turn::kTaken:
+      break;
   }
-  // Notifies outside of the lock, because the loop would otherwise wake up only to wait for it.
-  if (idle) changed.NotifyAll();
+  std::optional<SignalsBlocked> blocked;
+  if (alone) blocked.emplace();  // gRPC may start a thread in a trainer's call.
+  std::vector<Task> tasks;
+  tasks.push_back(std::move(task));
+  for (int pass = 1;; ++pass) {
+    RunAll(tasks);
+    runner->Flush();
+    if (!alone && pass < kPasses) events.Take(tasks);
+    if (tasks.empty()) break;
+  }
+  events.EndTurn(false, runner->NextDeadline());
   return true;
 }
 
-void Loop::Inbox::TakeTasks(std::vector<Task>& batch) {
-  batch.swap(tasks);
-  if (waiting_for_room > 0) changed.NotifyAll();
-}
-
-bool Loop::Inbox::RunOrPost(Task task, bool others, bool wait_for_room) {
-  Runner* taken = nullptr;
-  {
-    MutexLock lock(mutex);
-    if (!running) return false;
-    if (turn == std::thread::id() && tasks.empty()) {
-      turn = std::this_thread::get_id();
-      call = !others;
-      taken = runner;
-    }
-  }
-  if (taken == nullptr) return Post(std::move(task), wait_for_room);
-  std::optional<SignalsBlocked> blocked;
-  if (!others) blocked.emplace();  // gRPC may start a thread in a trainer's call.
-  std::vector<Task> batch;
-  batch.push_back(std::move(task));
-  for (int pass = 1;; ++pass) {
-    for (Task& one : batch) one(*taken, clock.Now());
-    batch.clear();  // Releases what the tasks hold, still in this turn.
-    taken->Flush();
-    MutexLock lock(mutex);
-    if (others && pass < kPasses && running) TakeTasks(batch);
-    if (!batch.empty()) continue;
-    turn = std::thread::id();
-    call = false;
-    // Wakes the loop's thread if there is something for it to do.
-    const bool wake = !running || !tasks.empty() || wakes == absl::InfinitePast() ||
-                      taken->NextDeadline() < wakes;
-    if (wake) changed.NotifyAll();
-    return true;
-  }
-}
-
 std::function<void(Task)> Loop::poster() const {
-  return [inbox = inbox_](Task task) { inbox->Post(std::move(task), false); };
+  return [shared = shared_](Task task) { shared->events.Post(std::move(task)); };
 }
 
 std::function<void(Task)> Loop::now_poster() const {
-  return [inbox = inbox_](Task task) { inbox->RunOrPost(std::move(task), true, false); };
+  return [shared = shared_](Task task) {
+    shared->RunOrPost(std::move(task), false, EventLoop<Task>::kNoLimit);
+  };
 }
 
-bool Loop::PostWithRoom(Task task) { return inbox_->Post(std::move(task), true); }
+bool Loop::PostWithRoom(Task task) { return shared_->events.Post(std::move(task), kMaxTensors); }
 
-bool Loop::Call(Task task) { return inbox_->RunOrPost(std::move(task), false, true); }
+bool Loop::Call(Task task) { return shared_->RunOrPost(std::move(task), true, kMaxTensors); }
 
-bool Loop::InLoop() const {
-  MutexLock lock(inbox_->mutex);
-  return inbox_->turn == std::this_thread::get_id();
-}
+bool Loop::InLoop() const { return shared_->events.HasTurn(); }
 
-bool Loop::InCall() const {
-  MutexLock lock(inbox_->mutex);
-  return inbox_->call && inbox_->turn == std::this_thread::get_id();
-}
+bool Loop::InCall() const { return shared_->events.HasTurnAlone(); }
 
-void Loop::Run(Inbox& inbox, Runner& runner) {
-  std::vector<Task> batch;
-  while (true) {
-    {
-      MutexLock lock(inbox.mutex);
-      while (inbox.running) {
-        if (inbox.turn != std::thread::id()) {
-          inbox.wakes = absl::InfinitePast();
-          inbox.changed.Wait(inbox.mutex);
-          continue;
-        }
-        inbox.wakes = runner.NextDeadline();
-        if (!inbox.tasks.empty() || inbox.clock.Now() >= inbox.wakes) break;
-        inbox.clock.Wait(inbox.changed, inbox.mutex, inbox.wakes);
-      }
-      if (!inbox.running) return;
-      inbox.turn = std::this_thread::get_id();
-      inbox.TakeTasks(batch);
-    }
+void Loop::Shared::Run() {
+  std::vector<Task> tasks;
+  while (events.AwaitTurn([this] { return runner->NextDeadline(); }, tasks)) {
     // Waiting events come before deadlines.
-    for (Task& task : batch) task(runner, inbox.clock.Now());
-    batch.clear();
-    const absl::Time now = inbox.clock.Now();
-    if (runner.NextDeadline() <= now) runner.Tick(now);
-    runner.Flush();
-    MutexLock lock(inbox.mutex);
-    inbox.turn = std::thread::id();
-    if (!inbox.running) inbox.changed.NotifyAll();
+    RunAll(tasks);
+    const absl::Time now = clock.Now();
+    if (runner->NextDeadline() <= now) runner->Tick(now);
+    runner->Flush();
+    events.EndTurn(false, runner->NextDeadline());
   }
 }
 

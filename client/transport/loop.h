@@ -2,10 +2,9 @@
 //
 // The thread of a worker, which owns the runner; all other threads post functions to it.
 //
-// A small round is mostly wake-ups. So while the loop has nothing to do, a thread that can afford
-// it takes the loop's turn itself (PostNow, Call): the function runs at once, and no thread is
-// woken. One thread has the turn at any time. The loop's own thread does what must not be done in a
-// callback of the network, which is what becomes due at a deadline.
+// While the loop has nothing to do, the posting thread may take its turn (runtime/event_loop.h).
+// The loop's own thread does what must not be done in a callback of the network, which is what
+// becomes due at a deadline.
 //
 // Thread contract: Start and Stop from one thread; the rest from any, at any time. Functions that
 // are posted before Start, or after Stop, are dropped. The thread blocks signals, which belong to
@@ -22,7 +21,7 @@
 
 #include "client/transport/runner.h"
 #include "runtime/clock.h"
-#include "runtime/mutex.h"
+#include "runtime/event_loop.h"
 
 namespace basin::client {
 
@@ -58,33 +57,23 @@ class Loop {
 
  private:
   // Shared with the listeners of channels, which may outlive the loop.
-  struct Inbox {
-    explicit Inbox(Clock& of) : clock(of) {}
+  struct Shared {
+    explicit Shared(Clock& of) : clock(of), events(of) {}
 
-    // Returns false, and drops the task, when the loop does not run.
-    bool Post(Task task, bool wait_for_room);
-    // Takes the turn for the task, if the loop is idle, and posts it otherwise. `others`: also runs
-    // what is posted meanwhile, such as the last step of a round.
-    bool RunOrPost(Task task, bool others, bool wait_for_room);
-    // Takes all tasks; whoever waits for room is woken.
-    void TakeTasks(std::vector<Task>& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // Takes the turn for the task, if the loop is idle, and posts it otherwise. `alone`: does not
+    // run what is posted meanwhile, such as the last step of a round. Returns false, and drops the
+    // task, when the loop does not run.
+    bool RunOrPost(Task task, bool alone, size_t most);
+    void Run();  // The loop's thread.
+    // Runs them in this turn.
+    void RunAll(std::vector<Task>& tasks);
 
     Clock& clock;  // Used only while the loop runs.
-    Mutex mutex;
-    Condition changed;
-    std::vector<Task> tasks ABSL_GUARDED_BY(mutex);
-    size_t waiting_for_room ABSL_GUARDED_BY(mutex) = 0;  // Threads.
-    bool running ABSL_GUARDED_BY(mutex) = false;
-    std::thread::id turn ABSL_GUARDED_BY(mutex);  // The thread that has it; none: the loop is idle.
-    bool call ABSL_GUARDED_BY(mutex) = false;     // It has the turn for a Call.
-    // When the loop's thread wakes up by itself; past while it waits for the turn or does not wait.
-    absl::Time wakes ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
-    Runner* runner ABSL_GUARDED_BY(mutex) = nullptr;  // Used by the thread that has the turn.
+    EventLoop<Task> events;
+    Runner* runner = nullptr;  // Constant after Start; used by the thread that has the turn.
   };
 
-  static void Run(Inbox& inbox, Runner& runner);
-
-  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
 

@@ -71,7 +71,7 @@ class DeviceTrainer {
       : number_(number),
         connector_(std::make_unique<client::GrpcConnector>("127.0.0.1:" + std::to_string(port),
                                                            ClientTls(), GrpcSettings(),
-                                                           client::CallWindow(), "", local)) {
+                                                           StreamWindow(), "", local)) {
     client::WorkerOptions options;
     options.core.job = "job";
     options.core.run = "run";

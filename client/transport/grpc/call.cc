@@ -2,15 +2,14 @@
 
 #include "client/transport/grpc/call.h"
 
-#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/transport/grpc/failure.h"
 #include "grpc/grpc.h"
-#include "grpc/support/time.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 
@@ -68,7 +67,9 @@ void Calls::CutAll(absl::Duration limit) {
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    for (Call* call : calls_) calls.push_back(call->weak_from_this().lock());
+    for (Call* call : calls_) {
+      calls.push_back(std::static_pointer_cast<Call>(call->weak_from_this().lock()));
+    }
   }
   for (const std::shared_ptr<Call>& call : calls) {
     if (call != nullptr) call->Cut();
@@ -85,9 +86,9 @@ void Calls::CutAll(absl::Duration limit) {
 
 Call::Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes,
            Early early)
-    : address_(options.address),
+    : StreamMachine({options.window, max_queued_bytes}),
+      address_(options.address),
       tls_(options.tls.on()),
-      window_(options.window),
       max_queued_bytes_(max_queued_bytes),
       early_(early),
       calls_(options.calls),
@@ -109,86 +110,40 @@ Call::~Call() {
 }
 
 void Call::Start() {
-  {
-    MutexLock lock(mutex_);
-    self_ = shared_from_this();
-    // Before the call starts, because it may be over at once, with gRPC's own reason.
-    failure_ = unusable_;
-    cut_wanted_ = !unusable_.ok();
-  }
-  const bool added = calls_->Add(shared_from_this());
+  // Before the call starts, because it may be over at once, with gRPC's own reason.
+  if (!unusable_.ok()) Fail(unusable_);
+  const bool added = calls_->Add(std::static_pointer_cast<Call>(shared_from_this()));
   AddHold();
   StartCall();
   if (!added) Cut();
-  Drive();
+  Activate();
 }
 
-void Call::Drive() {
-  // Once the hold is removed, OnDone may release the call at any moment.
-  const std::shared_ptr<Call> keep = shared_from_this();
-  while (true) {
-    Operation next;
-    {
-      MutexLock lock(mutex_);
-      if (driving_) return;
-      next = Next();
-      if (next == Operation::kNone) return;
-      driving_ = true;
-    }
-    Start(next);
-    MutexLock lock(mutex_);
-    driving_ = false;
+Call::Operation Call::NextOfSide() {
+  if (sends_ && finishing_ && !half_closed_ && !writing_ && queue_.empty()) {
+    writing_ = half_closed_ = true;
+    return Operation::kEnd;
   }
+  if (receives_ || reading_ || writing_) return Operation::kNone;
+  active_ = false;
+  return Operation::kRelease;
 }
 
-Call::Operation Call::Next() {
-  if (released_ || self_ == nullptr) return Operation::kNone;
-  if (cut_wanted_ && !cut_) {
-    cut_ = true;
-    ended_ = true;
-    return Operation::kCut;
-  }
-  if (!ended_ && !unwritable_ && !writing_) {
-    const bool may = early_ == Early::kAll || !wrote_ || greeted_;
-    if (!queue_.empty() && may) {
-      writing_ = true;
-      wrote_ = true;
-      outgoing_.Swap(&queue_.front());
-      queue_.pop_front();
-      return Operation::kWrite;
-    }
-    if (finishing_ && !half_closed_ && queue_.empty()) {
-      writing_ = true;
-      half_closed_ = true;
-      return Operation::kHalfClose;
-    }
-  }
-  const bool room = held_bytes_ < window_.bytes && held_messages_ < window_.messages;
-  if (!ended_ && !reading_ && room) {
-    reading_ = true;
-    return Operation::kRead;
-  }
-  if (ended_ && !reading_ && !writing_) {
-    released_ = true;
-    return Operation::kRelease;
-  }
-  return Operation::kNone;
-}
-
-void Call::Start(Operation operation) {
+void Call::StartOperation(Operation operation) {
   switch (operation) {
     case Operation::kNone:
+    case Operation::kGreet:
       return;
     case Operation::kRead:
-      StartRead(&incoming_);
+      StartRead(&incoming());
       return;
     case Operation::kWrite:
-      StartWrite(&outgoing_);
+      StartWrite(&outgoing());
       return;
-    case Operation::kHalfClose:
+    case Operation::kEnd:
       StartWritesDone();
       return;
-    case Operation::kCut:
+    case Operation::kCancel:
       // First the call, so that the loss of the connection is not attributed to the peer.
       context_->TryCancel();
       sockets_->Cut();
@@ -199,7 +154,7 @@ void Call::Start(Operation operation) {
   }
 }
 
-// ---- reading
+// ---- reading and writing
 
 void Call::OnReadInitialMetadataDone(bool) {
   {
@@ -209,105 +164,28 @@ void Call::OnReadInitialMetadataDone(bool) {
   Drive();
 }
 
-void Call::OnReadDone(bool ok) {
-  bool deaf;
-  {
-    MutexLock lock(mutex_);
-    if (!ok) {
-      ended_ = true;
-      reading_ = false;
-    } else {
-      held_bytes_ += incoming_.Length();
-      ++held_messages_;
-    }
-    deaf = !ok || closed_ || cut_wanted_;
-  }
-  if (!deaf) {
-    grpc::ByteBuffer message;
-    message.Swap(&incoming_);
-    if (const absl::Status taken = OnMessage(message); !taken.ok()) Fail(taken);
-  }
-  if (ok) {
-    const uint64_t bytes = deaf ? incoming_.Length() : 0;
-    incoming_.Clear();
-    MutexLock lock(mutex_);
-    reading_ = false;
-    // The listener will not report messages that it has not received.
-    if (deaf) {
-      held_bytes_ -= bytes;
-      --held_messages_;
-    }
-  }
-  Drive();
+void Call::OnReadDone(bool ok) { ReadDone(ok); }
+
+absl::Status Call::OnMessage(const grpc::ByteBuffer& message) {
+  Hold(message.Length());
+  return Take(message);
 }
 
-void Call::Consumed(uint64_t bytes) {
-  {
-    MutexLock lock(mutex_);
-    held_bytes_ -= std::min(bytes, held_bytes_);
-    held_messages_ -= std::min(1u, held_messages_);
-  }
-  Drive();
+void Call::AfterMessage(const absl::Status& taken) {
+  if (!taken.ok()) Fail(taken);
 }
 
-// ---- writing
+bool Call::MaySend() const { return early_ == Early::kAll || !wrote_ || greeted_; }
 
-void Call::Write(grpc::ByteBuffer message) {
-  const uint64_t bytes = message.Length();
-  bool full = false;
-  {
-    MutexLock lock(mutex_);
-    if (ended_ || closed_ || cut_wanted_ || unwritable_) return;
-    full = bytes > max_queued_bytes_ - queued_bytes_;
-    if (!full) {
-      queued_bytes_ += bytes;
-      queue_.emplace_back();
-      queue_.back().Swap(&message);
-    }
-  }
-  if (full) {
-    return Fail(absl::ResourceExhaustedError(
-        absl::StrCat("the aggregator at ", address_, " does not read its messages: more than ",
-                     max_queued_bytes_, " bytes wait for it")));
-  }
-  Drive();
+void Call::OnSlowReader(uint64_t) {
+  Fail(absl::ResourceExhaustedError(absl::StrCat("the aggregator at ", address_,
+                                                 " does not read its messages: more than ",
+                                                 max_queued_bytes_, " bytes wait for it")));
 }
 
-void Call::OnWriteDone(bool ok) {
-  const uint64_t bytes = outgoing_.Length();
-  outgoing_.Clear();
-  std::deque<grpc::ByteBuffer> dropped;
-  {
-    MutexLock lock(mutex_);
-    writing_ = false;
-    queued_bytes_ -= std::min(bytes, queued_bytes_);
-    if (!ok) {
-      unwritable_ = true;
-      dropped = Drop();
-    }
-  }
-  Drive();
-}
+void Call::OnWriteDone(bool ok) { WriteDone(ok); }
 
-void Call::OnWritesDoneDone(bool) {
-  {
-    MutexLock lock(mutex_);
-    writing_ = false;
-  }
-  Drive();
-}
-
-uint64_t Call::queued_bytes() const {
-  MutexLock lock(mutex_);
-  return queued_bytes_;
-}
-
-std::deque<grpc::ByteBuffer> Call::Drop() {
-  for (const grpc::ByteBuffer& message : queue_) {
-    queued_bytes_ -= std::min<uint64_t>(message.Length(), queued_bytes_);
-  }
-  return std::exchange(queue_, {});
-}
+void Call::OnWritesDoneDone(bool) { WriteDone(true); }
 
 // ---- ending
 
@@ -315,58 +193,44 @@ void Call::Finish() {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    closed_ = true;
-    finishing_ = true;
+    closed_ = finishing_ = deaf_ = true;
   }
-  linger_.Set(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                           gpr_time_from_millis(absl::ToInt64Milliseconds(kLinger), GPR_TIMESPAN)),
-              [weak = weak_from_this()](bool expired) {
-                if (!expired) return;
-                if (const auto call = weak.lock()) call->Cut();
-              });
+  CancelAfter(kLinger);
   Drive();
 }
 
 void Call::Cut() {
-  std::deque<grpc::ByteBuffer> dropped;
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    cut_wanted_ = true;
-    dropped = Drop();
   }
-  Drive();
+  Cancel();
 }
 
 void Call::Fail(const absl::Status& why) {
-  std::deque<grpc::ByteBuffer> dropped;
   {
     MutexLock lock(mutex_);
     if (closed_ || !failure_.ok()) return;
     failure_ = why;
-    cut_wanted_ = true;
-    dropped = Drop();
   }
-  Drive();
+  Cancel();
 }
 
 void Call::OnDone(const grpc::Status& status) {
-  std::shared_ptr<Call> self;
   std::deque<grpc::ByteBuffer> dropped;
   absl::Status why;
   bool told;
   {
     MutexLock lock(mutex_);
     told = closed_;
-    closed_ = true;
-    ended_ = true;
+    closed_ = deaf_ = true;
     why = failure_;
     dropped = Drop();
-    self.swap(self_);
   }
   if (!told) Over(why.ok() ? DescribeFailure(address_, tls_, status) : why);
   // The connection was for this call alone.
   sockets_->Cut();
+  Release();
 }
 
 }  // namespace basin::client

@@ -44,7 +44,7 @@ class SessionCall : public Call {
   bool batches() const { return batches_; }
 
  private:
-  absl::Status OnMessage(const grpc::ByteBuffer& message) override {
+  absl::Status Take(const grpc::ByteBuffer& message) override {
     // Reads the name before the welcome, whose token opens the local socket.
     if (local_ != nullptr && !std::exchange(greeted_, true)) {
       MutexLock lock(local_->mutex);
@@ -118,7 +118,7 @@ class StreamCall : public Call {
         reader_(FrameSender::kAggregator, [this] { return Shared(); }) {}
 
  private:
-  absl::Status OnMessage(const grpc::ByteBuffer& message) override {
+  absl::Status Take(const grpc::ByteBuffer& message) override {
     absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message));
     if (absl::IsNotFound(frame.status())) {  // Dropped; see FrameReader.
       Consumed(message.Length());
@@ -288,7 +288,7 @@ class GrpcStream : public StreamChannel {
 }  // namespace
 
 GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const CallWindow& window, std::string token_file, bool local)
+                             const StreamWindow& window, std::string token_file, bool local)
     : options_{std::move(address), std::move(tls), std::move(token_file),
                settings,           window,         std::make_shared<Calls>()},
       local_(local ? std::make_shared<Local>() : nullptr) {

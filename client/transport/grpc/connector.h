@@ -33,7 +33,7 @@ class GrpcConnector : public Connector {
   // reason.
   // `local`: whether memory is shared with an aggregator on this machine that offers it.
   explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
-                         const CallWindow& window = {}, std::string token_file = "",
+                         const StreamWindow& window = {}, std::string token_file = "",
                          bool local = true);
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;

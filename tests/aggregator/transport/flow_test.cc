@@ -109,7 +109,7 @@ TEST(TransportFlow, ReadingFollowsTheEngine) {
     Frames frames;
     for (uint64_t i = 0; i < kFrames; ++i) stream.Write(frames.Next());
     // The window of the reactor fills; then the buffers of gRPC and the system; then nothing moves.
-    const uint64_t window = ServerOptions().exchange.window_bytes;
+    const uint64_t window = ServerOptions().exchange.window.bytes;
     Await([&] { return loopback.server.counters().bytes_received - before >= window; });
     stopped_at = stream.AwaitWrites(kFrames, absl::Seconds(1));
     EXPECT_LE(loopback.server.counters().bytes_received - before, window + 2 * kMiB);
@@ -131,7 +131,7 @@ TEST(TransportFlow, ReadingIsBoundedByMessagesToo) {
   const std::string heartbeat = Encoded(Heartbeat{});
   for (int i = 0; i < 2000; ++i) session.Write(heartbeat);
   // The window of the reactor fills; then nothing moves, though more was sent.
-  const uint64_t window = ServerOptions().session.window_messages;
+  const uint64_t window = ServerOptions().session.window.messages;
   Await([&] { return loopback.server.counters().messages_received - before >= window; });
   EXPECT_GT(session.AwaitWrites(window + 1, absl::Minutes(1)), window);
   session.AwaitWrites(2000, absl::Milliseconds(300));

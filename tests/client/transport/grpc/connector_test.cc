@@ -528,7 +528,7 @@ TEST(GrpcStream, SendsFromTheTrainersMemoryAndLetsGoOfWhatWasWritten) {
 
 TEST(GrpcStream, ReadsNoMoreThanItsWindowUntilItIsConsumed) {
   constexpr uint64_t kFrames = 64;
-  CallWindow window;
+  StreamWindow window;
   window.bytes = 4 * kChunkBytes;
   RawServer server;
   GrpcConnector connector(server.address(), {}, {}, window);
