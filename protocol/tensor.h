@@ -69,6 +69,13 @@ constexpr uint64_t ChunkSize(uint64_t bytes, uint32_t chunk) {
   return bytes - begin < kChunkBytes ? bytes - begin : kChunkBytes;
 }
 
+// Bytes of the chunks of `range` that a tensor of `bytes` bytes has.
+constexpr uint64_t RangeBytes(uint64_t bytes, const ChunkRange& range) {
+  const uint64_t begin = uint64_t{range.first} * kChunkBytes;
+  const uint64_t end = (uint64_t{range.first} + range.count) * kChunkBytes;
+  return (end < bytes ? end : bytes) - (begin < bytes ? begin : bytes);
+}
+
 }  // namespace basin
 
 #endif  // BASIN_PROTOCOL_TENSOR_H_

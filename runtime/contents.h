@@ -15,8 +15,15 @@
 #include "absl/types/span.h"
 #include "kernels/checksum.h"
 #include "protocol/frame.h"
+#include "protocol/round.h"
 
 namespace basin {
+
+// The digest of chunk `chunk` of the tensor, if its bytes have this content.
+inline Digest DigestOf(const kernels::TensorKey& tensor, uint64_t chunk,
+                       const kernels::Digest& content) {
+  return kernels::TermOf(tensor, chunk, content).low;
+}
 
 using ChunkContents = absl::InlinedVector<kernels::Digest, 4>;
 

@@ -17,7 +17,7 @@
 #include "absl/functional/function_ref.h"
 
 #include "aggregator/core/event.h"
-#include "aggregator/core/layout.h"
+#include "protocol/layout.h"
 #include "protocol/messages.h"
 
 namespace basin::aggregator {

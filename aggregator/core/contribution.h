@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "aggregator/core/layout.h"
 #include "protocol/bitmap.h"
+#include "protocol/layout.h"
 #include "protocol/messages.h"
 #include "protocol/transitions.h"
 

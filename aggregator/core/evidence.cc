@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/layout.h"
+#include "protocol/layout.h"
 #include "protocol/plural.h"
 
 namespace basin::aggregator {

@@ -161,7 +161,7 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
              spec.name);
       continue;
     }
-    lane.layout.Append(spec);
+    lane.Append(spec);
   }
   const bool grew = lane.layout.version() > before;
   if (grew) NameTensorsFrom(job, scope, index, before);

@@ -113,10 +113,10 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     lane.next = recovered.last_verdict + 1;
     lane.chain = recovered.chain;
     lane.last_used = scope.now;
-    for (const TensorSpec& spec : recovered.layout) lane.layout.Append(spec);
+    for (const TensorSpec& spec : recovered.layout) lane.Append(spec);
     NameTensorsFrom(job, scope, recovered.lane, 0);
     lane.tracking = TrackingBytes(job.agreed.most_workers(), lane.layout.chunks());
-    scope.memory.reserved += lane.tracking + lane.layout.memory_bytes();
+    scope.memory.reserved += lane.tracking + lane.layout_bytes.held;
     for (const VerdictRecord& record : recovered.verdicts) {
       lane.verdicts.push_back(record);
       lane.chains.emplace_back(record.round, record.chain);

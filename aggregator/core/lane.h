@@ -14,12 +14,12 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/norm_history.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/round_summary.h"
 #include "aggregator/core/spec.h"
+#include "protocol/layout.h"
 #include "protocol/messages.h"
 
 namespace basin::aggregator {
@@ -39,6 +39,7 @@ struct Lane {
   std::string name;
   LaneKind kind = LaneKind::kGradient;
   Layout layout;
+  LayoutBytes layout_bytes;
   LaneMemory memory;
   uint64_t tracking = 0;               // Charged to the budget for what is known of its chunks.
   RoundNumber next = 1;                // The open round, or the one that opens next.
@@ -58,6 +59,12 @@ struct Lane {
   // A call lane that was not used for long, or a lane of a job that all workers have left: it holds
   // no memory until it is used again.
   bool expired = false;
+
+  // Adds a tensor to the layout, under the same conditions.
+  void Append(const TensorSpec& spec) {
+    layout.Append(spec);
+    layout_bytes.Add(spec);
+  }
 
   bool Open() const { return round.has_value() && round->begun(); }
 

@@ -43,7 +43,7 @@ void Lanes::LeavePlacesBefore(LaneIndex index) {
 void Lanes::Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
   for (LaneIndex i = 0; i < size(); ++i) {
     Release(memory, lanes_[i]);
-    memory.reserved -= lanes_[i].layout.memory_bytes();
+    memory.reserved -= lanes_[i].layout_bytes.held;
     actions.push_back(NameTensors{job, i, 0, {}});
   }
   lanes_.clear();
@@ -169,7 +169,8 @@ std::string Lanes::WhyNotRemembered(const Config& config, uint64_t workers, cons
                                     const TensorSpec* next) const {
   uint64_t bytes = HelloBytes(workers);
   for (const Lane& other : lanes_) {
-    bytes += HistoryBytes(other.layout, &other == lane ? next : nullptr, workers);
+    bytes +=
+        HistoryBytes(other.layout, other.layout_bytes, &other == lane ? next : nullptr, workers);
   }
   if (bytes <= config.max_history_bytes) return "";
   return absl::StrCat("the hello of a returning worker could reach ", bytes, " bytes for ",
@@ -191,7 +192,7 @@ std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& 
   const uint32_t chunks = lane.layout.chunks() + ChunkCount(bytes);
   const uint64_t tracking = TrackingBytes(workers, chunks);
   const uint64_t entry = next == nullptr ? 0 : EntryBytes(*next);
-  const uint64_t least = tracking + lane.layout.memory_bytes() + entry +
+  const uint64_t least = tracking + lane.layout_bytes.held + entry +
                          LeastLaneMemory(config, workers, lane.layout.bytes() + bytes).reserved;
   const uint64_t quota = config.max_job_bytes;
   if (quota != 0 && least > quota) {
@@ -202,7 +203,7 @@ std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& 
   if (least > memory.total) {
     return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
                         ", ", tracking, " of them to track ", chunks, " chunks and ",
-                        lane.layout.memory_bytes() + entry,
+                        lane.layout_bytes.held + entry,
                         " to describe its tensors, but the aggregator has ", memory.total,
                         ". Give it more memory, or lower max_workers.");
   }
@@ -238,7 +239,7 @@ void Lanes::Release(MemoryBudget& memory, Lane& lane) {
 uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
   uint64_t bytes = 0;
   for (const Lane& lane : lanes_) {
-    bytes += lane.layout.memory_bytes();
+    bytes += lane.layout_bytes.held;
     if (lane.expired) continue;
     bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
     bytes += (workers - now) * lane.memory.window;  // Modulo 2^64: right for fewer workers too.
@@ -249,7 +250,7 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
 uint64_t Lanes::held_bytes() const {
   uint64_t held = 0;
   for (const Lane& lane : lanes_) {
-    held += lane.layout.memory_bytes() + lane.tracking + lane.memory.reserved;
+    held += lane.layout_bytes.held + lane.tracking + lane.memory.reserved;
   }
   return held;
 }

@@ -4,7 +4,7 @@
 // contributions, one frame widened for the accumulator, and a window of results that not all
 // workers have acknowledged yet. The least it can work with is one frame of each. What a round
 // knows of its chunks is charged as well, from the moment a tensor is registered; so is the
-// tensor's description (layout.h), for as long as the lane keeps its name.
+// tensor's description, for as long as the lane keeps its name.
 //
 // Thread contract: plain values and pure functions.
 
@@ -17,6 +17,7 @@
 #include <tuple>
 
 #include "aggregator/core/config.h"
+#include "aggregator/core/footprint.h"
 #include "protocol/tensor.h"
 
 namespace basin::aggregator {
@@ -29,6 +30,29 @@ inline constexpr uint64_t kWidening = 8;
 inline uint64_t TrackingBytes(uint64_t workers, uint32_t chunks) {
   return chunks * (workers * 9 + 40);
 }
+
+// The most bytes that a tensor's description takes in a message: its name, ten for each size, and
+// what stands around them.
+inline uint64_t SpecBytes(const TensorSpec& spec) {
+  return spec.name.size() + 10 * spec.shape.size() + 16;
+}
+
+// What an entry of a layout takes of memory: the description here and in the engine, which finds
+// tensors by their numbers, and the name once more in the index.
+inline uint64_t EntryBytes(const TensorSpec& spec) {
+  constexpr uint64_t kIndexBytes = 96;  // A node of the index, and where the tensor's chunks begin.
+  return 2 * Footprint::Of(spec) + Footprint::Of(spec.name) + kIndexBytes;
+}
+
+// What the descriptions of a lane's tensors take.
+struct LayoutBytes {
+  uint64_t sent = 0;  // SpecBytes of all.
+  uint64_t held = 0;  // EntryBytes of all.
+  void Add(const TensorSpec& spec) {
+    sent += SpecBytes(spec);
+    held += EntryBytes(spec);
+  }
+};
 
 struct MemoryBudget {
   uint64_t total = 0;

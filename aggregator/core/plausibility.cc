@@ -99,9 +99,10 @@ std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config)
   return "";
 }
 
-uint64_t HistoryBytes(const Layout& layout, const TensorSpec* next, uint64_t workers) {
+uint64_t HistoryBytes(const Layout& layout, const LayoutBytes& bytes, const TensorSpec* next,
+                      uint64_t workers) {
   uint64_t tensors = layout.version();
-  uint64_t specs = layout.spec_bytes();
+  uint64_t specs = bytes.sent;
   uint64_t chunks = layout.chunks();
   if (next != nullptr) {
     tensors += 1;

@@ -12,7 +12,8 @@
 #include <string>
 
 #include "aggregator/core/config.h"
-#include "aggregator/core/layout.h"
+#include "aggregator/core/memory.h"
+#include "protocol/layout.h"
 #include "protocol/messages.h"
 
 namespace basin::aggregator {
@@ -23,7 +24,8 @@ std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config)
 
 // The most bytes that a lane takes in a hello, in a job of so many workers, once `next` has been
 // appended to its layout; null appends nothing. A welcome takes less.
-uint64_t HistoryBytes(const Layout& layout, const TensorSpec* next, uint64_t workers);
+uint64_t HistoryBytes(const Layout& layout, const LayoutBytes& bytes, const TensorSpec* next,
+                      uint64_t workers);
 
 // The most bytes of a hello without its lanes.
 uint64_t HelloBytes(uint64_t workers);

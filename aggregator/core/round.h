@@ -29,10 +29,10 @@
 #include "aggregator/core/attempt.h"
 #include "aggregator/core/flow_control.h"
 #include "aggregator/core/held_results.h"
-#include "aggregator/core/layout.h"
 #include "aggregator/core/roster.h"
 #include "aggregator/core/round_member.h"
 #include "aggregator/core/supplies.h"
+#include "protocol/layout.h"
 #include "protocol/messages.h"
 #include "protocol/transitions.h"
 

@@ -15,9 +15,9 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/contribution.h"
-#include "aggregator/core/layout.h"
 #include "aggregator/core/workers.h"
 #include "protocol/bitmap.h"
+#include "protocol/layout.h"
 #include "protocol/messages.h"
 #include "protocol/transitions.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "aggregator/core/layout.h"
 #include "aggregator/core/round.h"
+#include "protocol/layout.h"
 #include "protocol/round.h"
 
 namespace basin::aggregator {

@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/plan.h"
+#include "runtime/contents.h"
 
 namespace basin::aggregator {
 namespace {
@@ -213,8 +214,7 @@ void CompleteChunk(Reduction& reduction, const ChunkWork& work) {
   kernels::ContentDigest content;
   content.Update(work.output.data, work.place.bytes);
   reduction.done.digests.push_back(
-      kernels::TermOf(reduction.tensors[work.place.tensor].key, work.place.chunk, content.Finish())
-          .low);
+      DigestOf(reduction.tensors[work.place.tensor].key, work.place.chunk, content.Finish()));
   // Integers have no norm, and the norm of zeros is zero.
   reduction.done.facts.squared_norms.push_back(
       work.leaves.empty() ? ChunkNorm{} : NormOf(work.leaves, work.span.count));

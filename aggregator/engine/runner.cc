@@ -304,7 +304,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOfValue(JobId job, const ValueHeader
   const kernels::TensorKey key(name);
   ChunkDigests digests;
   for (uint32_t i = 0; i < value.count; ++i) {
-    digests.push_back(kernels::TermOf(key, value.first + i, frame.contents[i]).low);
+    digests.push_back(frame.DigestOf(key, value.first + i, i));
   }
   return Compared(std::move(digests), frame, Named(job, name));
 }
@@ -334,18 +334,15 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
           ", but the tensor is ", DescribeSpec(spec), ". Only f32 tensors can be sent narrower."));
     }
     const uint64_t whole = TensorBytes(spec).value_or(0);
-    const uint64_t begin = std::min(whole, run.range.first * kChunkBytes);
-    const uint64_t end =
-        std::min(whole, (uint64_t{run.range.first} + run.range.count) * kChunkBytes);
-    if (runs.size() > 1 && run.bytes * widening != end - begin) {
+    const uint64_t bytes = RangeBytes(whole, run.range);
+    if (runs.size() > 1 && run.bytes * widening != bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           Named(job, spec.name), " has ", run.bytes, " bytes for ", run.range.count,
-          " chunks from ", run.range.first, ", but these have ", (end - begin) / widening, "."));
+          " chunks from ", run.range.first, ", but these have ", bytes / widening, "."));
     }
     // Those of a list match its sizes, which were just compared.
-    const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(end - begin);
-    const size_t had = frame.shared.empty() ? frame.contents.size() : frame.claimed.size();
-    if (count != run.range.count || digests.size() + count > had ||
+    const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(bytes);
+    if (count != run.range.count || digests.size() + count > frame.digests() ||
         (runs.size() == 1 && count != frame.chunks())) {
       return absl::InvalidArgumentError(
           absl::StrCat(Named(job, spec.name), " claims ", run.range.count,
@@ -354,12 +351,8 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
     const uint64_t chunk_bytes = WireChunkBytes(frame.encoding.wire_dtype);
     const uint64_t element = ElementSize(narrow ? frame.encoding.wire_dtype : spec.dtype);
     for (uint32_t i = 0; i < count; ++i) {
-      const size_t index = digests.size();
-      if (frame.shared.empty()) {
-        digests.push_back(
-            kernels::TermOf(tensor->key, run.range.first + i, frame.contents[index]).low);
-        continue;
-      }
+      digests.push_back(frame.DigestOf(tensor->key, run.range.first + i, digests.size()));
+      if (frame.shared.empty()) continue;
       // The kernels read whole elements.
       const SharedParts::At at = frame.shared.Find(frame_begin + i * chunk_bytes);
       const DevicePlace* const place = at.part->on_device();
@@ -368,9 +361,6 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
             absl::StrCat(Named(job, spec.name),
                          " refers to memory of a device that is not aligned to the elements."));
       }
-      // The bytes in shared memory belong to the round as they are: a worker that changes them only
-      // changes its own contribution.
-      digests.push_back(frame.claimed[index]);
     }
     frame_begin += run.bytes;
   }

@@ -20,16 +20,27 @@
 #include <vector>
 
 #include "client/core/event.h"
+#include "protocol/layout.h"
 
 namespace basin::client {
 
 struct Interval {
+  Interval() = default;
+  Interval(uint64_t from, uint64_t to) : begin(from), end(to) {}
+  Interval(FlatChunks chunks)  // NOLINT(google-explicit-constructor)
+      : begin(chunks.first), end(chunks.end_at) {}
+
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t size() const { return end - begin; }
   bool empty() const { return begin == end; }
   auto Fields() const { return std::tie(begin, end); }
 };
+
+// REQUIRES: it is of the chunks of a layout.
+inline FlatChunks FlatOf(Interval interval) {
+  return {static_cast<uint32_t>(interval.begin), static_cast<uint32_t>(interval.end)};
+}
 
 class IntervalSet {
  public:

@@ -85,7 +85,7 @@ std::optional<LaneHistory> Lane::History() const {
   if (settlement.held_round() == next()) {
     history.held_ballot = settlement.held_ballot();
     for (const Interval& run : settlement.held().Runs()) {
-      for (const ChunkRange& range : layout.Ranges(run)) history.held.push_back(range);
+      for (const ChunkRange& range : layout.Ranges(FlatOf(run))) history.held.push_back(range);
     }
   }
   return history;

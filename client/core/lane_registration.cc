@@ -143,13 +143,13 @@ Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout) {
   const bool anew = layout.first == 0 && (lane.kind == LaneKind::kCall || !lane.started);
   const bool shorter = anew && !lane.in_session && layout.tensors.size() < lane.layout.version();
   bool fits = named && !shorter &&
-              lane.layout.Extend(layout.first, layout.tensors, scope.config.max_tensors);
+              Extend(lane.layout, layout.first, layout.tensors, scope.config.max_tensors);
   if (!fits && anew) {
     lane.layout = Layout();
     lane.settlement.EndSession();
     for (RegisteredTensor& tensor : lane.tensors) tensor.index.reset();
     if (lane.round.has_value()) lane.round->ForgetIndexes(scope);
-    fits = lane.layout.Extend(0, layout.tensors, scope.config.max_tensors);
+    fits = Extend(lane.layout, 0, layout.tensors, scope.config.max_tensors);
   }
   if (!fits) {
     return {Consequence::kReconnect,

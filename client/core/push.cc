@@ -66,7 +66,7 @@ void Push::MakeReady(const Tensor& tensor, Interval numbers, const Layout& layou
     ready_.Add(numbers);
     return;
   }
-  const uint64_t flat = layout.FlatTensor(*tensor.index).begin;
+  const uint64_t flat = layout.FirstChunk(*tensor.index);
   const Interval in_layout{flat + numbers.begin - tensor.base, flat + numbers.end - tensor.base};
   ready_.Remove(numbers);
   held_.Add(numbers);
@@ -140,7 +140,7 @@ void Push::Refuse(const Layout& layout, const ChunkRange& range, Streams& stream
 
 void Push::TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams) {
   // The aggregator requests chunks anew, also of a tensor that is not pushed yet.
-  if (layout.Contains(range)) wanted_.Remove(layout.Flat(range));
+  if (layout.Contains(range)) wanted_.Remove(layout.Chunks(range));
   Refuse(layout, range, streams);
 }
 
@@ -160,7 +160,7 @@ void Push::RestartPull() {
 
 void Push::Want(const Layout& layout, const ChunkRange& range) {
   if (!layout.Contains(range)) return;
-  wanted_.Add(layout.Flat(range));
+  wanted_.Add(layout.Chunks(range));
   const auto numbers = Numbers(layout, range);
   if (!numbers.has_value()) return;
   for (const Interval& part : held_.Remove(*numbers)) ready_.Add(part);

@@ -83,9 +83,9 @@ Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber
   uint64_t added = 0;  // Chunks that the prepared value lacked.
   const Digest* digests = frame.digests.data();
   for (const ChunkRange& range : frame.ranges) {
-    const Interval flat = lane.layout.Flat(range);
+    const Interval flat = lane.layout.Chunks(range);
     for (const Interval& part : held_.Outside(flat)) {
-      for (const ChunkRange& fresh : lane.layout.Ranges(part)) {
+      for (const ChunkRange& fresh : lane.layout.Ranges(FlatOf(part))) {
         scope.actions.push_back(KeepResult{lane.handle, current, fresh});
       }
       for (uint64_t i = part.begin; i < part.end; ++i) {
@@ -145,7 +145,7 @@ void Settlement::Expect(const Layout& layout) {
   for (TensorIndex tensor = 0; tensor < expected_.size(); ++tensor) {
     if (!expected_.Test(tensor)) continue;
     missing_ += layout.TensorChunks(tensor);
-    for (const Interval& part : held_.Inside(layout.FlatTensor(tensor))) missing_ -= part.size();
+    for (const Interval& part : held_.Inside(layout.Chunks(tensor))) missing_ -= part.size();
   }
 }
 
@@ -153,8 +153,8 @@ void Settlement::SendNeed(const Scope& scope, const LaneId& lane) const {
   Need need{lane.index, prepared_->round, prepared_->value_ballot, {}};
   for (TensorIndex tensor = 0; tensor < expected_.size(); ++tensor) {
     if (!expected_.Test(tensor)) continue;
-    for (const Interval& part : held_.Outside(lane.layout.FlatTensor(tensor))) {
-      for (const ChunkRange& range : lane.layout.Ranges(part)) need.ranges.push_back(range);
+    for (const Interval& part : held_.Outside(lane.layout.Chunks(tensor))) {
+      for (const ChunkRange& range : lane.layout.Ranges(FlatOf(part))) need.ranges.push_back(range);
     }
   }
   if (scope.welcomed) scope.Tell(std::move(need));
@@ -204,7 +204,7 @@ void Settlement::OnSupply(const Scope& scope, const LaneId& lane, const Supply& 
   if (supply.round != held_round_ || supply.ballot != held_ballot_) return;
   for (const ChunkRange& range : supply.ranges) {
     if (!lane.layout.Contains(range)) continue;
-    for (const Interval& part : held_.Inside(lane.layout.Flat(range))) to_supply_.Add(part);
+    for (const Interval& part : held_.Inside(lane.layout.Chunks(range))) to_supply_.Add(part);
   }
   PumpSupply(scope, lane);
 }
@@ -215,7 +215,13 @@ void Settlement::PumpSupply(const Scope& scope, const LaneId& lane) {
   if (!stream.has_value()) return;
   supplied_.resize(scope.streams.size());
   const std::vector<Interval> runs = to_supply_.Runs();
-  for (ChunkRanges& ranges : lane.layout.Frames(runs, scope.frame.chunks, scope.frame.tensors)) {
+  std::vector<ChunkRange> all;
+  for (const Interval& run : runs) {
+    const std::vector<ChunkRange> ranges = lane.layout.Ranges(FlatOf(run), scope.frame.chunks);
+    all.insert(all.end(), ranges.begin(), ranges.end());
+  }
+  for (ChunkRanges& ranges :
+       lane.layout.Frames(all, scope.frame.chunks * kChunkBytes, scope.frame.tensors)) {
     scope.actions.push_back(
         SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, std::move(ranges)});
   }

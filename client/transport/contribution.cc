@@ -10,6 +10,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/norm.h"
+#include "runtime/contents.h"
 
 namespace basin::client {
 
@@ -29,7 +30,7 @@ std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data
   const char* bytes = static_cast<const char*>(data);
   for (uint64_t at = 0; at < size; at += kChunkBytes) {
     content.Update(bytes + at, std::min(kChunkBytes, size - at));
-    digests.push_back(kernels::TermOf(key, digests.size(), content.Finish()).low);
+    digests.push_back(DigestOf(key, digests.size(), content.Finish()));
   }
   return digests;
 }
@@ -43,7 +44,7 @@ Contribution ContributionOf(const kernels::TensorKey& key, uint64_t tensor_bytes
   contribution.encoding = measured.encoding;
   for (const kernels::Digest& content : measured.contents) {
     const uint64_t chunk = contribution.digests.size();
-    contribution.digests.push_back(kernels::TermOf(key, chunk, content).low);
+    contribution.digests.push_back(DigestOf(key, chunk, content));
   }
   if (measured.squared_norm.has_value()) contribution.squared_norm = Told(*measured.squared_norm);
   return contribution;
@@ -96,7 +97,7 @@ uint64_t Preparation::Advance(uint64_t most) {
       chunk = copy + wire_at;
     }
     content_.Update(chunk, wire_size);
-    digests_.push_back(kernels::TermOf(key_, chunk_++, content_.Finish()).low);
+    digests_.push_back(DigestOf(key_, chunk_++, content_.Finish()));
     if (!narrow) kernels::AppendNormLeaves(dtype_, chunk, size / element, &leaves_);
     at_ += size;
   }

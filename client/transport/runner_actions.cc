@@ -18,12 +18,6 @@ namespace {
 constexpr uint64_t kMaxQueuedValueBytes = uint64_t{64} << 20;
 constexpr size_t kMaxHeldBack = 4096;
 
-uint64_t RangeBytes(const TensorSpec& spec, const ChunkRange& range) {
-  const uint64_t bytes = TensorBytes(spec).value_or(0);
-  const uint64_t begin = std::min(bytes, range.first * kChunkBytes);
-  return std::min(bytes, (uint64_t{range.first} + range.count) * kChunkBytes) - begin;
-}
-
 // The tensors of a frame that is to be sent.
 struct ContributionPart {
   wire::Encoding encoding;
@@ -214,7 +208,7 @@ void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
     for (uint64_t at = 0; at < copy.size(); at += kChunkBytes) {
       content.Update(copy.data() + at, std::min(kChunkBytes, copy.size() - at));
       const uint32_t chunk = send.first + static_cast<uint32_t>(at / kChunkBytes);
-      if (kernels::TermOf(key, chunk, content.Finish()).low == value.digests[chunk]) continue;
+      if (basin::DigestOf(key, chunk, content.Finish()) == value.digests[chunk]) continue;
       ++counters_.values_changed;
       return;
     }
@@ -241,8 +235,7 @@ void Runner::ObserveLayout(const LaneLayout& layout) { lane_names_[layout.lane] 
 // mistake.
 Digest Runner::DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
                         size_t index) {
-  if (!frame.shared.empty()) return frame.claimed[index];  // There was no network in between.
-  const Digest digest = kernels::TermOf(key, uint64_t{chunk}, frame.contents[index]).low;
+  const Digest digest = frame.DigestOf(key, chunk, index);
   if (index < frame.claimed.size() && frame.claimed[index] != digest) ++counters_.corrupt_chunks;
   return digest;
 }
@@ -266,9 +259,9 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
   for (const wire::ChunkRun& run : header.runs) {
     const TensorIndex index = run.range.tensor;
     const uint64_t bytes = header.runs.size() == 1 ? frame.payload_bytes : run.bytes;
-    if (index >= layout.size() || bytes != RangeBytes(layout[index], run.range) ||
-        digests.size() + run.range.count >
-            (frame.shared.empty() ? frame.contents.size() : frame.claimed.size())) {
+    if (index >= layout.size() ||
+        bytes != RangeBytes(TensorBytes(layout[index]).value_or(0), run.range) ||
+        digests.size() + run.range.count > frame.digests()) {
       digests.clear();
       break;
     }

@@ -76,6 +76,14 @@ struct IncomingFrame {
     SharedParts::At at = shared.Find(begin);
     return {std::move(at.part), at.offset, size};
   }
+  // The digest of its chunk `index`, which is `chunk` of the tensor. In shared memory it is what
+  // the sender claims: there is no network in between, and a worker that changes the bytes only
+  // changes its own contribution.
+  Digest DigestOf(const kernels::TensorKey& tensor, uint64_t chunk, size_t index) const {
+    return shared.empty() ? basin::DigestOf(tensor, chunk, contents[index]) : claimed[index];
+  }
+  // The chunks whose digests it has.
+  size_t digests() const { return shared.empty() ? contents.size() : claimed.size(); }
   // The chunks that its bytes make up, if they are of one tensor.
   size_t chunks() const {
     const uint64_t whole = WireChunkBytes(encoding.wire_dtype);

@@ -477,32 +477,35 @@ TEST(LargestMessages, NoHistoryIsLargerThanTheAggregatorReckons) {
     for (const uint32_t tensors : {0, 1, 100, 65536}) {
       SCOPED_TRACE(absl::StrCat(workers, " workers, ", tensors, " tensors"));
       const LaneHistory lane = LargestHistory(workers, tensors);
-      aggregator::Layout layout;
-      for (const TensorSpec& spec : lane.layout) layout.Append(spec);
+      Layout layout;
+      aggregator::LayoutBytes bytes;
+      for (const TensorSpec& spec : lane.layout) {
+        layout.Append(spec);
+        bytes.Add(spec);
+      }
       const uint64_t bare = Encode(ToAggregator(LargestHello(workers, {})))->size();
       const uint64_t whole = Encode(ToAggregator(LargestHello(workers, {lane})))->size();
       EXPECT_LE(bare, HelloBytes(workers));
-      EXPECT_LE(whole, HelloBytes(workers) + HistoryBytes(layout, nullptr, workers));
+      EXPECT_LE(whole, HelloBytes(workers) + HistoryBytes(layout, bytes, nullptr, workers));
       // The bound is close.
       EXPECT_GE(whole + 32768,
-                (HelloBytes(workers) + HistoryBytes(layout, nullptr, workers)) / 20 * 19);
+                (HelloBytes(workers) + HistoryBytes(layout, bytes, nullptr, workers)) / 20 * 19);
     }
   }
   // A lane of chunks, of which every second one is held.
-  aggregator::Layout layout;
   LaneHistory lane = LargestHistory(10, 0);
   lane.layout = {{"t", DType::kU8, {1000 * kChunkBytes}}};
   for (uint32_t i = 0; i < 500; ++i)
     lane.held.push_back({kMaxTensors - 1, kMaxChunksPerTensor / 2 + i, 1});
   EXPECT_LE(Encode(ToAggregator(LargestHello(10, {lane})))->size(),
-            HelloBytes(10) + HistoryBytes(layout, &lane.layout[0], 10));
+            HelloBytes(10) + HistoryBytes({}, {}, &lane.layout[0], 10));
 }
 
 // The numbers that limits.h and the documentation give.
 TEST(LargestMessages, HowManyLanesAJobMayHave) {
   const auto lanes = [](uint64_t workers) {
     return (kMaxAssembledBytes - aggregator::HelloBytes(workers)) /
-           aggregator::HistoryBytes(aggregator::Layout(), nullptr, workers);
+           aggregator::HistoryBytes({}, {}, nullptr, workers);
   };
   EXPECT_EQ(lanes(kMaxWorkers), 13u);
   EXPECT_GE(lanes(2000), 64u);

@@ -46,7 +46,7 @@ struct LanesTest : testing::Test {
   }
   std::string Charge(Lane& lane, const TensorSpec& spec) {
     std::string why = lanes.Charge(config, 4, memory, lane, &spec, [this] { ++drops; });
-    if (why.empty()) lane.layout.Append(spec);
+    if (why.empty()) lane.Append(spec);
     return why;
   }
   Config config;
@@ -104,7 +104,7 @@ TEST_F(LanesTest, WhatIsChargedIsGivenBack) {
   Lane& lane = lanes.Add("g", LaneKind::kGradient);
   ASSERT_EQ(Charge(lane, kTensor), "");
   EXPECT_EQ(lane.tracking, TrackingBytes(4, 3));
-  EXPECT_EQ(memory.reserved, lane.tracking + lane.layout.memory_bytes());
+  EXPECT_EQ(memory.reserved, lane.tracking + lane.layout_bytes.held);
   const uint64_t for_four = memory.reserved;
   lanes.Recharge(4, 8, memory);
   EXPECT_EQ(memory.reserved - for_four, TrackingBytes(8, 3) - TrackingBytes(4, 3));
@@ -158,7 +158,7 @@ TEST_F(LanesTest, AnIdleCallGivesItsMemoryBack) {
   EXPECT_TRUE(lane.expired);
   ASSERT_EQ(actions.size(), 1u) << "the engine is told once";
   EXPECT_EQ(std::get<IdleLane>(actions[0]).lane, 0u);
-  EXPECT_EQ(memory.reserved, lane.layout.memory_bytes()) << "its tensors keep their names";
+  EXPECT_EQ(memory.reserved, lane.layout_bytes.held) << "its tensors keep their names";
   EXPECT_EQ(lanes.IdleDue(config), absl::InfiniteFuture());
   EXPECT_FALSE(Lanes::NeedsMemory(config, lane));
 }

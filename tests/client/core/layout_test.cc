@@ -12,23 +12,23 @@ constexpr uint32_t kLimit = 10;
 
 TEST(LayoutTest, ExtendsAndRepeats) {
   Layout layout;
-  ASSERT_TRUE(layout.Extend(0, Model(), kLimit));
+  ASSERT_TRUE(Extend(layout, 0, Model(), kLimit));
   EXPECT_EQ(layout.version(), 3u);
   EXPECT_EQ(layout.chunks(), 4u);
   EXPECT_EQ(layout.Find("b"), TensorIndex{1});
   EXPECT_EQ(layout.Find("z"), std::nullopt);
 
   const Layout before = layout;
-  EXPECT_TRUE(layout.Extend(0, Model(), kLimit));
-  EXPECT_TRUE(layout.Extend(1, {Model()[1]}, kLimit));
+  EXPECT_TRUE(Extend(layout, 0, Model(), kLimit));
+  EXPECT_TRUE(Extend(layout, 1, {Model()[1]}, kLimit));
   EXPECT_EQ(layout, before);
-  EXPECT_TRUE(layout.Extend(2, {Model()[2], F32("d", 1)}, kLimit));
+  EXPECT_TRUE(Extend(layout, 2, {Model()[2], F32("d", 1)}, kLimit));
   EXPECT_EQ(layout.version(), 4u);
 }
 
 TEST(LayoutTest, RefusesWhatDoesNotFitAndStaysAsItWas) {
   Layout layout;
-  ASSERT_TRUE(layout.Extend(0, Model(), kLimit));
+  ASSERT_TRUE(Extend(layout, 0, Model(), kLimit));
   const Layout before = layout;
   const struct {
     const char* what;
@@ -45,7 +45,7 @@ TEST(LayoutTest, RefusesWhatDoesNotFitAndStaysAsItWas) {
       {"too many at once", 0, std::vector<TensorSpec>(kLimit + 1, F32("d", 1))},
   };
   for (const auto& test : cases) {
-    EXPECT_FALSE(layout.Extend(test.first, test.tensors, kLimit)) << test.what;
+    EXPECT_FALSE(Extend(layout, test.first, test.tensors, kLimit)) << test.what;
     EXPECT_EQ(layout, before) << test.what;
     EXPECT_EQ(layout.chunks(), 4u) << test.what;
     EXPECT_EQ(layout.Find("d"), std::nullopt) << test.what;
@@ -54,7 +54,7 @@ TEST(LayoutTest, RefusesWhatDoesNotFitAndStaysAsItWas) {
 
 TEST(LayoutTest, KnowsWhichRangesExist) {
   Layout layout;
-  ASSERT_TRUE(layout.Extend(0, Model(), kLimit));
+  ASSERT_TRUE(Extend(layout, 0, Model(), kLimit));
   for (const ChunkRange& range : {ChunkRange{0, 0, 3}, {0, 2, 1}, {1, 0, 1}}) {
     EXPECT_TRUE(layout.Contains(range));
   }
@@ -72,8 +72,8 @@ TEST(LayoutTest, KnowsWhichRangesExist) {
 
 TEST(LayoutTest, CutsIntervalsAtTensorsAndFrames) {
   Layout layout;  // The chunks are a 0 1 2, b 3, none of c, d 4 5.
-  ASSERT_TRUE(layout.Extend(0, Model(), kLimit));
-  ASSERT_TRUE(layout.Extend(3, {F32("d", kChunkBytes / 2)}, kLimit));
+  ASSERT_TRUE(Extend(layout, 0, Model(), kLimit));
+  ASSERT_TRUE(Extend(layout, 3, {F32("d", kChunkBytes / 2)}, kLimit));
   EXPECT_EQ(layout.Ranges({0, 6}), (std::vector<ChunkRange>{{0, 0, 3}, {1, 0, 1}, {3, 0, 2}}));
   EXPECT_EQ(layout.Ranges({1, 5}, 1),
             (std::vector<ChunkRange>{{0, 1, 1}, {0, 2, 1}, {1, 0, 1}, {3, 0, 1}}));

@@ -6,37 +6,23 @@
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_AGGREGATOR_CORE_LAYOUT_H_
-#define BASIN_AGGREGATOR_CORE_LAYOUT_H_
+#ifndef BASIN_PROTOCOL_LAYOUT_H_
+#define BASIN_PROTOCOL_LAYOUT_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "aggregator/core/footprint.h"
-#include "protocol/bitmap.h"
 #include "protocol/shared_list.h"
 #include "protocol/tensor.h"
 
-namespace basin::aggregator {
+namespace basin {
 
-// The most bytes that a tensor's description takes in a message: its name, ten for each size, and
-// what stands around them.
-inline uint64_t SpecBytes(const TensorSpec& spec) {
-  return spec.name.size() + 10 * spec.shape.size() + 16;
-}
-
-// What an entry of a layout takes of memory: the description here and in the engine, which finds
-// tensors by their numbers, and the name once more in the index.
-inline uint64_t EntryBytes(const TensorSpec& spec) {
-  constexpr uint64_t kIndexBytes = 96;  // A node of the index, and where the tensor's chunks begin.
-  return 2 * Footprint::Of(spec) + Footprint::Of(spec.name) + kIndexBytes;
-}
-
-// The flat numbers of consecutive chunks, for a loop.
+// The flat numbers of consecutive chunks.
 struct FlatChunks {
   struct Iterator {
     uint32_t at;
@@ -55,8 +41,6 @@ class Layout {
   uint32_t version() const { return static_cast<uint32_t>(tensors_.size()); }
   uint32_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
-  uint64_t spec_bytes() const { return spec_bytes_; }      // SpecBytes of all tensors.
-  uint64_t memory_bytes() const { return memory_bytes_; }  // EntryBytes of all tensors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   // The same, for messages.
   const SharedList<TensorSpec>& shared_tensors() const { return tensors_; }
@@ -64,7 +48,8 @@ class Layout {
   // Looks at `guess` first: workers mostly name tensors in the order of the layout.
   std::optional<TensorIndex> Find(const std::string& name, TensorIndex guess = 0) const;
 
-  // Adds a tensor that Find does not know. REQUIRES: TensorBytes(spec) has a value.
+  // Adds a tensor that Find does not know. REQUIRES: TensorBytes(spec) has a value, and all chunks
+  // can be counted with 32 bits.
   TensorIndex Append(const TensorSpec& spec);
 
   uint64_t TensorSize(TensorIndex tensor) const { return sizes_[tensor]; }
@@ -90,6 +75,8 @@ class Layout {
   // Whether the ranges are the chunks of a frame: they exist, and their tensors ascend.
   bool ContainsFrame(const ChunkRanges& ranges) const;
   uint64_t RangeBytes(const ChunkRanges& ranges) const;
+  // Cuts flat chunks into ranges within tensors, of at most `most` chunks each.
+  std::vector<ChunkRange> Ranges(FlatChunks flat, uint32_t most = UINT32_MAX) const;
   // Packs ranges, whose tensors do not descend, into frames of at most `bytes` bytes and `tensors`
   // tensors. A longer range is a frame of its own.
   std::vector<ChunkRanges> Frames(const std::vector<ChunkRange>& ranges, uint64_t bytes,
@@ -104,8 +91,6 @@ class Layout {
   absl::btree_map<std::string, TensorIndex> by_name_;
   uint32_t chunks_ = 0;
   uint64_t bytes_ = 0;
-  uint64_t spec_bytes_ = 0;
-  uint64_t memory_bytes_ = 0;
 };
 
 // Collects flat chunk numbers, given in ascending order, into ranges within tensors.
@@ -120,6 +105,6 @@ class RangeBuilder {
   std::vector<ChunkRange> ranges_;
 };
 
-}  // namespace basin::aggregator
+}  // namespace basin
 
-#endif  // BASIN_AGGREGATOR_CORE_LAYOUT_H_
+#endif  // BASIN_PROTOCOL_LAYOUT_H_

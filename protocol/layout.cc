@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/core/layout.h"
+#include "protocol/layout.h"
 
 #include <algorithm>
 
-namespace basin::aggregator {
+namespace basin {
 
 std::optional<TensorIndex> Layout::Find(const std::string& name, TensorIndex guess) const {
   if (guess < version() && tensors_[guess].name == name) return guess;
@@ -22,8 +22,6 @@ TensorIndex Layout::Append(const TensorSpec& spec) {
   by_name_.emplace(spec.name, index);
   chunks_ += ChunkCount(size);
   bytes_ += size;
-  spec_bytes_ += SpecBytes(spec);
-  memory_bytes_ += EntryBytes(spec);
   return index;
 }
 
@@ -45,9 +43,7 @@ bool Layout::Contains(const ChunkRange& range) const {
 }
 
 uint64_t Layout::RangeBytes(const ChunkRange& range) const {
-  const uint64_t begin = uint64_t{range.first} * kChunkBytes;
-  const uint64_t end = begin + uint64_t{range.count} * kChunkBytes;
-  return std::min(end, sizes_[range.tensor]) - begin;
+  return basin::RangeBytes(sizes_[range.tensor], range);
 }
 
 bool Layout::ContainsFrame(const ChunkRanges& ranges) const {
@@ -82,6 +78,18 @@ std::vector<ChunkRanges> Layout::Frames(const std::vector<ChunkRange>& ranges, u
   return frames;
 }
 
+std::vector<ChunkRange> Layout::Ranges(FlatChunks flat, uint32_t most) const {
+  std::vector<ChunkRange> ranges;
+  if (flat.first == flat.end_at) return ranges;
+  TensorIndex tensor = TensorOf(flat.first);
+  for (uint32_t at = flat.first; at < flat.end_at; at += ranges.back().count) {
+    while (FirstChunk(tensor + 1) <= at) ++tensor;
+    const uint32_t end = std::min(flat.end_at, FirstChunk(tensor + 1));
+    ranges.push_back({tensor, at - FirstChunk(tensor), std::min(end - at, most)});
+  }
+  return ranges;
+}
+
 void RangeBuilder::Add(uint32_t flat) {
   if (!ranges_.empty()) {
     ChunkRange& last = ranges_.back();
@@ -95,4 +103,4 @@ void RangeBuilder::Add(uint32_t flat) {
   ranges_.push_back({tensor, flat - layout_.FirstChunk(tensor), 1});
 }
 
-}  // namespace basin::aggregator
+}  // namespace basin
