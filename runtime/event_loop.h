@@ -1,14 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The turn of an event loop: other threads post what happened, and one thread at a time has the
-// turn, in which it handles that.
+// An event loop that any thread may hold: threads post what happened, and the one that holds the
+// loop handles it.
 //
 // A small round is mostly wake-ups. So while the loop has nothing to do, a thread that can afford
-// it takes the turn itself, and no thread is woken. The loop's own thread handles what is left, and
+// it holds the loop itself, and no thread is woken. The loop's own thread handles what is left, and
 // what becomes due at a deadline.
 //
-// Thread contract: safe from any thread, but for what only the thread that has the turn, or that of
-// the loop, may call. What is posted before Start or after Stop is dropped. Failure: none.
+// Thread contract: safe from any thread, but for what only the thread that holds the loop, or that
+// of the loop, may call. What is posted before Start or after Stop is dropped. Failure: none.
 
 #ifndef BASIN_RUNTIME_EVENT_LOOP_H_
 #define BASIN_RUNTIME_EVENT_LOOP_H_
@@ -30,10 +30,10 @@ namespace basin {
 template <typename Item>
 class EventLoop {
  public:
-  enum class Turn : uint8_t {
+  enum class Posting : uint8_t {
     kStopped,  // The item was dropped.
     kPosted,   //
-    kTaken,    // The caller has the turn, handles the item, and calls EndTurn.
+    kHeld,     // The caller holds the loop, handles the item, and calls LetGo.
   };
   static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
@@ -47,8 +47,8 @@ class EventLoop {
     running_ = true;
   }
 
-  // Joins the loop's thread, waits until nobody has the turn, and returns what was not taken.
-  // Idempotent. REQUIRES: the caller does not have the turn.
+  // Joins the loop's thread, waits until nobody holds the loop, and returns what was not taken.
+  // Idempotent. REQUIRES: the caller does not hold the loop.
   std::vector<Item> Stop(std::thread& thread) {
     {
       MutexLock lock(mutex_);
@@ -57,7 +57,7 @@ class EventLoop {
     }
     if (thread.joinable()) thread.join();
     MutexLock lock(mutex_);
-    while (turn_ != std::thread::id()) changed_.Wait(mutex_);
+    while (holder_ != std::thread::id()) changed_.Wait(mutex_);
     return std::exchange(posted_, {});
   }
 
@@ -72,8 +72,8 @@ class EventLoop {
       while (running_ && posted_.size() >= most) changed_.Wait(mutex_);
       --waiting_for_room_;
       if (!running_) return false;
-      // The thread that has the turn looks again before it ends it.
-      idle = posted_.empty() && turn_ == std::thread::id();
+      // The thread that holds the loop looks again before it lets go.
+      idle = posted_.empty() && holder_ == std::thread::id();
       posted_.push_back(std::move(item));
       arrived_.store(true, std::memory_order_relaxed);
     }
@@ -82,30 +82,30 @@ class EventLoop {
     return true;
   }
 
-  // Takes the turn for the item if the loop has nothing to do, and posts it otherwise. `alone`: the
+  // Holds the loop for the item if it has nothing to do, and posts the item otherwise. `alone`: the
   // caller will handle this item only. REQUIRES: the caller holds no lock.
-  Turn PostOrTakeTurn(Item& item, bool alone = false, size_t most = kNoLimit) {
+  Posting PostOrHold(Item& item, bool alone = false, size_t most = kNoLimit) {
     {
       MutexLock lock(mutex_);
-      if (!running_) return Turn::kStopped;
-      if (turn_ == std::thread::id() && posted_.empty() && !left_) {
-        turn_ = std::this_thread::get_id();
+      if (!running_) return Posting::kStopped;
+      if (holder_ == std::thread::id() && posted_.empty() && !left_) {
+        holder_ = std::this_thread::get_id();
         alone_ = alone;
-        return Turn::kTaken;
+        return Posting::kHeld;
       }
     }
-    return Post(std::move(item), most) ? Turn::kPosted : Turn::kStopped;
+    return Post(std::move(item), most) ? Posting::kPosted : Posting::kStopped;
   }
 
-  // Whether the calling thread has the turn.
-  bool HasTurn() const {
+  // Whether the calling thread holds the loop.
+  bool Holds() const {
     MutexLock lock(mutex_);
-    return turn_ == std::this_thread::get_id();
+    return holder_ == std::this_thread::get_id();
   }
-  // Whether it has it for one item alone.
-  bool HasTurnAlone() const {
+  // Whether it does for one item alone.
+  bool HoldsAlone() const {
     MutexLock lock(mutex_);
-    return alone_ && turn_ == std::this_thread::get_id();
+    return alone_ && holder_ == std::this_thread::get_id();
   }
 
   // Calls `look` with the item that was posted first, if there is one. It must not block.
@@ -115,7 +115,7 @@ class EventLoop {
     if (!posted_.empty()) look(posted_.front());
   }
 
-  // ---- for the thread that has the turn
+  // ---- for the thread that holds the loop
 
   // Whether anything was posted since the last Take. Costs no lock.
   bool arrived() const { return arrived_.load(std::memory_order_relaxed); }
@@ -127,9 +127,9 @@ class EventLoop {
   }
 
   // `left`: some of what was taken still waits. Wakes the loop's thread if it has something to do.
-  void EndTurn(bool left, absl::Time next_deadline) {
+  void LetGo(bool left, absl::Time next_deadline) {
     MutexLock lock(mutex_);
-    turn_ = std::thread::id();
+    holder_ = std::thread::id();
     alone_ = false;
     left_ = left;
     const bool wake = !running_ || left_ || !posted_.empty() || wakes_ == absl::InfinitePast() ||
@@ -139,13 +139,13 @@ class EventLoop {
 
   // ---- for the loop's thread
 
-  // Waits until there is something to do, takes the turn, and appends what was posted to `items`.
+  // Waits until there is something to do, holds the loop, and appends what was posted to `items`.
   // False: the loop was stopped.
   template <typename NextDeadline>
-  bool AwaitTurn(const NextDeadline& next_deadline, std::vector<Item>& items) {
+  bool AwaitWork(const NextDeadline& next_deadline, std::vector<Item>& items) {
     MutexLock lock(mutex_);
     while (running_) {
-      if (turn_ != std::thread::id()) {
+      if (holder_ != std::thread::id()) {
         wakes_ = absl::InfinitePast();
         changed_.Wait(mutex_);
         continue;
@@ -155,7 +155,7 @@ class EventLoop {
       clock_.Wait(changed_, mutex_, wakes_);
     }
     if (!running_) return false;
-    turn_ = std::this_thread::get_id();
+    holder_ = std::this_thread::get_id();
     TakeLocked(items);
     return true;
   }
@@ -179,10 +179,10 @@ class EventLoop {
   std::vector<Item> posted_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_for_room_ ABSL_GUARDED_BY(mutex_) = 0;  // Threads.
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread::id turn_ ABSL_GUARDED_BY(mutex_);  // The thread that has it; none: nobody has.
+  std::thread::id holder_ ABSL_GUARDED_BY(mutex_);  // None: nobody.
   bool alone_ ABSL_GUARDED_BY(mutex_) = false;
-  bool left_ ABSL_GUARDED_BY(mutex_) = false;  // After the last turn.
-  // When the loop's thread wakes up by itself; past while it waits for the turn.
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;  // By the last holder.
+  // When the loop's thread wakes up by itself; past while it waits for the holder.
   absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 

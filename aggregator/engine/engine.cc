@@ -210,18 +210,18 @@ bool Engine::Post(uint64_t connection, Task task) {
 
 bool Engine::PostNow(uint64_t connection, Task task) {
   Posted posted{connection, clock_.Now(), std::move(task)};
-  const auto turn = events_.PostOrTakeTurn(posted);
-  if (turn == EventLoop<Posted>::Turn::kTaken) {
+  const auto posting = events_.PostOrHold(posted);
+  if (posting == EventLoop<Posted>::Posting::kHeld) {
     Wait(std::move(posted));
     for (int left = kTransportTurns; left > 0 && !turns_.empty(); --left) TakeEvent();
-    EndTurn();
+    LetGo();
   }
-  return turn != EventLoop<Posted>::Turn::kStopped;
+  return posting != EventLoop<Posted>::Posting::kStopped;
 }
 
-void Engine::EndTurn() {
+void Engine::LetGo() {
   turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
-  events_.EndTurn(!turns_.empty(), runner_->NextDeadline());
+  events_.LetGo(!turns_.empty(), runner_->NextDeadline());
 }
 
 void Engine::TakePosted() {
@@ -268,7 +268,7 @@ void Engine::TakeEvent() {
 }
 
 void Engine::Loop() {
-  while (events_.AwaitTurn([this] { return runner_->NextDeadline(); }, taken_)) {
+  while (events_.AwaitWork([this] { return runner_->NextDeadline(); }, taken_)) {
     TakePosted();
     // Waiting events are handled before a deadline is judged: after a stall of this process, the
     // message of a worker that seems late may have arrived long ago. Events that arrive meanwhile
@@ -281,7 +281,7 @@ void Engine::Loop() {
       runner_->Tick(now);
       transport_->Flush();
     }
-    EndTurn();
+    LetGo();
   }
 }
 

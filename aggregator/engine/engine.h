@@ -15,8 +15,8 @@
 // all workers of a job delays the other jobs by about one. The reduce threads serve the jobs in
 // turn (thread_pool.h), so that large rounds of one job delay those of another by one reduction.
 //
-// While the loop has nothing to do, a transport thread that brings a small message takes the loop's
-// turn itself (runtime/event_loop.h).
+// While the loop has nothing to do, a transport thread that brings a small message holds it itself
+// (runtime/event_loop.h).
 //
 // Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
 // what comes before Start or after Stop is dropped.
@@ -129,11 +129,11 @@ class Engine {
 
   // Returns whether the loop runs, and so will handle it.
   bool Post(uint64_t connection, Task task);
-  // The same, but the calling thread takes the loop's turn for it if nobody has it.
+  // The same, but the calling thread holds the loop for it if nobody does.
   bool PostNow(uint64_t connection, Task task);
   void Loop();
 
-  // ---- REQUIRES: this thread has the turn
+  // ---- REQUIRES: this thread holds the loop
   // If a deadline is to be judged: names the connections with something waiting, and the senders of
   // hellos, so that nobody is taken for silent or gone while its messages wait here.
   void NoteWaiting(absl::Time now);
@@ -142,7 +142,7 @@ class Engine {
   // Moves what was posted to where it waits for its turn among the connections.
   void TakePosted();
   void Wait(Posted posted);
-  void EndTurn();
+  void LetGo();
 
   RunnerDependencies DependenciesFor(Transport& transport);
   // On the reduce thread of `place`.
@@ -176,7 +176,7 @@ class Engine {
 
   EventLoop<Posted> events_;
 
-  // Used by the thread that has the turn.
+  // Used by the thread that holds the loop.
   std::unique_ptr<Runner> runner_;
   Turns<Posted> turns_;
   std::vector<Posted> taken_;

@@ -14,7 +14,7 @@ namespace basin::client {
 
 namespace {
 
-// How often a thread that has taken the turn looks for more: often enough for the end of a round.
+// How often a thread that holds the loop looks for more: often enough for the end of a round.
 constexpr int kPasses = 4;
 
 }  // namespace
@@ -37,16 +37,16 @@ void Loop::Stop() { shared_->events.Stop(thread_); }
 
 void Loop::Shared::RunAll(std::vector<Task>& tasks) {
   for (Task& task : tasks) task(*runner, clock.Now());
-  tasks.clear();  // Releases what the tasks hold, still in this turn.
+  tasks.clear();  // Releases what the tasks hold, while it holds the loop.
 }
 
 bool Loop::Shared::RunOrPost(Task task, bool alone, size_t most) {
-  switch (events.PostOrTakeTurn(task, alone, most)) {
-    case EventLoop<Task>::Turn::kStopped:
+  switch (events.PostOrHold(task, alone, most)) {
+    case EventLoop<Task>::Posting::kStopped:
       return false;
-    case EventLoop<Task>::Turn::kPosted:
+    case EventLoop<Task>::Posting::kPosted:
       return true;
-    case EventLoop<Task>::Turn::kTaken:
+    case EventLoop<Task>::Posting::kHeld:
       break;
   }
   std::optional<SignalsBlocked> blocked;
@@ -59,7 +59,7 @@ bool Loop::Shared::RunOrPost(Task task, bool alone, size_t most) {
     if (!alone && pass < kPasses) events.Take(tasks);
     if (tasks.empty()) break;
   }
-  events.EndTurn(false, runner->NextDeadline());
+  events.LetGo(false, runner->NextDeadline());
   return true;
 }
 
@@ -77,19 +77,19 @@ bool Loop::PostWithRoom(Task task) { return shared_->events.Post(std::move(task)
 
 bool Loop::Call(Task task) { return shared_->RunOrPost(std::move(task), true, kMaxTensors); }
 
-bool Loop::InLoop() const { return shared_->events.HasTurn(); }
+bool Loop::InLoop() const { return shared_->events.Holds(); }
 
-bool Loop::InCall() const { return shared_->events.HasTurnAlone(); }
+bool Loop::InCall() const { return shared_->events.HoldsAlone(); }
 
 void Loop::Shared::Run() {
   std::vector<Task> tasks;
-  while (events.AwaitTurn([this] { return runner->NextDeadline(); }, tasks)) {
+  while (events.AwaitWork([this] { return runner->NextDeadline(); }, tasks)) {
     // Waiting events come before deadlines.
     RunAll(tasks);
     const absl::Time now = clock.Now();
     if (runner->NextDeadline() <= now) runner->Tick(now);
     runner->Flush();
-    events.EndTurn(false, runner->NextDeadline());
+    events.LetGo(false, runner->NextDeadline());
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // The thread of a worker, which owns the runner; all other threads post functions to it.
 //
-// While the loop has nothing to do, the posting thread may take its turn (runtime/event_loop.h).
+// While the loop has nothing to do, the posting thread may hold it (runtime/event_loop.h).
 // The loop's own thread does what must not be done in a callback of the network, which is what
 // becomes due at a deadline.
 //
@@ -40,19 +40,19 @@ class Loop {
 
   // Neither blocks. The results outlive the loop.
   std::function<void(Task)> poster() const;
-  // The same, but the caller may take the loop's turn. REQUIRES: it holds no lock.
+  // The same, but the caller may hold the loop. REQUIRES: it holds no lock.
   std::function<void(Task)> now_poster() const;
 
   // For trainer threads: waits while more tasks wait than a model has tensors, so that a trainer
   // that is faster than the loop cannot fill the memory. Returns false when the loop has ended.
   bool PostWithRoom(Task task);
-  // The same for a task whose outcome the trainer waits for, so it may take the loop's turn for
+  // The same for a task whose outcome the trainer waits for, so it may hold the loop for
   // this task, and for no other.
   bool Call(Task task);
 
-  // Whether the calling thread has the turn: it runs a task, or a callback of one.
+  // Whether the calling thread holds the loop: it runs a task, or a callback of one.
   bool InLoop() const;
-  // Whether it has the turn for its own Call.
+  // Whether it does for its own Call.
   bool InCall() const;
 
  private:
@@ -60,17 +60,17 @@ class Loop {
   struct Shared {
     explicit Shared(Clock& of) : clock(of), events(of) {}
 
-    // Takes the turn for the task, if the loop is idle, and posts it otherwise. `alone`: does not
+    // Holds the loop for the task, if it is idle, and posts the task otherwise. `alone`: does not
     // run what is posted meanwhile, such as the last step of a round. Returns false, and drops the
     // task, when the loop does not run.
     bool RunOrPost(Task task, bool alone, size_t most);
     void Run();  // The loop's thread.
-    // Runs them in this turn.
+    // Runs them. REQUIRES: this thread holds the loop.
     void RunAll(std::vector<Task>& tasks);
 
     Clock& clock;  // Used only while the loop runs.
     EventLoop<Task> events;
-    Runner* runner = nullptr;  // Constant after Start; used by the thread that has the turn.
+    Runner* runner = nullptr;  // Constant after Start; used by the thread that holds the loop.
   };
 
   const std::shared_ptr<Shared> shared_;

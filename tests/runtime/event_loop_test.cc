@@ -21,13 +21,13 @@ class EventLoopTest : public testing::Test {
     events_.Start();
     thread_ = std::thread([this] {
       std::vector<int> taken;
-      while (events_.AwaitTurn([this] { return Deadline(); }, taken)) {
-        EXPECT_TRUE(events_.HasTurn());
+      while (events_.AwaitWork([this] { return Deadline(); }, taken)) {
+        EXPECT_TRUE(events_.Holds());
         if (taken.empty()) ++ticks_;
         if (taken.empty()) due_ = false;
         for (const int item : taken) sum_ = sum_ + item;
         taken.clear();
-        events_.EndTurn(false, Deadline());
+        events_.LetGo(false, Deadline());
       }
     });
   }
@@ -50,46 +50,46 @@ TEST_F(EventLoopTest, WhatComesBeforeStartOrAfterStopIsDropped) {
   events_.Stop(thread_);
   EXPECT_FALSE(events_.Post(4));
   int item = 8;
-  EXPECT_EQ(events_.PostOrTakeTurn(item), Events::Turn::kStopped);
+  EXPECT_EQ(events_.PostOrHold(item), Events::Posting::kStopped);
   EXPECT_EQ(sum_, 2);
 }
 
-TEST_F(EventLoopTest, AThreadTakesTheTurnOfAnIdleLoopAndOthersPost) {
+TEST_F(EventLoopTest, AThreadHoldsAnIdleLoopAndOthersPost) {
   Start();
   int item = 1;
-  Await([&] { return events_.PostOrTakeTurn(item, true) == Events::Turn::kTaken; });
-  EXPECT_TRUE(events_.HasTurn());
-  EXPECT_TRUE(events_.HasTurnAlone());
+  Await([&] { return events_.PostOrHold(item, true) == Events::Posting::kHeld; });
+  EXPECT_TRUE(events_.Holds());
+  EXPECT_TRUE(events_.HoldsAlone());
   EXPECT_FALSE(events_.arrived());
   std::thread([this] {
     int other = 2;
-    EXPECT_EQ(events_.PostOrTakeTurn(other), Events::Turn::kPosted);
-    EXPECT_FALSE(events_.HasTurn());
+    EXPECT_EQ(events_.PostOrHold(other), Events::Posting::kPosted);
+    EXPECT_FALSE(events_.Holds());
   }).join();
   EXPECT_TRUE(events_.arrived());
   int first = 0;
   events_.Peek([&first](const int& posted) { first = posted; });
   EXPECT_EQ(first, 2);
   // The loop's thread takes what this one leaves.
-  events_.EndTurn(false, absl::InfiniteFuture());
+  events_.LetGo(false, absl::InfiniteFuture());
   Await([this] { return sum_ == 2; });
 }
 
-TEST_F(EventLoopTest, NobodyTakesTheTurnWhileSomethingIsLeft) {
+TEST_F(EventLoopTest, NobodyHoldsTheLoopWhileSomethingIsLeft) {
   events_.Start();  // Without the loop's thread.
   int item = 1;
-  ASSERT_EQ(events_.PostOrTakeTurn(item), Events::Turn::kTaken);
-  events_.EndTurn(true, absl::InfiniteFuture());
-  EXPECT_EQ(events_.PostOrTakeTurn(item), Events::Turn::kPosted);
+  ASSERT_EQ(events_.PostOrHold(item), Events::Posting::kHeld);
+  events_.LetGo(true, absl::InfiniteFuture());
+  EXPECT_EQ(events_.PostOrHold(item), Events::Posting::kPosted);
   EXPECT_EQ(events_.Stop(thread_), std::vector<int>{1});
 }
 
-TEST_F(EventLoopTest, ADeadlineThatATurnMovesForwardWakesTheLoop) {
+TEST_F(EventLoopTest, ADeadlineThatTheHolderMovesForwardWakesTheLoop) {
   Start();
   int item = 1;
-  Await([&] { return events_.PostOrTakeTurn(item) == Events::Turn::kTaken; });
+  Await([&] { return events_.PostOrHold(item) == Events::Posting::kHeld; });
   due_ = true;
-  events_.EndTurn(false, Deadline());
+  events_.LetGo(false, Deadline());
   Await([this] { return ticks_ == 1; });
 }
 
@@ -114,9 +114,9 @@ TEST_F(EventLoopTest, NothingIsLostOrHandledByTwoThreadsAtOnce) {
     threads.emplace_back([this] {
       for (int i = 0; i < kEach; ++i) {
         int item = 1;
-        if (events_.PostOrTakeTurn(item) != Events::Turn::kTaken) continue;
+        if (events_.PostOrHold(item) != Events::Posting::kHeld) continue;
         sum_ = sum_ + item;  // Not atomic, so that a second thread would be seen.
-        events_.EndTurn(false, absl::InfiniteFuture());
+        events_.LetGo(false, absl::InfiniteFuture());
       }
     });
   }
