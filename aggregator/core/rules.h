@@ -2,7 +2,7 @@
 //
 // The rules of the protocol and of delivery that can be broken, only to show what goes wrong then.
 // Here they are constants. Explorer and simulator compile the core with another file in place of
-// this one (tests/shell/rules), in which they are variables.
+// this one (tests/world/rules), in which they are variables.
 
 #ifndef BASIN_AGGREGATOR_CORE_RULES_H_
 #define BASIN_AGGREGATOR_CORE_RULES_H_

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator in an explored world: the core with delivery, and the shell that holds
-// sums instead of bytes. `wrong` reports what a real runner would take for a broken core, such as a
-// reduction of bytes that it does not hold.
+// One life of the aggregator in an explored world: its process (tests/world), whose clock moves
+// only when a step of the world says so. `wrong` reports what a real runner would take for a broken
+// core, such as a reduction of bytes that it does not hold.
 //
 // Thread contract: a plain value.
 
@@ -16,9 +16,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "aggregator/core/aggregator.h"
 #include "tests/explore/item.h"
-#include "tests/shell/delivery_model.h"
+#include "tests/world/aggregator_process.h"
 
 namespace basin::explore {
 
@@ -32,11 +31,11 @@ struct AggregatorOutput {
   Item item;
 };
 
-class AggregatorProcess {
+class AggregatorProcess : public world::AggregatorProcess<Sums> {
  public:
   AggregatorProcess(const aggregator::Config& config, uint32_t jobs, absl::Time started,
                     absl::Time now)
-      : core_(config, started), jobs_(jobs), started_(started), now_(now) {}
+      : Base(config, started), jobs_(jobs), started_(started), now_(now) {}
 
   void Open(aggregator::SessionId session);
   // Opens its data stream, which has the number of the session.
@@ -70,20 +69,37 @@ class AggregatorProcess {
   auto Fields() const { return std::tie(core().config().term, core_, now_, shell_, reductions_); }
 
  private:
-  using Shell = shell::AggregatorShell<Sums>;
+  using Base = world::AggregatorProcess<Sums>;
+  friend Base;
+  using Kind = AggregatorOutput::Kind;
 
-  const aggregator::Coordinator& core() const { return core_.coordinator(); }
-  void Step(const aggregator::Event& event, const PushFrame* arrived);
-  void Do(aggregator::Action& action, const PushFrame* arrived);
-  void Check(const absl::Status& status);
+  void Step(const aggregator::Event& event);
+  void Require(const absl::Status& status);
+  void SendOn(aggregator::StreamId stream, const Frame& frame) {
+    outputs_.push_back({Kind::kFrame, stream, Item(std::get<ResultFrame>(frame))});
+  }
+  void Started(Reduction reduction) { reductions_.push_back(std::move(reduction)); }
+  void Do(aggregator::Send& send) {
+    outputs_.push_back({Kind::kMessage, send.session, Item(std::move(send.message))});
+  }
+  void Do(const aggregator::SendAll& send);
+  void Do(aggregator::EndSession& end) {
+    outputs_.push_back({Kind::kEnd, end.session, Item(ToWorker(Ended{std::move(end.error)}))});
+  }
+  // A worker sees nothing of these.
+  void Do(const aggregator::Note&) {}
+  void Do(const aggregator::ResultsTaken&) {}
+  void Do(const aggregator::AcceptStream&) {}
+  void Do(const aggregator::CloseStream&) {}
+  void Do(const aggregator::Drained&) {}
+  // No explored world writes a state file.
+  void Do(const aggregator::SaveState&) { wrong_ = "it saves a state that nobody reads"; }
+  void Do(const aggregator::SaveSettings&) { wrong_ = "it saves settings that nobody reads"; }
 
-  aggregator::Aggregator core_;
   uint32_t jobs_;
   absl::Time started_;
   absl::Time now_;
-  Shell shell_;
-  std::vector<Shell::Reduction> reductions_;  // In progress, the oldest first.
-  shell::DeliveryModel delivery_;             // Follows from the core.
+  std::vector<Reduction> reductions_;  // In progress, the oldest first.
   std::vector<AggregatorOutput> outputs_;
   std::string wrong_;
 };

@@ -15,7 +15,7 @@
 
 #include "aggregator/core/event.h"
 #include "protocol/messages.h"
-#include "tests/shell/sums.h"
+#include "tests/world/sums.h"
 
 namespace basin::explore {
 
@@ -24,18 +24,19 @@ using basin::operator!=;
 
 inline constexpr uint32_t kMaxWorkers = 4;
 
-using shell::Chunk;
-using shell::DigestOf;
-using shell::MaskOf;
-using shell::Sums;
+using world::Chunk;
+using world::DigestOf;
+using world::MaskOf;
+using world::Sums;
+using world::ValueFrame;
 
 // The contribution of one process (worker and life) to a round.
 constexpr Chunk ContributionOf(uint32_t worker, uint32_t life, RoundNumber round) {
   return {MaskOf(worker), ((round * 31 + life) * kMaxWorkers + worker + 1) * 0xd6e8feb86659fd93};
 }
 
-using PushFrame = shell::PushFrame<Chunk>;
-using ResultFrame = shell::ResultFrame<Chunk>;
+using PushFrame = world::PushFrame<Chunk>;
+using ResultFrame = world::ResultFrame<Chunk>;
 
 using Item = std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame>;
 

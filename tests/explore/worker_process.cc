@@ -3,7 +3,6 @@
 #include "tests/explore/worker_process.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -42,28 +41,35 @@ RoundSpec TheSpec() {
 
 WorkerProcess::WorkerProcess(uint32_t job, uint32_t worker, uint32_t life,
                              const JobSettings& settings, Node node)
-    : worker_(worker), life_(life), node_(node), client_(MakeConfig(job, worker, life, settings)) {}
+    : Base(MakeConfig(job, worker, life, settings)), worker_(worker), life_(life), node_(node) {}
 
 void WorkerProcess::Start(LaneKind kind) {
-  Call(client::RegisterTensors{kLane, kind, {TheTensor()}});
-  Step(client::DeclareReady{}, nullptr);
+  BeginStep();
+  Step(client::RegisterTensors{kLane, kind, {TheTensor()}});
+  Step(client::DeclareReady{});
 }
 
-void WorkerProcess::SessionUp() { Call(client::SessionUp{}); }
+void WorkerProcess::SessionUp() {
+  BeginStep();
+  Step(client::SessionUp{});
+}
 
-void WorkerProcess::SessionDown() { Call(client::SessionDown{"explored"}); }
+void WorkerProcess::SessionDown() {
+  BeginStep();
+  Step(client::SessionDown{"explored"});
+}
 
-void WorkerProcess::StreamDown() { Call(client::StreamDown{0}); }
+void WorkerProcess::StreamDown() {
+  BeginStep();
+  Step(client::StreamDown{0});
+}
 
 void WorkerProcess::Take(const Item& item) {
-  outputs_.clear();
-  applied_.clear();
-  wrong_.clear();
+  BeginStep();
   if (const auto* message = std::get_if<ToWorker>(&item)) {
-    Step(client::MessageReceived{*message}, nullptr);
+    Step(client::MessageReceived{*message});
   } else {
-    const ResultFrame& frame = std::get<ResultFrame>(item);
-    Step(shell::EventOf(Sums(), frame), &frame);
+    Arrive(std::get<ResultFrame>(item), *this);
   }
 }
 
@@ -73,12 +79,10 @@ bool WorkerProcess::TrainerCanStep(RoundNumber last_round) const {
 }
 
 void WorkerProcess::StepTrainer(bool whole) {
-  outputs_.clear();
-  applied_.clear();
-  wrong_.clear();
+  BeginStep();
   if (trainer_ == TrainerPhase::kWithout) {
     trainer_ = TrainerPhase::kInRound;
-    return Step(client::RequestResults{0}, nullptr);
+    return Step(client::RequestResults{0});
   }
   if (trainer_ == TrainerPhase::kIdle) {
     trainer_ = TrainerPhase::kBegun;
@@ -87,21 +91,21 @@ void WorkerProcess::StepTrainer(bool whole) {
     client::BeginRound begin;
     begin.spec = TheSpec();
     begin.carries = node_ == Node::kCarries && worker_ == 0 ? 1 : 0;
-    Step(begin, nullptr);
+    Step(begin);
     if (!whole) return;
   }
   if (node_ == Node::kCarries && worker_ == 1) {
     trainer_ = TrainerPhase::kWithout;
-    Step(client::WithdrawRound{0, "w0 has its gradients", true}, nullptr);
-    return Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
+    Step(client::WithdrawRound{0, "w0 has its gradients", true});
+    return Step(client::WaitRound{0, absl::InfiniteFuture()});
   }
   trainer_ = TrainerPhase::kInRound;
   const RoundNumber round = last_verdict() + 1;
-  Step(client::PushTensor{0, 0, DigestOf(ContributionOf(worker_, life_, round))}, nullptr);
-  Step(client::CommitRound{0}, nullptr);
+  Step(client::PushTensor{0, 0, DigestOf(ContributionOf(worker_, life_, round))});
+  Step(client::CommitRound{0});
   SetRanks(round + 1);  // While the round is open, so that hellos report it before a begin does.
   // An early verdict ends the round with the commit; the wait then ends at once.
-  Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
+  Step(client::WaitRound{0, absl::InfiniteFuture()});
 }
 
 uint32_t WorkerProcess::TrainersOf(uint32_t worker, RoundNumber round) const {
@@ -111,14 +115,14 @@ uint32_t WorkerProcess::TrainersOf(uint32_t worker, RoundNumber round) const {
 
 void WorkerProcess::SetRanks(RoundNumber round) {
   if (node_ != Node::kShrinks || worker_ != 0) return;
-  Step(client::SetRanks{TrainersOf(worker_, round), 0}, nullptr);
+  Step(client::SetRanks{TrainersOf(worker_, round), 0});
 }
 
-RoundNumber WorkerProcess::last_verdict() const { return client_.lanes()[0].last_verdict; }
+RoundNumber WorkerProcess::last_verdict() const { return core_.lanes()[0].last_verdict; }
 
 bool WorkerProcess::Holds(const Applied& version) const {
-  if (!client_.has_history()) return false;
-  const client::Lane& lane = client_.lanes()[0];
+  if (!core_.has_history()) return false;
+  const client::Lane& lane = core_.lanes()[0];
   for (const VerdictRecord& record : lane.verdicts) {
     if (Applied{record.round, record.chain} == version) return true;
   }
@@ -127,31 +131,26 @@ bool WorkerProcess::Holds(const Applied& version) const {
          ExtendChain(*lane.chain, staged->round, staged->value) == version.chain;
 }
 
-// Makes a call that begins a step, so earlier outputs are cleared.
-void WorkerProcess::Call(const client::Event& event) {
+void WorkerProcess::BeginStep() {
   outputs_.clear();
   applied_.clear();
   wrong_.clear();
-  Step(event, nullptr);
 }
 
-void WorkerProcess::Step(const client::Event& event, const ResultFrame* arrived) {
+void WorkerProcess::Step(const client::Event& event) {
   std::vector<client::Action> actions;
-  client_.Step(event, kNow, actions);
-  bool opens = false;
-  for (const client::Action& action : actions) {
-    Do(action, arrived);
-    opens |= std::holds_alternative<client::OpenStream>(action);
-  }
-  if (loads_ && client_.lanes()[0].undelivered.has_value()) {
+  core_.Step(event, kNow, actions);
+  opens_ = false;
+  for (client::Action& action : actions) CarryOut(action, *this);
+  if (loads_ && core_.lanes()[0].undelivered.has_value()) {
     Wrong("its first round has a verdict before it has the state of before that round");
   }
   // A data stream opens as soon as the client asks for it: a late opening would look the same as
   // late frames.
-  if (opens) Step(client::StreamUp{0}, nullptr);
+  if (opens_) Step(client::StreamUp{0});
   if (declare_ready_) {
     declare_ready_ = false;
-    Step(client::DeclareReady{}, nullptr);
+    Step(client::DeclareReady{});
   }
 }
 
@@ -159,54 +158,27 @@ void WorkerProcess::Wrong(std::string what) {
   if (wrong_.empty()) wrong_ = std::move(what);
 }
 
-void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived) {
-  using Kind = WorkerOutput::Kind;
-  const auto spec_of = [](uint32_t) { return TheTensor(); };
-  std::visit(
-      [&](const auto& what) {
-        using T = std::decay_t<decltype(what)>;
-        if constexpr (std::is_same_v<T, client::Send>) {
-          outputs_.push_back({Kind::kMessage, Item(what.message)});
-        } else if constexpr (std::is_same_v<T, client::OpenSession>) {
-          outputs_.push_back({Kind::kOpenSession, {}});
-        } else if constexpr (std::is_same_v<T, client::CloseSession>) {
-          outputs_.push_back({Kind::kCloseSession, {}});
-        } else if constexpr (std::is_same_v<T, client::OpenStream>) {
-          outputs_.push_back({Kind::kOpenStream, {}});
-        } else if constexpr (std::is_same_v<T, client::SendContribution>) {
-          const auto chunk_of = [&](const TensorSpec&, uint32_t) {
-            return ContributionOf(worker_, life_, what.round);
-          };
-          outputs_.push_back({Kind::kFrame, Item(shell_.FrameOf(what, spec_of, chunk_of))});
-        } else if constexpr (std::is_same_v<T, client::SendSupply>) {
-          absl::StatusOr<PushFrame> frame = shell_.FrameOf(what, spec_of);
-          if (!frame.ok()) return Wrong(std::string(frame.status().message()));
-          outputs_.push_back({Kind::kFrame, Item(*std::move(frame))});
-        } else if constexpr (std::is_same_v<T, client::KeepResult>) {
-          const absl::Status status = shell_.Do(what, arrived);
-          if (!status.ok()) Wrong(std::string(status.message()));
-        } else if constexpr (std::is_same_v<T, client::Deliver>) {
-          Deliver(what.record);
-        } else if constexpr (std::is_same_v<T, client::FailRound>) {
-          Fail(what);
-        } else if constexpr (std::is_same_v<T, client::RoundRejected>) {
-          Wrong(absl::StrCat("its contribution was rejected: ", what.error.text));
-        } else if constexpr (std::is_same_v<T, client::Refused>) {
-          Wrong(absl::StrCat("a call of its trainer was refused: ", what.error.text));
-        } else if constexpr (std::is_same_v<T, client::MembershipNow>) {
-          TakePlace(what);
-        } else if constexpr (std::is_same_v<T, client::Fatal>) {
-          trainer_ = TrainerPhase::kStopped;
-          conflict_ = what.error.code == ErrorCode::kLineageConflict;
-          if (!conflict_) Wrong(absl::StrCat("it was told to stop: ", what.error.text));
-        } else {
-          Wrong("it asks for something that no explored world leads to");
-        }
-      },
-      action);
+void WorkerProcess::Do(const client::OpenStream&) {
+  outputs_.push_back({Kind::kOpenStream, {}});
+  opens_ = true;
 }
 
-void WorkerProcess::Deliver(const VerdictRecord& record) {
+void WorkerProcess::Do(const client::RoundRejected& rejected) {
+  Wrong(absl::StrCat("its contribution was rejected: ", rejected.error.text));
+}
+
+void WorkerProcess::Do(const client::Refused& refused) {
+  Wrong(absl::StrCat("a call of its trainer was refused: ", refused.error.text));
+}
+
+void WorkerProcess::Do(const client::Fatal& fatal) {
+  trainer_ = TrainerPhase::kStopped;
+  conflict_ = fatal.error.code == ErrorCode::kLineageConflict;
+  if (!conflict_) Wrong(absl::StrCat("it was told to stop: ", fatal.error.text));
+}
+
+void WorkerProcess::Do(const client::Deliver& deliver) {
+  const VerdictRecord& record = deliver.record;
   applied_.push_back({record.round, record.chain});
   if (trainer_ != TrainerPhase::kInRound && trainer_ != TrainerPhase::kWithout) {
     Wrong(absl::StrCat("round ", record.round, " is delivered to a trainer that does not wait"));
@@ -223,7 +195,7 @@ void WorkerProcess::Deliver(const VerdictRecord& record) {
     Wrong(absl::StrCat("round ", record.round, " is divided by ", record.value.divisor,
                        ", but holds the gradients of ", trainers, " trainers"));
   }
-  const shell::StagedChunks<Chunk>& staged = shell_.staged(0);
+  const world::StagedChunks<Chunk>& staged = shell_.staged(0);
   const Chunk* chunk = staged.Find(0, 0);
   if (staged.round != record.round || chunk == nullptr || chunk->mask != mask ||
       DigestOf(*chunk) != record.value.digest) {
@@ -233,7 +205,7 @@ void WorkerProcess::Deliver(const VerdictRecord& record) {
   }
 }
 
-void WorkerProcess::Fail(const client::FailRound& fail) {
+void WorkerProcess::Do(const client::FailRound& fail) {
   switch (fail.error.code) {
     case ErrorCode::kRoundAborted:
       trainer_ = TrainerPhase::kIdle;
@@ -249,7 +221,7 @@ void WorkerProcess::Fail(const client::FailRound& fail) {
   }
 }
 
-void WorkerProcess::TakePlace(const client::MembershipNow& place) {
+void WorkerProcess::Do(const client::MembershipNow& place) {
   // With generation zero, its incarnation has ended, and it does not know its next membership yet.
   if (place.membership.generation.term > 0) {
     if (place.membership.generation < generation_) {
@@ -263,7 +235,7 @@ void WorkerProcess::TakePlace(const client::MembershipNow& place) {
       trainer_ = TrainerPhase::kIdle;
       // A script that makes calls loads no state: it stages a call that was prepared before it
       // joined.
-      loads_ = place.donor.has_value() && client_.lanes()[0].kind == LaneKind::kGradient;
+      loads_ = place.donor.has_value() && core_.lanes()[0].kind == LaneKind::kGradient;
     }
   } else if (trainer_ != TrainerPhase::kWaiting && trainer_ != TrainerPhase::kStopped) {
     trainer_ = TrainerPhase::kWaiting;

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of one worker in an explored world: the client's core, the shell that holds sums instead
-// of result bytes, and a tiny trainer with one tensor in one lane that runs a given number of
-// rounds. `wrong` reports what a real trainer would take for a broken core.
+// One life of one worker in an explored world: its process (tests/world), and a tiny trainer with
+// one tensor in one lane that runs a given number of rounds. `wrong` reports what a real trainer
+// would take for a broken core.
 //
 // Thread contract: a plain value.
 
@@ -16,9 +16,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "client/core/client.h"
 #include "tests/explore/item.h"
-#include "tests/shell/client_shell.h"
+#include "tests/world/worker_process.h"
 
 namespace basin::explore {
 
@@ -62,7 +61,7 @@ enum class Node : uint8_t {
   kCarries = 2,  // It contributes for w1, too, which withdraws without results and requests them.
 };
 
-class WorkerProcess {
+class WorkerProcess : public world::WorkerProcess<Sums> {
  public:
   WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const JobSettings& settings,
                 Node node);
@@ -78,8 +77,7 @@ class WorkerProcess {
   void StepTrainer(bool whole);
 
   uint32_t life() const { return life_; }
-  Nonce nonce() const { return client_.config().nonce; }
-  const client::Client& client() const { return client_; }
+  Nonce nonce() const { return core_.config().nonce; }
   TrainerPhase trainer() const { return trainer_; }
   RoundNumber last_verdict() const;
   // Returns whether it has applied or staged this version of the round and remembers it.
@@ -94,16 +92,43 @@ class WorkerProcess {
   bool conflict() const { return conflict_; }
 
   auto Fields() const {
-    return std::tie(worker_, life_, client_, trainer_, loads_, generation_, shell_, conflict_);
+    return std::tie(worker_, life_, core_, trainer_, loads_, generation_, shell_, conflict_);
   }
 
  private:
-  void Step(const client::Event& event, const ResultFrame* arrived);
-  void Call(const client::Event& event);
-  void Do(const client::Action& action, const ResultFrame* arrived);
-  void Deliver(const VerdictRecord& record);
-  void Fail(const client::FailRound& fail);
-  void TakePlace(const client::MembershipNow& place);
+  using Base = world::WorkerProcess<Sums>;
+  friend Base;
+  using Kind = WorkerOutput::Kind;
+
+  // Forgets the outputs of the step before.
+  void BeginStep();
+  void Step(const client::Event& event);
+  void SendOn(uint32_t /*stream*/, PushFrame frame) {
+    outputs_.push_back({Kind::kFrame, Item(std::move(frame))});
+  }
+  void SendOn(uint32_t /*stream*/, const ValueFrame&) { Wrong("no explored world has values"); }
+  Chunk ChunkOf(const client::SendContribution& send, const TensorSpec&, uint32_t) const {
+    return ContributionOf(worker_, life_, send.round);
+  }
+  void Require(const absl::Status& status) {
+    if (!status.ok()) Wrong(std::string(status.message()));
+  }
+  void Do(client::Send& send) {
+    outputs_.push_back({Kind::kMessage, Item(std::move(send.message))});
+  }
+  void Do(const client::OpenSession&) { outputs_.push_back({Kind::kOpenSession, {}}); }
+  void Do(const client::CloseSession&) { outputs_.push_back({Kind::kCloseSession, {}}); }
+  void Do(const client::OpenStream&);
+  void Do(const client::Deliver& deliver);
+  void Do(const client::FailRound& fail);
+  void Do(const client::RoundRejected& rejected);
+  void Do(const client::Refused& refused);
+  void Do(const client::MembershipNow& place);
+  void Do(const client::Fatal& fatal);
+  template <typename Other>
+  void Do(const Other&) {
+    Wrong("it asks for something that no explored world leads to");
+  }
   void SetRanks(RoundNumber round);
   // The trainers in a contribution.
   uint32_t TrainersOf(uint32_t worker, RoundNumber round) const;
@@ -112,14 +137,13 @@ class WorkerProcess {
   uint32_t worker_;
   uint32_t life_;
   Node node_;  // The same for all workers of a world.
-  client::Client client_;
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
   bool loads_ = false;  // It must load a donor's state before it begins.
   Generation generation_;
-  shell::ClientShell<Chunk> shell_;
   bool conflict_ = false;
   // Outputs of the last step.
   bool declare_ready_ = false;
+  bool opens_ = false;  // A data stream.
   std::vector<WorkerOutput> outputs_;
   std::vector<Applied> applied_;
   std::string wrong_;

@@ -61,8 +61,10 @@ struct World::Work {
   bool excused = false;
   std::vector<std::string>* trail = nullptr;
 
-  void Say(std::string line) {
-    if (trail != nullptr) trail->push_back(std::move(line));
+  // `line` makes the text of a line, which is only wanted for a trail.
+  template <typename Line>
+  void Say(Line&& line) {
+    if (trail != nullptr) trail->push_back(line());
   }
   void Fail(std::string what) {
     if (violation.empty()) violation = std::move(what);
@@ -406,9 +408,9 @@ void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
       continue;
     }
     if (!link.open || link.session != output.session || link.ended) continue;
-    if (work.trail != nullptr) {
-      work.Say(absl::StrCat("    to ", NameOf(worker), ": ", Describe(items_[output.item])));
-    }
+    work.Say([&] {
+      return absl::StrCat("    to ", NameOf(worker), ": ", Describe(items_[output.item]));
+    });
     NoteTold(work, JobOf(worker), items_[output.item]);
     (kind == Kind::kFrame ? link.down_frames : link.down).push_back(output.item);
     if (kind == Kind::kEnd) {
@@ -433,9 +435,9 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
       case Kind::kMessage:
       case Kind::kFrame:
         if (!link.open || link.ended) break;
-        if (work.trail != nullptr) {
-          work.Say(absl::StrCat("    from ", NameOf(worker), ": ", Describe(items_[output.item])));
-        }
+        work.Say([&] {
+          return absl::StrCat("    from ", NameOf(worker), ": ", Describe(items_[output.item]));
+        });
         (static_cast<Kind>(output.kind) == Kind::kFrame ? link.up_frames : link.up)
             .push_back(output.item);
         break;
@@ -453,10 +455,10 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
   }
   for (uint32_t i = 0; i < effect.applied; ++i) {
     const Applied applied = applied_[effect.first_applied + i];
-    if (work.trail != nullptr) {
-      work.Say(absl::StrCat("    ", NameOf(worker), " applies round ", applied.round, ", history ",
-                            absl::Hex(applied.chain)));
-    }
+    work.Say([&] {
+      return absl::StrCat("    ", NameOf(worker), " applies round ", applied.round, ", history ",
+                          absl::Hex(applied.chain));
+    });
     const std::vector<uint64_t>& told = work.history.told[JobOf(worker)];
     if (applied.round > told.size() || told[applied.round - 1] != applied.chain) {
       work.Fail(absl::StrCat("Worker ", NameOf(worker), " applies a version of round ",
@@ -568,52 +570,57 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
   const auto use = [&](Fault fault) { ++work.state.used[static_cast<size_t>(fault)]; };
   switch (step.kind) {
     case StepKind::kConnect:
-      work.Say(absl::StrCat(NameOf(w), " connects"));
+      work.Say([&] { return absl::StrCat(NameOf(w), " connects"); });
       Connect(work, w);
       break;
     case StepKind::kUp:
     case StepKind::kUpFrame: {
       const uint32_t item = TakeHead(step.kind == StepKind::kUp ? link.up : link.up_frames);
-      work.Say(absl::StrCat(NameOf(w), " -> aggregator: ", Describe(items_[item])));
+      work.Say([&] { return absl::StrCat(NameOf(w), " -> aggregator: ", Describe(items_[item])); });
       RunAggregator(work, Input::kTake, link.session, item);
       break;
     }
     case StepKind::kDown:
     case StepKind::kDownFrame: {
       const uint32_t item = TakeHead(step.kind == StepKind::kDown ? link.down : link.down_frames);
-      work.Say(absl::StrCat("aggregator -> ", NameOf(w), ": ", Describe(items_[item])));
+      work.Say(
+          [&] { return absl::StrCat("aggregator -> ", NameOf(w), ": ", Describe(items_[item])); });
       RunWorker(work, w, Input::kReceive, item);
       if (bounds_.delays != kAllOrders && BacksOff(items_[item]))
         ComesLast(work.state, step.worker);
       break;
     }
     case StepKind::kReduce:
-      work.Say("the reduction ends");
+      work.Say([&] { return "the reduction ends"; });
       RunAggregator(work, Input::kReduce, 0);
       break;
     case StepKind::kTrain:
-      work.Say(absl::StrCat("trainer ", NameOf(w), " goes on"));
+      work.Say([&] { return absl::StrCat("trainer ", NameOf(w), " goes on"); });
       RunWorker(work, w, Input::kTrain);
       break;
     case StepKind::kNotice: {
-      work.Say(absl::StrCat("the aggregator notices that a connection of ", NameOf(w), " is gone"));
+      work.Say([&] {
+        return absl::StrCat("the aggregator notices that a connection of ", NameOf(w), " is gone");
+      });
       const uint8_t ghost = link.ghost;
       link.ghost = 0;
       RunAggregator(work, Input::kLose, ghost);
       break;
     }
     case StepKind::kForget:
-      work.Say(absl::StrCat("the aggregator gives up ", NameOf(w), ", whose process is gone"));
+      work.Say([&] {
+        return absl::StrCat("the aggregator gives up ", NameOf(w), ", whose process is gone");
+      });
       RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
       break;
     case StepKind::kWindow:
-      work.Say("the recovery window is over");
+      work.Say([&] { return "the recovery window is over"; });
       RunAggregator(work, Input::kWindow, 0);
       // A worker that is late for a recovery must not be late for ever.
       if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
       break;
     case StepKind::kStartTimeout:
-      work.Say("the start timeout is over");
+      work.Say([&] { return "the start timeout is over"; });
       RunAggregator(work, Input::kStartTimeout, 0);
       break;
     case StepKind::kDelay: {
@@ -622,14 +629,14 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       break;
     }
     case StepKind::kDie:
-      work.Say(absl::StrCat("FAULT: ", NameOf(w), " dies"));
+      work.Say([&] { return absl::StrCat("FAULT: ", NameOf(w), " dies"); });
       use(Fault::kDeath);
       BreakLink(work, w);
       link.turn = false;
       work.state.workers[w] = kGone;
       break;
     case StepKind::kRestart: {
-      work.Say(absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"));
+      work.Say([&] { return absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"); });
       use(Fault::kRestart);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
@@ -639,18 +646,18 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       break;
     }
     case StepKind::kEvict:
-      work.Say(absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"));
+      work.Say([&] { return absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"); });
       use(Fault::kEviction);
       RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
       break;
     case StepKind::kCut:
-      work.Say(absl::StrCat("FAULT: the connections of ", NameOf(w), " break"));
+      work.Say([&] { return absl::StrCat("FAULT: the connections of ", NameOf(w), " break"); });
       use(Fault::kCut);
       BreakLink(work, w);
       RunWorker(work, w, Input::kSessionDown);
       break;
     case StepKind::kCutStream:
-      work.Say(absl::StrCat("FAULT: the data stream of ", NameOf(w), " breaks"));
+      work.Say([&] { return absl::StrCat("FAULT: the data stream of ", NameOf(w), " breaks"); });
       use(Fault::kStreamCut);
       link.stream = false;
       link.up_frames.clear();
@@ -659,7 +666,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       RunWorker(work, w, Input::kStreamDown);
       break;
     case StepKind::kCrash:
-      work.Say("FAULT: the aggregator crashes and is back");
+      work.Say([&] { return "FAULT: the aggregator crashes and is back"; });
       use(Fault::kCrash);
       Crash(work);
       break;

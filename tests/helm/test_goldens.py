@@ -1,9 +1,14 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The rendered chart is the committed text, so that a review shows what a change installs.
 
+goldens/ has the whole text for the smallest values, and for each other set of values what it
+changes in that text, as a unified diff.
+
 Usage: test_goldens.py [--rewrite]   with it, the text in goldens/ is written anew
 """
 
+import difflib
+import re
 import sys
 import unittest
 from pathlib import Path
@@ -13,6 +18,8 @@ from chart import VALUE_SETS, Values
 from tools import CHART, require
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
+BASE = "smallest"
+HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 # What the chart takes from these files as it is. The text has only their names.
 FILES = (
@@ -23,8 +30,8 @@ FILES = (
 )
 
 
-def name_of(values: str) -> str:
-    return values.replace(" ", "-")
+def golden(name: str) -> Path:
+    return GOLDENS / f"{name.replace(' ', '-')}.{'yaml' if name == BASE else 'diff'}"
 
 
 def without_files(text: str) -> str:
@@ -44,26 +51,66 @@ def rendered(values: Values) -> str:
     return without_files("\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n")
 
 
+def changes(base: str, text: str) -> str:
+    diff = difflib.unified_diff(base.splitlines(), text.splitlines(), n=1, lineterm="")
+    return "".join(f"{line.rstrip()}\n" for line in list(diff)[2:])
+
+
+def patched(base: str, diff: str) -> str:
+    """What `base` is with the changes."""
+    lines = base.splitlines()
+    text: list[str] = []
+    at = 0
+    for line in diff.splitlines():
+        kind, content = line[:1], line[1:]
+        if hunk := HUNK.fullmatch(line):
+            # An empty range has the number of the line before it.
+            first = int(hunk[1]) - (hunk[2] != "0")
+            text += lines[at:first]
+            at = first
+        elif kind == "+":
+            text.append(content)
+        elif lines[at] != content:
+            raise AssertionError(
+                f"line {at + 1} is not {content!r}; run: test_goldens.py --rewrite"
+            )
+        else:
+            text += [] if kind == "-" else [content]
+            at += 1
+    return "".join(f"{line}\n" for line in text + lines[at:])
+
+
 def rewrite() -> None:
-    for old in GOLDENS.glob("*.yaml"):
+    for old in GOLDENS.iterdir():
         old.unlink()
-    GOLDENS.mkdir(exist_ok=True)
+    base = rendered(VALUE_SETS[BASE])
     for name, values in VALUE_SETS.items():
-        (GOLDENS / f"{name_of(name)}.yaml").write_text(rendered(values), encoding="utf-8")
+        text = base if name == BASE else changes(base, rendered(values))
+        golden(name).write_text(text, encoding="utf-8")
 
 
 class Goldens(unittest.TestCase):
     maxDiff = None
 
     def test_chart_renders_the_committed_text(self) -> None:
+        base = golden(BASE).read_text(encoding="utf-8")
         for name, values in VALUE_SETS.items():
             with self.subTest(name):
-                golden = (GOLDENS / f"{name_of(name)}.yaml").read_text(encoding="utf-8")
-                self.assertEqual(golden, rendered(values), "run: test_goldens.py --rewrite")
+                text = golden(name).read_text(encoding="utf-8")
+                expected = base if name == BASE else patched(base, text)
+                self.assertEqual(expected, rendered(values), "run: test_goldens.py --rewrite")
 
     def test_there_is_no_other_text(self) -> None:
-        names = {file.stem for file in GOLDENS.iterdir()}
-        self.assertEqual({name_of(name) for name in VALUE_SETS}, names)
+        self.assertEqual({golden(name) for name in VALUE_SETS}, set(GOLDENS.iterdir()))
+
+    def test_a_change_is_taken_back_exactly(self) -> None:
+        base = "".join(f"{line}\n" for line in "abcdefgh")
+        for text in ("abcdefgh", "bcdefgh", "xabcdefgh", "abcdefgh\n\nx", "abXcdYefgZ", "a\nh", ""):
+            other = "".join(f"{line}\n" for line in text)
+            with self.subTest(text):
+                self.assertEqual(other, patched(base, changes(base, other)))
+        with self.assertRaises(AssertionError):
+            patched(base, "@@ -2,1 +2,0 @@\n-x\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "protocol/overloaded.h"
+#include "tests/world/message_names.h"
 
 namespace basin::scenarios {
 namespace {
@@ -356,23 +357,8 @@ std::string Describe(const ValueFrame& frame) {
                       frame.first + frame.count, ")");
 }
 
-std::string TypeOf(const ToAggregator& message) {
-  static constexpr const char* kNames[] = {
-      "Hello", "Ready",   "Heartbeat", "Register", "LayoutSeen", "Begin",
-      "Skip",  "Commit",  "Withdraw",  "Staged",   "ResultAck",  "Need",
-      "Busy",  "Abandon", "Finished",  "Leave",    "Announce",   "Get"};
-  static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
-  return kNames[message.index()];
-}
-
-std::string TypeOf(const ToWorker& message) {
-  static constexpr const char* kNames[] = {"Welcome", "MembershipChanged", "LaneLayout", "Credit",
-                                           "Pull",    "AttemptRestarted",  "Prepared",   "Supply",
-                                           "Verdict", "Rejected",          "Ended",      "Drain",
-                                           "Ask",     "ValueKnown",        "GetFailed",  "HeldUp"};
-  static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
-  return kNames[message.index()];
-}
+std::string TypeOf(const ToAggregator& message) { return world::NameOf(message); }
+std::string TypeOf(const ToWorker& message) { return world::NameOf(message); }
 
 std::string TypeOf(const PushFrame& frame) {
   return frame.kind == aggregator::FrameKind::kSupply ? "Supplied" : "Contribution";

@@ -15,7 +15,7 @@
 #include "aggregator/core/event.h"
 #include "protocol/messages.h"
 #include "tests/scenarios/oracle.h"
-#include "tests/shell/aggregator_shell.h"
+#include "tests/world/aggregator_shell.h"
 
 namespace basin::scenarios {
 
@@ -26,20 +26,23 @@ struct Element {
   auto Fields() const { return std::tie(tensor, value); }
 };
 
-// See shell::AggregatorShell.
+// See world::AggregatorShell.
 struct Elements {
   using Chunk = Element;
   static Digest DigestOf(TensorIndex, uint32_t chunk, const Element& element) {
     return ChunkDigest(element.tensor, chunk, element.value);
   }
+  static Digest ValueDigestOf(const ValueKey& key, uint32_t chunk, uint64_t content) {
+    return ChunkDigest(key.tensor, chunk, static_cast<double>(content));
+  }
   static double SquaredNormOf(const Element& element) { return element.value * element.value; }
   static Element Reduce(const RoundSpec& spec, uint64_t divisor,
-                        const std::vector<shell::Given<Element>>& given);
+                        const std::vector<world::Given<Element>>& given);
 };
 
-using PushFrame = shell::PushFrame<Element>;
-using ResultFrame = shell::ResultFrame<Element>;
-using shell::ValueFrame;
+using PushFrame = world::PushFrame<Element>;
+using ResultFrame = world::ResultFrame<Element>;
+using world::ValueFrame;
 
 }  // namespace basin::scenarios
 

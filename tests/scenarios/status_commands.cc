@@ -45,7 +45,7 @@ void SayLane(World& world, const aggregator::Lane& lane) {
 void Status(World& world, Arguments& arguments) {
   AggregatorProcess* process = AggregatorNamed(world, arguments);
   if (process == nullptr) return;
-  const aggregator::Job* job = process->core().coordinator().FindJob(kJob);
+  const aggregator::Job* job = process->core().FindJob(kJob);
   if (job == nullptr) {
     world.Say(Detail::kNothing, "no job");
     return;

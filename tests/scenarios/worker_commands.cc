@@ -93,7 +93,7 @@ void Register(World& world, Arguments& arguments) {
     }
   }
   if (workers.empty() || tensors.empty()) arguments.Fail("names no worker, or no tensor");
-  for (WorkerProcess* worker : workers) worker->Register(lane, kind, tensors);
+  for (WorkerProcess* worker : workers) worker->Step(client::RegisterTensors{lane, kind, tensors});
 }
 
 void Leave(World& world, Arguments& arguments) {

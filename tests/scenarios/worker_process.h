@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One trainer process: a Client, its gradients, and the results that it has staged.
+// One trainer process: its process (tests/world), its gradients, and what is reported to it.
 //
 // Thread contract: one world, one thread.
 
@@ -13,38 +13,36 @@
 #include <utility>
 #include <vector>
 
-#include "client/core/client.h"
 #include "tests/scenarios/payload.h"
-#include "tests/shell/client_shell.h"
+#include "tests/world/worker_process.h"
 
 namespace basin::scenarios {
 
 class World;
 
-class WorkerProcess {
+class WorkerProcess : public world::WorkerProcess<Elements> {
  public:
   // `number` selects this worker's digit of a sum (oracle.h).
   WorkerProcess(World& world, std::string name, uint32_t number, client::Config config);
 
   void Step(const client::Event& event);
-  void OnMessage(const ToWorker& message);
-  void OnFrame(const ResultFrame& frame);
-  void OnValue(const ValueFrame& frame);
+  template <typename Frame>
+  void OnFrame(const Frame& frame) {
+    Base::Arrive(frame, *this);
+  }
 
   // The trainer's calls. They name lanes and tensors; an unknown name is an error of the script.
-  void Register(const std::string& lane, LaneKind kind, const std::vector<TensorSpec>& tensors);
-  bool HasLane(const std::string& lane) const { return lanes_by_name_.count(lane) > 0; }
+  bool HasLane(const std::string& lane) const { return core_.FindLane(lane) != nullptr; }
   bool HasTensor(const std::string& lane, const std::string& tensor) const;
   std::vector<std::string> TensorsOf(const std::string& lane) const;
-  client::LaneHandle Handle(const std::string& lane) const { return lanes_by_name_.at(lane); }
+  client::LaneHandle Handle(const std::string& lane) const { return core_.FindLane(lane)->handle; }
   client::TensorHandle Handle(const std::string& lane, const std::string& tensor) const;
   // With `lie`, the digest does not fit the bytes, as with broken memory.
   void Push(const std::string& lane, const std::string& tensor, bool lie);
   void Announce(const ValueKey& key, const TensorSpec& spec, uint64_t content);
 
   const std::string& name() const { return name_; }
-  const client::Config& config() const { return config_; }
-  client::Client& core() { return core_; }
+  const client::Config& config() const { return core_.config(); }
 
   bool alive = true;
   bool stopped = false;               // By SIGSTOP.
@@ -53,32 +51,38 @@ class WorkerProcess {
   std::string target = "aggregator";  // The aggregator that it connects to.
 
  private:
-  struct TrainerLane {
-    std::string name;
-    std::vector<TensorSpec> tensors;
-    std::map<std::string, client::TensorHandle> by_name;
-  };
-  void CarryOut(const client::Action& action);
+  using Base = world::WorkerProcess<Elements>;
+  friend Base;
+
+  template <typename Frame>
+  void SendOn(uint32_t stream, Frame frame);
+  Element ChunkOf(const client::SendContribution&, const TensorSpec& spec, uint32_t) const {
+    return {spec.name, GradientOf(number_)};
+  }
   void Require(const absl::Status& status);
-  void Deliver(const client::Deliver& deliver);
+  void Do(const client::OpenSession& open);
+  void Do(const client::CloseSession&);
+  void Do(const client::OpenStream& open);
+  void Do(const client::Send& send);
+  void Do(const client::Deliver& deliver);
+  void Do(const client::FailRound& fail);
+  void Do(const client::RoundRejected& rejected);
+  void Do(const client::RoundHeldUp& held_up) { Say(held_up.text); }
+  void Do(const client::JobPaused& paused) {
+    Say(paused.text.empty() ? "the job goes on" : paused.text);
+  }
+  void Do(const client::Refused& refused);
+  void Do(const client::MembershipNow& now);
+  void Do(const client::ValueReady& ready);
+  void Do(const client::ValueFailed& failed);
+  void Do(const client::Fatal& fatal);
+  void Do(const client::Left&) { Say("has left"); }
+  void Say(const std::string& text);
   std::string DescribeResults(const client::Deliver& deliver) const;
-  void SayMembership(const client::MembershipNow& now);
-  void SendContribution(const client::SendContribution& send);
-  void SendSupply(const client::SendSupply& send);
 
   World& world_;
   const std::string name_;
   const uint32_t number_;
-  const client::Config config_;
-  client::Client core_;
-  std::vector<TrainerLane> lanes_;
-  std::map<std::string, client::LaneHandle> lanes_by_name_;
-  std::map<LaneIndex, std::vector<TensorSpec>> layouts_;  // As received.
-  shell::ClientShell<Element> shell_;
-  std::map<std::tuple<std::string, std::string, uint64_t>, std::pair<uint64_t, uint64_t>>
-      values_;                          // Announced content, and its bytes.
-  const ResultFrame* frame_ = nullptr;  // The frame of the Step in progress.
-  const ValueFrame* value_frame_ = nullptr;
 };
 
 }  // namespace basin::scenarios

@@ -237,7 +237,7 @@ void World::DeliverUp(Link& link, Item item, int) {
     aggregator.OnFrame(link.session, *frame);
   } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
     say(Describe(*value));
-    aggregator.OnValue(link.session, *value);
+    aggregator.OnFrame(link.session, *value);
   } else if (link.aggregator_open) {
     say("closes");
     link.aggregator_open = false;
@@ -253,14 +253,14 @@ void World::DeliverDown(Link& link, Item item, int) {
   };
   if (const auto* message = std::get_if<ToWorker>(&item.what)) {
     say(Describe(names_, *message));
-    worker.OnMessage(*message);
+    worker.Step(client::MessageReceived{*message});
   } else if (auto* frame = std::get_if<ResultFrame>(&item.what)) {
     if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
     say(Describe(names_, *frame));
     worker.OnFrame(*frame);
   } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
     say(Describe(*value));
-    worker.OnValue(*value);
+    worker.OnFrame(*value);
   } else {
     say("closes");
     link.worker_open = false;
@@ -313,7 +313,7 @@ std::optional<absl::Time> World::NextDeadline() {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& aggregator : aggregators_) {
     if (!aggregator->alive || aggregator->stopped) continue;
-    next = std::min(next, aggregator->core().NextDeadline());
+    next = std::min(next, aggregator->aggregator().NextDeadline());
   }
   for (const auto& worker : workers_) {
     if (!worker->alive || worker->stopped) continue;
@@ -329,7 +329,8 @@ std::optional<absl::Time> World::NextDeadline() {
 void World::TickEveryone() {
   for (const auto& aggregator : aggregators_) {
     const bool runs = aggregator->alive && !aggregator->stopped;
-    if (runs && aggregator->core().NextDeadline() <= now_) aggregator->Step(aggregator::Tick{});
+    if (runs && aggregator->aggregator().NextDeadline() <= now_)
+      aggregator->Step(aggregator::Tick{});
   }
   for (const auto& worker : workers_) {
     const bool runs = worker->alive && !worker->stopped;
@@ -340,7 +341,7 @@ void World::TickEveryone() {
 bool World::Settle() {
   absl::Time last = absl::InfinitePast();
   for (const auto& aggregator : aggregators_) {
-    const absl::Time settled = aggregator->core().delivery().NextDeadline();
+    const absl::Time settled = aggregator->aggregator().delivery().NextDeadline();
     const bool runs = aggregator->alive && !aggregator->stopped;
     if (runs && settled != absl::InfiniteFuture()) last = std::max(last, settled);
   }

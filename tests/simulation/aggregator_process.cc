@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_waits.h"
-#include "tests/simulation/narrate.h"
 #include "tests/simulation/world.h"
 
 namespace basin::simulation {
@@ -38,13 +37,10 @@ ConnectionId ConnectionOf(aggregator::StreamId stream) {
 }  // namespace
 
 AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::Config config)
-    : world_(world),
+    : Base(std::move(config), ToAbsl(world.queue.now())),
+      world_(world),
       index_(index),
-      core_(std::move(config), ToAbsl(world.queue.now())),
-      timer_at_(kNever),
-      send_on_([this](aggregator::StreamId stream, const Shell::Frame& frame) {
-        SendOn(stream, frame);
-      }) {
+      timer_at_(kNever) {
   if (core().config().state_file && world.state_file.has_value()) {
     lists_[WorkerId()] = world.state_file->membership;
   }
@@ -61,7 +57,9 @@ void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
   if (std::holds_alternative<Closing>(item)) return SeesClose(connection);
   if (auto* message = std::get_if<ToAggregator>(&item)) return OnMessage(connection, *message);
   if (auto* frame = std::get_if<PushFrame>(&item)) return OnPush(connection, *frame);
-  if (auto* frame = std::get_if<ValueFrame>(&item)) return OnValue(connection, *frame);
+  if (auto* frame = std::get_if<ValueFrame>(&item)) {
+    return Base::Arrive(world_.network[connection].session, *frame, *this);
+  }
   if (auto* batched = std::get_if<BatchedFrame>(&item)) {
     if (!world_.network[batched->stream].aggregator_open) return;  // Lost with its stream.
     if (auto* frame = std::get_if<PushFrame>(&batched->frame)) OnPush(batched->stream, *frame);
@@ -157,15 +155,7 @@ void AggregatorProcess::OnPush(ConnectionId id, const PushFrame& frame) {
   Network::Connection& connection = world_.network[id];
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(frame)); });
-  frame_ = &frame;
-  Step(shell_.EventOf(connection.session, frame));
-  frame_ = nullptr;
-}
-
-void AggregatorProcess::OnValue(ConnectionId id, const ValueFrame& frame) {
-  value_frame_ = &frame;
-  Step(shell_.EventOf(world_.network[id].session, frame));
-  value_frame_ = nullptr;
+  Base::Arrive(connection.session, frame, *this);
 }
 
 void AggregatorProcess::Timer() {
@@ -228,14 +218,13 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   actions_.clear();
   verdicts_in_step_ = 0;
   const absl::Time now = ToAbsl(world_.queue.now());
-  delivery_.Take(event, now, core());
-  core_.Step(event, now, actions_);
+  Decide(event, now, actions_);
   if (job() != nullptr) world_.table_rows.See(*job());
   if (const char* table = world_.table_rows.Refused(); table != nullptr) {
     return Require(absl::InternalError(
         absl::StrCat("a machine was given an input that the table of a ", table, " lacks")));
   }
-  if (const std::string wrong = delivery_.Check(actions_, now, core()); !wrong.empty()) {
+  if (const std::string wrong = Wrong(actions_, now); !wrong.empty()) {
     return Require(absl::InternalError(wrong));
   }
   if (actions_.empty()) {
@@ -248,7 +237,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   for (aggregator::Action& action : actions) {
     if (!alive_ || world_.checker.failed()) return;
     world_.trace.Fold(action.index());
-    Execute(action);
+    if (Allows(action)) CarryOut(action, *this);
   }
   const bool reducing =
       std::any_of(reductions_.begin(), reductions_.end(),
@@ -335,8 +324,29 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
   }
 }
 
-void AggregatorProcess::Execute(aggregator::Action& action) {
-  std::visit([this](auto& what) { Do(what); }, action);
+bool AggregatorProcess::Allows(const aggregator::Action& action) {
+  if (const auto* reduce = std::get_if<aggregator::Reduce>(&action)) return Allows(*reduce);
+  const bool frees = std::holds_alternative<aggregator::ReleaseResult>(action) ||
+                     std::holds_alternative<aggregator::EndRound>(action);
+  return !frees || !world_.PlantedNow(PlantedBug::kForgetToFree);
+}
+
+bool AggregatorProcess::Allows(const aggregator::Reduce& reduce) {
+  world_.Notice(Trigger::kReduce, kNobody, index_);
+  const auto* attempt = shell_.AttemptOf(reduce.job, reduce.lane, reduce.round);
+  if (!alive_ || attempt == nullptr) return alive_;
+  const bool present = attempt->spec.denominator == Denominator::kPresent;
+  uint64_t counted = 0;
+  for (const Contributor& contributor : attempt->contributors) counted += contributor.ranks;
+  for (const uint32_t position : reduce.skipped) {
+    if (present) counted -= attempt->contributors[position].ranks;
+  }
+  if (reduce.divisor == (attempt->spec.op == ReduceOp::kAverage ? counted : 1)) return true;
+  world_.checker.Fail(Invariant::kOneSet,
+                      absl::StrCat(name(), " was asked to divide by ", reduce.divisor, " for ",
+                                   attempt->contributors.size(), " contributors of which ",
+                                   reduce.skipped.size(), " skip."));
+  return false;
 }
 
 void AggregatorProcess::Do(aggregator::Send& send) {
@@ -415,35 +425,16 @@ void AggregatorProcess::Require(const absl::Status& status) {
                       absl::StrCat(name(), " breaks the contract: ", status.message(), "."));
 }
 
-void AggregatorProcess::Do(aggregator::Reduce& reduce) {
-  world_.Notice(Trigger::kReduce, kNobody, index_);
-  if (!alive_) return;
-  if (const auto* attempt = shell_.AttemptOf(reduce.job, reduce.lane, reduce.round)) {
-    const bool present = attempt->spec.denominator == Denominator::kPresent;
-    uint64_t counted = 0;
-    for (const Contributor& contributor : attempt->contributors) counted += contributor.ranks;
-    for (const uint32_t position : reduce.skipped) {
-      if (present) counted -= attempt->contributors[position].ranks;
-    }
-    if (reduce.divisor != (attempt->spec.op == ReduceOp::kAverage ? counted : 1)) {
-      world_.checker.Fail(Invariant::kOneSet,
-                          absl::StrCat(name(), " was asked to divide by ", reduce.divisor, " for ",
-                                       attempt->contributors.size(), " contributors of which ",
-                                       reduce.skipped.size(), " skip."));
-      return;
-    }
-  }
-  absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
-  if (!reduction.ok()) return Require(reduction.status());
-  PlantIn(*reduction);
+void AggregatorProcess::Started(Reduction reduction) {
+  PlantIn(reduction);
   const uint32_t number = ++last_reduction_;
-  reductions_.emplace(number, *std::move(reduction));
+  reductions_.emplace(number, std::move(reduction));
   const SimTime delay = world_.scenario.slow_reducer ? world_.random.Between(1, 30) * kMillisecond
                                                      : world_.random.Between(20, 400);
   world_.queue.After(delay, Happening::kReduced, index_, number);
 }
 
-void AggregatorProcess::PlantIn(Shell::Reduction& reduction) {
+void AggregatorProcess::PlantIn(Reduction& reduction) {
   const uint64_t times = world_.PlantedNow(PlantedBug::kCountTwice) ? 2
                          : world_.PlantedNow(PlantedBug::kLeaveOut) ? 0
                                                                     : 1;
@@ -455,7 +446,7 @@ void AggregatorProcess::PlantIn(Shell::Reduction& reduction) {
 }
 
 // A fault between two frames may end this process.
-void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::Frame& frame) {
+void AggregatorProcess::SendOn(aggregator::StreamId stream, const Frame& frame) {
   if (!alive_) return;
   const ConnectionId connection = ConnectionOf(stream);
   if (const auto* result = std::get_if<ResultFrame>(&frame)) {
@@ -494,17 +485,6 @@ void AggregatorProcess::Do(aggregator::AcceptStream& accept) {
 void AggregatorProcess::Do(aggregator::CloseStream& close) {
   world_.network.CloseByAggregator(ConnectionOf(close.stream));
 }
-
-void AggregatorProcess::Do(aggregator::ReleaseResult& release) {
-  if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(release));
-}
-
-void AggregatorProcess::Do(aggregator::EndRound& end) {
-  if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(end));
-}
-
-// No operator sets anything here.
-void AggregatorProcess::Do(aggregator::SaveSettings& /*save*/) {}
 
 void AggregatorProcess::Do(aggregator::SaveState& save) {
   const uint32_t number = static_cast<uint32_t>(saves_.size());

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator: the real core with delivery, the shell that holds sums instead of
-// bytes and counts what it holds, and the connections.
+// One life of the aggregator: its process (tests/world), its connections, what checks its actions,
+// and faults, which may end it between two actions.
 //
 // Thread contract: one run, one thread.
 
@@ -9,7 +9,6 @@
 #define BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,18 +17,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "aggregator/core/aggregator.h"
-#include "tests/shell/delivery_model.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
+#include "tests/world/aggregator_process.h"
 
 namespace basin::simulation {
 
 class World;
 
-class AggregatorProcess {
+class AggregatorProcess : public world::AggregatorProcess<Sums> {
  public:
   AggregatorProcess(World& world, uint32_t index, aggregator::Config config);
 
@@ -47,7 +45,6 @@ class AggregatorProcess {
   bool alive() const { return alive_; }
   uint32_t index() const { return index_; }
   std::string name() const;
-  const aggregator::Coordinator& core() const { return core_.coordinator(); }
   const aggregator::Job* job() const;
   uint64_t held_bytes() const { return shell_.parked_bytes() + shell_.result_bytes(); }
   // Describes what it waits for.
@@ -60,52 +57,41 @@ class AggregatorProcess {
   // Returns what the workers of its recovery knew.
   Knowledge Recovered() const;
   void ForgetOutvoted();
-  using Shell = shell::AggregatorShell<Sums>;
+  using Base = world::AggregatorProcess<Sums>;
+  friend Base;
 
   void Step(const aggregator::Event& event);
-  void Execute(aggregator::Action& action);
+  // Whether the action is carried out, unless a fault ends this process before.
+  bool Allows(const aggregator::Action& action);
+  bool Allows(const aggregator::Reduce& reduce);
   void Check(const std::vector<aggregator::Action>& actions);
   void ScheduleTimer();
 
   void Do(aggregator::Send& send);
   void Do(aggregator::SendAll& send);
   void Do(aggregator::EndSession& end);
-  void Do(aggregator::KeepChunks& keep) { Require(shell_.Do(keep, frame_)); }
-  void Do(aggregator::Reduce& reduce);
-  void Do(aggregator::Publish& publish) { Require(shell_.Do(publish, send_on_)); }
-  void Do(aggregator::ReleaseResult& release);
-  void Do(aggregator::RelayResult& relay) { Require(shell_.Do(relay, frame_, send_on_)); }
   void Do(aggregator::ResultsTaken&) {}
-  void Do(aggregator::EndRound& end);
-  void Do(aggregator::RelayValue& relay) { Require(shell_.Do(relay, value_frame_, send_on_)); }
-  void Do(aggregator::SendValue& send) { Require(shell_.Do(send, send_on_)); }
   void Do(aggregator::AcceptStream& accept);
   void Do(aggregator::CloseStream& close);
-  void Do(aggregator::SendFrame& send) { Require(shell_.Do(send, send_on_)); }
   void Do(aggregator::SaveState& save);
-  void Do(aggregator::SaveSettings& save);
+  void Do(aggregator::SaveSettings&) {}  // No operator sets anything here.
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
-  template <typename Other>
-  void Do(Other& other) {
-    Require(shell_.Do(other));
-  }
 
   void OnOpen(ConnectionId connection, const OpenRequest& request);
   void OnMessage(ConnectionId connection, ToAggregator& message);
   void OnPush(ConnectionId connection, const PushFrame& frame);
-  void OnValue(ConnectionId connection, const ValueFrame& frame);
-  void SendOn(aggregator::StreamId stream, const Shell::Frame& frame);
+  void SendOn(aggregator::StreamId stream, const Frame& frame);
+  void Started(Reduction reduction);
   // Sends what waits.
   void Flush(aggregator::SessionId session);
   // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
-  void PlantIn(Shell::Reduction& reduction);
+  void PlantIn(Reduction& reduction);
   std::optional<uint32_t> ModelOf(LaneIndex lane) const;
 
   World& world_;
   const uint32_t index_;
-  aggregator::Aggregator core_;
   bool alive_ = true;
   SimTime timer_at_;
   SimTime last_tick_ = -1;
@@ -115,9 +101,7 @@ class AggregatorProcess {
   // Messages to them that can wait for another one.
   std::map<aggregator::SessionId, std::vector<ToWorker>> waiting_;
   aggregator::SessionId next_session_ = 0;
-  Shell shell_;
-  shell::DeliveryModel delivery_;
-  std::map<uint32_t, Shell::Reduction> reductions_;  // In progress, by number.
+  std::map<uint32_t, Reduction> reductions_;  // In progress, by number.
   uint32_t last_reduction_ = 0;
   std::vector<aggregator::SaveState> saves_;
   // By worker, what the workers of its last recovery know; and what the aggregator knew earlier, if
@@ -133,9 +117,6 @@ class AggregatorProcess {
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;
-  const std::function<void(aggregator::StreamId, const Shell::Frame&)> send_on_;
-  const PushFrame* frame_ = nullptr;  // The frame of the Step in progress.
-  const ValueFrame* value_frame_ = nullptr;
 };
 
 }  // namespace basin::simulation

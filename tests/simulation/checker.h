@@ -36,9 +36,9 @@
 #include <vector>
 
 #include "protocol/messages.h"
-#include "tests/shell/client_shell.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
+#include "tests/world/client_shell.h"
 
 namespace basin::simulation {
 
@@ -73,7 +73,7 @@ struct Contribution {
   bool withdrawn = false;
 };
 
-using StagedChunks = shell::StagedChunks<Chunk>;
+using StagedChunks = world::StagedChunks<Chunk>;
 
 // The memory that one process has of one lane, as the checker saw it arrive.
 struct ProcessLane {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tests/world/message_names.h"
 
 namespace basin::simulation {
 namespace {
@@ -51,10 +52,11 @@ std::vector<Counter> Counters(const Coverage& coverage) {
     counters.emplace_back(SightName(static_cast<Sight>(i)), coverage.sights[i]);
   }
   for (size_t i = 0; i < coverage.to_aggregator.size(); ++i) {
-    counters.emplace_back(absl::StrCat("message ", ToAggregatorName(i)), coverage.to_aggregator[i]);
+    counters.emplace_back(absl::StrCat("message ", world::ToAggregatorName(i)),
+                          coverage.to_aggregator[i]);
   }
   for (size_t i = 0; i < coverage.to_worker.size(); ++i) {
-    counters.emplace_back(absl::StrCat("message ", ToWorkerName(i)), coverage.to_worker[i]);
+    counters.emplace_back(absl::StrCat("message ", world::ToWorkerName(i)), coverage.to_worker[i]);
   }
   AddRows(aggregator::kJobTransitions, Table::kJob, coverage, counters);
   AddRows(aggregator::kWorkerTransitions, Table::kWorker, coverage, counters);
@@ -104,24 +106,6 @@ const char* SightName(Sight sight) {
                                            "worker joined without its group"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
-}
-
-const char* ToAggregatorName(size_t index) {
-  static constexpr const char* kNames[] = {
-      "Hello", "Ready",   "Heartbeat", "Register", "LayoutSeen", "Begin",
-      "Skip",  "Commit",  "Withdraw",  "Staged",   "ResultAck",  "Need",
-      "Busy",  "Abandon", "Finished",  "Leave",    "Announce",   "Get"};
-  static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
-  return kNames[index];
-}
-
-const char* ToWorkerName(size_t index) {
-  static constexpr const char* kNames[] = {"Welcome", "MembershipChanged", "LaneLayout", "Credit",
-                                           "Pull",    "AttemptRestarted",  "Prepared",   "Supply",
-                                           "Verdict", "Rejected",          "Ended",      "Drain",
-                                           "Ask",     "ValueKnown",        "GetFailed",  "HeldUp"};
-  static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
-  return kNames[index];
 }
 
 void TableRows::See(const aggregator::Job& job) {

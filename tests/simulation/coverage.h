@@ -107,9 +107,6 @@ std::string Describe(const Coverage& coverage);
 // Lists what never happened, among all that can happen in a simulated run; empty if all of it did.
 std::string Missing(const Coverage& coverage);
 
-const char* ToAggregatorName(size_t index);
-const char* ToWorkerName(size_t index);
-
 }  // namespace basin::simulation
 
 #endif  // BASIN_TESTS_SIMULATION_COVERAGE_H_

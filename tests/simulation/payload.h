@@ -12,12 +12,13 @@
 #include <variant>
 
 #include "protocol/messages.h"
-#include "tests/shell/sums.h"
 #include "tests/simulation/random.h"
+#include "tests/world/narrate.h"
+#include "tests/world/sums.h"
 
 namespace basin::simulation {
 
-inline constexpr uint32_t kMaxWorkers = shell::kMostWorkers;
+inline constexpr uint32_t kMaxWorkers = world::kMostWorkers;
 inline constexpr uint32_t kMaxTensors = 8;  // Per lane.
 inline constexpr uint32_t kMaxChunksPerTensor = 8;
 inline constexpr uint32_t kMaxChunks = kMaxTensors * kMaxChunksPerTensor;
@@ -33,13 +34,19 @@ constexpr uint64_t PlacesOf(const ChunkRange& range) {
   return run << PlaceOf(range.tensor, range.first);
 }
 
-using shell::Chunk;
-using shell::DigestOf;
-using shell::MaskOf;
-using shell::Sums;
-using shell::ValueFrame;
-using PushFrame = shell::PushFrame<Chunk>;
-using ResultFrame = shell::ResultFrame<Chunk>;
+using world::Chunk;
+using world::DigestOf;
+using world::MaskOf;
+using world::Narrate;
+using world::ValueFrame;
+using PushFrame = world::PushFrame<Chunk>;
+using ResultFrame = world::ResultFrame<Chunk>;
+
+struct Sums : world::Sums {
+  static Digest ValueDigestOf(const ValueKey&, uint32_t chunk, uint64_t content) {
+    return Mix(content, chunk);
+  }
+};
 
 constexpr uint64_t HashName(std::string_view name) {
   uint64_t hash = name.size();
@@ -54,8 +61,6 @@ constexpr Chunk ContributionChunk(uint32_t worker, uint64_t key, uint64_t tensor
 }
 
 inline constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
-
-constexpr Digest ValueChunkDigest(uint64_t content, uint32_t chunk) { return Mix(content, chunk); }
 
 struct OpenRequest {
   SessionToken token = 0;  // For data streams.

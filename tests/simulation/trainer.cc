@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "protocol/counted.h"
-#include "tests/simulation/narrate.h"
 #include "tests/simulation/worker_process.h"
 #include "tests/simulation/world.h"
 
@@ -352,7 +351,8 @@ void WorkerProcess::TakeResults(uint32_t handle) {
     world_.coverage.Saw(Sight::kTookResults);
     for (const ChunkRange& range : frame->ranges) {
       const Chunk& chunk = frame->At(range.tensor, range.first);
-      OnFrame(ResultFrame{*lanes_[handle].index, frame->round, frame->ballot, {range}, {chunk}});
+      Base::Arrive(
+          ResultFrame{*lanes_[handle].index, frame->round, frame->ballot, {range}, {chunk}}, *this);
     }
     break;
   }
@@ -367,7 +367,7 @@ std::optional<ResultFrame> WorkerProcess::HeldResults(const Lane& of) const {
     const std::optional<StagedValue>& held = core_.lanes()[handle].settlement.staged();
     if (lane.model != of.model || lane.layout != of.layout || !of.index.has_value()) continue;
     if (!held.has_value() || held->value.outcome != Outcome::kCommitted) continue;
-    const shell::StagedChunks<Chunk>& staged = shell_.staged(handle);
+    const world::StagedChunks<Chunk>& staged = shell_.staged(handle);
     ResultFrame frame{*of.index, held->round, held->value_ballot, {}, {}};
     for (const auto& [place, chunk] : staged.chunks) {
       frame.ranges.push_back({place.first, place.second, 1});
@@ -659,13 +659,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
 void WorkerProcess::Announce(const Lane& lane) {
   if (!world_.scenario.broadcast || !lane.state.has_value()) return;
   const std::string& name = world_.scenario.lanes[lane.model].name;
-  announced_[{name, lane.last}] = *lane.state;
-  Digest digest = 0;
-  for (uint32_t chunk = 0; chunk < ChunkCount(kValueBytes); ++chunk) {
-    digest += ValueChunkDigest(*lane.state, chunk);
-  }
-  Step(client::AnnounceValue{
-      {name, kValueName, lane.last}, {kValueName, DType::kU8, {kValueBytes}}, digest});
+  Step(Serve({name, kValueName, lane.last}, {kValueName, DType::kU8, {kValueBytes}}, *lane.state));
 }
 
 // Only the parameters of gradient lanes are a state; nobody loads what calls have returned.

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tests/simulation/narrate.h"
 #include "tests/simulation/world.h"
 
 namespace basin::simulation {
@@ -22,10 +21,10 @@ SimTime ToSim(absl::Duration duration) {
 
 WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, client::Config config,
                              Checkpoint checkpoint)
-    : world_(world),
+    : Base(config),
+      world_(world),
       index_(index),
       worker_(worker),
-      core_(config),
       random_(Mix(Mix(world.scenario.seed, 0x7a1), index)),
       ranks_(config.ranks),
       timer_at_(kNever),
@@ -96,26 +95,11 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
     return Step(client::MessageReceived{std::move(*message)});
   }
   if (const auto* batched = std::get_if<BatchedFrame>(&item)) {
-    if (const auto* frame = std::get_if<ResultFrame>(&batched->frame)) return OnFrame(*frame);
+    if (const auto* frame = std::get_if<ResultFrame>(&batched->frame))
+      return Base::Arrive(*frame, *this);
   }
-  if (const auto* frame = std::get_if<ResultFrame>(&item)) return OnFrame(*frame);
-  if (const auto* frame = std::get_if<ValueFrame>(&item)) return OnFrame(*frame);
-}
-
-void WorkerProcess::OnFrame(const ResultFrame& frame) {
-  frame_ = &frame;
-  Step(shell::EventOf(Sums(), frame));
-  frame_ = nullptr;
-}
-
-void WorkerProcess::OnFrame(const ValueFrame& frame) {
-  client::ValueReceived event{frame.key, frame.first, frame.count, {}};
-  for (uint32_t i = 0; i < frame.count; ++i) {
-    event.digests.push_back(ValueChunkDigest(frame.content, frame.first + i));
-  }
-  value_frame_ = &frame;
-  Step(event);
-  value_frame_ = nullptr;
+  if (const auto* frame = std::get_if<ResultFrame>(&item)) return Base::Arrive(*frame, *this);
+  if (const auto* frame = std::get_if<ValueFrame>(&item)) return Base::Arrive(*frame, *this);
 }
 
 void WorkerProcess::SendOn(uint32_t stream, PushFrame frame) {
@@ -125,6 +109,10 @@ void WorkerProcess::SendOn(uint32_t stream, PushFrame frame) {
   } else {
     world_.network.SendUp(*streams_[stream], std::move(frame));
   }
+}
+
+void WorkerProcess::SendOn(uint32_t stream, ValueFrame frame) {
+  if (streams_[stream].has_value()) world_.network.SendUp(*streams_[stream], std::move(frame));
 }
 
 void WorkerProcess::SeesClose(ConnectionId id) {
@@ -237,7 +225,7 @@ void WorkerProcess::StepNow(const client::Event& event) {
   for (client::Action& action : actions_) {
     if (!alive_ || world_.checker.failed()) return;
     world_.trace.Fold(action.index());
-    std::visit([this](auto& what) { Do(what); }, action);
+    if (Allows(action)) CarryOut(action, *this);
   }
 }
 
@@ -310,32 +298,36 @@ void WorkerProcess::Do(client::Send& send) {
   world_.network.SendUp(*session_, std::move(send.message));
 }
 
-void WorkerProcess::Do(client::SendContribution& send) {
+bool WorkerProcess::Allows(const client::Action& action) {
+  if (const auto* send = std::get_if<client::SendContribution>(&action)) return Allows(*send);
+  const auto* keep = std::get_if<client::KeepResult>(&action);
+  if (keep == nullptr || result_ == nullptr || !world_.PlantedNow(PlantedBug::kWrongResult)) {
+    return true;
+  }
+  ResultFrame damaged = *result_;
+  for (Chunk& chunk : damaged.chunks) chunk.content ^= 1;
+  Require(shell_.Do(*keep, &damaged));
+  return false;
+}
+
+bool WorkerProcess::Allows(const client::SendContribution& send) {
   Lane& lane = lanes_[send.lane];
   if (lane.phase == LanePhase::kIdle || (lane.round != 0 && lane.round != send.round)) {
     world_.checker.Fail(Invariant::kContract,
                         absl::StrCat("The client of ", name(), " pushes round ", send.round, " of ",
                                      world_.scenario.lanes[lane.model].name,
                                      " from buffers that belong to the trainer again."));
-    return;
+    return false;
   }
   lane.round = send.round;
   Record(lane);
-  const std::vector<TensorSpec>& tensors = world_.scenario.lanes[lane.model].tensors;
-  PushFrame frame = shell_.FrameOf(
-      send,
-      [&](client::TensorHandle tensor) -> const TensorSpec& { return tensors[lane.known[tensor]]; },
-      [&](const TensorSpec& spec, uint32_t chunk) {
-        return ContributionChunk(worker_, lane.key, HashName(spec.name), chunk);
-      });
   uint64_t places = 0;
   for (const ChunkRange& range : send.ranges) places |= PlacesOf(range);
   if (send.ranges.size() > 1) world_.coverage.Saw(Sight::kManyTensors);
   if ((lane.pushed_places & places) != 0) world_.coverage.Saw(Sight::kPushResent);
   lane.pushed_places |= places;
   world_.Notice(Trigger::kPush, index_, kNobody);
-  if (!alive_) return;
-  SendOn(send.stream, std::move(frame));
+  return alive_;
 }
 
 void WorkerProcess::Require(const absl::Status& status) {
@@ -343,40 +335,6 @@ void WorkerProcess::Require(const absl::Status& status) {
   world_.checker.Fail(
       Invariant::kContract,
       absl::StrCat("The client of ", name(), " breaks the contract: ", status.message(), "."));
-}
-
-void WorkerProcess::Do(client::SendSupply& send) {
-  const Lane& lane = lanes_[send.lane];
-  absl::StatusOr<PushFrame> frame =
-      shell_.FrameOf(send, [&](TensorIndex tensor) -> const TensorSpec& {
-        return world_.scenario.lanes[lane.model].tensors[lane.layout[tensor]];
-      });
-  if (!frame.ok()) return Require(frame.status());
-  SendOn(send.stream, *std::move(frame));
-}
-
-void WorkerProcess::Do(client::SendValue& send) {
-  const auto it = announced_.find({send.key.lane, send.key.version});
-  if (it == announced_.end()) {
-    world_.checker.Fail(Invariant::kContract, absl::StrCat("The client of ", name(),
-                                                           " serves a value that its trainer "
-                                                           "did not announce."));
-    return;
-  }
-  const uint64_t end = (uint64_t{send.first} + send.count) * kChunkBytes;
-  const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - send.first * kChunkBytes;
-  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
-    world_.network.SendUp(*stream, ValueFrame{send.key, send.first, send.count, it->second, bytes});
-  }
-}
-
-void WorkerProcess::Do(client::KeepResult& keep) {
-  if (frame_ == nullptr || !world_.PlantedNow(PlantedBug::kWrongResult)) {
-    return Require(shell_.Do(keep, frame_));
-  }
-  ResultFrame damaged = *frame_;
-  for (Chunk& chunk : damaged.chunks) chunk.content ^= 1;
-  Require(shell_.Do(keep, &damaged));
 }
 
 // ---- what the transport learns from messages

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One trainer process: the real client core, a model of its transport, and a scripted trainer. The
+// One trainer process: its process (tests/world), its connections, and a scripted trainer. The
 // trainer imports, registers its tensors, declares itself ready, loads the state of a donor if it
 // joins late, and then trains: it begins, pushes in its own order, skips, commits, waits and
 // applies. Its state is a hash of all results that it applied.
@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/core/client.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
+#include "tests/world/worker_process.h"
 
 namespace basin::simulation {
 
@@ -36,7 +36,7 @@ struct Checkpoint {
   std::vector<uint64_t> lanes;  // The state by lane of the model.
 };
 
-class WorkerProcess {
+class WorkerProcess : public world::WorkerProcess<Sums> {
  public:
   WorkerProcess(World& world, uint32_t index, uint32_t worker, client::Config config,
                 Checkpoint checkpoint);
@@ -60,7 +60,6 @@ class WorkerProcess {
   uint32_t worker() const { return worker_; }
   std::string id() const;
   std::string name() const;
-  const client::Client& core() const { return core_; }
   std::vector<ConnectionId> connections() const;
   std::optional<ConnectionId> session() const { return session_; }
   // An open data connection, chosen by `salt`.
@@ -82,6 +81,9 @@ class WorkerProcess {
   std::vector<Scheduled> deferred;
 
  private:
+  using Base = world::WorkerProcess<Sums>;
+  friend Base;
+
   enum class Phase : uint8_t {
     kImporting,
     kJoining,  // It is ready, but not a member.
@@ -127,6 +129,9 @@ class WorkerProcess {
 
   void Step(const client::Event& event);
   void StepNow(const client::Event& event);
+  // Whether the action is carried out, unless a fault ends this process before.
+  bool Allows(const client::Action& action);
+  bool Allows(const client::SendContribution& send);
   void ScheduleTimer();
   void TurnAfter(SimTime delay);
 
@@ -134,11 +139,6 @@ class WorkerProcess {
   void Do(client::CloseSession& close);
   void Do(client::OpenStream& open);
   void Do(client::Send& send);
-  void Do(client::SendContribution& send);
-  void Do(client::SendSupply& send);
-  void Do(client::SendValue& send);
-  void Do(client::KeepResult& keep);
-  void Do(client::KeepValue& keep) { Require(shell_.Do(keep, value_frame_)); }
   void Do(client::Deliver& deliver);
   void Do(client::FailRound& fail);
   void Do(client::RoundRejected& rejected);
@@ -153,10 +153,12 @@ class WorkerProcess {
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
 
-  // Fails the run, because a bad status breaks the contract between a core and its runner.
-  void OnFrame(const ResultFrame& frame);
-  void OnFrame(const ValueFrame& frame);
   void SendOn(uint32_t stream, PushFrame frame);
+  void SendOn(uint32_t stream, ValueFrame frame);
+  Chunk ChunkOf(const client::SendContribution& send, const TensorSpec& spec, uint32_t chunk) {
+    return ContributionChunk(worker_, lanes_[send.lane].key, HashName(spec.name), chunk);
+  }
+  // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
 
   // Notes what the transport learns from a message, ahead of the core.
@@ -198,7 +200,6 @@ class WorkerProcess {
   World& world_;
   const uint32_t index_;
   const uint32_t worker_;
-  client::Client core_;
   Random random_;
   uint32_t ranks_;      // The trainers that it stands for.
   MemberList members_;  // Those it was last told of.
@@ -228,10 +229,6 @@ class WorkerProcess {
   SimTime loading_since_ = 0;
   std::map<std::string, uint64_t> fetching_;  // The version requested of each lane.
   Checkpoint checkpoint_;
-  std::map<std::pair<std::string, uint64_t>, uint64_t> announced_;  // Lane and version: content.
-  shell::ClientShell<Chunk> shell_;
-  const ResultFrame* frame_ = nullptr;  // The frame of the Step in progress.
-  const ValueFrame* value_frame_ = nullptr;
   std::vector<client::Action> actions_;
   std::vector<client::Event> pending_;
   bool stepping_ = false;

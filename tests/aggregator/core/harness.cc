@@ -45,7 +45,7 @@ Digest DigestOf(Chunk chunk, uint64_t value) {
 }
 
 Reduced Numbers::Reduce(const RoundSpec&, uint64_t divisor,
-                        const std::vector<shell::Given<Reduced>>& given) {
+                        const std::vector<world::Given<Reduced>>& given) {
   Reduced reduced{0, divisor};
   for (const auto& [contributor, chunk] : given) reduced.sum += chunk.sum * contributor.weight;
   return reduced;
@@ -192,17 +192,17 @@ void TestWorker::SendTensors(RoundNumber round, const ChunkRanges& ranges,
   frame.round = round;
   frame.ranges = ranges;
   for (const uint64_t size : SizesOf(frame.lane, ranges)) frame.bytes += size;
-  shell::ForEachChunk(ranges, [&](TensorIndex tensor, uint32_t chunk) {
+  world::ForEachChunk(ranges, [&](TensorIndex tensor, uint32_t chunk) {
     frame.digests.push_back(DigestOf({tensor, chunk}, value));
   });
-  cluster_->Step(std::move(frame), shell::Chunks<Reduced>(CountChunks(ranges), Reduced{value, 0}));
+  cluster_->Step(std::move(frame), world::Chunks<Reduced>(CountChunks(ranges), Reduced{value, 0}));
 }
 
 std::vector<uint64_t> TestWorker::SizesOf(LaneIndex index, const ChunkRanges& ranges) const {
   std::vector<uint64_t> sizes;
   for (const auto& [name, view] : lanes) {
     if (view.index != index) continue;
-    shell::ForEachChunk(ranges, [&, &tensors = view.tensors](TensorIndex tensor, uint32_t chunk) {
+    world::ForEachChunk(ranges, [&, &tensors = view.tensors](TensorIndex tensor, uint32_t chunk) {
       if (tensor < tensors.size()) {
         sizes.push_back(ChunkSize(*TensorBytes(tensors[tensor]), chunk));
       }
@@ -224,7 +224,7 @@ void TestWorker::SendFrame(RoundNumber round, ChunkRange range, const std::strin
     frame.digests.push_back(DigestOf(chunk, value));
     frame.bytes += ChunkSize(bytes, chunk.second);
   }
-  cluster_->Step(std::move(frame), shell::Chunks<Reduced>(range.count, Reduced{value, 0}));
+  cluster_->Step(std::move(frame), world::Chunks<Reduced>(range.count, Reduced{value, 0}));
 }
 
 void TestWorker::Push(TensorIndex tensor, uint32_t first, uint32_t count, const std::string& name) {
@@ -309,7 +309,7 @@ void TestWorker::TakeResults(const Shell::Result& frame) {
     view->result_ballot = ballot;
   }
   if (!(view->result_ballot == ballot)) return;
-  shell::ForEachChunk(ranges, [&, &all = frame](TensorIndex tensor, uint32_t chunk) {
+  world::ForEachChunk(ranges, [&, &all = frame](TensorIndex tensor, uint32_t chunk) {
     view->results[{tensor, chunk}] = all.At(tensor, chunk);
   });
   const LaneIndex index = view->index;
@@ -506,7 +506,7 @@ void TestWorker::Take(const ToWorker& message) {
       frame.round = supply->round;
       frame.ballot = supply->ballot;
       frame.ranges = {range};
-      shell::Chunks<Reduced> chunks;
+      world::Chunks<Reduced> chunks;
       for (const Chunk& chunk : ChunksOf(range)) {
         chunks.push_back(view->results.at(chunk));
         frame.digests.push_back(DigestOf(chunk, chunks.back().sum));
@@ -542,7 +542,7 @@ TestWorker& Cluster::Join(const WorkerId& id) {
   return worker;
 }
 
-void Cluster::Step(Taken taken, shell::Chunks<Reduced> chunks) {
+void Cluster::Step(Taken taken, world::Chunks<Reduced> chunks) {
   queue_.emplace_back(std::move(taken), std::move(chunks));
   if (stepping_) return;
   stepping_ = true;
@@ -555,7 +555,7 @@ void Cluster::Step(Taken taken, shell::Chunks<Reduced> chunks) {
   CheckInvariants();
 }
 
-void Cluster::StepOne(const Taken& taken, shell::Chunks<Reduced> chunks) {
+void Cluster::StepOne(const Taken& taken, world::Chunks<Reduced> chunks) {
   const auto* input = std::get_if<Input>(&taken);
   std::optional<Shell::Push> push;
   if (const auto* frame = std::get_if<FrameReceived>(input); frame != nullptr && !chunks.empty()) {
@@ -567,9 +567,9 @@ void Cluster::StepOne(const Taken& taken, shell::Chunks<Reduced> chunks) {
       push->sizes = sender->SizesOf(frame->lane, frame->ranges);
     }
   }
-  std::optional<shell::ValueFrame> value;
+  std::optional<world::ValueFrame> value;
   if (const auto* received = std::get_if<ValueReceived>(input)) {
-    value = shell::ValueFrame{received->key, received->first, received->count, 0, received->bytes};
+    value = world::ValueFrame{received->key, received->first, received->count, 0, received->bytes};
   }
   std::vector<Action> actions;
   std::visit([&](const auto& what) { core->Step(what, now, actions); }, taken);
@@ -641,7 +641,7 @@ TestWorker* Cluster::BySession(SessionId session) {
 }
 
 // This shell runs the coordinator alone, on sessions; Delivery has its own test.
-void Cluster::Do(const Action& action, const Shell::Push* push, const shell::ValueFrame* value) {
+void Cluster::Do(const Action& action, const Shell::Push* push, const world::ValueFrame* value) {
   const auto check = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
   std::visit(Overloaded{
                  [&](const Note& note) { notes.push_back(note); },
@@ -704,7 +704,7 @@ void Cluster::SendResults(const std::vector<SessionId>& sessions,
 void Cluster::Do(const SendValue& send) {
   EXPECT_GT(send.count, 0u);
   EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
-  const absl::StatusOr<shell::ValueFrame> frame = shell_.ValueOf(send);
+  const absl::StatusOr<world::ValueFrame> frame = shell_.ValueOf(send);
   EXPECT_TRUE(frame.ok()) << frame.status();
 }
 

@@ -32,7 +32,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/coordinator.h"
-#include "tests/shell/aggregator_shell.h"
+#include "tests/world/aggregator_shell.h"
 
 namespace basin::aggregator {
 
@@ -65,7 +65,7 @@ using Results = std::map<Chunk, Reduced>;
 // Stands for the hash of a chunk's bytes.
 Digest DigestOf(Chunk chunk, uint64_t value);
 
-// The shell keeps these instead of bytes; see shell::AggregatorShell.
+// The shell keeps these instead of bytes; see world::AggregatorShell.
 struct Numbers {
   using Chunk = Reduced;
   static Digest DigestOf(TensorIndex tensor, uint32_t chunk, const Reduced& bytes) {
@@ -73,9 +73,9 @@ struct Numbers {
   }
   static double SquaredNormOf(const Reduced& bytes) { return static_cast<double>(bytes.sum); }
   static Reduced Reduce(const RoundSpec& spec, uint64_t divisor,
-                        const std::vector<shell::Given<Reduced>>& given);
+                        const std::vector<world::Given<Reduced>>& given);
 };
-using Shell = shell::AggregatorShell<Numbers>;
+using Shell = world::AggregatorShell<Numbers>;
 
 // What a coordinator takes.
 using Taken = std::variant<Input, SessionLost>;
@@ -255,7 +255,7 @@ class Cluster {
 
   // Takes one event and everything that follows from it at the same moment. `chunks` are those of a
   // frame.
-  void Step(Taken taken, shell::Chunks<Reduced> chunks = {});
+  void Step(Taken taken, world::Chunks<Reduced> chunks = {});
   // Moves the clock, and sends heartbeats and ticks when they are due.
   void Sleep(absl::Duration duration);
   // Moves the clock as if this process were stopped; the next event wakes it.
@@ -289,8 +289,8 @@ class Cluster {
 
  private:
   friend class TestWorker;
-  void StepOne(const Taken& taken, shell::Chunks<Reduced> chunks);
-  void Do(const Action& action, const Shell::Push* push, const shell::ValueFrame* value);
+  void StepOne(const Taken& taken, world::Chunks<Reduced> chunks);
+  void Do(const Action& action, const Shell::Push* push, const world::ValueFrame* value);
   void Do(const Send& send);
   void Do(const Reduce& reduce);
   void Do(const SendValue& send);
@@ -303,7 +303,7 @@ class Cluster {
 
   std::map<WorkerId, std::unique_ptr<TestWorker>> workers_;
   SessionId last_session_ = 0;
-  std::deque<std::pair<Taken, shell::Chunks<Reduced>>> queue_;
+  std::deque<std::pair<Taken, world::Chunks<Reduced>>> queue_;
   bool stepping_ = false;
   Shell shell_;
 };

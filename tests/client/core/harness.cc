@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
-#include "protocol/overloaded.h"
+#include "tests/world/message_names.h"
 
 namespace basin::client {
 
@@ -43,29 +43,7 @@ void ReportCount(size_t count, const char* type) {
 
 std::string Actions::MessageNames() const {
   std::vector<std::string> names;
-  for (const Send& send : Of<Send>()) {
-    names.push_back(std::visit(Overloaded{
-                                   [](const Hello&) { return "Hello"; },
-                                   [](const Ready&) { return "Ready"; },
-                                   [](const Heartbeat&) { return "Heartbeat"; },
-                                   [](const Register&) { return "Register"; },
-                                   [](const LayoutSeen&) { return "LayoutSeen"; },
-                                   [](const basin::Begin&) { return "Begin"; },
-                                   [](const Skip&) { return "Skip"; },
-                                   [](const Commit&) { return "Commit"; },
-                                   [](const Withdraw&) { return "Withdraw"; },
-                                   [](const Staged&) { return "Staged"; },
-                                   [](const ResultAck&) { return "ResultAck"; },
-                                   [](const Need&) { return "Need"; },
-                                   [](const Busy&) { return "Busy"; },
-                                   [](const Abandon&) { return "Abandon"; },
-                                   [](const Finished&) { return "Finished"; },
-                                   [](const Leave&) { return "Leave"; },
-                                   [](const Announce&) { return "Announce"; },
-                                   [](const Get&) { return "Get"; },
-                               },
-                               send.message));
-  }
+  for (const Send& send : Of<Send>()) names.push_back(world::NameOf(send.message));
   return absl::StrJoin(names, " ");
 }
 

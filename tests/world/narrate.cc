@@ -1,14 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "tests/simulation/narrate.h"
+#include "tests/world/narrate.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "protocol/overloaded.h"
-#include "tests/simulation/coverage.h"
+#include "tests/world/message_names.h"
 
-namespace basin::simulation {
+namespace basin::world {
 namespace {
 
 std::string Text(const ChunkRange& range) {
@@ -56,20 +56,19 @@ std::string Narrate(const client::MembershipNow& now) {
                       now.donor.has_value() ? absl::StrCat(", state from ", *now.donor) : "");
 }
 
-std::string Narrate(const PushFrame& frame) {
+std::string Narrate(const PushFrame<Chunk>& frame) {
   return absl::StrCat(frame.kind == aggregator::FrameKind::kSupply ? "supply" : "push",
                       Round(frame.lane, frame.round), " ", Text(frame.ranges));
 }
 
-std::string Narrate(const ResultFrame& frame) {
+std::string Narrate(const ResultFrame<Chunk>& frame) {
   return absl::StrCat("result", Round(frame.lane, frame.round), " ballot ", ToString(frame.ballot),
                       " ", Text(frame.ranges));
 }
 
 std::string Narrate(const ToAggregator& message) {
-  const std::string name = ToAggregatorName(message.index());
   return absl::StrCat(
-      name,
+      NameOf(message),
       std::visit(Overloaded{
                      [](const Hello& m) {
                        std::string text = absl::StrCat(
@@ -125,9 +124,8 @@ std::string Narrate(const ToAggregator& message) {
 }
 
 std::string Narrate(const ToWorker& message) {
-  const std::string name = ToWorkerName(message.index());
   return absl::StrCat(
-      name,
+      NameOf(message),
       std::visit(Overloaded{
                      [](const Welcome& m) {
                        std::string text =
@@ -190,4 +188,4 @@ std::string Narrate(const ToWorker& message) {
                  message));
 }
 
-}  // namespace basin::simulation
+}  // namespace basin::world

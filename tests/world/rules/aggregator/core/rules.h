@@ -2,8 +2,8 @@
 //
 // The rules of aggregator/core/rules.h, in whose place this file is compiled, as variables.
 
-#ifndef BASIN_TESTS_SHELL_RULES_AGGREGATOR_CORE_RULES_H_
-#define BASIN_TESTS_SHELL_RULES_AGGREGATOR_CORE_RULES_H_
+#ifndef BASIN_TESTS_WORLD_RULES_AGGREGATOR_CORE_RULES_H_
+#define BASIN_TESTS_WORLD_RULES_AGGREGATOR_CORE_RULES_H_
 
 namespace basin::aggregator {
 
@@ -23,4 +23,4 @@ struct Rules {
 
 }  // namespace basin::aggregator
 
-#endif  // BASIN_TESTS_SHELL_RULES_AGGREGATOR_CORE_RULES_H_
+#endif  // BASIN_TESTS_WORLD_RULES_AGGREGATOR_CORE_RULES_H_

@@ -14,19 +14,20 @@
 //     double SquaredNormOf(const Chunk& bytes) const;
 //     // `given`: in the order of the contributors, without those that skip.
 //     Chunk Reduce(const RoundSpec& spec, uint64_t divisor,
-//                  const std::vector<shell::Given<Chunk>>& given) const;
+//                  const std::vector<world::Given<Chunk>>& given) const;
 //   };
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_TESTS_SHELL_AGGREGATOR_SHELL_H_
-#define BASIN_TESTS_SHELL_AGGREGATOR_SHELL_H_
+#ifndef BASIN_TESTS_WORLD_AGGREGATOR_SHELL_H_
+#define BASIN_TESTS_WORLD_AGGREGATOR_SHELL_H_
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -37,9 +38,9 @@
 #include "aggregator/core/action.h"
 #include "aggregator/core/delivery.h"
 #include "aggregator/core/event.h"
-#include "tests/shell/frame.h"
+#include "tests/world/frame.h"
 
-namespace basin::shell {
+namespace basin::world {
 
 // One contribution to a chunk that is reduced.
 template <typename C>
@@ -64,6 +65,18 @@ class AggregatorShell {
       return std::tie(what.job, what.lane, what.round, what.ballot, what.ranges, result);
     }
   };
+
+  // Whether the action alone says what to do to what is held.
+  template <typename Action>
+  static constexpr bool kHolds =
+      std::is_same_v<Action, aggregator::NameTensors> ||
+      std::is_same_v<Action, aggregator::IdleLane> || std::is_same_v<Action, aggregator::EndJob> ||
+      std::is_same_v<Action, aggregator::DiscardChunks> ||
+      std::is_same_v<Action, aggregator::StartAttempt> ||
+      std::is_same_v<Action, aggregator::ReleaseResult> ||
+      std::is_same_v<Action, aggregator::EndRound> ||
+      std::is_same_v<Action, aggregator::DropValue> ||
+      std::is_same_v<Action, aggregator::ForgetFrames>;
 
   explicit AggregatorShell(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
 
@@ -556,6 +569,6 @@ absl::Status AggregatorShell<Bytes>::Do(const aggregator::ForgetFrames& forget) 
   return absl::OkStatus();
 }
 
-}  // namespace basin::shell
+}  // namespace basin::world
 
-#endif  // BASIN_TESTS_SHELL_AGGREGATOR_SHELL_H_
+#endif  // BASIN_TESTS_WORLD_AGGREGATOR_SHELL_H_

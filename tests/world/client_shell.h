@@ -1,16 +1,18 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // What a runner holds for the client's core, in worlds without bytes: the staged results of each
-// lane, and the values that arrive. The simulator, the explorer and the scenarios carry out actions
-// with it. An action that asks for what is not there is an error that says what is wrong.
+// lane, and the values that arrive or are served. The simulator, the explorer and the scenarios
+// carry out actions with it. An action that asks for what is not there is an error that says what
+// is wrong.
 //
 // `C` stands for the bytes of a chunk.
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_TESTS_SHELL_CLIENT_SHELL_H_
-#define BASIN_TESTS_SHELL_CLIENT_SHELL_H_
+#ifndef BASIN_TESTS_WORLD_CLIENT_SHELL_H_
+#define BASIN_TESTS_WORLD_CLIENT_SHELL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -24,9 +26,9 @@
 #include "aggregator/core/delivery.h"
 #include "client/core/action.h"
 #include "protocol/counted.h"
-#include "tests/shell/frame.h"
+#include "tests/world/frame.h"
 
-namespace basin::shell {
+namespace basin::world {
 
 // The result chunks of a lane's newest round, at one ballot.
 template <typename C>
@@ -81,6 +83,11 @@ class ClientShell {
   // `spec_of(index)`: the tensor as the job knows it.
   template <typename SpecOf>
   absl::StatusOr<PushFrame<C>> FrameOf(const client::SendSupply& send, SpecOf&& spec_of) const;
+  // The trainer serves a value of this content and so many bytes.
+  void Serve(const ValueKey& key, uint64_t bytes, uint64_t content) {
+    served_[{key.lane, key.tensor, key.version}] = {content, bytes};
+  }
+  absl::StatusOr<ValueFrame> FrameOf(const client::SendValue& send) const;
   absl::Status Do(const client::KeepValue& keep, const ValueFrame* arrived);
   // The content of a value that was received whole.
   absl::StatusOr<uint64_t> ContentOf(const ValueKey& key, const TensorSpec& tensor) const;
@@ -92,13 +99,14 @@ class ClientShell {
     return found == staged_.end() ? none : found->second;
   }
 
-  auto Fields() const { return std::tie(staged_, values_); }
+  auto Fields() const { return std::tie(staged_, values_, served_); }
 
  private:
   using ValueId = std::tuple<std::string, std::string, uint64_t>;
 
   std::map<client::LaneHandle, StagedChunks<C>> staged_;
-  std::map<ValueId, std::map<uint32_t, uint64_t>> values_;  // Content by chunk.
+  std::map<ValueId, std::map<uint32_t, uint64_t>> values_;   // Content by chunk.
+  std::map<ValueId, std::pair<uint64_t, uint64_t>> served_;  // Content, and bytes.
 };
 
 template <typename C>
@@ -166,6 +174,18 @@ absl::StatusOr<PushFrame<C>> ClientShell<C>::FrameOf(const client::SendSupply& s
 }
 
 template <typename C>
+absl::StatusOr<ValueFrame> ClientShell<C>::FrameOf(const client::SendValue& send) const {
+  const auto served = served_.find({send.key.lane, send.key.tensor, send.key.version});
+  if (served == served_.end()) {
+    return absl::InternalError("it serves a value that its trainer did not announce");
+  }
+  const auto [content, bytes] = served->second;
+  const uint64_t begin = send.first * kChunkBytes;
+  const uint64_t end = std::min(bytes, begin + send.count * kChunkBytes);
+  return ValueFrame{send.key, send.first, send.count, content, end - begin};
+}
+
+template <typename C>
 absl::Status ClientShell<C>::Do(const client::KeepValue& keep, const ValueFrame* arrived) {
   if (arrived == nullptr || !(arrived->key == keep.key)) {
     return absl::InternalError("it keeps a value that did not arrive");
@@ -191,6 +211,6 @@ absl::StatusOr<uint64_t> ClientShell<C>::ContentOf(const ValueKey& key,
   return value->second.begin()->second;
 }
 
-}  // namespace basin::shell
+}  // namespace basin::world
 
-#endif  // BASIN_TESTS_SHELL_CLIENT_SHELL_H_
+#endif  // BASIN_TESTS_WORLD_CLIENT_SHELL_H_

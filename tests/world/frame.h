@@ -5,8 +5,8 @@
 //
 // Thread contract: plain values.
 
-#ifndef BASIN_TESTS_SHELL_FRAME_H_
-#define BASIN_TESTS_SHELL_FRAME_H_
+#ifndef BASIN_TESTS_WORLD_FRAME_H_
+#define BASIN_TESTS_WORLD_FRAME_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@
 #include "aggregator/core/event.h"
 #include "protocol/messages.h"
 
-namespace basin::shell {
+namespace basin::world {
 
 template <typename C>
 using Chunks = absl::InlinedVector<C, 4>;
@@ -103,6 +103,6 @@ struct ValueFrame {
   auto Fields() const { return std::tie(key, first, count, content, bytes); }
 };
 
-}  // namespace basin::shell
+}  // namespace basin::world
 
-#endif  // BASIN_TESTS_SHELL_FRAME_H_
+#endif  // BASIN_TESTS_WORLD_FRAME_H_

@@ -11,17 +11,17 @@
 //
 // Thread contract: plain values and pure functions.
 
-#ifndef BASIN_TESTS_SHELL_SUMS_H_
-#define BASIN_TESTS_SHELL_SUMS_H_
+#ifndef BASIN_TESTS_WORLD_SUMS_H_
+#define BASIN_TESTS_WORLD_SUMS_H_
 
 #include <cstdint>
 #include <tuple>
 #include <vector>
 
 #include "protocol/messages.h"
-#include "tests/shell/aggregator_shell.h"
+#include "tests/world/aggregator_shell.h"
 
-namespace basin::shell {
+namespace basin::world {
 
 inline constexpr uint32_t kMostWorkers = 16;  // Digits of a mask.
 
@@ -39,9 +39,9 @@ constexpr Digest DigestOf(const Chunk& chunk) {
 
 // See AggregatorShell.
 struct Sums {
-  using Chunk = shell::Chunk;
+  using Chunk = world::Chunk;
   static Digest DigestOf(TensorIndex, uint32_t, const Chunk& chunk) {
-    return shell::DigestOf(chunk);
+    return world::DigestOf(chunk);
   }
   static double SquaredNormOf(const Chunk&) { return 0; }
   static Chunk Reduce(const RoundSpec&, uint64_t, const std::vector<Given<Chunk>>& given) {
@@ -54,6 +54,6 @@ struct Sums {
   }
 };
 
-}  // namespace basin::shell
+}  // namespace basin::world
 
-#endif  // BASIN_TESTS_SHELL_SUMS_H_
+#endif  // BASIN_TESTS_WORLD_SUMS_H_

@@ -7,8 +7,8 @@
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_TESTS_SHELL_DELIVERY_MODEL_H_
-#define BASIN_TESTS_SHELL_DELIVERY_MODEL_H_
+#ifndef BASIN_TESTS_WORLD_DELIVERY_MODEL_H_
+#define BASIN_TESTS_WORLD_DELIVERY_MODEL_H_
 
 #include <map>
 #include <optional>
@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "aggregator/core/aggregator.h"
 
-namespace basin::shell {
+namespace basin::world {
 
 class DeliveryModel {
  public:
@@ -62,6 +62,6 @@ class DeliveryModel {
   bool stream_lost_ = false;  // Since the last check.
 };
 
-}  // namespace basin::shell
+}  // namespace basin::world
 
-#endif  // BASIN_TESTS_SHELL_DELIVERY_MODEL_H_
+#endif  // BASIN_TESTS_WORLD_DELIVERY_MODEL_H_

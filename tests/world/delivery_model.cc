@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "tests/shell/delivery_model.h"
+#include "tests/world/delivery_model.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "protocol/overloaded.h"
 
-namespace basin::shell {
+namespace basin::world {
 namespace {
 
 using aggregator::FrameId;
@@ -203,4 +203,4 @@ std::string DeliveryModel::CheckSession(SessionId id, const Session& session, ab
   return "";
 }
 
-}  // namespace basin::shell
+}  // namespace basin::world
