@@ -40,7 +40,7 @@ AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::C
     : Base(std::move(config), ToAbsl(world.queue.now())),
       world_(world),
       index_(index),
-      timer_at_(kNever) {
+      ticker_(world.queue, Happening::kAggregatorTimer, index) {
   if (core().config().state_file && world.state_file.has_value()) {
     lists_[WorkerId()] = world.state_file->membership;
   }
@@ -159,21 +159,12 @@ void AggregatorProcess::OnPush(ConnectionId id, const PushFrame& frame) {
 }
 
 void AggregatorProcess::Timer() {
-  if (world_.queue.now() >= timer_at_) timer_at_ = kNever;
-  if (FromAbsl(core_.NextDeadline()) <= world_.queue.now()) {
-    ticks_ = last_tick_ == world_.queue.now() ? ticks_ + 1 : 0;
-    last_tick_ = world_.queue.now();
-    if (ticks_ > 100) {
-      world_.checker.Fail(Invariant::kContract,
-                          absl::StrCat(name(),
-                                       " asks for a tick at a time that has passed, again "
-                                       "and again."));
-      return;
-    }
-    Step(aggregator::Tick{});
-    return;
-  }
-  ScheduleTimer();
+  if (!ticker_.Comes(core_.NextDeadline())) return;
+  if (!ticker_.spins()) return Step(aggregator::Tick{});
+  world_.checker.Fail(Invariant::kContract,
+                      absl::StrCat(name(),
+                                   " asks for a tick at a time that has passed, again "
+                                   "and again."));
 }
 
 void AggregatorProcess::Reduced(uint32_t number) {
@@ -228,7 +219,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     return Require(absl::InternalError(wrong));
   }
   if (actions_.empty()) {
-    ScheduleTimer();
+    ticker_.Plan(core_.NextDeadline());
     return;
   }
   // The list is local, because a fault between two actions may end this process.
@@ -257,14 +248,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
                                      core_.delivery().frames(), " may still be asked of it."));
   }
   actions_ = std::move(actions);
-  ScheduleTimer();
-}
-
-void AggregatorProcess::ScheduleTimer() {
-  const SimTime next = FromAbsl(core_.NextDeadline());
-  if (next >= timer_at_ || next >= kNever) return;
-  timer_at_ = std::max(next, world_.queue.now());
-  world_.queue.At(timer_at_, Happening::kAggregatorTimer, index_);
+  ticker_.Plan(core_.NextDeadline());
 }
 
 // I7: every refusal, every removal and every abort has a note with a reason.

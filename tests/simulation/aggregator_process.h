@@ -21,6 +21,7 @@
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/ticker.h"
 #include "tests/world/aggregator_process.h"
 
 namespace basin::simulation {
@@ -59,13 +60,13 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void ForgetOutvoted();
   using Base = world::AggregatorProcess<Sums>;
   friend Base;
+  friend Base::Shell;
 
   void Step(const aggregator::Event& event);
   // Whether the action is carried out, unless a fault ends this process before.
   bool Allows(const aggregator::Action& action);
   bool Allows(const aggregator::Reduce& reduce);
   void Check(const std::vector<aggregator::Action>& actions);
-  void ScheduleTimer();
 
   void Do(aggregator::Send& send);
   void Do(aggregator::SendAll& send);
@@ -93,9 +94,7 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   World& world_;
   const uint32_t index_;
   bool alive_ = true;
-  SimTime timer_at_;
-  SimTime last_tick_ = -1;
-  uint32_t ticks_ = 0;  // Ticks in a row at one time.
+  Ticker ticker_;
 
   std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those that are open.
   // Messages to them that can wait for another one.

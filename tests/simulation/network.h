@@ -10,6 +10,10 @@
 //   stalled  nothing arrives until some time, and then everything does, in order (a partition that
 //            TCP survives), in one direction or both
 //
+// The scenarios and the explorer have networks of their own. In a scenario nothing moves by itself:
+// the script takes an item from any pipe, and one close ends a session with all its streams. The
+// explorer's queues are numbers of items, which it compares and hashes millions of times.
+//
 // Thread contract: one run, one network, one thread.
 
 #ifndef BASIN_TESTS_SIMULATION_NETWORK_H_

@@ -27,7 +27,7 @@ WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, clie
       worker_(worker),
       random_(Mix(Mix(world.scenario.seed, 0x7a1), index)),
       ranks_(config.ranks),
-      timer_at_(kNever),
+      ticker_(world.queue, Happening::kWorkerTimer, index),
       turn_at_(kNever),
       streams_(config.streams),
       tokens_(config.streams),
@@ -176,26 +176,12 @@ void WorkerProcess::Crash(bool reset) {
 }
 
 void WorkerProcess::Timer() {
-  if (world_.queue.now() >= timer_at_) timer_at_ = kNever;
-  if (FromAbsl(core_.NextDeadline()) > world_.queue.now()) return ScheduleTimer();
-  ticks_ = last_tick_ == world_.queue.now() ? ticks_ + 1 : 0;
-  last_tick_ = world_.queue.now();
-  if (ticks_ > 100) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat("The client of ", name(),
-                                     " asks for a tick at a time that has passed, again and "
-                                     "again."));
-    return;
-  }
-  Step(client::Tick{});
-}
-
-void WorkerProcess::ScheduleTimer() {
-  if (!alive_) return;
-  const SimTime next = FromAbsl(core_.NextDeadline());
-  if (next >= timer_at_ || next >= kNever) return;
-  timer_at_ = std::max(next, world_.queue.now());
-  world_.queue.At(timer_at_, Happening::kWorkerTimer, index_);
+  if (!ticker_.Comes(core_.NextDeadline())) return;
+  if (!ticker_.spins()) return Step(client::Tick{});
+  world_.checker.Fail(Invariant::kContract,
+                      absl::StrCat("The client of ", name(),
+                                   " asks for a tick at a time that has passed, again and "
+                                   "again."));
 }
 
 // ---- the core and its actions
@@ -214,7 +200,7 @@ void WorkerProcess::Step(const client::Event& event) {
   }
   pending_.clear();
   stepping_ = false;
-  ScheduleTimer();
+  if (alive_) ticker_.Plan(core_.NextDeadline());
 }
 
 void WorkerProcess::StepNow(const client::Event& event) {

@@ -20,6 +20,7 @@
 #include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
+#include "tests/simulation/ticker.h"
 #include "tests/world/worker_process.h"
 
 namespace basin::simulation {
@@ -132,7 +133,6 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   // Whether the action is carried out, unless a fault ends this process before.
   bool Allows(const client::Action& action);
   bool Allows(const client::SendContribution& send);
-  void ScheduleTimer();
   void TurnAfter(SimTime delay);
 
   void Do(client::OpenSession& open);
@@ -210,9 +210,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   uint32_t position_ = 0;  // Where a script is: the model whose lane is next.
   bool finished_ = false;
   Phase phase_ = Phase::kImporting;
-  SimTime timer_at_;
-  SimTime last_tick_ = -1;
-  uint32_t ticks_ = 0;
+  Ticker ticker_;
   SimTime turn_at_;
 
   std::optional<ConnectionId> session_;
