@@ -70,7 +70,7 @@ class BenchWorker {
     }
     // Leaves also after a failure, so that the others do not wait for this worker.
     if (worker_ != nullptr) {
-      if (ran.ok()) ran = worker_->Finished();
+      if (ran.ok()) ran = worker_->Call(client::Finish{});
       // Nobody will ask how this job ended.
       worker_->Leave(true).IgnoreError();
     }
@@ -93,7 +93,7 @@ class BenchWorker {
     auto worker = client::Worker::Connect(std::move(options), connector_, clock_);
     if (!worker.ok()) return worker.status();
     worker_ = *std::move(worker);
-    absl::Status ready = worker_->Ready();
+    absl::Status ready = worker_->Call(client::DeclareReady{});
     return ready.ok() ? worker_->AwaitMember(arguments_.timeout) : ready;
   }
 
@@ -104,16 +104,16 @@ class BenchWorker {
         worker_->Register(lane, LaneKind::kGradient, {{"weight", DType::kF32, {elements}}});
     if (!registered.ok()) return registered.status();
     std::vector<float> weight(elements);
-    const client::Worker::CallTensor tensor = {registered->tensors[0], weight.data(), weight.data(),
-                                               elements * sizeof(float)};
+    const client::TensorHandle tensor = registered->tensors[0];
     client::BeginRound begin;
     begin.lane = registered->lane;
     begin.spec.op = ReduceOp::kAverage;
     for (int round = 0; round < kWarmUpRounds + rounds; ++round) {
       std::fill(weight.begin(), weight.end(), 1.0F);
       const absl::Time began = clock_.Now();
-      const client::RoundOutcome outcome =
-          worker_->Allreduce(begin, absl::MakeConstSpan(&tensor, 1), arguments_.timeout);
+      client::Source source(tensor, weight.data(), elements * sizeof(float));
+      const client::RoundOutcome outcome = worker_->Allreduce(
+          begin, {&source, 1}, {{tensor, weight.data(), source.bytes()}}, arguments_.timeout);
       if (!outcome.ok()) return outcome.status();
       if (round >= kWarmUpRounds) times.push_back(clock_.Now() - began);
       if (weight.front() != 1.0F || weight.back() != 1.0F) {

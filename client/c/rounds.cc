@@ -17,6 +17,7 @@ using basin::c::EnumOf;
 using basin::c::Return;
 using basin::c::Timeout;
 using basin::client::RoundOutcome;
+using basin::client::Source;
 
 namespace {
 
@@ -90,24 +91,24 @@ basin_code Hand(const RoundOutcome& outcome, basin_result** result, basin_error*
   return BASIN_OK;
 }
 
-absl::StatusOr<std::vector<basin::client::Worker::PushedTensor>> PushedOf(
-    uint32_t lane, const basin_pushed* tensors, size_t count) {
+absl::StatusOr<std::vector<Source>> SourcesOf(uint32_t lane, const basin_pushed* tensors,
+                                              size_t count) {
   if (tensors == nullptr && count > 0) {
     return absl::InvalidArgumentError(absl::StrCat("The list of ", count,
                                                    " tensors to push (lane handle ", lane,
                                                    ") is null. Pass one entry for each."));
   }
-  std::vector<basin::client::Worker::PushedTensor> pushed;
-  pushed.reserve(count);
+  std::vector<Source> sources;
+  sources.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const basin_pushed& in = tensors[i];
     const auto dtype = EnumOf<basin::DType>(
         absl::StrCat("The dtype to send tensor ", in.tensor, " of lane handle ", lane, " in"),
         in.as, BASIN_U8);
     if (!dtype.ok()) return dtype.status();
-    pushed.push_back({in.tensor, in.data, in.bytes, {*dtype, in.exponent}, nullptr});
+    sources.push_back({in.tensor, in.data, in.bytes, {*dtype, in.exponent}});
   }
-  return pushed;
+  return sources;
 }
 
 // Waits for tensors of the lane that are on their way from a device.
@@ -122,6 +123,13 @@ void Drop(basin_worker* worker, uint32_t lane) {
   if (transfers == nullptr) return;
   transfers->Drop(lane);
   transfers->Settle(lane).IgnoreError();
+}
+
+basin_code Withdraw(basin_worker* worker, const basin::client::WithdrawRound& withdraw,
+                    basin_round_done done, void* user, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  Drop(worker, withdraw.lane);
+  return Return(worker->client().Withdraw(withdraw, Teller(withdraw.lane, done, user)), error);
 }
 
 }  // namespace
@@ -160,7 +168,7 @@ basin_code basin_allocate(basin_worker* worker, size_t bytes, void** memory, bas
         "pointer.");
   }
   if (!status.ok()) return Return(status, error);
-  const absl::StatusOr<void*> allocated = worker->client().Allocate(bytes);
+  const absl::StatusOr<void*> allocated = worker->client().memory().Allocate(bytes);
   if (!allocated.ok()) return Return(allocated.status(), error);
   *memory = *allocated;
   return BASIN_OK;
@@ -168,7 +176,7 @@ basin_code basin_allocate(basin_worker* worker, size_t bytes, void** memory, bas
 
 basin_code basin_free(basin_worker* worker, void* memory, basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok() && memory != nullptr) status = worker->client().Free(memory);
+  if (status.ok() && memory != nullptr) status = worker->client().memory().Free(memory);
   return Return(status, error);
 }
 
@@ -184,34 +192,31 @@ basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_sp
 
 basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
                       size_t bytes, basin_error** error) {
-  absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().Push(lane, tensor, data, bytes);
-  return Return(status, error);
+  const basin_pushed pushed = {tensor, data, bytes, BASIN_SAME_DTYPE, 0};
+  return basin_push_many(worker, lane, &pushed, 1, error);
 }
 
 basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
                              size_t bytes, basin_dtype as, int32_t exponent, basin_error** error) {
-  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const auto dtype = EnumOf<basin::DType>(
-      absl::StrCat("The dtype to send tensor ", tensor, " of lane handle ", lane, " in"), as,
-      BASIN_U8);
-  if (!dtype.ok()) return Return(dtype.status(), error);
-  return Return(worker->client().Push(lane, tensor, data, bytes, {*dtype, exponent}), error);
+  const basin_pushed pushed = {tensor, data, bytes, as, exponent};
+  return basin_push_many(worker, lane, &pushed, 1, error);
 }
 
 basin_code basin_push_many(basin_worker* worker, uint32_t lane, const basin_pushed* tensors,
                            size_t count, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const auto pushed = PushedOf(lane, tensors, count);
-  return Return(pushed.ok() ? worker->client().PushMany(lane, *pushed) : pushed.status(), error);
+  auto sources = SourcesOf(lane, tensors, count);
+  return Return(
+      sources.ok() ? worker->client().Push(lane, absl::MakeSpan(*sources)) : sources.status(),
+      error);
 }
 
 basin_code basin_push_device(basin_worker* worker, uint32_t lane, const basin_pushed* tensors,
                              size_t count, int32_t device, void* stream, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const auto pushed = PushedOf(lane, tensors, count);
-  if (!pushed.ok()) return Return(pushed.status(), error);
-  return Return(worker->transfers().Push(lane, *pushed, {device, stream}), error);
+  const auto sources = SourcesOf(lane, tensors, count);
+  if (!sources.ok()) return Return(sources.status(), error);
+  return Return(worker->transfers().Push(lane, *sources, {device, stream}), error);
 }
 
 basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basin_error** error) {
@@ -230,23 +235,12 @@ basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done do
 
 basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reason,
                           basin_round_done done, void* user, basin_error** error) {
-  absl::Status status = Check(worker);
-  if (status.ok()) {
-    Drop(worker, lane);
-    status = worker->client().Withdraw(lane, basin::c::Text(reason), Teller(lane, done, user));
-  }
-  return Return(status, error);
+  return Withdraw(worker, {lane, basin::c::Text(reason)}, done, user, error);
 }
 
 basin_code basin_withdraw_without_results(basin_worker* worker, uint32_t lane, const char* reason,
                                           basin_round_done done, void* user, basin_error** error) {
-  absl::Status status = Check(worker);
-  if (status.ok()) {
-    Drop(worker, lane);
-    status = worker->client().WithdrawWithoutResults(lane, basin::c::Text(reason),
-                                                     Teller(lane, done, user));
-  }
-  return Return(status, error);
+  return Withdraw(worker, {lane, basin::c::Text(reason), true}, done, user, error);
 }
 
 basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout, basin_result** result,
@@ -282,12 +276,17 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
                                                           ") are null. Pass one for each tensor.")),
                   error);
   }
-  std::vector<basin::client::Worker::CallTensor> tensors;
-  tensors.reserve(count);
+  std::vector<Source> sources;
+  std::vector<basin::client::RoundResult::Destination> destinations;
+  sources.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    tensors.push_back({buffers[i].tensor, buffers[i].in, buffers[i].out, buffers[i].bytes});
+    const basin_buffer& buffer = buffers[i];
+    sources.push_back({buffer.tensor, buffer.in, buffer.bytes});
+    if (buffer.out != nullptr) destinations.push_back({buffer.tensor, buffer.out, buffer.bytes});
   }
-  return Hand(worker->client().Allreduce(*begin, tensors, Timeout(timeout)), result, error);
+  return Hand(
+      worker->client().Allreduce(*begin, absl::MakeSpan(sources), destinations, Timeout(timeout)),
+      result, error);
 }
 
 basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,
@@ -308,10 +307,9 @@ basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout
     return Hand(worker->client().Wait(begin.lane, Timeout(timeout)), nullptr, error);
   }
   static constexpr uint8_t here = 1;  // It is read after a timeout as well.
-  return Hand(
-      worker->client().Allreduce(begin, {{registered->tensors[0], &here, nullptr, sizeof(here)}},
-                                 Timeout(timeout)),
-      nullptr, error);
+  Source source(registered->tensors[0], &here, sizeof(here));
+  return Hand(worker->client().Allreduce(begin, {&source, 1}, {}, Timeout(timeout)), nullptr,
+              error);
 }
 
 }  // extern "C"

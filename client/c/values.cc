@@ -37,7 +37,8 @@ absl::Status Announce(basin_worker* worker, const char* lane, const basin_tensor
   const auto held = basin::c::EnumOf<basin::client::Hold>(
       absl::StrCat("The hold of tensor ", spec->name), hold, BASIN_IN_PLACE);
   if (!held.ok()) return held.status();
-  return worker->client().Announce({Text(lane), spec->name, version}, *spec, data, bytes, *held);
+  return worker->client().values().Announce({Text(lane), spec->name, version}, *spec, data, bytes,
+                                            *held);
 }
 
 absl::Status Get(basin_worker* worker, const char* lane, const basin_tensor* tensor,
@@ -46,8 +47,8 @@ absl::Status Get(basin_worker* worker, const char* lane, const basin_tensor* ten
   const auto spec = SpecOf(tensor);
   if (!spec.ok()) return spec.status();
   if (absl::Status status = CheckBuffer(*spec, to, bytes); !status.ok()) return status;
-  const auto value = worker->client().Get({Text(lane), spec->name, version}, *spec, source,
-                                          basin::c::Timeout(timeout));
+  const auto value = worker->client().values().Get({Text(lane), spec->name, version}, *spec, source,
+                                                   basin::c::Timeout(timeout));
   return value.ok() ? (*value)->CopyTo(to, bytes) : value.status();
 }
 
@@ -66,16 +67,16 @@ basin_code basin_announce(basin_worker* worker, const char* lane, const basin_te
 basin_code basin_stop_serving(basin_worker* worker, const char* lane, const char* tensor,
                               basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().StopServing(Text(lane), Text(tensor));
+  if (status.ok()) status = worker->client().values().StopServing(Text(lane), Text(tensor));
   return Return(status, error);
 }
 
 void basin_step_begin(basin_worker* worker) {
-  if (Check(worker).ok()) worker->client().BeginStep();
+  if (Check(worker).ok()) worker->client().values().BeginStep();
 }
 
 void basin_step_end(basin_worker* worker) {
-  if (Check(worker).ok()) worker->client().EndStep();
+  if (Check(worker).ok()) worker->client().values().EndStep();
 }
 
 basin_code basin_get(basin_worker* worker, const char* lane, const basin_tensor* tensor,

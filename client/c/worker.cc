@@ -149,7 +149,7 @@ void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
   // and values that were announced in place.
   worker->report_.Silence();
   if (worker->timeline_ != nullptr) worker->timeline_->Silence();
-  worker->client().BeginStep();
+  worker->client().values().BeginStep();
   // The thread is never joined. When the process ends meanwhile, it is like the thread of a worker
   // that was not closed: nothing of this library is destroyed at the end of a process.
   const basin::SignalsBlocked blocked;
@@ -256,14 +256,14 @@ size_t basin_worker_id(basin_worker* worker, char* id, size_t size) {
 basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                        basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().Ready(step, state_hash);
+  if (status.ok()) status = worker->client().Call(basin::client::DeclareReady{step, state_hash});
   return Return(status, error);
 }
 
 basin_code basin_set_ranks(basin_worker* worker, uint32_t ranks, uint32_t local_rank,
                            basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().SetRanks(ranks, local_rank);
+  if (status.ok()) status = worker->client().Call(basin::client::SetRanks{ranks, local_rank});
   return Return(status, error);
 }
 
@@ -290,20 +290,21 @@ basin_code basin_busy(basin_worker* worker, const char* reason, int64_t expected
                       basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) {
-    status = worker->client().Busy(basin::c::Text(reason), basin::c::Timeout(expected));
+    status = worker->client().Call(
+        basin::client::SetBusy{basin::c::Text(reason), basin::c::Timeout(expected)});
   }
   return Return(status, error);
 }
 
 basin_code basin_finished(basin_worker* worker, basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().Finished();
+  if (status.ok()) status = worker->client().Call(basin::client::Finish{});
   return Return(status, error);
 }
 
 basin_code basin_will_leave(basin_worker* worker, basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().WillLeave();
+  if (status.ok()) status = worker->client().Call(basin::client::WillLeave{});
   return Return(status, error);
 }
 

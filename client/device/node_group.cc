@@ -293,7 +293,7 @@ absl::Status NodeGroup::Share(Worker& worker, LaneHandle lane,
   }
   shares_.reset();
   // The leader is sent all of them.
-  if (!leads) worker.RequestResults(lane).IgnoreError();
+  if (!leads) worker.Call(RequestResults{lane}).IgnoreError();
   // A deadline of the communicator is no reason to call again.
   return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
 }

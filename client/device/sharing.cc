@@ -147,11 +147,9 @@ absl::Status Sharing::Receive(Communicator& communicator, Worker& worker, LaneHa
     if (!Names(head, i) || tensors[i].bytes == 0) continue;
     std::string bytes(tensors[i].bytes, 0);
     status = Wait(queue_->CopyToHost(bytes.data(), tensors[i].memory, tensors[i].bytes));
-    std::vector<Worker::GivenResult> result;
-    result.push_back({tensors[i].tensor, std::move(bytes)});
     if (status.ok()) {
-      status =
-          worker.GiveResults(lane, head[kRound], {head[kTerm], head[kAttempt]}, std::move(result));
+      status = worker.GiveResult(lane, tensors[i].tensor, head[kRound],
+                                 {head[kTerm], head[kAttempt]}, std::move(bytes));
     }
     if (!status.ok()) return status;
   }

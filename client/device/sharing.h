@@ -7,7 +7,7 @@
 // waits until all results are here, and broadcasts them from memory of the device. The others copy
 // them to the host, and stage them like results that the aggregator has sent. So every member of
 // the job holds the results before there is a verdict, as always, and whatever fails here costs
-// time only: the caller then requests what its rank lacks (Worker::RequestResults).
+// time only: the caller then requests what its rank lacks (RequestResults).
 //
 // A head is broadcast first, in every round: it says whether results follow, and which.
 //

@@ -55,6 +55,22 @@ std::string Subject(const std::string& first, size_t count) {
   return absl::StrCat("tensor ", first, count < 2 ? "" : absl::StrCat(" and ", count - 1, " more"));
 }
 
+// The source with its data on the host, or with what was measured on the device. `host`: the block
+// of its load.
+Source Arrived(const Source& source, const LoadPiece& piece, const std::shared_ptr<char>& host) {
+  const Encoding& encoding = piece.is_narrow() ? piece.narrow : source.encoding();
+  return {source.tensor(), host.get() + piece.at, source.bytes(), encoding, host};
+}
+Source Arrived(const Source& source, const LoadPiece& piece, const DevicePlace& place,
+               const char* host) {
+  Source::Measured measured;
+  measured.place = place;
+  measured.encoding = piece.narrow;
+  measured.contents = LoadLayout::Contents(piece, host);
+  if (IsFloatingPoint(piece.dtype)) measured.squared_norm = LoadLayout::SquaredNorm(piece, host);
+  return {source.tensor(), source.bytes(), std::move(measured)};
+}
+
 absl::Status CannotWaitHere() {
   return ErrorOf(ErrorCode::kFailedPrecondition,
                  "A callback made a call that waits for a device; make it from another thread.");
@@ -169,62 +185,64 @@ absl::StatusOr<Courier::EventPtr> DeviceTransfers::Prepare(Courier& courier, con
 // ---- pushes
 
 std::vector<DeviceTransfers::Part> DeviceTransfers::Divide(
-    LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors, int device, Courier& courier,
-    bool places) {
+    LaneHandle lane, absl::Span<const Source> sources,
+    const std::vector<Worker::TensorInfoPtr>& infos, int device, Courier& courier, bool places) {
   const auto make = [&courier](uint64_t bytes) -> std::shared_ptr<DeviceSegment> {
     auto made = courier.device().AllocateShared(bytes);
     return made.ok() ? std::move(made).value() : nullptr;
   };
   std::vector<Part> staged;
   std::vector<Part> fetched;
-  const auto add = [](std::vector<Part>& parts, const Worker::PushedTensor& tensor,
-                      const LoadPiece& piece, uint64_t most) {
-    const bool full = !parts.empty() && (parts.back().bytes + tensor.bytes > most ||
-                                         parts.back().tensors.size() == Courier::kMostPieces);
-    if (parts.empty() || full) parts.emplace_back();
-    parts.back().tensors.push_back(tensor);
-    parts.back().layout.pieces.push_back(piece);
-    parts.back().bytes += tensor.bytes;
-  };
-  for (const Worker::PushedTensor& tensor : tensors) {
-    const bool is_aligned = reinterpret_cast<uintptr_t>(tensor.data) % sizeof(float) == 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Source& source = sources[i];
+    const TensorInfo& info = *infos[i];
+    const bool is_aligned = reinterpret_cast<uintptr_t>(source.data()) % sizeof(float) == 0;
     LoadPiece piece;
-    piece.device = const_cast<void*>(tensor.data);
-    piece.bytes = tensor.bytes;
-    piece.narrow = is_aligned ? tensor.encoding : Encoding();
+    piece.device = const_cast<void*>(source.data());
+    piece.bytes = source.bytes();
+    piece.narrow = is_aligned ? source.encoding() : Encoding();
     std::optional<DevicePlace> place;
-    if (places && tensor.bytes > 0) {
-      place = worker_.TakeDevicePlace(lane, tensor.tensor, device, make);
+    if (places && source.bytes() > 0) {
+      place = worker_.memory().TakeOnDevice(lane, source.tensor(), info, device, make);
     }
-    if (!place.has_value()) {
-      add(fetched, tensor, piece, kLoadBytes);
-      continue;
+    if (place.has_value()) {
+      piece.staged = place->segment->data() + place->offset;
+      piece.dtype = info.spec.dtype;
     }
-    piece.staged = place->segment->data() + place->offset;
-    piece.dtype = worker_.DTypeOf(lane, tensor.tensor);
-    add(staged, tensor, piece, kStagedBytes);
-    staged.back().places.push_back(*std::move(place));
+    std::vector<Part>& parts = place.has_value() ? staged : fetched;
+    const uint64_t most = place.has_value() ? kStagedBytes : kLoadBytes;
+    if (parts.empty() || parts.back().passage->bytes + source.bytes() > most ||
+        parts.back().layout.pieces.size() == Courier::kMostPieces) {
+      parts.emplace_back().passage->subject = info.spec.name;
+    }
+    Passage& passage = *parts.back().passage;
+    passage.sources.push_back(source);
+    passage.bytes += source.bytes();
+    if (place.has_value()) passage.places.push_back(*std::move(place));
+    parts.back().layout.pieces.push_back(piece);
   }
   staged.insert(staged.end(), std::make_move_iterator(fetched.begin()),
                 std::make_move_iterator(fetched.end()));
-  for (Part& part : staged) part.layout.Place();
+  for (Part& part : staged) {
+    part.layout.Place();
+    part.passage->subject = Subject(part.passage->subject, part.passage->sources.size());
+  }
   return staged;
 }
 
-absl::Status DeviceTransfers::Push(LaneHandle handle,
-                                   absl::Span<const Worker::PushedTensor> tensors,
+absl::Status DeviceTransfers::Push(LaneHandle handle, absl::Span<const Source> sources,
                                    const OnDevice& where) {
-  if (absl::Status status = worker_.CheckPush(handle, tensors); !status.ok()) return status;
+  const auto infos = worker_.Check(handle, sources);
+  if (!infos.ok()) return infos.status();
   const absl::StatusOr<Courier*> courier = CourierOf(where.index);
   if (!courier.ok()) return courier.status();
-  for (const Worker::PushedTensor& tensor : tensors) {
-    if (const auto failure = (*courier)->device().CheckMemory(tensor.data, tensor.bytes)) {
-      return Explain(*failure, absl::StrCat("tensor ", worker_.NameOf(handle, tensor.tensor)));
-    }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto failure = (*courier)->device().CheckMemory(sources[i].data(), sources[i].bytes());
+    if (failure) return Explain(*failure, absl::StrCat("tensor ", (*infos)[i]->spec.name));
   }
-  const std::string first = tensors.empty() ? "" : worker_.NameOf(handle, tensors.front().tensor);
+  const std::string first = sources.empty() ? "" : infos->front()->spec.name;
   const absl::StatusOr<Courier::EventPtr> event =
-      Prepare(**courier, where, Subject(first, tensors.size()));
+      Prepare(**courier, where, Subject(first, sources.size()));
   if (!event.ok()) return event.status();
 
   const LanePtr lane = LaneOf(handle);
@@ -236,21 +254,19 @@ absl::Status DeviceTransfers::Push(LaneHandle handle,
     round = lane->round;
     places = lane->places;
   }
-  std::vector<Part> parts = Divide(handle, tensors, where.index, **courier, places);
+  std::vector<Part> parts = Divide(handle, sources, *infos, where.index, **courier, places);
   {
     MutexLock lock(lane->mutex);
     lane->on_their_way += parts.size();
     for (const Part& part : parts) lane->staging += part.layout.is_staged() ? 1 : 0;
   }
   for (Part& part : parts) {
-    const auto passage = std::make_shared<Passage>();
+    const PassagePtr& passage = part.passage;
     passage->lane = lane;
     passage->handle = handle;
     passage->round = round;
-    passage->tensors = std::move(part.tensors);
-    passage->places = std::move(part.places);
     Courier::Grown grown;
-    if (part.bytes > kLoadBytes && !part.layout.is_staged()) {
+    if (passage->bytes > kLoadBytes && !part.layout.is_staged()) {
       grown = [this, passage](const LoadLayout& layout, const std::shared_ptr<char>& host,
                               uint64_t host_bytes) {
         PassPart(*passage, layout, host, host_bytes);
@@ -281,64 +297,44 @@ void DeviceTransfers::Fail(const Passage& passage, const absl::Status& status) {
 void DeviceTransfers::PassPart(Passage& passage, const LoadLayout& layout,
                                const std::shared_ptr<char>& host, uint64_t host_bytes) {
   const LoadPiece& piece = layout.pieces.front();
+  const Source& source = passage.sources.front();
+  // The host casts a tensor when all of it is there.
+  const bool casts = source.encoding().wire_dtype != DType::kUnspecified && !piece.is_narrow();
   MutexLock passing(passage.lane->passing);
-  if (!IsWanted(passage)) return;
-  if (passage.growing == nullptr) {
-    Worker::PushedTensor tensor = passage.tensors.front();
-    const bool needs_all =
-        !piece.is_narrow() && tensor.encoding.wire_exponent == kernels::kFitExponent;
-    if (needs_all) return;
-    tensor.data = host.get() + piece.at;
-    tensor.owner = host;
-    if (piece.is_narrow()) {
-      tensor.encoding = piece.narrow;
-      tensor.narrowed = 0.0;  // It comes with the last part.
-    }
-    auto growing = worker_.PushGrowing(passage.handle, tensor);
-    if (!growing.ok()) return Fail(passage, growing.status());
-    passage.growing = *std::move(growing);
+  if (casts || !IsWanted(passage)) return;
+  if (!passage.growing.has_value()) {
+    passage.growing.emplace(Arrived(source, piece, host));
+    if (piece.is_narrow()) passage.growing->SetNarrowed(0);  // It comes with the last part.
   }
-  Fail(passage, passage.growing->Grow(piece.is_narrow() ? 2 * host_bytes : host_bytes));
+  passage.growing->SetThere(piece.is_narrow() ? 2 * host_bytes : host_bytes);
+  Fail(passage, worker_.Push(passage.handle, {&*passage.growing, 1}));
 }
 
 void DeviceTransfers::Pass(Passage& passage, const LoadLayout& layout,
                            const std::optional<kernels::Failure>& failure,
                            const std::shared_ptr<char>& host) {
-  std::vector<Worker::PushedTensor>& tensors = passage.tensors;
   absl::Status status;
   if (failure) {
-    const std::string first = worker_.NameOf(passage.handle, tensors.front().tensor);
-    status = Explain(*failure, absl::StrCat(Subject(first, tensors.size()), " to the host"));
-  } else if (layout.is_staged()) {
-    std::vector<MeasuredTensor> measured(tensors.size());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const LoadPiece& piece = layout.pieces[i];
-      measured[i] = {tensors[i].tensor, passage.places[i], piece.narrow,
-                     LoadLayout::Contents(piece, host.get()), std::nullopt};
-      if (IsFloatingPoint(piece.dtype)) {
-        measured[i].squared_norm = LoadLayout::SquaredNorm(piece, host.get());
-      }
-    }
-    MutexLock passing(passage.lane->passing);
-    if (IsWanted(passage)) status = worker_.PushMeasured(passage.handle, std::move(measured));
+    status = Explain(*failure, absl::StrCat(passage.subject, " to the host"));
   } else {
-    for (size_t i = 0; i < tensors.size(); ++i) {
+    std::vector<Source> arrived;
+    if (passage.growing.has_value()) arrived.push_back(*std::move(passage.growing));
+    for (size_t i = arrived.size(); i < passage.sources.size(); ++i) {
+      const Source& source = passage.sources[i];
       const LoadPiece& piece = layout.pieces[i];
-      tensors[i].data = host.get() + piece.at;
-      tensors[i].owner = host;
-      if (!piece.is_narrow()) continue;
-      tensors[i].encoding = piece.narrow;
-      tensors[i].narrowed = LoadLayout::SquaredNorm(piece, host.get());
+      arrived.push_back(layout.is_staged() ? Arrived(source, piece, passage.places[i], host.get())
+                                           : Arrived(source, piece, host));
+    }
+    for (size_t i = 0; i < arrived.size() && !layout.is_staged(); ++i) {
+      const LoadPiece& piece = layout.pieces[i];
+      arrived[i].SetThere(arrived[i].bytes());
+      if (piece.is_narrow()) arrived[i].SetNarrowed(LoadLayout::SquaredNorm(piece, host.get()));
     }
     MutexLock passing(passage.lane->passing);
-    if (IsWanted(passage)) {
-      status = passage.growing == nullptr
-                   ? worker_.PushMany(passage.handle, tensors)
-                   : passage.growing->Grow(tensors.front().bytes, tensors.front().narrowed);
-    }
+    if (IsWanted(passage)) status = worker_.Push(passage.handle, absl::MakeSpan(arrived));
   }
   passage.growing.reset();
-  tensors.clear();  // With their hold on the block.
+  passage.sources.clear();  // With their hold on the block.
   Fail(passage, status);
   MutexLock lock(passage.lane->mutex);
   --passage.lane->on_their_way;

@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,10 @@
 #include "absl/types/span.h"
 #include "accelerator/device/device.h"
 #include "accelerator/transfer/courier.h"
+#include "client/transport/source.h"
 #include "client/transport/worker.h"
 #include "runtime/mutex.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
 
@@ -64,9 +67,8 @@ class DeviceTransfers {
   // Worker::Begin. What was pushed before, and is still on its way, is not part of the round.
   absl::Status Begin(const BeginRound& begin);
 
-  // Worker::PushMany, for tensors whose data are on a device. If it fails, none is pushed.
-  absl::Status Push(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
-                    const OnDevice& where);
+  // Worker::Push, for sources whose data are on a device. If it fails, none is pushed.
+  absl::Status Push(LaneHandle lane, absl::Span<const Source> sources, const OnDevice& where);
 
   // Returns when what was pushed in the lane has been passed to the worker, and why it was not.
   absl::Status Settle(LaneHandle lane);
@@ -102,30 +104,31 @@ class DeviceTransfers {
   static void Drop(const LanePtr& lane);
   std::vector<LanePtr> Lanes();
   absl::StatusOr<Courier*> CourierOf(int device);
-  // One load of a push.
-  struct Part {
-    std::vector<Worker::PushedTensor> tensors;
-    std::vector<DevicePlace> places;  // Those of the tensors, if the load is staged.
-    LoadLayout layout;
-    uint64_t bytes = 0;
-  };
-  // Divides the tensors among loads. `places`: whether they may take places on the device.
-  std::vector<Part> Divide(LaneHandle lane, absl::Span<const Worker::PushedTensor> tensors,
-                           int device, Courier& courier, bool places);
-  // `what`: the subject of an error.
-  absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where,
-                                            const std::string& what);
-
   // Tensors of one load, on their way to the worker.
   struct Passage {
     LanePtr lane;
     LaneHandle handle = 0;
     uint64_t round = 0;
-    std::vector<Worker::PushedTensor> tensors;
+    std::string subject;  // For errors.
+    std::vector<Source> sources;
     std::vector<DevicePlace> places;  // Theirs, if the load began as a staged one.
-    std::unique_ptr<Worker::GrowingPush>
-        growing;  // The only tensor; null: no part of it was passed.
+    uint64_t bytes = 0;
+    std::optional<Source> growing;  // The only one on the host; nothing: no part of it was passed.
   };
+  using PassagePtr = std::shared_ptr<Passage>;
+  // One load of a push.
+  struct Part {
+    PassagePtr passage = std::make_shared<Passage>();
+    LoadLayout layout;
+  };
+  // Divides the tensors among loads. `places`: whether they may take places on the device.
+  std::vector<Part> Divide(LaneHandle lane, absl::Span<const Source> sources,
+                           const std::vector<Worker::TensorInfoPtr>& infos, int device,
+                           Courier& courier, bool places);
+  // `what`: the subject of an error.
+  absl::StatusOr<Courier::EventPtr> Prepare(Courier& courier, const OnDevice& where,
+                                            const std::string& what);
+
   // The load has come, or has failed.
   void Pass(Passage& passage, const LoadLayout& layout,
             const std::optional<kernels::Failure>& failure, const std::shared_ptr<char>& host);

@@ -191,23 +191,4 @@ std::shared_ptr<Segment> MakeSegment(uint64_t bytes) {
   return Segment::Create(bytes).value_or(nullptr);
 }
 
-DeviceArena& Arenas::OfDevice(int index, const DeviceArena::Make& make) {
-  MutexLock lock(mutex_);
-  std::unique_ptr<DeviceArena>& arena = devices_[index];
-  if (arena == nullptr) arena = std::make_unique<DeviceArena>(make);
-  return *arena;
-}
-
-void Arenas::Begin(LaneHandle lane) {
-  host_.Begin(lane);
-  MutexLock lock(mutex_);
-  for (const auto& [index, arena] : devices_) arena->Begin(lane);
-}
-
-void Arenas::Free(LaneHandle lane, bool verdict) {
-  host_.Free(lane, verdict);
-  MutexLock lock(mutex_);
-  for (const auto& [index, arena] : devices_) arena->Free(lane, verdict);
-}
-
 }  // namespace basin::client

@@ -113,24 +113,6 @@ std::shared_ptr<Segment> MakeSegment(uint64_t bytes);
 using Arena = BasicArena<ArenaPlace>;
 using DeviceArena = BasicArena<DevicePlace>;
 
-// All arenas of a worker.
-class Arenas {
- public:
-  Arena& host() { return host_; }
-  // That of the device with this index. The first call decides what makes its memory. REQUIRES:
-  // `make` can be called as long as places are taken.
-  DeviceArena& OfDevice(int index, const DeviceArena::Make& make);
-
-  // ---- as above, in all of them
-  void Begin(LaneHandle lane);
-  void Free(LaneHandle lane, bool verdict);
-
- private:
-  Arena host_{MakeSegment};
-  Mutex mutex_;
-  std::map<int, std::unique_ptr<DeviceArena>> devices_ ABSL_GUARDED_BY(mutex_);
-};
-
 }  // namespace basin::client
 
 #endif  // BASIN_CLIENT_TRANSPORT_ARENA_H_

@@ -1,8 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A tensor on its way out: the trainer's own memory, lent to the transport for as long as frames
-// refer to it, and the digests of its chunks, computed once. The first frames of a large tensor are
-// sent while the rest of it is copied and hashed.
+// refer to it, and the digests of its chunks. source.h makes it.
 //
 // Thread contract: plain values; the holders of a Loan may release it on any thread.
 
@@ -13,31 +12,24 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "client/transport/arena.h"
-#include "kernels/checksum.h"
 #include "proto/wire/frame.h"
 #include "protocol/tensor.h"
 #include "runtime/payload.h"
 
 namespace basin::client {
 
-// The digest of each chunk of a tensor, in order; none if it has no bytes.
-std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size);
-
 // A trainer's tensor, ready to be sent; or the first part of it, and the rest comes as Growths.
 struct Contribution {
-  // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`, or
-  // `on_device`.
+  // What is sent, unless it is at `place`, or `on_device`.
   const void* data = nullptr;
   // Keeps `data` as long as something reads it; null: the trainer does, as long as the loan lasts.
   std::shared_ptr<const void> owner;
   uint64_t wire_bytes = 0;  // The size as it travels.
-  PayloadPtr narrow;        // In `encoding`.
   std::optional<ArenaPlace> place;
   std::optional<DevicePlace> on_device;
   wire::Encoding encoding;
@@ -51,18 +43,6 @@ struct Contribution {
   }
 };
 
-// A tensor of which a copy is at a place on a device, with what was computed there.
-struct MeasuredTensor {
-  TensorHandle tensor = 0;
-  DevicePlace place;
-  wire::Encoding encoding;
-  std::vector<kernels::Digest> contents;  // Those of its chunks, as they travel.
-  std::optional<double> squared_norm;     // Before it was narrowed. Absent: integers have none.
-};
-// `tensor_bytes`: its size before it was narrowed.
-Contribution ContributionOf(const kernels::TensorKey& key, uint64_t tensor_bytes,
-                            MeasuredTensor&& measured);
-
 // The next chunks of a contribution.
 struct Growth {
   uint64_t number = 0;  // Contribution::growing.
@@ -71,53 +51,16 @@ struct Growth {
   std::optional<double> squared_norm;
 };
 
-// Computes the digests, the norm and, if there is a `place` or `encoding` is narrower, the copy;
-// none if the tensor lies at its place already. What was `narrowed` elsewhere is in `encoding`, and
-// has had this squared norm.
-// This reads the whole tensor, so it is done on the thread of the trainer that has just written it.
-class Preparation {
- public:
-  // REQUIRES: the encoding is of the tensor's own dtype, or one that kernels::CanCast; the place
-  // has room for the tensor. `number` is not 0, and no other contribution has it.
-  Preparation(uint64_t number, const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
-              const void* data, wire::Encoding encoding,
-              std::optional<ArenaPlace> place = std::nullopt,
-              std::optional<double> narrowed = std::nullopt);
+// What a push passes to the runner at once. If one of those that begin cannot be pushed, none is.
+struct PushedParts {
+  std::vector<std::pair<TensorHandle, Contribution>> begun;
+  std::vector<std::pair<TensorHandle, Growth>> more;  // Of tensors that have begun before.
 
-  // Reads the next `most` bytes of the tensor, or a chunk if that is more, and returns how many it
-  // has read. All of the tensor if it is copied to memory that nothing may read before.
-  uint64_t Advance(uint64_t most);
-  bool done() const { return at_ == tensor_bytes_; }
-  uint64_t at() const { return at_; }
-  uint64_t bytes() const { return tensor_bytes_; }
-  // Whether Advance reads all of the tensor at once.
-  bool reads_all() const { return own_ != nullptr; }
-  // The norm, if it was not known at first. REQUIRES: the tensor was narrowed; not done().
-  void SetNarrowed(double squared_norm) { narrowed_ = squared_norm; }
-
-  // What can be sent so far. Called once, before TakeGrowth.
-  Contribution Begin();
-  // What has been added since the last call.
-  Growth TakeGrowth();
-
- private:
-  void Finish();
-
-  const uint64_t number_;
-  const kernels::TensorKey key_;
-  const DType dtype_;
-  const uint64_t tensor_bytes_;
-  const char* const data_;
-  std::optional<double> narrowed_;
-  uint64_t at_ = 0;     // Bytes of the tensor that were read, or of what it was.
-  uint64_t chunk_ = 0;  // The next one.
-  // The narrow copy, if it has no place. The contribution refers to it from the start: it may be
-  // passed on before the tensor is read.
-  std::shared_ptr<char> own_;
-  std::vector<Digest> digests_;
-  std::vector<double> leaves_;
-  kernels::ContentDigest content_;
-  Contribution contribution_;
+  bool empty() const { return begun.empty() && more.empty(); }
+  void swap(PushedParts& other) {
+    begun.swap(other.begun);
+    more.swap(other.more);
+  }
 };
 
 // The memory that the trainer lent for one round. `returned` is called when the last holder

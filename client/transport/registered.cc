@@ -30,14 +30,18 @@ absl::StatusOr<void*> Registered::Allocate(uint64_t bytes) {
   return begin;
 }
 
-bool Registered::Free(const void* memory) {
+absl::Status Registered::Free(const void* memory) {
   std::shared_ptr<Segment> freed;  // Unmapped without the lock.
   MutexLock lock(mutex_);
   const auto found = segments_.find(static_cast<const char*>(memory));
-  if (found == segments_.end()) return false;
+  if (found == segments_.end()) {
+    return absl::InvalidArgumentError(
+        "This memory was not allocated by this worker, or was freed before. Free what "
+        "basin_allocate has returned, once.");
+  }
   freed = std::move(found->second);
   segments_.erase(found);
-  return true;
+  return absl::OkStatus();
 }
 
 std::optional<ArenaPlace> Registered::Find(const void* data, uint64_t bytes,

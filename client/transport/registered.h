@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/transport/arena.h"
 #include "runtime/mutex.h"
@@ -31,8 +32,8 @@ class Registered {
  public:
   // Zeros, aligned to a page.
   absl::StatusOr<void*> Allocate(uint64_t bytes);
-  // False if Allocate has not returned it, or it was freed before.
-  bool Free(const void* memory);
+  // INVALID_ARGUMENT if Allocate has not returned it, or it was freed before.
+  absl::Status Free(const void* memory);
   // Whether something was ever allocated.
   bool any() const { return any_.load(std::memory_order_relaxed); }
   // Where these bytes lie; nothing if they are not in memory of this kind, or not aligned.

@@ -214,7 +214,11 @@ void Runner::Tick(absl::Time now) {
 
 // ---- calls
 
-absl::Status Runner::Call(const Event& call, absl::Time now) { return ToStatus(Step(call, now)); }
+absl::Status Runner::Call(const Event& call, absl::Time now) {
+  absl::Status status = ToStatus(Step(call, now));
+  TellMembers();
+  return status;
+}
 
 absl::StatusOr<Registration> Runner::Register(const RegisterTensors& request, absl::Time now) {
   if (const auto refused = Step(request, now)) return wire::ToStatus(*refused);
@@ -257,10 +261,10 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
   told.in_place = dependencies_.connector->shared() != nullptr;
   if (const auto refused = Step(told, now)) {
     lane->round.reset();
-    dependencies_.arenas->Free(begin.lane, false);
+    dependencies_.memory->EndRound(begin.lane, false);
     return wire::ToStatus(*refused);
   }
-  dependencies_.arenas->Begin(begin.lane);
+  dependencies_.memory->BeginRound(begin.lane);
   KeepResultsOf(*lane);
   lane->ended.reset();
   return absl::OkStatus();
@@ -282,83 +286,71 @@ void Runner::KeepResultsOf(LaneShell& lane) {
                   delivered.end());
 }
 
-// Takes the memory of a contribution into the round; `fresh`: the tensor had none yet.
-PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
-                        Contribution&& contribution, bool& fresh) {
-  PayloadPtr payload = contribution.narrow;
-  uint64_t begin = 0;
+// The memory of a contribution, for as long as the round lends it; `begin`: where it is in there.
+PayloadPtr Runner::Lend(RoundShell& round, Contribution& contribution, uint64_t& begin) {
   if (contribution.place.has_value()) {
-    PayloadPtr& segment = round.segments[contribution.place->segment.get()];
-    if (segment == nullptr) {
-      segment = std::make_shared<LentPayload>(round.loan, contribution.place->segment);
-    }
-    payload = segment;
-    begin = contribution.place->offset;
-  } else if (contribution.on_device.has_value()) {
+    const ArenaPlace& place = *contribution.place;
+    PayloadPtr& segment = round.segments[place.segment.get()];
+    if (segment == nullptr) segment = std::make_shared<LentPayload>(round.loan, place.segment);
+    begin = place.offset;
+    return segment;
+  }
+  if (contribution.on_device.has_value()) {
     const DevicePlace& place = *contribution.on_device;
     PayloadPtr& segment = round.segments[place.segment.get()];
     if (segment == nullptr) {
       segment = std::make_shared<LentPayload>(round.loan, DevicePlace{place.segment, 0});
     }
-    payload = segment;
     begin = place.offset;
     round.on_device = true;
-  } else if (payload == nullptr) {
-    std::shared_ptr<const void> owner = std::move(contribution.owner);
-    if (owner == nullptr) owner = round.loan;
-    payload =
-        std::make_shared<LentPayload>(std::move(owner), contribution.data, contribution.wire_bytes);
+    return segment;
   }
-  PushTensor push{handle, tensor, 0, contribution.squared_norm};
-  for (const Digest digest : contribution.digests) push.digest += digest;
-  if (contribution.growing != 0) {
-    push.chunks = static_cast<uint32_t>(contribution.digests.size());
-  }
-  RoundShell::Pushed pushed{std::move(payload), begin, std::move(contribution)};
-  fresh = round.pushed.emplace(tensor, std::move(pushed)).second;
-  return push;
+  std::shared_ptr<const void> owner = std::move(contribution.owner);
+  if (owner == nullptr) owner = round.loan;
+  return std::make_shared<LentPayload>(std::move(owner), contribution.data,
+                                       contribution.wire_bytes);
 }
 
-void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribution,
-                  absl::Time now) {
+void Runner::Push(LaneHandle lane, PushedParts&& parts, absl::Time now) {
+  if (!parts.begun.empty()) PushBegun(lane, parts, now);
+  if (!parts.more.empty()) PushMore(lane, parts, now);
+}
+
+void Runner::PushBegun(LaneHandle handle, PushedParts& parts, absl::Time now) {
   LaneShell* lane = Find(handle);
   // The round has failed meanwhile: Commit reports it.
   if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
   RoundShell& round = *lane->round;
-  bool fresh = false;
-  const PushTensor push = Lend(round, handle, tensor, std::move(contribution), fresh);
-  const std::optional<Error> refused = Step(push, now);
-  // The step may have ended the round, and `round` with it; a refusal never does.
-  if (!refused.has_value()) return;
-  if (fresh) round.pushed.erase(tensor);
-  if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
-}
-
-void Runner::PushMany(LaneHandle handle, Contributions&& contributions, absl::Time now) {
-  LaneShell* lane = Find(handle);
-  if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
-  RoundShell& round = *lane->round;
   PushTensors push{handle, {}};
-  push.tensors.reserve(contributions.size());
+  push.tensors.reserve(parts.begun.size());
   std::vector<TensorHandle> fresh;
-  for (auto& [tensor, contribution] : contributions) {
-    bool added = false;
-    push.tensors.push_back(Lend(round, handle, tensor, std::move(contribution), added));
-    if (added) fresh.push_back(tensor);
+  for (auto& [tensor, contribution] : parts.begun) {
+    PushTensor& one = push.tensors.emplace_back();
+    one.lane = handle;
+    one.tensor = tensor;
+    one.squared_norm = contribution.squared_norm;
+    for (const Digest digest : contribution.digests) one.digest += digest;
+    if (contribution.growing != 0) {
+      one.chunks = static_cast<uint32_t>(contribution.digests.size());
+    }
+    RoundShell::Pushed pushed;
+    pushed.payload = Lend(round, contribution, pushed.begin);
+    pushed.contribution = std::move(contribution);
+    if (round.pushed.emplace(tensor, std::move(pushed)).second) fresh.push_back(tensor);
   }
   const std::optional<Error> refused = Step(push, now);
-  // See Push.
+  // The step may have ended the round, and `round` with it; a refusal never does.
   if (!refused.has_value()) return;
   for (const TensorHandle tensor : fresh) round.pushed.erase(tensor);
   if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
 }
 
-void Runner::PushMore(LaneHandle handle, const Growths& growths, absl::Time now) {
+void Runner::PushMore(LaneHandle handle, const PushedParts& parts, absl::Time now) {
   LaneShell* lane = Find(handle);
   if (lane == nullptr || !lane->round.has_value()) return;
   client::PushMore more{handle, {}};
-  more.parts.reserve(growths.size());
-  for (const auto& [tensor, growth] : growths) {
+  more.parts.reserve(parts.more.size());
+  for (const auto& [tensor, growth] : parts.more) {
     const auto found = lane->round->pushed.find(tensor);
     // Its push was refused, or was one of a round that has ended.
     if (found == lane->round->pushed.end()) continue;
@@ -513,12 +505,6 @@ void Runner::Abandon(StatusDone done, absl::Time now) {
   TellQuiet();
 }
 
-absl::Status Runner::WillLeave(absl::Time now) {
-  absl::Status status = Call(client::WillLeave{}, now);
-  TellMembers();
-  return status;
-}
-
 void Runner::Leave(bool forget, StatusDone done, absl::Time now) {
   const absl::Status status = Call(LeaveJob{forget}, now);
   if (!status.ok()) return done(status);
@@ -609,7 +595,7 @@ void Runner::Decide(LaneHandle handle, RoundNumber number, RoundOutcome outcome)
 void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
-  dependencies_.arenas->Free(handle, lane.round->outcome->ok());
+  dependencies_.memory->EndRound(handle, lane.round->outcome->ok());
   if (lane.round->outcome->ok()) {
     const std::shared_ptr<Segments> shared = dependencies_.connector->shared();
     const bool shares = shared != nullptr;

@@ -30,10 +30,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/core/client.h"
-#include "client/transport/arena.h"
 #include "client/transport/channel.h"
 #include "client/transport/contribution.h"
 #include "client/transport/gate.h"
+#include "client/transport/mapped_memory.h"
 #include "client/transport/outcome.h"
 #include "client/transport/staging.h"
 #include "client/transport/timeline.h"
@@ -57,7 +57,7 @@ struct RunnerDependencies {
   // The outcome of a lane's round was delivered, or is kept for Wait.
   std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
-  Arenas* arenas = nullptr;
+  MappedMemory* memory = nullptr;
   std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
 };
 
@@ -113,18 +113,13 @@ class Runner {
   void Flush() { dependencies_.connector->Flush(); }
 
   // ---- calls of the trainer
-  // DeclareReady, SetBusy, SetRanks, Progress, Finish: whatever needs nothing from the runner.
+  // DeclareReady, SetBusy, SetRanks, Finish, WillLeave, RequestResults: whatever needs nothing from
+  // the runner.
   absl::Status Call(const Event& call, absl::Time now);
   absl::StatusOr<Registration> Register(const RegisterTensors& request, absl::Time now);
   absl::Status Begin(const BeginRound& begin, absl::Time now);
   // Commit returns the error of an invalid push or skip.
-  void Push(LaneHandle lane, TensorHandle tensor, Contribution contribution, absl::Time now);
-  // Many at once, which share frames; if one cannot be pushed, none is.
-  using Contributions = std::vector<std::pair<TensorHandle, Contribution>>;
-  void PushMany(LaneHandle lane, Contributions&& contributions, absl::Time now);
-  // More of tensors that were pushed in part.
-  using Growths = std::vector<std::pair<TensorHandle, Growth>>;
-  void PushMore(LaneHandle lane, const Growths& growths, absl::Time now);
+  void Push(LaneHandle lane, PushedParts&& parts, absl::Time now);
   void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
   // `ended`, which may be null, is called with the outcome unless a thread waits for it.
   absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);
@@ -151,7 +146,6 @@ class Runner {
   bool Outstanding(LaneHandle lane) const;
   // Calls `done` when the memory of every round is released.
   void Abandon(StatusDone done, absl::Time now);
-  absl::Status WillLeave(absl::Time now);
   void Leave(bool forget, StatusDone done, absl::Time now);
   // At `deadline`, a DEADLINE_EXCEEDED with the cause.
   void AwaitWelcome(absl::Time deadline, StatusDone done, absl::Time now);
@@ -278,8 +272,9 @@ class Runner {
 
   // Rounds and waits; runner.cc.
   LaneShell* Find(LaneHandle lane);
-  static PushTensor Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
-                         Contribution&& contribution, bool& fresh);
+  static PayloadPtr Lend(RoundShell& round, Contribution& contribution, uint64_t& begin);
+  void PushBegun(LaneHandle lane, PushedParts& parts, absl::Time now);
+  void PushMore(LaneHandle lane, const PushedParts& parts, absl::Time now);
   absl::Status EndTrainerSide(LaneHandle lane, RoundDone ended, const Event& call, absl::Time now);
   // `round`: its number, 0 if it has none.
   void Decide(LaneHandle lane, RoundNumber round, RoundOutcome outcome);

@@ -91,7 +91,7 @@ class DeviceTrainer {
     for (const TensorSpec& spec : model_) {
       memory_.push_back(accelerator::AllocateForTrainer(plan, *TensorBytes(spec)));
     }
-    EXPECT_TRUE(worker_->Ready().ok());
+    EXPECT_TRUE(worker_->Call(client::DeclareReady{}).ok());
   }
   ~DeviceTrainer() { Die(); }
   void Die() {
@@ -109,7 +109,7 @@ class DeviceTrainer {
     begin.spec.op = ReduceOp::kSum;
     const absl::Status begun = transfers_->Begin(begin);
     ASSERT_TRUE(begun.ok()) << begun;
-    std::vector<client::Worker::PushedTensor> pushed;
+    std::vector<client::Source> pushed;
     gradients_.clear();
     for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
       gradients_.push_back(GradientOf(model_[tensor], number_, round));
@@ -117,10 +117,10 @@ class DeviceTrainer {
     for (client::TensorHandle tensor = 0; tensor < model_.size(); ++tensor) {
       const std::string& gradient = gradients_[tensor];
       void* const data = on_device ? memory_[tensor].get() : gradients_[tensor].data();
-      pushed.push_back({tensor, data, gradient.size(), EncodingOf(tensor), nullptr});
+      pushed.push_back({tensor, data, gradient.size(), EncodingOf(tensor)});
     }
     if (!on_device) {
-      const absl::Status status = worker_->PushMany(lane_, pushed);
+      const absl::Status status = worker_->Push(lane_, absl::MakeSpan(pushed));
       EXPECT_TRUE(status.ok()) << status;
       return;
     }
@@ -145,7 +145,7 @@ class DeviceTrainer {
   absl::Status Settle() { return transfers_->Settle(lane_); }
   void Withdraw() {
     transfers_->Drop(lane_);
-    EXPECT_TRUE(worker_->Withdraw(lane_, "bad batch").ok());
+    EXPECT_TRUE(worker_->Withdraw({lane_, "bad batch"}).ok());
   }
   // The results of all tensors.
   std::vector<std::string> Finish() {

@@ -100,10 +100,11 @@ TEST(OverGrpc, AValueReachesWhoAsksForIt) {
   const TensorSpec spec{"parameters", DType::kF32, {kElements}};
   ASSERT_TRUE(trainers[0]
                   ->worker()
+                  .values()
                   .Announce(key, spec, parameters.data(), parameters.size() * sizeof(float),
                             client::Hold::kInPlace)
                   .ok());
-  const client::ValueOutcome value = trainers[1]->worker().Get(key, spec, "w0", kLong);
+  const client::ValueOutcome value = trainers[1]->worker().values().Get(key, spec, "w0", kLong);
   ASSERT_TRUE(value.ok()) << value.status();
   std::vector<float> got(kElements);
   ASSERT_TRUE((*value)->CopyTo(got.data(), got.size() * sizeof(float)).ok());

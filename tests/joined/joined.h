@@ -79,7 +79,7 @@ class Trainer {
                           {{"weight", DType::kF32, {kWeights}}, {"bias", DType::kF32, {3}}});
     EXPECT_TRUE(model.ok()) << model.status();
     lane_ = model->lane;
-    EXPECT_TRUE(worker_->Ready().ok());
+    EXPECT_TRUE(worker_->Call(client::DeclareReady{}).ok());
   }
 
   client::Worker& worker() { return *worker_; }
@@ -100,9 +100,10 @@ class Trainer {
     begin.spec = spec;
     begin.carries = carries;
     EXPECT_TRUE(worker_->Begin(begin).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 1, sent_bias_.data(), sent_bias_.size() * sizeof(float)).ok());
     EXPECT_TRUE(
-        worker_->Push(lane_, 0, sent_weight_.data(), sent_weight_.size() * sizeof(float)).ok());
+        worker_->Push(lane_, {1, sent_bias_.data(), sent_bias_.size() * sizeof(float)}).ok());
+    EXPECT_TRUE(
+        worker_->Push(lane_, {0, sent_weight_.data(), sent_weight_.size() * sizeof(float)}).ok());
     const absl::Status committed = worker_->Commit(lane_);
     EXPECT_TRUE(committed.ok()) << committed;
   }

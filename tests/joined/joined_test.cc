@@ -38,8 +38,8 @@ TEST_P(Joined, AveragesNarrowContributions) {
     begin.spec = spec;
     EXPECT_TRUE(trainer.worker().Begin(begin).ok());
     EXPECT_TRUE(trainer.worker()
-                    .Push(trainer.lane(), 0, weight.data(), weight.size() * sizeof(float),
-                          {DType::kBF16, 0})
+                    .Push(trainer.lane(),
+                          {0, weight.data(), weight.size() * sizeof(float), {DType::kBF16, 0}})
                     .ok());
     EXPECT_TRUE(trainer.worker().Commit(trainer.lane()).ok());
     return trainer.worker().Wait(trainer.lane(), kLong);
@@ -65,8 +65,9 @@ TEST_P(Joined, CallsRunBesideTheGradients) {
     client::BeginRound begin;
     begin.lane = call->lane;
     begin.spec = Trainer::Sum();
-    const auto outcome =
-        trainer.worker().Allreduce(begin, {{call->tensors[0], loss, loss, sizeof(loss)}}, kLong);
+    client::Source source(call->tensors[0], loss, sizeof(loss));
+    const auto outcome = trainer.worker().Allreduce(begin, {&source, 1},
+                                                    {{source.tensor(), loss, sizeof(loss)}}, kLong);
     EXPECT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_TRUE(trainer.Finish().ok());
     return loss[0] + loss[1];
@@ -85,7 +86,7 @@ TEST_P(Joined, Fault_W1_AWorkerThatDiesBeforeItsCommitIsNotCounted) {
   ASSERT_TRUE(members[2]->worker().Begin(begin).ok());
   ASSERT_TRUE(members[2]
                   ->worker()
-                  .Push(members[2]->lane(), 0, weight.data(), weight.size() * sizeof(float))
+                  .Push(members[2]->lane(), {0, weight.data(), weight.size() * sizeof(float)})
                   .ok());
   members[2]->Die();
   const std::vector<Trainer*> survivors = {members[0], members[1]};
@@ -180,12 +181,13 @@ TEST_P(Joined, Criterion_2_5_ABroadcastCopiesBits) {
     return Together({members[1], members[2]}, [&](Trainer& trainer, size_t) {
       std::vector<float> small(value.size());
       std::vector<float> big(large.size());
-      const auto one = trainer.worker().Get({kLane, "small", 1}, small_spec, "w0", kLong);
+      const auto one = trainer.worker().values().Get({kLane, "small", 1}, small_spec, "w0", kLong);
       EXPECT_TRUE(one.ok()) << one.status();
       if (one.ok()) {
         EXPECT_TRUE((*one)->CopyTo(small.data(), small.size() * sizeof(float)).ok());
       }
-      const auto other = trainer.worker().Get({kLane, "large", 1}, large_spec, std::nullopt, kLong);
+      const auto other =
+          trainer.worker().values().Get({kLane, "large", 1}, large_spec, std::nullopt, kLong);
       EXPECT_TRUE(other.ok()) << other.status();
       if (other.ok()) {
         EXPECT_TRUE((*other)->CopyTo(big.data(), big.size() * sizeof(float)).ok());
@@ -194,22 +196,24 @@ TEST_P(Joined, Criterion_2_5_ABroadcastCopiesBits) {
              big == large;
     });
   });
-  EXPECT_TRUE(root.Announce({kLane, "large", 1}, large_spec, large.data(),
+  EXPECT_TRUE(root.values()
+                  .Announce({kLane, "large", 1}, large_spec, large.data(),
                             large.size() * sizeof(float), client::Hold::kInPlace)
                   .ok());
-  EXPECT_TRUE(root.Announce({kLane, "small", 1}, small_spec, value.data(),
+  EXPECT_TRUE(root.values()
+                  .Announce({kLane, "small", 1}, small_spec, value.data(),
                             value.size() * sizeof(float), client::Hold::kCopy)
                   .ok());
   EXPECT_THAT(received.get(), ElementsAre(true, true));
-  EXPECT_EQ(CodeOf(root.Get({kLane, "small", 1}, small_spec, "w0", kLong).status()),
+  EXPECT_EQ(CodeOf(root.values().Get({kLane, "small", 1}, small_spec, "w0", kLong).status()),
             ErrorCode::kFailedPrecondition);
-  EXPECT_TRUE(root.StopServing(kLane, "large").ok());
+  EXPECT_TRUE(root.values().StopServing(kLane, "large").ok());
 }
 
 TEST_P(Joined, Criterion_2_2_AValueThatIsNeverAnnouncedEndsInATypedError) {
   const auto members = Launch(2, {2, 2, 2});
-  const auto value =
-      members[1]->worker().Get({kLane, "never", 1}, std::nullopt, "w0", absl::Milliseconds(50));
+  const auto value = members[1]->worker().values().Get({kLane, "never", 1}, std::nullopt, "w0",
+                                                       absl::Milliseconds(50));
   EXPECT_EQ(CodeOf(value.status()), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(value.status().message(), HasSubstr("never"));
   EXPECT_THAT(value.status().message(), HasSubstr("w0"));

@@ -77,8 +77,8 @@ TEST(Local, RegisteredMemoryIsReadWhereItLies) {
 
   // Memory that was freed in a round is still there until its end.
   trainers[0]->Contribute(4);
-  EXPECT_TRUE(trainers[0]->worker().Free(trainers[0]->registered).ok());
-  EXPECT_FALSE(trainers[0]->worker().Free(trainers[0]->registered).ok());
+  EXPECT_TRUE(trainers[0]->worker().memory().Free(trainers[0]->registered).ok());
+  EXPECT_FALSE(trainers[0]->worker().memory().Free(trainers[0]->registered).ok());
   trainers[0]->registered = nullptr;
   trainers[1]->Contribute(8);
   for (const auto& trainer : trainers) trainer->Commit();
@@ -92,8 +92,8 @@ TEST(Local, RegisteredMemoryIsOrdinaryMemoryWhereNothingIsShared) {
   trainers[0]->Allocate();
   for (int step = 0; step < 3; ++step) Step(trainers);
   EXPECT_EQ(aggregator.counters().local_frames, 0u);
-  EXPECT_FALSE(trainers[0]->worker().Allocate(0).ok());
-  EXPECT_EQ(trainers[0]->worker().Allocate(uint64_t{1} << 60).status().code(),
+  EXPECT_FALSE(trainers[0]->worker().memory().Allocate(0).ok());
+  EXPECT_EQ(trainers[0]->worker().memory().Allocate(uint64_t{1} << 60).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 

@@ -48,7 +48,7 @@ class JoinedNode : public Joined {
     begin.lane = members[1]->lane();
     begin.spec = spec;
     ASSERT_TRUE(follower().Begin(begin).ok());
-    ASSERT_TRUE(follower().WithdrawWithoutResults(members[1]->lane(), "w0 has its gradients").ok());
+    ASSERT_TRUE(follower().Withdraw({members[1]->lane(), "w0 has its gradients", true}).ok());
     members[0]->Contribute(3, spec, 1);
     if (workers > 2) members[2]->Contribute(6, spec);
   }
@@ -65,10 +65,12 @@ class JoinedNode : public Joined {
     ASSERT_TRUE(held.CopyTo(1, bias.data(), bias.size()).ok());
     if (wrong) ++weight.back();
     const VerdictRecord& record = held.record();
-    const absl::Status given =
-        follower().GiveResults(members[1]->lane(), record.round, record.value_ballot,
-                               {{0, std::move(weight)}, {1, std::move(bias)}});
-    ASSERT_TRUE(given.ok()) << given;
+    for (const client::TensorHandle tensor : {0u, 1u}) {
+      const absl::Status given =
+          follower().GiveResult(members[1]->lane(), tensor, record.round, record.value_ballot,
+                                std::move(tensor == 0 ? weight : bias));
+      ASSERT_TRUE(given.ok()) << given;
+    }
   }
   void ExpectAverage() {
     const auto outcomes =
@@ -89,13 +91,13 @@ TEST_P(JoinedNode, TheResultsOfOneWorkerAreThoseOfTheOther) {
   Begin();
   EXPECT_TRUE(follower().WaitForValue(members[1]->lane(), kLong).ok());
   Give(*Held());
-  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ASSERT_TRUE(follower().Call(client::RequestResults{members[1]->lane()}).ok());
   ExpectAverage();
 }
 
 TEST_P(JoinedNode, ResultsThatAreNotGivenAreRequested) {
   Begin();
-  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ASSERT_TRUE(follower().Call(client::RequestResults{members[1]->lane()}).ok());
   ExpectAverage();
 }
 
@@ -110,7 +112,7 @@ TEST_P(JoinedNode, Fault_W1_ALeaderThatDiesWithTheResultsLosesNothing) {
   Begin();
   Held();
   members[0]->Die();
-  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ASSERT_TRUE(follower().Call(client::RequestResults{members[1]->lane()}).ok());
   members.erase(members.begin());
   const auto outcomes =
       Together(members, [](Trainer& trainer, size_t) { return trainer.Finish(); });
@@ -124,7 +126,7 @@ TEST_P(JoinedNode, Fault_W1_ALeaderThatDiesWithTheOnlyResultsCostsItsRoundAtMost
   Begin(2);
   Held();
   members[0]->Die();
-  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ASSERT_TRUE(follower().Call(client::RequestResults{members[1]->lane()}).ok());
   const auto outcome = members[1]->Finish();
   if (outcome.ok()) {
     EXPECT_EQ(members[1]->result(), 1.5F) << "the gradients of the leader, for two trainers";
@@ -138,7 +140,7 @@ TEST_P(JoinedNode, Fault_W1_ALeaderThatDiesWithTheOnlyResultsCostsItsRoundAtMost
 
 TEST_P(JoinedNode, TheOutcomeIsTheResultIfTheRoundEndsFirst) {
   Begin();
-  ASSERT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+  ASSERT_TRUE(follower().Call(client::RequestResults{members[1]->lane()}).ok());
   ExpectAverage();
   const auto late = leader().WaitForResults(members[0]->lane(), kLong);
   EXPECT_EQ(CodeOf(late.status()), ErrorCode::kFailedPrecondition) << "it was taken";
@@ -217,7 +219,7 @@ class JoinedGroup : public JoinedNode {
     const absl::Status follows = ranks_[1].sharing->Follow(
         *ranks_[1].communicator, follower(), members[1]->lane(), ranks_[1].tensors(), {}, kLong);
     EndIfFailed();
-    EXPECT_TRUE(follower().RequestResults(members[1]->lane()).ok());
+    EXPECT_TRUE(follower().Call(client::RequestResults{members[1]->lane()}).ok());
     return {leads.get(), follows};
   }
   // The ranks of a node tell each other when a communicator has failed.
@@ -278,7 +280,7 @@ TEST_P(JoinedGroup, Item3_ARoundWithoutResultsHoldsNobodyUp) {
     begin.lane = member->lane();
     begin.spec = Trainer::Sum();
     ASSERT_TRUE(member->worker().Begin(begin).ok());
-    ASSERT_TRUE(member->worker().WithdrawWithoutResults(member->lane(), "a backward failed").ok());
+    ASSERT_TRUE(member->worker().Withdraw({member->lane(), "a backward failed", true}).ok());
   }
   const auto [leads, follows] = Share();
   EXPECT_EQ(CodeOf(leads), ErrorCode::kRoundAborted) << leads;
@@ -382,11 +384,11 @@ class JoinedNodeGroup : public Joined {
     }
     EXPECT_TRUE(worker.Begin(begin).ok());
     if (!turn.leads) {
-      EXPECT_TRUE(worker.WithdrawWithoutResults(begin.lane, "the leader has its gradients").ok());
+      EXPECT_TRUE(worker.Withdraw({begin.lane, "the leader has its gradients", true}).ok());
       return;
     }
     for (const uint32_t part : {1U, 0U}) {
-      EXPECT_TRUE(worker.Push(begin.lane, part, rank.At(2 + part), kBytes[part]).ok());
+      EXPECT_TRUE(worker.Push(begin.lane, {part, rank.At(2 + part), kBytes[part]}).ok());
     }
     EXPECT_TRUE(worker.Commit(begin.lane).ok());
   }

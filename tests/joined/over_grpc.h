@@ -118,7 +118,7 @@ class Trainer {
                           {{"weight", DType::kF32, {kElements}}, {"bias", DType::kF32, {3}}});
     EXPECT_TRUE(model.ok()) << model.status();
     lane_ = model->lane;
-    EXPECT_TRUE(worker_->Ready().ok());
+    EXPECT_TRUE(worker_->Call(client::DeclareReady{}).ok());
   }
   ~Trainer() { Die(); }
 
@@ -137,17 +137,17 @@ class Trainer {
       begin.counts.samples = samples;
     }
     EXPECT_TRUE(worker_->Begin(begin).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 1, bias_.data(), bias_.size() * sizeof(float)).ok());
+    EXPECT_TRUE(worker_->Push(lane_, {1, bias_.data(), bias_.size() * sizeof(float)}).ok());
     const float* from = weight_.data();
     if (registered != nullptr) {
       std::fill_n(registered, kElements, value);
       from = registered;
     }
-    EXPECT_TRUE(worker_->Push(lane_, 0, from, kElements * sizeof(float)).ok());
+    EXPECT_TRUE(worker_->Push(lane_, {0, from, kElements * sizeof(float)}).ok());
   }
   // From now on it keeps the weight's gradient in memory that the aggregator may read.
   void Allocate() {
-    const absl::StatusOr<void*> memory = worker_->Allocate(kElements * sizeof(float));
+    const absl::StatusOr<void*> memory = worker_->memory().Allocate(kElements * sizeof(float));
     ASSERT_TRUE(memory.ok()) << memory.status();
     registered = static_cast<float*>(*memory);
   }

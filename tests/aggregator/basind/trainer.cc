@@ -65,7 +65,7 @@ class Trainer {
                           {{tensor.empty() ? "weight" : tensor, DType::kF32, {kElements}}});
     if (!model.ok()) return model.status();
     lane_ = model->lane;
-    return worker_->Ready();
+    return worker_->Call(client::DeclareReady{});
   }
 
   std::string Do(const std::string& verb, std::istringstream& rest) {
@@ -99,7 +99,8 @@ class Trainer {
     begin.spec.op = ReduceOp::kSum;
     begin.counts.samples = 32;
     absl::Status begun = worker_->Begin(begin);
-    if (begun.ok()) begun = worker_->Push(lane_, 0, weight_.data(), weight_.size() * sizeof(float));
+    if (begun.ok())
+      begun = worker_->Push(lane_, {0, weight_.data(), weight_.size() * sizeof(float)});
     return Told(begun, "begun");
   }
 

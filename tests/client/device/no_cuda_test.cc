@@ -23,14 +23,14 @@ TEST(NoCudaTest, TensorsOfADeviceAreRefusedAndThoseOfTheHostAreNot) {
   begin.spec.op = ReduceOp::kAverage;
   ASSERT_TRUE(transfers.Begin(begin).ok());
   const std::string& gradient = rig.gradients[0];
-  const Worker::PushedTensor pushed = {0, gradient.data(), gradient.size(), {}};
+  const Source pushed(0, gradient.data(), gradient.size());
   const absl::Status refused = transfers.Push(rig.lane.lane, {pushed}, {0, nullptr});
   EXPECT_EQ(CodeOf(refused), ErrorCode::kFailedPrecondition);
   for (const char* part : {"the tensors of CUDA device 0", "this build has no CUDA kernels",
                            "use a build with CUDA", "train on the CPU"}) {
     EXPECT_NE(refused.message().find(part), absl::string_view::npos) << refused << "\n" << part;
   }
-  ASSERT_TRUE(rig.worker->PushMany(rig.lane.lane, {pushed}).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, pushed).ok());
   ASSERT_TRUE(transfers.Settle(rig.lane.lane).ok());
   EXPECT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
 }

@@ -56,8 +56,8 @@ class DeviceRig {
   }
 
   uint64_t BytesOf(TensorHandle tensor) const { return rig.gradients.at(tensor).size(); }
-  Worker::PushedTensor Pushed(TensorHandle tensor, wire::Encoding encoding = {}) const {
-    return {tensor, memory[tensor].get(), BytesOf(tensor), encoding, nullptr};
+  Source Pushed(TensorHandle tensor, wire::Encoding encoding = {}) const {
+    return {tensor, memory[tensor].get(), BytesOf(tensor), encoding};
   }
   RoundResult::Destination Destination(TensorHandle tensor) const {
     return {tensor, memory[tensor].get(), BytesOf(tensor)};
@@ -341,7 +341,7 @@ TEST(DeviceTransfersTest, APartOfATensorThatWasDroppedIsNoPartOfTheNextRound) {
   t.rig.aggregator.AwaitQueued(1);
   EXPECT_GT(t.faults[0]->running, 0) << "the device has not copied the rest";
   t.transfers->Drop(t.rig.lane.lane);
-  ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, "a test").ok());
+  ASSERT_TRUE(t.rig.worker->Withdraw({t.rig.lane.lane, "a test"}).ok());
   t.rig.aggregator.Await<Withdraw>();
   const auto results = Results(t.rig);
   t.rig.SendResults(results, 1);
@@ -388,8 +388,7 @@ TEST(DeviceTransfersTest, RefusesACaptureAndWhatIsOnAnotherDevice) {
       CodeOfText(t.transfers->Push(lane, {t.Pushed(0)}, {2, nullptr}),
                  {"CUDA device 2", "there is no such device. Correct this, or train on the CPU."}),
       ErrorCode::kFailedPrecondition);
-  Worker::PushedTensor wrong = t.Pushed(0);
-  --wrong.bytes;
+  const Source wrong(0, t.memory[0].get(), t.BytesOf(0) - 1);
   EXPECT_EQ(CodeOf(t.transfers->Push(lane, {t.Pushed(2), wrong}, {0, &t.stream})),
             ErrorCode::kInvalidArgument);
   // None of them was pushed, so that all of them still can be.
@@ -437,7 +436,7 @@ TEST(DeviceTransfersTest, WhatWasDroppedIsNoPartOfTheNextRound) {
   ASSERT_TRUE(t.Begin().ok());
   ASSERT_TRUE(t.Push().ok());
   t.transfers->Drop(t.rig.lane.lane);
-  ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, "a test").ok());
+  ASSERT_TRUE(t.rig.worker->Withdraw({t.rig.lane.lane, "a test"}).ok());
   t.rig.aggregator.Await<Withdraw>();
   const auto results = Results(t.rig);
   t.rig.SendResults(results, 1);
@@ -528,7 +527,7 @@ void FailAnyCall(uint64_t elements) {
     } else {
       EXPECT_EQ(CodeOfText(status, {"emulated device", "failed", "Withdraw", "train on the CPU"}),
                 ErrorCode::kFailedPrecondition);
-      ASSERT_TRUE(t.rig.worker->Withdraw(t.rig.lane.lane, std::string(status.message())).ok());
+      ASSERT_TRUE(t.rig.worker->Withdraw({t.rig.lane.lane, std::string(status.message())}).ok());
       while (t.rig.aggregator.queued() > 0) t.rig.aggregator.AwaitFrame();
       t.rig.SendResults(results, round);
       chain = t.rig.Conclude(t.rig.ValueOf(results), round, chain).chain;

@@ -88,8 +88,8 @@ TEST(Calls, WrongOnesAreRefusedWithAReason) {
   begin.spec.prescale = 1;
   begin.lane = rig.lane.lane;
   EXPECT_EQ(CodeOf(rig.worker->Begin(begin)), ErrorCode::kFailedPrecondition);  // No member yet.
-  EXPECT_EQ(CodeOf(rig.worker->Push(7, 0, nullptr, 0)), ErrorCode::kNotFound);
-  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 99, nullptr, 0)), ErrorCode::kNotFound);
+  EXPECT_EQ(CodeOf(rig.worker->Push(7, {0, nullptr, 0})), ErrorCode::kNotFound);
+  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, {99, nullptr, 0})), ErrorCode::kNotFound);
   EXPECT_EQ(CodeOf(rig.worker->Skip(rig.lane.lane, 99)), ErrorCode::kNotFound);
   EXPECT_EQ(CodeOf(rig.worker->Commit(rig.lane.lane)), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(CodeOf(rig.worker->Commit(7)), ErrorCode::kNotFound);
@@ -106,15 +106,15 @@ TEST(Calls, WrongOnesAreRefusedWithAReason) {
             ErrorCode::kFailedPrecondition);
   rig.PushAll();
   const std::string& again = rig.gradients[1];
-  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 1, again.data(), again.size() - 1)),
+  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, {1, again.data(), again.size() - 1})),
             ErrorCode::kInvalidArgument);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 1, again.data(), again.size()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {1, again.data(), again.size()}).ok());
   const absl::Status twice = rig.worker->Commit(rig.lane.lane);
   EXPECT_EQ(CodeOf(twice), ErrorCode::kFailedPrecondition);
   EXPECT_NE(twice.message().find("tensor b was pushed already"), std::string::npos) << twice;
   // The first push stands, whatever came second.
   EXPECT_EQ(rig.TakeContribution(4).at(1), rig.gradients.at(1));
-  EXPECT_TRUE(rig.worker->Withdraw(rig.lane.lane, "pushed twice").ok());
+  EXPECT_TRUE(rig.worker->Withdraw({rig.lane.lane, "pushed twice"}).ok());
 
   WorkerOptions options;
   options.core.job = "no job / has this name";
@@ -142,7 +142,7 @@ TEST(Calls, AWorkerThatLeavesDoesNotWaitForMembership) {
   rig.Connect();
   auto waiting = std::async(std::launch::async,
                             [&] { return rig.worker->AwaitMember(absl::InfiniteDuration()); });
-  ASSERT_TRUE(rig.worker->WillLeave().ok());
+  ASSERT_TRUE(rig.worker->Call(WillLeave{}).ok());
   const absl::Status status = waiting.get();
   EXPECT_EQ(CodeOf(status), ErrorCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("is about to leave"), std::string::npos) << status;
@@ -156,7 +156,7 @@ TEST(Calls, TheOutcomeIsToldWhenTheTransportHasLetGo) {
   for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
     lent[tensor] = std::make_unique<std::string>(rig.gradients[tensor]);
     ASSERT_TRUE(
-        rig.worker->Push(rig.lane.lane, tensor, lent[tensor]->data(), lent[tensor]->size()).ok());
+        rig.worker->Push(rig.lane.lane, {tensor, lent[tensor]->data(), lent[tensor]->size()}).ok());
   }
   std::promise<bool> told;
   std::future<bool> committed = told.get_future();
@@ -185,7 +185,7 @@ TEST(Calls, AStreamThatDoesNotLetGoIsClosed) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, lent->data(), lent->size()}).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   rig.aggregator.AwaitQueued(2);
   auto results = Results(rig);
@@ -211,7 +211,7 @@ TEST(Calls, AbandonGivesTheMemoryBackAndTheIncarnationUp) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, lent->data(), lent->size()}).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   rig.aggregator.AwaitQueued(2);
   const absl::Status status = rig.worker->Abandon();
@@ -228,7 +228,7 @@ TEST(Calls, AbandonGivesTheMemoryBackOfAWorkerThatIsOver) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, lent->data(), lent->size()}).ok());
   std::optional<OutgoingFrame> frame = rig.aggregator.HoldFrame();
   rig.aggregator.Say(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
   auto abandoning = std::async(std::launch::async, [&] { return rig.worker->Abandon(); });
@@ -244,7 +244,7 @@ TEST(Calls, TheDestructorGivesTheMemoryBack) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, lent->data(), lent->size()}).ok());
   rig.aggregator.AwaitQueued(2);
   std::thread reader([&] { rig.aggregator.AwaitFrame(); });
   reader.join();
@@ -265,18 +265,18 @@ TEST(Calls, LeaveIsSaidAndAnswered) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(rig.worker->place().left);
   EXPECT_EQ(CodeOf(rig.worker->Commit(rig.lane.lane)), ErrorCode::kEvicted);
-  EXPECT_EQ(CodeOf(rig.worker->Ready()), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(CodeOf(rig.worker->Call(DeclareReady{})), ErrorCode::kFailedPrecondition);
 }
 
 TEST(Calls, BusyFinishedAndProgressAreSaid) {
   Rig rig;
   rig.Join();
-  ASSERT_TRUE(rig.worker->Busy("evaluates", absl::Seconds(9)).ok());
+  ASSERT_TRUE(rig.worker->Call(SetBusy{"evaluates", absl::Seconds(9)}).ok());
   const basin::Busy busy = rig.aggregator.Await<basin::Busy>();
   EXPECT_EQ(busy.reason, "evaluates");
   EXPECT_EQ(busy.expected, absl::Seconds(9));
-  ASSERT_TRUE(rig.worker->Progress().ok());
-  ASSERT_TRUE(rig.worker->Finished().ok());
+  ASSERT_TRUE(rig.worker->Call(Progress{}).ok());
+  ASSERT_TRUE(rig.worker->Call(Finish{}).ok());
   rig.aggregator.Await<basin::Finished>();
   BeginRound begin;
   begin.lane = rig.lane.lane;
@@ -291,10 +291,10 @@ TEST(Calls, ACallbackMayCallWhatDoesNotWait) {
   std::promise<ErrorCode> waited;
   std::promise<bool> posted;
   ASSERT_TRUE(rig.worker
-                  ->Withdraw(rig.lane.lane, "test",
+                  ->Withdraw({rig.lane.lane, "test"},
                              [&](const RoundOutcome&) {
-                               waited.set_value(CodeOf(rig.worker->Ready()));
-                               posted.set_value(rig.worker->Progress().ok());
+                               waited.set_value(CodeOf(rig.worker->Call(DeclareReady{})));
+                               posted.set_value(rig.worker->Skip(rig.lane.lane, 0).ok());
                              })
                   .ok());
   RoundValue value;
@@ -331,9 +331,9 @@ TEST(Calls, ManyThreadsAtOnce) {
         begin.lane = lanes[static_cast<size_t>(i)].lane;
         begin.spec.op = ReduceOp::kSum;
         ASSERT_TRUE(rig.worker->Begin(begin).ok());
-        ASSERT_TRUE(rig.worker->Push(begin.lane, 0, gradient.data(), gradient.size()).ok());
+        ASSERT_TRUE(rig.worker->Push(begin.lane, {0, gradient.data(), gradient.size()}).ok());
         ASSERT_TRUE(rig.worker->Commit(begin.lane).ok());
-        ASSERT_TRUE(rig.worker->Progress().ok());
+        ASSERT_TRUE(rig.worker->Call(Progress{}).ok());
         const RoundOutcome outcome = rig.worker->Wait(begin.lane, absl::InfiniteDuration());
         EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kRoundAborted);
         EXPECT_TRUE(rig.worker->place().rank.has_value());

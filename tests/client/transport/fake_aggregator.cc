@@ -424,7 +424,7 @@ void Rig::Admit(RoundNumber round, uint64_t chain) {
   EXPECT_EQ(request.tensors, model);
   aggregator.Say(LaneLayout{kLane, "g", LaneKind::kGradient, 0, request.tensors, round, window});
   EXPECT_EQ(aggregator.Await<LayoutSeen>().version, model.size());
-  ASSERT_TRUE(worker->Ready().ok());
+  ASSERT_TRUE(worker->Call(DeclareReady{}).ok());
   aggregator.Await<basin::Ready>();
   aggregator.Say(MembershipChanged{
       membership, Role::kMember, std::nullopt, {StartRound{"g", kLane, round, chain}}});
@@ -460,10 +460,9 @@ void Rig::Begin() {
 
 void Rig::PushAll() {
   for (TensorHandle handle = 0; handle < model.size(); ++handle) {
-    ASSERT_TRUE(worker
-                    ->Push(lane.lane, lane.tensors[handle], gradients[handle].data(),
-                           gradients[handle].size())
-                    .ok());
+    const std::string& gradient = gradients[handle];
+    ASSERT_TRUE(
+        worker->Push(lane.lane, {lane.tensors[handle], gradient.data(), gradient.size()}).ok());
   }
 }
 

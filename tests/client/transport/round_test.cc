@@ -6,19 +6,30 @@
 
 #include <gtest/gtest.h>
 
-#include "client/transport/contribution.h"
+#include "client/transport/source.h"
 #include "kernels/cast.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
 namespace {
 
+// An opened source of a tensor t.
+Source Opened(uint64_t number, const std::string& bytes, const wire::Encoding& encoding,
+              const std::optional<ArenaPlace>& place, DType dtype = DType::kF32) {
+  Source source(0, bytes.data(), bytes.size(), encoding);
+  const uint64_t elements = bytes.size() / ElementSize(dtype);
+  const TensorInfo info = {{"t", dtype, {elements}}, bytes.size(), kernels::TensorKey("t")};
+  source.Open(number, std::make_shared<TensorInfo>(info), place);
+  return source;
+}
+
 // A whole contribution.
-Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t bytes, const void* data,
-                     const wire::Encoding& encoding = {}) {
-  Preparation preparation(1, key, dtype, bytes, data, encoding);
-  preparation.Advance(bytes);
-  return preparation.Begin();
+Contribution Prepare(const std::string& bytes, const wire::Encoding& encoding = {},
+                     DType dtype = DType::kF32) {
+  Source source = Opened(1, bytes, encoding, std::nullopt, dtype);
+  kernels::ContentDigest hash;
+  source.Advance(bytes.size(), hash);
+  return source.Begin();
 }
 
 std::string Copied(const RoundResult& result, TensorHandle tensor, size_t size) {
@@ -97,8 +108,7 @@ TEST(Round, ATensorWithAnOwnerIsHeldAsLongAsItIsRead) {
   rig.Begin();
   auto bytes = std::make_shared<std::string>(rig.gradients[0]);
   const std::weak_ptr<std::string> held = bytes;
-  ASSERT_TRUE(
-      rig.worker->PushMany(rig.lane.lane, {{0, bytes->data(), bytes->size(), {}, bytes}}).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, bytes->data(), bytes->size(), {}, bytes}).ok());
   bytes.reset();
   EXPECT_FALSE(held.expired());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
@@ -139,7 +149,7 @@ TEST(Round, SkippedTensorsHaveTheResultOfTheOthers) {
   rig.Join();
   rig.Begin();
   ASSERT_TRUE(
-      rig.worker->Push(rig.lane.lane, 0, rig.gradients[0].data(), rig.gradients[0].size()).ok());
+      rig.worker->Push(rig.lane.lane, {0, rig.gradients[0].data(), rig.gradients[0].size()}).ok());
   ASSERT_TRUE(rig.worker->Skip(rig.lane.lane, 1).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   rig.TakeContribution(3);
@@ -239,12 +249,13 @@ TEST(RoundResult, Criterion_3_8_ANormIsThereWhereSomethingHasOne) {
 }
 
 TEST(Round, Criterion_3_8_IntegersHaveNoNorm) {
-  const std::vector<int64_t> integers = {3, 4};
-  const kernels::TensorKey key("i");
-  EXPECT_EQ(Prepare(key, DType::kI64, 16, integers.data()).squared_norm, std::nullopt);
-  const std::vector<float> floats = {3, 4};
-  EXPECT_EQ(Prepare(key, DType::kF32, 8, floats.data()).squared_norm, 25);
-  EXPECT_EQ(Prepare(key, DType::kF32, 0, nullptr).squared_norm, 0) << "it is empty";
+  const int64_t integers[] = {3, 4};
+  std::string bytes(reinterpret_cast<const char*>(integers), sizeof(integers));
+  EXPECT_EQ(Prepare(bytes, {}, DType::kI64).squared_norm, std::nullopt);
+  const float floats[] = {3, 4};
+  bytes.assign(reinterpret_cast<const char*>(floats), sizeof(floats));
+  EXPECT_EQ(Prepare(bytes).squared_norm, 25);
+  EXPECT_EQ(Prepare("").squared_norm, 0) << "it is empty";
 }
 
 TEST(Round, NarrowTensorsTravelAsCast) {
@@ -256,13 +267,14 @@ TEST(Round, NarrowTensorsTravelAsCast) {
   {
     std::vector<float> pushed = values;  // Free again when Push has returned.
     ASSERT_TRUE(rig.worker
-                    ->Push(rig.lane.lane, 0, pushed.data(), pushed.size() * sizeof(float),
-                           {DType::kBF16, 3})
+                    ->Push(rig.lane.lane,
+                           {0, pushed.data(), pushed.size() * sizeof(float), {DType::kBF16, 3}})
                     .ok());
   }
-  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 1, values.data(), values.size() * sizeof(float),
-                                    {DType::kF64, 0})),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      CodeOf(rig.worker->Push(rig.lane.lane,
+                              {1, values.data(), values.size() * sizeof(float), {DType::kF64, 0}})),
+      ErrorCode::kInvalidArgument);
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   std::string wire(values.size() * 2, '\0');
   kernels::CastToWire(values.data(), values.size(), DType::kBF16, 3, wire.data());
@@ -310,7 +322,7 @@ TEST(Round, AWithdrawnContributionStillGetsTheResult) {
   rig.Join();
   rig.Begin();
   rig.PushAll();
-  ASSERT_TRUE(rig.worker->Withdraw(rig.lane.lane, "loss is NaN").ok());
+  ASSERT_TRUE(rig.worker->Withdraw({rig.lane.lane, "loss is NaN"}).ok());
   EXPECT_EQ(rig.aggregator.Await<Withdraw>().reason, "loss is NaN");
   rig.aggregator.DropQueued();  // The part that was written before.
   const auto results = Results(rig, 1);
@@ -331,10 +343,10 @@ TEST(Round, AllreduceInOneCall) {
   begin.lane = rig.lane.lane;
   begin.spec.op = ReduceOp::kSum;
   auto call = std::async(std::launch::async, [&] {
-    const Worker::CallTensor tensors[] = {
-        {0, rig.gradients[0].data(), nullptr, rig.gradients[0].size()},
-        {1, b.data(), b.data(), b.size()}};
-    return rig.worker->Allreduce(begin, tensors, absl::InfiniteDuration());
+    Source sources[] = {{0, rig.gradients[0].data(), rig.gradients[0].size()},
+                        {1, b.data(), b.size()}};
+    return rig.worker->Allreduce(begin, sources, {{1, b.data(), b.size()}},
+                                 absl::InfiniteDuration());
   });
   rig.TakeContribution(4);
   rig.aggregator.Await<Commit>();
@@ -364,18 +376,15 @@ TEST(Round, ALargeTensorIsSentWhileItIsRead) {
       begin.spec.op = ReduceOp::kSum;
       const std::string& a = rig.gradients[0];
       if (call == 0) {
-        const Worker::CallTensor tensors[] = {{1, b.data(), nullptr, b.size()},
-                                              {0, a.data(), nullptr, a.size()},
-                                              {2, nullptr, nullptr, 0}};
-        return rig.worker->Allreduce(begin, tensors, absl::InfiniteDuration()).status();
+        Source sources[] = {{1, b.data(), b.size()}, {0, a.data(), a.size()}, {2, nullptr, 0}};
+        return rig.worker->Allreduce(begin, sources, {}, absl::InfiniteDuration()).status();
       }
       absl::Status status = rig.worker->Begin(begin);
       if (call == 1) {
         rig.PushAll();
       } else {
-        const Worker::PushedTensor tensors[] = {
-            {0, a.data(), a.size(), {}}, {1, b.data(), b.size(), {}}, {2, nullptr, 0, {}}};
-        status.Update(rig.worker->PushMany(rig.lane.lane, tensors));
+        Source sources[] = {{0, a.data(), a.size()}, {1, b.data(), b.size()}, {2, nullptr, 0}};
+        status.Update(rig.worker->Push(rig.lane.lane, sources));
       }
       status.Update(rig.worker->Commit(rig.lane.lane));
       return status;
@@ -385,12 +394,8 @@ TEST(Round, ALargeTensorIsSentWhileItIsRead) {
     EXPECT_TRUE(pushed.at(1) == rig.gradients[1]);
     const Commit commit = rig.aggregator.Await<Commit>();
     EXPECT_EQ(commit.digest, DigestOf("a", rig.gradients[0]) + DigestOf("b", rig.gradients[1]));
-    const kernels::TensorKey key("t");
     double norm = 0;
-    for (const TensorHandle tensor : {0, 1}) {
-      const std::string& bytes = rig.gradients[tensor];
-      norm += *Prepare(key, DType::kF32, bytes.size(), bytes.data()).squared_norm;
-    }
+    for (const TensorHandle tensor : {0, 1}) norm += *Prepare(rig.gradients[tensor]).squared_norm;
     EXPECT_EQ(commit.squared_norm, norm);
     const auto results = Results(rig, 1);
     rig.SendResults(results, 1);
@@ -410,9 +415,9 @@ TEST(Round, ANarrowTensorBehindALargeOneIsSentAsItWasCast) {
   const std::string& b = rig.gradients[1];
   std::string cast(b.size() / 2, '\0');
   kernels::CastToWire(b.data(), b.size() / sizeof(float), DType::kBF16, 0, cast.data());
-  const Worker::PushedTensor tensors[] = {
-      {0, a.data(), a.size(), {}}, {1, b.data(), b.size(), {DType::kBF16, 0}}, {2, nullptr, 0, {}}};
-  ASSERT_TRUE(rig.worker->PushMany(rig.lane.lane, tensors).ok());
+  Source sources[] = {
+      {0, a.data(), a.size()}, {1, b.data(), b.size(), {DType::kBF16, 0}}, {2, nullptr, 0}};
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, sources).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   const auto pushed = rig.TakeContribution(14);
   EXPECT_TRUE(pushed.at(0) == a);
@@ -427,29 +432,29 @@ TEST(Round, AGrowthOfAPushThatWasRefusedIsIgnored) {
   rig.Begin();
   const std::string other = Noise(rig.gradients[0].size(), 7);
   ASSERT_TRUE(
-      rig.worker->Push(rig.lane.lane, 0, rig.gradients[0].data(), rig.gradients[0].size()).ok());
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, other.data(), other.size()).ok());
+      rig.worker->Push(rig.lane.lane, {0, rig.gradients[0].data(), rig.gradients[0].size()}).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, other.data(), other.size()}).ok());
   EXPECT_FALSE(rig.worker->Commit(rig.lane.lane).ok());
   EXPECT_TRUE(rig.TakeContribution(13).at(0) == rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Withdraw(rig.lane.lane, "pushed twice").ok());
+  ASSERT_TRUE(rig.worker->Withdraw({rig.lane.lane, "pushed twice"}).ok());
 }
 
 TEST(Contribution, InPartsItIsThatOfTheWhole) {
   const std::string bytes = Noise(5 * kChunkBytes / 2, 3);
-  const kernels::TensorKey key("t");
+  kernels::ContentDigest hash;
   for (const wire::Encoding encoding : {wire::Encoding{}, wire::Encoding{DType::kF16, -1}}) {
     const bool narrow = encoding.wire_dtype != DType::kUnspecified;
     for (const bool shared : {false, true}) {
       std::optional<ArenaPlace> place;
       if (shared) place = ArenaPlace{*Segment::Create(bytes.size() + 4), 4};
-      const Contribution whole = Prepare(key, DType::kF32, bytes.size(), bytes.data(), encoding);
-      Preparation parts(7, key, DType::kF32, bytes.size(), bytes.data(), encoding, place);
-      parts.Advance(1);
+      const Contribution whole = Prepare(bytes, encoding);
+      Source parts = Opened(7, bytes, encoding, place);
+      parts.Advance(1, hash);
       EXPECT_EQ(parts.done(), narrow && !shared) << "a copy that is not shared is made at once";
       Contribution begun = parts.Begin();
       EXPECT_EQ(begun.growing, parts.done() ? 0u : 7u);
       while (!parts.done()) {
-        EXPECT_LE(parts.Advance(kChunkBytes), kChunkBytes);
+        EXPECT_LE(parts.Advance(kChunkBytes, hash), kChunkBytes);
         const Growth growth = parts.TakeGrowth();
         EXPECT_EQ(growth.number, 7u);
         EXPECT_EQ(growth.last, parts.done());
@@ -460,7 +465,7 @@ TEST(Contribution, InPartsItIsThatOfTheWhole) {
       EXPECT_EQ(begun.squared_norm, whole.squared_norm);
       if (!shared) continue;
       const std::string copied(place->at(), whole.wire_bytes);
-      EXPECT_TRUE(copied == (narrow ? std::string(whole.narrow->pieces()[0]) : bytes));
+      EXPECT_TRUE(copied == std::string(static_cast<const char*>(whole.data), whole.wire_bytes));
     }
   }
 }

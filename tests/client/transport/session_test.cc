@@ -231,14 +231,15 @@ TEST(Session, SupersededIsFatal) {
   rig.Join();
   rig.Begin();
   auto waiting = std::async(std::launch::async, [&] {
-    return rig.worker->Get({"g", "a", 1}, std::nullopt, std::nullopt, absl::InfiniteDuration());
+    return rig.worker->values().Get({"g", "a", 1}, std::nullopt, std::nullopt,
+                                    absl::InfiniteDuration());
   });
   rig.aggregator.Await<Get>();
   rig.aggregator.Say(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
   EXPECT_EQ(CodeOf(waiting.get().status()), ErrorCode::kSuperseded);
   EXPECT_EQ(CodeOf(rig.worker->Commit(rig.lane.lane)), ErrorCode::kSuperseded);
   EXPECT_EQ(rig.worker->place().fatal->code, ErrorCode::kSuperseded);
-  EXPECT_EQ(CodeOf(rig.worker->Ready()), ErrorCode::kSuperseded);
+  EXPECT_EQ(CodeOf(rig.worker->Call(DeclareReady{})), ErrorCode::kSuperseded);
   rig.aggregator.AwaitSessionClosed();
 }
 

@@ -517,11 +517,13 @@ TEST(WorkerTimeline, RecordsACallAndWhyItFailed) {
   begin.lane = rig.lane.lane;
   begin.spec.op = ReduceOp::kSum;
   const std::string& gradient = rig.gradients.at(1);
-  const Worker::CallTensor tensor{1, gradient.data(), nullptr, gradient.size()};
-  EXPECT_FALSE(rig.worker->Allreduce(begin, {tensor}, absl::ZeroDuration()).ok());  // No member.
+  const auto allreduce = [&] {
+    Source source(1, gradient.data(), gradient.size());
+    return rig.worker->Allreduce(begin, {&source, 1}, {}, absl::ZeroDuration()).status();
+  };
+  EXPECT_FALSE(allreduce().ok());  // No member.
   rig.Join();
-  EXPECT_EQ(CodeOf(rig.worker->Allreduce(begin, {tensor}, absl::ZeroDuration()).status()),
-            ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(CodeOf(allreduce()), ErrorCode::kOutcomeUnknown);
   ASSERT_TRUE(rig.worker->Abandon().ok());
   timeline->End();
   std::vector<RoundMoments> rounds;

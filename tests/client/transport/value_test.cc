@@ -25,30 +25,31 @@ TEST(Value, IsServedFromTheTrainersMemoryBetweenSteps) {
   Rig rig;
   rig.Join();
   std::string value = rig.gradients[0];
-  ASSERT_TRUE(
-      rig.worker->Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace).ok());
+  ASSERT_TRUE(rig.worker->values()
+                  .Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace)
+                  .ok());
   const Announce announce = rig.aggregator.Await<Announce>();
   EXPECT_EQ(announce.key, kKey);
   EXPECT_EQ(announce.digest, DigestOf("a", value));
 
-  rig.worker->BeginStep();
+  rig.worker->values().BeginStep();
   rig.aggregator.Say(Ask{kKey, 1, 2});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
   EXPECT_EQ(rig.aggregator.queued(), 0u);
-  rig.worker->EndStep();
+  rig.worker->values().EndStep();
   ExpectServed(rig, 1, value);
 
   // Memory that changed without a new version is not served.
-  rig.worker->BeginStep();
+  rig.worker->values().BeginStep();
   const std::string before = value;
   value[0] = static_cast<char>(value[0] ^ 1);
-  rig.worker->EndStep();
+  rig.worker->values().EndStep();
   rig.aggregator.Say(Ask{kKey, 0, 1});
   rig.aggregator.Say(Ask{kKey, 2, 1});
   ExpectServed(rig, 2, before);
   rig.Until([](const Runner& runner) { return runner.counters().values_changed == 1; });
 
-  ASSERT_TRUE(rig.worker->StopServing("g", "a").ok());
+  ASSERT_TRUE(rig.worker->values().StopServing("g", "a").ok());
   value = std::string();  // The trainer's again.
   rig.aggregator.Say(Ask{kKey, 2, 1});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
@@ -59,17 +60,18 @@ TEST(Value, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
   Rig rig;
   rig.Join();
   const std::string value = rig.gradients[0];
-  ASSERT_TRUE(
-      rig.worker->Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace).ok());
-  rig.worker->BeginStep();
+  ASSERT_TRUE(rig.worker->values()
+                  .Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace)
+                  .ok());
+  rig.worker->values().BeginStep();
   rig.aggregator.Say(Ask{kKey, 2, 1});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
   // The ask is held back while the same version gets another shape.
   const std::string smaller = value.substr(0, 100);
-  ASSERT_TRUE(
-      rig.worker->Announce(kKey, F32("a", 25), smaller.data(), smaller.size(), Hold::kInPlace)
-          .ok());
-  rig.worker->EndStep();
+  ASSERT_TRUE(rig.worker->values()
+                  .Announce(kKey, F32("a", 25), smaller.data(), smaller.size(), Hold::kInPlace)
+                  .ok());
+  rig.worker->values().EndStep();
   rig.aggregator.Say(Ask{kKey, 0, 1});
   ExpectServed(rig, 0, smaller);
 }
@@ -79,22 +81,23 @@ TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
   rig.Join();
   {
     const std::string value = rig.gradients[0];
-    ASSERT_TRUE(
-        rig.worker->Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kCopy).ok());
+    ASSERT_TRUE(rig.worker->values()
+                    .Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kCopy)
+                    .ok());
   }
-  rig.worker->BeginStep();
+  rig.worker->values().BeginStep();
   rig.aggregator.Say(Ask{kKey, 0, 3});
   ExpectServed(rig, 0, rig.gradients[0]);
   ExpectServed(rig, 2, rig.gradients[0]);
-  rig.worker->EndStep();
+  rig.worker->values().EndStep();
   ValueKey older = kKey;
   older.version = 3;
-  EXPECT_EQ(CodeOf(rig.worker->Announce(older, rig.model[0], rig.gradients[0].data(),
-                                        rig.gradients[0].size(), Hold::kCopy)),
+  EXPECT_EQ(CodeOf(rig.worker->values().Announce(older, rig.model[0], rig.gradients[0].data(),
+                                                 rig.gradients[0].size(), Hold::kCopy)),
             ErrorCode::kFailedPrecondition);
   older.tensor = "";
-  EXPECT_EQ(CodeOf(rig.worker->Announce(older, rig.model[0], rig.gradients[0].data(),
-                                        rig.gradients[0].size(), Hold::kCopy)),
+  EXPECT_EQ(CodeOf(rig.worker->values().Announce(older, rig.model[0], rig.gradients[0].data(),
+                                                 rig.gradients[0].size(), Hold::kCopy)),
             ErrorCode::kInvalidArgument);
 }
 
@@ -103,7 +106,7 @@ TEST(Value, IsFetchedChecksBitsAndIsCopiedOut) {
   rig.Join();
   const std::string value = rig.gradients[0];
   auto getting = std::async(std::launch::async, [&] {
-    return rig.worker->Get(kKey, rig.model[0], "w1", absl::InfiniteDuration());
+    return rig.worker->values().Get(kKey, rig.model[0], "w1", absl::InfiniteDuration());
   });
   const Get what = rig.aggregator.Await<Get>();
   EXPECT_EQ(what.key, kKey);
@@ -130,24 +133,24 @@ TEST(Value, IsFetchedChecksBitsAndIsCopiedOut) {
 TEST(Value, ManyCanBeOnTheirWayAndFailWithAReason) {
   Rig rig;
   rig.Join();
-  std::promise<ErrorCode> first;
-  std::promise<ErrorCode> second;
-  const auto tell = [](std::promise<ErrorCode>& promise) {
-    return [&promise](const ValueOutcome& outcome) { promise.set_value(CodeOf(outcome.status())); };
-  };
   ValueKey other = kKey;
   other.tensor = "b";
   const absl::Duration timeout = absl::Seconds(20);
-  ASSERT_TRUE(rig.worker->StartGet(kKey, {}, {}, timeout, tell(first)).ok());
-  ASSERT_TRUE(rig.worker->StartGet(other, {}, {}, timeout, tell(second)).ok());
-  EXPECT_EQ(rig.aggregator.Await<Get>().key, kKey);
-  EXPECT_EQ(rig.aggregator.Await<Get>().key, other);
-  EXPECT_EQ(CodeOf(rig.worker->Get(kKey, {}, {}, timeout).status()),
+  const auto get = [&](const ValueKey& key) {
+    auto getting = std::async(std::launch::async, [&rig, key, timeout] {
+      return CodeOf(rig.worker->values().Get(key, {}, {}, timeout).status());
+    });
+    EXPECT_EQ(rig.aggregator.Await<Get>().key, key);
+    return getting;
+  };
+  auto first = get(kKey);
+  auto second = get(other);
+  EXPECT_EQ(CodeOf(rig.worker->values().Get(kKey, {}, {}, timeout).status()),
             ErrorCode::kFailedPrecondition);  // One is on its way.
   rig.aggregator.Say(GetFailed{kKey, {ErrorCode::kNotFound, "nobody has it"}});
-  EXPECT_EQ(first.get_future().get(), ErrorCode::kNotFound);
+  EXPECT_EQ(first.get(), ErrorCode::kNotFound);
   rig.clock.Advance(timeout);
-  EXPECT_EQ(second.get_future().get(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(second.get(), ErrorCode::kDeadlineExceeded);
 }
 
 }  // namespace
