@@ -30,7 +30,7 @@
 //
 // A contribution adds nothing, not even +0, if it was skipped or if the op is WEIGHTED_AVERAGE and
 // its weight is 0 (whatever its values are: they are not read). What the definition leaves open is
-// settled here: f * q and D / (f * q) are f64 operations rounded one by one, then rounded to A; D
+// decided here: f * q and D / (f * q) are f64 operations rounded one by one, then rounded to A; D
 // is first rounded to f64; a constant that becomes infinite or 0 in A makes the plan invalid,
 // because it would turn numbers into NaN or 0 unseen; SUM and AVERAGE ignore weights.
 

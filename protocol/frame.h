@@ -108,15 +108,15 @@ struct SupplyHeader {
   auto Fields() const { return std::tie(lane, round, ballot, runs); }
 };
 
-struct ValueHeader {
-  ValueKey key;
+struct BlobHeader {
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   auto Fields() const { return std::tie(key, first, count); }
 };
 
 using AnyHeader =
-    std::variant<Bind, Bound, Ack, ContributionHeader, ResultHeader, SupplyHeader, ValueHeader>;
+    std::variant<Bind, Bound, Ack, ContributionHeader, ResultHeader, SupplyHeader, BlobHeader>;
 
 }  // namespace basin
 

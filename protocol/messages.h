@@ -147,17 +147,17 @@ struct Begin {
   Counts counts;
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
-  uint32_t ranks = 1;    // The trainers that the worker stands for.
-  uint32_t carries = 0;  // Trainers of other workers, which withdraw.
+  uint32_t ranks = 1;       // The trainers that the worker stands for.
+  uint32_t represents = 0;  // Trainers of other workers, which withdraw.
   // How the worker and these others were reduced to the contribution; see Contributor.
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with = {};
   bool compares_step = false;  // Whether step_label is compared with that of the others.
   // Those whose gradients are in the contribution; the counts are the sums over them.
-  uint32_t trainers() const { return ranks + carries; }
+  uint32_t trainers() const { return ranks + represents; }
   auto Fields() const {
-    return std::tie(lane, round, spec, counts, step_label, samples, ranks, carries, local_reduction,
-                    reduced_with, compares_step);
+    return std::tie(lane, round, spec, counts, step_label, samples, ranks, represents,
+                    local_reduction, reduced_with, compares_step);
   }
 };
 
@@ -241,8 +241,8 @@ struct Leave {
   auto Fields() const { return std::tie(forget); }
 };
 
-// A value that can be broadcast: one tensor of a lane at a version.
-struct ValueKey {
+// A blob can be broadcast: one tensor of a lane at a version.
+struct BlobKey {
   std::string lane;
   std::string tensor;
   uint64_t version = 0;
@@ -251,7 +251,7 @@ struct ValueKey {
 
 // This worker can serve the value until the next version replaces it.
 struct Announce {
-  ValueKey key;
+  BlobKey key;
   TensorSpec spec;
   Digest digest = 0;
   auto Fields() const { return std::tie(key, spec, digest); }
@@ -259,7 +259,7 @@ struct Announce {
 
 // Asks for chunks of a value. `timeout` runs at the aggregator from arrival.
 struct Get {
-  ValueKey key;
+  BlobKey key;
   std::optional<TensorSpec> expected;
   std::optional<WorkerId> source;  // Only from this worker (root); absent: from any holder.
   uint32_t first = 0;
@@ -435,15 +435,15 @@ struct Drain {
 
 // Send chunks of a value that you announced.
 struct Ask {
-  ValueKey key;
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   auto Fields() const { return std::tie(key, first, count); }
 };
 
 // Describes a requested value; its chunks follow on the data streams.
-struct ValueKnown {
-  ValueKey key;
+struct BlobKnown {
+  BlobKey key;
   TensorSpec spec;
   Digest digest = 0;
   WorkerId source;
@@ -451,7 +451,7 @@ struct ValueKnown {
 };
 
 struct GetFailed {
-  ValueKey key;
+  BlobKey key;
   Error error;
   auto Fields() const { return std::tie(key, error); }
 };
@@ -468,7 +468,7 @@ struct HeldUp {
 
 using ToWorker =
     std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull, AttemptRestarted, Prepared,
-                 Supply, Verdict, Rejected, Ended, Drain, Ask, ValueKnown, GetFailed, HeldUp>;
+                 Supply, Verdict, Rejected, Ended, Drain, Ask, BlobKnown, GetFailed, HeldUp>;
 
 }  // namespace basin
 

@@ -35,10 +35,10 @@ std::string WhyNotCounted(const Counts& counts) {
   return "";
 }
 
-std::string WhyNotRanks(uint32_t ranks, uint32_t carries) {
+std::string WhyNotRanks(uint32_t ranks, uint32_t represents) {
   if (ranks >= 1 && ranks <= kMaxRanks) {
-    if (carries <= kMaxRanks - ranks) return "";
-    return absl::StrCat("has the gradients of ", carries, " trainers of other workers beside ",
+    if (represents <= kMaxRanks - ranks) return "";
+    return absl::StrCat("has the gradients of ", represents, " trainers of other workers beside ",
                         ranks, "; a contribution is for 1 to ", kMaxRanks,
                         " trainers, those of a node: correct what it carries");
   }

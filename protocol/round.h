@@ -75,7 +75,7 @@ inline constexpr uint32_t kMaxRanks = 1024;
 
 // Why a worker cannot stand for so many trainers, or contribute for so many of other workers, as
 // the end of a sentence that begins with the worker or its contribution; empty when it can.
-std::string WhyNotRanks(uint32_t ranks, uint32_t carries = 0);
+std::string WhyNotRanks(uint32_t ranks, uint32_t represents = 0);
 
 // How the workers of a node were reduced to one contribution before it was sent.
 enum class LocalReduction : uint8_t {

@@ -88,7 +88,7 @@ std::optional<Failure> AddCopy(Batch& copies, const char* from, char* to, uint64
 
 }  // namespace
 
-void LoadLayout::Place() {
+void LoadLayout::Arrange() {
   bytes = 0;
   gathered = 0;
   if (is_staged()) {
@@ -97,7 +97,7 @@ void LoadLayout::Place() {
       piece.lanes = piece.records + ChunksOf(piece) * sizeof(ChunkRecord);
       bytes = piece.lanes + LeavesOf(piece) * kLanesOfLeaf;
     }
-    PlaceMagnitudes();
+    ArrangeMagnitudes();
     bytes = std::max<uint64_t>(bytes, 1);
     return;
   }
@@ -124,7 +124,7 @@ void LoadLayout::Place() {
     piece.lanes = bytes;
     bytes += LeavesOf(piece) * kLanesOfLeaf;
   }
-  PlaceMagnitudes();
+  ArrangeMagnitudes();
   bytes = Aligned(bytes);
   for (LoadPiece* const piece : large) {
     piece->at = bytes;
@@ -133,7 +133,7 @@ void LoadLayout::Place() {
   bytes = std::max<uint64_t>(bytes, 1);
 }
 
-void LoadLayout::PlaceMagnitudes() {
+void LoadLayout::ArrangeMagnitudes() {
   magnitudes = bytes;
   for (LoadPiece& piece : pieces) {
     if (!piece.is_fitted()) continue;
@@ -145,12 +145,12 @@ void LoadLayout::PlaceMagnitudes() {
 
 void LoadLayout::Widen() {
   for (LoadPiece& piece : pieces) piece.narrow = {};
-  Place();
+  Arrange();
 }
 
 void LoadLayout::Unstage() {
   for (LoadPiece& piece : pieces) piece.staged = nullptr;
-  Place();
+  Arrange();
 }
 
 std::vector<kernels::Digest> LoadLayout::Contents(const LoadPiece& piece, const char* host) {

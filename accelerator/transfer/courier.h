@@ -75,7 +75,7 @@ struct LoadLayout {
   uint64_t magnitudes = 0;
   uint64_t magnitude_bytes = 0;
 
-  void Place();    // Sets where the pieces are, and the sizes.
+  void Arrange();  // Sets where the pieces are, and the sizes.
   void Widen();    // The same, with all pieces as they are on the device.
   void Unstage();  // The same, with all pieces going to the host.
   bool is_staged() const { return !pieces.empty() && pieces.front().staged != nullptr; }
@@ -87,7 +87,7 @@ struct LoadLayout {
   static std::vector<kernels::Digest> Contents(const LoadPiece& piece, const char* host);
 
  private:
-  void PlaceMagnitudes();
+  void ArrangeMagnitudes();
 };
 
 class Courier {

@@ -17,7 +17,7 @@ using kernels::NormLeaves;
 using kernels::Term;
 using kernels::cuda::kMaxContributions;
 using kernels::cuda::kMaxTermsPerTask;
-using kernels::cuda::kNoPlace;
+using kernels::cuda::kNoElement;
 using kernels::cuda::SourceOf;
 
 using Status = std::optional<Failure>;  // Nothing, or why not.
@@ -30,7 +30,7 @@ const void* OnDevice(const HostPass& pass, const Term& term) {
   return pass.on_device == nullptr ? nullptr : pass.on_device[term.contribution];
 }
 
-// The bytes of a lane that the inputs of a piece take.
+// The bytes of a slot that the inputs of a piece take.
 size_t InputBytes(const HostPass& pass, size_t count) {
   size_t bytes = 0;
   for (const Term& term : pass.plan->terms()) {
@@ -39,7 +39,7 @@ size_t InputBytes(const HostPass& pass, size_t count) {
   return bytes;
 }
 
-// The bytes of a lane that a piece takes besides its inputs. Leaves are counted even if there are
+// The bytes of a slot that a piece takes besides its inputs. Leaves are counted even if there are
 // none.
 size_t OtherBytes(const ReductionPlan& plan, size_t count) {
   return sizeof(ReduceTask) + sizeof(DeviceFacts) + RoundUp(NormLeaves(count) * sizeof(double)) +
@@ -57,21 +57,21 @@ size_t PieceBytes(const HostPass& pass, size_t count) {
 //   inputs | tasks | facts | leaves and results of each piece
 //
 // Inputs, tasks and facts are copied to the device; facts, leaves and results are copied back.
-class DevicePipeline::Lane {
+class DevicePipeline::StagingSlot {
  public:
-  static Result<std::unique_ptr<Lane>> Make(Device* device, size_t size) {
-    auto lane = std::make_unique<Lane>();
+  static Result<std::unique_ptr<StagingSlot>> Make(Device* device, size_t size) {
+    auto slot = std::make_unique<StagingSlot>();
     Result<std::unique_ptr<Queue>> queue = device->MakeQueue();
     if (!queue.ok()) return queue.failure();
     Result<Memory> pinned = device->AllocatePinned(size);
     if (!pinned.ok()) return pinned.failure();
     Result<Memory> on_device = device->AllocateOnDevice(size);
     if (!on_device.ok()) return on_device.failure();
-    lane->size_ = size;
-    lane->queue_ = std::move(queue).value();
-    lane->pinned_ = std::move(pinned).value();
-    lane->device_ = std::move(on_device).value();
-    return lane;
+    slot->size_ = size;
+    slot->queue_ = std::move(queue).value();
+    slot->pinned_ = std::move(pinned).value();
+    slot->device_ = std::move(on_device).value();
+    return slot;
   }
 
   // ---- the load. REQUIRES: nothing is in flight.
@@ -108,10 +108,10 @@ class DevicePipeline::Lane {
   // Adds the copies and launches to the queue.
   Status Launch(Work* work) {
     work_ = work;
-    const size_t end = PlaceOutputs();
+    const size_t end = ArrangeOutputs();
     auto* const tasks = reinterpret_cast<ReduceTask*>(At(pinned_, inputs_));
     const auto* on_device = reinterpret_cast<const ReduceTask*>(At(device_, inputs_));
-    const DeviceFacts nothing = {kNoPlace, 0, 0};
+    const DeviceFacts nothing = {kNoElement, 0, 0};
     for (size_t i = 0; i < pieces_.size(); ++i) {
       tasks[i] = TaskOfPiece(i);
       std::memcpy(At(pinned_, FactsOf(i)), &nothing, sizeof(nothing));
@@ -134,7 +134,7 @@ class DevicePipeline::Lane {
   Status Wait() { return queue_->Wait(); }
   Work* work() const { return work_; }
 
-  // Copies the outputs to where they belong, and empties the lane. REQUIRES: Wait() succeeded.
+  // Copies the outputs to where they belong, and empties the slot. REQUIRES: Wait() succeeded.
   void Deliver() {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const Piece& piece = pieces_[i];
@@ -155,7 +155,7 @@ class DevicePipeline::Lane {
   }
 
  private:
-  // Elements [first, first + count) of a pass. The others are offsets in the lane.
+  // Elements [first, first + count) of a pass. The others are offsets in the slot.
   struct Piece {
     const HostPass* pass;
     size_t first;
@@ -172,7 +172,7 @@ class DevicePipeline::Lane {
   size_t FactsOf(size_t piece) const { return facts_ + piece * sizeof(DeviceFacts); }
 
   // Decides where facts, leaves and results are; returns where the results end.
-  size_t PlaceOutputs() {
+  size_t ArrangeOutputs() {
     facts_ = RoundUp(inputs_ + pieces_.size() * sizeof(ReduceTask));
     size_t at = RoundUp(FactsOf(pieces_.size()));
     for (Piece& piece : pieces_) {
@@ -224,20 +224,20 @@ class DevicePipeline::Lane {
 
 Result<std::unique_ptr<DevicePipeline>> DevicePipeline::Make(Device* device,
                                                              const PipelineOptions& options) {
-  auto pipeline = std::unique_ptr<DevicePipeline>(new DevicePipeline(options.lane_bytes));
-  while (pipeline->lanes_.size() < options.lanes) {
-    Result<std::unique_ptr<Lane>> lane = Lane::Make(device, options.lane_bytes);
-    if (!lane.ok()) {
-      if (pipeline->lanes_.empty()) return lane.failure();
+  auto pipeline = std::unique_ptr<DevicePipeline>(new DevicePipeline(options.slot_bytes));
+  while (pipeline->slots_.size() < options.slots) {
+    Result<std::unique_ptr<StagingSlot>> slot = StagingSlot::Make(device, options.slot_bytes);
+    if (!slot.ok()) {
+      if (pipeline->slots_.empty()) return slot.failure();
       break;  // Slower, but it works.
     }
-    pipeline->free_.push_back(lane.value().get());
-    pipeline->lanes_.push_back(std::move(lane).value());
+    pipeline->free_.push_back(slot.value().get());
+    pipeline->slots_.push_back(std::move(slot).value());
   }
   return pipeline;
 }
 
-DevicePipeline::DevicePipeline(size_t lane_bytes) : lane_bytes_(lane_bytes) {}
+DevicePipeline::DevicePipeline(size_t slot_bytes) : slot_bytes_(slot_bytes) {}
 
 DevicePipeline::~DevicePipeline() {
   if (next_ticket_ > 0) Finish(next_ticket_ - 1);
@@ -246,7 +246,7 @@ DevicePipeline::~DevicePipeline() {
 bool DevicePipeline::Fits(const ReductionPlan& plan) const {
   return plan.terms().size() <= kMaxTermsPerTask &&
          plan.spec().contributions.size() <= kMaxContributions &&
-         PieceBytes({&plan, nullptr, {}, {}}, kNormLeafElements) + kLoadBytes <= lane_bytes_;
+         PieceBytes({&plan, nullptr, {}, {}}, kNormLeafElements) + kLoadBytes <= slot_bytes_;
 }
 
 DevicePipeline::Ticket DevicePipeline::Start(std::vector<HostPass> passes, Done done) {
@@ -270,64 +270,64 @@ void DevicePipeline::Finish(Ticket ticket) {
 }
 
 std::optional<Failure> DevicePipeline::StartPasses(Work* work) {
-  Lane* lane = nullptr;
+  StagingSlot* slot = nullptr;
   for (const HostPass& pass : work->passes) {
     std::vector<SliceReader> readers;
     for (const Term& term : pass.plan->terms())
       readers.emplace_back(pass.inputs[term.contribution]);
     for (size_t first = 0; first < pass.span.count;) {
-      if (lane == nullptr) {
-        const Result<Lane*> taken = TakeLane();
+      if (slot == nullptr) {
+        const Result<StagingSlot*> taken = TakeSlot();
         if (!taken.ok()) return taken.failure();
-        lane = taken.value();
+        slot = taken.value();
       }
-      const size_t count = lane->Room(pass, pass.span.count - first);
+      const size_t count = slot->Room(pass, pass.span.count - first);
       if (count > 0) {
-        lane->Gather(pass, first, count, &readers);
+        slot->Gather(pass, first, count, &readers);
         first += count;
         continue;
       }
-      if (Status failure = Launch(work, lane)) return failure;
-      lane = nullptr;
+      if (Status failure = Launch(work, slot)) return failure;
+      slot = nullptr;
     }
   }
-  return lane == nullptr ? std::nullopt : Launch(work, lane);
+  return slot == nullptr ? std::nullopt : Launch(work, slot);
 }
 
-Result<DevicePipeline::Lane*> DevicePipeline::TakeLane() {
+Result<DevicePipeline::StagingSlot*> DevicePipeline::TakeSlot() {
   if (free_.empty()) {
     if (Status failure = FinishOldestLoad()) return *std::move(failure);
   }
-  Lane* const lane = free_.back();
+  StagingSlot* const slot = free_.back();
   free_.pop_back();
-  return lane;
+  return slot;
 }
 
-std::optional<Failure> DevicePipeline::Launch(Work* work, Lane* lane) {
-  if (lane->empty()) {
+std::optional<Failure> DevicePipeline::Launch(Work* work, StagingSlot* slot) {
+  if (slot->empty()) {
     return Failure{FailureCode::kUnsupported, "a leaf of a pass does not fit into a lane"};
   }
-  if (Status failure = lane->Launch(work)) return failure;
+  if (Status failure = slot->Launch(work)) return failure;
   ++work->loads;
-  in_flight_.push_back(lane);
+  in_flight_.push_back(slot);
   return std::nullopt;
 }
 
 std::optional<Failure> DevicePipeline::FinishOldestLoad() {
-  Lane* const lane = in_flight_.front();
+  StagingSlot* const slot = in_flight_.front();
   in_flight_.pop_front();
-  if (Status failure = lane->Wait()) return failure;
-  --lane->work()->loads;
-  lane->Deliver();
-  free_.push_back(lane);
+  if (Status failure = slot->Wait()) return failure;
+  --slot->work()->loads;
+  slot->Deliver();
+  free_.push_back(slot);
   return std::nullopt;
 }
 
 void DevicePipeline::Break(const Failure& failure) {
   ReportDone();
   failure_ = failure;
-  // A lane whose launch failed may have a copy in flight.
-  for (const auto& lane : lanes_) (void)lane->Wait();
+  // A slot whose launch failed may have a copy in flight.
+  for (const auto& slot : slots_) (void)slot->Wait();
   in_flight_.clear();
 }
 

@@ -14,23 +14,23 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // One is gathered while the other is on the device.
-constexpr uint64_t kLanes = 2;
+constexpr uint64_t kSlots = 2;
 
 // The least holds a frame of 1 MiB of two workers, or a leaf of 30; the most holds a leaf of any
 // launch: 64 contributions of f64.
-constexpr uint64_t kLeastLane = 4 * kMiB;
-constexpr uint64_t kMostLane = 20 * kMiB;
+constexpr uint64_t kLeastSlot = 4 * kMiB;
+constexpr uint64_t kMostSlot = 20 * kMiB;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ReduceDevices>> ReduceDevices::Make(
     std::vector<ReduceDevice> devices, uint32_t threads, uint64_t budget) {
   threads = std::max(threads, static_cast<uint32_t>(devices.size()));
-  const uint64_t lanes = threads * kLanes;
-  const uint64_t lane_bytes = std::min(budget / 4 / lanes / kMiB * kMiB, kMostLane);
-  if (lane_bytes < kLeastLane) {
+  const uint64_t slots = threads * kSlots;
+  const uint64_t slot_bytes = std::min(budget / 4 / slots / kMiB * kMiB, kMostSlot);
+  if (slot_bytes < kLeastSlot) {
     return absl::FailedPreconditionError(absl::StrCat(
-        threads, " reduce threads need ", lanes * kLeastLane / kMiB,
+        threads, " reduce threads need ", slots * kLeastSlot / kMiB,
         "MiB of pinned memory for a device, of which a quarter of memory.budget (",
         budget / 4 / kMiB, "MiB) is allowed; raise memory.budget or lower reduce.threads"));
   }
@@ -41,8 +41,8 @@ absl::StatusOr<std::unique_ptr<ReduceDevices>> ReduceDevices::Make(
     failed.push_back(std::make_shared<std::atomic<bool>>(false));
   }
   PipelineOptions options;
-  options.lanes = kLanes;
-  options.lane_bytes = lane_bytes;
+  options.slots = kSlots;
+  options.slot_bytes = slot_bytes;
   for (uint32_t i = 0; i < threads; ++i) {
     const size_t index = i % made->devices_.size();
     const ReduceDevice& device = made->devices_[index];
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<ReduceDevices>> ReduceDevices::Make(
                        "; lower memory.budget or reduce.threads, or "
                        "free memory on the device"));
     }
-    made->pinned_bytes_ += pipeline.value()->lanes() * lane_bytes;
+    made->pinned_bytes_ += pipeline.value()->slots() * slot_bytes;
     made->threads_.push_back(
         std::make_unique<DeviceThread>(device.name, std::move(pipeline).value(), failed[index]));
   }

@@ -2,7 +2,7 @@
 //
 // The devices that reduce for an engine, with a pipeline for each of its reduce threads. A thread
 // belongs to one device, and a chunk to one thread, so that chunks are spread over the devices by a
-// hash of their place.
+// hash of their position.
 //
 // A device that has failed is not used again by this process: some errors end its context for good,
 // and the CPU gives the same bits.

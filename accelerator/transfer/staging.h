@@ -84,7 +84,7 @@ inline bool HasNorm(const kernels::ReductionPlan& plan, const kernels::Output& o
 // Merges the observations of a device for the elements from `first` on.
 inline void MergeFacts(const DeviceFacts& seen, uint64_t first, kernels::Facts* facts) {
   kernels::Facts part;
-  if (seen.first_non_finite != kernels::cuda::kNoPlace) {
+  if (seen.first_non_finite != kernels::cuda::kNoElement) {
     part.first_non_finite_input = kernels::NonFiniteInput{
         static_cast<size_t>(seen.first_non_finite >> kernels::cuda::kElementBits),
         first + (seen.first_non_finite & (kernels::cuda::kMaxElements - 1))};

@@ -67,7 +67,7 @@ void AddWorker(Lines& lines, const Worker& worker, absl::Time lived) {
             " incarnation=", ToString(worker.incarnation),
             " member_since=", ToString(worker.member_since),
             " session=", worker.connected() ? absl::StrCat(*worker.session) : "none",
-            " heard=", Since(lived, worker.last_heard), " progress=", worker.progress,
+            " heard=", Since(lived, worker.last_message), " progress=", worker.progress,
             " step_label=", worker.step_label, " ready_order=", worker.ready_order,
             " waits=", worker.waits.empty() ? "none" : absl::StrJoin(worker.waits, ",", describe),
             flags);

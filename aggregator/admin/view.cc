@@ -59,7 +59,7 @@ v1::MemberStatus MemberOf(const Worker& worker, absl::Time lived) {
   status.set_worker(worker.id);
   status.set_role(RoleOf(worker.state));
   wire::Encode(worker.incarnation, status.mutable_incarnation());
-  status.set_last_seen_ns(Nanoseconds(lived - worker.last_heard));
+  status.set_last_seen_ns(Nanoseconds(lived - worker.last_message));
   status.set_progress(worker.progress);
   status.set_connected(worker.connected());
   status.set_ready(worker.state != WorkerState::kAdmitted);
@@ -117,7 +117,7 @@ void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoun
     entry.set_what(WordOf(awaited, lane.layout));
     entry.set_waited_ns(Nanoseconds(lived - awaited.since));
     if (const std::optional<Slot> slot = job.workers.Find(member->id); slot.has_value()) {
-      entry.set_last_seen_ns(Nanoseconds(lived - job.workers[*slot].last_heard));
+      entry.set_last_seen_ns(Nanoseconds(lived - job.workers[*slot].last_message));
     }
     if (lane.round->phase() == RoundPhase::kCollect) {
       entry.set_missing_chunks(MissingChunks(*member, lane.layout));

@@ -86,7 +86,7 @@ void WriteToStandardOutput(std::string_view lines) {
   }
 }
 
-void Say(Log& log, LogLevel level, const char* event, const std::string& reason) {
+void Report(Log& log, LogLevel level, const char* event, const std::string& reason) {
   LogLine line;
   line.level = level;
   line.event = event;
@@ -104,9 +104,11 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, StateLock
     file = std::make_unique<DiskStateFile>(
         settings.state_path, std::move(lock), core.max_jobs, [&log](const absl::Status& status) {
           if (status.ok()) {
-            Say(log, LogLevel::kInfo, "state_file_works", "The state file can be written again.");
+            Report(log, LogLevel::kInfo, "state_file_works",
+                   "The state file can be written again.");
           } else {
-            Say(log, LogLevel::kError, "state_file_broken",
+            Report(
+                log, LogLevel::kError, "state_file_broken",
                 absl::StrCat(
                     status.message(),
                     ". Training continues; a restarted aggregator will ask the workers instead."));
@@ -117,7 +119,7 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, StateLock
       saved = std::max(saved, state->term);
       core.saved = std::move(state->jobs);
     } else {
-      Say(log, LogLevel::kError, "state_file_damaged", std::string(state.status().message()));
+      Report(log, LogLevel::kError, "state_file_damaged", std::string(state.status().message()));
     }
   }
   std::random_device random;
@@ -154,7 +156,7 @@ class Service {
         settings_(settings),
         version_(std::move(version)),
         log_(settings.log_level, WriteToStandardOutput),
-        protobuf_log_([this](const std::string& text) { SayProtobuf(text); }),
+        protobuf_log_([this](const std::string& text) { ReportProtobuf(text); }),
         metrics_(version_),
         events_(kRememberedEvents),
         reporter_(log_, metrics_, events_),
@@ -164,7 +166,7 @@ class Service {
         devices_(std::move(choice.devices)),
         engine_(OptionsOfEngine(), clock_, *reducer_, reporter_, state_file_.get(), devices_.get()),
         server_(Options()) {
-    if (!choice.why.empty()) Say(log_, LogLevel::kInfo, "reduce_device", choice.why);
+    if (!choice.why.empty()) Report(log_, LogLevel::kInfo, "reduce_device", choice.why);
   }
 
   absl::StatusOr<Endpoints> Start() {
@@ -219,15 +221,15 @@ class Service {
   void Drain(int signal) {
     ready_ = false;
     files_.reset();
-    Say(log_, LogLevel::kInfo, "ending",
-        absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
-                     ShowDuration(settings_.core.drain_grace),
-                     " to end; a second signal exits at once."));
+    Report(log_, LogLevel::kInfo, "ending",
+           absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
+                        ShowDuration(settings_.core.drain_grace),
+                        " to end; a second signal exits at once."));
     server_.Drain();
     watchdog_.reset();
     if (admin_ != nullptr) admin_->Stop();
     server_.Stop();
-    Say(log_, LogLevel::kInfo, "ended", "All sessions have ended.");
+    Report(log_, LogLevel::kInfo, "ended", "All sessions have ended.");
   }
 
  private:
@@ -259,20 +261,20 @@ class Service {
     options.kept_descriptors = kKeptDescriptors;
     options.most_newcomers = descriptors_.newcomers();
     options.report = [this](const std::string& address, const std::string& kind,
-                            const std::string& what) { SayRefused(address, kind, what); };
+                            const std::string& what) { ReportRefused(address, kind, what); };
     options.on_local_refused = [this](const std::string& what) {
-      SayOnceAMinute("local_socket_refused", "local_socket_refused", what);
+      ReportOnceAMinute("local_socket_refused", "local_socket_refused", what);
     };
     options.on_local_failed = [this](const std::string& why) {
-      Say(log_, LogLevel::kWarning, "local_socket_failed", why);
+      Report(log_, LogLevel::kWarning, "local_socket_failed", why);
     };
     if (devices_ != nullptr && devices_->CanOpen()) options.devices = devices_.get();
     options.on_device_refused = [this](const std::string& why) {
-      SayOnceAMinute("device_memory_refused", "device_memory_refused",
-                     absl::StrCat("The memory of a worker's device is not read: ", why,
-                                  ". Its gradients come through memory of the host."));
+      ReportOnceAMinute("device_memory_refused", "device_memory_refused",
+                        absl::StrCat("The memory of a worker's device is not read: ", why,
+                                     ". Its gradients come through memory of the host."));
     };
-    options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
+    options.on_descriptors = [this](bool waits) { ReportDescriptors(waits); };
     return options;
   }
 
@@ -285,14 +287,16 @@ class Service {
     const absl::Time now = clock_.Now();
     if (looks == 2 && now - stacks_shown_ > kStacksEvery) {
       stacks_shown_ = now;
-      Say(log_, LogLevel::kError, "loop_stuck",
+      Report(
+          log_, LogLevel::kError, "loop_stuck",
           absl::StrCat("The event loop has not answered for ", ShowDuration(delay),
                        ", so /livez fails. The next lines are what each thread does; send them to "
                        "the developers, with the version."));
-      ShowStacks([this](const std::string& stack) { Say(log_, LogLevel::kError, "stack", stack); });
+      ShowStacks(
+          [this](const std::string& stack) { Report(log_, LogLevel::kError, "stack", stack); });
     }
     if (looks == 0 && before >= 2) {
-      Say(log_, LogLevel::kWarning, "loop_works", "The event loop answers again.");
+      Report(log_, LogLevel::kWarning, "loop_works", "The event loop answers again.");
     }
   }
 
@@ -303,8 +307,8 @@ class Service {
     absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
     const std::string problem = file.ok() ? "" : std::string(file.status().message());
     if (!problem.empty() && problem != auth_problem_) {
-      Say(log_, LogLevel::kError, "auth_file_broken",
-          absl::StrCat(problem, ". The grants that were read before stay in force."));
+      Report(log_, LogLevel::kError, "auth_file_broken",
+             absl::StrCat(problem, ". The grants that were read before stay in force."));
     }
     auth_problem_ = problem;
     if (!file.ok() || file->text == auth_text_) return;
@@ -313,8 +317,8 @@ class Service {
     const size_t grants = file->grants.size();
     Enforce(std::move(file->grants));
     server_.EndRevoked();
-    Say(log_, LogLevel::kInfo, "auth_file_changed",
-        absl::StrCat(settings_.auth_path, " now has ", CountOf(grants, "grant"), "."));
+    Report(log_, LogLevel::kInfo, "auth_file_changed",
+           absl::StrCat(settings_.auth_path, " now has ", CountOf(grants, "grant"), "."));
   }
 
   void Enforce(Grants grants) {
@@ -323,7 +327,8 @@ class Service {
     if (loose.empty() || settings_.core.max_team_jobs == 0) return;
     const auto shown =
         std::next(loose.begin(), static_cast<ptrdiff_t>(std::min(loose.size(), kMostShown)));
-    Say(log_, LogLevel::kWarning, "grant_unbounded",
+    Report(
+        log_, LogLevel::kWarning, "grant_unbounded",
         absl::StrCat("limits.team_jobs does not bound the jobs of workers with ",
                      absl::StrJoin(loose.begin(), shown, ", "), shown == loose.end() ? "" : ", ...",
                      " in ", settings_.auth_path,
@@ -366,9 +371,10 @@ class Service {
       absl::StrAppend(&problem, problem.empty() ? "" : " ", warning, ".");
     }
     if (!problem.empty() && problem != known.problem) {
-      Say(log_, check.status.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate", problem);
+      Report(log_, check.status.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate",
+             problem);
     } else if (problem.empty() && !known.problem.empty()) {
-      Say(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
+      Report(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
     }
     known.problem = problem;
     // What is wrong has been logged.
@@ -377,26 +383,26 @@ class Service {
 
   // Violations by peers, once a minute for each source and kind, so that a host with many addresses
   // fills no log. Operators who come through a port-forward have one address.
-  void SayRefused(const std::string& address, const std::string& kind, const std::string& what) {
-    SayOnceAMinute(absl::StrCat(SourceOf(address), " ", kind), "peer_refused",
-                   absl::StrCat("From ", address, ": ", what));
+  void ReportRefused(const std::string& address, const std::string& kind, const std::string& what) {
+    ReportOnceAMinute(absl::StrCat(SourceOf(address), " ", kind), "peer_refused",
+                      absl::StrCat("From ", address, ": ", what));
   }
 
   // Lines of protobuf about messages of peers, once a minute for all of them.
-  void SayProtobuf(const std::string& text) { SayOnceAMinute("protobuf", "protobuf", text); }
+  void ReportProtobuf(const std::string& text) { ReportOnceAMinute("protobuf", "protobuf", text); }
 
-  void SayOnceAMinute(const std::string& source, const char* event, std::string reason) {
-    const std::optional<uint64_t> left_out = refusals_.Pass(source, absl::Now());
-    if (!left_out.has_value()) return;
+  void ReportOnceAMinute(const std::string& source, const char* event, std::string reason) {
+    const std::optional<uint64_t> suppressed = refusals_.Pass(source, absl::Now());
+    if (!suppressed.has_value()) return;
     LogLine line;
     line.level = LogLevel::kWarning;
     line.event = event;
     line.reason = std::move(reason);
-    line.suppressed = *left_out;
+    line.suppressed = *suppressed;
     log_.Write(line);
   }
 
-  void SayDescriptors(bool waits) {
+  void ReportDescriptors(bool waits) {
     Note note;
     note.kind = waits ? NoteKind::kDescriptorsShort : NoteKind::kDescriptorsFree;
     note.text =
@@ -407,7 +413,7 @@ class Service {
                     "limit (ulimit -Hn, LimitNOFILE in a systemd unit), or find the peer that "
                     "opens so many.")
               : "File descriptors for connections of workers are available again.";
-    Say(log_, LevelOf(note.kind), NoteKindName(note.kind), note.text);
+    Report(log_, LevelOf(note.kind), NoteKindName(note.kind), note.text);
     events_.Add(note, clock_.Now());
   }
 
@@ -423,7 +429,7 @@ class Service {
     options.tls = GrpcCertificates();
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
     options.report = [this](const std::string& address, const std::string& kind,
-                            const std::string& what) { SayRefused(address, kind, what); };
+                            const std::string& what) { ReportRefused(address, kind, what); };
     options.on_change = [this](const std::string& job, const std::string& what) {
       LogLine line;
       line.level = LogLevel::kWarning;
@@ -464,7 +470,7 @@ class Service {
       options.tls = http_tls_.get();
     }
     options.report = [this](const std::string& address, const std::string& what) {
-      SayRefused(address, "", what);
+      ReportRefused(address, "", what);
     };
     const PageSources sources{engine_,
                               events_,

@@ -162,8 +162,8 @@ absl::StatusOr<Configuration> Configure(const std::vector<Option>& table, const 
     const Given& value = configuration.chosen[i];
     const absl::Status put = Put(table[i], value.text, machine, configuration.settings);
     if (put.ok()) continue;
-    problems.push_back(absl::StrCat(value.place, ": ", value.key, " is ", QuoteForError(value.text),
-                                    ": ", put.message()));
+    problems.push_back(absl::StrCat(value.origin, ": ", value.key, " is ",
+                                    QuoteForError(value.text), ": ", put.message()));
   }
   FitFrame(configuration.chosen, configuration.settings.core);
   // If a value is missing, further errors would mislead.

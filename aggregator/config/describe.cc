@@ -26,7 +26,7 @@ std::string Origin(const Given& value) {
   if (value.source == Source::kDefault) {
     return value.text == "auto" ? "default: auto" : "default";
   }
-  return absl::StrCat(SourceName(value.source), ": ", value.place);
+  return absl::StrCat(SourceName(value.source), ": ", value.origin);
 }
 
 // The schema of this option in the file. Bounds of durations and sizes are not in the schema: JSON

@@ -1,11 +1,11 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The texts that were given for options, with their places: on the command line, in the
+// The texts that were given for options, with their origins: on the command line, in the
 // environment, in a file. Reading continues after a mistake, so that all of them can be reported at
 // once.
 //
 // Thread contract: plain values and pure functions.
-// Failure: mistakes are collected in Findings::problems, each a sentence that names the place, the
+// Failure: mistakes are collected in Findings::problems, each a sentence that names the origin, the
 // key, and what to do.
 
 #ifndef BASIN_AGGREGATOR_CONFIG_GIVEN_H_
@@ -30,7 +30,7 @@ struct Given {
   std::string key;  // The key of an option of the table.
   std::string text;
   Source source = Source::kDefault;
-  std::string place;  // "basind.yaml:12", "BASIN_LOG_LEVEL", "--log-level"; empty for a default.
+  std::string origin;  // "basind.yaml:12", "BASIN_LOG_LEVEL", "--log-level"; empty for a default.
 };
 
 struct Findings {

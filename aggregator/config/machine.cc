@@ -31,11 +31,11 @@ std::vector<std::string> Words(const std::string& text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
 }
 
-// The `place`-th word of a file, as a number; unbounded if it is not a number ("max", "-1").
-uint64_t NumberIn(const std::string& path, size_t place = 0) {
+// The `index`-th word of a file, as a number; unbounded if it is not a number ("max", "-1").
+uint64_t NumberIn(const std::string& path, size_t index = 0) {
   const std::vector<std::string> words = Words(Read(path));
   uint64_t number = 0;
-  if (place >= words.size() || !absl::SimpleAtoi(words[place], &number)) return kUnbounded;
+  if (index >= words.size() || !absl::SimpleAtoi(words[index], &number)) return kUnbounded;
   return number;
 }
 

@@ -6,7 +6,7 @@
 // (--round-late-warning) and its environment variable (BASIN_ROUND_LATE_WARNING).
 //
 // Thread contract: plain values and pure functions. Failure: INVALID_ARGUMENT names what to write
-// instead, without naming the key: the caller knows the place of the text.
+// instead, without naming the key: the caller knows the origin of the text.
 
 #ifndef BASIN_AGGREGATOR_CONFIG_OPTION_H_
 #define BASIN_AGGREGATOR_CONFIG_OPTION_H_

@@ -84,8 +84,8 @@ class Reader {
       const YamlEvent event(parser_);
       if (!event.ok()) {
         const size_t line = parser_.problem_mark.line + 1;
-        Say(line, absl::StrCat("this is not YAML: ",
-                               parser_.problem == nullptr ? "unreadable" : parser_.problem));
+        Refuse(line, absl::StrCat("this is not YAML: ",
+                                  parser_.problem == nullptr ? "unreadable" : parser_.problem));
         return;
       }
       if (event.type() == YAML_STREAM_END_EVENT) return;
@@ -101,17 +101,17 @@ class Reader {
   // False: further reading is useless.
   bool Take(const YamlEvent& event) {
     if (event.has_anchor_or_tag()) {
-      Say(event.line(),
-          "anchors (&), aliases (*) and tags (!) are not supported; write the value itself");
+      Refuse(event.line(),
+             "anchors (&), aliases (*) and tags (!) are not supported; write the value itself");
       return false;
     }
     switch (event.type()) {
       case YAML_DOCUMENT_START_EVENT:
         if (documents_++ == 0) return true;
-        Say(event.line(), "a second document begins here; write only one");
+        Refuse(event.line(), "a second document begins here; write only one");
         return false;
       case YAML_SEQUENCE_START_EVENT:
-        Say(event.line(), "no option takes a list");
+        Refuse(event.line(), "no option takes a list");
         return false;
       case YAML_MAPPING_START_EVENT:
         return OpenMapping(event);
@@ -128,7 +128,7 @@ class Reader {
 
   bool OpenMapping(const YamlEvent& event) {
     if (path_.size() == kMaxDepth || (!path_.empty() && expected_ == Expected::kKey)) {
-      Say(event.line(), "write sections with options in them, like worker: {lease: 10s}");
+      Refuse(event.line(), "write sections with options in them, like worker: {lease: 10s}");
       return false;
     }
     path_.emplace_back();
@@ -139,7 +139,7 @@ class Reader {
   bool TakeScalar(const YamlEvent& event) {
     if (path_.empty()) {
       if (event.is_null()) return true;  // Nothing but comments.
-      Say(event.line(), "write sections with options in them, like worker: {lease: 10s}");
+      Refuse(event.line(), "write sections with options in them, like worker: {lease: 10s}");
       return false;
     }
     if (expected_ == Expected::kKey) {
@@ -154,32 +154,32 @@ class Reader {
 
   void OnValue(const std::string& key, const YamlEvent& event) {
     if (std::find(keys_.begin(), keys_.end(), key) == keys_.end()) {
-      if (!event.is_null() || SectionHelp(key).empty()) SayUnknown(key, event.line());
+      if (!event.is_null() || SectionHelp(key).empty()) RefuseUnknown(key, event.line());
       return;
     }
-    const std::string place = absl::StrCat(name_, ":", event.line());
+    const std::string origin = absl::StrCat(name_, ":", event.line());
     const auto [first, is_new] = lines_.emplace(key, event.line());
     if (!is_new) {
-      Say(event.line(), absl::StrCat(key, " is set twice, first in line ", first->second));
+      Refuse(event.line(), absl::StrCat(key, " is set twice, first in line ", first->second));
     } else if (event.is_null()) {
-      Say(event.line(), absl::StrCat(key, " has no value; write one, or remove the line"));
+      Refuse(event.line(), absl::StrCat(key, " has no value; write one, or remove the line"));
     } else {
-      findings_.given.push_back({key, event.scalar(), Source::kFile, place});
+      findings_.given.push_back({key, event.scalar(), Source::kFile, origin});
     }
   }
 
-  void SayUnknown(const std::string& key, size_t line) {
+  void RefuseUnknown(const std::string& key, size_t line) {
     if (!SectionHelp(key).empty()) {
-      Say(line, absl::StrCat(key, " is a section; write its options below it and indent them"));
+      Refuse(line, absl::StrCat(key, " is a section; write its options below it and indent them"));
       return;
     }
     const std::string nearest = Nearest(key, keys_);
-    Say(line, absl::StrCat(QuoteForError(key), " is not an option; ",
-                           nearest.empty() ? "`basind config-schema` lists the options"
-                                           : "did you mean " + nearest + "?"));
+    Refuse(line, absl::StrCat(QuoteForError(key), " is not an option; ",
+                              nearest.empty() ? "`basind config-schema` lists the options"
+                                              : "did you mean " + nearest + "?"));
   }
 
-  void Say(size_t line, const std::string& text) {
+  void Refuse(size_t line, const std::string& text) {
     findings_.problems.push_back(absl::StrCat(name_, ":", line, ": ", text));
     ++problems_;
   }

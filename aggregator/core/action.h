@@ -173,10 +173,10 @@ struct EndRound {
 };
 
 // Pass the value chunks that this Step was given on to these sessions; with `cache`, keep them
-// until DropValue.
-struct RelayValue {
+// until DropBlob.
+struct RelayBlob {
   JobId job = 0;
-  ValueKey key;
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   std::vector<SessionId> sessions;
@@ -185,9 +185,9 @@ struct RelayValue {
 };
 
 // Send value chunks that are kept, as one frame.
-struct SendValue {
+struct SendBlob {
   JobId job = 0;
-  ValueKey key;
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   SessionId session = 0;
@@ -195,9 +195,9 @@ struct SendValue {
 };
 
 // Free every chunk of the value that is kept.
-struct DropValue {
+struct DropBlob {
   JobId job = 0;
-  ValueKey key;
+  BlobKey key;
 };
 
 // ---- of Delivery
@@ -254,8 +254,8 @@ struct Drained {};
 using Action =
     std::variant<Send, SendAll, EndSession, NameTensors, IdleLane, EndJob, KeepChunks,
                  DiscardChunks, StartAttempt, Reduce, Publish, ReleaseResult, RelayResult,
-                 ResultsTaken, EndRound, RelayValue, SendValue, DropValue, AcceptStream,
-                 CloseStream, SendFrame, ForgetFrames, SaveState, SaveSettings, Note, Drained>;
+                 ResultsTaken, EndRound, RelayBlob, SendBlob, DropBlob, AcceptStream, CloseStream,
+                 SendFrame, ForgetFrames, SaveState, SaveSettings, Note, Drained>;
 
 }  // namespace basin::aggregator
 

@@ -25,7 +25,7 @@ void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& a
   }
   const Input& input = std::get<Input>(event);
   if (std::holds_alternative<Tick>(input)) {
-    for (const SessionLost& lost : delivery_.TakeSettled(now, actions)) Decide(lost, now, actions);
+    for (const SessionLost& lost : delivery_.TakeLingered(now, actions)) Decide(lost, now, actions);
     if (coordinator_.NextDeadline() <= now) Decide(input, now, actions);
     return;
   }

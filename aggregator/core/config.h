@@ -57,7 +57,7 @@ struct Config {
 
   absl::Duration heartbeat = absl::Milliseconds(500);
   absl::Duration lease = absl::Seconds(5);               // For a worker that went silent.
-  absl::Duration closed_lease = absl::Milliseconds(75);  // Its process seems gone.
+  absl::Duration closed_lease = absl::Milliseconds(75);  // Its process seems to have ended.
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();

@@ -29,7 +29,7 @@ enum class ContributionState : uint8_t {
   kBegun = 1,      // The round knows its spec and its counts.
   kCommitted = 2,  // The round knows its tensors and its digest, but lacks bytes of it.
   kEffective = 3,  // It is complete, and its digest is that of the commit.
-  kWithdrawn = 4,  // Not counted; its worker stages the result, unless it is away (see Presence).
+  kWithdrawn = 4,  // Not counted; its worker stages, unless it is left out (see Presence).
   kDropped = 5,    // Not counted: its worker is lost, or is no member when the round begins.
 };
 

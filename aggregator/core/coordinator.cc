@@ -171,9 +171,9 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             return About{
                 WithJob(scope, done.job, [&](Job& job) { OnReduceDone(job, scope, done); }), false};
           },
-          [&](const ValueReceived& value) {
+          [&](const BlobReceived& value) {
             return About{WithWorker(scope, value.session,
-                                    [&](Job& job, Slot slot) { OnValue(job, scope, slot, value); }),
+                                    [&](Job& job, Slot slot) { OnBlob(job, scope, slot, value); }),
                          false};
           },
           [&](const MessageReceived& received) {
@@ -232,7 +232,7 @@ void Coordinator::Drain(const JobScope& scope) {
   drain_until_ = scope.now + config_.drain_grace;
   scope.actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
                                "Draining: open rounds finish; no new worker is admitted."});
-  for (auto& [id, job] : jobs_) TellDraining(job, scope);
+  for (auto& [id, job] : jobs_) SendDraining(job, scope);
 }
 
 bool Coordinator::IsCrowded(SessionId session) const {

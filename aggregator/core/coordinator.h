@@ -90,7 +90,7 @@ class Coordinator {
   void DropCached(const JobScope& scope);
   void Drain(const JobScope& scope);
   void CheckDrained(const JobScope& scope);
-  // Whether this many other sessions from the address of `session` have said hello.
+  // Whether this many other sessions from the address of `session` have sent a hello.
   bool IsCrowded(SessionId session) const;
   void Refuse(const JobScope& scope, NoteKind kind, SessionId session, const Hello& hello,
               ErrorCode code, const std::string& text);

@@ -10,7 +10,7 @@
 namespace basin::aggregator {
 namespace {
 
-constexpr absl::Duration kSettle = absl::Milliseconds(10);
+constexpr absl::Duration kLinger = absl::Milliseconds(10);
 
 void Append(std::vector<FrameId> forgotten, std::vector<Action>& actions) {
   if (!forgotten.empty()) actions.push_back(ForgetFrames{std::move(forgotten)});
@@ -48,7 +48,7 @@ void Delivery::CloseSession(SessionId id, std::string ended, absl::Time now,
   session.closed = true;
   session.ended = std::move(ended);
   by_token_.erase(session.token);
-  settling_.emplace_back(rules_.settles_at_once ? now : now + kSettle, id);
+  lingering_.emplace_back(rules_.loses_at_once ? now : now + kLinger, id);
   std::vector<FrameId> forgotten;
   Drop(session, forgotten, [](const Frame&) { return true; });
   Append(std::move(forgotten), actions);
@@ -89,7 +89,7 @@ void Delivery::OpenStream(StreamId stream, SessionToken token, std::optional<Job
   std::vector<FrameId> forgotten;
   for (const FrameId id : std::exchange(session.waiting, {})) {
     const Frame& frame = frames_.at(id);
-    actions.push_back(SendFrame{id, Place(session, id, frame)});
+    actions.push_back(SendFrame{id, Assign(session, id, frame)});
     if (!frame.result.has_value()) Release(id, forgotten);
   }
   Append(std::move(forgotten), actions);
@@ -113,29 +113,29 @@ void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
       Release(one->frame, forgotten);
       continue;
     }
-    const StreamId other = Place(receiver, one->frame, frames_.at(one->frame));
+    const StreamId other = Assign(receiver, one->frame, frames_.at(one->frame));
     if (other != 0) actions.push_back(SendFrame{one->frame, other});
   }
   Append(std::move(forgotten), actions);
 }
 
-std::vector<SessionLost> Delivery::TakeSettled(absl::Time now, std::vector<Action>& actions) {
-  std::vector<SessionLost> settled;
-  while (!settling_.empty() && settling_.front().first <= now) {
-    const SessionId id = settling_.front().second;
-    settling_.pop_front();
+std::vector<SessionLost> Delivery::TakeLingered(absl::Time now, std::vector<Action>& actions) {
+  std::vector<SessionLost> lingered;
+  while (!lingering_.empty() && lingering_.front().first <= now) {
+    const SessionId id = lingering_.front().second;
+    lingering_.pop_front();
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
     // What the transport has ended itself shows nothing about the process at the other end.
     const bool by_peer = found->second.streams.empty() && found->second.ended.empty();
-    settled.push_back({id, by_peer, std::move(found->second.ended)});
+    lingered.push_back({id, by_peer, std::move(found->second.ended)});
     std::vector<FrameId> forgotten;
     for (const StreamId stream : EndSession(id, forgotten)) {
       actions.push_back(CloseStream{stream, absl::OkStatus()});
     }
     Append(std::move(forgotten), actions);
   }
-  return settled;
+  return lingered;
 }
 
 std::vector<StreamId> Delivery::EndSession(SessionId id, std::vector<FrameId>& forgotten) {
@@ -167,8 +167,8 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
                            ResultId{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges},
                            relay.bytes);
       },
-      [&](RelayValue& relay) { relay.route = Send(relay.sessions, std::nullopt, 0); },
-      [&](SendValue& send) { send.route = Send({send.session}, std::nullopt, 0); },
+      [&](RelayBlob& relay) { relay.route = Send(relay.sessions, std::nullopt, 0); },
+      [&](SendBlob& send) { send.route = Send({send.session}, std::nullopt, 0); },
       [&](const StartAttempt& start) {
         ForgetRound(start.job, start.lane, start.round, &start.ballot, forgotten);
       },
@@ -178,7 +178,7 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
         for (const StreamId stream : EndSession(end.session, forgotten)) closed.push_back(stream);
       },
       Unrouted<aggregator::Send, SendAll, NameTensors, IdleLane, EndJob, KeepChunks, DiscardChunks,
-               Reduce, ReleaseResult, DropValue, AcceptStream, CloseStream, SendFrame, ForgetFrames,
+               Reduce, ReleaseResult, DropBlob, AcceptStream, CloseStream, SendFrame, ForgetFrames,
                SaveState, SaveSettings, Note, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
@@ -229,7 +229,7 @@ aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
     const auto found = sessions_.find(receiver);
     if (found == sessions_.end() || found->second.closed) continue;
     if (result.has_value()) found->second.job = result->job;
-    const StreamId stream = Place(found->second, id, frame);
+    const StreamId stream = Assign(found->second, id, frame);
     if (stream != 0) route.streams.push_back(stream);
     if (stream == 0 || result.has_value()) ++frame.receivers;
   }
@@ -239,7 +239,7 @@ aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
   return route;
 }
 
-StreamId Delivery::Place(Session& session, FrameId id, const Frame& frame) {
+StreamId Delivery::Assign(Session& session, FrameId id, const Frame& frame) {
   if (session.streams.empty()) {
     session.waiting.push_back(id);
     return 0;

@@ -8,7 +8,7 @@
 // are sent again on the others, in the same order. A frame of a broadcast value is not remembered,
 // because its receiver asks for it again. Frames for a session without a stream wait for one.
 //
-// A session whose session stream has ended settles for a moment, to distinguish a process that
+// A session whose session stream has ended lingers for a moment, to distinguish a process that
 // ended, which closes all its connections within some milliseconds, from a network that broke,
 // which leaves some of them open.
 //
@@ -75,10 +75,10 @@ class Delivery {
                   std::vector<Action>& actions);
   void LoseStream(StreamId stream, std::vector<Action>& actions);
 
-  // Ends the closed sessions that have settled; returns the event of each for the coordinator.
-  std::vector<SessionLost> TakeSettled(absl::Time now, std::vector<Action>& actions);
+  // Ends the closed sessions that have lingered; returns the event of each for the coordinator.
+  std::vector<SessionLost> TakeLingered(absl::Time now, std::vector<Action>& actions);
   absl::Time NextDeadline() const {
-    return settling_.empty() ? absl::InfiniteFuture() : settling_.front().first;
+    return lingering_.empty() ? absl::InfiniteFuture() : lingering_.front().first;
   }
 
   // ---- frames
@@ -94,7 +94,7 @@ class Delivery {
 
   // Everything that later calls depend on, except constants.
   auto Fields() const {
-    return std::tie(sessions_, by_token_, streams_, frames_, last_frame_, settling_);
+    return std::tie(sessions_, by_token_, streams_, frames_, last_frame_, lingering_);
   }
 
  private:
@@ -141,7 +141,7 @@ class Delivery {
   aggregator::Route Send(const std::vector<SessionId>& sessions,
                          const std::optional<ResultId>& result, uint64_t bytes);
   // Chooses a stream; 0: the frame waits for one.
-  StreamId Place(Session& session, FrameId id, const Frame& frame);
+  StreamId Assign(Session& session, FrameId id, const Frame& frame);
   void RoutePublish(Publish& publish);
   // These sessions are sent chunks that frames up to `last`, which they lack, may have as well.
   void ExpectRepeats(const std::vector<SessionId>& sessions, FrameId last);
@@ -174,7 +174,7 @@ class Delivery {
   std::map<StreamId, Stream> streams_;
   std::map<FrameId, Frame> frames_;
   FrameId last_frame_ = 0;
-  std::deque<std::pair<absl::Time, SessionId>> settling_;  // In order of time.
+  std::deque<std::pair<absl::Time, SessionId>> lingering_;  // In order of time.
   uint64_t resent_ = 0;
 };
 

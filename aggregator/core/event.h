@@ -79,7 +79,7 @@ struct StreamLost {
   StreamId stream = 0;
 };
 
-// The session and all its data streams are gone. Delivery finds that out, from SessionClosed, for
+// The session and all its data streams are closed. Delivery finds that out, from SessionClosed, for
 // the coordinator. `closed_by_peer`: the other side closed every
 // connection, as a kernel does when a process ends; false for a timeout or a broken network.
 // `ended`: as in SessionClosed.
@@ -109,9 +109,9 @@ struct FrameReceived {
 };
 
 // Chunks of a broadcast value arrived from a worker that was asked for them.
-struct ValueReceived {
+struct BlobReceived {
   SessionId session = 0;
-  ValueKey key;
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t bytes = 0;
@@ -202,7 +202,7 @@ struct Tick {};
 
 // What the coordinator takes, besides SessionLost.
 using Input =
-    std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, FrameReceived, ValueReceived,
+    std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, FrameReceived, BlobReceived,
                  ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited, DrainWorker,
                  DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
 

@@ -58,7 +58,7 @@ class Evidence {
   void Forget() {
     held_.TakeSessions();
     ForgetDecision();
-    heard_more_ = false;
+    more_hellos_ = false;
   }
   // The run has a name, so what the state file recorded about another run does not count.
   void NameRun(const RunId& run) {
@@ -104,9 +104,9 @@ class Evidence {
     lanes_ = std::move(lanes);
   }
   // Another worker that remembers the run has sent a hello meanwhile.
-  void HearMore() { heard_more_ = true; }
+  void OnMoreHellos() { more_hellos_ = true; }
   // Returns whether one has, which makes the decision void.
-  bool TakeHeardMore() { return std::exchange(heard_more_, false); }
+  bool TakeMoreHellos() { return std::exchange(more_hellos_, false); }
   NoteCause cause() const { return cause_; }
   const std::vector<RecoveredLane>& lanes() const { return lanes_; }
   void ForgetDecision() { Decided(NoteCause::kUnspecified, {}); }
@@ -114,7 +114,7 @@ class Evidence {
   bool TakesPart(const WorkerId& worker, const std::string& lane, RoundNumber round) const;
 
   auto Fields() const {
-    return std::tie(held_, saved_, led_, orphans_, since_, forced_, cause_, lanes_, heard_more_);
+    return std::tie(held_, saved_, led_, orphans_, since_, forced_, cause_, lanes_, more_hellos_);
   }
 
  private:
@@ -134,7 +134,7 @@ class Evidence {
   bool forced_ = false;
   NoteCause cause_ = NoteCause::kUnspecified;
   std::vector<RecoveredLane> lanes_;
-  bool heard_more_ = false;
+  bool more_hellos_ = false;
 };
 
 }  // namespace basin::aggregator

@@ -29,8 +29,8 @@ std::optional<uint64_t> FlowControl::News(const LaneMemory& memory, const RoundM
                                           bool pulled) {
   const uint64_t window = Window(memory, member);
   const uint64_t next = NextBytes(memory, member);
-  if (member.room.told >= next) return std::nullopt;
-  if (pulled ? window <= member.room.told : window < next) return std::nullopt;
+  if (member.room.sent >= next) return std::nullopt;
+  if (pulled ? window <= member.room.sent : window < next) return std::nullopt;
   return window;
 }
 

@@ -36,8 +36,8 @@ class Forming {
   }
 
   // ---- the earlier members
-  // A member or all members have gone. `well`: they finished, drained, or left in good order.
-  void NoteGone(bool well) { ended_well_ = well; }
+  // A member or all members are lost. `well`: they finished, drained, or left in good order.
+  void NoteLoss(bool well) { ended_well_ = well; }
   // No worker that holds the state is left. Returns whether the last members ended well. The job is
   // then over, unless a worker waits to begin anew.
   bool EndLineage(absl::Time now, bool somebody_waits) {

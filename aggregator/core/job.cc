@@ -80,7 +80,7 @@ bool Job::Knows(const Hello& hello) const {
 }
 
 uint64_t Job::description_bytes() const {
-  uint64_t room = values.cached_bytes();
+  uint64_t room = blobs.cached_bytes();
   for (const Lane& lane : lanes) room += lane.memory.reserved;
   return reserved_bytes() - room;
 }

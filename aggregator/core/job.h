@@ -28,6 +28,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/agreed_settings.h"
+#include "aggregator/core/blobs.h"
 #include "aggregator/core/config.h"
 #include "aggregator/core/evidence.h"
 #include "aggregator/core/forming.h"
@@ -38,7 +39,6 @@
 #include "aggregator/core/pause.h"
 #include "aggregator/core/standing.h"
 #include "aggregator/core/state_writes.h"
-#include "aggregator/core/values.h"
 #include "aggregator/core/workers.h"
 #include "protocol/messages.h"
 #include "protocol/transitions.h"
@@ -194,7 +194,7 @@ struct Job {
   // for their bytes.
   uint64_t lane_bytes() const { return lanes.held_bytes(); }
   uint64_t reserved_bytes() const {
-    return lane_bytes() + values.reserved_bytes() + evidence.held().bytes();
+    return lane_bytes() + blobs.reserved_bytes() + evidence.held().bytes();
   }
   uint64_t description_bytes() const;
 
@@ -215,7 +215,7 @@ struct Job {
   Generations generations;
   Workers workers;
   Lanes lanes;
-  Values values;
+  Blobs blobs;
   Pause pause;
   Notice why_not_running;                            // Sent to the workers that wait for the job.
   RoundCounts rounds;                                // That this aggregator ended, for observers.
@@ -225,7 +225,7 @@ struct Job {
 
   auto Fields() const {
     return std::tie(id, name, run, term, machine, reason, changed, standing, evidence, agreed,
-                    settings_writes, pace, forming, generations, workers, lanes, values, pause,
+                    settings_writes, pace, forming, generations, workers, lanes, blobs, pause,
                     why_not_running, deadlock_check, idle_since, forget_when_idle);
   }
 };

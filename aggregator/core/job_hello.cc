@@ -69,7 +69,7 @@ bool CheckTerm(Job& job, const JobScope& scope, SessionId session, const Hello& 
     const Worker& worker = job.workers[*slot];
     ++connected;
     // After a silence, the worker may have left this session without the aggregator noticing yet.
-    steady += scope.now - worker.last_heard <= scope.config.silence() &&
+    steady += scope.now - worker.last_message <= scope.config.silence() &&
               scope.now - worker.silent_until >= scope.config.lease;
   }
   const size_t members = job.membership().members.size();
@@ -156,7 +156,8 @@ std::optional<Slot> SlotFor(Job& job, const JobScope& scope, const WorkerId& id)
     const Worker& worker = job.workers[slot];
     const bool counts = worker.state != WorkerState::kLost || worker.still_counts;
     if (counts || named.count(worker.id) > 0) continue;
-    if (!oldest.has_value() || worker.last_heard < job.workers[*oldest].last_heard) oldest = slot;
+    if (!oldest.has_value() || worker.last_message < job.workers[*oldest].last_message)
+      oldest = slot;
   }
   if (oldest.has_value()) job.workers.Reuse(*oldest, id);
   return oldest;
@@ -184,10 +185,10 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
 
   // A worker that became a member while it was disconnected does not know this, so it starts where
   // the lanes are.
-  const auto& heard = hello.membership.members;
+  const auto& remembered = hello.membership.members;
   const bool knows = hello.incarnation == worker.incarnation &&
                      !(hello.membership.generation < worker.member_since) &&
-                     std::find(heard.begin(), heard.end(), worker.id) != heard.end();
+                     std::find(remembered.begin(), remembered.end(), worker.id) != remembered.end();
   const bool news = IsMember(worker) && !knows;
   if (news) welcome.role = Role::kJoiner;
 
@@ -232,7 +233,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   ForRoundsOf(job, scope, slot, [&](Round& round, const RoundScope& in) {
     Resume(round, in, slot, HistoryOf(hello, in.lane.name));
   });
-  job.values.Resume(ValuesScope(job, scope), slot);
+  job.blobs.Resume(BlobScopeOf(job, scope), slot);
 }
 
 }  // namespace
@@ -265,7 +266,7 @@ void OnHello(Job& job, const JobScope& scope, SessionId session, const Hello& he
   }
   RestoreSettings(job, scope, hello);
   if (job.state() == JobState::kForming)
-    job.evidence.CloseAsNew();  // The file has told all it can.
+    job.evidence.CloseAsNew();  // The file has no more evidence.
   if (!CheckSettings(job, scope, session, hello)) return;
   const std::optional<Slot> known = job.workers.Find(hello.worker);
   const bool same_process = known.has_value() && job.workers[*known].nonce == hello.nonce;
@@ -410,7 +411,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     scope.actions.push_back(
         EndSession{*worker.session,
                    Error{ErrorCode::kStale, "A newer session of this process has taken over."}});
-    job.values.ForgetRequests(ValuesScope(job, scope), slot);
+    job.blobs.ForgetRequests(BlobScopeOf(job, scope), slot);
   }
   if (!reconnects) {
     job.BeginAnew();
@@ -436,7 +437,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     if (open) worker.repeats[lane] = history.begun;
   }
   worker.waits.clear();
-  worker.last_heard = scope.now;
+  worker.last_message = scope.now;
   worker.silent_until = absl::InfinitePast();
   scope.sessions[session].slot = slot;
   AddNote(job, scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,

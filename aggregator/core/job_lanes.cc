@@ -201,7 +201,7 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
                      job.lanes.Room(scope.config, scope.memory), lane.memory);
   if (!plan.has_value()) {
     if (Lanes::NeedsMemory(scope.config, lane) && scope.memory.cached > 0) {
-      scope.memory.shortage = true;  // The coordinator drops cached values, then plans again.
+      scope.memory.shortage = true;  // The coordinator drops cached blobs, then plans again.
     } else if (Lanes::NeedsMemory(scope.config, lane)) {
       scope.actions.push_back(
           Note{NoteKind::kLaneWaitsForMemory, job.name, "", lane.name, lane.next,
@@ -230,11 +230,11 @@ void RetryMemory(Job& job, const JobScope& scope) {
 }
 
 void ReleaseMemory(Job& job, const JobScope& scope) {
-  job.values.Clear(ValuesScope(job, scope));
+  job.blobs.Clear(BlobScopeOf(job, scope));
   job.evidence.held().TakeHellos(scope.memory);
   job.lanes.Drop(job.id, scope.memory, scope.actions);
 }
 
-void DropCached(Job& job, const JobScope& scope) { job.values.DropCached(ValuesScope(job, scope)); }
+void DropCached(Job& job, const JobScope& scope) { job.blobs.DropCached(BlobScopeOf(job, scope)); }
 
 }  // namespace basin::aggregator

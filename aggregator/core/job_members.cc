@@ -260,9 +260,9 @@ void StopWaitingForGroups(Job& job, const JobScope& scope) {
 }
 
 void Activate(Job& job, const JobScope& scope, const Membership& next,
-              const std::optional<WorkerId>& donor, bool tell_members) {
+              const std::optional<WorkerId>& donor, bool to_members) {
   job.generations.Activate(next, donor);
-  job.forming.NoteGone(next.members.empty());  // The last members have finished, or they drain.
+  job.forming.NoteLoss(next.members.empty());  // The last members have finished, or they drain.
   std::set<WorkerId> members(next.members.begin(), next.members.end());
   const bool others_go_on = std::any_of(members.begin(), members.end(), [&](const WorkerId& id) {
     const std::optional<Slot> slot = job.workers.Find(id);
@@ -281,7 +281,7 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
     joined |= is_member && !was_member;
     if (is_member) {
       if (!job.workers.Apply(slot, WorkerInput::kChoose)) continue;
-      if (was_member && !tell_members) continue;
+      if (was_member && !to_members) continue;
       if (!was_member) {
         worker.member_since = next.generation;
         worker.out_of_step = others_go_on;
@@ -316,14 +316,14 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
     job.workers.LimitStillCounting(job.settings().min_workers);
   }
   worker.left = kind == NoteKind::kWorkerLeft;
-  if (was_member) job.forming.NoteGone(worker.left || worker.finishing);
+  if (was_member) job.forming.NoteLoss(worker.left || worker.finishing);
   AddNote(job, scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
     scope.sessions.erase(*worker.session);
     scope.actions.push_back(EndSession{*worker.session, error});
     worker.session.reset();
   }
-  job.values.Lose(ValuesScope(job, scope), slot);
+  job.blobs.Lose(BlobScopeOf(job, scope), slot);
   ForRoundsOf(job, scope, slot,
               [&](Round& round, const RoundScope& in) { Lose(round, in, slot, reason); });
   job.changed = true;
@@ -360,7 +360,7 @@ void Take(Job& job, const JobScope& scope, const DrainWorker& drain) {
   job.changed = true;
 }
 
-void TellDraining(Job& job, const JobScope& scope) {
+void SendDraining(Job& job, const JobScope& scope) {
   for (Slot slot = 0; slot < job.workers.size(); ++slot) SendTo(job, scope, slot, Drain{true});
 }
 
@@ -372,7 +372,7 @@ void EndAllSessions(Job& job, const JobScope& scope, const Error& error) {
     scope.actions.push_back(EndSession{*worker.session, error});
     worker.session.reset();
     worker.lost_at = scope.now + scope.config.lease;
-    job.values.ForgetRequests(ValuesScope(job, scope), slot);
+    job.blobs.ForgetRequests(BlobScopeOf(job, scope), slot);
   }
   for (const auto& [id, session] : job.evidence.held().TakeSessions()) {
     scope.sessions.erase(session);

@@ -27,7 +27,7 @@ void ApplyChange(Job& job, const JobScope& scope, const Membership& next,
 void StopWaitingForGroups(Job& job, const JobScope& scope);
 // Makes `next` the membership and sends it to the workers that do not receive it with a verdict.
 void Activate(Job& job, const JobScope& scope, const Membership& next,
-              const std::optional<WorkerId>& donor, bool tell_members);
+              const std::optional<WorkerId>& donor, bool to_members);
 // Removes a lost worker from every open round and from the members in one step.
 void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
           const Error& error);
@@ -41,7 +41,7 @@ void Take(Job& job, const JobScope& scope, const WorkerExited& exited);
 void Take(Job& job, const JobScope& scope, const DrainWorker& drain);
 inline void Take(Job& job, const JobScope&, const SuspendJob&) { job.Suspend(true); }
 inline void Take(Job& job, const JobScope&, const ResumeJob&) { job.Suspend(false); }
-void TellDraining(Job& job, const JobScope& scope);
+void SendDraining(Job& job, const JobScope& scope);
 void EndAllSessions(Job& job, const JobScope& scope, const Error& error);
 
 }  // namespace basin::aggregator

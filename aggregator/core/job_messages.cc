@@ -20,10 +20,10 @@ namespace basin::aggregator {
 namespace {
 
 // Notes that a message or frame of the worker has arrived.
-void Hear(Job& job, const JobScope& scope, Slot slot) {
+void OnContact(Job& job, const JobScope& scope, Slot slot) {
   Worker& worker = job.workers[slot];
-  if (scope.now - worker.last_heard > scope.config.silence()) worker.silent_until = scope.now;
-  worker.last_heard = scope.now;
+  if (scope.now - worker.last_message > scope.config.silence()) worker.silent_until = scope.now;
+  worker.last_message = scope.now;
   OnPromise(job, scope, worker.id);
 }
 
@@ -74,7 +74,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
 }  // namespace
 
 void NoteUnread(Job& job, const JobScope& scope, Slot slot) {
-  Hear(job, scope, slot);
+  OnContact(job, scope, slot);
   job.workers[slot].unread_at = scope.now;
 }
 
@@ -85,7 +85,7 @@ void NoteUnread(Job& job, const JobScope& scope, const WaitingHello& hello) {
   if (worker.nonce != hello.nonce || worker.state == WorkerState::kLost) return;
   worker.unread_at = scope.now;
   if (worker.connected()) {
-    worker.last_heard = scope.now;  // Its earlier session has not ended here yet.
+    worker.last_message = scope.now;  // Its earlier session has not ended here yet.
   } else {
     worker.lost_at = std::max(worker.lost_at, scope.now + scope.config.closed_lease);
   }
@@ -93,7 +93,7 @@ void NoteUnread(Job& job, const JobScope& scope, const WaitingHello& hello) {
 
 void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& message) {
   Worker& worker = job.workers[slot];
-  Hear(job, scope, slot);
+  OnContact(job, scope, slot);
 
   // Runs `take` on the open round of a lane if the worker belongs to it. A worker that is behind
   // receives the verdicts that it missed instead.
@@ -227,11 +227,11 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
             job.forget_when_idle = leave.forget;
           },
           [&](const Announce& announce) {
-            job.values.Announce(ValuesScope(job, scope), slot, announce);
+            job.blobs.Announce(BlobScopeOf(job, scope), slot, announce);
           },
           [&](const Get& get) {
             LeaveOutOfCalls(job, scope, slot);  // It may be waiting for a state to load.
-            job.values.Get(ValuesScope(job, scope), slot, get);
+            job.blobs.Get(BlobScopeOf(job, scope), slot, get);
             job.NoteHeldUp();
           },
       },
@@ -239,7 +239,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
 }
 
 void OnFrame(Job& job, const JobScope& scope, Slot slot, const FrameReceived& frame) {
-  Hear(job, scope, slot);
+  OnContact(job, scope, slot);
   Lane* lane = FindLane(job, scope, slot, frame.lane);
   if (lane == nullptr) return;
   const bool well_formed = lane->layout.ContainsFrame(frame.ranges) &&
@@ -287,9 +287,9 @@ void OnFrame(Job& job, const JobScope& scope, Slot slot, const FrameReceived& fr
   AdvanceLane(job, scope, frame.lane);
 }
 
-void OnValue(Job& job, const JobScope& scope, Slot slot, const ValueReceived& received) {
-  Hear(job, scope, slot);
-  job.values.Received(ValuesScope(job, scope), slot, received);
+void OnBlob(Job& job, const JobScope& scope, Slot slot, const BlobReceived& received) {
+  OnContact(job, scope, slot);
+  job.blobs.Received(BlobScopeOf(job, scope), slot, received);
 }
 
 void LoseSession(Job& job, const JobScope& scope, std::optional<Slot> slot,
@@ -299,14 +299,14 @@ void LoseSession(Job& job, const JobScope& scope, std::optional<Slot> slot,
   if (!slot.has_value()) return;
   Worker& worker = job.workers[*slot];
   worker.session.reset();
-  job.values.ForgetRequests(ValuesScope(job, scope), *slot);
+  job.blobs.ForgetRequests(BlobScopeOf(job, scope), *slot);
   // A kernel closes all connections of a process only when it exits, and a live client reconnects
   // at once, so a short lease is enough. But after a network outage, delayed messages can arrive
   // together with the end of the connections; such a worker lives, so it keeps the full lease.
-  const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
-                            scope.now - worker.silent_until >= scope.config.lease;
-  const absl::Time by_silence = worker.last_heard + scope.config.lease;
-  worker.lost_at = lost.closed_by_peer && heard_lately
+  const bool recent = scope.now - worker.last_message <= scope.config.silence() &&
+                      scope.now - worker.silent_until >= scope.config.lease;
+  const absl::Time by_silence = worker.last_message + scope.config.lease;
+  worker.lost_at = lost.closed_by_peer && recent
                        ? std::min(by_silence, scope.now + scope.config.closed_lease)
                        : by_silence;
   AddNote(job, scope, NoteKind::kWorkerDisconnected, worker.id,

@@ -16,7 +16,7 @@ namespace basin::aggregator {
 // Takes what the worker in `slot` sent on its current session.
 void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& message);
 void OnFrame(Job& job, const JobScope& scope, Slot slot, const FrameReceived& frame);
-void OnValue(Job& job, const JobScope& scope, Slot slot, const ValueReceived& received);
+void OnBlob(Job& job, const JobScope& scope, Slot slot, const BlobReceived& received);
 // A message of the worker has arrived and waits.
 void NoteUnread(Job& job, const JobScope& scope, Slot slot);
 // A hello waits. If it is of a process whose worker is not lost, that worker is back.

@@ -15,20 +15,20 @@
 namespace basin::aggregator {
 namespace {
 
-// Lists the members that are gone and those whose new process is not ready, as in " (missing: w-3,
+// Lists the members that are lost and those whose new process is not ready, as in " (missing: w-3,
 // w-7; not ready yet: w-5)"; empty if there are none.
 std::string Missing(const Membership& membership, const Workers& workers) {
-  std::vector<WorkerId> gone;
+  std::vector<WorkerId> lost;
   std::vector<WorkerId> unready;
   for (const WorkerId& id : membership.members) {
     const std::optional<Slot> slot = workers.Find(id);
     const WorkerState state = slot.has_value() ? workers[*slot].state : WorkerState::kLost;
     if (slot.has_value() && (IsMember(workers[*slot]) || workers[*slot].finishing)) continue;
-    if (state == WorkerState::kLost) gone.push_back(id);
+    if (state == WorkerState::kLost) lost.push_back(id);
     if (state == WorkerState::kAdmitted) unready.push_back(id);
   }
   std::vector<std::string> parts;
-  if (!gone.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(gone, kNamedMissing)));
+  if (!lost.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(lost, kNamedMissing)));
   if (!unready.empty()) {
     parts.push_back(absl::StrCat("not ready yet: ", NamesOf(unready, kNamedMissing)));
   }
@@ -97,7 +97,7 @@ void ReviewPause(Job& job, const JobScope& scope) {
     if (job.pause.named() && job.reason != before) SendToAll(job, scope, HeldUp{0, 0, job.reason});
     return;
   }
-  const bool holds_up = job.suspended() || job.HasOpenRound() || job.values.AnybodyWaits() ||
+  const bool holds_up = job.suspended() || job.HasOpenRound() || job.blobs.AnybodyWaits() ||
                         job.workers.Count(WorkerState::kCandidate) > 0;
   if (!holds_up) return;
   job.pause.Begin(scope.now);
@@ -105,7 +105,7 @@ void ReviewPause(Job& job, const JobScope& scope) {
 }
 
 void ReportPause(Job& job, const JobScope& scope) {
-  if (job.pause.Tell() == PauseState::kNamed)
+  if (job.pause.OnDue() == PauseState::kNamed)
     return SendToAll(job, scope, HeldUp{0, 0, job.reason});
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     SendTo(job, scope, slot, Rejected{Error{ErrorCode::kPaused, job.reason}, std::nullopt, 0});
@@ -129,7 +129,7 @@ void ReportWhyNotRunning(Job& job, const JobScope& scope) {
       if (waits && worker.connected()) all.sessions.push_back(*worker.session);
     }
   }
-  job.why_not_running.Tell(!all.sessions.empty());
+  job.why_not_running.OnDue(!all.sessions.empty());
   if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
 }
 

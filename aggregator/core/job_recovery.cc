@@ -26,9 +26,9 @@ namespace {
 // Marks the members that were counted in no verdict that they remember, if there was a verdict.
 void NoteWhoIsOutOfStep(const std::map<WorkerId, Hello>& hellos, const Lanes& lanes,
                         Workers& workers) {
-  const bool told = std::any_of(lanes.begin(), lanes.end(),
-                                [](const Lane& lane) { return !lane.verdicts.empty(); });
-  if (!told) return;
+  const bool known = std::any_of(lanes.begin(), lanes.end(),
+                                 [](const Lane& lane) { return !lane.verdicts.empty(); });
+  if (!known) return;
   for (const auto& [id, hello] : hellos) {
     const std::optional<Slot> slot = workers.Find(id);
     if (!slot.has_value() || !IsMember(workers[*slot])) continue;
@@ -108,7 +108,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
   job.generations.Recover(job.term, ListOf(decision.members, job.workers));
 
   for (const RecoveredLane& recovered : decision.lanes) {
-    job.lanes.LeavePlacesBefore(recovered.lane);
+    job.lanes.LeaveIndexesBefore(recovered.lane);
     Lane& lane = job.lanes.Add(recovered.name, recovered.kind);
     lane.next = recovered.last_verdict + 1;
     lane.chain = recovered.chain;
@@ -172,7 +172,7 @@ void Forget(Job& job, const JobScope& scope) {
     }
   }
   ReleaseMemory(job, scope);
-  job.values.Clear(ValuesScope(job, scope));
+  job.blobs.Clear(BlobScopeOf(job, scope));
   job.workers.Clear();
   job.evidence.Forget();
   job.generations.DropPending();
@@ -215,8 +215,8 @@ void OnPromise(Job& job, const JobScope& scope, const WorkerId& worker) {
   job.changed = true;
 }
 
-void HoldHello(Job& job, const JobScope& scope, SessionId session, const Hello& heard) {
-  Hello hello = heard;
+void HoldHello(Job& job, const JobScope& scope, SessionId session, const Hello& received) {
+  Hello hello = received;
   if (job.standing.IsVoid(hello.membership.generation)) {
     hello.membership = Membership{};
     hello.lanes.clear();
@@ -242,7 +242,8 @@ void HoldHello(Job& job, const JobScope& scope, SessionId session, const Hello& 
   // void.
   const bool more = HasHistory(hello) && (before == nullptr || hello.lanes != before->lanes);
   if (held.Hold(scope.memory, session, hello)) {
-    if (more && job.generations.IsPending(PendingChange::Kind::kRecovery)) job.evidence.HearMore();
+    if (more && job.generations.IsPending(PendingChange::Kind::kRecovery))
+      job.evidence.OnMoreHellos();
   } else {
     Refuse(job, scope, session, hello.worker, ErrorCode::kUnavailable,
            absl::StrCat("Job ", job.name, " is recovering, and the history that worker ",
@@ -289,7 +290,7 @@ void TryRecover(Job& job, const JobScope& scope) {
 }
 
 void FinishRecovery(Job& job, const JobScope& scope) {
-  if (job.evidence.TakeHeardMore()) {  // The decision lacks what that worker remembers.
+  if (job.evidence.TakeMoreHellos()) {  // The decision lacks what that worker remembers.
     job.workers.Clear();
     job.lanes.Drop(job.id, scope.memory, scope.actions);
     job.evidence.ForgetDecision();
@@ -330,7 +331,7 @@ void FinishRecovery(Job& job, const JobScope& scope) {
   }
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     Worker& worker = job.workers[slot];
-    worker.last_heard = scope.now;
+    worker.last_message = scope.now;
     worker.lost_at = scope.now + scope.config.lease;
   }
   // These include workers that came while the decision was written down.

@@ -32,7 +32,7 @@ void RecoverOnceMore(Job& job, const JobScope& scope);
 void OnPromise(Job& job, const JobScope& scope, const WorkerId& worker);
 
 // Holds the hello of a worker, and decides if that was the last one needed.
-void HoldHello(Job& job, const JobScope& scope, SessionId session, const Hello& heard);
+void HoldHello(Job& job, const JobScope& scope, SessionId session, const Hello& hello);
 // An operator continues with the workers that are back.
 void Take(Job& job, const JobScope& scope, const RecoverJob& recover);
 void TryRecover(Job& job, const JobScope& scope);

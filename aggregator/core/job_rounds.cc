@@ -16,7 +16,7 @@
 namespace basin::aggregator {
 namespace {
 
-void TellVerdictAgain(Job& job, const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
+void SendVerdictAgain(Job& job, const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
                       RoundNumber number) {
   for (const VerdictRecord& record : lane.verdicts) {
     if (record.round >= number)
@@ -79,7 +79,7 @@ void WatchNorms(const JobScope& scope, const JobName& job, Lane& lane,
   }
 }
 
-void TellVerdict(Job& job, const JobScope& scope, LaneIndex index, const Membership& next) {
+void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Membership& next) {
   Lane& lane = job.lanes[index];
   const Round& round = *lane.round;
   VerdictRecord record;
@@ -141,7 +141,7 @@ void Settle(Job& job, const JobScope& scope, LaneIndex index) {
   const bool may_admit = !scope.draining && !job.lanes.AnyOpenBesides(lane);
   const Membership next = boundary ? job.NextMembership(may_admit) : job.membership();
   if (next == job.membership() || !scope.config.state_file) {
-    TellVerdict(job, scope, index, next);
+    SendVerdict(job, scope, index, next);
     return;
   }
   SavePending(job, scope, {PendingChange::Kind::kVerdict, next, std::nullopt, index, {}});
@@ -152,7 +152,7 @@ void Settle(Job& job, const JobScope& scope, LaneIndex index) {
 Round* RoundFor(Job& job, const JobScope& scope, Slot slot, Lane& lane, LaneIndex index,
                 RoundNumber number, bool open) {
   if (number < lane.next) {
-    TellVerdictAgain(job, scope, slot, lane, index, number);
+    SendVerdictAgain(job, scope, slot, lane, index, number);
     return nullptr;
   }
   // A draining service opens no round; the next aggregator answers this worker.
@@ -170,7 +170,7 @@ Round* RoundFor(Job& job, const JobScope& scope, Slot slot, Lane& lane, LaneInde
       !worker.finishing) {
     std::vector<RoundMember> members = job.RoundMembers(lane.kind);
     // With the lane's index a session gets the window of its rounds; without it, it sends nothing.
-    for (RoundMember& member : members) member.room.told = lane.memory.window;
+    for (RoundMember& member : members) member.room.sent = lane.memory.window;
     lane.round.emplace(number, Ballot{job.term, 1}, std::move(members), lane.layout, scope.now);
     lane.last_used = scope.now;
   }
@@ -215,7 +215,7 @@ void AdvanceAll(Job& job, const JobScope& scope) {
   }
 }
 
-void TellPaced(Job& job, const JobScope& scope) {
+void SendPaced(Job& job, const JobScope& scope) {
   for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
     if (!std::exchange(job.lanes[i].paced, false) || !job.lanes[i].round.has_value()) continue;
     AdvanceLane(job, scope, i);
@@ -266,7 +266,7 @@ void EndWrite(Job& job, const JobScope& scope, Generation generation, const std:
       // A worker that joined may have begun the call meanwhile; it must get the value before the
       // verdict.
       if (meant && job.lanes[change.lane].round->Settled()) {
-        return TellVerdict(job, scope, change.lane, change.next);
+        return SendVerdict(job, scope, change.lane, change.next);
       }
       // No worker has received the verdict, so the members are chosen again.
       return AdvanceLane(job, scope, change.lane);

@@ -23,7 +23,7 @@ void AdvanceLane(Job& job, const JobScope& scope, LaneIndex index);
 // All rounds do what they can. Stops at the first verdict, because it may change the members.
 void AdvanceAll(Job& job, const JobScope& scope);
 // Lanes that held their verdict for the job's pace go on.
-void TellPaced(Job& job, const JobScope& scope);
+void SendPaced(Job& job, const JobScope& scope);
 
 // Writes the members to the state file.
 void Save(const Job& job, const JobScope& scope, const Membership& next);

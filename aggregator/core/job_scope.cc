@@ -21,10 +21,10 @@ RoundScope ScopeOf(const Job& job, const JobScope& scope, LaneIndex index) {
   return {scope.now, scope.config, scope.actions, view, index, lane, job.PausedIn(lane)};
 }
 
-ValueScope ValuesScope(const Job& job, const JobScope& scope) {
+BlobScope BlobScopeOf(const Job& job, const JobScope& scope) {
   const bool paused = job.state() == JobState::kRunning && job.Paused();
-  return ValueScope{scope.now, scope.config, scope.memory, scope.actions,
-                    job.id,    job.name,     job.workers,  paused ? job.reason : std::string()};
+  return BlobScope{scope.now, scope.config, scope.memory, scope.actions,
+                   job.id,    job.name,     job.workers,  paused ? job.reason : std::string()};
 }
 
 Note& AddNote(const Job& job, const JobScope& scope, NoteKind kind, const WorkerId& worker,

@@ -50,9 +50,9 @@ struct JobScope {
   bool draining;       // The service drains: it opens no round and admits nobody.
 };
 
-// What a round of the job sees, and what its values see.
+// What a round of the job sees, and what its blobs see.
 RoundScope ScopeOf(const Job& job, const JobScope& scope, LaneIndex index);
-ValueScope ValuesScope(const Job& job, const JobScope& scope);
+BlobScope BlobScopeOf(const Job& job, const JobScope& scope);
 
 // Runs take(round, scope of the round) for every open round in which the worker is a live member.
 template <typename F>

@@ -34,7 +34,7 @@ void LoseSilentWorkers(Job& job, const JobScope& scope) {
     Lose(job, scope, slot, NoteKind::kWorkerLost, "was silent for longer than its lease",
          Error{ErrorCode::kEvicted,
                absl::StrCat("Worker ", worker.id, " of job ", job.name, " was silent for ",
-                            absl::FormatDuration(scope.now - worker.last_heard),
+                            absl::FormatDuration(scope.now - worker.last_message),
                             ", longer than its lease. Rejoin with state; no restart needed.")});
   }
 }
@@ -70,8 +70,8 @@ const Timer kTimers[] = {
      [](Job& job, const JobScope& scope) {
        job.lanes.ExpireIdle(scope.config, scope.now, job.id, scope.memory, scope.actions);
      }},
-    {[](const Job& job, const Config&) { return job.values.NextDeadline(); },
-     [](Job& job, const JobScope& scope) { job.values.CheckDeadlines(ValuesScope(job, scope)); }},
+    {[](const Job& job, const Config&) { return job.blobs.NextDeadline(); },
+     [](Job& job, const JobScope& scope) { job.blobs.CheckDeadlines(BlobScopeOf(job, scope)); }},
     {[](const Job& job, const Config& config) {
        const bool forms = job.state() == JobState::kForming;
        return forms ? job.forming.Due(config) : absl::InfiniteFuture();
@@ -97,7 +97,7 @@ const Timer kTimers[] = {
        const bool counts = config.max_job_rounds != 0 && job.state() == JobState::kRunning;
        return counts && job.lanes.AnyPaced() ? job.pace.Next(config) : absl::InfiniteFuture();
      },
-     TellPaced},
+     SendPaced},
     // The coordinator forgets the job.
     {[](const Job& job, const Config& config) { return job.IdleDue(config); }, nullptr},
 };

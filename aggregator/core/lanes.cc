@@ -32,7 +32,7 @@ Lane& Lanes::Add(const std::string& name, LaneKind kind) {
   return lane;
 }
 
-void Lanes::LeavePlacesBefore(LaneIndex index) {
+void Lanes::LeaveIndexesBefore(LaneIndex index) {
   while (lanes_.size() < index) {
     lanes_.emplace_back();
     lanes_.back().kind = LaneKind::kCall;

@@ -3,7 +3,7 @@
 // The lanes of a job, and what they hold of the service's memory budget and of the job's share of
 // it (limits.job_memory).
 //
-// A lane keeps its index for good. A lane without a name is a place that recovery left free, so
+// A lane keeps its index for good. A lane without a name is an index that recovery left free, so
 // that later lanes keep their indexes. How much a lane holds depends on the number of workers that
 // it is planned for: `workers` in the methods, max_workers of the job.
 //
@@ -44,8 +44,8 @@ class Lanes {
   const Lane* Named(const std::string& name) const;
   Lane& Add(const std::string& name, LaneKind kind);
   void RemoveLast() { lanes_.pop_back(); }
-  // Adds unnamed places until the next lane gets this index.
-  void LeavePlacesBefore(LaneIndex index);
+  // Adds unnamed lanes until the next lane gets this index.
+  void LeaveIndexesBefore(LaneIndex index);
   // Forgets all lanes and returns all memory that they hold.
   void Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions);
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A message that is sent to workers if its cause lasts for a while, again after each change of the
-// cause, and taken back when the cause has gone.
+// cause, and taken back when the cause is over.
 //
 // Thread contract: a plain value.
 
@@ -21,24 +21,24 @@ class Notice {
   // An earlier due time stays.
   void Plan(absl::Time due) { due_ = std::min(due_, due); }
   absl::Time due() const { return due_; }
-  bool told() const { return told_; }
+  bool sent() const { return sent_; }
 
   // It was due, and has been sent, or there was no worker to send it to.
-  void Tell(bool told) {
+  void OnDue(bool sent) {
     due_ = absl::InfiniteFuture();
-    told_ |= told;
+    sent_ |= sent;
   }
-  // Its cause has gone. Returns whether it was sent.
+  // Its cause is over. Returns whether it was sent.
   bool Retract() {
     due_ = absl::InfiniteFuture();
-    return std::exchange(told_, false);
+    return std::exchange(sent_, false);
   }
 
-  auto Fields() const { return std::tie(due_, told_); }
+  auto Fields() const { return std::tie(due_, sent_); }
 
  private:
   absl::Time due_ = absl::InfiniteFuture();
-  bool told_ = false;
+  bool sent_ = false;
 };
 
 }  // namespace basin::aggregator

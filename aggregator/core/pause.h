@@ -85,7 +85,7 @@ class Pause {
                                                   : absl::InfiniteFuture();
   }
   // Moves on to the message that is due. REQUIRES: Due() has come.
-  PauseState Tell() {
+  PauseState OnDue() {
     machine_.Apply(PauseInput::kDue);
     return machine_.state();
   }

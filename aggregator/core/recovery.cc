@@ -340,15 +340,15 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     from_file = false;
   }
   uint32_t remembering = 0;
-  bool state = false;                       // Whether a worker with memory has it.
-  const Membership* newest_told = nullptr;  // The newest list of a worker with the state.
+  bool state = false;                        // Whether a worker with memory has it.
+  const Membership* newest_known = nullptr;  // The newest list of a worker with the state.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
     ++remembering;
     state |= !hello.lacks_state;
     if (!hello.lacks_state &&
-        (newest_told == nullptr || newest_told->generation < hello.membership.generation)) {
-      newest_told = &hello.membership;
+        (newest_known == nullptr || newest_known->generation < hello.membership.generation)) {
+      newest_known = &hello.membership;
     }
     if (newest.generation < hello.membership.generation) {
       newest = hello.membership;
@@ -392,7 +392,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     Reconstruct(hellos, newest, facts, decision);
     for (const WorkerId& id : decision.conflicts) promising.erase(id);
     decision.counted = std::move(promising);
-    if (!decision.members.empty() || newest_told == nullptr) return decision;
+    if (!decision.members.empty() || newest_known == nullptr) return decision;
     // Every worker of the list has lost its memory, but others still hold the state of an earlier
     // list. The job goes on from there rather than from nothing.
     RecoveryDecision earlier;
@@ -401,7 +401,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     earlier.reason =
         absl::StrCat(decision.reason, ", but without memory; other workers have an older state");
     earlier.counted = std::move(decision.counted);
-    Reconstruct(hellos, *newest_told, facts, earlier);
+    Reconstruct(hellos, *newest_known, facts, earlier);
     return earlier;
   }
   if (remembering > 0 && NothingHappened(hellos, newest)) {

@@ -120,7 +120,7 @@ struct Round {
   // Returns whether a live member has the slot.
   bool Has(Slot slot) const { return roster.Has(slot); }
   bool HasBegun(Slot slot) const { return roster.At(slot).contribution.begun(); }
-  // Returns whether the member takes part: it is neither undecided nor away.
+  // Returns whether the member takes part: it is neither undecided nor left out.
   bool TakesPart(Slot slot) const { return roster.At(slot).there(); }
   bool AnyoneAlive() const { return roster.alive() > 0; }
   // Returns whether the round collects, and a contributor has not begun it.

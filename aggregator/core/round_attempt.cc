@@ -145,10 +145,10 @@ void Restart(Round& round, const RoundScope& scope, const std::string& reason,
     member.named_late = false;
     UpdateBlocked(round, scope, member);
     if (!member.alive()) continue;
-    member.room.told = FlowControl::Window(scope.lane.memory, member);
+    member.room.sent = FlowControl::Window(scope.lane.memory, member);
     SendTo(scope, member,
            AttemptRestarted{scope.index, round.number, round.ballot, reason, std::move(ranges),
-                            member.room.told});
+                            member.room.sent});
   }
   // Even before all have begun, to invalidate the old ballot's reductions.
   StartAttemptNow(round, scope);

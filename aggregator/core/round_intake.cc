@@ -144,7 +144,7 @@ void ReviewRoom(Round& round, const RoundScope& scope, RoundMember& member) {
   const std::optional<uint64_t> window =
       FlowControl::News(scope.lane.memory, member, round.pull_mode());
   if (!window.has_value()) return;
-  member.room.told = *window;
+  member.room.sent = *window;
   SendTo(scope, member, Credit{scope.index, round.number, *window, {}, {}});
 }
 
@@ -154,10 +154,10 @@ void MemoryGrew(Round& round, const RoundScope& scope) {
   for (RoundMember& member : round.roster) {
     if (!member.alive()) continue;
     UpdateBlocked(round, scope, member);
-    member.room.told = FlowControl::Window(scope.lane.memory, member);
-    // All have been told of the whole window.
-    if (member.room.told == scope.lane.memory.window) continue;
-    SendTo(scope, member, Credit{scope.index, round.number, member.room.told, {}, {}});
+    member.room.sent = FlowControl::Window(scope.lane.memory, member);
+    // All have been sent the whole window.
+    if (member.room.sent == scope.lane.memory.window) continue;
+    SendTo(scope, member, Credit{scope.index, round.number, member.room.sent, {}, {}});
   }
   Advance(round, scope);
 }
@@ -234,7 +234,7 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
     scope.actions.push_back(KeepChunks{scope.job.id, scope.index, round.number, member.incarnation,
                                        std::move(intake.kept)});
   }
-  credit.window = member.room.told = FlowControl::Window(scope.lane.memory, member);
+  credit.window = member.room.sent = FlowControl::Window(scope.lane.memory, member);
   if (intake.duplicates > 0) {
     AddNote(round, scope, NoteKind::kFrameDuplicate, member.id,
             absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));
@@ -242,7 +242,7 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
   if (!credit.refused.empty()) {
     AddNote(round, scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
   }
-  // A worker whose whole contribution is here sends no more, until a message tells it to.
+  // A worker whose whole contribution is here sends no more, until a message asks it to.
   const bool can_wait =
       credit.refused.empty() && member.contribution.committed() && member.contribution.Complete();
   SendTo(scope, member, std::move(credit), can_wait);

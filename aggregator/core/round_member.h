@@ -28,8 +28,8 @@ namespace basin::aggregator {
 enum class Presence : uint8_t {
   kThere = 0,      // It contributes unless it has withdrawn, and it stages.
   kUndecided = 1,  // It is out of step and has sent nothing of the call, which waits for it.
-  kAway = 2,       // It neither contributes nor stages, but receives the verdict.
-  kGone = 3,       // It is lost. It receives and stages nothing; its contribution may count.
+  kLeftOut = 2,    // It neither contributes nor stages, but receives the verdict.
+  kLost = 3,       // It is lost. It receives and stages nothing; its contribution may count.
 };
 
 enum class PresenceInput : uint8_t {
@@ -49,16 +49,16 @@ inline constexpr PresenceTransition kPresenceTransitions[] = {
     // from                 input                     to
     {Presence::kUndecided, PresenceInput::kTakePart, Presence::kThere,
      "it begins the call, or its hello reports that it has begun it"},
-    {Presence::kUndecided, PresenceInput::kLeaveOut, Presence::kAway,
+    {Presence::kUndecided, PresenceInput::kLeaveOut, Presence::kLeftOut,
      "its trainer waits for something else, or the round is aborted"},
-    {Presence::kAway, PresenceInput::kTakePart, Presence::kThere,
+    {Presence::kLeftOut, PresenceInput::kTakePart, Presence::kThere,
      "it begins the call before the value is fixed"},
-    {Presence::kThere, PresenceInput::kLeaveOut, Presence::kAway,
+    {Presence::kThere, PresenceInput::kLeaveOut, Presence::kLeftOut,
      "a deadlock ends, and its client has not registered the lane"},
-    {Presence::kThere, PresenceInput::kLose, Presence::kGone,
+    {Presence::kThere, PresenceInput::kLose, Presence::kLost,
      "its worker is lost, or is no member when the round begins"},
-    {Presence::kUndecided, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
-    {Presence::kAway, PresenceInput::kLose, Presence::kGone, "its worker is lost"},
+    {Presence::kUndecided, PresenceInput::kLose, Presence::kLost, "its worker is lost"},
+    {Presence::kLeftOut, PresenceInput::kLose, Presence::kLost, "its worker is lost"},
 };
 static_assert(IsUnambiguous(kPresenceTransitions));
 
@@ -102,11 +102,11 @@ static_assert(IsUnambiguous(kStagingTransitions));
 
 // How much more the member may send. See FlowControl.
 struct Room {
-  uint64_t told = 0;      // The last window that was sent to it.
+  uint64_t sent = 0;      // The last window that was sent to it.
   bool blocked = false;   // It can add nothing: complete, not counted, lost, or without room.
   absl::Time free_since;  // When it was last unblocked.
 
-  auto Fields() const { return std::tie(told, blocked, free_since); }
+  auto Fields() const { return std::tie(sent, blocked, free_since); }
 };
 
 // The results that a member has, and whether it keeps up with those that are held for it.
@@ -178,7 +178,7 @@ struct RoundMember {
   bool without_results = false;  // They reach it another way.
   bool named_late = false;
 
-  bool alive() const { return presence.state() != Presence::kGone; }
+  bool alive() const { return presence.state() != Presence::kLost; }
   // Returns whether it takes part in the round.
   bool there() const { return presence.state() == Presence::kThere; }
   // Returns whether it gets the results.

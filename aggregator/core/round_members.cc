@@ -31,7 +31,7 @@ void OnPart(Round& round, const RoundScope& scope, RoundMember& member) {
     round.roster.Apply(member, PresenceInput::kTakePart);
     // It joined after the value was fixed, and contributes if the round is run again.
     if (!member.contribution.counts()) round.roster.Apply(member, ContributionInput::kTakePart);
-    if (prepared) TellPrepared(round, scope, member);
+    if (prepared) SendPrepared(round, scope, member);
     return;
   }
   if (prepared) return;  // After the verdict, its client makes this call as the next round.
@@ -215,7 +215,7 @@ OpenRound Describe(const Round& round, const RoundScope& scope, Slot slot) {
 
 void Resume(Round& round, const RoundScope& scope, Slot slot, const LaneHistory* history) {
   RoundMember& member = round.roster.At(slot);
-  member.room.told = FlowControl::Window(scope.lane.memory, member);
+  member.room.sent = FlowControl::Window(scope.lane.memory, member);
   member.reception.NoteProgress(scope.now);
   if (history != nullptr && history->last_verdict + 1 == round.number &&
       history->held_ballot == round.value_ballot) {
@@ -236,7 +236,7 @@ void Resume(Round& round, const RoundScope& scope, Slot slot, const LaneHistory*
   if (round.phase() == RoundPhase::kPrepared) {
     if (member.staged()) member.reception.StartClock(scope.now);
     round.roster.Apply(member, StagingInput::kPrepare);
-    TellPrepared(round, scope, member);
+    SendPrepared(round, scope, member);
   }
   if (round.pull_mode()) {
     member.asked.ClearAll();  // The requests on the old session may be lost.

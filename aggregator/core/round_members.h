@@ -13,8 +13,8 @@
 
 namespace basin::aggregator {
 
-// The member takes part in this call. One that was away counts again unless the value is fixed. A
-// frame shows this as well as a begin does, because it may arrive before the begin.
+// The member takes part in this call. One that was left out counts again unless the value is fixed.
+// A frame shows this as well as a begin does, because it may arrive before the begin.
 void OnPart(Round& round, const RoundScope& scope, RoundMember& member);
 // Continues the call without an undecided member. Its trainer waits for something else, possibly
 // for the other members, so the call must not wait for it.

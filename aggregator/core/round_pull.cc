@@ -67,7 +67,7 @@ void PlanPull(Round& round, const RoundScope& scope) {
               FlowControl::Window(scope.lane.memory, member)};
     UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
-    member.room.told = pull.window;
+    member.room.sent = pull.window;
     if (!pull.discarded.empty()) {
       scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
                                             member.incarnation, pull.discarded});

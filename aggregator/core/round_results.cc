@@ -108,7 +108,7 @@ void OnLayoutSeen(Round& round, const RoundScope& scope, Slot slot, uint32_t bef
   PublishTo(round, worker, scope, missing.Take());
   if (round.phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
   member.reception.NoteProgress(scope.now);
-  TellPrepared(round, scope, member);
+  SendPrepared(round, scope, member);
 }
 
 void Acknowledge(Round& round, const RoundScope& scope, RoundMember& member, uint32_t flat) {

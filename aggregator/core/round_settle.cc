@@ -111,7 +111,7 @@ void MayStageNow(Round& round, const RoundScope& scope, RoundMember& member) {
   if (round.phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
   member.reception.StartClock(scope.now);
   member.named_late = false;
-  TellPrepared(round, scope, member);
+  SendPrepared(round, scope, member);
 }
 
 }  // namespace
@@ -181,13 +181,13 @@ void EndDeadlock(Round& round, const RoundScope& scope, const std::string& reaso
     // Its trainer waits elsewhere and may never register this lane.
     const bool knows =
         member.contribution.begun() || scope.job.workers[member.slot].HasRegistered(scope.index);
-    if (knows || member.presence.state() == Presence::kAway) continue;
+    if (knows || member.presence.state() == Presence::kLeftOut) continue;
     round.roster.Apply(member, PresenceInput::kLeaveOut);
   }
   PrepareAborted(round, scope, AbortCause::kDeadlock, reason);
 }
 
-void TellPrepared(Round& round, const RoundScope& scope, RoundMember& member) {
+void SendPrepared(Round& round, const RoundScope& scope, RoundMember& member) {
   if (!MayStage(round, scope, member)) return;
   round.roster.Apply(member, StagingInput::kAsk);
   SendTo(scope, member,
@@ -199,7 +199,7 @@ void OnRegistered(Round& round, const RoundScope& scope, Slot slot) {
   RoundMember& member = round.roster.At(slot);
   member.reception.StartClock(scope.now);
   member.named_late = false;
-  TellPrepared(round, scope, member);
+  SendPrepared(round, scope, member);
 }
 
 void OnState(Round& round, const RoundScope& scope, Slot slot) {

@@ -27,7 +27,7 @@ void Adopt(Round& round, const RoundScope& scope, const StagedValue& staged,
            const std::set<Slot>& holders);
 
 // Sends Prepared to the member if it may stage.
-void TellPrepared(Round& round, const RoundScope& scope, RoundMember& member);
+void SendPrepared(Round& round, const RoundScope& scope, RoundMember& member);
 // The member's client now knows the lane.
 void OnRegistered(Round& round, const RoundScope& scope, Slot slot);
 // The member's trainer now has the state before this round, or will never need it.

@@ -77,12 +77,11 @@ std::string DescribeLate(const Round& round, const RoundScope& scope, const Roun
       WaitsFor(round, scope.lane.layout, member), " (", WaitsElsewhere(round, scope, member),
       worker.misfit.empty() ? "" : absl::StrCat(worker.misfit, "; "),
       worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "), "last seen ",
-      absl::FormatDuration(absl::Trunc(scope.now - worker.last_heard, absl::Milliseconds(1))),
+      absl::FormatDuration(absl::Trunc(scope.now - worker.last_message, absl::Milliseconds(1))),
       " ago)");
 }
 
-void TellThoseWhoWait(const Round& round, const RoundScope& scope,
-                      const std::vector<std::string>& late) {
+void SendHeldUp(const Round& round, const RoundScope& scope, const std::vector<std::string>& late) {
   SendAll all{{}, HeldUp{scope.index, round.number, ""}};
   for (const RoundMember& member : round.roster) {
     const Worker& worker = scope.job.workers[member.slot];
@@ -182,7 +181,7 @@ std::vector<std::pair<Slot, std::string>> Overdue(Round& round, const RoundScope
       overdue.emplace_back(member.slot, "is late, and round.late_policy is evict");
     }
   }
-  if (!late.empty()) TellThoseWhoWait(round, scope, late);
+  if (!late.empty()) SendHeldUp(round, scope, late);
   return overdue;
 }
 

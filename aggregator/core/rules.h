@@ -28,8 +28,8 @@ struct Rules {
   static constexpr bool forgets_lost_frames = false;
   // Send it again to the first session there is.
   static constexpr bool resends_to_anyone = false;
-  // Take a closed session for lost before it has settled.
-  static constexpr bool settles_at_once = false;
+  // Take a closed session for lost before it has lingered.
+  static constexpr bool loses_at_once = false;
   // Count an acknowledgement for the next session, too.
   static constexpr bool counts_acks_twice = false;
 };

@@ -51,7 +51,7 @@ std::string WhyNotAllowed(const Begin& begin) {
                         "; only WEIGHTED_AVERAGE takes them");
   }
   if (std::string why = WhyNotCounted(counts); !why.empty()) return why;
-  if (std::string why = WhyNotRanks(begin.ranks, begin.carries); !why.empty()) return why;
+  if (std::string why = WhyNotRanks(begin.ranks, begin.represents); !why.empty()) return why;
   const bool extremes =
       spec.op == ReduceOp::kMin || spec.op == ReduceOp::kMax || spec.op == ReduceOp::kProduct;
   if (extremes && (spec.predivide != 1 || spec.auto_predivide)) {

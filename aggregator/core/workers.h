@@ -108,7 +108,7 @@ struct Worker {
   bool left = false;          // It left in good order, so nobody waits for it.
   Generation member_since;    // The generation in which this incarnation became a member, or zero.
   std::optional<SessionId> session;
-  absl::Time last_heard;  // While connected: when its last message arrived.
+  absl::Time last_message;  // While connected: when its last message arrived.
   // When the last long silence on this session ended. The silence was the worker's own, longer than
   // Config::silence, or came from a stall of this process.
   absl::Time silent_until = absl::InfinitePast();
@@ -140,7 +140,7 @@ struct Worker {
   // Returns when the worker counts as lost.
   absl::Time LeaseEnd(absl::Duration lease) const {
     if (state == WorkerState::kLost) return absl::InfiniteFuture();
-    return connected() ? last_heard + lease : lost_at;
+    return connected() ? last_message + lease : lost_at;
   }
   uint32_t LayoutSeen(LaneIndex lane) const { return lane < layouts.size() ? layouts[lane] : 0; }
   void SeeLayout(LaneIndex lane, uint32_t version) {
@@ -154,10 +154,10 @@ struct Worker {
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
-                    still_counts, left, member_since, session, last_heard, silent_until, unread_at,
-                    lost_at, frame_tensors, ranks, knows_ranks, group, joins_alone, ready_since,
-                    ready_order, step_label, state_hash, progress, waits, waits_since, busy,
-                    busy_until, misfit, superseded, layouts, registered, repeats);
+                    still_counts, left, member_since, session, last_message, silent_until,
+                    unread_at, lost_at, frame_tensors, ranks, knows_ranks, group, joins_alone,
+                    ready_since, ready_order, step_label, state_hash, progress, waits, waits_since,
+                    busy, busy_until, misfit, superseded, layouts, registered, repeats);
   }
 };
 

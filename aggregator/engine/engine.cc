@@ -22,25 +22,25 @@ SessionToken NewToken() {
   return token;
 }
 
-uint64_t PlaceOf(const Reduce& reduce) {
+uint64_t HomeOf(const Reduce& reduce) {
   const ChunkRange& first = reduce.ranges.front();
   return uint64_t{reduce.lane} << 48 ^ uint64_t { first.tensor } << 24 ^ first.first;
 }
 
 // The bytes that take less time to reduce than to hand to another thread and back: 64 KiB are 3 us.
 constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
-// What a thread reads for one job before it is the turn of another.
-constexpr uint64_t kReducedInATurn = uint64_t{4} << 20;
+// What a thread reads for one job before it takes a task of another.
+constexpr uint64_t kReducedAtOnce = uint64_t{4} << 20;
 
-// The time of the loop that an event may take in its turn. Most events take less; one that takes a
+// The time of the loop that one share stands for. Most events take less; one that takes a
 // thousand times as long, such as the layout of a lane of 65,536 tensors, costs its connection a
-// thousand turns.
-constexpr absl::Duration kTurn = absl::Microseconds(50);
+// thousand shares.
+constexpr absl::Duration kShare = absl::Microseconds(50);
 
 // What a transport thread may do in place of the loop: the events of a small round, of which only
 // the first comes from the transport. A larger message may mean more work than that thread has time
 // for.
-constexpr int kTransportTurns = 8;
+constexpr int kTransportItems = 8;
 constexpr uint64_t kTransportBytes = uint64_t{64} << 10;
 
 uint64_t InputBytes(const Reduction& reduction) {
@@ -95,7 +95,7 @@ void Engine::Stop() {
   // What is left must not outlive the transport.
   std::vector<Posted> left = events_.Stop(thread_);
   left.clear();
-  turns_ = Turns<Posted>();
+  queue_ = FairQueue<Posted>();
   // What they still finish is dropped.
   reduce_threads_.reset();
   state_thread_.reset();
@@ -116,9 +116,9 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     // While the threads end, they still submit, and are no longer in reduce_threads_.
     ThreadPool& workers = *reduce_threads_;
     if (devices_ == nullptr) return ReduceByParts(workers, shared, bytes);
-    const uint64_t place = PlaceOf(shared->action);
-    workers.Submit(place, shared->action.job, bytes,
-                   [this, &workers, place, shared] { ReduceOnDevice(workers, place, shared); });
+    const uint64_t home = HomeOf(shared->action);
+    workers.Submit(home, shared->action.job, bytes,
+                   [this, &workers, home, shared] { ReduceOnDevice(workers, home, shared); });
   };
   dependencies.save = [this](const SaveState& state) {
     state_thread_->Submit(0, [this, state] {
@@ -167,20 +167,20 @@ void Engine::ReduceAtOnce(const std::shared_ptr<Reduction>& reduction) {
 
 void Engine::ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>& reduction,
                            uint64_t left) {
-  const uint64_t part = std::min(left, kReducedInATurn);
+  const uint64_t part = std::min(left, kReducedAtOnce);
   workers.Submit(
-      PlaceOf(reduction->action), reduction->action.job, part,
+      HomeOf(reduction->action), reduction->action.job, part,
       [this, &workers, reduction, rest = left - part] {
-        if (!RunPart(*reduction, reducer_, pool_, kReducedInATurn)) {
+        if (!RunPart(*reduction, reducer_, pool_, kReducedAtOnce)) {
           return ReduceByParts(workers, reduction, rest);
         }
         Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
       });
 }
 
-void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
+void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t home,
                             const std::shared_ptr<Reduction>& reduction) {
-  accelerator::DeviceThread& thread = devices_->thread(workers.ThreadOf(place));
+  accelerator::DeviceThread& thread = devices_->thread(workers.ThreadOf(home));
   if (thread.failed()) return ReduceAtOnce(reduction);
   const auto done = [this, &thread, reduction](const std::optional<kernels::Failure>& failure) {
     if (failure.has_value() && thread.Fail()) {
@@ -198,7 +198,7 @@ void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
     const auto ticket = StartOnDevice(reduction, pipeline, thread.device(), reducer_, pool_, done);
     // Posted behind the tasks of the job that this thread has to start meanwhile. By then the work
     // may be done, because its lane was needed.
-    workers.Submit(place, reduction->action.job, 0, [&thread, ticket] {
+    workers.Submit(home, reduction->action.job, 0, [&thread, ticket] {
       thread.Time([ticket](accelerator::DevicePipeline& p) { p.Finish(ticket); });
     });
   });
@@ -213,15 +213,15 @@ bool Engine::PostNow(uint64_t connection, Task task) {
   const auto posting = events_.PostOrHold(posted);
   if (posting == EventLoop<Posted>::Posting::kHeld) {
     Wait(std::move(posted));
-    for (int left = kTransportTurns; left > 0 && !turns_.empty(); --left) TakeEvent();
+    for (int left = kTransportItems; left > 0 && !queue_.empty(); --left) TakeEvent();
     LetGo();
   }
   return posting != EventLoop<Posted>::Posting::kStopped;
 }
 
 void Engine::LetGo() {
-  turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
-  events_.LetGo(!turns_.empty(), runner_->NextDeadline());
+  taken_posted_ns_.store(kNothingTaken, std::memory_order_relaxed);
+  events_.LetGo(!queue_.empty(), runner_->NextDeadline());
 }
 
 void Engine::TakePosted() {
@@ -233,17 +233,17 @@ void Engine::TakePosted() {
 void Engine::Wait(Posted posted) {
   const uint64_t connection = posted.connection;
   if (connection == kNow) {
-    turns_.AddNow(std::move(posted));
+    queue_.AddNow(std::move(posted));
   } else if (connection == kLast) {
-    turns_.AddLast(std::move(posted));
+    queue_.AddLast(std::move(posted));
   } else {
-    turns_.Add(connection, std::move(posted));
+    queue_.Add(connection, std::move(posted));
   }
 }
 
 void Engine::NoteWaiting(absl::Time now) {
   if (runner_->core().NextDeadline() > now) return;
-  std::vector<uint64_t> waiting = turns_.Waiting();
+  std::vector<uint64_t> waiting = queue_.Waiting();
   if (waiting.empty()) return;
   std::vector<WaitingHello> hellos;
   {
@@ -258,12 +258,12 @@ void Engine::TakeEvent() {
   const absl::Time begun = clock_.Now();
   // Any step may judge a deadline.
   NoteWaiting(begun);
-  const Posted posted = turns_.Next();
-  turn_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
+  const Posted posted = queue_.Next();
+  taken_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
   posted.task(*runner_, begun);
   transport_->Flush();
-  const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kTurn);
-  turns_.Charge(posted.connection, cost * runner_->SharersOf(posted.connection) - 1);
+  const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kShare);
+  queue_.Charge(posted.connection, cost * runner_->SharersOf(posted.connection) - 1);
   if (events_.arrived()) TakePosted();
 }
 
@@ -272,8 +272,8 @@ void Engine::Loop() {
     TakePosted();
     // Waiting events are handled before a deadline is judged: after a stall of this process, the
     // message of a worker that seems late may have arrived long ago. Events that arrive meanwhile
-    // take their turns too.
-    for (size_t left = turns_.size(); left > 0; --left) TakeEvent();
+    // are handled among them.
+    for (size_t left = queue_.size(); left > 0; --left) TakeEvent();
     const absl::Time now = clock_.Now();
     if (runner_->NextDeadline() <= now) {
       TakePosted();
@@ -287,8 +287,9 @@ void Engine::Loop() {
 
 absl::Duration Engine::InboxDelay() const {
   const absl::Time now = clock_.Now();
-  const int64_t turn = turn_posted_ns_.load(std::memory_order_relaxed);
-  absl::Time oldest = turn == kNoTurn ? absl::InfiniteFuture() : absl::FromUnixNanos(turn);
+  const int64_t posted = taken_posted_ns_.load(std::memory_order_relaxed);
+  absl::Time oldest =
+      posted == kNothingTaken ? absl::InfiniteFuture() : absl::FromUnixNanos(posted);
   events_.Peek([&oldest](const Posted& first) { oldest = std::min(oldest, first.at); });
   return oldest >= now ? absl::ZeroDuration() : now - oldest;
 }

@@ -9,11 +9,11 @@
 //   reduce workers -----+--> inbox --> loop: Runner (core) +--> reduce workers
 //   operator, signals --+                                  +--> notes, state file
 //
-// The loop takes one event of each connection in turn (turns.h). A connection whose events take
-// long passes turns, and so does one whose job has many workers, because jobs share the loop
-// equally: a flood from one worker delays the other workers of its job by one event, and one from
-// all workers of a job delays the other jobs by about one. The reduce threads serve the jobs in
-// turn (thread_pool.h), so that large rounds of one job delay those of another by one reduction.
+// The loop takes one event of each connection in turn (fair_queue.h). A connection whose events
+// take long is charged for it, and so is one whose job has many workers, because jobs share the
+// loop equally: a flood from one worker delays the other workers of its job by one event, and one
+// from all workers of a job delays the other jobs by about one. The reduce threads serve the jobs
+// in turn (thread_pool.h), so that large rounds of one job delay those of another by one reduction.
 //
 // While the loop has nothing to do, a transport thread that brings a small message holds it itself
 // (runtime/event_loop.h).
@@ -39,10 +39,10 @@
 #include "accelerator/transfer/reduce_devices.h"
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/fair_queue.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/transport.h"
-#include "aggregator/engine/turns.h"
 #include "kernels/reducer.h"
 #include "runtime/clock.h"
 #include "runtime/event_loop.h"
@@ -90,7 +90,7 @@ class Engine {
   // `address`: of the other side, without its port; empty if it is not known.
   SessionId OpenSession(std::string address = "");
   void OnMessage(SessionId session, ToAggregator message, uint64_t bytes);
-  // What came together has one turn.
+  // What came together is taken together.
   void OnBatch(SessionId session, Batch batch);
   // `ended`: why the transport ended it, as a sentence; empty when the other side did.
   void CloseSession(SessionId session, std::string ended = "");
@@ -110,7 +110,7 @@ class Engine {
   // Called from the loop when a DrainService is over. REQUIRES: before Start.
   void OnDrained(std::function<void()> drained) { drained_ = std::move(drained); }
 
-  // How long the event that has its turn, or else the oldest in the inbox, has waited: what
+  // How long the event that is being handled, or else the oldest in the inbox, has waited: what
   // liveness is judged by.
   absl::Duration InboxDelay() const;
   const BufferPool& pool() const { return pool_; }
@@ -145,8 +145,8 @@ class Engine {
   void LetGo();
 
   RunnerDependencies DependenciesFor(Transport& transport);
-  // On the reduce thread of `place`.
-  void ReduceOnDevice(ThreadPool& workers, uint64_t place,
+  // On the reduce thread of `home`.
+  void ReduceOnDevice(ThreadPool& workers, uint64_t home,
                       const std::shared_ptr<Reduction>& reduction);
   void ReduceAtOnce(const std::shared_ptr<Reduction>& reduction);
   // On a thread, in turn with the reductions of other jobs. `left`: bytes that it is to read.
@@ -164,8 +164,8 @@ class Engine {
   // Synchronise themselves.
   BufferPool pool_;
   std::atomic<uint64_t> next_connection_{1};
-  static constexpr int64_t kNoTurn = std::numeric_limits<int64_t>::max();
-  std::atomic<int64_t> turn_posted_ns_{kNoTurn};  // When the event that has its turn was posted.
+  static constexpr int64_t kNothingTaken = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> taken_posted_ns_{kNothingTaken};  // When the present event was posted.
 
   std::function<void()> drained_;  // Constant after Start.
   std::unique_ptr<ThreadPool> reduce_threads_;
@@ -178,7 +178,7 @@ class Engine {
 
   // Used by the thread that holds the loop.
   std::unique_ptr<Runner> runner_;
-  Turns<Posted> turns_;
+  FairQueue<Posted> queue_;
   std::vector<Posted> taken_;
 
   Mutex hellos_mutex_;

@@ -114,17 +114,17 @@ void OpenReduction(Reduction& reduction, BufferPool& pool) {
 }
 
 std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index, ChunkWork& work) {
-  const Reduction::Place& place = reduction.chunks[index];
-  const TensorSpec& tensor = reduction.tensors[place.tensor].spec;
+  const Reduction::Target& target = reduction.chunks[index];
+  const TensorSpec& tensor = reduction.tensors[target.tensor].spec;
   const std::vector<ChunkInput>& inputs = reduction.inputs[index];
   auto plan = kernels::ReductionPlan::Make(SpecOf(reduction, tensor.dtype, inputs));
   if (!plan.ok()) return plan.failure();
-  work.place = place;
-  work.output.data = reduction.result->data() + place.offset;
+  work.target = target;
+  work.output.data = reduction.result->data() + target.offset;
   // The worker that pushed this has weight 0, and the others are averaged as zeros (ALL) or the
   // value records that there is no result.
   if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
-    std::memset(work.output.data, 0, place.bytes);
+    std::memset(work.output.data, 0, target.bytes);
     return std::nullopt;
   }
 
@@ -134,12 +134,12 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
     const ChunkInput& input = inputs[i];
     begins.push_back(work.slices.size());
     if (input.part.owner == nullptr) continue;
-    if (const DevicePlace* place = input.part.owner->on_device()) {
+    if (const DevicePlace* target = input.part.owner->on_device()) {
       work.device_inputs.resize(inputs.size());
       work.addresses.resize(inputs.size());
-      work.device_inputs[i] = {place->segment.get(), place->offset + input.part.offset,
+      work.device_inputs[i] = {target->segment.get(), target->offset + input.part.offset,
                                input.part.size};
-      work.addresses[i] = place->at() + input.part.offset;
+      work.addresses[i] = target->at() + input.part.offset;
       continue;
     }
     ForEachPiece(input.part, [&](std::string_view piece) {
@@ -153,8 +153,8 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
   }
 
   const size_t element = ElementSize(tensor.dtype);
-  work.span.first = uint64_t{place.chunk} * (kChunkBytes / element);
-  work.span.count = place.bytes / element;
+  work.span.first = uint64_t{target.chunk} * (kChunkBytes / element);
+  work.span.count = target.bytes / element;
   // The kernels read what the plan expects, whatever came.
   for (size_t i = 0; i < inputs.size(); ++i) {
     const kernels::Contribution& contribution = plan.value().spec().contributions[i];
@@ -162,7 +162,7 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
     if (contribution.skipped || inputs[i].part.size == expected) continue;
     return kernels::Failure{
         kernels::FailureCode::kInvalidArgument,
-        absl::StrCat("chunk ", place.chunk, " of tensor ", tensor.name, " has ",
+        absl::StrCat("chunk ", target.chunk, " of tensor ", tensor.name, " has ",
                      inputs[i].part.size, " bytes from worker ",
                      reduction.terms->contributors[i].worker, ", not ", expected)};
   }
@@ -212,13 +212,13 @@ std::optional<kernels::Failure> ReduceChunk(const kernels::Reducer& reducer, Chu
 
 void CompleteChunk(Reduction& reduction, const ChunkWork& work) {
   kernels::ContentDigest content;
-  content.Update(work.output.data, work.place.bytes);
+  content.Update(work.output.data, work.target.bytes);
   reduction.done.digests.push_back(
-      DigestOf(reduction.tensors[work.place.tensor].key, work.place.chunk, content.Finish()));
+      DigestOf(reduction.tensors[work.target.tensor].key, work.target.chunk, content.Finish()));
   // Integers have no norm, and the norm of zeros is zero.
   reduction.done.facts.squared_norms.push_back(
       work.leaves.empty() ? ChunkNorm{} : NormOf(work.leaves, work.span.count));
-  NoteFacts(reduction, reduction.action.ranges[work.place.tensor].tensor, work.facts);
+  NoteFacts(reduction, reduction.action.ranges[work.target.tensor].tensor, work.facts);
 }
 
 void FailChunk(Reduction& reduction, size_t index, kernels::Failure failure) {

@@ -47,7 +47,7 @@ struct KeyedTensor {
 
 struct Reduction {
   // Which chunk of which tensor, and where it is in the result.
-  struct Place {
+  struct Target {
     size_t tensor = 0;   // In `tensors`.
     uint32_t chunk = 0;  // Its number in the tensor.
     uint64_t offset = 0;
@@ -64,8 +64,8 @@ struct Reduction {
 
   // What came of it.
   std::shared_ptr<Buffer> result;
-  std::vector<Place> chunks;  // Those of the ranges.
-  size_t next = 0;            // The first of them that RunPart has not reduced.
+  std::vector<Target> chunks;  // Those of the ranges.
+  size_t next = 0;             // The first of them that RunPart has not reduced.
   ReduceDone done;
   double seconds = 0;          // That a reduce thread spent on it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.
@@ -94,7 +94,7 @@ struct DeviceInput {
 
 // A chunk between Prepare and Complete. It refers to the reduction's inputs and result.
 struct ChunkWork {
-  Reduction::Place place;
+  Reduction::Target target;
   std::optional<kernels::ReductionPlan> plan;  // Absent: the result is zeros, and is written.
   std::vector<kernels::Slice> slices;
   std::vector<kernels::Input> inputs;

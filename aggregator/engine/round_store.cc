@@ -61,9 +61,9 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
       input.wire_dtype = incoming.encoding.wire_dtype;
       input.wire_exponent = incoming.encoding.wire_exponent;
       parked_bytes_ += input.part.size;
-      ChunkInput& place = chunks[PlaceOf(range.tensor, range.first + i)];
-      parked_bytes_ -= place.part.size;
-      place = std::move(input);
+      ChunkInput& parked = chunks[KeyOf(range.tensor, range.first + i)];
+      parked_bytes_ -= parked.part.size;
+      parked = std::move(input);
     }
   }
 }
@@ -74,7 +74,7 @@ bool RoundStore::Discard(const Incarnation& contributor, const std::vector<Chunk
   bool complete = true;
   for (const ChunkRange& range : ranges) {
     for (uint32_t i = 0; i < range.count; ++i) {
-      const auto chunk = found->second.find(PlaceOf(range.tensor, range.first + i));
+      const auto chunk = found->second.find(KeyOf(range.tensor, range.first + i));
       if (chunk == found->second.end()) {
         complete = false;
         continue;
@@ -120,7 +120,7 @@ std::unique_ptr<Reduction> RoundStore::TakeInputs(const Reduce& reduce) {
     size_t index = 0;
     for (const ChunkRange& range : reduce.ranges) {
       for (uint32_t i = 0; i < range.count; ++i, ++index) {
-        const auto chunk = found->second.find(PlaceOf(range.tensor, range.first + i));
+        const auto chunk = found->second.find(KeyOf(range.tensor, range.first + i));
         if (chunk == found->second.end()) return nullptr;
         parked_bytes_ -= chunk->second.part.size;
         reduction->inputs[index][position] = std::move(chunk->second);
@@ -136,7 +136,7 @@ void RoundStore::Hold(const Reduction& reduction) {
   size_t index = 0;
   for (const ChunkRange& range : reduction.action.ranges) {
     for (uint32_t i = 0; i < range.count; ++i, ++index) {
-      Result& result = results_[PlaceOf(range.tensor, range.first + i)];
+      Result& result = results_[KeyOf(range.tensor, range.first + i)];
       result.part = {reduction.result, reduction.chunks[index].offset,
                      reduction.chunks[index].bytes};
       result.digest = reduction.done.digests[index];
@@ -153,7 +153,7 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
   for (const ChunkRange& range : ranges) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < range.count; ++i) {
-      const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
+      const auto found = results_.find(KeyOf(range.tensor, range.first + i));
       if (found == results_.end()) return std::nullopt;
       frame.digests.push_back(found->second.digest);
       frame.payload.Append(found->second.part);
@@ -175,7 +175,7 @@ bool RoundStore::Release(const Ballot& ballot, const ChunkRange& range) {
   if (terms_ == nullptr || terms_->ballot != ballot) return false;
   bool complete = true;
   for (uint32_t i = 0; i < range.count; ++i) {
-    const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
+    const auto found = results_.find(KeyOf(range.tensor, range.first + i));
     if (found == results_.end()) {
       complete = false;
       continue;

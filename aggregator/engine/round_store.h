@@ -58,15 +58,15 @@ class RoundStore {
     PayloadPart part;
     Digest digest = 0;
   };
-  using Place = uint64_t;  // Tensor and chunk.
-  static Place PlaceOf(TensorIndex tensor, uint32_t chunk) {
+  using ChunkKey = uint64_t;  // Tensor and chunk.
+  static ChunkKey KeyOf(TensorIndex tensor, uint32_t chunk) {
     return uint64_t{tensor} << 32 | chunk;
   }
 
   std::shared_ptr<const AttemptTerms> terms_;
   std::shared_ptr<ResultHalf> half_;  // For the results of the attempt; null: memory of the pool.
-  std::map<Incarnation, absl::flat_hash_map<Place, ChunkInput>> parked_;
-  absl::flat_hash_map<Place, Result> results_;
+  std::map<Incarnation, absl::flat_hash_map<ChunkKey, ChunkInput>> parked_;
+  absl::flat_hash_map<ChunkKey, Result> results_;
   uint64_t parked_bytes_ = 0;
   uint64_t result_bytes_ = 0;
 };

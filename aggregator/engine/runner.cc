@@ -107,8 +107,8 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
                                           frame.payload_bytes, *digests},
          now);
   } else {
-    const ValueHeader& value = std::get<ValueHeader>(frame.header);
-    Step(ValueReceived{session, value.key, value.first, value.count, frame.payload_bytes}, now);
+    const BlobHeader& value = std::get<BlobHeader>(frame.header);
+    Step(BlobReceived{session, value.key, value.first, value.count, frame.payload_bytes}, now);
   }
   frame_ = nullptr;
   digests_ = nullptr;
@@ -275,7 +275,7 @@ const KeyedTensor* Runner::FindTensor(JobId job, LaneIndex lane, TensorIndex ten
 }
 
 std::string Runner::Named(JobId job, const std::string& tensor) const {
-  // A session that settles may shortly outlive its job.
+  // A session that lingers may shortly outlive its job.
   const auto found = core().jobs().find(job);
   return absl::StrCat("A data frame of job ",
                       found == core().jobs().end() ? JobName() : found->second.name, " for tensor ",
@@ -283,8 +283,8 @@ std::string Runner::Named(JobId job, const std::string& tensor) const {
 }
 
 absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& frame) {
-  if (const auto* value = std::get_if<ValueHeader>(&frame.header)) {
-    return DigestsOfValue(job, *value, frame);
+  if (const auto* value = std::get_if<BlobHeader>(&frame.header)) {
+    return DigestsOfBlob(job, *value, frame);
   }
   if (const auto* supply = std::get_if<SupplyHeader>(&frame.header)) {
     return DigestsOf(job, supply->lane, supply->runs, frame);
@@ -293,8 +293,8 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& f
   return DigestsOf(job, contribution.lane, contribution.runs, frame);
 }
 
-absl::StatusOr<ChunkDigests> Runner::DigestsOfValue(JobId job, const ValueHeader& value,
-                                                    const IncomingFrame& frame) {
+absl::StatusOr<ChunkDigests> Runner::DigestsOfBlob(JobId job, const BlobHeader& value,
+                                                   const IncomingFrame& frame) {
   const std::string& name = value.key.tensor;
   if (frame.chunks() != value.count) {
     return absl::InvalidArgumentError(absl::StrCat(Named(job, name), " claims ", value.count,
@@ -435,7 +435,7 @@ void Runner::Do(const EndJob& end) {
   };
   forget(tensors_);
   forget(memory_);
-  forget(values_);
+  forget(blobs_);
   forget(rounds_);
   dependencies_.transport->WithdrawUnused();
 }
@@ -527,17 +527,17 @@ void Runner::Do(const RelayResult& relay) {
 
 void Runner::Do(const EndRound& end) { rounds_.erase({end.job, end.lane, end.round}); }
 
-void Runner::Do(const RelayValue& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ValueHeader>(&frame_->header);
+void Runner::Do(const RelayBlob& relay) {
+  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<BlobHeader>(&frame_->header);
   Require(frame != nullptr && relay.first >= frame->first &&
           relay.first + relay.count <= frame->first + frame->count);
   const uint32_t skip = relay.first - frame->first;
   const uint64_t from = skip * kChunkBytes;
   const uint64_t to = std::min(from + relay.count * kChunkBytes, frame_->payload_bytes);
   OutgoingFrame part = PartOfFrame(from, to - from, skip, relay.count);
-  part.header = ValueHeader{relay.key, relay.first, relay.count};
+  part.header = BlobHeader{relay.key, relay.first, relay.count};
   if (relay.cache) {
-    Value& value = values_[IdOf(relay.job, relay.key)];
+    Blob& value = blobs_[IdOf(relay.job, relay.key)];
     const uint64_t begin = uint64_t{relay.first - frame->first} * kChunkBytes;
     for (uint32_t i = 0; i < relay.count; ++i) {
       const uint64_t offset = begin + uint64_t{i} * kChunkBytes;
@@ -549,11 +549,11 @@ void Runner::Do(const RelayValue& relay) {
   Send(relay.route, std::move(part));
 }
 
-void Runner::Do(const SendValue& send) {
-  const auto value = values_.find(IdOf(send.job, send.key));
-  Require(value != values_.end());
+void Runner::Do(const SendBlob& send) {
+  const auto value = blobs_.find(IdOf(send.job, send.key));
+  Require(value != blobs_.end());
   OutgoingFrame frame;
-  frame.header = ValueHeader{send.key, send.first, send.count};
+  frame.header = BlobHeader{send.key, send.first, send.count};
   for (uint32_t i = 0; i < send.count; ++i) {
     const auto chunk = value->second.find(send.first + i);
     Require(chunk != value->second.end());
@@ -563,7 +563,7 @@ void Runner::Do(const SendValue& send) {
   Send(send.route, std::move(frame));
 }
 
-void Runner::Do(const DropValue& drop) { values_.erase(IdOf(drop.job, drop.key)); }
+void Runner::Do(const DropBlob& drop) { blobs_.erase(IdOf(drop.job, drop.key)); }
 
 void Runner::Do(const aggregator::AcceptStream& accept) {
   streams_[accept.stream] = {accept.session, accept.job};

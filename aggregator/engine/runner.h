@@ -107,7 +107,7 @@ class Runner {
   // What an operator or launcher asks for.
   void Command(const Event& command, absl::Time now);
   void Tick(absl::Time now);
-  // Messages of these connections, and these hellos, wait for their turn.
+  // Messages of these connections, and these hellos, wait to be handled.
   void MessagesWait(std::vector<uint64_t> connections, std::vector<WaitingHello> hellos,
                     absl::Time now);
 
@@ -149,14 +149,14 @@ class Runner {
     absl::Time used = absl::InfinitePast();  // When a round began.
     absl::Time next_request = absl::InfinitePast();
   };
-  struct ChunkOfValue {
+  struct ChunkOfBlob {
     PayloadPart part;
     Digest digest = 0;
   };
   // A broadcast value in the cache, by chunk.
-  using Value = std::map<uint32_t, ChunkOfValue>;
-  using ValueId = std::tuple<JobId, std::string, std::string, uint64_t>;
-  static ValueId IdOf(JobId job, const ValueKey& key) {
+  using Blob = std::map<uint32_t, ChunkOfBlob>;
+  using BlobId = std::tuple<JobId, std::string, std::string, uint64_t>;
+  static BlobId IdOf(JobId job, const BlobKey& key) {
     return {job, key.lane, key.tensor, key.version};
   }
 
@@ -176,9 +176,9 @@ class Runner {
   void Do(const RelayResult& relay);
   void Do(const ResultsTaken&) {}
   void Do(const EndRound& end);
-  void Do(const RelayValue& relay);
-  void Do(const SendValue& send);
-  void Do(const DropValue& drop);
+  void Do(const RelayBlob& relay);
+  void Do(const SendBlob& send);
+  void Do(const DropBlob& drop);
   void Do(const aggregator::AcceptStream& accept);
   void Do(const aggregator::CloseStream& close);
   void Do(const SendFrame& send);
@@ -207,8 +207,8 @@ class Runner {
   // The digests of the chunks of a round's frame.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, LaneIndex lane, const ChunkRuns& runs,
                                          const IncomingFrame& frame);
-  absl::StatusOr<ChunkDigests> DigestsOfValue(JobId job, const ValueHeader& value,
-                                              const IncomingFrame& frame);
+  absl::StatusOr<ChunkDigests> DigestsOfBlob(JobId job, const BlobHeader& value,
+                                             const IncomingFrame& frame);
   // Compares them with those that the sender claims; `what` names the frame.
   absl::StatusOr<ChunkDigests> Compared(ChunkDigests digests, const IncomingFrame& frame,
                                         const std::string& what);
@@ -226,7 +226,7 @@ class Runner {
   absl::flat_hash_map<StreamId, Origin> streams_;  // Those that are accepted.
   absl::flat_hash_map<FrameId, OutgoingFrame> kept_;
   std::map<RoundKey, RoundStore> rounds_;
-  std::map<ValueId, Value> values_;
+  std::map<BlobId, Blob> blobs_;
   std::map<std::pair<JobId, LaneIndex>, std::vector<KeyedTensor>> tensors_;
   std::map<std::pair<JobId, LaneIndex>, LaneMemory> memory_;
 

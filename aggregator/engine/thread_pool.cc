@@ -11,9 +11,9 @@
 namespace basin::aggregator {
 namespace {
 
-// The bytes of a task that cost its job a turn. Tasks of fewer bytes are not sent to a thread
+// The bytes of a task that cost its job a share. Tasks of fewer bytes are not sent to a thread
 // (Engine).
-constexpr uint64_t kTurnBytes = uint64_t{64} << 10;
+constexpr uint64_t kShareBytes = uint64_t{64} << 10;
 
 // SplitMix64's finaliser: neighbouring chunks go to different threads.
 uint64_t Mix(uint64_t key) {
@@ -69,7 +69,7 @@ void ThreadPool::Work(Thread& thread) {
       while (thread.tasks.empty() && !thread.stop) thread.wake.Wait(thread.mutex);
       if (thread.tasks.empty()) return;
       task = thread.tasks.Next();
-      thread.tasks.Charge(task.job, task.bytes / kTurnBytes);
+      thread.tasks.Charge(task.job, task.bytes / kShareBytes);
     }
     task.run();
   }

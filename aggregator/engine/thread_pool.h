@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Threads that reduce. A chunk belongs to one thread, chosen by a hash of its place, so that no
+// Threads that reduce. A chunk belongs to one thread, chosen by a hash of its position, so that no
 // lock stands around an accumulator and a job's chunks spread over all threads. Jobs that wait for
-// a thread share it equally, by the bytes that they reduce (turns.h): the tasks of a job with many
-// of them delay another job's by one.
+// a thread share it equally, by the bytes that they reduce (fair_queue.h): the tasks of a job with
+// many of them delay another job's by one.
 //
 // Thread contract: Submit from any thread; tasks of one key and job run in order, on one thread.
 // Failure: none; a task that is submitted runs, the destructor included.
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/engine/turns.h"
+#include "aggregator/engine/fair_queue.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -53,7 +53,7 @@ class ThreadPool {
   struct Thread {
     Mutex mutex;
     Condition wake;
-    Turns<Task> tasks ABSL_GUARDED_BY(mutex);
+    FairQueue<Task> tasks ABSL_GUARDED_BY(mutex);
     bool stop ABSL_GUARDED_BY(mutex) = false;
     std::thread thread;
   };

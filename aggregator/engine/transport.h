@@ -41,7 +41,7 @@ class Transport {
   // The same to one of them, but not before another message to that session.
   virtual void SendLater(SessionId session, const ToWorker& message) { Send({session}, message); }
 
-  // All that is to be done at this moment was said: what was sent may have waited until now, to
+  // All actions of this moment were passed: what was sent may have waited until now, to
   // travel together.
   virtual void Flush() {}
 
@@ -57,7 +57,7 @@ class Transport {
   // Whether the stream's worker is on this machine and maps memory of this process.
   virtual bool Shares(StreamId) const { return false; }
 
-  // Some memory for results is used no more: workers that map it may be told so.
+  // Some memory for results is used no more: workers that map it may be informed.
   virtual void WithdrawUnused() {}
 
   // To all of them the same frame.

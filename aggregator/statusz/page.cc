@@ -352,7 +352,7 @@ bool IsShown(const v1::LaneRounds& lane) {
   return lane.kind() == v1::LANE_KIND_GRADIENT || lane.has_open();
 }
 
-void AddJob(Html& html, const JobView& view) {
+void AddJob(Html& html, const JobDetails& view) {
   html.Tag("<section id=\"job-").Text(view.job.job()).Tag("\"><h2>").Text(view.job.job());
   html.Tag(" ");
   AddState(html, view.job.state());
@@ -425,7 +425,7 @@ std::string StatusPage(const StatusView& view) {
       .Tag("</title></head><body>");
   AddService(html, view.service);
   AddJobs(html, view);
-  for (const JobView& job : view.details) AddJob(html, job);
+  for (const JobDetails& job : view.details) AddJob(html, job);
   AddEvents(html, view);
   html.Tag("</body></html>\n");
   return html.Take();

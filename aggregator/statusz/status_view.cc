@@ -59,9 +59,9 @@ std::optional<StatusView> LookForStatus(Engine& engine, const EventHistory& even
   // One question for each, so that none holds the loop for long.
   for (size_t i = 0; i < view.jobs.size() && i < kMostJobsInDetail; ++i) {
     const std::string name = view.jobs[i].job();
-    std::optional<JobView> details =
-        Ask<JobView>(engine, timeout, [name](const Runner& runner, absl::Time now) {
-          JobView found;
+    std::optional<JobDetails> details =
+        Ask<JobDetails>(engine, timeout, [name](const Runner& runner, absl::Time now) {
+          JobDetails found;
           const Job* job = runner.core().FindJob(name);
           if (job == nullptr) return found;  // It has ended meanwhile.
           const absl::Time lived = runner.core().Lived(now);

@@ -24,7 +24,7 @@ namespace basin::aggregator {
 // Jobs in detail. People do not read a longer page; basinctl shows the others.
 inline constexpr size_t kMostJobsInDetail = 16;
 
-struct JobView {
+struct JobDetails {
   v1::JobStatus job;
   v1::ListMembersResponse members;
   v1::ListRoundsResponse rounds;
@@ -33,7 +33,7 @@ struct JobView {
 struct StatusView {
   v1::ServiceStatus service;
   std::vector<v1::JobStatus> jobs;  // All: those that do not go on first, then by name.
-  std::vector<JobView> details;     // Those of the first jobs.
+  std::vector<JobDetails> details;  // Those of the first jobs.
   std::vector<v1::Event> events;    // Newest first, of these jobs and of the service.
 };
 

@@ -66,13 +66,13 @@ Scraped Sum(const char* name, const char* help) { return {MetricType::Counter, n
 class ResultSeries {
  public:
   void Add(const LabelList& lane, const ResultSnapshot& last) {
-    LabelList said = lane;
-    said.push_back({"op", ReduceOpName(last.spec.op)});
-    said.push_back({"contributes", KindName(last.spec.kind)});
-    said.push_back({"weight_by", WeightByName(last.spec.weight_by)});
-    said.push_back({"denominator", DenominatorName(last.spec.denominator)});
-    said.push_back({"contract_version", std::to_string(last.contract_version)});
-    info_.Add(std::move(said), 1);
+    LabelList labels = lane;
+    labels.push_back({"op", ReduceOpName(last.spec.op)});
+    labels.push_back({"contributes", KindName(last.spec.kind)});
+    labels.push_back({"weight_by", WeightByName(last.spec.weight_by)});
+    labels.push_back({"denominator", DenominatorName(last.spec.denominator)});
+    labels.push_back({"contract_version", std::to_string(last.contract_version)});
+    info_.Add(std::move(labels), 1);
     const auto add = [&](Scraped& to, const std::optional<uint64_t>& value) {
       if (value.has_value()) to.Add(lane, static_cast<double>(*value));
     };
@@ -151,7 +151,7 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   Scraped generation =
       Gauge("basin_generation", "Generation of the job's members, within the term.");
   Scraped members = Gauge("basin_members", "Workers of the job in each state.");
-  Scraped heard =
+  Scraped last_messages =
       Gauge("basin_worker_last_seen_seconds",
             "Seconds since the last message of the member, for a job's first 256 members.");
   Scraped rounds = Gauge("basin_round", "Number of the lane's open or next round.");
@@ -166,8 +166,8 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
     for (const auto& [state, count] : job.workers) {
       members.Add({{kJob, job.job}, {"state", state}}, count);
     }
-    for (const auto& [worker, since] : job.last_heard) {
-      heard.Add({{kJob, job.job}, {"worker", worker}}, absl::ToDoubleSeconds(since));
+    for (const auto& [worker, since] : job.last_message) {
+      last_messages.Add({{kJob, job.job}, {"worker", worker}}, absl::ToDoubleSeconds(since));
     }
     for (const LaneSnapshot& lane : job.lanes) {
       const LabelList labels = {{kJob, job.job}, {"lane", lane.lane}};
@@ -177,7 +177,8 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       if (lane.last.has_value()) results.Add(labels, *lane.last);
     }
   }
-  for (Scraped* values : {&states, &generation, &members, &heard, &rounds, &open, &stalled}) {
+  for (Scraped* values :
+       {&states, &generation, &members, &last_messages, &rounds, &open, &stalled}) {
     families.push_back(values->Take());
   }
   results.Take(families);

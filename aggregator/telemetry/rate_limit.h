@@ -29,11 +29,11 @@ class RateLimit {
     tokens_ = std::min(burst_, tokens_ + gained);
     last_ = now;
     if (tokens_ < 1) {
-      ++left_out_;
+      ++suppressed_;
       return std::nullopt;
     }
     tokens_ -= 1;
-    return std::exchange(left_out_, 0);
+    return std::exchange(suppressed_, 0);
   }
 
  private:
@@ -41,7 +41,7 @@ class RateLimit {
   double per_second_;
   double tokens_ = 0;
   absl::Time last_ = absl::InfinitePast();
-  uint64_t left_out_ = 0;
+  uint64_t suppressed_ = 0;
 };
 
 }  // namespace basin::aggregator

@@ -65,8 +65,8 @@ void Reporter::OnNote(const Note& note, absl::Time now) {
   const LogLevel level = LevelOf(note.kind);
   if (!log_.Wants(level)) return;
   RateLimit& limit = limits_.try_emplace(note.kind, kBurst, kPerSecond).first->second;
-  const std::optional<uint64_t> left_out = limit.Pass(now);
-  if (!left_out.has_value()) return;
+  const std::optional<uint64_t> suppressed = limit.Pass(now);
+  if (!suppressed.has_value()) return;
   std::optional<uint64_t> members;
   if (note.membership.has_value()) members = note.membership->members.size();
   log_.Write({level,
@@ -78,7 +78,7 @@ void Reporter::OnNote(const Note& note, absl::Time now) {
               note.text,
               members,
               {},
-              *left_out});
+              *suppressed});
 }
 
 }  // namespace basin::aggregator

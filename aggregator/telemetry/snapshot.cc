@@ -63,10 +63,10 @@ JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
                                   job.workers.Count(state));
   }
   for (const auto& [id, slot] : job.workers.by_id()) {
-    if (snapshot.last_heard.size() == kMostWorkerSeries) break;
+    if (snapshot.last_message.size() == kMostWorkerSeries) break;
     const Worker& worker = job.workers[slot];
     if (worker.state != WorkerState::kMember) continue;
-    snapshot.last_heard.emplace_back(id, lived - worker.last_heard);
+    snapshot.last_message.emplace_back(id, lived - worker.last_message);
   }
   for (const Lane& lane : job.lanes) {
     if (lane.kind == LaneKind::kGradient) snapshot.lanes.push_back(LookAt(lane));

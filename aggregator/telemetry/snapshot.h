@@ -54,9 +54,9 @@ struct LaneSnapshot {
 struct JobSnapshot {
   JobName job;
   std::string state;
-  uint64_t generation = 0;                                      // Its counter.
-  std::vector<std::pair<std::string, uint32_t>> workers;        // How many are in each state.
-  std::vector<std::pair<WorkerId, absl::Duration>> last_heard;  // Members, at most so many.
+  uint64_t generation = 0;                                        // Its counter.
+  std::vector<std::pair<std::string, uint32_t>> workers;          // How many are in each state.
+  std::vector<std::pair<WorkerId, absl::Duration>> last_message;  // Members, at most so many.
   std::vector<LaneSnapshot> lanes;
 };
 

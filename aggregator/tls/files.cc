@@ -17,7 +17,7 @@ namespace basin::aggregator {
 namespace {
 
 // An option, the file that it names, and what to do about a mistake.
-struct Place {
+struct OptionFile {
   std::string option;
   const std::string& path;
   std::string fix;
@@ -27,14 +27,14 @@ struct Place {
   }
 };
 
-absl::StatusOr<std::string> Read(const Place& place) {
-  absl::StatusOr<std::string> text = ReadTextFile(place.path);
-  if (!text.ok()) return place.Refused(std::string(text.status().message()));
+absl::StatusOr<std::string> Read(const OptionFile& file) {
+  absl::StatusOr<std::string> text = ReadTextFile(file.path);
+  if (!text.ok()) return file.Refused(std::string(text.status().message()));
   return text;
 }
 
-absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const Place& place) {
-  const absl::StatusOr<std::string> text = Read(place);
+absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const OptionFile& file) {
+  const absl::StatusOr<std::string> text = Read(file);
   if (!text.ok()) return text.status();
   const BioPtr bio = BioOf(*text);
   std::vector<CertificatePtr> found;
@@ -44,9 +44,9 @@ absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const Place& place)
   const unsigned long error = ERR_peek_last_error();
   const bool at_end = ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
   const std::string reason = TakeOpensslError();
-  if (found.empty() && at_end) return place.Refused("it has no certificate in PEM format");
+  if (found.empty() && at_end) return file.Refused("it has no certificate in PEM format");
   if (!at_end) {
-    return place.Refused(
+    return file.Refused(
         absl::StrCat("certificate ", found.size() + 1, " in it cannot be read (", reason, ")"));
   }
   return found;
@@ -81,17 +81,17 @@ std::string WhyNotValid(X509* certificate, absl::Time now) {
 }
 
 // All of a chain must be valid.
-void CheckChain(const Place& place, const std::vector<CertificatePtr>& chain, absl::Time now,
+void CheckChain(const OptionFile& file, const std::vector<CertificatePtr>& chain, absl::Time now,
                 TlsCheck& check) {
   for (const CertificatePtr& certificate : chain) {
     check.expires = std::min(check.expires, TimeOf(X509_get0_notAfter(certificate.get())));
     const std::string why = WhyNotValid(certificate.get(), now);
-    if (check.status.ok() && !why.empty()) check.status = place.Refused(why);
+    if (check.status.ok() && !why.empty()) check.status = file.Refused(why);
   }
 }
 
 // One CA must be valid: while a CA is replaced, its file has the old one and the new one.
-void CheckAuthorities(const Place& place, const std::vector<CertificatePtr>& authorities,
+void CheckAuthorities(const OptionFile& file, const std::vector<CertificatePtr>& authorities,
                       absl::Time now, TlsCheck& check) {
   absl::Time last = absl::InfinitePast();
   std::string first_why;
@@ -100,30 +100,30 @@ void CheckAuthorities(const Place& place, const std::vector<CertificatePtr>& aut
     const std::string why = WhyNotValid(authority.get(), now);
     if (why.empty()) continue;
     if (first_why.empty()) first_why = why;
-    check.warnings.push_back(absl::StrCat(place.option, " is ", place.path, ": its CA ",
+    check.warnings.push_back(absl::StrCat(file.option, " is ", file.path, ": its CA ",
                                           SubjectOf(authority.get()), " is not valid (", why,
                                           "); clients with certificates of this CA are refused"));
   }
   check.expires = std::min(check.expires, last);
   if (check.warnings.size() < authorities.size()) return;
   check.warnings.clear();
-  if (check.status.ok()) check.status = place.Refused(first_why);
+  if (check.status.ok()) check.status = file.Refused(first_why);
 }
 
-absl::Status CheckKey(const Place& place, const Place& cert, X509* certificate) {
-  const absl::StatusOr<std::string> text = Read(place);
+absl::Status CheckKey(const OptionFile& file, const OptionFile& cert, X509* certificate) {
+  const absl::StatusOr<std::string> text = Read(file);
   if (!text.ok()) return text.status();
   const BioPtr bio = BioOf(*text);
   // An encrypted key must not ask a terminal for its password.
   const auto no_password = [](char*, int, int, void*) { return 0; };
   const KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr));
   if (key == nullptr) {
-    return place.Refused(
+    return file.Refused(
         absl::StrCat("it has no private key without a password (", TakeOpensslError(), ")"));
   }
   if (X509_check_private_key(certificate, key.get()) != 1) {
     ERR_clear_error();
-    return place.Refused(absl::StrCat("it is not the key of the certificate in ", cert.option));
+    return file.Refused(absl::StrCat("it is not the key of the certificate in ", cert.option));
   }
   return absl::OkStatus();
 }
@@ -134,8 +134,8 @@ TlsCheck CheckServerTls(const ServerTls& tls, const std::string& prefix, absl::T
   TlsCheck check;
   if (!tls.on()) return check;
   ERR_clear_error();
-  const Place cert{prefix + "cert", tls.cert,
-                   "name the PEM file with the certificate of this server and its chain"};
+  const OptionFile cert{prefix + "cert", tls.cert,
+                        "name the PEM file with the certificate of this server and its chain"};
   const auto chain = ReadCertificates(cert);
   if (!chain.ok()) {
     check.status = chain.status();
@@ -146,12 +146,12 @@ TlsCheck CheckServerTls(const ServerTls& tls, const std::string& prefix, absl::T
   if (check.status.ok() && (X509_get_extended_key_usage(own) & XKU_SSL_SERVER) == 0) {
     check.status = cert.Refused("its certificate is not for servers (extended key usage)");
   }
-  const Place key{prefix + "key", tls.key,
-                  absl::StrCat("name the PEM file with the private key of ", cert.option)};
+  const OptionFile key{prefix + "key", tls.key,
+                       absl::StrCat("name the PEM file with the private key of ", cert.option)};
   check.status.Update(CheckKey(key, cert, own));
   if (tls.client_ca.empty()) return check;
-  const Place ca{prefix + "client_ca", tls.client_ca,
-                 "name the PEM file with the CA of the certificates of clients"};
+  const OptionFile ca{prefix + "client_ca", tls.client_ca,
+                      "name the PEM file with the CA of the certificates of clients"};
   const auto authorities = ReadCertificates(ca);
   if (authorities.ok()) {
     CheckAuthorities(ca, *authorities, now, check);

@@ -2,7 +2,7 @@
 //
 // Limits a connection until its first valid message. gRPC uses unbounded memory for headers that do
 // not end and for calls that are reset at once; the connection of a worker brings one call and a
-// valid message, which is small: a worker with more to say waits for the answer. Until then a
+// valid message, which is small: a worker with more to send waits for the answer. Until then a
 // connection is watched from outside of gRPC, by the bytes that the kernel received on it. One that
 // exceeds the needs of a correct peer is reset, and what gRPC has not read of it is gone. The same
 // holds for a peer that ends such connections itself and opens others. When too many of one address

@@ -131,7 +131,7 @@ void PrefaceCheck::Queue(Connection connection) {
   if (displaced.has_value()) RefuseFor(&TransportCounters::floods, *displaced, CrowdOf(most_));
 }
 
-Clock::time_point PrefaceCheck::NextTurn() const {
+Clock::time_point PrefaceCheck::NextArrival() const {
   Clock::time_point next = Clock::time_point::max();
   const Clock::time_point soon = Clock::now() + kUntilThereMayBeRoom;
   for (const auto& [source, connections] : arrived_) {
@@ -159,14 +159,14 @@ std::vector<PrefaceCheck::Connection> PrefaceCheck::TakeArrived() {
 
 void PrefaceCheck::Run() {
   std::vector<pollfd> waits;
-  Clock::time_point next_turn = Clock::time_point::max();
+  Clock::time_point next_arrival = Clock::time_point::max();
   while (true) {
     waits.assign(1, {wake_, POLLIN, 0});
     for (const Silent& silent : silent_) {
       waits.push_back({silent.connection.descriptor, POLLIN, 0});
     }
     const Clock::time_point next =
-        silent_.empty() ? next_turn : std::min(next_turn, silent_.front().until);
+        silent_.empty() ? next_arrival : std::min(next_arrival, silent_.front().until);
     poll(waits.data(), waits.size(), MillisecondsUntil(next));
     const Clock::time_point now = Clock::now();
     size_t at = 1;
@@ -180,14 +180,14 @@ void PrefaceCheck::Run() {
     }
     eventfd_t count = 0;
     if (waits[0].revents != 0) eventfd_read(wake_, &count);
-    std::vector<Connection> turn;
+    std::vector<Connection> admitted;
     {
       MutexLock lock(mutex_);
       if (stopping_) return;
-      turn = TakeArrived();
-      next_turn = NextTurn();
+      admitted = TakeArrived();
+      next_arrival = NextArrival();
     }
-    for (Connection& connection : turn) {
+    for (Connection& connection : admitted) {
       // Readable once all of it is there, or the other end has closed.
       SetLowWater(connection.descriptor, static_cast<int>(kPreface.size()));
       if (Look(connection, false)) WaitForBytes(std::move(connection));

@@ -86,7 +86,7 @@ class PrefaceCheck {
   // Those whose turn it is; empty when no more have arrived.
   std::vector<Connection> TakeArrived() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // When it will be the turn of one that has arrived.
-  std::chrono::steady_clock::time_point NextTurn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::chrono::steady_clock::time_point NextArrival() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForBytes(Connection connection);
   // False once the descriptor has been closed, for example because its time has passed.
   bool Look(const Connection& connection, bool time_is_up);

@@ -355,7 +355,7 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
       }
       const SharedFrame& sent = reference.has_value() ? *reference : *whole;
       // The frames of a value arrive in order, and some are too large for the session.
-      const bool may = !std::holds_alternative<ValueHeader>(frame.header);
+      const bool may = !std::holds_alternative<BlobHeader>(frame.header);
       if (auto session = may ? reactor->SendInSession(sent) : nullptr) {
         unflushed_.push_back(std::move(session));
       } else {

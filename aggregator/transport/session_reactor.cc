@@ -25,7 +25,7 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
         absl::StrCat("A message of ", session_.has_value() ? who_ : "a session without a hello",
                      " was refused: ", taken.status().message()));
   }
-  if (!session_.has_value() && taken->messages.empty()) Heard();
+  if (!session_.has_value() && taken->messages.empty()) OnFirstBytes();
   Batch batch;
   std::vector<std::shared_ptr<const void>> charges;
   for (auto& one : taken->messages) {

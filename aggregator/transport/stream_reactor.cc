@@ -53,7 +53,7 @@ StreamReactor::Operation StreamReactor::NextOfSide() {
     return Operation::kEnd;
   }
   // gRPC sends the metadata with the first message.
-  if (!heard_ || greeted_ || wrote_) return Operation::kNone;
+  if (!first_bytes_read_ || greeted_ || wrote_) return Operation::kNone;
   greeted_ = true;
   return Operation::kGreet;
 }
@@ -96,7 +96,7 @@ void StreamReactor::OnReadDone(bool ok) {
     // The peer closed its side, or the message was truncated: gRPC does not distinguish them.
     // Neither affects a contribution.
     Close(absl::OkStatus(), Rest::kDrop);
-    TellOver();
+    ReportOver();
     return;
   }
   const uint64_t bytes = incoming().Length();
@@ -124,7 +124,7 @@ void StreamReactor::AfterMessage(const absl::Status& taken) {
     MutexLock lock(mutex_);
     over = over_;
   }
-  if (over) TellOver();
+  if (over) ReportOver();
 }
 
 void StreamReactor::Pause() {
@@ -140,10 +140,10 @@ void StreamReactor::Resume() {
   Drive();
 }
 
-void StreamReactor::Heard() {
+void StreamReactor::OnFirstBytes() {
   {
     MutexLock lock(mutex_);
-    heard_ = true;
+    first_bytes_read_ = true;
   }
   CountTraffic();
 }
@@ -221,28 +221,28 @@ void StreamReactor::Fail(const absl::Status& why) {
   }
   // The last messages of a stream that was closed before are still sent.
   if (!closing) Close(why, Rest::kDrop);
-  TellOver();
+  ReportOver();
 }
 
 void StreamReactor::OnCancel() {
   Close(absl::OkStatus(), Rest::kDrop);  // By the peer, which reads no status.
-  TellOver();
+  ReportOver();
 }
 
-void StreamReactor::TellOver() {
+void StreamReactor::ReportOver() {
   absl::Status ended;
   {
     MutexLock lock(mutex_);
     over_ = true;
-    if (taking_ || told_over_) return;
-    told_over_ = true;
+    if (taking_ || over_reported_) return;
+    over_reported_ = true;
     if (closing_.has_value()) ended = *closing_;
   }
   Over(ended);
 }
 
 void StreamReactor::OnDone() {
-  TellOver();
+  ReportOver();
   ++counters_.calls_ended;
   Release();
 }

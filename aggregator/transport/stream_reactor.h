@@ -78,8 +78,8 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // Counts why OnMessage was not OK.
   virtual void Count(const absl::Status& why) = 0;
 
-  // The begin of the first message made sense: the peer is told that it may go on.
-  void Heard();
+  // The begin of the first message made sense: the peer learns that it may go on.
+  void OnFirstBytes();
   // The first message made sense: the peer is given time.
   void Introduced();
 
@@ -100,7 +100,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // The connection is that of a worker.
   void CountTraffic();
   // Calls Over, unless OnMessage is running; then it is called after that.
-  void TellOver();
+  void ReportOver();
 
   // Constant after construction.
   grpc::CallbackServerContext* const context_;  // Used until Finish.
@@ -113,13 +113,13 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   std::shared_ptr<OverheadGuard::Traffic> traffic_;  // That of reading; null: nobody counts.
   grpc::Alarm introduction_alarm_;
 
-  bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+  bool first_bytes_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool greeted_ ABSL_GUARDED_BY(mutex_) = false;  // The initial metadata were sent.
   bool introduced_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) = 0;      // An incomplete first one.
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // The status, once decided.
   bool over_ ABSL_GUARDED_BY(mutex_) = false;                    // To be sent,
-  bool told_over_ ABSL_GUARDED_BY(mutex_) = false;               // and has been.
+  bool over_reported_ ABSL_GUARDED_BY(mutex_) = false;           // and has been.
 };
 
 }  // namespace basin::aggregator

@@ -73,14 +73,15 @@ absl::Status FindDeviceAndLibrary(const basin_worker& worker, int32_t device,
 }
 
 // The other ranks would wait for this one, which has no group for this reason.
-void TellOthers(basin_worker& worker, const NodeGroupOptions& options, const absl::Status& why) {
-  auto telling = basin::client::group::TellWhyNot(
+void ReportToOthers(basin_worker& worker, const NodeGroupOptions& options,
+                    const absl::Status& why) {
+  auto reporting = basin::client::group::ReportWhyNot(
       options, absl::FailedPreconditionError(std::string(why.message())));
-  if (!telling.ok()) return;  // Without connections the others cannot be told.
-  if (!options.settings.required) return worker.KeepTelling(*std::move(telling));
+  if (!reporting.ok()) return;  // Without connections the others cannot be told.
+  if (!options.settings.required) return worker.KeepReporting(*std::move(reporting));
   // The error of this call is likely to end the process, so that ranks that come later would find
   // nobody. The others wait as long for a rank that does not come.
-  (*telling)
+  (*reporting)
       ->NextTurn(std::chrono::steady_clock::now() +
                  absl::ToChronoMilliseconds(options.gather_within))
       .IgnoreError();
@@ -109,7 +110,7 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> Open(basin_worker& worker, int32_t de
                  absl::StrCat("worker ", worker.id(), " of job ", worker.job(), ": ", why,
                               "; each rank contributes for itself)."));
   }
-  TellOthers(worker, options, status);
+  ReportToOthers(worker, options, status);
   if (!settings.local.required) return nullptr;
   return absl::Status(status.code(), absl::StrCat(why, "; off leaves out the group)."));
 }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Writes changes of a worker's place in the job to the log of the library, each once.
+// Writes changes of a worker's view of its job to the log of the library, each once.
 //
 // Thread contract: one thread.
 
@@ -19,16 +19,16 @@ class Report {
   // `who`: "worker w of job j".
   Report(Log log, std::string who) : log_(log), who_(std::move(who)) {}
 
-  // The place has changed to this one.
-  void OnPlace(const client::Place& place);
+  // The view has changed to this one.
+  void OnView(const client::JobView& view);
 
-  // Writes nothing after this. Called on the thread that calls OnPlace.
+  // Writes nothing after this. Called on the thread that calls OnView.
   void Silence() { log_ = Log(); }
 
  private:
   Log log_;
   const std::string who_;
-  client::Place last_;
+  client::JobView last_;
 };
 
 }  // namespace basin::c

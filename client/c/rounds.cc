@@ -55,7 +55,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
   begin.step_label = in.step;
   begin.compares_step = in.compares_step != 0;
-  begin.carries = in.carries;
+  begin.represents = in.carries;
   const auto local = EnumOf<basin::LocalReduction>("The local reduction of the round",
                                                    in.local_reduction, BASIN_LOCAL_FAST);
   if (!local.ok()) return local.status();
@@ -71,7 +71,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
 }
 
 // Passes an outcome to a callback of basin.h.
-basin::client::Worker::RoundDone Teller(uint32_t lane, basin_round_done done, void* user) {
+basin::client::Worker::RoundDone Reporter(uint32_t lane, basin_round_done done, void* user) {
   if (done == nullptr) return nullptr;
   return [lane, done, user](const RoundOutcome& outcome) {
     if (outcome.ok()) {
@@ -112,9 +112,9 @@ absl::StatusOr<std::vector<Source>> SourcesOf(uint32_t lane, const basin_pushed*
 }
 
 // Waits for tensors of the lane that are on their way from a device.
-absl::Status Settle(basin_worker* worker, uint32_t lane) {
+absl::Status WaitUntilPassed(basin_worker* worker, uint32_t lane) {
   basin::client::DeviceTransfers* const transfers = worker->used_transfers();
-  return transfers == nullptr ? absl::OkStatus() : transfers->Settle(lane);
+  return transfers == nullptr ? absl::OkStatus() : transfers->WaitUntilPassed(lane);
 }
 
 // The same, and the worker does not get them.
@@ -122,14 +122,14 @@ void Drop(basin_worker* worker, uint32_t lane) {
   basin::client::DeviceTransfers* const transfers = worker->used_transfers();
   if (transfers == nullptr) return;
   transfers->Drop(lane);
-  transfers->Settle(lane).IgnoreError();
+  transfers->WaitUntilPassed(lane).IgnoreError();
 }
 
 basin_code Withdraw(basin_worker* worker, const basin::client::WithdrawRound& withdraw,
                     basin_round_done done, void* user, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   Drop(worker, withdraw.lane);
-  return Return(worker->client().Withdraw(withdraw, Teller(withdraw.lane, done, user)), error);
+  return Return(worker->client().Withdraw(withdraw, Reporter(withdraw.lane, done, user)), error);
 }
 
 }  // namespace
@@ -228,8 +228,8 @@ basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basi
 basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done, void* user,
                         basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = Settle(worker, lane);
-  if (status.ok()) status = worker->client().Commit(lane, Teller(lane, done, user));
+  if (status.ok()) status = WaitUntilPassed(worker, lane);
+  if (status.ok()) status = worker->client().Commit(lane, Reporter(lane, done, user));
   return Return(status, error);
 }
 
@@ -260,7 +260,7 @@ basin_code basin_abandon(basin_worker* worker, basin_error** error) {
   basin::client::DeviceTransfers* const transfers = worker->used_transfers();
   if (transfers != nullptr) transfers->DropAll();
   const absl::Status status = worker->client().Abandon();
-  if (transfers != nullptr) transfers->SettleAll();
+  if (transfers != nullptr) transfers->WaitUntilAllPassed();
   return Return(status, error);
 }
 

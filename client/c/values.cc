@@ -95,7 +95,7 @@ basin_code basin_broadcast(basin_worker* worker, const char* lane, const basin_t
                            uint64_t version, uint32_t root, void* data, size_t bytes,
                            int64_t timeout, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const basin::Membership membership = worker->client().place().membership;
+  const basin::Membership membership = worker->client().view().membership;
   const std::optional<size_t> position = membership.members.PositionOf(root);
   if (!position.has_value()) {
     return Return(absl::InvalidArgumentError(

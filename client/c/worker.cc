@@ -35,8 +35,8 @@ std::string NameOf(const basin::c::Settings& settings) {
   return absl::StrCat("worker ", settings.core.worker, " of job ", settings.core.job);
 }
 
-basin::client::Place PlaceOf(basin_worker* worker) {
-  return Check(worker).ok() ? worker->client().place() : basin::client::Place();
+basin::client::JobView ViewOf(basin_worker* worker) {
+  return Check(worker).ok() ? worker->client().view() : basin::client::JobView();
 }
 
 }  // namespace
@@ -98,8 +98,8 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
     options.timeline = worker->timeline_->timeline();
   }
   options.core = std::move(settings.core);
-  options.placed = [self = worker.get()](const basin::client::Place& place) {
-    self->report_.OnPlace(place);
+  options.on_view = [self = worker.get()](const basin::client::JobView& view) {
+    self->report_.OnView(view);
     self->Signal();
   };
   options.ended = [self = worker.get()](basin::client::LaneHandle) { self->Signal(); };
@@ -161,7 +161,7 @@ void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
 
 bool basin_worker::here() const { return getpid() == process_; }
 
-void basin_worker::KeepTelling(std::unique_ptr<basin::accelerator::node::Runner> why_not) {
+void basin_worker::KeepReporting(std::unique_ptr<basin::accelerator::node::Runner> why_not) {
   {
     const basin::MutexLock lock(mutex_);
     why_not_.swap(why_not);
@@ -206,7 +206,7 @@ void basin_close(basin_worker* worker) {
 basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   if (place == nullptr) return Return(absl::InvalidArgumentError("The place is null."), error);
-  const basin::client::Place now = worker->client().place();
+  const basin::client::JobView now = worker->client().view();
   basin_place out = BASIN_PLACE_INIT;
   out.role = static_cast<basin_role>(now.role);
   out.rank = now.rank.value_or(0);
@@ -239,14 +239,14 @@ basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error
 }
 
 size_t basin_member_id(basin_worker* worker, uint32_t rank, char* id, size_t size) {
-  const basin::client::Place place = PlaceOf(worker);
-  const basin::MemberList& members = place.membership.members;
+  const basin::client::JobView view = ViewOf(worker);
+  const basin::MemberList& members = view.membership.members;
   const std::optional<size_t> position = members.PositionOf(rank);
   return basin::c::CopyText(position.has_value() ? members[*position] : "", id, size);
 }
 
 size_t basin_donor_id(basin_worker* worker, char* id, size_t size) {
-  return basin::c::CopyText(PlaceOf(worker).donor.value_or(""), id, size);
+  return basin::c::CopyText(ViewOf(worker).donor.value_or(""), id, size);
 }
 
 size_t basin_worker_id(basin_worker* worker, char* id, size_t size) {

@@ -62,7 +62,7 @@ struct basin_worker {
   const basin::c::GroupSettings& group() const { return group_; }
   // Tells the other ranks of the node why this one has no group, until the worker is closed or
   // there is another such reason.
-  void KeepTelling(std::unique_ptr<basin::accelerator::node::Runner> why_not);
+  void KeepReporting(std::unique_ptr<basin::accelerator::node::Runner> why_not);
   const basin::c::Log& log() const { return log_; }
   int event_fd() const { return event_fd_; }
 

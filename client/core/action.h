@@ -58,9 +58,9 @@ struct SendSupply {
   ChunkRanges ranges;
 };
 // Send chunks of an announced value. The runner waits for its gate (no optimizer step in progress).
-struct SendValue {
+struct SendBlob {
   uint32_t stream = 0;
-  ValueKey key;
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
 };
@@ -73,8 +73,8 @@ struct KeepResult {
   ChunkRange range;
 };
 // Keep these chunks of the value frame that this Step was given.
-struct KeepValue {
-  ValueKey key;
+struct KeepBlob {
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
 };
@@ -114,13 +114,13 @@ struct Refused {
 };
 
 // The rank of this trainer, and the number of trainers, if the worker became a member now.
-struct ExpectedPlace {
+struct ExpectedRank {
   uint32_t rank = 0;
   uint32_t world_size = 0;
   auto Fields() const { return std::tie(rank, world_size); }
 };
 
-// The worker's place in the job changed.
+// The worker's membership changed.
 struct MembershipNow {
   Membership membership;
   Role role = Role::kJoiner;
@@ -130,13 +130,13 @@ struct MembershipNow {
                                   // first begin. Absent: every worker keeps its state.
 };
 
-struct ValueReady {
-  ValueKey key;
+struct BlobReady {
+  BlobKey key;
   TensorSpec spec;
   WorkerId source;
 };
-struct ValueFailed {
-  ValueKey key;
+struct BlobFailed {
+  BlobKey key;
   Error error;
 };
 
@@ -150,8 +150,8 @@ struct Left {};
 
 using Action =
     std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
-                 SendValue, KeepResult, KeepValue, Deliver, FailRound, RoundRejected, RoundHeldUp,
-                 JobPaused, Refused, MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
+                 SendBlob, KeepResult, KeepBlob, Deliver, FailRound, RoundRejected, RoundHeldUp,
+                 JobPaused, Refused, MembershipNow, BlobReady, BlobFailed, Fatal, Left>;
 
 }  // namespace basin::client
 

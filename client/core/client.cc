@@ -31,7 +31,7 @@ bool IsCall(const Event& event) {
                         [](const StreamDown&) { return false; },
                         [](const MessageReceived&) { return false; },
                         [](const ResultReceived&) { return false; },
-                        [](const ValueReceived&) { return false; },
+                        [](const BlobReceived&) { return false; },
                         [](const auto&) { return true; },
                     },
                     event);
@@ -64,7 +64,7 @@ std::optional<uint32_t> Client::rank() const {
   return members.FirstRank(position) + std::min(local_rank_, members.RanksOf(position) - 1);
 }
 
-std::optional<ExpectedPlace> Client::expected() const {
+std::optional<ExpectedRank> Client::expected() const {
   if (role_ == Role::kMember || !was_welcomed() || !job_runs_) return std::nullopt;
   // A member with this worker's id is an earlier process. Joiners are appended, and a worker for
   // which there is no room takes the place of one that leaves.
@@ -75,7 +75,7 @@ std::optional<ExpectedPlace> Client::expected() const {
     trainers += membership_.members.RanksOf(i);
     ++others;
   }
-  return ExpectedPlace{trainers + local_rank_, trainers + ranks_};
+  return ExpectedRank{trainers + local_rank_, trainers + ranks_};
 }
 
 void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
@@ -100,10 +100,11 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
                  [&](const StreamDown& down) { OnStreamDown(scope, down); },
                  [&](const MessageReceived& received) { OnMessage(scope, received.message); },
                  [&](const ResultReceived& frame) {
-                   if (Lane* lane = Find(frame.lane)) Heed(scope, OnResult(*lane, scope, frame));
+                   if (Lane* lane = Find(frame.lane))
+                     OnFinding(scope, OnResult(*lane, scope, frame));
                  },
-                 [&](const ValueReceived& received) {
-                   if (scope.welcomed) values_.OnChunks(scope, received);
+                 [&](const BlobReceived& received) {
+                   if (scope.welcomed) blobs_.OnChunks(scope, received);
                  },
                  [&](const auto& call) {
                    session_.Progress();
@@ -120,7 +121,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
 absl::Time Client::NextDeadline() const {
   if (session_.phase() == SessionPhase::kNew) return absl::InfinitePast();
   if (session_.phase() == SessionPhase::kOver) return absl::InfiniteFuture();
-  absl::Time next = std::min(session_.NextDeadline(), values_.NextDeadline());
+  absl::Time next = std::min(session_.NextDeadline(), blobs_.NextDeadline());
   next = std::min({next, leave_by_.value_or(absl::InfiniteFuture()), answer_by_});
   for (const Lane& lane : lanes_) next = std::min(next, lane.NextDeadline());
   return next;
@@ -133,7 +134,7 @@ void Client::Tick(const Scope& scope) {
   }
   if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(scope.now), scope.actions);
   for (Lane& lane : lanes_) OnTick(lane, scope);
-  values_.Tick(scope);
+  blobs_.Tick(scope);
   if (scope.now >= answer_by_) {
     answer_by_ = absl::InfiniteFuture();
     if (!session_.welcomed() && pause_.empty()) {
@@ -183,7 +184,7 @@ void Client::OnCall(const Scope& scope, const DeclareReady& ready) {
   }
   ready_ = Ready{ready.step_label, ready.state_hash};
   evicted_ = false;
-  if (scope.welcomed) scope.Tell(*ready_);
+  if (scope.welcomed) scope.Send(*ready_);
 }
 
 void Client::OnCall(const Scope& scope, const RegisterTensors& request) {
@@ -245,7 +246,7 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
                    "it is one."});
     return;
   }
-  if (begin.carries > 0 && scope.welcomed && !session_.knows_ranks()) {
+  if (begin.represents > 0 && scope.welcomed && !session_.knows_ranks()) {
     Refuse(scope, WhyNoRanks());
     return;
   }
@@ -256,7 +257,7 @@ void Client::OnCall(const Scope& scope, const BeginRound& begin) {
     if (error.code != ErrorCode::kOk) return error;
     scope.streams.FollowLink(config_.follows_link && !begin.in_place);
     lacks_state_ = false;  // It computes a gradient with it.
-    grouped_ |= begin.carries > 0;
+    grouped_ |= begin.represents > 0;
     return error;
   });
 }
@@ -282,7 +283,7 @@ void Client::OnCall(const Scope& scope, const SetBusy& busy) {
   const Busy message{busy.reason, busy.expected};
   busy_.reset();
   if (busy.expected > absl::ZeroDuration()) busy_ = message;
-  if (scope.welcomed) scope.Tell(message);
+  if (scope.welcomed) scope.Send(message);
 }
 
 void Client::OnCall(const Scope& scope, const SetRanks& set) {
@@ -319,7 +320,7 @@ void Client::OnCall(const Scope& scope, const Finish&) {
   if (finished_) return;
   finished_ = true;
   for (Lane& lane : lanes_) lane.Finish();
-  if (scope.welcomed) scope.Tell(Finished{});
+  if (scope.welcomed) scope.Send(Finished{});
 }
 
 void Client::OnCall(const Scope& scope, const WillLeave&) {
@@ -336,29 +337,29 @@ void Client::ReleaseFromPause(const Scope& scope) {
                     absl::StrCat(pause_, " Worker ", config_.worker,
                                  " is about to leave, so it does not wait for that. Leave now.")};
   for (Lane& lane : lanes_) EndWaits(lane, scope, error);
-  values_.FailAll(scope, error);
+  blobs_.FailAll(scope, error);
 }
 
 void Client::OnCall(const Scope& scope, const LeaveJob& leave) {
   if (leave_by_.has_value()) return;
   leave_by_ = scope.now + config_.leave_timeout;
   leave_forgets_ = leave.forget;
-  if (scope.welcomed) scope.Tell(Leave{leave_forgets_});
+  if (scope.welcomed) scope.Send(Leave{leave_forgets_});
   const Error error{ErrorCode::kEvicted, absl::StrCat("Worker ", config_.worker, " left job ",
                                                       config_.job, " before the verdict.")};
   for (Lane& lane : lanes_) FailRoundInFlight(lane, scope, error);
 }
 
-void Client::OnCall(const Scope& scope, const AnnounceValue& announce) {
-  Refuse(scope, values_.Announce(scope, announce));
+void Client::OnCall(const Scope& scope, const AnnounceBlob& announce) {
+  Refuse(scope, blobs_.Announce(scope, announce));
 }
 
 void Client::OnCall(const Scope&, const StopServing& stop) {
-  values_.StopServing(stop.lane, stop.tensor);
+  blobs_.StopServing(stop.lane, stop.tensor);
 }
 
-void Client::OnCall(const Scope& scope, const GetValue& get) {
-  Refuse(scope, values_.Get(scope, get));
+void Client::OnCall(const Scope& scope, const GetBlob& get) {
+  Refuse(scope, blobs_.Get(scope, get));
   ReleaseFromPause(scope);
 }
 

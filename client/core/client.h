@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The client's decisions, all of them, as one pure state machine: events in, actions out. This is
-// one worker: its session with the aggregator, its place in the job, its lanes and its values.
+// one worker: its session with the aggregator, its role in the job, its lanes and its blobs.
 //
 // Step has no side effect but its output: no clock, I/O, lock, thread, randomness or hash-order
 // dependence (the jitter of reconnects comes from a generator whose seed is in the config and whose
@@ -9,7 +9,7 @@
 //
 // How it fits together: session.h connects, sends the hello and reconnects; lane.h is the history
 // and the round in flight of one lane, with round.h for the contribution, push.h for the order of
-// frames, and settlement.h for results, staging and verdicts; values.h moves broadcast values. This
+// frames, and settlement.h for results, staging and verdicts; blobs.h moves blobs. This
 // class routes events to them and decides what concerns the worker as a whole: its identity,
 // whether it is a member of the job, and when its incarnation ends.
 //
@@ -39,11 +39,11 @@
 
 #include "absl/time/time.h"
 #include "client/core/action.h"
+#include "client/core/blobs.h"
 #include "client/core/config.h"
 #include "client/core/event.h"
 #include "client/core/lane.h"
 #include "client/core/session.h"
-#include "client/core/values.h"
 #include "protocol/fingerprint.h"
 
 namespace basin::client {
@@ -66,7 +66,7 @@ class Client {
   bool connected() const { return session_.welcomed(); }
   const std::vector<Lane>& lanes() const { return lanes_; }  // By handle.
   const Lane* FindLane(const std::string& name) const;
-  const Values& values() const { return values_; }
+  const Blobs& blobs() const { return blobs_; }
   const RunId& run() const { return run_; }
   Incarnation incarnation() const { return incarnation_; }
   const Membership& membership() const { return membership_; }
@@ -74,9 +74,9 @@ class Client {
   std::optional<uint32_t> rank() const;
   // It was welcomed in this incarnation, or in one before that it has not lost.
   bool was_welcomed() const { return incarnation_ != Incarnation{}; }
-  // The place of a worker that is not a member, if it became one now. The members may change before
+  // The rank of a worker that is not a member, if it became one now. The members may change before
   // it does. Absent while the job waits for this worker, and unless it was welcomed.
-  std::optional<ExpectedPlace> expected() const;
+  std::optional<ExpectedRank> expected() const;
   // It was a member in this incarnation, so its hello has a history.
   bool has_history() const { return has_history_; }
   // It was a member, and is not ready to be one again.
@@ -91,7 +91,7 @@ class Client {
 
   // The whole state; the config is constant and not part of it.
   auto Fields() const {
-    return std::tie(session_, lanes_, by_index_, starts_, values_, run_, term_, incarnation_,
+    return std::tie(session_, lanes_, by_index_, starts_, blobs_, run_, term_, incarnation_,
                     from_start_, job_runs_, max_workers_, membership_, role_, donor_, has_history_,
                     lacks_state_, ready_, saw_members_, evicted_, busy_, draining_, pause_,
                     finished_, abandoned_, will_leave_, leave_by_, leave_forgets_, left_, fatal_,
@@ -124,9 +124,9 @@ class Client {
   void OnCall(const Scope& scope, const Finish& finish);
   void OnCall(const Scope& scope, const WillLeave& will);
   void OnCall(const Scope& scope, const LeaveJob& leave);
-  void OnCall(const Scope& scope, const AnnounceValue& announce);
+  void OnCall(const Scope& scope, const AnnounceBlob& announce);
   void OnCall(const Scope& scope, const StopServing& stop);
-  void OnCall(const Scope& scope, const GetValue& get);
+  void OnCall(const Scope& scope, const GetBlob& get);
   Error WhyNoRanks() const;
   void Refuse(const Scope& scope, Error error) const;
   void ReleaseFromPause(const Scope& scope);
@@ -147,7 +147,7 @@ class Client {
   void OnEnded(const Scope& scope, const Error& error);
   void EndSession(const Scope& scope, SessionInput input, Error error);
   // Returns whether the session continues.
-  bool Heed(const Scope& scope, const Finding& finding);
+  bool OnFinding(const Scope& scope, const Finding& finding);
   void GiveUp(const Scope& scope, const Error& error);
   void LoseIncarnation(const Scope& scope, const Error& error);
   void Stop(const Scope& scope, Error error);
@@ -170,7 +170,7 @@ class Client {
   std::vector<Lane> lanes_;
   std::map<LaneIndex, LaneHandle> by_index_;
   std::map<std::string, StartRound> starts_;  // The starts of lanes that are not registered yet.
-  Values values_;
+  Blobs blobs_;
 
   RunId run_;
   Term term_ = 0;  // The highest that welcomed this worker.

@@ -48,7 +48,7 @@ void Client::OnMessage(const Scope& scope, const ToWorker& message) {
                  },
                  [&](const Prepared& prepared) {
                    if (Lane* lane = Find(prepared.lane))
-                     Heed(scope, OnPrepared(*lane, scope, prepared));
+                     OnFinding(scope, OnPrepared(*lane, scope, prepared));
                  },
                  [&](const Supply& supply) {
                    if (Lane* lane = Find(supply.lane)) OnSupply(*lane, scope, supply);
@@ -58,9 +58,9 @@ void Client::OnMessage(const Scope& scope, const ToWorker& message) {
                  },
                  [&](const Rejected& rejected) { OnRejected(scope, rejected); },
                  [&](const Drain& drain) { draining_ |= !drain.service; },
-                 [&](const Ask& ask) { values_.OnAsk(scope, ask); },
-                 [&](const ValueKnown& known) { values_.OnKnown(scope, known); },
-                 [&](const GetFailed& failed) { values_.OnFailed(scope, failed); },
+                 [&](const Ask& ask) { blobs_.OnAsk(scope, ask); },
+                 [&](const BlobKnown& known) { blobs_.OnKnown(scope, known); },
+                 [&](const GetFailed& failed) { blobs_.OnFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
                    if (Lane* lane = Find(held_up.lane)) OnHeldUp(*lane, scope, held_up);
                  },
@@ -75,7 +75,7 @@ bool Client::OnLayout(const Scope& scope, const LaneLayout& layout) {
                                [&](const Lane& lane) { return lane.name == layout.name; });
   if (it == lanes_.end()) return true;  // A lane of others; sent again if it is registered here.
   const std::optional<LaneIndex> before = it->index;
-  if (!Heed(scope, client::OnLayout(*it, scope, layout))) return false;
+  if (!OnFinding(scope, client::OnLayout(*it, scope, layout))) return false;
   const auto handle = static_cast<LaneHandle>(it - lanes_.begin());
   if (before.has_value() && before != it->index) {
     // Another lane may have got the number meanwhile.
@@ -92,7 +92,7 @@ bool Client::OnVerdict(const Scope& scope, LaneIndex index, const VerdictRecord&
                        const std::optional<WorkerId>& donor, bool late) {
   Lane* lane = Find(index);
   if (lane == nullptr) return true;
-  if (!Heed(scope, client::OnVerdict(*lane, scope, record, late))) return false;
+  if (!OnFinding(scope, client::OnVerdict(*lane, scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.
   const bool news = !late && has_history_ && lane->last_verdict >= record.round &&
                     membership_.generation < record.next.generation;

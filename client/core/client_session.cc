@@ -24,7 +24,7 @@ bool IsFinal(ErrorCode code) {
 // ---- up and down
 
 void Client::OnSessionUp(const Scope& scope) {
-  if (session_.Apply(config_, SessionInput::kUp, Error{}, scope.actions)) scope.Tell(MakeHello());
+  if (session_.Apply(config_, SessionInput::kUp, Error{}, scope.actions)) scope.Send(MakeHello());
 }
 
 void Client::OnSessionDown(const Scope& scope, const std::string& reason) {
@@ -75,7 +75,7 @@ Hello Client::MakeHello() const {
 void Client::EndSession(const Scope& scope, SessionInput input, Error error) {
   if (!session_.Apply(config_, input, std::move(error), scope.actions)) return;
   for (Lane& lane : lanes_) lane.EndSession();
-  values_.EndSession();
+  blobs_.EndSession();
   OnPause(scope, "");  // Sent again, if it lasts.
 }
 
@@ -123,7 +123,7 @@ void Client::OnWelcome(const Scope& scope, const Welcome& welcome) {
   const Scope in_session = MakeScope(scope.now, scope.actions);
   const bool same = welcome.incarnation == incarnation_;
   if (abandoned_ && same) {
-    in_session.Tell(Abandon{});
+    in_session.Send(Abandon{});
     EndSession(in_session, SessionInput::kAgain,
                {ErrorCode::kEvicted, "The incarnation was abandoned."});
     return;
@@ -173,18 +173,18 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
   for (Lane& lane : lanes_) {
     if (dropped && open_lanes.count(&lane) == 0) EndMembership(lane, scope);
   }
-  for (const Lane& lane : lanes_) SayRegister(lane, scope);
-  if (ready_.has_value() && welcome.role != Role::kMember) scope.Tell(*ready_);
-  if (busy_.has_value()) scope.Tell(*busy_);
-  if (finished_) scope.Tell(Finished{});
+  for (const Lane& lane : lanes_) SendRegister(lane, scope);
+  if (ready_.has_value() && welcome.role != Role::kMember) scope.Send(*ready_);
+  if (busy_.has_value()) scope.Send(*busy_);
+  if (finished_) scope.Send(Finished{});
   for (Lane& lane : lanes_) Advance(lane, scope);
-  values_.StartSession(scope);
-  if (leave_by_.has_value()) scope.Tell(Leave{leave_forgets_});
+  blobs_.StartSession(scope);
+  if (leave_by_.has_value()) scope.Send(Leave{leave_forgets_});
 }
 
 // ---- the end of an incarnation, and of everything
 
-bool Client::Heed(const Scope& scope, const Finding& finding) {
+bool Client::OnFinding(const Scope& scope, const Finding& finding) {
   switch (finding.consequence) {
     case Consequence::kNone:
       return true;
@@ -206,7 +206,7 @@ void Client::GiveUp(const Scope& scope, const Error& error) {
   // incarnation.
   abandoned_ = incarnation_ != Incarnation{};
   if (scope.welcomed) {
-    scope.Tell(Abandon{});
+    scope.Send(Abandon{});
     EndSession(scope, SessionInput::kAgain, error);
   }
   LoseIncarnation(scope, error);
@@ -218,14 +218,14 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
     lane.Forget();
   }
   // The state that it was loading is no longer available either.
-  if (has_history_) values_.FailAll(scope, error);
+  if (has_history_) blobs_.FailAll(scope, error);
   by_index_.clear();
   starts_.clear();
   // A worker that never was a member is as ready as before, and declares it again after the
   // welcome.
   if (has_history_) ready_.reset();
   evicted_ = evicted_ || has_history_;
-  values_.EndIncarnation();
+  blobs_.EndIncarnation();
   has_history_ = lacks_state_ = false;
   draining_ = false;
   SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);
@@ -233,7 +233,7 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
 
 void Client::Stop(const Scope& scope, Error error) {
   for (Lane& lane : lanes_) FailRoundInFlight(lane, scope, error);
-  values_.FailAll(scope, error);
+  blobs_.FailAll(scope, error);
   EndSession(scope, SessionInput::kStop, error);
   fatal_ = error;
   scope.actions.push_back(Fatal{std::move(error)});
@@ -242,7 +242,7 @@ void Client::Stop(const Scope& scope, Error error) {
 void Client::FinishLeave(const Scope& scope) {
   const Error error{ErrorCode::kOk,
                     absl::StrCat("Worker ", config_.worker, " left job ", config_.job, ".")};
-  values_.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
+  blobs_.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
   EndSession(scope, SessionInput::kStop, error);
   left_ = true;
   scope.actions.push_back(Left{});

@@ -41,11 +41,11 @@ struct Config {
   absl::Duration value_retry = absl::Seconds(2);    // Ask again for value chunks that do not come.
 
   uint32_t max_lanes = 64;
-  uint32_t max_tensors = 65536;       // Per lane.
-  uint32_t max_values = 65536;        // Announced values, and gets in progress.
-  uint32_t max_fetches = 8;           // Values whose chunks are on their way at once.
-  uint32_t value_window_chunks = 16;  // Chunks of one value that are asked for at once.
-  uint32_t register_batch = 1024;     // Tensors in one Register message.
+  uint32_t max_tensors = 65536;      // Per lane.
+  uint32_t max_values = 65536;       // Announced values, and gets in progress.
+  uint32_t max_fetches = 8;          // Values whose chunks are on their way at once.
+  uint32_t blob_window_chunks = 16;  // Chunks of one value that are asked for at once.
+  uint32_t register_batch = 1024;    // Tensors in one Register message.
 };
 
 }  // namespace basin::client

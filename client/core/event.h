@@ -65,8 +65,8 @@ struct ResultReceived {
   ChunkRanges ranges;
   ChunkDigests digests;
 };
-struct ValueReceived {
-  ValueKey key;
+struct BlobReceived {
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   ChunkDigests digests;
@@ -92,7 +92,7 @@ struct BeginRound {
   Counts counts;
   uint64_t step_label = 0;
   std::vector<SampleRange> samples;
-  uint32_t carries = 0;  // Trainers of other workers whose gradients are in this contribution.
+  uint32_t represents = 0;  // Trainers of other workers whose gradients are in this contribution.
   // How this worker and these others were reduced to the contribution; see Contributor.
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with = {};
@@ -177,8 +177,8 @@ struct LeaveJob {
   bool forget = false;  // See Leave.
 };
 // This process can serve the value, until it announces a newer version of the same tensor.
-struct AnnounceValue {
-  ValueKey key;
+struct AnnounceBlob {
+  BlobKey key;
   TensorSpec spec;
   Digest digest = 0;
 };
@@ -187,9 +187,9 @@ struct StopServing {
   std::string lane;
   std::string tensor;
 };
-// Answered by ValueReady or ValueFailed.
-struct GetValue {
-  ValueKey key;
+// Answered by BlobReady or BlobFailed.
+struct GetBlob {
+  BlobKey key;
   std::optional<TensorSpec> expected;
   std::optional<WorkerId> source;
   absl::Time deadline = absl::InfiniteFuture();
@@ -199,10 +199,10 @@ struct Tick {};
 
 using Event =
     std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
-                 ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
+                 ResultReceived, BlobReceived, DeclareReady, RegisterTensors, BeginRound,
                  PushTensor, PushTensors, PushMore, SkipTensor, CommitRound, WithdrawRound,
                  RequestResults, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress, Finish,
-                 WillLeave, LeaveJob, AnnounceValue, StopServing, GetValue>;
+                 WillLeave, LeaveJob, AnnounceBlob, StopServing, GetBlob>;
 
 }  // namespace basin::client
 

@@ -33,8 +33,8 @@ void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain) {
 }
 
 void Lane::StartAtLayout() {
-  if (started || told_round == 0) return;
-  Start(told_round, told_round == 1 ? std::optional<uint64_t>(0) : std::nullopt);
+  if (started || layout_round == 0) return;
+  Start(layout_round, layout_round == 1 ? std::optional<uint64_t>(0) : std::nullopt);
 }
 
 void Lane::Finish() {
@@ -51,7 +51,7 @@ void Lane::Forget() {
   in_session = false;
   layout = Layout();
   window = 0;
-  told_round = 0;
+  layout_round = 0;
   for (RegisteredTensor& tensor : tensors) {
     tensor.index.reset();
     tensor.refusal = {};

@@ -83,8 +83,8 @@ struct Lane {
   std::optional<LaneIndex> index;
   bool in_session = false;  // The aggregator of this session has sent the lane's index.
   Layout layout;
-  uint64_t window = 0;         // With which a round starts.
-  RoundNumber told_round = 0;  // From the last layout.
+  uint64_t window = 0;           // With which a round starts.
+  RoundNumber layout_round = 0;  // From the last layout.
 
   // History. Meaningful once it is started.
   bool started = false;
@@ -102,7 +102,7 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(handle, name, kind, tensors, by_name, index, in_session, layout, window,
-                    told_round, started, last_verdict, chain, verdicts, settlement, round,
+                    layout_round, started, last_verdict, chain, verdicts, settlement, round,
                     undelivered, early, asked_again, finished);
   }
 };

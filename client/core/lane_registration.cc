@@ -23,7 +23,7 @@ void RefuseTensor(Lane& lane, const Scope& scope, TensorHandle handle, const Err
   lane.round->OnRefusal(error.text);
   lane.round->SetReason(error.text);
   lane.round->Stop(scope);
-  lane.round->SayWithdraw(scope, lane.Id());
+  lane.round->SendWithdraw(scope, lane.Id());
 }
 
 // The tensor has this index, unless the job has another tensor by that name.
@@ -44,12 +44,12 @@ void MapTensor(Lane& lane, const Scope& scope, TensorHandle handle, TensorIndex 
                     DescribeSpec(theirs), " in the job. Build the same model on every worker.")});
 }
 
-void SayTensors(const Lane& lane, const Scope& scope, size_t first) {
+void SendTensors(const Lane& lane, const Scope& scope, size_t first) {
   do {  // A lane without tensors is named too.
     basin::Register message{lane.name, lane.kind, {}};
     const size_t end = std::min<size_t>(lane.tensors.size(), first + scope.config.register_batch);
     for (; first < end; ++first) message.tensors.push_back(lane.tensors[first].spec);
-    scope.Tell(std::move(message));
+    scope.Send(std::move(message));
   } while (first < lane.tensors.size());
 }
 
@@ -116,19 +116,20 @@ void Register(Lane& lane, const Scope& scope, const std::vector<TensorSpec>& ten
     const auto index = lane.layout.Find(lane.tensors[handle].spec.name);
     if (index.has_value()) MapTensor(lane, scope, handle, *index);
   }
-  if (scope.welcomed) SayTensors(lane, scope, first);
+  if (scope.welcomed) SendTensors(lane, scope, first);
 }
 
-void SayRegister(const Lane& lane, const Scope& scope) { SayTensors(lane, scope, 0); }
+void SendRegister(const Lane& lane, const Scope& scope) { SendTensors(lane, scope, 0); }
 
 void RegisterAgain(Lane& lane, const Scope& scope) {
-  if (!lane.round.has_value() || !lane.round->said() || lane.asked_again == lane.round->number())
+  if (!lane.round.has_value() || !lane.round->begin_sent() ||
+      lane.asked_again == lane.round->number())
     return;
   lane.asked_again = lane.round->number();
   lane.in_session = false;
   lane.round->Stop(scope);
   lane.round->EndSession();
-  SayRegister(lane, scope);
+  SendRegister(lane, scope);
 }
 
 Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout) {
@@ -166,15 +167,15 @@ Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout) {
   lane.index = layout.lane;
   lane.in_session = true;
   lane.window = layout.window;
-  lane.told_round = layout.round;
-  if (lane.round.has_value() && (!lane.round->said() || lane.round->push().window() == 0)) {
+  lane.layout_round = layout.round;
+  if (lane.round.has_value() && (!lane.round->begin_sent() || lane.round->push().window() == 0)) {
     lane.round->SetWindow(lane.window);
   }
   for (TensorIndex index = layout.first; index < lane.layout.version(); ++index) {
     const auto it = lane.by_name.find(lane.layout.tensors()[index].name);
     if (it != lane.by_name.end()) MapTensor(lane, scope, it->second, index);
   }
-  scope.Tell(LayoutSeen{*lane.index, lane.layout.version()});
+  scope.Send(LayoutSeen{*lane.index, lane.layout.version()});
   return OnEarly(lane, scope, lane.settlement.OnLayout(scope, lane.Id()));
 }
 

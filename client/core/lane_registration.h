@@ -18,7 +18,7 @@ Error WhyNotRegister(const Lane& lane, const Config& config, LaneKind kind,
                      const std::vector<TensorSpec>& tensors);
 void Register(Lane& lane, const Scope& scope, const std::vector<TensorSpec>& tensors);
 // A new session has opened.
-void SayRegister(const Lane& lane, const Scope& scope);
+void SendRegister(const Lane& lane, const Scope& scope);
 // The aggregator has expired the lane: names it again, once for each round.
 void RegisterAgain(Lane& lane, const Scope& scope);
 Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout);

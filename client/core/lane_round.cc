@@ -65,7 +65,7 @@ void RequestResultsNow(Lane& lane, const Scope& scope) {
   if (!lane.round->elsewhere().Request()) return;
   // Those of this attempt that are still held for others, and all of the next one.
   const bool lacks = lane.settlement.phase() != SettlePhase::kStaged;
-  if (lacks && scope.welcomed && lane.in_session) lane.round->SayWithdraw(scope, lane.Id());
+  if (lacks && scope.welcomed && lane.in_session) lane.round->SendWithdraw(scope, lane.Id());
   lane.settlement.Ask(scope, lane.Id());
 }
 
@@ -93,7 +93,7 @@ Error Take(Lane& lane, const Scope& scope, const BeginRound& begin) {
   }
   // The aggregator would refuse it, and the work of the backward would be lost.
   std::string why = WhyNotCounted(begin.counts);
-  if (why.empty()) why = WhyNotRanks(begin.ranks, begin.carries);
+  if (why.empty()) why = WhyNotRanks(begin.ranks, begin.represents);
   const auto& others = begin.reduced_with;
   if (why.empty() && std::find(others.begin(), others.end(), scope.config.worker) != others.end()) {
     why = "names the worker itself among those that it was reduced with; leave it out";
@@ -186,12 +186,12 @@ Error Take(Lane& lane, const Scope& scope, const WithdrawRound& withdraw) {
     return {};
   }
   if (refused) return {};
-  // Without one it would say that another worker contributes its gradients.
+  // Without one it would report that another worker contributes its gradients.
   const bool lacks_reason = withdraw.reason.empty() && !withdraw.without_results;
   lane.round->SetReason(lacks_reason ? "it gave no reason" : withdraw.reason);
   if (withdraw.without_results) lane.round->elsewhere().Go();
   lane.round->Stop(scope);
-  if (scope.welcomed && lane.in_session) lane.round->SayWithdraw(scope, lane.Id());
+  if (scope.welcomed && lane.in_session) lane.round->SendWithdraw(scope, lane.Id());
   Advance(lane, scope);
   return {};
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The round in flight of a lane: the calls of the trainer, and what the aggregator says about the
-// contribution. Reads the lane's registration and history.
+// The round in flight of a lane: the calls of the trainer, and what the aggregator reports about
+// the contribution. Reads the lane's registration and history.
 
 #ifndef BASIN_CLIENT_CORE_LANE_ROUND_H_
 #define BASIN_CLIENT_CORE_LANE_ROUND_H_

@@ -12,7 +12,7 @@
 // is.
 //
 // The rate is the highest of the last trips in which the window was the limit; a trip lasts until a
-// window of bytes is acknowledged. A trip that begins on an idle link tells less, because the
+// window of bytes is acknowledged. A trip that begins on an idle link shows less, because the
 // buckets and buffers on the way are empty then; it counts only as long as nothing is known. The
 // delay is the lowest of the last frames that were sent on an idle link.
 //

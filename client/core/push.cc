@@ -107,7 +107,7 @@ void Push::ReleaseUnacked(Interval numbers, Streams& streams) {
   }
 }
 
-void Push::Settle(Interval numbers, Streams& streams) {
+void Push::MarkDone(Interval numbers, Streams& streams) {
   ReleaseUnacked(numbers, streams);
   ready_.Remove(numbers);
   held_.Remove(numbers);
@@ -128,7 +128,7 @@ void Push::EndSession() {
 }
 
 void Push::Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams) {
-  if (const auto numbers = Numbers(layout, range)) Settle(*numbers, streams);
+  if (const auto numbers = Numbers(layout, range)) MarkDone(*numbers, streams);
 }
 
 void Push::Refuse(const Layout& layout, const ChunkRange& range, Streams& streams) {

@@ -4,9 +4,9 @@
 // aggregator and the loss of a stream change that.
 //
 // Pushed chunks are numbered in the order in which they are to be sent: tensors in the order of
-// their push, chunks in order inside. Each is in exactly one of these places:
+// their push, chunks in order inside. Each is in exactly one of these states:
 //
-//   place     leaves it when                           goes to
+//   state     leaves it when                           goes to
 //   --------  ---------------------------------------  ---------------------------------
 //   waiting   the tensor has its index, and the chunk  ready, or held (pull mode)
 //             can be sent
@@ -117,8 +117,8 @@ class Push {
   void MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout);
   void SetReady(Tensor& tensor, uint32_t chunks, Digest digest,
                 const std::optional<double>& squared_norm);
-  // Takes the chunks out of every place; afterwards they count as done.
-  void Settle(Interval numbers, Streams& streams);
+  // Takes the chunks out of every set; afterwards they count as done.
+  void MarkDone(Interval numbers, Streams& streams);
   void ReleaseUnacked(Interval numbers, Streams& streams);
   // Empties one stream; returns its chunks, split at tensors.
   std::vector<Interval> TakeUnacked(uint32_t stream, Streams& streams);

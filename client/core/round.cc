@@ -24,7 +24,7 @@ void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor
   const auto it = skipped_.find(tensor);
   if (it == skipped_.end()) return;
   it->second = index;
-  if (said_ && state_ == RoundState::kPushing) scope.Tell(Skip{lane.index, number_, {index}});
+  if (begin_sent_ && state_ == RoundState::kPushing) scope.Send(Skip{lane.index, number_, {index}});
 }
 
 void Round::OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit) {
@@ -51,9 +51,9 @@ void Round::OnRestart(const Scope& scope, const LaneId& lane, const AttemptResta
   if (!prepared_) return;
   // The aggregator may have adopted the value without ever receiving this contribution.
   prepared_ = false;
-  said_ = false;
-  rest_said_ = 0;
-  Apply(RoundInput::kSayAgain);
+  begin_sent_ = false;
+  rest_sent_ = 0;
+  Apply(RoundInput::kSendAgain);
 }
 
 void Round::OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open) {
@@ -64,18 +64,18 @@ void Round::OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open
 
 void Round::EndSession() {
   push_.EndSession();
-  said_ = false;
-  rest_said_ = 0;
+  begin_sent_ = false;
+  rest_sent_ = 0;
   prepared_ = false;
-  Apply(RoundInput::kSayAgain);
+  Apply(RoundInput::kSendAgain);
 }
 
 void Round::ForgetIndexes(const Scope& scope) {
   push_.ForgetIndexes(scope.streams);
   for (auto& [tensor, index] : skipped_) index.reset();
-  said_ = false;
-  rest_said_ = 0;
-  Apply(RoundInput::kSayAgain);
+  begin_sent_ = false;
+  rest_sent_ = 0;
+  Apply(RoundInput::kSendAgain);
 }
 
 void Round::Postpone(const Scope& scope, RoundNumber number) {
@@ -90,59 +90,59 @@ void Round::Postpone(const Scope& scope, RoundNumber number) {
 
 void Round::Advance(const Scope& scope, const LaneId& lane) {
   if (!scope.welcomed || state_ == RoundState::kDecided) return;
-  if (!said_) SayBegin(scope, lane);
+  if (!begin_sent_) SendBegin(scope, lane);
   if (prepared_ || IsWithdrawn()) return;
   push_.Pump(scope, lane.handle, lane.index, number_);
   if (push_.AllSentOnce() && Apply(RoundInput::kAllSent)) {
-    SayCommit(scope, lane);
+    SendCommit(scope, lane);
   } else if (state_ == RoundState::kCommitting) {
-    SayRest(scope, lane);
+    SendRest(scope, lane);
   }
 }
 
 // The commit waits for room for the last frames, and room may depend on the skips of this worker:
 // the aggregator would wait for a chunk that no worker pushes.
-void Round::SayRest(const Scope& scope, const LaneId& lane) {
+void Round::SendRest(const Scope& scope, const LaneId& lane) {
   const uint32_t version = lane.layout.version();
-  if (rest_said_ >= version) return;
+  if (rest_sent_ >= version) return;
   Bitmap pushed(version);
   for (const Push::Tensor& tensor : push_.tensors()) {
     if (tensor.index.has_value()) pushed.Set(*tensor.index);
   }
   Skip skip{lane.index, number_, {}};
-  for (TensorIndex tensor = rest_said_; tensor < version; ++tensor) {
+  for (TensorIndex tensor = rest_sent_; tensor < version; ++tensor) {
     if (!pushed.Test(tensor)) skip.tensors.push_back(tensor);
   }
-  rest_said_ = version;
-  if (!skip.tensors.empty()) scope.Tell(std::move(skip));
+  rest_sent_ = version;
+  if (!skip.tensors.empty()) scope.Send(std::move(skip));
 }
 
-void Round::SayBegin(const Scope& scope, const LaneId& lane) {
-  said_ = true;
-  scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
-                   begin_.samples, begin_.ranks, begin_.carries, begin_.local_reduction,
+void Round::SendBegin(const Scope& scope, const LaneId& lane) {
+  begin_sent_ = true;
+  scope.Send(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
+                   begin_.samples, begin_.ranks, begin_.represents, begin_.local_reduction,
                    begin_.reduced_with, begin_.compares_step});
   if (IsWithdrawn()) {
-    SayWithdraw(scope, lane);
+    SendWithdraw(scope, lane);
     return;
   }
   Skip skip{lane.index, number_, {}};
   for (const auto& [tensor, index] : skipped_) {
     if (index.has_value()) skip.tensors.push_back(*index);
   }
-  if (!skip.tensors.empty()) scope.Tell(std::move(skip));
+  if (!skip.tensors.empty()) scope.Send(std::move(skip));
 }
 
-void Round::SayWithdraw(const Scope& scope, const LaneId& lane) const {
-  if (!said_) return;
-  scope.Tell(Withdraw{lane.index, number_, reason_, elsewhere_.without()});
+void Round::SendWithdraw(const Scope& scope, const LaneId& lane) const {
+  if (!begin_sent_) return;
+  scope.Send(Withdraw{lane.index, number_, reason_, elsewhere_.without()});
 }
 
-void Round::SayCommit(const Scope& scope, const LaneId& lane) const {
+void Round::SendCommit(const Scope& scope, const LaneId& lane) const {
   Commit commit{lane.index,     number_,       lane.layout.version(), Bitmap(lane.layout.version()),
                 push_.chunks(), push_.bytes(), push_.digest(),        push_.SquaredNorm()};
   for (const Push::Tensor& tensor : push_.tensors()) commit.present.Set(*tensor.index);
-  scope.Tell(std::move(commit));
+  scope.Send(std::move(commit));
 }
 
 }  // namespace basin::client

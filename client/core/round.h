@@ -37,11 +37,11 @@ enum class RoundState : uint8_t {
 };
 
 enum class RoundInput : uint8_t {
-  kCommit = 0,    // The trainer's call.
-  kWithdraw = 1,  // The trainer's call.
-  kAllSent = 2,   // Every pushed chunk was sent in this session.
-  kRefused = 3,   // A pushed tensor turns out not to be the job's.
-  kSayAgain = 4,  // New session, or the round was restarted after it had been prepared.
+  kCommit = 0,     // The trainer's call.
+  kWithdraw = 1,   // The trainer's call.
+  kAllSent = 2,    // Every pushed chunk was sent in this session.
+  kRefused = 3,    // A pushed tensor turns out not to be the job's.
+  kSendAgain = 4,  // New session, or the round was restarted after it had been prepared.
   kCommittedVerdict = 5,
   kFail = 6,  // ABORTED, evicted, abandoned, corrupt, fatal.
 };
@@ -58,33 +58,34 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     {RoundState::kPushing, RoundInput::kCommit, RoundState::kCommitting, "the rest of the frames"},
     {RoundState::kPushing, RoundInput::kWithdraw, RoundState::kWithdrawn, "Withdraw"},
     {RoundState::kPushing, RoundInput::kRefused, RoundState::kRefused, "Withdraw"},
-    {RoundState::kPushing, RoundInput::kSayAgain, RoundState::kPushing, "Begin, Skip, frames"},
+    {RoundState::kPushing, RoundInput::kSendAgain, RoundState::kPushing, "Begin, Skip, frames"},
     {RoundState::kPushing, RoundInput::kCommittedVerdict, RoundState::kDecided, "nothing"},
     {RoundState::kPushing, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
     {RoundState::kCommitting, RoundInput::kAllSent, RoundState::kCommitted, "Commit"},
     {RoundState::kCommitting, RoundInput::kRefused, RoundState::kWithdrawn, "Withdraw"},
-    {RoundState::kCommitting, RoundInput::kSayAgain, RoundState::kCommitting,
+    {RoundState::kCommitting, RoundInput::kSendAgain, RoundState::kCommitting,
      "Begin, Skip, frames"},
     {RoundState::kCommitting, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
     {RoundState::kCommitting, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
-    {RoundState::kCommitted, RoundInput::kSayAgain, RoundState::kCommitting, "Begin, Skip, frames"},
+    {RoundState::kCommitted, RoundInput::kSendAgain, RoundState::kCommitting,
+     "Begin, Skip, frames"},
     {RoundState::kCommitted, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
     {RoundState::kCommitted, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
-    {RoundState::kWithdrawn, RoundInput::kSayAgain, RoundState::kWithdrawn, "Begin, Withdraw"},
+    {RoundState::kWithdrawn, RoundInput::kSendAgain, RoundState::kWithdrawn, "Begin, Withdraw"},
     {RoundState::kWithdrawn, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
     {RoundState::kWithdrawn, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
     {RoundState::kDecided, RoundInput::kCommit, RoundState::kEnded, "Deliver"},
     {RoundState::kDecided, RoundInput::kWithdraw, RoundState::kEnded, "Deliver"},
-    {RoundState::kDecided, RoundInput::kSayAgain, RoundState::kDecided, "nothing"},
+    {RoundState::kDecided, RoundInput::kSendAgain, RoundState::kDecided, "nothing"},
     {RoundState::kDecided, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
     {RoundState::kRefused, RoundInput::kCommit, RoundState::kWithdrawn, "nothing"},
     {RoundState::kRefused, RoundInput::kWithdraw, RoundState::kWithdrawn, "nothing"},
-    {RoundState::kRefused, RoundInput::kSayAgain, RoundState::kRefused, "Begin, Withdraw"},
+    {RoundState::kRefused, RoundInput::kSendAgain, RoundState::kRefused, "Begin, Withdraw"},
     {RoundState::kRefused, RoundInput::kCommittedVerdict, RoundState::kDecided, "nothing"},
     {RoundState::kRefused, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 };
@@ -102,9 +103,9 @@ class TrainerWait {
     until_.reset();
     if (!polls_) waited_at_ = now;
   }
-  // Whether the trainer only waits, as far as is known: many trainers wait in short turns.
+  // Whether the trainer only waits, as far as is known: many trainers poll.
   bool Lasts(absl::Time now) const {
-    return (until_.has_value() && !polls_) || now < waited_at_ + kBetweenTurns;
+    return (until_.has_value() && !polls_) || now < waited_at_ + kBetweenPolls;
   }
   // The workers that the aggregator waits for; empty: none is late.
   const std::string& held_up_by() const { return held_up_by_; }
@@ -113,8 +114,8 @@ class TrainerWait {
   auto Fields() const { return std::tie(until_, polls_, waited_at_, held_up_by_); }
 
  private:
-  // Longer than a trainer that waits in turns needs from one to the next.
-  static constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
+  // Longer than a trainer that polls needs from one poll to the next.
+  static constexpr absl::Duration kBetweenPolls = absl::Seconds(1);
 
   std::optional<absl::Time> until_;
   bool polls_ = false;                           // The last wait did not wait.
@@ -178,7 +179,7 @@ class Round {
   const Push& push() const { return push_; }
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
-  bool said() const { return said_; }
+  bool begin_sent() const { return begin_sent_; }
   TrainerWait& wait() { return wait_; }
   const TrainerWait& wait() const { return wait_; }
   ResultsElsewhere& elsewhere() { return elsewhere_; }
@@ -206,7 +207,7 @@ class Round {
   }
 
   // Sends a withdrawal to the aggregator, if it has received the round in this session.
-  void SayWithdraw(const Scope& scope, const LaneId& lane) const;
+  void SendWithdraw(const Scope& scope, const LaneId& lane) const;
 
   // ---- the aggregator's side
   // A pushed or skipped tensor now has its index.
@@ -238,15 +239,15 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
-                    begin_.samples, begin_.carries, begin_.local_reduction, begin_.reduced_with,
+                    begin_.samples, begin_.represents, begin_.local_reduction, begin_.reduced_with,
                     begin_.ranks, begin_.compares_step, state_, push_, skipped_, reason_,
-                    elsewhere_, refusal_, said_, rest_said_, prepared_, wait_);
+                    elsewhere_, refusal_, begin_sent_, rest_sent_, prepared_, wait_);
   }
 
  private:
-  void SayBegin(const Scope& scope, const LaneId& lane);
-  void SayRest(const Scope& scope, const LaneId& lane);
-  void SayCommit(const Scope& scope, const LaneId& lane) const;
+  void SendBegin(const Scope& scope, const LaneId& lane);
+  void SendRest(const Scope& scope, const LaneId& lane);
+  void SendCommit(const Scope& scope, const LaneId& lane) const;
 
   RoundNumber number_;
   BeginRound begin_;
@@ -255,10 +256,10 @@ class Round {
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
   std::string reason_;  // Why it is withdrawn.
   ResultsElsewhere elsewhere_;
-  std::string refusal_;     // The last one.
-  bool said_ = false;       // Begin was sent in this session.
-  uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.
-  bool prepared_ = false;   // Nothing is pushed meanwhile.
+  std::string refusal_;      // The last one.
+  bool begin_sent_ = false;  // Begin was sent in this session.
+  uint32_t rest_sent_ = 0;   // Skips of tensors below it were sent in this session.
+  bool prepared_ = false;    // Nothing is pushed meanwhile.
   TrainerWait wait_;
 };
 

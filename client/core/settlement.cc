@@ -70,7 +70,7 @@ Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber
     if (frame.ballot != prepared_->value_ballot) return {};
     if (answered_) {
       // It is not part of the value, whose bytes may be in the trainer's hands by now.
-      if (scope.welcomed) scope.Tell(AckOf(lane, current, frame));
+      if (scope.welcomed) scope.Send(AckOf(lane, current, frame));
       return {};
     }
   } else if (held_round_ != current || held_ballot_ < frame.ballot) {
@@ -96,7 +96,7 @@ Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber
     held_.Add(flat);
     digests += range.count;
   }
-  if (scope.welcomed) scope.Tell(AckOf(lane, current, frame));
+  if (scope.welcomed) scope.Send(AckOf(lane, current, frame));
   if (added == 0) return {};
   missing_ -= added;
   return missing_ == 0 ? Complete(scope, lane) : Finding{};
@@ -157,7 +157,7 @@ void Settlement::SendNeed(const Scope& scope, const LaneId& lane) const {
       for (const ChunkRange& range : lane.layout.Ranges(FlatOf(part))) need.ranges.push_back(range);
     }
   }
-  if (scope.welcomed) scope.Tell(std::move(need));
+  if (scope.welcomed) scope.Send(std::move(need));
 }
 
 // Every chunk of the prepared value is held.
@@ -172,7 +172,7 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
     answered_ = true;
     staged_ =
         StagedValue{prepared_->round, prepared_->ballot, prepared_->value_ballot, prepared_->value};
-    if (scope.welcomed) scope.Tell(Staged{lane.index, prepared_->round, prepared_->ballot});
+    if (scope.welcomed) scope.Send(Staged{lane.index, prepared_->round, prepared_->ballot});
     return {};
   }
   const std::string text =

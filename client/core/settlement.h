@@ -19,7 +19,7 @@
 //   any          Prepared with a higher ballot                    as above     as above
 //   kPrepared    attempt restarted, result frame of a higher      kCollecting
 //                ballot than was prepared
-//   kStaged      the verdict is told                              kCollecting  (the next round)
+//   kStaged      the verdict arrives                              kCollecting  (the next round)
 //   any          a new session                                    kCollecting
 //
 // The bytes of the last verdict stay, and can be supplied, until the next round's first result.

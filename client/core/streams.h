@@ -86,12 +86,11 @@ class Streams {
     why_down_.clear();
   }
   // Returns how often in a row the stream was lost, itself included; one that stayed up for
-  // `settled` starts a new row.
-  uint32_t Down(uint32_t stream, absl::Time now, absl::Duration settled,
-                const std::string& reason) {
+  // `stable` starts a new row.
+  uint32_t Down(uint32_t stream, absl::Time now, absl::Duration stable, const std::string& reason) {
     why_down_ = reason;
     Stream& down = streams_[stream];
-    if (down.up && now - down.up_since >= settled) down.failures = 0;
+    if (down.up && now - down.up_since >= stable) down.failures = 0;
     down.up = false;
     return ++down.failures;
   }
@@ -147,7 +146,7 @@ struct Scope {
   Streams& streams;
   std::vector<Action>& actions;
 
-  void Tell(ToAggregator message) const { actions.push_back(Send{std::move(message)}); }
+  void Send(ToAggregator message) const { actions.push_back(client::Send{std::move(message)}); }
 };
 
 }  // namespace basin::client

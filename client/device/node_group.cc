@@ -89,16 +89,16 @@ RunnerOptions RunnerOptionsOf(const NodeGroupOptions& options) {
 }
 
 // Waits until the device uses no memory for these works of a communicator, or returns that it may.
-bool AllSettled(const std::vector<Communicator::Work>& works, const CommunicatorPtr& communicator) {
+bool AllQuiet(const std::vector<Communicator::Work>& works, const CommunicatorPtr& communicator) {
   const bool ended = std::all_of(works.begin(), works.end(),
                                  [](const Communicator::Work& work) { return work.Wait().ok(); });
-  return ended || communicator->settled();
+  return ended || communicator->quiet();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Runner>> TellWhyNot(const NodeGroupOptions& options,
-                                                   const absl::Status& why) {
+absl::StatusOr<std::unique_ptr<Runner>> ReportWhyNot(const NodeGroupOptions& options,
+                                                     const absl::Status& why) {
   RunnerOptions runner = RunnerOptionsOf(options);
   runner.config.cannot = why;
   return Runner::Start(std::move(runner));
@@ -120,12 +120,12 @@ NodeGroup::~NodeGroup() {
   if (last != nullptr) last->Abort(absl::CancelledError("this rank leaves the local group"));
   turn_.reset();
   runner_.reset();
-  AllSettled(works_, last);
+  AllQuiet(works_, last);
 }
 
 absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
   nccl::CommunicatorOptions options;
-  options.place = {form.place, static_cast<int>(form.members.size()), form.leader};
+  options.position = {form.index, static_cast<int>(form.members.size()), form.leader};
   if (form.unique_id.size() != sizeof(options.id.bytes)) {
     return absl::InvalidArgumentError("the id of the communicator has the wrong size");
   }
@@ -133,7 +133,7 @@ absl::StatusOr<CommunicatorPtr> NodeGroup::Form(const FormCommunicator& form) {
   options.mode = options_.settings.mode;
   options.work_within = options_.work_within;
   options.call_within = options_.call_within;
-  options.settle_within = options_.settle_within;
+  options.quiet_within = options_.quiet_within;
   options.scratch_bytes = options_.scratch_bytes;
   auto started = Communicator::Start(options_.library, options_.device, options);
   if (!started.ok()) return started.status();
@@ -261,7 +261,7 @@ absl::StatusOr<std::optional<PhaseEnd>> NodeGroup::End(SteadyTime until) {
   const absl::StatusOr<std::optional<bool>> reduced = runner_->End(until);
   if (!reduced.ok()) return reduced.status();
   if (!*reduced) return std::nullopt;
-  if (!AllSettled(works_, turn_->communicator)) {
+  if (!AllQuiet(works_, turn_->communicator)) {
     return absl::UnavailableError(
         absl::StrCat("the local group failed (", turn_->communicator->status().message(),
                      "), and the device may still use the gradients; start this process again"));

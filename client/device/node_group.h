@@ -72,7 +72,7 @@ struct NodeGroupOptions {
   absl::Duration gather_within = absl::Seconds(60);
   std::chrono::milliseconds work_within{600000};
   std::chrono::milliseconds call_within{30000};
-  std::chrono::milliseconds settle_within{10000};
+  std::chrono::milliseconds quiet_within{10000};
   size_t scratch_bytes = size_t{64} << 20;
 };
 
@@ -98,12 +98,12 @@ struct NodeTurn {
 
 enum class PhaseEnd : uint8_t { kEnded, kAlone };
 
-// This rank cannot take part in the group of its node, for this reason: tells it to the other ranks
-// as they come, so that they do not wait for it. NextTurn of the runner returns the reason when it
-// has told all, or after `gather_within`; to end the runner earlier leaves the rest to wait. The
-// options need no library and no device. Failure: as NodeGroup::Open.
-absl::StatusOr<std::unique_ptr<node::Runner>> TellWhyNot(const NodeGroupOptions& options,
-                                                         const absl::Status& why);
+// This rank cannot take part in the group of its node, for this reason: reports it to the other
+// ranks as they come, so that they do not wait for it. NextTurn of the runner returns the reason
+// when it has reported to all, or after `gather_within`; to end the runner earlier leaves the rest
+// to wait. The options need no library and no device. Failure: as NodeGroup::Open.
+absl::StatusOr<std::unique_ptr<node::Runner>> ReportWhyNot(const NodeGroupOptions& options,
+                                                           const absl::Status& why);
 
 class NodeGroup {
  public:

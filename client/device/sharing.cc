@@ -63,7 +63,7 @@ absl::Status Sharing::Wait(const std::optional<Failure>& adding) {
 absl::Status Sharing::Broadcast(Communicator& communicator, std::vector<GroupBytes> parts,
                                 const nccl::Order& order) {
   absl::Status status = communicator.Broadcast(std::move(parts), order).Wait();
-  stuck_ |= !status.ok() && !communicator.settled();
+  stuck_ |= !status.ok() && !communicator.quiet();
   return status;
 }
 

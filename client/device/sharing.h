@@ -9,7 +9,7 @@
 // the job holds the results before there is a verdict, as always, and whatever fails here costs
 // time only: the caller then requests what its rank lacks (RequestResults).
 //
-// A head is broadcast first, in every round: it says whether results follow, and which.
+// A head is broadcast first, in every round: it reports whether results follow, and which.
 //
 // Ownership: the tensors' memory is used until the call returns, or for good if stuck(); then this
 // object's own memory is never freed. Thread contract: one thread at a time.

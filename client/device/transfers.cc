@@ -121,7 +121,7 @@ absl::Status DeviceTransfers::Begin(const BeginRound& begin) {
   return status;
 }
 
-absl::Status DeviceTransfers::Settle(LaneHandle handle) {
+absl::Status DeviceTransfers::WaitUntilPassed(LaneHandle handle) {
   const LanePtr lane = LaneOf(handle);
   MutexLock lock(lane->mutex);
   if (lane->on_their_way > 0 && worker_.InLoop()) return CannotWaitHere();
@@ -145,7 +145,7 @@ void DeviceTransfers::DropAll() {
   for (const LanePtr& lane : Lanes()) Drop(lane);
 }
 
-void DeviceTransfers::SettleAll() {
+void DeviceTransfers::WaitUntilAllPassed() {
   if (worker_.InLoop()) return;
   for (const LanePtr& lane : Lanes()) {
     MutexLock lock(lane->mutex);
@@ -224,7 +224,7 @@ std::vector<DeviceTransfers::Part> DeviceTransfers::Divide(
   staged.insert(staged.end(), std::make_move_iterator(fetched.begin()),
                 std::make_move_iterator(fetched.end()));
   for (Part& part : staged) {
-    part.layout.Place();
+    part.layout.Arrange();
     part.passage->subject = Subject(part.passage->subject, part.passage->sources.size());
   }
   return staged;
@@ -383,7 +383,7 @@ absl::Status DeviceTransfers::Copy(const RoundResult& result,
       bytes += count;
     }
   }
-  for (LoadLayout& load : loads) load.Place();
+  for (LoadLayout& load : loads) load.Arrange();
   const absl::Time began = result.StartOfCopy();
   const Courier::Refused refused =
       (*courier)->Bring(loads, *event, where.stream, [&](size_t index, char* host) {

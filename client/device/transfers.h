@@ -6,18 +6,19 @@
 //
 // A push marks the work that the stream has been given so far, and returns. Behind that mark the
 // tensors are copied to the host and pushed, on another thread. Where the aggregator reads memory
-// of the device, they are copied within the device instead, to places that it has mapped. Settle
-// waits for it, before a commit. A result is copied from where it was received, or from where the
-// aggregator left it on the device, and the stream is made to wait for the copy.
+// of the device, they are copied within the device instead, to places that it has mapped.
+// WaitUntilPassed waits for it, before a commit. A result is copied from where it was received, or
+// from where the aggregator left it on the device, and the stream is made to wait for the copy.
 //
-// Ownership of memory: the library reads a pushed tensor until Settle has returned; results are
-// written until the work that the stream is given after Copy. The copies on the host have owners of
-// their own, so that a round's outcome does not wait for them.
+// Ownership of memory: the library reads a pushed tensor until WaitUntilPassed has returned;
+// results are written until the work that the stream is given after Copy. The copies on the host
+// have owners of their own, so that a round's outcome does not wait for them.
 //
 // Thread contract: safe from any thread; in a callback of the worker, calls that would wait are
 // refused. Failure: FAILED_PRECONDITION while the stream is captured into a graph, and after an
 // error of the device; INVALID_ARGUMENT for memory or a stream of another device. If a copy to the
-// host fails, Settle and further pushes of the round return why: the round can only be withdrawn.
+// host fails, WaitUntilPassed and further pushes of the round return why: the round can only be
+// withdrawn.
 
 #ifndef BASIN_CLIENT_DEVICE_TRANSFERS_H_
 #define BASIN_CLIENT_DEVICE_TRANSFERS_H_
@@ -71,12 +72,12 @@ class DeviceTransfers {
   absl::Status Push(LaneHandle lane, absl::Span<const Source> sources, const OnDevice& where);
 
   // Returns when what was pushed in the lane has been passed to the worker, and why it was not.
-  absl::Status Settle(LaneHandle lane);
+  absl::Status WaitUntilPassed(LaneHandle lane);
   // What was pushed, and is still on its way, is no longer passed to the worker, and the round can
   // no longer be committed. For one lane, or all.
   void Drop(LaneHandle lane);
   void DropAll();
-  void SettleAll();
+  void WaitUntilAllPassed();
 
   // RoundResult::CopyTo, for destinations on a device. After an error destinations may be written
   // in part, but nothing more is written.

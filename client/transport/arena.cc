@@ -37,7 +37,7 @@ void BasicArena<Place>::Begin(LaneHandle handle) {
   lane.free = false;
   ++lane.round;
   // Without a verdict, the aggregator may still read all places.
-  if (lane.round % kArenaExpiry == 0 && lane.left.empty()) Expire(lane);
+  if (lane.round % kArenaExpiry == 0 && lane.retained.empty()) Expire(lane);
   if (pause_ > 0) --pause_;
 }
 
@@ -64,17 +64,17 @@ void BasicArena<Place>::Free(LaneHandle handle, bool verdict) {
   lane.free = true;
   if (verdict) {
     // Frames that refer to them were sent before those of the round that has just ended.
-    lane.left.clear();
+    lane.retained.clear();
     return;
   }
   for (const Tensor& tensor : lane.tensors) {
     const std::shared_ptr<Memory>& segment = tensor.place.segment;
     if (segment == nullptr || tensor.taken != lane.round) continue;
-    if (std::find(lane.left.begin(), lane.left.end(), segment) == lane.left.end()) {
-      lane.left.push_back(segment);
+    if (std::find(lane.retained.begin(), lane.retained.end(), segment) == lane.retained.end()) {
+      lane.retained.push_back(segment);
     }
   }
-  for (const std::shared_ptr<Memory>& segment : lane.left) {
+  for (const std::shared_ptr<Memory>& segment : lane.retained) {
     bool used = false;
     for (Tensor& tensor : lane.tensors) {
       if (tensor.place.segment != segment) continue;
@@ -106,7 +106,7 @@ typename BasicArena<Place>::Tensor* BasicArena<Place>::FindFree(LaneHandle handl
   Lane& lane = found->second;
   if (tensor >= lane.tensors.size() || lane.tensors[tensor].bytes == 0) return nullptr;
   // Until the lane knows a verdict again, it takes no more memory than it has.
-  if (!lane.left.empty()) return nullptr;
+  if (!lane.retained.empty()) return nullptr;
   // A second contribution in the round is refused, and must not change the first.
   return lane.tensors[tensor].taken == lane.round ? nullptr : &lane.tensors[tensor];
 }

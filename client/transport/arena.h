@@ -85,7 +85,7 @@ class BasicArena {
     bool extending = false;  // A thread makes a segment for it.
     uint64_t extended = 0;   // The round in which it got its last segment.
     // That a round without a verdict has used: kept while frames may refer to them.
-    std::vector<std::shared_ptr<Memory>> left;
+    std::vector<std::shared_ptr<Memory>> retained;
   };
   // The tensor, if a contribution to the lane's round may take its place; null otherwise.
   Tensor* FindFree(LaneHandle lane, TensorHandle tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

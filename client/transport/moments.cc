@@ -139,7 +139,7 @@ std::vector<TraceEvent> EventsOf(const RoundMoments& m, const TimelineProcess& p
   return trace.Take();
 }
 
-TraceEvent EventOf(const PlaceMoment& moment, const TimelineProcess& process) {
+TraceEvent EventOf(const JobMoment& moment, const TimelineProcess& process) {
   TraceEvent event;
   event.phase = TracePhase::kInstant;
   event.name = moment.what;
@@ -150,8 +150,8 @@ TraceEvent EventOf(const PlaceMoment& moment, const TimelineProcess& process) {
   return event;
 }
 
-std::vector<PlaceMoment> MomentsBetween(const Place& before, const Place& now, absl::Time time) {
-  std::vector<PlaceMoment> moments;
+std::vector<JobMoment> MomentsBetween(const JobView& before, const JobView& now, absl::Time time) {
+  std::vector<JobMoment> moments;
   const bool was_in_trouble = before.trouble.code != ErrorCode::kOk;
   const bool in_trouble = now.trouble.code != ErrorCode::kOk;
   if (in_trouble && now.trouble != before.trouble) {

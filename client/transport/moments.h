@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a timeline records: the moments of a worker's rounds, and changes of its place in the job;
+// What a timeline records: the moments of a worker's rounds, and changes of its view of the job;
 // and the events of a trace that they are.
 //
 // The trainer's side of a round is a row of slices without gaps:
@@ -67,16 +67,16 @@ struct RoundMoments {
 };
 
 // A change that concerns the worker as a whole.
-struct PlaceMoment {
+struct JobMoment {
   absl::Time time;
   std::string what;  // "session lost"
   std::string text;
 };
 
-using TimelineRecord = std::variant<RoundMoments, PlaceMoment>;
+using TimelineRecord = std::variant<RoundMoments, JobMoment>;
 
-// What changed from one place to the next.
-std::vector<PlaceMoment> MomentsBetween(const Place& before, const Place& now, absl::Time time);
+// What changed from one view to the next.
+std::vector<JobMoment> MomentsBetween(const JobView& before, const JobView& now, absl::Time time);
 
 // The process in a trace.
 struct TimelineProcess {
@@ -92,7 +92,7 @@ inline uint64_t ResultsTrackOf(LaneHandle lane) { return TrackOf(lane) + 1; }
 
 // Slices that enclose others come first.
 std::vector<TraceEvent> EventsOf(const RoundMoments& moments, const TimelineProcess& process);
-TraceEvent EventOf(const PlaceMoment& moment, const TimelineProcess& process);
+TraceEvent EventOf(const JobMoment& moment, const TimelineProcess& process);
 
 }  // namespace basin::client
 

@@ -138,7 +138,7 @@ std::optional<TensorHandle> RoundResult::HandleOf(TensorIndex index) const {
   return std::nullopt;
 }
 
-absl::Status Value::CopyTo(void* to, uint64_t size) const {
+absl::Status Blob::CopyTo(void* to, uint64_t size) const {
   absl::Status status = bytes_.CopyTo(to, size);
   if (status.ok()) return status;
   return absl::Status(status.code(),

@@ -1,8 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The results for a trainer: the outcome of a round, a broadcast value, and its place in the job.
+// The results for a trainer: the outcome of a round, a blob that was broadcast, and its view of the
+// job.
 //
-// Ownership: a RoundResult and a Value hold the received bytes; destroy them before the results of
+// Ownership: a RoundResult and a Blob hold the received bytes; destroy them before the results of
 // the next round arrive, or both stay in memory. Thread contract: constant, so safe from any
 // thread. The calling thread makes the copies, so a trainer can copy a model with several threads.
 
@@ -122,9 +123,9 @@ class RoundResult {
 using RoundOutcome = absl::StatusOr<std::shared_ptr<const RoundResult>>;
 
 // A value that was broadcast.
-class Value {
+class Blob {
  public:
-  Value(TensorSpec spec, WorkerId source, StagedTensor bytes)
+  Blob(TensorSpec spec, WorkerId source, StagedTensor bytes)
       : spec_(std::move(spec)), source_(std::move(source)), bytes_(std::move(bytes)) {}
 
   const TensorSpec& spec() const { return spec_; }
@@ -138,16 +139,16 @@ class Value {
   const StagedTensor bytes_;
 };
 
-using ValueOutcome = absl::StatusOr<std::shared_ptr<const Value>>;
+using BlobOutcome = absl::StatusOr<std::shared_ptr<const Blob>>;
 
 // Where the worker stands in the job.
-struct Place {
+struct JobView {
   Membership membership;
   Role role = Role::kJoiner;
   std::optional<uint32_t> rank;  // The rank of a member.
   bool welcomed = false;         // By the aggregator.
-  // The place that this worker would have if it became a member now; see Client::expected.
-  std::optional<ExpectedPlace> expected;
+  // The rank that this worker would have if it became a member now; see Client::expected.
+  std::optional<ExpectedRank> expected;
   uint64_t joins = 0;             // How often this process became a member.
   std::optional<WorkerId> donor;  // Serves the state to the newest members; it may be this worker.
                                   // Absent: no member must load state.

@@ -66,7 +66,7 @@ void Runner::BatchReceived(uint64_t connection, Batch batch, uint64_t bytes, abs
     if (connection == session_connection_) OnMessage(std::move(message), now);
   }
   // Whether the stream is up is not asked: the aggregator may have opened it before this end has
-  // heard of it, and would not send the frame again.
+  // noticed, and would not send the frame again.
   for (const IncomingFrame& frame : batch.frames) {
     if (connection == session_connection_) OnFrame(frame, now);
   }
@@ -76,9 +76,9 @@ void Runner::BatchReceived(uint64_t connection, Batch batch, uint64_t bytes, abs
 void Runner::OnMessage(ToWorker message, absl::Time now) {
   Observe(message);
   if (const auto refused = Step(client::MessageReceived{std::move(message)}, now)) {
-    place_.refused = *refused;
-    place_changed_ = true;
-    PublishPlace();
+    view_.refused = *refused;
+    view_changed_ = true;
+    PublishView();
   }
 }
 
@@ -108,8 +108,8 @@ void Runner::FrameReceived(uint64_t connection, uint32_t stream, const IncomingF
 void Runner::OnFrame(const IncomingFrame& frame, absl::Time now) {
   if (const auto* result = std::get_if<wire::ResultHeader>(&frame.header)) {
     OnResult(*result, frame, now);
-  } else if (const auto* value = std::get_if<wire::ValueHeader>(&frame.header)) {
-    OnValue(*value, frame, now);
+  } else if (const auto* value = std::get_if<wire::BlobHeader>(&frame.header)) {
+    OnBlob(*value, frame, now);
   }
 }
 
@@ -208,15 +208,15 @@ void Runner::Tick(absl::Time now) {
   if (!closed_ && core_.NextDeadline() <= now) Step(client::Tick{}, now);
   RecallLoans(now);
   OpenDue(now);
-  TellMembers();
-  TellValues();
+  ReportMembers();
+  ReportPrepared();
 }
 
 // ---- calls
 
 absl::Status Runner::Call(const Event& call, absl::Time now) {
   absl::Status status = ToStatus(Step(call, now));
-  TellMembers();
+  ReportMembers();
   return status;
 }
 
@@ -257,9 +257,9 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
       [post = dependencies_.post, handle = begin.lane, number = round.begin] {
         post([handle, number](Runner& runner, absl::Time) { runner.LoanReturned(handle, number); });
       });
-  BeginRound told = begin;
-  told.in_place = dependencies_.connector->shared() != nullptr;
-  if (const auto refused = Step(told, now)) {
+  BeginRound passed = begin;
+  passed.in_place = dependencies_.connector->shared() != nullptr;
+  if (const auto refused = Step(passed, now)) {
     lane->round.reset();
     dependencies_.memory->EndRound(begin.lane, false);
     return wire::ToStatus(*refused);
@@ -453,10 +453,10 @@ void Runner::Await(LaneHandle handle, ValueWaiter waiter, absl::Time now) {
   lane->value_waiter = std::move(waiter);
   value_awaited_ = true;
   now_ = now;
-  TellValues();
+  ReportPrepared();
 }
 
-void Runner::TellValues() {
+void Runner::ReportPrepared() {
   if (!value_awaited_) return;
   value_awaited_ = false;
   for (LaneHandle handle = 0; handle < lanes_.size(); ++handle) {
@@ -501,30 +501,30 @@ bool Runner::Outstanding(LaneHandle lane) const {
 void Runner::Abandon(StatusDone done, absl::Time now) {
   const absl::Status status = Call(AbandonRounds{}, now);
   // A worker that has ended refuses, and its rounds may still hold memory.
-  quiet_waiters_.push_back([status, done = std::move(done)](const absl::Status&) { done(status); });
-  TellQuiet();
+  idle_waiters_.push_back([status, done = std::move(done)](const absl::Status&) { done(status); });
+  ReportIdle();
 }
 
 void Runner::Leave(bool forget, StatusDone done, absl::Time now) {
   const absl::Status status = Call(LeaveJob{forget}, now);
   if (!status.ok()) return done(status);
   leave_waiters_.push_back(std::move(done));
-  TellQuiet();
+  ReportIdle();
 }
 
 void Runner::AwaitWelcome(absl::Time deadline, StatusDone done, absl::Time now) {
   now_ = now;
   member_waiters_.push_back({deadline, std::move(done), /*welcome=*/true});
-  TellMembers();
+  ReportMembers();
 }
 
 void Runner::AwaitMember(absl::Time deadline, StatusDone done, absl::Time now) {
   now_ = now;
   member_waiters_.push_back({deadline, std::move(done), /*welcome=*/false});
-  TellMembers();
+  ReportMembers();
 }
 
-void Runner::Get(const GetValue& get, ValueDone done, absl::Time now) {
+void Runner::Get(const GetBlob& get, BlobDone done, absl::Time now) {
   if (fetches_.count(get.key) > 0) {
     done(wire::ToStatus(
         {ErrorCode::kFailedPrecondition,
@@ -533,12 +533,12 @@ void Runner::Get(const GetValue& get, ValueDone done, absl::Time now) {
     return;
   }
   fetches_[get.key].done = std::move(done);
-  if (const auto refused = Step(get, now)) EndValue(get.key, wire::ToStatus(*refused));
+  if (const auto refused = Step(get, now)) EndBlob(get.key, wire::ToStatus(*refused));
 }
 
-absl::Status Runner::Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
+absl::Status Runner::Announce(const BlobKey& key, const TensorSpec& spec, ServedBlob value,
                               absl::Time now) {
-  AnnounceValue announce{key, spec, 0};
+  AnnounceBlob announce{key, spec, 0};
   for (const Digest digest : value.digests) announce.digest += digest;
   if (const auto refused = Step(announce, now)) return wire::ToStatus(*refused);
   value.version = key.version;
@@ -553,7 +553,7 @@ void Runner::StopServing(const std::string& lane, const std::string& tensor, abs
 
 void Runner::GateOpened(absl::Time now) {
   now_ = now;
-  for (const SendValue& send : std::exchange(held_back_, {})) Do(send);
+  for (const SendBlob& send : std::exchange(held_back_, {})) Do(send);
 }
 
 void Runner::Shutdown(StatusDone done) {
@@ -568,12 +568,12 @@ void Runner::Shutdown(StatusDone done) {
       Decide(lane, round.has_value() ? round->number() : 0, closed);
     }
   }
-  TellValues();
-  while (!fetches_.empty()) EndValue(ValueKey(fetches_.begin()->first), closed);
+  ReportPrepared();
+  while (!fetches_.empty()) EndBlob(BlobKey(fetches_.begin()->first), closed);
   for (const MemberWaiter& waiter : std::exchange(member_waiters_, {})) waiter.done(closed);
   for (const StatusDone& waiter : std::exchange(leave_waiters_, {})) waiter(closed);
-  quiet_waiters_.push_back(std::move(done));
-  TellQuiet();
+  idle_waiters_.push_back(std::move(done));
+  ReportIdle();
 }
 
 // ---- the end of rounds
@@ -601,18 +601,18 @@ void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
     const bool shares = shared != nullptr;
     // A round of tensors that are on the host changes nothing.
     const bool on_device =
-        shares && shared->takes_devices() && (place_.on_device || lane.round->on_device);
-    place_changed_ |= place_.shares != shares || place_.on_device != on_device;
-    place_.shares = shares;
-    place_.on_device = on_device;
-    PublishPlace();
+        shares && shared->takes_devices() && (view_.on_device || lane.round->on_device);
+    view_changed_ |= view_.shares != shares || view_.on_device != on_device;
+    view_.shares = shares;
+    view_.on_device = on_device;
+    PublishView();
   }
-  Tell(handle);
+  ReportOutcome(handle);
   dependencies_.ended(handle);
-  TellQuiet();
+  ReportIdle();
 }
 
-void Runner::Tell(LaneHandle handle) {
+void Runner::ReportOutcome(LaneHandle handle) {
   if (dependencies_.timeline != nullptr) dependencies_.timeline->Delivered(handle);
   LaneShell& lane = lanes_[handle];
   const RoundOutcome outcome = *std::move(lane.round->outcome);
@@ -624,11 +624,11 @@ void Runner::Tell(LaneHandle handle) {
   if (waiter == nullptr && ended == nullptr) lane.ended = outcome;
 }
 
-void Runner::TellQuiet() {
+void Runner::ReportIdle() {
   for (const LaneShell& lane : lanes_) {
     if (lane.round.has_value()) return;
   }
-  for (const StatusDone& done : std::exchange(quiet_waiters_, {})) done(absl::OkStatus());
+  for (const StatusDone& done : std::exchange(idle_waiters_, {})) done(absl::OkStatus());
   if (!core_.left() && !core_.fatal().has_value()) return;
   for (const StatusDone& done : std::exchange(leave_waiters_, {})) {
     done(core_.left() ? absl::OkStatus() : wire::ToStatus(*core_.fatal()));
@@ -654,50 +654,50 @@ void Runner::RecallLoans(absl::Time now) {
   }
 }
 
-// ---- the place in the job
+// ---- the view of the job
 
-void Runner::PublishPlace() {
+void Runner::PublishView() {
   // A lost stream is opened again at once. It often goes just before its session does, and always
   // when the worker leaves.
   std::string stream_trouble;
   if (stream_refused_ && leave_waiters_.empty()) {
     stream_trouble = core_.session().streams().Trouble();
   }
-  const std::optional<ExpectedPlace> expected = core_.expected();
-  if (!(place_.trouble == core_.trouble()) || place_.draining != core_.draining() ||
-      place_.welcomed != core_.was_welcomed() || place_.expected != expected ||
-      place_.stream_trouble != stream_trouble) {
-    place_.trouble = core_.trouble();
-    place_.draining = core_.draining();
-    place_.welcomed = core_.was_welcomed();
-    place_.expected = expected;
-    place_.stream_trouble = std::move(stream_trouble);
-    place_changed_ = true;
+  const std::optional<ExpectedRank> expected = core_.expected();
+  if (!(view_.trouble == core_.trouble()) || view_.draining != core_.draining() ||
+      view_.welcomed != core_.was_welcomed() || view_.expected != expected ||
+      view_.stream_trouble != stream_trouble) {
+    view_.trouble = core_.trouble();
+    view_.draining = core_.draining();
+    view_.welcomed = core_.was_welcomed();
+    view_.expected = expected;
+    view_.stream_trouble = std::move(stream_trouble);
+    view_changed_ = true;
   }
-  if (!place_changed_) return;
-  place_changed_ = false;
-  if (dependencies_.timeline != nullptr) dependencies_.timeline->Placed(place_);
-  dependencies_.placed(place_);
-  TellMembers();
+  if (!view_changed_) return;
+  view_changed_ = false;
+  if (dependencies_.timeline != nullptr) dependencies_.timeline->OnJobView(view_);
+  dependencies_.on_view(view_);
+  ReportMembers();
 }
 
 std::string Runner::WhyNoMember() const {
-  if (!place_.paused.empty()) return place_.paused;
-  if (!core_.connected()) return place_.trouble.text;
+  if (!view_.paused.empty()) return view_.paused;
+  if (!core_.connected()) return view_.trouble.text;
   return "The aggregator waits for other workers, or the job already has max_workers: see "
          "`basinctl "
          "status`. Wait longer, or start the missing workers; a restart of this worker does not "
          "help.";
 }
 
-void Runner::TellMembers() {
+void Runner::ReportMembers() {
   std::vector<MemberWaiter> still;
   for (MemberWaiter& waiter : std::exchange(member_waiters_, {})) {
-    if (place_.fatal.has_value()) {
-      waiter.done(wire::ToStatus(*place_.fatal));
-    } else if (place_.left) {
+    if (view_.fatal.has_value()) {
+      waiter.done(wire::ToStatus(*view_.fatal));
+    } else if (view_.left) {
       waiter.done(wire::ToStatus({ErrorCode::kFailedPrecondition, "The worker has left the job."}));
-    } else if (place_.role == Role::kMember || (waiter.welcome && place_.welcomed)) {
+    } else if (view_.role == Role::kMember || (waiter.welcome && view_.welcomed)) {
       waiter.done(absl::OkStatus());
     } else if (const Config& config = core_.config(); core_.evicted() && !waiter.welcome) {
       waiter.done(wire::ToStatus(

@@ -52,8 +52,8 @@ struct RunnerDependencies {
   std::function<void(Task)> post;
   // The same, or runs it at once. REQUIRES: the caller holds no lock.
   std::function<void(Task)> post_now;
-  // The place in the job has changed.
-  std::function<void(const Place&)> placed;
+  // The view of the job has changed.
+  std::function<void(const JobView&)> on_view;
   // The outcome of a lane's round was delivered, or is kept for Wait.
   std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
@@ -77,7 +77,7 @@ struct Registration {
 
 // A value that this process serves: from `data`, which stays valid until the value is replaced or
 // withdrawn, or from `own`.
-struct ServedValue {
+struct ServedBlob {
   uint64_t version = 0;
   const char* data = nullptr;
   PayloadPtr own;
@@ -88,7 +88,7 @@ struct ServedValue {
 class Runner {
  public:
   using RoundDone = std::function<void(const RoundOutcome&)>;
-  using ValueDone = std::function<void(const ValueOutcome&)>;
+  using BlobDone = std::function<void(const BlobOutcome&)>;
   using StatusDone = std::function<void(const absl::Status&)>;
 
   Runner(Config config, RunnerDependencies dependencies);
@@ -150,10 +150,10 @@ class Runner {
   // At `deadline`, a DEADLINE_EXCEEDED with the cause.
   void AwaitWelcome(absl::Time deadline, StatusDone done, absl::Time now);
   void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);
-  absl::Status Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
+  absl::Status Announce(const BlobKey& key, const TensorSpec& spec, ServedBlob value,
                         absl::Time now);
   void StopServing(const std::string& lane, const std::string& tensor, absl::Time now);
-  void Get(const GetValue& get, ValueDone done, absl::Time now);
+  void Get(const GetBlob& get, BlobDone done, absl::Time now);
 
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
   // released.
@@ -162,7 +162,7 @@ class Runner {
   const Client& core() const { return core_; }
   const RunnerCounters& counters() const { return counters_; }
   // Whether a thread waits until no round is in flight.
-  bool quiet_awaited() const { return !quiet_waiters_.empty(); }
+  bool idle_awaited() const { return !idle_waiters_.empty(); }
 
  private:
   struct Stream {
@@ -214,14 +214,14 @@ class Runner {
   };
   struct Fetch {
     StagedTensor bytes;
-    ValueDone done;
+    BlobDone done;
   };
   struct MemberWaiter {
     absl::Time deadline;
     StatusDone done;
     bool welcome;  // It waits for the welcome only.
   };
-  using ValueName = std::pair<std::string, std::string>;  // Lane, tensor.
+  using BlobName = std::pair<std::string, std::string>;  // Lane, tensor.
 
   // The core's actions; runner_actions.cc.
   std::optional<Error> Step(const Event& event, absl::Time now);
@@ -231,9 +231,9 @@ class Runner {
   void Do(const Send& send);
   void Do(const SendContribution& send);
   void Do(const SendSupply& send);
-  void Do(const SendValue& send);
+  void Do(const SendBlob& send);
   void Do(const KeepResult& keep);
-  void Do(const KeepValue& keep);
+  void Do(const KeepBlob& keep);
   void Do(const Deliver& deliver);
   void Do(const FailRound& fail);
   void Do(const RoundRejected& rejected);
@@ -241,14 +241,14 @@ class Runner {
   void Do(const JobPaused& paused);
   void Do(const Refused& refused);
   void Do(const MembershipNow& now);
-  void Do(const ValueReady& ready);
-  void Do(const ValueFailed& failed);
+  void Do(const BlobReady& ready);
+  void Do(const BlobFailed& failed);
   void Do(const Fatal& fatal);
   void Do(const Left& left);
   void SendFrame(uint32_t stream, OutgoingFrame frame);
-  void ServeNow(const SendValue& send, const ServedValue& value);
+  void ServeNow(const SendBlob& send, const ServedBlob& value);
   void CloseConnections();
-  void EndValue(const ValueKey& key, const ValueOutcome& outcome);
+  void EndBlob(const BlobKey& key, const BlobOutcome& outcome);
 
   void OnMessage(ToWorker message, absl::Time now);
   void OnFrame(const IncomingFrame& frame, absl::Time now);
@@ -257,7 +257,7 @@ class Runner {
   void Observe(const ToWorker& message);
   void ObserveLayout(const LaneLayout& layout);
   void OnResult(const wire::ResultHeader& header, const IncomingFrame& frame, absl::Time now);
-  void OnValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now);
+  void OnBlob(const wire::BlobHeader& header, const IncomingFrame& frame, absl::Time now);
   // That of chunk `index` of the frame, which is `chunk` of its tensor.
   Digest DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
                   size_t index);
@@ -280,12 +280,12 @@ class Runner {
   void Decide(LaneHandle lane, RoundNumber round, RoundOutcome outcome);
   RoundOutcome MakeResult(LaneHandle lane, const VerdictRecord& record);
   void Await(LaneHandle lane, ValueWaiter waiter, absl::Time now);
-  void TellValues();
-  void Tell(LaneHandle lane);
-  void TellQuiet();
-  void PublishPlace();
-  void EndPlace();
-  void TellMembers();
+  void ReportPrepared();
+  void ReportOutcome(LaneHandle lane);
+  void ReportIdle();
+  void PublishView();
+  void EndView();
+  void ReportMembers();
   std::string WhyNoMember() const;
   void RecallLoans(absl::Time now);
   void OpenDue(absl::Time now);
@@ -294,8 +294,8 @@ class Runner {
   Client core_;
   absl::Time now_;
   RunnerCounters counters_;
-  Place place_;
-  bool place_changed_ = false;
+  JobView view_;
+  bool view_changed_ = false;
   bool closed_ = false;  // By Shutdown.
 
   // Connections, numbered from 1 and never twice.
@@ -308,12 +308,12 @@ class Runner {
 
   std::vector<LaneShell> lanes_;                 // By LaneHandle.
   std::map<LaneIndex, std::string> lane_names_;  // As last received.
-  std::map<ValueName, ServedValue> served_;
-  std::vector<SendValue> held_back_;  // While the gate is closed.
-  std::map<ValueKey, Fetch, ValueKeyLess> fetches_;
+  std::map<BlobName, ServedBlob> served_;
+  std::vector<SendBlob> held_back_;  // While the gate is closed.
+  std::map<BlobKey, Fetch, BlobKeyLess> fetches_;
   std::vector<MemberWaiter> member_waiters_;
-  bool value_awaited_ = false;             // Perhaps, in a lane.
-  std::vector<StatusDone> quiet_waiters_;  // Called when no round is in flight.
+  bool value_awaited_ = false;            // Perhaps, in a lane.
+  std::vector<StatusDone> idle_waiters_;  // Called when no round is in flight.
   std::vector<StatusDone> leave_waiters_;
 
   // The state of the Step in progress.

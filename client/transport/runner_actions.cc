@@ -15,7 +15,7 @@ namespace {
 
 // Values wait in a stream's queue as copies. An aggregator that requests more than is taken from
 // there requests again.
-constexpr uint64_t kMaxQueuedValueBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxQueuedBlobBytes = uint64_t{64} << 20;
 constexpr size_t kMaxHeldBack = 4096;
 
 // The tensors of a frame that is to be sent.
@@ -50,18 +50,18 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   refused_.reset();
   actions_.clear();
   core_.Step(event, now, actions_);
-  // Update the place before reporting the verdict, so that a callback sees the new rank.
+  // Update the view before reporting the verdict, so that a callback sees the new rank.
   for (const Action& action : actions_) {
     if (const auto* membership = std::get_if<MembershipNow>(&action)) Do(*membership);
   }
-  if (place_changed_) PublishPlace();
+  if (view_changed_) PublishView();
   for (const Action& action : actions_) {
     if (std::holds_alternative<MembershipNow>(action)) continue;
     std::visit([this](const auto& what) { Do(what); }, action);
   }
   std::optional<Error> refused = std::move(refused_);
-  PublishPlace();
-  TellValues();
+  PublishView();
+  ReportPrepared();
   if (!broken_.empty()) {
     CloseConnections();
     Step(client::SessionDown{std::exchange(broken_, std::string())}, now);
@@ -177,10 +177,10 @@ void Runner::Do(const SendSupply& send) {
   SendFrame(send.stream, std::move(frame));
 }
 
-void Runner::Do(const SendValue& send) {
+void Runner::Do(const SendBlob& send) {
   const auto found = served_.find({send.key.lane, send.key.tensor});
   if (found == served_.end() || found->second.version != send.key.version) return;
-  const ServedValue& value = found->second;
+  const ServedBlob& value = found->second;
   if (value.own != nullptr) return ServeNow(send, value);
   const bool open = dependencies_.gate->Read([&] { ServeNow(send, value); });
   if (!open && held_back_.size() < kMaxHeldBack) held_back_.push_back(send);
@@ -188,15 +188,15 @@ void Runner::Do(const SendValue& send) {
 
 // A copy of the trainer's memory is sent, so that the gate is held only during the copy, and only
 // if the content is still the announced one.
-void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
+void Runner::ServeNow(const SendBlob& send, const ServedBlob& value) {
   // Requested before the same version was announced again with a smaller size.
   if (send.first + uint64_t{send.count} > value.digests.size()) return;
   const std::shared_ptr<StreamChannel>& channel = streams_[send.stream].channel;
-  if (channel == nullptr || channel->queued_bytes() > kMaxQueuedValueBytes) return;
+  if (channel == nullptr || channel->queued_bytes() > kMaxQueuedBlobBytes) return;
   const uint64_t begin = send.first * kChunkBytes;
   const uint64_t end = std::min(value.bytes, (uint64_t{send.first} + send.count) * kChunkBytes);
   OutgoingFrame frame;
-  frame.header = ValueHeader{send.key, send.first, send.count};
+  frame.header = BlobHeader{send.key, send.first, send.count};
   const auto first = value.digests.begin() + send.first;
   frame.digests.assign(first, first + send.count);
   if (value.own != nullptr) {
@@ -298,7 +298,7 @@ void Runner::Give(const GivenResult& result, absl::Time now) {
   OnResult(header, frame, now);
 }
 
-void Runner::OnValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now) {
+void Runner::OnBlob(const wire::BlobHeader& header, const IncomingFrame& frame, absl::Time now) {
   if (fetches_.count(header.key) == 0) return;
   const kernels::TensorKey key(header.key.tensor);
   ChunkDigests digests;
@@ -308,7 +308,7 @@ void Runner::OnValue(const wire::ValueHeader& header, const IncomingFrame& frame
   frame_ = &frame;
   digests_ = &digests;
   frame_first_ = header.first;
-  Step(ValueReceived{header.key, header.first, header.count, digests}, now);
+  Step(BlobReceived{header.key, header.first, header.count, digests}, now);
   frame_ = nullptr;
   digests_ = nullptr;
 }
@@ -353,7 +353,7 @@ void Runner::Do(const KeepResult& keep) {
   }
 }
 
-void Runner::Do(const KeepValue& keep) {
+void Runner::Do(const KeepBlob& keep) {
   const auto fetch = fetches_.find(keep.key);
   if (fetch == fetches_.end()) return;
   for (uint32_t i = 0; i < keep.count; ++i) {
@@ -402,69 +402,69 @@ void Runner::Do(const RoundRejected& rejected) {
 }
 
 void Runner::Do(const RoundHeldUp& held_up) {
-  place_.held_up = held_up.text;
-  place_changed_ = true;
+  view_.held_up = held_up.text;
+  view_changed_ = true;
 }
 
 void Runner::Do(const JobPaused& paused) {
-  place_.paused = paused.text;
-  place_changed_ = true;
+  view_.paused = paused.text;
+  view_changed_ = true;
 }
 
 void Runner::Do(const Refused& refused) { refused_ = refused.error; }
 
 void Runner::Do(const MembershipNow& now) {
-  place_.membership = now.membership;
-  place_.role = now.role;
-  place_.rank = now.rank;
-  if (now.joined) ++place_.joins;
+  view_.membership = now.membership;
+  view_.role = now.role;
+  view_.rank = now.rank;
+  if (now.joined) ++view_.joins;
   // A worker that is no longer a member does not serve its state.
   if (now.joined || now.donor.has_value() || now.role != Role::kMember) {
-    place_.donor = now.donor;
-    place_.donor_since = now.donor.has_value() ? now.membership.generation : Generation{};
+    view_.donor = now.donor;
+    view_.donor_since = now.donor.has_value() ? now.membership.generation : Generation{};
   }
-  place_changed_ = true;
+  view_changed_ = true;
 }
 
-void Runner::EndValue(const ValueKey& key, const ValueOutcome& outcome) {
+void Runner::EndBlob(const BlobKey& key, const BlobOutcome& outcome) {
   const auto fetch = fetches_.find(key);
   if (fetch == fetches_.end()) return;
-  const ValueDone done = std::move(fetch->second.done);
+  const BlobDone done = std::move(fetch->second.done);
   fetches_.erase(fetch);
   done(outcome);
 }
 
-void Runner::Do(const ValueReady& ready) {
+void Runner::Do(const BlobReady& ready) {
   const auto fetch = fetches_.find(ready.key);
   if (fetch == fetches_.end()) return;
   // The chunk belongs to an earlier answer with a larger size.
   fetch->second.bytes.Truncate(ChunkCount(TensorBytes(ready.spec).value_or(0)));
-  EndValue(ready.key,
-           std::make_shared<Value>(ready.spec, ready.source, std::move(fetch->second.bytes)));
+  EndBlob(ready.key,
+          std::make_shared<Blob>(ready.spec, ready.source, std::move(fetch->second.bytes)));
 }
 
-void Runner::Do(const ValueFailed& failed) { EndValue(failed.key, wire::ToStatus(failed.error)); }
+void Runner::Do(const BlobFailed& failed) { EndBlob(failed.key, wire::ToStatus(failed.error)); }
 
 void Runner::Do(const Fatal& fatal) {
-  place_.fatal = fatal.error;
-  EndPlace();
+  view_.fatal = fatal.error;
+  EndView();
 }
 
 void Runner::Do(const Left&) {
-  place_.left = true;
-  EndPlace();
+  view_.left = true;
+  EndView();
 }
 
 // A worker that has ended is not a member, although the core reports nothing more about its
 // membership.
-void Runner::EndPlace() {
-  place_.role = Role::kJoiner;
-  place_.rank.reset();
-  place_.donor.reset();
-  place_.donor_since = {};
-  place_changed_ = true;
-  PublishPlace();  // Before the callbacks, which read it.
-  TellQuiet();
+void Runner::EndView() {
+  view_.role = Role::kJoiner;
+  view_.rank.reset();
+  view_.donor.reset();
+  view_.donor_since = {};
+  view_changed_ = true;
+  PublishView();  // Before the callbacks, which read it.
+  ReportIdle();
 }
 
 }  // namespace basin::client

@@ -146,12 +146,12 @@ void Timeline::Delivered(LaneHandle lane) {
   if (RoundMoments* round = Open(lane); round != nullptr) round->delivered = now;
 }
 
-void Timeline::Placed(const Place& place) {
+void Timeline::OnJobView(const JobView& view) {
   const absl::Time now = now_();
   MutexLock lock(mutex_);
   if (ended_) return;
-  for (PlaceMoment& moment : MomentsBetween(place_, place, now)) Queue(std::move(moment));
-  place_ = place;
+  for (JobMoment& moment : MomentsBetween(view_, view, now)) Queue(std::move(moment));
+  view_ = view;
 }
 
 Timeline::Batch Timeline::Take() {

@@ -58,7 +58,7 @@ class Timeline {
                const RoundOutcome& outcome, absl::Time now);
   // The trainer has it, or can take it.
   void Delivered(LaneHandle lane);
-  void Placed(const Place& place);
+  void OnJobView(const JobView& view);
 
   // ---- the writer
   struct Batch {
@@ -93,7 +93,7 @@ class Timeline {
   Mutex mutex_;
   Condition changed_;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);  // By handle.
-  Place place_ ABSL_GUARDED_BY(mutex_);
+  JobView view_ ABSL_GUARDED_BY(mutex_);
   std::vector<TimelineRecord> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

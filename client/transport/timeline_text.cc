@@ -26,7 +26,7 @@ bool TimelineText::Append(const TraceEvent& event, std::string& text) {
 }
 
 TraceEvent TimelineText::Marker(const std::string& what, absl::Time now) const {
-  return EventOf(PlaceMoment{now, what, ""}, process_);
+  return EventOf(JobMoment{now, what, ""}, process_);
 }
 
 std::string TimelineText::Begin() {
@@ -55,7 +55,7 @@ std::string TimelineText::Next(const Timeline::Batch& batch, absl::Time now) {
       }
       for (TraceEvent& event : EventsOf(*round, process_)) events.push_back(std::move(event));
     } else {
-      events.push_back(EventOf(std::get<PlaceMoment>(record), process_));
+      events.push_back(EventOf(std::get<JobMoment>(record), process_));
     }
     // A round is written as a whole, or not at all.
     std::string piece;

@@ -45,7 +45,7 @@ basin::Begin MessageOf(const BeginRound& begin) {
           begin.step_label,
           begin.samples,
           1,
-          begin.carries,
+          begin.represents,
           begin.local_reduction,
           begin.reduced_with,
           begin.compares_step};
@@ -113,15 +113,15 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
       loop_(clock),
       runner_(std::move(options.core),
               {&connector, loop_.poster(), loop_.now_poster(),
-               [this, placed = std::move(options.placed)](const Place& place) {
+               [this, on_view = std::move(options.on_view)](const JobView& view) {
                  {
                    MutexLock lock(mutex_);
-                   place_ = place;
+                   view_ = view;
                  }
-                 if (placed == nullptr) return;
-                 if (!loop_.InCall()) return placed(place);
+                 if (on_view == nullptr) return;
+                 if (!loop_.InCall()) return on_view(view);
                  // The trainer may hold a lock in its call that its callback needs.
-                 loop_.poster()([placed, place](Runner&, absl::Time) { placed(place); });
+                 loop_.poster()([on_view, view](Runner&, absl::Time) { on_view(view); });
                },
                options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_,
                &memory_, timeline_}) {}
@@ -135,11 +135,11 @@ Worker::~Worker() {
   loop_.Stop();
 }
 
-// ---- the place in the job
+// ---- the view of the job
 
-Place Worker::place() const {
+JobView Worker::view() const {
   MutexLock lock(mutex_);
-  return place_;
+  return view_;
 }
 
 absl::Status Worker::Call(const Event& call) {

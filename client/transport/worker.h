@@ -52,6 +52,7 @@
 #include "absl/types/span.h"
 #include "client/core/config.h"
 #include "client/core/event.h"
+#include "client/transport/blob_calls.h"
 #include "client/transport/channel.h"
 #include "client/transport/gate.h"
 #include "client/transport/loop.h"
@@ -61,7 +62,6 @@
 #include "client/transport/source.h"
 #include "client/transport/timeline.h"
 #include "client/transport/trainer_calls.h"
-#include "client/transport/value_calls.h"
 #include "runtime/clock.h"
 #include "runtime/mutex.h"
 
@@ -69,9 +69,9 @@ namespace basin::client {
 
 struct WorkerOptions {
   Config core;  // A nonce of 0 and a jitter seed of 0 are chosen at random.
-  // Called whenever place() has changed, and whenever the outcome of a lane's round was delivered
+  // Called whenever view() has changed, and whenever the outcome of a lane's round was delivered
   // or is kept for Wait; on a thread of the library. May be null.
-  std::function<void(const Place&)> placed;
+  std::function<void(const JobView&)> on_view;
   std::function<void(LaneHandle)> ended;
   std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
 };
@@ -97,14 +97,14 @@ class Worker {
   // Whether this is the library's thread, so a callback.
   bool InLoop() const { return loop_.InLoop(); }
 
-  // ---- the place in the job
-  Place place() const;
+  // ---- the view of the job
+  JobView view() const;
   // A call that needs only the core, see client/core/event.h: DeclareReady, which is necessary
   // again after an eviction; SetBusy, SetRanks, Finish; WillLeave, after which, while the job is
   // paused, waits for rounds and values end with PAUSED, and the worker does not wait to become a
   // member; RequestResults, without which the round may wait for this worker until it is evicted.
   absl::Status Call(const Event& call);
-  // Returns when the aggregator has welcomed the worker, so that the expected place is known.
+  // Returns when the aggregator has welcomed the worker, so that the expected rank is known.
   absl::Status AwaitWelcome(absl::Duration timeout);
   // Returns when the worker is a member, so that rank and world size mean something.
   absl::Status AwaitMember(absl::Duration timeout);
@@ -169,7 +169,7 @@ class Worker {
   // Gives up every round in flight, and with them the membership. Returns when all memory is free.
   absl::Status Abandon();
 
-  ValueCalls& values() { return values_; }
+  BlobCalls& values() { return values_; }
 
   // Returns when the aggregator has confirmed it, or does not answer in time. Fails rounds in
   // flight. `forget`: the aggregator forgets the job at once if no worker is left in it then.
@@ -200,12 +200,12 @@ class Worker {
   MappedMemory memory_;
 
   mutable Mutex mutex_;
-  Place place_ ABSL_GUARDED_BY(mutex_);
+  JobView view_ ABSL_GUARDED_BY(mutex_);
   std::map<LaneHandle, std::vector<TensorInfoPtr>> tensors_ ABSL_GUARDED_BY(mutex_);
 
   Loop loop_;
   const TrainerCalls calls_{loop_};
-  ValueCalls values_{calls_, gate_};
+  BlobCalls values_{calls_, gate_};
   Runner runner_;  // The loop's.
 };
 

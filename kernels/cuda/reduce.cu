@@ -24,7 +24,7 @@ struct DeviceBlock {
   }
 
   __device__ void Publish(const ThreadFacts& seen) const {
-    if (seen.first_non_finite != kNoPlace) {
+    if (seen.first_non_finite != kNoElement) {
       atomicMin(reinterpret_cast<Word*>(&facts->first_non_finite), Word{seen.first_non_finite});
     }
     if (seen.overflows != 0) {

@@ -131,7 +131,7 @@ struct TermValues<FromMixed, N> {
 
 // The observations of one thread.
 struct ThreadFacts {
-  uint64_t first_non_finite = kNoPlace;
+  uint64_t first_non_finite = kNoElement;
   uint64_t overflows = 0;
   uint64_t integer_wraps = 0;
 

@@ -31,8 +31,8 @@ struct TaskTerm {
 
 // Counters of a reduction. Written with atomics; every launch adds to them.
 struct DeviceFacts {
-  // The place of the first input that is not finite: contribution << kElementBits | element in the
-  // span. kNoPlace if there is none, so that the least one wins.
+  // The first input that is not finite: contribution << kElementBits | element in the
+  // span. kNoElement if there is none, so that the least one wins.
   uint64_t first_non_finite;
   uint64_t overflows;
   uint64_t integer_wraps;
@@ -40,7 +40,7 @@ struct DeviceFacts {
 constexpr int kElementBits = 40;
 constexpr uint64_t kMaxElements = uint64_t{1} << kElementBits;
 constexpr uint64_t kMaxContributions = uint64_t{1} << (64 - kElementBits);
-constexpr uint64_t kNoPlace = ~uint64_t{0};
+constexpr uint64_t kNoElement = ~uint64_t{0};
 
 // Folds the terms, in order, finishes, and writes the result to `output`. REQUIRES: term_count > 0.
 struct ReduceTask {

@@ -135,13 +135,13 @@ SupplyHeader Decode(const v1::SupplyHeader& in, Checker& checker) {
   return DecodeBallotAndRuns<SupplyHeader>(in, checker);
 }
 
-void Encode(const ValueHeader& in, v1::ValueHeader* out) {
+void Encode(const BlobHeader& in, v1::ValueHeader* out) {
   Encode(in.key, out->mutable_key());
   out->set_first(in.first);
   out->set_count(in.count);
 }
 
-ValueHeader Decode(const v1::ValueHeader& in, Checker& checker) {
+BlobHeader Decode(const v1::ValueHeader& in, Checker& checker) {
   CheckChunks(in.first(), in.count(), checker);
   return {DecodeRequired("key", in.has_key(), in.key(), checker), in.first(),
           checker.Required("count", in.count())};
@@ -186,7 +186,7 @@ struct PutKind {
   void operator()(const ContributionHeader& in) { Encode(in, out->mutable_contribution()); }
   void operator()(const ResultHeader& in) { Encode(in, out->mutable_result()); }
   void operator()(const SupplyHeader& in) { Encode(in, out->mutable_supply()); }
-  void operator()(const ValueHeader& in) { Encode(in, out->mutable_value()); }
+  void operator()(const BlobHeader& in) { Encode(in, out->mutable_value()); }
 };
 
 FrameKind TakeKind(const v1::FrameHeader& in, Checker& checker) {
@@ -262,7 +262,7 @@ void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& chec
   const uint32_t chunks = FrameChunks(header.kind);
   const ChunkRuns* runs = std::visit(FindRuns{}, header.kind);
   const bool as_is = header.encoding == Encoding{};
-  if (!as_is && (chunks == 0 || std::holds_alternative<ValueHeader>(header.kind))) {
+  if (!as_is && (chunks == 0 || std::holds_alternative<BlobHeader>(header.kind))) {
     checker.Fail("encoding", "is not for frames of this kind");
   }
   if (!header.chunk_digests.empty()) {
@@ -397,7 +397,7 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
 }  // namespace
 
 uint32_t FrameChunks(const FrameKind& kind) {
-  if (const auto* value = std::get_if<ValueHeader>(&kind)) return value->count;
+  if (const auto* value = std::get_if<BlobHeader>(&kind)) return value->count;
   const ChunkRuns* runs = std::visit(FindRuns{}, kind);
   return runs == nullptr ? 0 : CountChunks(*runs);
 }

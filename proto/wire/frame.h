@@ -41,6 +41,7 @@ using Slices = absl::InlinedVector<std::string_view, 4>;
 
 using basin::Ack;
 using basin::Bind;
+using basin::BlobHeader;
 using basin::Bound;
 using basin::ChunkRun;
 using basin::ChunkRuns;
@@ -48,7 +49,6 @@ using basin::ContributionHeader;
 using basin::Encoding;
 using basin::ResultHeader;
 using basin::SupplyHeader;
-using basin::ValueHeader;
 using FrameKind = AnyHeader;
 
 struct FrameHeader {

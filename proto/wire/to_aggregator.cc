@@ -159,7 +159,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   out->set_step_label(in.step_label);
   for (const SampleRange& range : in.samples) Encode(range, out->add_samples());
   out->set_ranks(EncodeRanks(in.ranks));
-  out->set_carries(in.carries);
+  out->set_carries(in.represents);
   EncodePlan(in, out);
   out->set_compares_step(in.compares_step);
 }
@@ -173,7 +173,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.step_label = in.step_label();
   out.samples = DecodeList("samples", in.samples(), checker);
   out.ranks = DecodeRanks(in.ranks());
-  out.carries = in.carries();
+  out.represents = in.carries();
   DecodePlan(in, out, checker);
   out.compares_step = in.compares_step();
   return out;

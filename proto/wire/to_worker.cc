@@ -289,14 +289,14 @@ Ask Decode(const v1::Ask& in, Checker& checker) {
           checker.Required("count", in.count())};
 }
 
-void Encode(const ValueKnown& in, v1::ValueKnown* out) {
+void Encode(const BlobKnown& in, v1::ValueKnown* out) {
   Encode(in.key, out->mutable_key());
   Encode(in.spec, out->mutable_spec());
   out->set_digest(in.digest);
   out->set_source(in.source);
 }
 
-ValueKnown Decode(const v1::ValueKnown& in, Checker& checker) {
+BlobKnown Decode(const v1::ValueKnown& in, Checker& checker) {
   return {DecodeRequired("key", in.has_key(), in.key(), checker),
           DecodeRequired("spec", in.has_spec(), in.spec(), checker), in.digest(),
           checker.Worker("source", in.source())};
@@ -340,7 +340,7 @@ struct PutToWorker {
   void operator()(const Ended& in) { Encode(in, out->mutable_ended()); }
   void operator()(const Drain& in) { Encode(in, out->mutable_drain()); }
   void operator()(const Ask& in) { Encode(in, out->mutable_ask()); }
-  void operator()(const ValueKnown& in) { Encode(in, out->mutable_value_known()); }
+  void operator()(const BlobKnown& in) { Encode(in, out->mutable_value_known()); }
   void operator()(const GetFailed& in) { Encode(in, out->mutable_get_failed()); }
   void operator()(const HeldUp& in) { Encode(in, out->mutable_held_up()); }
 };

@@ -171,19 +171,19 @@ Bitmap Decode(const v1::Bitmap& in, Checker& checker) {
   return out;
 }
 
-void Check(const ValueKey& key, Checker& checker) {
+void Check(const BlobKey& key, Checker& checker) {
   checker.Name("lane", key.lane);
   checker.Name("tensor", key.tensor);
 }
 
-void Encode(const ValueKey& in, v1::ValueKey* out) {
+void Encode(const BlobKey& in, v1::ValueKey* out) {
   out->set_lane(in.lane);
   out->set_tensor(in.tensor);
   out->set_version(in.version);
 }
 
-ValueKey Decode(const v1::ValueKey& in, Checker& checker) {
-  ValueKey out{in.lane(), in.tensor(), in.version()};
+BlobKey Decode(const v1::ValueKey& in, Checker& checker) {
+  BlobKey out{in.lane(), in.tensor(), in.version()};
   Check(out, checker);
   return out;
 }

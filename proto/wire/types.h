@@ -177,9 +177,9 @@ void Encode(const ChunkRange& in, v1::ChunkRange* out);
 ChunkRange Decode(const v1::ChunkRange& in, Checker& checker);
 void Encode(const Bitmap& in, v1::Bitmap* out);
 Bitmap Decode(const v1::Bitmap& in, Checker& checker);  // At most kMaxTensors bits.
-void Check(const ValueKey& key, Checker& checker);
-void Encode(const ValueKey& in, v1::ValueKey* out);
-ValueKey Decode(const v1::ValueKey& in, Checker& checker);
+void Check(const BlobKey& key, Checker& checker);
+void Encode(const BlobKey& in, v1::ValueKey* out);
+BlobKey Decode(const v1::ValueKey& in, Checker& checker);
 
 void Check(const RoundSpec& spec, Checker& checker);
 void Encode(const RoundSpec& in, v1::RoundSpec* out);

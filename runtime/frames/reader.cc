@@ -21,7 +21,7 @@ bool IsOneOf(const AnyHeader& header) {
 }
 
 absl::Status CheckWorker(const AnyHeader& header, DType wire_dtype) {
-  if (!IsOneOf<Ack, ContributionHeader, SupplyHeader, ValueHeader>(header)) {
+  if (!IsOneOf<Ack, ContributionHeader, SupplyHeader, BlobHeader>(header)) {
     return absl::InvalidArgumentError(
         "A worker sent a data frame of a kind that only the aggregator may send. Update the client "
         "library.");
@@ -36,7 +36,7 @@ absl::Status CheckWorker(const AnyHeader& header, DType wire_dtype) {
 }
 
 absl::Status CheckAggregator(const AnyHeader& header, DType wire_dtype) {
-  if (!IsOneOf<Ack, ResultHeader, ValueHeader>(header)) {
+  if (!IsOneOf<Ack, ResultHeader, BlobHeader>(header)) {
     return absl::InvalidArgumentError(
         "The aggregator sent a data frame of a kind that only workers may send.");
   }

@@ -102,7 +102,7 @@ void Segments::WithdrawUnused() {
 
 void Segments::DropUnused() {
   for (auto it = offered_.begin(); it != offered_.end();) {
-    if (!it->second.gone()) {
+    if (!it->second.expired()) {
       ++it;
       continue;
     }
@@ -145,7 +145,7 @@ std::optional<SharedPlaces> Segments::Find(absl::Span<const std::string_view> pi
 std::optional<SharedPlace> Segments::FindOne(std::string_view bytes) const {
   for (const auto& [number, offered] : offered_) {
     if (!offered.mapped) continue;
-    if (offered.gone() || bytes.data() < offered.bytes.data() ||
+    if (offered.expired() || bytes.data() < offered.bytes.data() ||
         bytes.data() + bytes.size() > offered.bytes.data() + offered.bytes.size()) {
       continue;
     }

@@ -143,7 +143,7 @@ class Segments {
     std::string_view bytes;  // All of it.
     bool mapped = false;
     bool refused = false;
-    bool gone() const { return segment.expired() && device.expired(); }
+    bool expired() const { return segment.expired() && device.expired(); }
   };
   struct Theirs {
     std::shared_ptr<Segment> segment;  // One of these.

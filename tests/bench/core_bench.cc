@@ -63,11 +63,11 @@ class Bench {
       hello.nonce = worker;
       hello.fresh = true;
       hello.settings = {workers_, workers_, workers_};
-      Tell(worker, std::move(hello));
-      Tell(worker, Register{"gradients", LaneKind::kGradient, model});
-      Tell(worker, LayoutSeen{0, static_cast<uint32_t>(model.size())});
+      Deliver(worker, std::move(hello));
+      Deliver(worker, Register{"gradients", LaneKind::kGradient, model});
+      Deliver(worker, LayoutSeen{0, static_cast<uint32_t>(model.size())});
     }
-    for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, Ready{});
+    for (uint32_t worker = 1; worker <= workers_; ++worker) Deliver(worker, Ready{});
     present_ = Bitmap(model.size());
     for (size_t tensor = 0; tensor < model.size(); ++tensor) present_.Set(tensor);
   }
@@ -76,10 +76,10 @@ class Bench {
   uint64_t Round() {
     ++round_;
     events_ = 0;
-    told_ = 0;
+    sent_ = 0;
     Begin begin{0, round_, {}, {}, 0, {}};
     begin.spec.op = ReduceOp::kAverage;
-    for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, begin);
+    for (uint32_t worker = 1; worker <= workers_; ++worker) Deliver(worker, begin);
     for (FrameReceived& frame : frames_) {
       frame.round = round_;
       Input input = frame;
@@ -91,13 +91,13 @@ class Bench {
     }
     const Commit commit{0,      round_, static_cast<uint32_t>(present_.size()), present_, chunks_,
                         bytes_, chunks_};
-    for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, commit);
+    for (uint32_t worker = 1; worker <= workers_; ++worker) Deliver(worker, commit);
     Drain();
     for (uint32_t worker = 1; worker <= workers_; ++worker) {
-      Tell(worker, Staged{0, round_, prepared_});
+      Deliver(worker, Staged{0, round_, prepared_});
     }
-    if (told_ != workers_) {
-      std::fprintf(stderr, "core_bench: %u of %u workers were told the verdict\n", told_, workers_);
+    if (sent_ != workers_) {
+      std::fprintf(stderr, "core_bench: %u of %u workers were told the verdict\n", sent_, workers_);
       std::exit(1);
     }
     return events_;
@@ -137,13 +137,13 @@ class Bench {
     }
   }
 
-  void Tell(SessionId session, ToAggregator message) {
+  void Deliver(SessionId session, ToAggregator message) {
     Take(MessageReceived{session, std::move(message)});
   }
 
   void Read(const ToWorker& message, uint32_t receivers) {
     if (const auto* prepared = std::get_if<Prepared>(&message)) prepared_ = prepared->ballot;
-    if (std::holds_alternative<Verdict>(message)) told_ += receivers;
+    if (std::holds_alternative<Verdict>(message)) sent_ += receivers;
   }
 
   // Requested work is done at once, and all workers acknowledge published results.
@@ -169,7 +169,7 @@ class Bench {
   Bitmap present_;
   RoundNumber round_ = 0;
   Ballot prepared_;
-  uint32_t told_ = 0;
+  uint32_t sent_ = 0;
   uint64_t events_ = 0;
   std::vector<Action> actions_;
   std::vector<ReduceDone> reduced_;

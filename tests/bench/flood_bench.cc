@@ -175,7 +175,7 @@ class Flood {
             aggregator_.engine.CloseSession(sessions_[i], "");
             Join(i);
           }
-          Say(i, make(i, number));
+          Send(i, make(i, number));
           any = true;
         }
         if (!any) std::this_thread::yield();
@@ -200,11 +200,11 @@ class Flood {
   void Join(size_t source) {
     sessions_[source] = aggregator_.engine.OpenSession();
     aggregator_.wire.Assign(sessions_[source], source);
-    Say(source, HelloOf(source, ++nonce_));
-    if (nonce_ == 1) Say(source, Register{kLane, LaneKind::kGradient, Tensors(0, kTensors)});
-    Say(source, Ready{});
+    Send(source, HelloOf(source, ++nonce_));
+    if (nonce_ == 1) Send(source, Register{kLane, LaneKind::kGradient, Tensors(0, kTensors)});
+    Send(source, Ready{});
   }
-  void Say(size_t source, ToAggregator message) {
+  void Send(size_t source, ToAggregator message) {
     ++sent_[source];
     aggregator_.engine.OnMessage(sessions_[source], std::move(message), 1);
   }
@@ -285,7 +285,7 @@ void RegisterMost(benchmark::State& state) {
   rounds.Report(state);
 }
 
-ValueKey KeyOf(uint64_t version) { return {kLane, "layer.0", version}; }
+BlobKey KeyOf(uint64_t version) { return {kLane, "layer.0", version}; }
 
 void RegisterAll() {
   const std::vector<TensorSpec> one = Tensors(0, 1);

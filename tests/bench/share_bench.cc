@@ -100,7 +100,7 @@ class LargeRounds {
   LargeRounds(OneReduceThread& network, size_t workers, size_t lanes)
       : network_(network), workers_(workers), lanes_(lanes) {
     for (size_t i = 0; i < workers; ++i) Connect(workers_[i], i);
-    for (Worker& worker : workers_) Say(worker, Ready{});
+    for (Worker& worker : workers_) Send(worker, Ready{});
     for (Worker& worker : workers_) {
       while (Await<MembershipChanged>(worker).membership.members.size() < workers) {
       }
@@ -123,7 +123,7 @@ class LargeRounds {
     size_t verdicts = 0;
   };
 
-  void Say(Worker& worker, ToAggregator message) {
+  void Send(Worker& worker, ToAggregator message) {
     network_.OnMessage(worker.session, std::move(message));
   }
   template <typename T>
@@ -149,13 +149,13 @@ class LargeRounds {
     hello.nonce = number + 1;
     hello.fresh = true;
     hello.settings = {count, count, count};
-    Say(worker, hello);
+    Send(worker, hello);
     worker.stream = network_.OpenStream(Await<Welcome>(worker).token);
     network_.transport.Await(worker.stream, [](auto& connection) { return connection.accepted; });
     for (size_t i = 0; i < lanes_; ++i) {
-      Say(worker, Register{absl::StrCat("lane-", i), LaneKind::kGradient, {tensor_}});
+      Send(worker, Register{absl::StrCat("lane-", i), LaneKind::kGradient, {tensor_}});
       worker.lanes.push_back(Await<LaneLayout>(worker).lane);
-      Say(worker, LayoutSeen{worker.lanes.back(), 1});
+      Send(worker, LayoutSeen{worker.lanes.back(), 1});
     }
   }
 
@@ -165,7 +165,7 @@ class LargeRounds {
     for (Worker& worker : workers_) {
       worker.verdicts = 0;
       for (const LaneIndex lane : worker.lanes) {
-        Say(worker, Begin{lane, round, spec_, {}, 0, {}});
+        Send(worker, Begin{lane, round, spec_, {}, 0, {}});
         for (size_t i = 0; i < frames_.size(); ++i) {
           network_.OnFrame(worker.stream, frames_.At(i, lane, round));
         }
@@ -177,7 +177,7 @@ class LargeRounds {
         commit.chunks = kLargeBytes / kChunkBytes;
         commit.bytes = kLargeBytes;
         commit.digest = frames_.digest();
-        Say(worker, commit);
+        Send(worker, commit);
       }
     }
     std::vector<uint64_t> connections;
@@ -204,11 +204,11 @@ class LargeRounds {
         const auto& header = std::get<ResultHeader>(result.header);
         ResultAck ack{header.lane, header.round, header.ballot, {}};
         for (const ChunkRun& run : header.runs) ack.ranges.push_back(run.range);
-        Say(worker, std::move(ack));
+        Send(worker, std::move(ack));
       }
       for (const ToWorker& message : messages) {
         if (const auto* prepared = std::get_if<Prepared>(&message)) {
-          Say(worker, Staged{prepared->lane, prepared->round, prepared->ballot});
+          Send(worker, Staged{prepared->lane, prepared->round, prepared->ballot});
         }
         if (std::holds_alternative<Verdict>(message)) ++worker.verdicts;
       }

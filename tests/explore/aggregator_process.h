@@ -42,7 +42,7 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void OpenStream(aggregator::SessionId session);
   void LoseStream(aggregator::SessionId session);
   void Take(aggregator::SessionId session, const Item& item);
-  // The session ends and settles.
+  // The session ends and is lost.
   void Lose(aggregator::SessionId session);
   void Evict(uint32_t job, const WorkerId& worker);
   // Ends the oldest reduction in progress. REQUIRES: Reducing().

@@ -38,13 +38,13 @@ uint32_t AggregatorStore::Add(AggregatorProcess process, const AggregatorOrigin&
       ids_.try_emplace(Fingerprint::Of(process), static_cast<uint32_t>(entries_.size()));
   if (added) {
     entries_.push_back({origin, Summarize(process)});
-    PlaceOf(it->second).emplace(it->second, std::move(process));
+    EntryOf(it->second).emplace(it->second, std::move(process));
   }
   return it->second;
 }
 
 const AggregatorProcess& AggregatorStore::Get(uint32_t id) {
-  if (Has(id)) return PlaceOf(id)->second;
+  if (Has(id)) return EntryOf(id)->second;
   std::vector<uint32_t> steps;  // The last step comes first.
   uint32_t from = id;
   while (from != AggregatorOrigin::kBorn && !Has(from)) {
@@ -56,14 +56,14 @@ const AggregatorProcess& AggregatorStore::Get(uint32_t id) {
     process.emplace(birth_(entries_[steps.back()].origin));
     steps.pop_back();
   } else {
-    process.emplace(PlaceOf(from)->second);
+    process.emplace(EntryOf(from)->second);
   }
   for (; !steps.empty(); steps.pop_back()) {
     step_(*process, entries_[steps.back()].origin);
     ++remade_;
   }
-  PlaceOf(id).emplace(id, *std::move(process));
-  return PlaceOf(id)->second;
+  EntryOf(id).emplace(id, *std::move(process));
+  return EntryOf(id)->second;
 }
 
 }  // namespace basin::explore

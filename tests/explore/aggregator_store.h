@@ -71,8 +71,8 @@ class AggregatorStore {
   using Cached = std::optional<std::pair<uint32_t, AggregatorProcess>>;
 
   // The place of a state, if it is cached. The latest cache_.size() states have different places.
-  Cached& PlaceOf(uint32_t id) { return cache_[id % cache_.size()]; }
-  bool Has(uint32_t id) { return PlaceOf(id).has_value() && PlaceOf(id)->first == id; }
+  Cached& EntryOf(uint32_t id) { return cache_[id % cache_.size()]; }
+  bool Has(uint32_t id) { return EntryOf(id).has_value() && EntryOf(id)->first == id; }
 
   const Birth birth_;
   const Step step_;

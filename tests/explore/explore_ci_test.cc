@@ -95,13 +95,13 @@ TEST(ExploreCi, Fault_W2_ANodeThatShrinksAndAWorkerWithOneLoss) {
 TEST(ExploreCi, Fault_A1_AWorkerThatCarriesAnotherWithOneCrash) {
   Bounds bounds = OneFault(2, 2, 1);
   bounds.faults = 0;
-  bounds.node = Node::kCarries;
+  bounds.node = Node::kRepresents;
   ExpectComplete(Explore(bounds, 90));
 }
 
 TEST(ExploreCi, Fault_W2_AWorkerThatCarriesAnotherWithOneLoss) {
   Bounds bounds = OneFault(3, 1, 0);
-  bounds.node = Node::kCarries;
+  bounds.node = Node::kRepresents;
   ExpectComplete(Explore(bounds, 90));
 }
 

@@ -163,8 +163,8 @@ TEST(ExploreMutations, Fault_N2_SettlingAtOnceLosesASessionTooEarly) {
   Bounds bounds = Small(2, 1, 0);
   bounds.cuts = 1;
   ExpectSound(bounds);
-  bounds.rules.settles_at_once = true;
-  ExpectViolation(bounds, "is lost before it has settled");
+  bounds.rules.loses_at_once = true;
+  ExpectViolation(bounds, "is lost before it has lingered");
 }
 
 }  // namespace

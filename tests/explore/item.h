@@ -24,11 +24,11 @@ using basin::operator!=;
 
 inline constexpr uint32_t kMaxWorkers = 4;
 
+using world::BlobFrame;
 using world::Chunk;
 using world::DigestOf;
 using world::MaskOf;
 using world::Sums;
-using world::ValueFrame;
 
 // The contribution of one process (worker and life) to a round.
 constexpr Chunk ContributionOf(uint32_t worker, uint32_t life, RoundNumber round) {

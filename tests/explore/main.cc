@@ -47,7 +47,7 @@ they lie, and for a violation the shortest way there and how to replay it.
       state-first        ask who has joined to stage before it has the state
       resending          forget what a lost data stream had not delivered
       its-session        send that to whoever comes first
-      settling           take a closed session for lost before it has settled
+      settling           take a closed session for lost before it has lingered
       ack-once           count an acknowledgement for the next session, too
 
 Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a violation.
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     } else if (option == "--node") {
       bounds.node = basin::explore::Node::kShrinks;
     } else if (option == "--carries") {
-      bounds.node = basin::explore::Node::kCarries;
+      bounds.node = basin::explore::Node::kRepresents;
     } else if (option == "--no-reduction") {
       bounds.reduce = false;
     } else if (option == "--fine-trainer") {

@@ -219,7 +219,7 @@ std::string CommandOf(const Bounds& bounds) {
   add("--delays", bounds.delays, kAllOrders);
   if (bounds.kind == LaneKind::kCall) command += " --calls";
   if (bounds.node == Node::kShrinks) command += " --node";
-  if (bounds.node == Node::kCarries) command += " --carries";
+  if (bounds.node == Node::kRepresents) command += " --carries";
   if (!bounds.reduce) command += " --no-reduction";
   if (!bounds.whole_trainer) command += " --fine-trainer";
   for (const RuleSwitch& rule : kRuleSwitches) {

@@ -90,11 +90,11 @@ void WorkerProcess::StepTrainer(bool whole) {
     SetRanks(last_verdict() + 1);
     client::BeginRound begin;
     begin.spec = TheSpec();
-    begin.carries = node_ == Node::kCarries && worker_ == 0 ? 1 : 0;
+    begin.represents = node_ == Node::kRepresents && worker_ == 0 ? 1 : 0;
     Step(begin);
     if (!whole) return;
   }
-  if (node_ == Node::kCarries && worker_ == 1) {
+  if (node_ == Node::kRepresents && worker_ == 1) {
     trainer_ = TrainerPhase::kWithout;
     Step(client::WithdrawRound{0, "w0 has its gradients", true});
     return Step(client::WaitRound{0, absl::InfiniteFuture()});
@@ -110,7 +110,7 @@ void WorkerProcess::StepTrainer(bool whole) {
 
 uint32_t WorkerProcess::TrainersOf(uint32_t worker, RoundNumber round) const {
   if (worker != 0 || node_ == Node::kNone) return 1;
-  return node_ == Node::kCarries || round % 2 == 1 ? 2 : 1;
+  return node_ == Node::kRepresents || round % 2 == 1 ? 2 : 1;
 }
 
 void WorkerProcess::SetRanks(RoundNumber round) {

@@ -58,7 +58,8 @@ enum class TrainerPhase : uint8_t {
 enum class Node : uint8_t {
   kNone = 0,
   kShrinks = 1,  // Worker w0 stands for two trainers in every odd round, and for one in the others.
-  kCarries = 2,  // It contributes for w1, too, which withdraws without results and requests them.
+  kRepresents =
+      2,  // It contributes for w1, too, which withdraws without results and requests them.
 };
 
 class WorkerProcess : public world::WorkerProcess<Sums> {
@@ -106,7 +107,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void SendOn(uint32_t /*stream*/, PushFrame frame) {
     outputs_.push_back({Kind::kFrame, Item(std::move(frame))});
   }
-  void SendOn(uint32_t /*stream*/, const ValueFrame&) { Wrong("no explored world has values"); }
+  void SendOn(uint32_t /*stream*/, const BlobFrame&) { Wrong("no explored world has values"); }
   Chunk ChunkOf(const client::SendContribution& send, const TensorSpec&, uint32_t) const {
     return ContributionOf(worker_, life_, send.round);
   }

@@ -63,7 +63,7 @@ struct World::Work {
 
   // `line` makes the text of a line, which is only wanted for a trail.
   template <typename Line>
-  void Say(Line&& line) {
+  void Narrate(Line&& line) {
     if (trail != nullptr) trail->push_back(line());
   }
   void Fail(std::string what) {
@@ -88,7 +88,7 @@ World::World(const Bounds& bounds)
   const uint32_t no_link = links_.Add(Link());
   Work work;
   for (uint32_t w = 0; w < kMaxWorkers; ++w) {
-    state.workers[w] = kGone;
+    state.workers[w] = kNoProcess;
     state.links[w] = no_link;
   }
   for (size_t i = 0; i < state.order.size(); ++i) state.order[i] = static_cast<uint8_t>(i);
@@ -141,10 +141,10 @@ AggregatorProcess World::BearAggregator(const AggregatorOrigin& origin) const {
 // ---- possible steps
 
 // Returns whether the aggregator counts on a process of this worker that does not exist any more.
-bool World::ProcessIsGone(const State& state, uint32_t worker) const {
+bool World::ProcessIsLost(const State& state, uint32_t worker) const {
   const Nonce known = aggregators_.SummaryOf(state.aggregator).known[worker];
   if (known == 0) return false;
-  if (state.workers[worker] == kGone) return true;
+  if (state.workers[worker] == kNoProcess) return true;
   return known != workers_[state.workers[worker]].nonce();
 }
 
@@ -194,7 +194,7 @@ bool World::Urgent(const State& state, std::vector<WorldStep>& steps) {
 }
 
 bool World::UrgentOfWorker(const State& state, uint32_t w, std::vector<WorldStep>& steps) {
-  if (state.workers[w] == kGone) return false;
+  if (state.workers[w] == kNoProcess) return false;
   const Link& link = links_[state.links[w]];
   const auto add = [&](StepKind kind) { steps.push_back({kind, static_cast<uint8_t>(w)}); };
   if (link.wanted) {
@@ -246,12 +246,13 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
     if (!link.up_frames.empty()) add(StepKind::kUpFrame, w);
     if (!link.down.empty()) add(StepKind::kDown, w);
     if (link.stream && !link.down_frames.empty()) add(StepKind::kDownFrame, w);
-    if (ProcessIsGone(state, w)) {
+    if (ProcessIsLost(state, w)) {
       add(StepKind::kForget, w);
     } else if (link.ghost != 0) {
       add(StepKind::kNotice, w);
     }
-    if (state.workers[w] != kGone && workers_[state.workers[w]].TrainerCanStep(bounds_.rounds)) {
+    if (state.workers[w] != kNoProcess &&
+        workers_[state.workers[w]].TrainerCanStep(bounds_.rounds)) {
       add(StepKind::kTrain, w);
     }
   }
@@ -267,11 +268,11 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
   uint32_t faults = 0;
   for (size_t i = 1; i < kFaultKinds; ++i) faults += state.used[i];
   for (uint32_t w = 0; w < bounds_.processes() && faults < bounds_.faults; ++w) {
-    if (state.workers[w] == kGone) continue;
+    if (state.workers[w] == kNoProcess) continue;
     if (left(Fault::kDeath, bounds_.deaths)) add(StepKind::kDie, w);
     if (left(Fault::kRestart, bounds_.restarts)) add(StepKind::kRestart, w);
     if (left(Fault::kEviction, bounds_.evictions) && aggregator.member[w] &&
-        !ProcessIsGone(state, w)) {
+        !ProcessIsLost(state, w)) {
       add(StepKind::kEvict, w);
     }
     const Link& link = links_[state.links[w]];
@@ -408,10 +409,10 @@ void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
       continue;
     }
     if (!link.open || link.session != output.session || link.ended) continue;
-    work.Say([&] {
+    work.Narrate([&] {
       return absl::StrCat("    to ", NameOf(worker), ": ", Describe(items_[output.item]));
     });
-    NoteTold(work, JobOf(worker), items_[output.item]);
+    OnVerdictSent(work, JobOf(worker), items_[output.item]);
     (kind == Kind::kFrame ? link.down_frames : link.down).push_back(output.item);
     if (kind == Kind::kEnd) {
       link.ended = true;
@@ -435,7 +436,7 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
       case Kind::kMessage:
       case Kind::kFrame:
         if (!link.open || link.ended) break;
-        work.Say([&] {
+        work.Narrate([&] {
           return absl::StrCat("    from ", NameOf(worker), ": ", Describe(items_[output.item]));
         });
         (static_cast<Kind>(output.kind) == Kind::kFrame ? link.up_frames : link.up)
@@ -455,12 +456,12 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
   }
   for (uint32_t i = 0; i < effect.applied; ++i) {
     const Applied applied = applied_[effect.first_applied + i];
-    work.Say([&] {
+    work.Narrate([&] {
       return absl::StrCat("    ", NameOf(worker), " applies round ", applied.round, ", history ",
                           absl::Hex(applied.chain));
     });
-    const std::vector<uint64_t>& told = work.history.told[JobOf(worker)];
-    if (applied.round > told.size() || told[applied.round - 1] != applied.chain) {
+    const std::vector<uint64_t>& verdicts = work.history.verdicts[JobOf(worker)];
+    if (applied.round > verdicts.size() || verdicts[applied.round - 1] != applied.chain) {
       work.Fail(absl::StrCat("Worker ", NameOf(worker), " applies a version of round ",
                              applied.round, " that is not the one that was told last."));
     }
@@ -473,23 +474,23 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
 
 // ---- sent verdicts
 
-void World::NoteTold(Work& work, uint32_t job, const Item& item) {
+void World::OnVerdictSent(Work& work, uint32_t job, const Item& item) {
   const auto* message = std::get_if<ToWorker>(&item);
   if (message == nullptr) return;
   if (const auto* verdict = std::get_if<Verdict>(message)) {
-    NoteTold(work, job, verdict->record);
+    OnVerdictSent(work, job, verdict->record);
   } else if (const auto* welcome = std::get_if<Welcome>(message)) {
     for (const LastVerdicts& last : welcome->verdicts) {
-      for (const VerdictRecord& record : last.verdicts) NoteTold(work, job, record);
+      for (const VerdictRecord& record : last.verdicts) OnVerdictSent(work, job, record);
     }
   }
 }
 
 // Checks that a round has only one version.
-void World::NoteTold(Work& work, uint32_t job, const VerdictRecord& record) {
-  std::vector<uint64_t>& told = work.history.told[job];
-  if (told.size() < record.round) told.resize(record.round);
-  uint64_t& known = told[record.round - 1];
+void World::OnVerdictSent(Work& work, uint32_t job, const VerdictRecord& record) {
+  std::vector<uint64_t>& verdicts = work.history.verdicts[job];
+  if (verdicts.size() < record.round) verdicts.resize(record.round);
+  uint64_t& known = verdicts[record.round - 1];
   if (known == record.chain) return;
   if (known != 0) {
     if (!work.history.ended && SomebodyRemembers(work.state, {record.round, known})) {
@@ -498,9 +499,9 @@ void World::NoteTold(Work& work, uint32_t job, const VerdictRecord& record) {
       return;
     }
     EndGuarantee(work);
-    told.resize(record.round);
+    verdicts.resize(record.round);
   }
-  told[record.round - 1] = record.chain;
+  verdicts[record.round - 1] = record.chain;
 }
 
 void World::EndGuarantee(Work& work) const {
@@ -510,7 +511,7 @@ void World::EndGuarantee(Work& work) const {
 
 bool World::SomebodyRemembers(const State& state, const Applied& version) const {
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
-    if (state.workers[w] != kGone && workers_[state.workers[w]].Holds(version)) return true;
+    if (state.workers[w] != kNoProcess && workers_[state.workers[w]].Holds(version)) return true;
   }
   return false;
 }
@@ -519,10 +520,10 @@ bool World::SomebodyRemembers(const State& state, const Applied& version) const 
 
 void World::Connect(Work& work, uint32_t worker) {
   Link& link = work.links[worker];
-  const auto turn = [&] { return static_cast<uint8_t>(2 * worker + (link.turn ? 2 : 1)); };
-  if (turn() == link.ghost) link.turn = !link.turn;
-  link.session = turn();
-  link.turn = !link.turn;
+  const auto parity = [&] { return static_cast<uint8_t>(2 * worker + (link.parity ? 2 : 1)); };
+  if (parity() == link.ghost) link.parity = !link.parity;
+  link.session = parity();
+  link.parity = !link.parity;
   link.wanted = false;
   link.open = true;
   RunAggregator(work, Input::kOpen, link.session);
@@ -570,20 +571,21 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
   const auto use = [&](Fault fault) { ++work.state.used[static_cast<size_t>(fault)]; };
   switch (step.kind) {
     case StepKind::kConnect:
-      work.Say([&] { return absl::StrCat(NameOf(w), " connects"); });
+      work.Narrate([&] { return absl::StrCat(NameOf(w), " connects"); });
       Connect(work, w);
       break;
     case StepKind::kUp:
     case StepKind::kUpFrame: {
       const uint32_t item = TakeHead(step.kind == StepKind::kUp ? link.up : link.up_frames);
-      work.Say([&] { return absl::StrCat(NameOf(w), " -> aggregator: ", Describe(items_[item])); });
+      work.Narrate(
+          [&] { return absl::StrCat(NameOf(w), " -> aggregator: ", Describe(items_[item])); });
       RunAggregator(work, Input::kTake, link.session, item);
       break;
     }
     case StepKind::kDown:
     case StepKind::kDownFrame: {
       const uint32_t item = TakeHead(step.kind == StepKind::kDown ? link.down : link.down_frames);
-      work.Say(
+      work.Narrate(
           [&] { return absl::StrCat("aggregator -> ", NameOf(w), ": ", Describe(items_[item])); });
       RunWorker(work, w, Input::kReceive, item);
       if (bounds_.delays != kAllOrders && BacksOff(items_[item]))
@@ -591,15 +593,15 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       break;
     }
     case StepKind::kReduce:
-      work.Say([&] { return "the reduction ends"; });
+      work.Narrate([&] { return "the reduction ends"; });
       RunAggregator(work, Input::kReduce, 0);
       break;
     case StepKind::kTrain:
-      work.Say([&] { return absl::StrCat("trainer ", NameOf(w), " goes on"); });
+      work.Narrate([&] { return absl::StrCat("trainer ", NameOf(w), " goes on"); });
       RunWorker(work, w, Input::kTrain);
       break;
     case StepKind::kNotice: {
-      work.Say([&] {
+      work.Narrate([&] {
         return absl::StrCat("the aggregator notices that a connection of ", NameOf(w), " is gone");
       });
       const uint8_t ghost = link.ghost;
@@ -608,19 +610,19 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       break;
     }
     case StepKind::kForget:
-      work.Say([&] {
+      work.Narrate([&] {
         return absl::StrCat("the aggregator gives up ", NameOf(w), ", whose process is gone");
       });
       RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
       break;
     case StepKind::kWindow:
-      work.Say([&] { return "the recovery window is over"; });
+      work.Narrate([&] { return "the recovery window is over"; });
       RunAggregator(work, Input::kWindow, 0);
       // A worker that is late for a recovery must not be late for ever.
       if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
       break;
     case StepKind::kStartTimeout:
-      work.Say([&] { return "the start timeout is over"; });
+      work.Narrate([&] { return "the start timeout is over"; });
       RunAggregator(work, Input::kStartTimeout, 0);
       break;
     case StepKind::kDelay: {
@@ -629,14 +631,14 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       break;
     }
     case StepKind::kDie:
-      work.Say([&] { return absl::StrCat("FAULT: ", NameOf(w), " dies"); });
+      work.Narrate([&] { return absl::StrCat("FAULT: ", NameOf(w), " dies"); });
       use(Fault::kDeath);
       BreakLink(work, w);
-      link.turn = false;
-      work.state.workers[w] = kGone;
+      link.parity = false;
+      work.state.workers[w] = kNoProcess;
       break;
     case StepKind::kRestart: {
-      work.Say([&] { return absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"); });
+      work.Narrate([&] { return absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"); });
       use(Fault::kRestart);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
@@ -646,18 +648,19 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       break;
     }
     case StepKind::kEvict:
-      work.Say([&] { return absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"); });
+      work.Narrate([&] { return absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"); });
       use(Fault::kEviction);
       RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
       break;
     case StepKind::kCut:
-      work.Say([&] { return absl::StrCat("FAULT: the connections of ", NameOf(w), " break"); });
+      work.Narrate([&] { return absl::StrCat("FAULT: the connections of ", NameOf(w), " break"); });
       use(Fault::kCut);
       BreakLink(work, w);
       RunWorker(work, w, Input::kSessionDown);
       break;
     case StepKind::kCutStream:
-      work.Say([&] { return absl::StrCat("FAULT: the data stream of ", NameOf(w), " breaks"); });
+      work.Narrate(
+          [&] { return absl::StrCat("FAULT: the data stream of ", NameOf(w), " breaks"); });
       use(Fault::kStreamCut);
       link.stream = false;
       link.up_frames.clear();
@@ -666,7 +669,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       RunWorker(work, w, Input::kStreamDown);
       break;
     case StepKind::kCrash:
-      work.Say([&] { return "FAULT: the aggregator crashes and is back"; });
+      work.Narrate([&] { return "FAULT: the aggregator crashes and is back"; });
       use(Fault::kCrash);
       Crash(work);
       break;
@@ -691,7 +694,7 @@ Ending World::EndingOf(const State& state, uint32_t number, std::string& why) {
   uint32_t live = 0;
   bool done = true;
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
-    if (JobOf(w) != number || state.workers[w] == kGone) continue;
+    if (JobOf(w) != number || state.workers[w] == kNoProcess) continue;
     const WorkerProcess& worker = workers_[state.workers[w]];
     if (worker.trainer() == TrainerPhase::kStopped) continue;
     ++live;

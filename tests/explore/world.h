@@ -19,7 +19,7 @@
 //     late.
 //   - A data stream is open as soon as the worker asks for it: frames of a stream that opens late
 //     look the same as frames that arrive late.
-//   - A session that closes settles in the same step: until it has settled it receives nothing, and
+//   - A session that closes lingers for no time: until it is lost it receives nothing, and
 //     the rest of the aggregator takes it for open, as if it had not noticed.
 //   - The world drops messages to a session that the aggregator has ended or whose process is gone.
 //   - The result of a core's step depends only on the core and the event. The world keeps each
@@ -118,7 +118,7 @@ inline constexpr RuleSwitch kRuleSwitches[] = {
     {"state-first", &aggregator::Rules::stages_without_state, true},
     {"resending", &aggregator::Rules::forgets_lost_frames, true},
     {"its-session", &aggregator::Rules::resends_to_anyone, true},
-    {"settling", &aggregator::Rules::settles_at_once, true},
+    {"settling", &aggregator::Rules::loses_at_once, true},
     {"ack-once", &aggregator::Rules::counts_acks_twice, true},
 };
 
@@ -157,7 +157,7 @@ struct WorldStep {
 inline constexpr uint8_t kReducer = kMaxWorkers;
 inline constexpr uint8_t kClock = kMaxWorkers + 1;
 
-inline constexpr uint32_t kGone = ~uint32_t{0};  // Replaces the number of a worker process.
+inline constexpr uint32_t kNoProcess = ~uint32_t{0};  // Replaces the number of a worker process.
 
 // All members are numbers; see World.
 struct State {
@@ -223,20 +223,20 @@ class World {
     bool stream = false;  // Its data stream is open; nothing arrives on it earlier.
     bool ended = false;   // The aggregator has ended it and drops what the worker sends.
     uint8_t session = 0;  // Its number, if open; a worker's two numbers alternate.
-    bool turn = false;
+    bool parity = false;
     uint8_t ghost = 0;  // An older session that the aggregator takes for open; or 0.
     std::vector<uint32_t> up, up_frames, down, down_frames;  // Items.
     auto Fields() const {
-      return std::tie(wanted, open, stream, ended, session, turn, ghost, up, up_frames, down,
+      return std::tie(wanted, open, stream, ended, session, parity, ghost, up, up_frames, down,
                       down_frames);
     }
   };
   // The verdicts that were sent, for the checks.
   struct History {
     // By job, the chains after rounds 1, 2, ...; 0 for none.
-    std::vector<std::vector<uint64_t>> told;
+    std::vector<std::vector<uint64_t>> verdicts;
     bool ended = false;  // The guarantee has ended, so later violations are excused.
-    auto Fields() const { return std::tie(told, ended); }
+    auto Fields() const { return std::tie(verdicts, ended); }
   };
 
   // One output of a process's step, as the world remembers it.
@@ -292,8 +292,8 @@ class World {
   void Connect(Work& work, uint32_t worker);
   void BreakLink(Work& work, uint32_t worker);
   void Crash(Work& work);
-  void NoteTold(Work& work, uint32_t job, const Item& item);
-  void NoteTold(Work& work, uint32_t job, const VerdictRecord& record);
+  void OnVerdictSent(Work& work, uint32_t job, const Item& item);
+  void OnVerdictSent(Work& work, uint32_t job, const VerdictRecord& record);
   // The world guarantees one version of a round as long as a worker that remembers it lives. No
   // operator could decide to go on without that worker.
   void EndGuarantee(Work& work) const;
@@ -304,7 +304,7 @@ class World {
   // Reduces `steps` to the one that the scheduler would take, and the choice to delay it.
   void Schedule(const State& state, std::vector<WorldStep>& steps) const;
   bool UrgentOfWorker(const State& state, uint32_t worker, std::vector<WorldStep>& steps);
-  bool ProcessIsGone(const State& state, uint32_t worker) const;
+  bool ProcessIsLost(const State& state, uint32_t worker) const;
   aggregator::Config AggregatorConfig(Term term) const;
   uint32_t FirstAggregator(Term term, bool long_up);
   AggregatorProcess BearAggregator(const AggregatorOrigin& origin) const;

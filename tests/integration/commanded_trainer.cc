@@ -49,11 +49,11 @@ class Trainer {
   }
 
   // What the last command has to say besides "ok".
-  const std::string& said() const { return said_; }
+  const std::string& reply() const { return reply_; }
 
   basin::Status Obey(const std::string& line) {
     std::istringstream words(line);
-    said_.clear();
+    reply_.clear();
     std::string verb;
     std::string name;
     words >> verb >> name;
@@ -107,8 +107,8 @@ class Trainer {
       longest = std::max(longest, now - last);
       last = now;
     }
-    said_ = " " +
-            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(longest).count());
+    reply_ = " " +
+             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(longest).count());
     return basin::Status();
   }
 
@@ -136,7 +136,7 @@ class Trainer {
   basin::Worker worker_;
   std::map<std::string, OneLane> lanes_;
   std::vector<float> values_;
-  std::string said_;
+  std::string reply_;
 };
 
 std::string Line(const basin::Status& status, const std::string& good) {
@@ -156,7 +156,7 @@ int main() {
   std::cout << Line(trainer.Join(), "member") << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
     const basin::Status status = trainer.Obey(line);
-    std::cout << Line(status, "ok" + trainer.said()) << std::endl;
+    std::cout << Line(status, "ok" + trainer.reply()) << std::endl;
   }
   return 0;
 }

@@ -70,7 +70,10 @@ class Oracle:
         self.said = ""  # On standard error.
         self._watchdog = threading.Timer(PATIENCE, self.process.kill)
         self._watchdog.start()
-        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._hear)]
+        self._readers = [
+            threading.Thread(target=self._read),
+            threading.Thread(target=self._read_answers),
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -84,7 +87,7 @@ class Oracle:
             self._over = True
             self._changed.notify_all()
 
-    def _hear(self) -> None:
+    def _read_answers(self) -> None:
         assert self.process.stderr is not None
         for text in self.process.stderr:
             with self._changed:

@@ -120,7 +120,7 @@ std::string Quoted(const std::string& text) {
 }
 
 // One write, so that lines of several threads stay whole.
-void Say(const std::string& event, const std::string& fields = "") {
+void Report(const std::string& event, const std::string& fields = "") {
   const std::string line =
       "{\"event\":" + Quoted(event) + (fields.empty() ? "" : ",") + fields + "}\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
@@ -159,7 +159,7 @@ class Trainer {
     const auto& history = state_->history;
     const bool mixed = std::count(history.begin(), history.end(), history[0]) !=
                        static_cast<std::ptrdiff_t>(history.size());
-    Say("member", Field("step", state_->step) + "," + Field("mixed", mixed ? 1 : 0));
+    Report("member", Field("step", state_->step) + "," + Field("mixed", mixed ? 1 : 0));
     return status;
   }
 
@@ -168,7 +168,7 @@ class Trainer {
     // The time that a trainer computes for.
     poll(nullptr, 0, static_cast<int>(arguments_.pace.count()));
     Fill();
-    Say("begin", Field("step", state_->step));
+    Report("begin", Field("step", state_->step));
     basin::RoundSpec spec(basin::Op::kAverage);
     spec.step = static_cast<std::uint64_t>(state_->step);
     basin::Status status = lane_.Begin(spec);
@@ -176,7 +176,7 @@ class Trainer {
       status = lane_.Push(i, sent_[i].data(), SentBytes(i));
     }
     if (!status.ok()) return status;
-    Say("pushed", Field("step", state_->step));
+    Report("pushed", Field("step", state_->step));
     AwaitWord();
     status = lane_.Commit();
     if (!status.ok()) return status;
@@ -225,7 +225,7 @@ class Trainer {
           worker_.Get("model", kState, Version(*place), "", kSlice, state_.get(), sizeof(State));
       if (status.ok()) return Announce(*place);
       if (status.code() == basin::Code::kUnavailable) {
-        Say("source_lost", Quoted("text") + ":" + Text(status));
+        Report("source_lost", Quoted("text") + ":" + Text(status));
       } else if (status.code() != basin::Code::kDeadlineExceeded) {
         return status;
       }
@@ -256,7 +256,7 @@ class Trainer {
   basin::Result<basin::RoundResult> Wait() {
     const auto begin = std::chrono::steady_clock::now();
     basin::Result<basin::RoundResult> result = lane_.Wait(kSlice);
-    if (std::chrono::steady_clock::now() - begin > kSlice + kGrace) Say("overdue");
+    if (std::chrono::steady_clock::now() - begin > kSlice + kGrace) Report("overdue");
     return result;
   }
 
@@ -298,8 +298,9 @@ class Trainer {
         "," + Hex("chain", info.chain) + "," + Hex("history", state_->history[0]) +
         ",\"contributors\":[" + names + "]";
     if (info.nonfinite.has_value()) fields += ",\"nonfinite\":" + Quoted(info.nonfinite->worker);
-    Say("applied", fields);
-    if (!result.rejection().ok()) Say("rejected", Quoted("text") + ":" + Text(result.rejection()));
+    Report("applied", fields);
+    if (!result.rejection().ok())
+      Report("rejected", Quoted("text") + ":" + Text(result.rejection()));
     return basin::Status();
   }
 
@@ -334,7 +335,7 @@ class Trainer {
 };
 
 int Fail(const basin::Status& status) {
-  Say("failed", Quoted("text") + ":" + Trainer::Text(status));
+  Report("failed", Quoted("text") + ":" + Trainer::Text(status));
   return status.exit_code();
 }
 
@@ -362,11 +363,11 @@ int main(int argc, char** argv) {
     const bool aborted = status.code() == basin::Code::kRoundAborted;
     if (status.code() == basin::Code::kPaused) break;  // It is to leave.
     if (!status.ok() && !joins && !aborted) return Fail(status);
-    if (joins) Say("evicted", Quoted("text") + ":" + Trainer::Text(status));
-    if (aborted) Say("aborted", Quoted("text") + ":" + Trainer::Text(status));
+    if (joins) Report("evicted", Quoted("text") + ":" + Trainer::Text(status));
+    if (aborted) Report("aborted", Quoted("text") + ":" + Trainer::Text(status));
   }
-  Say("end",
-      Field("step", trainer.state().step) + "," + Hex("history", trainer.state().history[0]));
+  Report("end",
+         Field("step", trainer.state().step) + "," + Hex("history", trainer.state().history[0]));
   const basin::Status status = trainer.worker().Leave();
   if (!status.ok()) return Fail(status);
   return leaving == 0 ? 0 : 128 + leaving;

@@ -133,16 +133,16 @@ class DeviceTrainer {
     EXPECT_TRUE(status.ok()) << status;
   }
   void Commit() {
-    absl::Status status = transfers_->Settle(lane_);
+    absl::Status status = transfers_->WaitUntilPassed(lane_);
     EXPECT_TRUE(status.ok()) << status;
     status = worker_->Commit(lane_);
     EXPECT_TRUE(status.ok()) << status;
   }
   // The same, if the round may have been aborted before.
   void TryCommit() {
-    if (transfers_->Settle(lane_).ok()) worker_->Commit(lane_).IgnoreError();
+    if (transfers_->WaitUntilPassed(lane_).ok()) worker_->Commit(lane_).IgnoreError();
   }
-  absl::Status Settle() { return transfers_->Settle(lane_); }
+  absl::Status WaitUntilPassed() { return transfers_->WaitUntilPassed(lane_); }
   void Withdraw() {
     transfers_->Drop(lane_);
     EXPECT_TRUE(worker_->Withdraw({lane_, "bad batch"}).ok());
@@ -594,8 +594,8 @@ TEST(Device, AnErrorOfTheTrainersDeviceIsTheTrainersAlone) {
   for (const auto& trainer : trainers) trainer->Contribute(2001);
   trainers[0]->plan->failing_from = trainers[0]->plan->calls.load();
   trainers[0]->plan->AllowWaits(int64_t{1} << 40);
-  const absl::Status settled = trainers[0]->Settle();
-  EXPECT_EQ(wire::ToError(settled).code, ErrorCode::kFailedPrecondition) << settled;
+  const absl::Status passed = trainers[0]->WaitUntilPassed();
+  EXPECT_EQ(wire::ToError(passed).code, ErrorCode::kFailedPrecondition) << passed;
   trainers[0]->Withdraw();
   trainers[1]->Commit();
   EXPECT_TRUE(trainers[0]->Wait().ok());

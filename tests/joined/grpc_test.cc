@@ -96,7 +96,7 @@ TEST(OverGrpc, AValueReachesWhoAsksForIt) {
   const auto trainers = Join(aggregator.port(), 2, 2);
   std::vector<float> parameters(kElements);
   for (size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i);
-  const ValueKey key{"model", "parameters", 1};
+  const BlobKey key{"model", "parameters", 1};
   const TensorSpec spec{"parameters", DType::kF32, {kElements}};
   ASSERT_TRUE(trainers[0]
                   ->worker()
@@ -104,7 +104,7 @@ TEST(OverGrpc, AValueReachesWhoAsksForIt) {
                   .Announce(key, spec, parameters.data(), parameters.size() * sizeof(float),
                             client::Hold::kInPlace)
                   .ok());
-  const client::ValueOutcome value = trainers[1]->worker().values().Get(key, spec, "w0", kLong);
+  const client::BlobOutcome value = trainers[1]->worker().values().Get(key, spec, "w0", kLong);
   ASSERT_TRUE(value.ok()) << value.status();
   std::vector<float> got(kElements);
   ASSERT_TRUE((*value)->CopyTo(got.data(), got.size() * sizeof(float)).ok());

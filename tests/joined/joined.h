@@ -92,13 +92,13 @@ class Trainer {
     Contribute(value, spec);
     return Finish();
   }
-  void Contribute(float value, RoundSpec spec = Sum(), uint32_t carries = 0) {
+  void Contribute(float value, RoundSpec spec = Sum(), uint32_t represents = 0) {
     sent_weight_.assign(kWeights, value);
     sent_bias_.assign(3, value);
     client::BeginRound begin;
     begin.lane = lane_;
     begin.spec = spec;
-    begin.carries = carries;
+    begin.represents = represents;
     EXPECT_TRUE(worker_->Begin(begin).ok());
     EXPECT_TRUE(
         worker_->Push(lane_, {1, sent_bias_.data(), sent_bias_.size() * sizeof(float)}).ok());

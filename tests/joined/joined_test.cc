@@ -100,7 +100,7 @@ TEST_P(Joined, Fault_W6_WhoLeavesIsNotWaitedFor) {
   EXPECT_TRUE(members[2]->worker().Leave().ok());
   const std::vector<Trainer*> survivors = {members[0], members[1]};
   ExpectSum(survivors, Round(survivors), 3);
-  EXPECT_EQ(members[0]->worker().place().membership.members.size(), 2u);
+  EXPECT_EQ(members[0]->worker().view().membership.members.size(), 2u);
 }
 
 TEST_P(Joined, Fault_W17_AJoinerIsCountedFromTheNextRoundOnAndGetsTheState) {
@@ -109,13 +109,13 @@ TEST_P(Joined, Fault_W17_AJoinerIsCountedFromTheNextRoundOnAndGetsTheState) {
   Trainer* joiner = Add({2, 3, 2});
   // It becomes a member at a verdict, of which there are as many as it takes.
   auto joined = std::async(std::launch::async, [&] { return joiner->AwaitMember(); });
-  while (members[0]->worker().place().membership.members.size() < 3) {
+  while (members[0]->worker().view().membership.members.size() < 3) {
     ExpectSum(members, Round(members), 3);
   }
   ASSERT_TRUE(joined.get().ok());
-  const client::Place place = joiner->worker().place();
-  ASSERT_TRUE(place.donor.has_value());
-  EXPECT_EQ(place.rank, 2u);
+  const client::JobView view = joiner->worker().view();
+  ASSERT_TRUE(view.donor.has_value());
+  EXPECT_EQ(view.rank, 2u);
   members.push_back(joiner);
   ExpectSum(members, Round(members), 7);
 }

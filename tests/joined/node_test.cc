@@ -184,13 +184,13 @@ class JoinedGroup : public JoinedNode {
   void Form() {
     const auto id = nccl::MakeUniqueId(library_, std::chrono::minutes(1));
     EXPECT_TRUE(id.ok()) << id.status();
-    for (int place = 0; place < 2; ++place) {
-      Rank& rank = ranks_[place];
+    for (int index = 0; index < 2; ++index) {
+      Rank& rank = ranks_[index];
       rank.communicator.reset();
       rank.sharing.reset();  // Before its device.
       rank = Rank();
       nccl::CommunicatorOptions options;
-      options.place = {place, 2, 0};
+      options.position = {index, 2, 0};
       options.id = *id;
       options.scratch_bytes = nccl::LeastScratchBytes();
       auto started = nccl::Communicator::Start(library_, rank.device, options);
@@ -378,7 +378,7 @@ class JoinedNodeGroup : public Joined {
     begin.lane = rank.trainer->lane();
     begin.spec = Average();
     if (turn.leads) {
-      begin.carries = static_cast<uint32_t>(turn.members - 1);
+      begin.represents = static_cast<uint32_t>(turn.members - 1);
       begin.local_reduction = turn.reduction;
       begin.reduced_with = turn.others;
     }

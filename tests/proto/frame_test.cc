@@ -496,7 +496,7 @@ TEST(FrameLimits, TheLargestFrameIsAMessage) {
   const std::string payload(kMaxPayloadBytes, 'p');
   RandomFrame frame;
   frame.sequence = ~uint64_t{0};
-  frame.header.kind = ValueHeader{
+  frame.header.kind = BlobHeader{
       {name, name, ~uint64_t{0}}, kMaxChunksPerTensor - kMaxChunksPerFrame, kMaxChunksPerFrame};
   frame.header.chunk_digests.assign(kMaxChunksPerFrame, ~uint64_t{0});
   frame.payload = payload;

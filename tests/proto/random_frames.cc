@@ -34,9 +34,7 @@ struct FillKind {
   void operator()(wire::SupplyHeader& out) {
     out = {Lane(), Round(), random.Make<Ballot>(), Range()};
   }
-  void operator()(wire::ValueHeader& out) {
-    out = {random.Make<ValueKey>(), Range().first, chunks};
-  }
+  void operator()(wire::BlobHeader& out) { out = {random.Make<BlobKey>(), Range().first, chunks}; }
 };
 
 template <size_t... I>
@@ -93,12 +91,12 @@ RandomFrame MakeFrame(RandomMessages& random, size_t kind, bool small) {
   out.sequence = opens ? 0 : std::max<uint64_t>(1, random.Number());
   if (wire::FrameChunks(out.header.kind) == 0) return out;
 
-  if (random.Coin() && !std::holds_alternative<wire::ValueHeader>(out.header.kind)) {
+  if (random.Coin() && !std::holds_alternative<wire::BlobHeader>(out.header.kind)) {
     out.header.encoding = {
         random.Coin() ? DType::kBF16 : DType::kF16,
         static_cast<int32_t>(random.UpTo(2 * kMaxWireExponent)) - kMaxWireExponent};
   }
-  if (random.Below(3) == 0 && !std::holds_alternative<wire::ValueHeader>(out.header.kind)) {
+  if (random.Below(3) == 0 && !std::holds_alternative<wire::BlobHeader>(out.header.kind)) {
     return WithList(random, std::move(out));
   }
   if (random.Coin()) {

@@ -143,7 +143,7 @@ void RandomMessages::Fill(Bitmap* out) {
   }
 }
 
-void RandomMessages::Fill(ValueKey* out) { *out = {Name(), Name(), Number()}; }
+void RandomMessages::Fill(BlobKey* out) { *out = {Name(), Name(), Number()}; }
 
 void RandomMessages::Fill(RoundSpec* out) {
   out->op = Enum(ReduceOp::kSum, ReduceOp::kProduct);
@@ -330,12 +330,10 @@ void RandomMessages::Fill(Busy* out) {
 
 void RandomMessages::Fill(Leave* out) { *out = {Coin()}; }
 
-void RandomMessages::Fill(Announce* out) {
-  *out = {Make<ValueKey>(), Make<TensorSpec>(), Number()};
-}
+void RandomMessages::Fill(Announce* out) { *out = {Make<BlobKey>(), Make<TensorSpec>(), Number()}; }
 
 void RandomMessages::Fill(Get* out) {
-  out->key = Make<ValueKey>();
+  out->key = Make<BlobKey>();
   out->expected = Maybe<TensorSpec>();
   out->source = MaybeWorker();
   out->first = static_cast<uint32_t>(UpTo(kMaxChunksPerTensor));
@@ -427,14 +425,14 @@ void RandomMessages::Fill(Drain* out) { *out = {Coin()}; }
 
 void RandomMessages::Fill(Ask* out) {
   const ChunkRange range = Make<ChunkRange>();
-  *out = {Make<ValueKey>(), range.first, range.count};
+  *out = {Make<BlobKey>(), range.first, range.count};
 }
 
-void RandomMessages::Fill(ValueKnown* out) {
-  *out = {Make<ValueKey>(), Make<TensorSpec>(), Number(), Label()};
+void RandomMessages::Fill(BlobKnown* out) {
+  *out = {Make<BlobKey>(), Make<TensorSpec>(), Number(), Label()};
 }
 
-void RandomMessages::Fill(GetFailed* out) { *out = {Make<ValueKey>(), Make<Error>()}; }
+void RandomMessages::Fill(GetFailed* out) { *out = {Make<BlobKey>(), Make<Error>()}; }
 void RandomMessages::Fill(HeldUp* out) { *out = {Lane(), Round(), Text()}; }
 
 }  // namespace basin::testing

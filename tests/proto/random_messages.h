@@ -61,7 +61,7 @@ class RandomMessages {
   void Fill(TensorSpec* out);
   void Fill(ChunkRange* out);
   void Fill(Bitmap* out);
-  void Fill(ValueKey* out);
+  void Fill(BlobKey* out);
   void Fill(RoundSpec* out);
   void Fill(Counts* out);
   void Fill(SampleRange* out);
@@ -113,7 +113,7 @@ class RandomMessages {
   void Fill(Ended* out);
   void Fill(Drain* out);
   void Fill(Ask* out);
-  void Fill(ValueKnown* out);
+  void Fill(BlobKnown* out);
   void Fill(GetFailed* out);
   void Fill(HeldUp* out);
 

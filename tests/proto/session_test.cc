@@ -155,7 +155,7 @@ TEST(SessionValues, RandomValuesCoverEveryField) {
   ExpectEveryFieldDrawn<TensorSpec>("TensorSpec");
   ExpectEveryFieldDrawn<ChunkRange>("ChunkRange");
   ExpectEveryFieldDrawn<Bitmap>("Bitmap");
-  ExpectEveryFieldDrawn<ValueKey>("ValueKey");
+  ExpectEveryFieldDrawn<BlobKey>("ValueKey");
   ExpectEveryFieldDrawn<RoundSpec>("RoundSpec");
   ExpectEveryFieldDrawn<Counts>("Counts");
   ExpectEveryFieldDrawn<SampleRange>("SampleRange");

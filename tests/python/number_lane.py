@@ -298,10 +298,10 @@ class NumberLane(Lane[Parameter, Number]):
         except BaseException as error:
             if self.withdraw(repr(error)):
                 with contextlib.suppress(Error):
-                    self.settle()
+                    self.await_outcome()
             raise
         if self.end_backward():
-            self.settle()
+            self.await_outcome()
 
     def step(self, optimizer: Optimizer) -> list[Fraction | None]:
         """Returns the applied gradients."""

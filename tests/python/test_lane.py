@@ -31,7 +31,7 @@ from basin.errors import (  # noqa: E402 - after the library is named
     Unavailable,
     Unsupported,
 )
-from basin.lane.actions import DEEDS, Action, Deed, Stage  # noqa: E402
+from basin.lane.actions import DEEDS, Action, Deed, Situation  # noqa: E402
 from basin.lane.gradient import TRANSITIONS, Event, Gradient, State  # noqa: E402
 from number_lane import (  # noqa: E402
     OF_MEANS,
@@ -436,7 +436,7 @@ class Sequence:
 class TablesTest(unittest.TestCase):
     def test_each_action_has_a_row_for_each_stage(self) -> None:
         for action in Action:
-            self.assertEqual(set(Stage), set(DEEDS[action]), action)
+            self.assertEqual(set(Situation), set(DEEDS[action]), action)
         used = {deed for row in DEEDS.values() for deed in row.values()}
         self.assertEqual(set(Deed), used)
 
@@ -570,7 +570,7 @@ class ActionsTest(unittest.TestCase):
                 self.lane.calls.fails_at = call
                 self.assertTrue(self.lane.end_backward(), "other lanes commit meanwhile")
                 with self.assertRaisesRegex(Unavailable, f"{call} fails"):
-                    self.lane.settle()
+                    self.lane.await_outcome()
                 self.assertEqual([10, 10], self.grads())
                 self.lane.step(self.optimizer)
 
@@ -584,7 +584,7 @@ class ActionsTest(unittest.TestCase):
             self.lane.store.hooks["a"](self.parameters[0])
         self.assertTrue(self.lane.withdraw("it was interrupted"))
         with self.assertRaises(OutcomeUnknown):
-            self.lane.settle()
+            self.lane.await_outcome()
         self.assertEqual([None, None], self.grads(), "nothing may write to what may be read")
         self.lane.wait_round()
         self.assertEqual([10, 10], self.grads())

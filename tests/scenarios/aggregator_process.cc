@@ -70,11 +70,11 @@ void AggregatorProcess::Do(const aggregator::Note& note) {
   std::string about = aggregator::NoteKindName(note.kind);
   if (!note.lane.empty()) absl::StrAppend(&about, " ", note.lane, "/", note.round);
   if (!note.worker.empty()) absl::StrAppend(&about, " ", note.worker);
-  world_.Say(Detail::kDecisions, absl::StrCat("  ", name_, ": ", about, ": ", note.text));
+  world_.Print(Detail::kDecisions, absl::StrCat("  ", name_, ": ", about, ": ", note.text));
 }
 
 void AggregatorProcess::Do(const aggregator::Drained&) {
-  world_.Say(Detail::kDecisions, absl::StrCat("  ", name_, ": drained"));
+  world_.Print(Detail::kDecisions, absl::StrCat("  ", name_, ": drained"));
 }
 
 void AggregatorProcess::Send(const std::vector<aggregator::SessionId>& sessions,
@@ -90,9 +90,9 @@ void AggregatorProcess::Send(const std::vector<aggregator::SessionId>& sessions,
 void AggregatorProcess::Do(const aggregator::SaveState& save) {
   const bool ok = !world_.disk_full;
   if (ok) world_.disk[save.name] = aggregator::SavedState{save.run, save.term, save.membership};
-  world_.Say(Detail::kDecisions,
-             absl::StrCat("  ", name_, ": state file: ", ok ? "" : "failed to write ",
-                          "generation ", Describe(save.membership)));
+  world_.Print(Detail::kDecisions,
+               absl::StrCat("  ", name_, ": state file: ", ok ? "" : "failed to write ",
+                            "generation ", Describe(save.membership)));
   follow_ups_.push_back(aggregator::StateSaved{save.job, save.membership.generation, ok});
 }
 

@@ -14,7 +14,7 @@ std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (const auto& group :
        {AggregatorCommands(), WorkerCommands(), RoundCommands(), NetworkCommands(),
-        OperatorCommands(), ValueCommands(), StatusCommands()}) {
+        OperatorCommands(), BlobCommands(), StatusCommands()}) {
     all.insert(all.end(), group.begin(), group.end());
   }
   return all;

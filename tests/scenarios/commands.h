@@ -27,7 +27,7 @@ std::vector<Command> WorkerCommands();
 std::vector<Command> RoundCommands();
 std::vector<Command> NetworkCommands();
 std::vector<Command> OperatorCommands();
-std::vector<Command> ValueCommands();
+std::vector<Command> BlobCommands();
 std::vector<Command> StatusCommands();
 
 // Every command, in the order in which help lists them.

@@ -174,7 +174,7 @@ std::string Describe(const Membership& membership) {
   return absl::StrCat(ToString(membership.generation), " ", Braces(membership.members));
 }
 
-std::string Describe(const ValueKey& key) {
+std::string Describe(const BlobKey& key) {
   return absl::StrCat(key.tensor, "@", key.version, " of lane ", key.lane);
 }
 
@@ -321,7 +321,7 @@ std::string Describe(const Names& names, const ToWorker& message) {
             return absl::StrCat(" ", Describe(m.key), " chunks [", m.first, ",", m.first + m.count,
                                 ")");
           },
-          [&](const ValueKnown& m) {
+          [&](const BlobKnown& m) {
             return absl::StrCat(" ", Describe(m.key), " as ", DescribeSpec(m.spec), " at ",
                                 m.source);
           },
@@ -352,7 +352,7 @@ std::string Describe(const Names& names, const ResultFrame& frame) {
   return absl::StrCat("Result", Chunks(names, frame), " ballot=", ToString(frame.ballot));
 }
 
-std::string Describe(const ValueFrame& frame) {
+std::string Describe(const BlobFrame& frame) {
   return absl::StrCat("Value ", Describe(frame.key), " chunks [", frame.first, ",",
                       frame.first + frame.count, ")");
 }

@@ -43,12 +43,12 @@ std::string Describe(const Names& names, const ToAggregator& message);
 std::string Describe(const Names& names, const ToWorker& message);
 std::string Describe(const Names& names, const PushFrame& frame);
 std::string Describe(const Names& names, const ResultFrame& frame);
-std::string Describe(const ValueFrame& frame);
+std::string Describe(const BlobFrame& frame);
 
 std::string Describe(const Error& error);
 std::string Describe(const Membership& membership);
 std::string Describe(const RoundSpec& spec);
-std::string Describe(const ValueKey& key);
+std::string Describe(const BlobKey& key);
 std::string Describe(const Names& names, LaneIndex lane, const std::vector<ChunkRange>& ranges);
 std::string Braces(const std::vector<std::string>& words);
 

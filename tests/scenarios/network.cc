@@ -62,12 +62,12 @@ void Network::SendDown(Link& link, ToWorker message) {
   if (link.aggregator_open) link.down.push_back(Number(std::move(message)));
 }
 
-void Network::SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, ValueFrame> frame) {
+void Network::SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, BlobFrame> frame) {
   if (!link.worker_open || stream >= link.streams.size() || !link.streams[stream].open) return;
   std::visit([&](auto& f) { link.streams[stream].up.push_back(Number(std::move(f))); }, frame);
 }
 
-void Network::SendFrameDown(Stream& stream, std::variant<ResultFrame, ValueFrame> frame) {
+void Network::SendFrameDown(Stream& stream, std::variant<ResultFrame, BlobFrame> frame) {
   std::visit([&](auto& f) { stream.down.push_back(Number(std::move(f))); }, frame);
 }
 

@@ -32,7 +32,7 @@ struct Closed {};
 
 struct Item {
   uint64_t number = 0;
-  std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame, ValueFrame, Closed> what;
+  std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame, BlobFrame, Closed> what;
 };
 
 using Pipe = std::deque<Item>;
@@ -79,8 +79,8 @@ class Network {
 
   void SendUp(Link& link, ToAggregator message);
   void SendDown(Link& link, ToWorker message);
-  void SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, ValueFrame> frame);
-  void SendFrameDown(Stream& stream, std::variant<ResultFrame, ValueFrame> frame);
+  void SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, BlobFrame> frame);
+  void SendFrameDown(Stream& stream, std::variant<ResultFrame, BlobFrame> frame);
 
   // The worker dials the stream, which gets a new id and is empty.
   Stream& NewStream(Link& link, uint32_t stream);
@@ -99,7 +99,7 @@ class Network {
 
  private:
   Item Number(
-      std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame, ValueFrame, Closed> what) {
+      std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame, BlobFrame, Closed> what) {
     return Item{++numbers_, std::move(what)};
   }
   static void ClearUp(Link& link);

@@ -63,7 +63,7 @@ void Disconnect(World& world, Arguments& arguments) {
       world.Disconnect(*worker, half_open);
     }
   }
-  world.Settle();
+  world.LoseClosed();
 }
 
 void Partition(World& world, Arguments& arguments) {

@@ -32,7 +32,7 @@ struct Elements {
   static Digest DigestOf(TensorIndex, uint32_t chunk, const Element& element) {
     return ChunkDigest(element.tensor, chunk, element.value);
   }
-  static Digest ValueDigestOf(const ValueKey& key, uint32_t chunk, uint64_t content) {
+  static Digest BlobDigestOf(const BlobKey& key, uint32_t chunk, uint64_t content) {
     return ChunkDigest(key.tensor, chunk, static_cast<double>(content));
   }
   static double SquaredNormOf(const Element& element) { return element.value * element.value; }
@@ -42,7 +42,7 @@ struct Elements {
 
 using PushFrame = world::PushFrame<Element>;
 using ResultFrame = world::ResultFrame<Element>;
-using world::ValueFrame;
+using world::BlobFrame;
 
 }  // namespace basin::scenarios
 

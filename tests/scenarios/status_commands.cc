@@ -10,7 +10,7 @@
 namespace basin::scenarios {
 namespace {
 
-void SayWorker(World& world, const aggregator::Job& job, const aggregator::Worker& worker) {
+void PrintWorker(World& world, const aggregator::Job& job, const aggregator::Worker& worker) {
   const std::vector<WorkerId>& members = job.membership().members;
   std::string text = absl::StrCat("  ", worker.id, " ", aggregator::WorkerStateName(worker.state));
   for (size_t rank = 0; rank < members.size(); ++rank) {
@@ -22,10 +22,10 @@ void SayWorker(World& world, const aggregator::Job& job, const aggregator::Worke
   }
   if (worker.draining) absl::StrAppend(&text, ", draining");
   if (!worker.busy.empty()) absl::StrAppend(&text, ", busy: ", worker.busy);
-  world.Say(Detail::kNothing, text);
+  world.Print(Detail::kNothing, text);
 }
 
-void SayLane(World& world, const aggregator::Lane& lane) {
+void PrintLane(World& world, const aggregator::Lane& lane) {
   std::string text = absl::StrCat("  lane ", lane.name, ": ");
   if (!lane.Open()) {
     absl::StrAppend(&text, "round ", lane.next, " is not open");
@@ -39,7 +39,7 @@ void SayLane(World& world, const aggregator::Lane& lane) {
                     ", parked ", round.parked_bytes() / 1024, " KiB, results ",
                     round.held.bytes() / 1024, " KiB");
   }
-  world.Say(Detail::kNothing, text);
+  world.Print(Detail::kNothing, text);
 }
 
 void Status(World& world, Arguments& arguments) {
@@ -47,7 +47,7 @@ void Status(World& world, Arguments& arguments) {
   if (process == nullptr) return;
   const aggregator::Job* job = process->core().FindJob(kJob);
   if (job == nullptr) {
-    world.Say(Detail::kNothing, "no job");
+    world.Print(Detail::kNothing, "no job");
     return;
   }
   const bool running = job->state() == aggregator::JobState::kRunning;
@@ -59,11 +59,11 @@ void Status(World& world, Arguments& arguments) {
                                               : aggregator::JobStateName(job->state()),
                   " generation ", Describe(job->membership()), " at ", world.Clock());
   if (!job->reason.empty()) absl::StrAppend(&text, ": ", job->reason);
-  world.Say(Detail::kNothing, text);
+  world.Print(Detail::kNothing, text);
   for (const auto& [id, slot] : job->workers.by_id()) {
-    SayWorker(world, *job, job->workers[slot]);
+    PrintWorker(world, *job, job->workers[slot]);
   }
-  for (const aggregator::Lane& lane : job->lanes) SayLane(world, lane);
+  for (const aggregator::Lane& lane : job->lanes) PrintLane(world, lane);
 }
 
 void ExpectFork(World& world, Arguments&) { world.forks_expected = true; }

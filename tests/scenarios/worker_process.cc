@@ -47,14 +47,14 @@ void WorkerProcess::Push(const std::string& lane, const std::string& tensor, boo
   Step(client::PushTensor{Handle(lane), Handle(lane, tensor), digest});
 }
 
-void WorkerProcess::Announce(const ValueKey& key, const TensorSpec& spec, uint64_t content) {
+void WorkerProcess::Announce(const BlobKey& key, const TensorSpec& spec, uint64_t content) {
   Step(Serve(key, spec, content));
 }
 
 // ---- actions of the core
 
-void WorkerProcess::Say(const std::string& text) {
-  world_.Say(Detail::kResults, absl::StrCat("  ", name_, ": ", text));
+void WorkerProcess::Print(const std::string& text) {
+  world_.Print(Detail::kResults, absl::StrCat("  ", name_, ": ", text));
 }
 
 void WorkerProcess::Require(const absl::Status& status) {
@@ -88,32 +88,32 @@ void WorkerProcess::Do(const client::Send& send) {
 void WorkerProcess::Do(const client::FailRound& fail) {
   const bool goes_on =
       fail.error.code == ErrorCode::kOutcomeUnknown || fail.error.code == ErrorCode::kPaused;
-  Say(absl::StrCat(goes_on ? "the wait for " : "", core_.lanes()[fail.lane].name, " round ",
-                   fail.round, " ends with ", Describe(fail.error)));
+  Print(absl::StrCat(goes_on ? "the wait for " : "", core_.lanes()[fail.lane].name, " round ",
+                     fail.round, " ends with ", Describe(fail.error)));
 }
 
 void WorkerProcess::Do(const client::RoundRejected& rejected) {
-  Say(absl::StrCat(core_.lanes()[rejected.lane].name, " round ", rejected.round,
-                   " is not counted: ", Describe(rejected.error)));
+  Print(absl::StrCat(core_.lanes()[rejected.lane].name, " round ", rejected.round,
+                     " is not counted: ", Describe(rejected.error)));
 }
 
 void WorkerProcess::Do(const client::Refused& refused) {
-  Say(absl::StrCat("refused: ", Describe(refused.error)));
+  Print(absl::StrCat("refused: ", Describe(refused.error)));
 }
 
-void WorkerProcess::Do(const client::ValueReady& ready) {
+void WorkerProcess::Do(const client::BlobReady& ready) {
   const absl::StatusOr<uint64_t> content = shell_.ContentOf(ready.key, ready.spec);
   Require(content.status());
   if (!content.ok()) return;
-  Say(absl::StrCat(Describe(ready.key), " is ", *content, ", from ", ready.source));
+  Print(absl::StrCat(Describe(ready.key), " is ", *content, ", from ", ready.source));
 }
 
-void WorkerProcess::Do(const client::ValueFailed& failed) {
-  Say(absl::StrCat(Describe(failed.key), " fails with ", Describe(failed.error)));
+void WorkerProcess::Do(const client::BlobFailed& failed) {
+  Print(absl::StrCat(Describe(failed.key), " fails with ", Describe(failed.error)));
 }
 
 void WorkerProcess::Do(const client::Fatal& fatal) {
-  Say(absl::StrCat("FATAL ", Describe(fatal.error)));
+  Print(absl::StrCat("FATAL ", Describe(fatal.error)));
 }
 
 // Describes the results, as in "sum of {w1,w2} divisor 2" if it holds for all tensors, or tensor by
@@ -165,7 +165,7 @@ void WorkerProcess::Do(const client::Deliver& deliver) {
   if (!record.value.dropped.empty()) {
     absl::StrAppend(&text, ", dropped ", Braces(record.value.dropped));
   }
-  Say(text);
+  Print(text);
   world_.CheckSameVersion(name_, core_.run(), lane, record.round, record.chain, results);
 }
 
@@ -183,7 +183,7 @@ void WorkerProcess::Do(const client::MembershipNow& now) {
     text = absl::StrCat(now.role == Role::kSpare ? "is a spare of" : "is not a member of",
                         " generation ", Describe(now.membership));
   }
-  Say(text);
+  Print(text);
 }
 
 }  // namespace basin::scenarios

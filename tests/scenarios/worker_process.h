@@ -39,7 +39,7 @@ class WorkerProcess : public world::WorkerProcess<Elements> {
   client::TensorHandle Handle(const std::string& lane, const std::string& tensor) const;
   // With `lie`, the digest does not fit the bytes, as with broken memory.
   void Push(const std::string& lane, const std::string& tensor, bool lie);
-  void Announce(const ValueKey& key, const TensorSpec& spec, uint64_t content);
+  void Announce(const BlobKey& key, const TensorSpec& spec, uint64_t content);
 
   const std::string& name() const { return name_; }
   const client::Config& config() const { return core_.config(); }
@@ -67,17 +67,17 @@ class WorkerProcess : public world::WorkerProcess<Elements> {
   void Do(const client::Deliver& deliver);
   void Do(const client::FailRound& fail);
   void Do(const client::RoundRejected& rejected);
-  void Do(const client::RoundHeldUp& held_up) { Say(held_up.text); }
+  void Do(const client::RoundHeldUp& held_up) { Print(held_up.text); }
   void Do(const client::JobPaused& paused) {
-    Say(paused.text.empty() ? "the job goes on" : paused.text);
+    Print(paused.text.empty() ? "the job goes on" : paused.text);
   }
   void Do(const client::Refused& refused);
   void Do(const client::MembershipNow& now);
-  void Do(const client::ValueReady& ready);
-  void Do(const client::ValueFailed& failed);
+  void Do(const client::BlobReady& ready);
+  void Do(const client::BlobFailed& failed);
   void Do(const client::Fatal& fatal);
-  void Do(const client::Left&) { Say("has left"); }
-  void Say(const std::string& text);
+  void Do(const client::Left&) { Print("has left"); }
+  void Print(const std::string& text);
   std::string DescribeResults(const client::Deliver& deliver) const;
 
   World& world_;

@@ -26,7 +26,7 @@ std::string TypeOfItem(const Item& item) {
   if (const auto* down = std::get_if<ToWorker>(&item.what)) return scenarios::TypeOf(*down);
   if (const auto* frame = std::get_if<PushFrame>(&item.what)) return scenarios::TypeOf(*frame);
   if (std::holds_alternative<ResultFrame>(item.what)) return "Result";
-  return std::holds_alternative<ValueFrame>(item.what) ? "Value" : "Closed";
+  return std::holds_alternative<BlobFrame>(item.what) ? "Value" : "Closed";
 }
 
 // Returns whether the item only serves flow control.
@@ -45,7 +45,7 @@ World::World() : now_(Beginning()) {}
 
 std::string World::Clock() const { return absl::FormatDuration(now_ - Beginning()); }
 
-void World::Say(Detail detail, const std::string& line) {
+void World::Print(Detail detail, const std::string& line) {
   if (detail <= detail_) absl::StrAppend(&output_, line, "\n");
 }
 
@@ -54,9 +54,9 @@ void World::Violation(const std::string& line) {
   absl::StrAppend(&output_, "!! ", line, "\n");
 }
 
-void World::SayTravel(Detail detail, const std::string& from, const std::string& to,
-                      const std::string& what) {
-  Say(detail, absl::StrCat(from, " -> ", to, "  ", what));
+void World::PrintTravel(Detail detail, const std::string& from, const std::string& to,
+                        const std::string& what) {
+  Print(detail, absl::StrCat(from, " -> ", to, "  ", what));
 }
 
 // ---- processes
@@ -216,30 +216,30 @@ bool World::LoseOne(const Choice& choice) {
   const Item item = TakeItem(*head);
   const std::string worker = head->link->worker->name();
   const std::string aggregator = head->link->aggregator->name();
-  SayTravel(Detail::kMessages, head->up ? worker : aggregator, head->up ? aggregator : worker,
-            absl::StrCat(TypeOfItem(item), " is lost"));
+  PrintTravel(Detail::kMessages, head->up ? worker : aggregator, head->up ? aggregator : worker,
+              absl::StrCat(TypeOfItem(item), " is lost"));
   return true;
 }
 
 void World::DeliverUp(Link& link, Item item, int) {
   AggregatorProcess& aggregator = *link.aggregator;
   const std::string old = link.aggregator_open ? "" : " (of a session that is over)";
-  const auto say = [&](const std::string& what) {
-    SayTravel(IsQuiet(item) ? Detail::kAll : Detail::kMessages, link.worker->name(),
-              aggregator.name(), what + old);
+  const auto print = [&](const std::string& what) {
+    PrintTravel(IsQuiet(item) ? Detail::kAll : Detail::kMessages, link.worker->name(),
+                aggregator.name(), what + old);
   };
   if (const auto* message = std::get_if<ToAggregator>(&item.what)) {
-    say(Describe(names_, *message));
+    print(Describe(names_, *message));
     aggregator.Step(aggregator::MessageReceived{link.session, *message});
   } else if (auto* frame = std::get_if<PushFrame>(&item.what)) {
     if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
-    say(Describe(names_, *frame));
+    print(Describe(names_, *frame));
     aggregator.OnFrame(link.session, *frame);
-  } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
-    say(Describe(*value));
+  } else if (const auto* value = std::get_if<BlobFrame>(&item.what)) {
+    print(Describe(*value));
     aggregator.OnFrame(link.session, *value);
   } else if (link.aggregator_open) {
-    say("closes");
+    print("closes");
     link.aggregator_open = false;
     CloseSession(link, true);
   }
@@ -247,38 +247,38 @@ void World::DeliverUp(Link& link, Item item, int) {
 
 void World::DeliverDown(Link& link, Item item, int) {
   WorkerProcess& worker = *link.worker;
-  const auto say = [&](const std::string& what) {
-    SayTravel(IsQuiet(item) ? Detail::kAll : Detail::kMessages, link.aggregator->name(),
-              worker.name(), what);
+  const auto print = [&](const std::string& what) {
+    PrintTravel(IsQuiet(item) ? Detail::kAll : Detail::kMessages, link.aggregator->name(),
+                worker.name(), what);
   };
   if (const auto* message = std::get_if<ToWorker>(&item.what)) {
-    say(Describe(names_, *message));
+    print(Describe(names_, *message));
     worker.Step(client::MessageReceived{*message});
   } else if (auto* frame = std::get_if<ResultFrame>(&item.what)) {
     if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
-    say(Describe(names_, *frame));
+    print(Describe(names_, *frame));
     worker.OnFrame(*frame);
-  } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
-    say(Describe(*value));
+  } else if (const auto* value = std::get_if<BlobFrame>(&item.what)) {
+    print(Describe(*value));
     worker.OnFrame(*value);
   } else {
-    say("closes");
+    print("closes");
     link.worker_open = false;
     worker.Step(client::SessionDown{"The aggregator closed the session."});
   }
 }
 
-// Connecting takes longer than settling.
+// Connecting takes longer than a closed session lingers.
 void World::DeliverDial(const Dial& dial) {
-  Settle();
+  LoseClosed();
   WorkerProcess& worker = *dial.worker;
   AggregatorProcess* aggregator = FindAggregator(worker.target);
   if (aggregator == nullptr) {
-    SayTravel(Detail::kMessages, worker.name(), worker.target, "cannot connect");
+    PrintTravel(Detail::kMessages, worker.name(), worker.target, "cannot connect");
     worker.Step(client::SessionDown{"Connection refused."});
     return;
   }
-  SayTravel(Detail::kAll, worker.name(), worker.target, "connects");
+  PrintTravel(Detail::kAll, worker.name(), worker.target, "connects");
   const Link& link = network_.Connect(&worker, aggregator, worker.config().streams);
   aggregator->Step(aggregator::SessionOpened{link.session, link.token});
   worker.Step(client::SessionUp{});
@@ -302,7 +302,7 @@ void World::DeliverStreamDial(const Dial& dial) {
 
 void World::Stabilize(const Choice& choice) {
   for (int i = 0; i < kMostDeliveries; ++i) {
-    if (!DeliverOne(choice) && !Settle()) return;
+    if (!DeliverOne(choice) && !LoseClosed()) return;
   }
   Violation("the network does not come to rest");
 }
@@ -338,12 +338,12 @@ void World::TickEveryone() {
   }
 }
 
-bool World::Settle() {
+bool World::LoseClosed() {
   absl::Time last = absl::InfinitePast();
   for (const auto& aggregator : aggregators_) {
-    const absl::Time settled = aggregator->aggregator().delivery().NextDeadline();
+    const absl::Time lingers_until = aggregator->aggregator().delivery().NextDeadline();
     const bool runs = aggregator->alive && !aggregator->stopped;
-    if (runs && settled != absl::InfiniteFuture()) last = std::max(last, settled);
+    if (runs && lingers_until != absl::InfiniteFuture()) last = std::max(last, lingers_until);
   }
   if (last == absl::InfinitePast()) return false;
   now_ = std::max(now_, last);
@@ -375,11 +375,11 @@ void World::Sleep(absl::Duration duration, const Choice& choice) {
 void World::CheckSameVersion(const std::string& worker, const RunId& run, const std::string& lane,
                              RoundNumber round, uint64_t chain, const std::string& result) {
   const auto version = std::make_pair(chain, result);
-  const auto [it, first] = told_.emplace(std::make_tuple(run, lane, round), version);
+  const auto [it, first] = verdicts_.emplace(std::make_tuple(run, lane, round), version);
   if (first || it->second == version) return;
   const std::string text = absl::StrCat(worker, " holds another version of round ", round,
                                         " of lane ", lane, ": a fork");
-  forks_expected ? Say(Detail::kResults, absl::StrCat("  ", text)) : Violation(text);
+  forks_expected ? Print(Detail::kResults, absl::StrCat("  ", text)) : Violation(text);
 }
 
 }  // namespace basin::scenarios

@@ -56,7 +56,7 @@ class World {
 
   // ---- output
   void set_detail(Detail detail) { detail_ = detail; }
-  void Say(Detail detail, const std::string& line);
+  void Print(Detail detail, const std::string& line);
   // Reports something that must not happen in any script: prints it always, and fails the scenario.
   void Violation(const std::string& line);
   std::string TakeOutput() { return std::exchange(output_, {}); }
@@ -85,8 +85,8 @@ class World {
   void Stabilize(const Choice& choice);
   void Sleep(absl::Duration duration, const Choice& choice);
   void TickEveryone();
-  // Passes the time that closed sessions need to settle. Returns whether any did.
-  bool Settle();
+  // Passes the time that closed sessions linger. Returns whether any did.
+  bool LoseClosed();
 
   // ---- the disk, and what was delivered so far
   std::map<JobName, aggregator::SavedState> disk;
@@ -117,8 +117,8 @@ class World {
   // The aggregator sees that the session stream has ended. With `ended`, the worker's process has
   // ended, so the aggregator sees the end of the data streams as well.
   void CloseSession(Link& link, bool ended);
-  void SayTravel(Detail detail, const std::string& from, const std::string& to,
-                 const std::string& what);
+  void PrintTravel(Detail detail, const std::string& from, const std::string& to,
+                   const std::string& what);
   std::optional<absl::Time> NextDeadline();
 
   absl::Time now_;
@@ -132,7 +132,7 @@ class World {
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;  // Includes dead ones.
   std::vector<std::unique_ptr<WorkerProcess>> workers_;          // Includes dead ones.
   std::vector<std::string> worker_names_;
-  std::map<std::tuple<RunId, std::string, RoundNumber>, std::pair<uint64_t, std::string>> told_;
+  std::map<std::tuple<RunId, std::string, RoundNumber>, std::pair<uint64_t, std::string>> verdicts_;
 };
 
 }  // namespace basin::scenarios

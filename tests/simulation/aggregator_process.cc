@@ -57,7 +57,7 @@ void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
   if (std::holds_alternative<Closing>(item)) return SeesClose(connection);
   if (auto* message = std::get_if<ToAggregator>(&item)) return OnMessage(connection, *message);
   if (auto* frame = std::get_if<PushFrame>(&item)) return OnPush(connection, *frame);
-  if (auto* frame = std::get_if<ValueFrame>(&item)) {
+  if (auto* frame = std::get_if<BlobFrame>(&item)) {
     return Base::Arrive(world_.network[connection].session, *frame, *this);
   }
   if (auto* batched = std::get_if<BatchedFrame>(&item)) {
@@ -113,19 +113,19 @@ void AggregatorProcess::OnMessage(ConnectionId id, ToAggregator& message) {
   if (hello == nullptr || (refused_ && !remembers)) return;
   if (remembers && !before && (recovering_ || recovering())) {
     orphaned_ = Knowledge();
-    heard_.clear();
+    knowledge_.clear();
   } else if (!before) {
     return;
   }
   // The last hello of a worker counts: a process without memory replaces what the earlier one knew.
-  Knowledge& knowledge = heard_[worker];
+  Knowledge& knowledge = knowledge_[worker];
   knowledge = Knowledge();
   if (remembers) world_.checker.AddKnowledge(connection.worker, knowledge);
 }
 
 Knowledge AggregatorProcess::Recovered() const {
   Knowledge all = orphaned_;
-  for (const auto& [id, knowledge] : heard_) all.Add(knowledge);
+  for (const auto& [id, knowledge] : knowledge_) all.Add(knowledge);
   return all;
 }
 
@@ -138,15 +138,15 @@ void AggregatorProcess::ForgetOutvoted() {
   for (const auto& [id, membership] : lists_) {
     if (newest.generation < membership.generation) newest = membership;
   }
-  for (auto it = heard_.begin(); it != heard_.end();) {
+  for (auto it = knowledge_.begin(); it != knowledge_.end();) {
     const bool listed =
         std::find(newest.members.begin(), newest.members.end(), it->first) != newest.members.end();
-    it = listed ? std::next(it) : heard_.erase(it);
+    it = listed ? std::next(it) : knowledge_.erase(it);
   }
   lists_.clear();
   Knowledge all;
-  for (const auto& [id, knowledge] : heard_) all.Add(knowledge);
-  for (auto& [id, knowledge] : heard_) {
+  for (const auto& [id, knowledge] : knowledge_) all.Add(knowledge);
+  for (auto& [id, knowledge] : knowledge_) {
     if (world_.checker.Contradicts(all, knowledge)) knowledge.staged.clear();
   }
 }
@@ -342,7 +342,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
                  [&] { return absl::StrCat("-> p", worker, " ", Narrate(send.message)); });
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
     if (const auto lane = ModelOf(verdict->lane); lane.has_value()) {
-      world_.checker.VerdictTold(index_, recoveries_, *lane, verdict->record, Recovered());
+      world_.checker.OnVerdictSent(index_, recoveries_, *lane, verdict->record, Recovered());
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
@@ -352,7 +352,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
       const auto lane = ModelOf(last.lane);
       if (!lane.has_value()) continue;
       for (const VerdictRecord& record : last.verdicts) {
-        world_.checker.VerdictTold(index_, recoveries_, *lane, record, Recovered());
+        world_.checker.OnVerdictSent(index_, recoveries_, *lane, record, Recovered());
       }
     }
     world_.Notice(Trigger::kWelcome, worker, index_);
@@ -489,7 +489,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   if (note.kind == NoteKind::kRecovering) {  // The recovery must explain what it knew.
     ++recoveries_;
     orphaned_ = Recovered();
-    heard_.clear();
+    knowledge_.clear();
   }
   // An operator or the policy went on without the missing workers, or no worker remembered the run.
   if (note.cause == NoteCause::kGoesOnWithoutMissing || note.cause == NoteCause::kNewRun) {

@@ -105,7 +105,7 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   std::vector<aggregator::SaveState> saves_;
   // By worker, what the workers of its last recovery know; and what the aggregator knew earlier, if
   // it recovered because that was lost.
-  std::map<WorkerId, Knowledge> heard_;
+  std::map<WorkerId, Knowledge> knowledge_;
   Knowledge orphaned_;
   // From the last hello of each worker before a recovery; the empty id has that of the state file.
   std::map<WorkerId, Membership> lists_;

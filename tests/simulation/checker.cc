@@ -131,14 +131,14 @@ void Knowledge::Stage(uint32_t lane, RoundNumber round, Ballot ballot, uint64_t 
 }
 
 void Knowledge::Add(const Knowledge& other) {
-  told.insert(other.told.begin(), other.told.end());
+  sent.insert(other.sent.begin(), other.sent.end());
   for (const auto& [where, value] : other.staged) {
     Stage(where.first, where.second, value.first, value.second);
   }
 }
 
 bool Knowledge::Has(uint32_t lane, RoundNumber round, uint64_t chain) const {
-  if (told.count({lane, chain}) > 0) return true;
+  if (sent.count({lane, chain}) > 0) return true;
   const auto it = staged.find({lane, round});
   return it != staged.end() && it->second.second == chain;
 }
@@ -160,19 +160,19 @@ void Checker::StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared
 
 // Returns the chain that this verdict extends, if it is that of a verdict of the round before.
 std::optional<uint64_t> Checker::ChainBefore(uint32_t lane, const VerdictRecord& record) const {
-  const auto before = told_.find({lane, record.round - 1});
-  if (before == told_.end()) return std::nullopt;
-  for (const ToldVerdict& verdict : before->second) {
+  const auto before = sent_.find({lane, record.round - 1});
+  if (before == sent_.end()) return std::nullopt;
+  for (const SentVerdict& verdict : before->second) {
     const uint64_t chain = verdict.record.chain;
     if (ExtendChain(chain, record.round, record.value) == record.chain) return chain;
   }
   return std::nullopt;
 }
 
-void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
-                          const VerdictRecord& record, const Knowledge& recovered) {
-  std::vector<ToldVerdict>& told = told_[{lane, record.round}];
-  for (const ToldVerdict& other : told) {
+void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
+                            const VerdictRecord& record, const Knowledge& recovered) {
+  std::vector<SentVerdict>& sent = sent_[{lane, record.round}];
+  for (const SentVerdict& other : sent) {
     if (other.record.chain != record.chain) continue;
     if (other.record.value == record.value) return;
     // The next loop checks whether two aggregators may give two verdicts at all.
@@ -184,7 +184,7 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
     return;
   }
   ++verdicts_;
-  for (const ToldVerdict& other : told) {
+  for (const SentVerdict& other : sent) {
     // Two reasons for the abort of one round do not make the histories differ.
     if (other.record.chain == record.chain) continue;
     // The histories parted in an earlier round, which was checked then.
@@ -206,17 +206,17 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
     }
     ++excused_forks_;
   }
-  told.push_back({record, aggregator, life});
+  sent.push_back({record, aggregator, life});
 }
 
 bool Checker::Contradicts(const Knowledge& all, const Knowledge& one) const {
   for (const auto& [where, value] : one.staged) {
-    const auto told = told_.find(where);
-    if (told == told_.end()) continue;
-    for (const ToldVerdict& verdict : told->second) {
+    const auto sent = sent_.find(where);
+    if (sent == sent_.end()) continue;
+    for (const SentVerdict& verdict : sent->second) {
       const std::pair<uint32_t, uint64_t> chain = {where.first, verdict.record.chain};
-      const bool other = chain.second != value.second && one.told.count(chain) == 0;
-      if (other && all.told.count(chain) > 0) return true;
+      const bool other = chain.second != value.second && one.sent.count(chain) == 0;
+      if (other && all.sent.count(chain) > 0) return true;
     }
   }
   return false;
@@ -226,7 +226,7 @@ void Checker::AddKnowledge(uint32_t process, Knowledge& knowledge) const {
   const auto it = processes_.find(process);
   if (it == processes_.end()) return;
   for (const auto& [lane, known] : it->second) {
-    for (const uint64_t chain : known.told) knowledge.told.emplace(lane, chain);
+    for (const uint64_t chain : known.sent) knowledge.sent.emplace(lane, chain);
     if (known.staged != 0) {
       knowledge.Stage(lane, known.staged_round, known.staged_ballot, known.staged);
     }
@@ -259,9 +259,9 @@ bool Checker::Follows(uint32_t process, const std::string& worker, uint32_t lane
                       " does not extend the chain of what it was told before."));
     return false;
   }
-  const auto told = told_.find({lane, record.round});
-  if (told == told_.end() ||
-      std::none_of(told->second.begin(), told->second.end(), [&](const ToldVerdict& verdict) {
+  const auto sent = sent_.find({lane, record.round});
+  if (sent == sent_.end() ||
+      std::none_of(sent->second.begin(), sent->second.end(), [&](const SentVerdict& verdict) {
         return verdict.record.chain == record.chain && verdict.record.value == record.value;
       })) {
     Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name, ": ended round ",
@@ -271,7 +271,7 @@ bool Checker::Follows(uint32_t process, const std::string& worker, uint32_t lane
   known.last = record.round;
   known.chain = record.chain;
   known.staged = 0;
-  known.told.insert(record.chain);
+  known.sent.insert(record.chain);
   return true;
 }
 

@@ -82,12 +82,12 @@ struct ProcessLane {
   uint64_t staged = 0;  // The chain after a verdict of what it staged; 0 for nothing.
   RoundNumber staged_round = 0;
   Ballot staged_ballot;
-  std::set<uint64_t> told;  // The chains after each verdict that it received.
+  std::set<uint64_t> sent;  // The chains after each verdict that it received.
 };
 
 // Verdicts that some worker received, and values that some worker staged.
 struct Knowledge {
-  std::set<std::pair<uint32_t, uint64_t>> told;  // Lane and chain.
+  std::set<std::pair<uint32_t, uint64_t>> sent;  // Lane and chain.
   // By lane and round, the highest ballot and the chain after its verdict. Where two aggregators
   // led at once, a value of a lower ballot may have been staged as well.
   std::map<std::pair<uint32_t, RoundNumber>, std::pair<Ballot, uint64_t>> staged;
@@ -160,8 +160,8 @@ class Checker {
   // ---- what aggregators send
   // `life` is how often that aggregator has begun to recover. `recovered` is what the workers of
   // the recovery of this life knew.
-  void VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
-                   const Knowledge& recovered);
+  void OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
+                     const Knowledge& recovered);
   // Returns whether `all` has a verdict that `one` has not received, of a round for which `one` has
   // staged another value.
   bool Contradicts(const Knowledge& all, const Knowledge& one) const;
@@ -187,7 +187,7 @@ class Checker {
   void CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
                   const std::vector<uint32_t>& tensors, const StagedChunks& staged);
 
-  struct ToldVerdict {
+  struct SentVerdict {
     VerdictRecord record;
     uint32_t aggregator = 0;
     uint32_t life = 0;
@@ -207,7 +207,7 @@ class Checker {
   std::set<WorkerId> joined_alone_;
   std::set<std::pair<WorkerId, Term>> lost_;
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
-  std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
+  std::map<std::pair<uint32_t, RoundNumber>, std::vector<SentVerdict>> sent_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.
   bool memory_lost_ = false;
   bool crowded_ = false;

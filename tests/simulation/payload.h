@@ -24,26 +24,26 @@ inline constexpr uint32_t kMaxChunksPerTensor = 8;
 inline constexpr uint32_t kMaxChunks = kMaxTensors * kMaxChunksPerTensor;
 
 // The place of a chunk among kMaxChunks places.
-constexpr uint32_t PlaceOf(TensorIndex tensor, uint32_t chunk) {
+constexpr uint32_t BitOf(TensorIndex tensor, uint32_t chunk) {
   return tensor * kMaxChunksPerTensor + chunk;
 }
 
 // The places of a range, as bits.
-constexpr uint64_t PlacesOf(const ChunkRange& range) {
+constexpr uint64_t BitsOf(const ChunkRange& range) {
   const uint64_t run = range.count >= 64 ? ~uint64_t{0} : (uint64_t{1} << range.count) - 1;
-  return run << PlaceOf(range.tensor, range.first);
+  return run << BitOf(range.tensor, range.first);
 }
 
+using world::BlobFrame;
 using world::Chunk;
 using world::DigestOf;
 using world::MaskOf;
 using world::Narrate;
-using world::ValueFrame;
 using PushFrame = world::PushFrame<Chunk>;
 using ResultFrame = world::ResultFrame<Chunk>;
 
 struct Sums : world::Sums {
-  static Digest ValueDigestOf(const ValueKey&, uint32_t chunk, uint64_t content) {
+  static Digest BlobDigestOf(const BlobKey&, uint32_t chunk, uint64_t content) {
     return Mix(content, chunk);
   }
 };
@@ -60,7 +60,7 @@ constexpr Chunk ContributionChunk(uint32_t worker, uint64_t key, uint64_t tensor
   return {MaskOf(worker), Mix(Mix(key, tensor_hash), chunk)};
 }
 
-inline constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
+inline constexpr uint64_t kBlobBytes = 300 * 1024;  // Two chunks.
 
 struct OpenRequest {
   SessionToken token = 0;  // For data streams.
@@ -75,7 +75,7 @@ struct BatchedFrame {
 };
 
 using Item = std::variant<OpenRequest, OpenAccepted, Closing, ToAggregator, ToWorker, PushFrame,
-                          ResultFrame, ValueFrame, BatchedFrame>;
+                          ResultFrame, BlobFrame, BatchedFrame>;
 
 }  // namespace basin::simulation
 

@@ -99,7 +99,7 @@ bool AreCalls(const std::vector<LaneModel>& lanes) {
 // all of its workers. A script could not continue after other faults, because it would have to
 // handle failed calls.
 void MakeScripts(Scenario& scenario) {
-  scenario.scripts = scenario.lanes_in_turn = true;
+  scenario.scripts = scenario.one_lane_at_a_time = true;
   scenario.checkpoints = scenario.broadcast = false;
   scenario.settings.min_workers = scenario.settings.max_workers = scenario.workers;
   scenario.config.loss_policy = aggregator::LossPolicy::kShrink;
@@ -251,9 +251,9 @@ std::string Describe(const Scenario& scenario) {
       absl::StrFormat("seed %d: %d workers (min %d, max %d), %d rounds, %d data streams, %s\n",
                       scenario.seed, scenario.workers, scenario.settings.min_workers,
                       scenario.settings.max_workers, scenario.rounds, scenario.streams,
-                      scenario.scripts         ? "scripts"
-                      : scenario.lanes_in_turn ? "lanes in turn"
-                                               : "lanes at once");
+                      scenario.scripts              ? "scripts"
+                      : scenario.one_lane_at_a_time ? "lanes in turn"
+                                                    : "lanes at once");
   for (const LaneModel& lane : scenario.lanes) {
     absl::StrAppend(&text, "  ", lane.name, lane.kind == LaneKind::kCall ? " (calls)" : "", ": ",
                     absl::StrJoin(lane.tensors, ", ",
@@ -295,7 +295,7 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.spec = DrawSpec(random);
   scenario.lanes = DrawLanes(random, scenario.spec.op);
   DrawKinds(Random(Mix(seed, 0xca11)), scenario.lanes);
-  scenario.lanes_in_turn = random.Chance(40);
+  scenario.one_lane_at_a_time = random.Chance(40);
   scenario.skip_percent = random.Chance(50) ? static_cast<uint32_t>(random.Between(5, 60)) : 0;
   scenario.partial_models = random.Chance(20);
   scenario.broadcast = random.Chance(20);

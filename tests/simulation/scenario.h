@@ -110,7 +110,7 @@ enum class PlantedBug : uint8_t {
   kStaleBytes,        // A chunk of another round replaces that of this round.
   kForgetToFree,      // Result buffers are not freed.
   kSilentEviction,    // The note of an eviction is lost.
-  kTellEarly,         // A verdict is sent before all have staged (Rules::two_phases).
+  kSendEarly,         // A verdict is sent before all have staged (Rules::two_phases).
   kRecoverWithFirst,  // Rules::recover_with_first.
   kCountMemoryless,   // Rules::memoryless_counts.
   kAdoptWithoutPrepare,
@@ -118,9 +118,9 @@ enum class PlantedBug : uint8_t {
   kForgetFrame,        // Rules::forgets_lost_frames.
   kSendElsewhere,      // Rules::resends_to_anyone.
   kAcknowledgeTwice,   // Rules::counts_acks_twice.
-  kSettleEarly,        // Rules::settles_at_once.
+  kLoseEarly,          // Rules::loses_at_once.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kSettleEarly) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kLoseEarly) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -131,7 +131,7 @@ struct Scenario {
   JobSettings settings;
   uint32_t rounds = 0;  // Per lane.
   std::vector<LaneModel> lanes;
-  bool lanes_in_turn = false;  // One lane follows the other, instead of all at once.
+  bool one_lane_at_a_time = false;  // One lane follows the other, instead of all at once.
   // The trainers are scripts: a process that starts again begins with the first lane, wherever the
   // other workers are.
   bool scripts = false;

@@ -23,11 +23,11 @@
 namespace basin::simulation {
 namespace {
 
-constexpr uint32_t kMostFailuresTold = 5;
+constexpr uint32_t kMostFailuresPrinted = 5;
 // The fixed seeds must show everything together; a thousand of them are too few for rare events.
 constexpr uint64_t kAllShown = 20000;
 
-void Tell(const Options& options, const Result& result) {
+void Print(const Options& options, const Result& result) {
   const Options small = Shrink(options, result.violation.invariant, 60);
   const Result shrunk = Simulate(small, Detail::kNotable);
   std::printf("VIOLATION of %s\n  %s\n  replay: %s\n  shrunk: %s\n%s",
@@ -76,7 +76,7 @@ int Main(uint64_t first, uint64_t seeds, bool fresh, std::optional<FaultKind> on
       mine.Add(result.coverage);
       if (!result.failed()) continue;
       const std::lock_guard<std::mutex> lock(mutex);
-      if (++failures <= kMostFailuresTold) Tell(options, result);
+      if (++failures <= kMostFailuresPrinted) Print(options, result);
     }
     const std::lock_guard<std::mutex> lock(mutex);
     total.Add(mine);

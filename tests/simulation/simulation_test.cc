@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kStaleBytes, {Invariant::kSameBytes}, 20},
                     Planted{PlantedBug::kForgetToFree, {Invariant::kBoundedBytes}, 20},
                     Planted{PlantedBug::kSilentEviction, {Invariant::kNoted}, 500},
-                    Planted{PlantedBug::kTellEarly,
+                    Planted{PlantedBug::kSendEarly,
                             {Invariant::kOneVerdict, Invariant::kSameBytes, Invariant::kLiveness,
                              Invariant::kContract},
                             3000},
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kForgetFrame, {Invariant::kContract}, 1000},
                     Planted{PlantedBug::kSendElsewhere, {Invariant::kContract}, 1000},
                     Planted{PlantedBug::kAcknowledgeTwice, {Invariant::kContract}, 200},
-                    Planted{PlantedBug::kSettleEarly, {Invariant::kContract}, 1000}),
+                    Planted{PlantedBug::kLoseEarly, {Invariant::kContract}, 1000}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

@@ -15,20 +15,20 @@
 namespace basin::simulation {
 namespace {
 
-constexpr char kValueName[] = "state";
+constexpr char kBlobName[] = "state";
 
 }  // namespace
 
-void WorkerProcess::TurnAfter(SimTime delay) {
+void WorkerProcess::ActAfter(SimTime delay) {
   const SimTime at = world_.queue.now() + delay;
-  if (at >= turn_at_) return;
-  turn_at_ = at;
+  if (at >= act_at_) return;
+  act_at_ = at;
   world_.queue.At(at, Happening::kTrainer, index_, 0);
 }
 
 void WorkerProcess::Start() {
   Register();
-  TurnAfter(random_.Between(0, 50) * kMillisecond);
+  ActAfter(random_.Between(0, 50) * kMillisecond);
 }
 
 // Each process registers its lanes and tensors in its own order; some lack a tensor, for good or
@@ -69,7 +69,7 @@ bool WorkerProcess::Strikes(FaultKind kind, RoundNumber step, SimTime* duration)
   return true;
 }
 
-void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
+void WorkerProcess::Act(uint32_t wait, SimTime scheduled) {
   const SimTime now = world_.queue.now();
   if (wait == kAskedToLeave) return Leave();
   if (wait == kCallIsPostponed) return Step(client::AbandonRounds{});
@@ -90,8 +90,8 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
     }
     return;
   }
-  if (scheduled != turn_at_) return;
-  turn_at_ = kNever;
+  if (scheduled != act_at_) return;
+  act_at_ = kNever;
   switch (phase_) {
     case Phase::kImporting:
       phase_ = Phase::kJoining;
@@ -128,7 +128,7 @@ void WorkerProcess::Train() {
   }
   if (!pushing.empty()) {
     PushNext(random_.Pick(pushing));
-    if (phase_ == Phase::kTraining) TurnAfter(random_.Between(10, 1000));
+    if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
     return;
   }
   if (waiting || phase_ != Phase::kTraining) return;  // The end of a round comes back here.
@@ -148,14 +148,14 @@ void WorkerProcess::Train() {
   SimTime busy = 0;
   if (Strikes(FaultKind::kBusy, step, &busy)) {
     Step(client::SetBusy{"evaluation", absl::Microseconds(busy)});
-    return TurnAfter(busy);
+    return ActAfter(busy);
   }
   std::vector<uint32_t> handles(lanes_.size());
   std::iota(handles.begin(), handles.end(), 0);
   // The turn is the same on every worker: the order of the model.
   std::sort(handles.begin(), handles.end(),
             [&](uint32_t a, uint32_t b) { return lanes_[a].model < lanes_[b].model; });
-  if (!world_.scenario.lanes_in_turn) random_.Shuffle(handles);
+  if (!world_.scenario.one_lane_at_a_time) random_.Shuffle(handles);
   if (world_.scenario.scripts) {
     std::rotate(handles.begin(), handles.begin() + position_, handles.end());
     while (lanes_[handles[0]].last >= world_.scenario.rounds) {  // All lanes end after as many.
@@ -167,9 +167,9 @@ void WorkerProcess::Train() {
     if (phase_ != Phase::kTraining) return;
     if (!world_.scenario.scripts && lanes_[handle].last != least) continue;
     BeginLane(handle);
-    if (world_.scenario.lanes_in_turn) break;
+    if (world_.scenario.one_lane_at_a_time) break;
   }
-  if (phase_ == Phase::kTraining) TurnAfter(random_.Between(10, 1000));
+  if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
 }
 
 void WorkerProcess::BeginLane(uint32_t handle) {
@@ -189,7 +189,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   }
   lane.phase = LanePhase::kPushing;
   lane.round = 0;
-  lane.pushed_places = 0;
+  lane.pushed_chunks = 0;
   lane.key = Mix(Mix(world_.scenario.seed, index_), random_.Next());
   lane.given = Contribution{};
   lane.given.worker = worker_;
@@ -218,10 +218,10 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   // Any worker may speak for others; whether they withdraw is their own affair.
   const uint32_t most = world_.scenario.most_ranks;
   if (most > 1 && random_.Chance(30)) {
-    begin.carries = static_cast<uint32_t>(random_.Between(1, most));
+    begin.represents = static_cast<uint32_t>(random_.Between(1, most));
     world_.coverage.Saw(Sight::kCarried);
   }
-  lane.given.ranks = ranks_ + begin.carries;
+  lane.given.ranks = ranks_ + begin.represents;
   begin.counts.samples = 32;
   begin.step_label = step;
   Step(begin);
@@ -384,8 +384,8 @@ void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, delive
 // them, and calls that went on without it.
 void WorkerProcess::CatchUp(Lane& lane) {
   while (lane.phase == LanePhase::kIdle) {
-    const auto next = lane.told.find(lane.last + 1);
-    if (next == lane.told.end()) return;
+    const auto next = lane.verdicts.find(lane.last + 1);
+    if (next == lane.verdicts.end()) return;
     const VerdictRecord record = next->second;
     if (record.value.outcome == Outcome::kAborted) {
       Apply(lane, record);
@@ -444,7 +444,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   const bool mine = lane.phase != LanePhase::kIdle && lane.round == record.round;
   lane.phase = LanePhase::kIdle;
   CatchUp(lane);
-  if (lane.last >= record.round) return TurnAfter(0);  // CatchUp has passed it.
+  if (lane.last >= record.round) return ActAfter(0);  // CatchUp has passed it.
   const bool counted = IsCounted(record.value, id(), incarnation_);
   const bool call = world_.scenario.lanes[lane.model].kind == LaneKind::kCall;
   if (call && counted && lane.joined == record.round && record.value_ballot.attempt > 1) {
@@ -460,7 +460,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   }
   Apply(lane, record);
   if (phase_ == Phase::kTraining) {
-    TurnAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step));
+    ActAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step));
   }
 }
 
@@ -479,7 +479,7 @@ void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
 void WorkerProcess::Settle(Lane& lane, const VerdictRecord& record) {
   lane.last = record.round;
   lane.chain = record.chain;
-  lane.told.erase(lane.told.begin(), lane.told.upper_bound(record.round));
+  lane.verdicts.erase(lane.verdicts.begin(), lane.verdicts.upper_bound(record.round));
   lane.round = 0;
   checkpoint_.step = lane.last;
   if (!lane.state.has_value()) return;
@@ -500,13 +500,13 @@ void WorkerProcess::Do(client::FailRound& fail) {
   }
   switch (fail.error.code) {
     case ErrorCode::kRoundAborted: {
-      const auto told = lane.told.find(fail.round);
-      if (told == lane.told.end()) {
+      const auto verdicts = lane.verdicts.find(fail.round);
+      if (verdicts == lane.verdicts.end()) {
         world_.checker.Fail(Invariant::kOneVerdict,
                             absl::StrCat("A round of ", name(), " was aborted without a verdict."));
         return;
       }
-      const VerdictRecord record = told->second;
+      const VerdictRecord record = verdicts->second;
       world_.coverage.Saw(Sight::kRetriedAfterAbort);
       return EndRound(fail.lane, record);
     }
@@ -522,7 +522,7 @@ void WorkerProcess::Do(client::FailRound& fail) {
       // The round began without this worker, which takes part in a later one.
       lane.phase = LanePhase::kIdle;
       lane.round = 0;
-      return TurnAfter(20 * kMillisecond);
+      return ActAfter(20 * kMillisecond);
     default:
       return Evicted();
   }
@@ -545,7 +545,7 @@ void WorkerProcess::Evicted() {
     lane.round = 0;
     lane.deadline = 0;
     lane.start.reset();
-    lane.told.clear();
+    lane.verdicts.clear();
     // Another lineage may begin with the same chain and other parameters.
     lane.states.clear();
     lane.prepared.reset();
@@ -553,7 +553,7 @@ void WorkerProcess::Evicted() {
   }
   if (phase_ != Phase::kTraining && phase_ != Phase::kLoading && phase_ != Phase::kDone) return;
   phase_ = Phase::kJoining;
-  TurnAfter(random_.Between(1, 30) * kMillisecond);
+  ActAfter(random_.Between(1, 30) * kMillisecond);
 }
 
 void WorkerProcess::Do(client::Refused& refused) {
@@ -572,7 +572,7 @@ void WorkerProcess::Do(client::Refused& refused) {
       lane.phase = LanePhase::kIdle;
     }
   }
-  TurnAfter(20 * kMillisecond);
+  ActAfter(20 * kMillisecond);
 }
 
 // Ranks are dense: those of a member follow the ranks of the members before it.
@@ -608,7 +608,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   if (now.role != Role::kMember) {
     if (drained_) return Leave();
     if (phase_ == Phase::kJoining && now.membership.generation.term == 0) {
-      return TurnAfter(random_.Between(1, 30) * kMillisecond);  // Evicted as a joiner.
+      return ActAfter(random_.Between(1, 30) * kMillisecond);  // Evicted as a joiner.
     }
     if (finished_) return Leave();  // It has no reason to rejoin.
     // A round that it is in goes on; the trainer continues when that has ended.
@@ -646,12 +646,12 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     phase_ = Phase::kLoading;
     loading_since_ = world_.queue.now();
     fetching_.clear();
-    shell_.ForgetValues();
-    return TurnAfter(random_.Between(100, 2000));
+    shell_.ForgetBlobs();
+    return ActAfter(random_.Between(100, 2000));
   }
   phase_ = Phase::kTraining;
   for (const Lane& lane : lanes_) Announce(lane);
-  TurnAfter(random_.Between(100, 2000));
+  ActAfter(random_.Between(100, 2000));
 }
 
 // ---- state of a donor
@@ -659,7 +659,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
 void WorkerProcess::Announce(const Lane& lane) {
   if (!world_.scenario.broadcast || !lane.state.has_value()) return;
   const std::string& name = world_.scenario.lanes[lane.model].name;
-  Step(Serve({name, kValueName, lane.last}, {kValueName, DType::kU8, {kValueBytes}}, *lane.state));
+  Step(Serve({name, kBlobName, lane.last}, {kBlobName, DType::kU8, {kBlobBytes}}, *lane.state));
 }
 
 // Only the parameters of gradient lanes are a state; nobody loads what calls have returned.
@@ -677,12 +677,12 @@ void WorkerProcess::TryLoad() {
       if (phase_ != Phase::kLoading) return;
       if (!HasState(lane)) continue;
       const std::string& name = world_.scenario.lanes[lane.model].name;
-      Step(client::GetValue{{name, kValueName, lane.last},
-                            std::nullopt,
-                            donor_,
-                            ToAbsl(world_.queue.now() + 2 * kSecond)});
+      Step(client::GetBlob{{name, kBlobName, lane.last},
+                           std::nullopt,
+                           donor_,
+                           ToAbsl(world_.queue.now() + 2 * kSecond)});
     }
-    return;  // ValueReady or ValueFailed continues.
+    return;  // BlobReady or BlobFailed continues.
   }
   // Loads from the donor's memory, or from that of any worker with the same state.
   const WorkerProcess* named = nullptr;
@@ -705,7 +705,7 @@ void WorkerProcess::TryLoad() {
   for (const WorkerProcess* other : world_.AliveWorkers()) {
     if (begun && other != this && has_all(*other)) return LoadFrom(*other);
   }
-  if (world_.queue.now() < loading_since_ + 20 * kSecond) return TurnAfter(20 * kMillisecond);
+  if (world_.queue.now() < loading_since_ + 20 * kSecond) return ActAfter(20 * kMillisecond);
   world_.coverage.Saw(Sight::kStateLost);
   world_.Narrate(Detail::kNotable, name(), [&] {
     return absl::StrCat("gives up: nobody has the state that donor ", *donor_, " was named for");
@@ -724,10 +724,10 @@ void WorkerProcess::LoadFrom(const WorkerProcess& donor) {
                  [&] { return absl::StrCat("has loaded the state of ", donor.name()); });
   phase_ = Phase::kTraining;
   for (const Lane& lane : lanes_) Announce(lane);
-  TurnAfter(random_.Between(100, 2000));
+  ActAfter(random_.Between(100, 2000));
 }
 
-void WorkerProcess::Do(client::ValueReady& ready) {
+void WorkerProcess::Do(client::BlobReady& ready) {
   if (phase_ != Phase::kLoading) return;
   const auto fetching = fetching_.find(ready.key.lane);
   if (fetching == fetching_.end() || fetching->second != ready.key.version) return;
@@ -737,23 +737,23 @@ void WorkerProcess::Do(client::ValueReady& ready) {
     if (!HasState(lane)) continue;
     const std::string& name = world_.scenario.lanes[lane.model].name;
     const absl::StatusOr<uint64_t> content =
-        shell_.ContentOf({name, kValueName, lane.last}, ready.spec);
+        shell_.ContentOf({name, kBlobName, lane.last}, ready.spec);
     if (!content.ok()) return Require(content.status());
     lane.state = lane.states[lane.chain] = *content;
   }
   world_.coverage.Saw(Sight::kStateBroadcast);
   phase_ = Phase::kTraining;
   for (const Lane& lane : lanes_) Announce(lane);
-  TurnAfter(random_.Between(100, 2000));
+  ActAfter(random_.Between(100, 2000));
 }
 
-void WorkerProcess::Do(client::ValueFailed& failed) {
+void WorkerProcess::Do(client::BlobFailed& failed) {
   if (failed.error.text.empty()) {
     world_.checker.Fail(Invariant::kNoted, "A value failed without a reason.");
   }
   if (phase_ != Phase::kLoading) return;
   fetching_["-"] = 0;  // It then loads without the mailbox.
-  TurnAfter(20 * kMillisecond);
+  ActAfter(20 * kMillisecond);
 }
 
 // ---- the end

@@ -28,7 +28,7 @@ WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, clie
       random_(Mix(Mix(world.scenario.seed, 0x7a1), index)),
       ranks_(config.ranks),
       ticker_(world.queue, Happening::kWorkerTimer, index),
-      turn_at_(kNever),
+      act_at_(kNever),
       streams_(config.streams),
       tokens_(config.streams),
       connect_stream_at_(config.streams, -1),
@@ -69,8 +69,8 @@ std::optional<uint64_t> WorkerProcess::StateAfter(uint32_t lane, uint64_t chain)
     if (it != mine.states.end()) return it->second;
     if (phase_ == Phase::kLoading) break;  // Its state is still that of another lineage.
     // Rounds that were aborted without this trainer change nothing.
-    for (RoundNumber round = mine.last + 1; mine.told.count(round) > 0; ++round) {
-      const VerdictRecord& record = mine.told.at(round);
+    for (RoundNumber round = mine.last + 1; mine.verdicts.count(round) > 0; ++round) {
+      const VerdictRecord& record = mine.verdicts.at(round);
       if (record.value.outcome != Outcome::kAborted) break;
       if (record.chain == chain) return mine.state;
     }
@@ -99,7 +99,7 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
       return Base::Arrive(*frame, *this);
   }
   if (const auto* frame = std::get_if<ResultFrame>(&item)) return Base::Arrive(*frame, *this);
-  if (const auto* frame = std::get_if<ValueFrame>(&item)) return Base::Arrive(*frame, *this);
+  if (const auto* frame = std::get_if<BlobFrame>(&item)) return Base::Arrive(*frame, *this);
 }
 
 void WorkerProcess::SendOn(uint32_t stream, PushFrame frame) {
@@ -111,7 +111,7 @@ void WorkerProcess::SendOn(uint32_t stream, PushFrame frame) {
   }
 }
 
-void WorkerProcess::SendOn(uint32_t stream, ValueFrame frame) {
+void WorkerProcess::SendOn(uint32_t stream, BlobFrame frame) {
   if (streams_[stream].has_value()) world_.network.SendUp(*streams_[stream], std::move(frame));
 }
 
@@ -258,8 +258,8 @@ void WorkerProcess::Do(client::Send& send) {
     }
     // The call that the trainer began went on without this worker, so this begin is for the next
     // one. If the session was down, the client may never have sent a begin for the first.
-    if (const auto before = lane->told.find(lane->last + 1);
-        before != lane->told.end() && begin->round > before->first) {
+    if (const auto before = lane->verdicts.find(lane->last + 1);
+        before != lane->verdicts.end() && begin->round > before->first) {
       const VerdictRecord record = before->second;
       Pass(*lane, record);
       world_.coverage.Saw(Sight::kCallPostponed);
@@ -308,10 +308,10 @@ bool WorkerProcess::Allows(const client::SendContribution& send) {
   lane.round = send.round;
   Record(lane);
   uint64_t places = 0;
-  for (const ChunkRange& range : send.ranges) places |= PlacesOf(range);
+  for (const ChunkRange& range : send.ranges) places |= BitsOf(range);
   if (send.ranges.size() > 1) world_.coverage.Saw(Sight::kManyTensors);
-  if ((lane.pushed_places & places) != 0) world_.coverage.Saw(Sight::kPushResent);
-  lane.pushed_places |= places;
+  if ((lane.pushed_chunks & places) != 0) world_.coverage.Saw(Sight::kPushResent);
+  lane.pushed_chunks |= places;
   world_.Notice(Trigger::kPush, index_, kNobody);
   return alive_;
 }
@@ -353,7 +353,7 @@ void WorkerProcess::Observe(const ToWorker& message) {
     }
   } else if (const auto* drain = std::get_if<Drain>(&message)) {
     drained_ |= !drain->service;
-    if (drained_ && phase_ == Phase::kJoining) TurnAfter(0);
+    if (drained_ && phase_ == Phase::kJoining) ActAfter(0);
   }
 }
 
@@ -385,7 +385,7 @@ void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record)
                      world_.scenario.lanes[lane->model].name,
                      " while it loads the state of before it, which its donor may have left."));
   }
-  lane->told[record.round] = record;
+  lane->verdicts[record.round] = record;
 }
 
 }  // namespace basin::simulation

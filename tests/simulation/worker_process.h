@@ -51,7 +51,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Connect(uint32_t what, SimTime scheduled);  // 0: the session; otherwise a data stream + 1.
   void ConnectTimesOut(ConnectionId connection);
   void Timer();
-  void Turn(uint32_t wait, SimTime scheduled);  // 0: the next thing; else the wait is over time.
+  void Act(uint32_t wait, SimTime scheduled);  // 0: the next thing; else the wait is over time.
 
   // The process ends without a message. Everything that it has sent arrives, unless `reset`.
   void Crash(bool reset);
@@ -120,11 +120,11 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     uint32_t wait = 0;     // The wait that the deadline belongs to.
     SimTime patience = 0;  // The length of a wait whose deadline is to pass.
     uint32_t take = 0;     // The turn in which it takes results of another worker; 0: none.
-    std::map<RoundNumber, VerdictRecord> told;
+    std::map<RoundNumber, VerdictRecord> verdicts;
     std::optional<Prepared> prepared;
     std::optional<LaneIndex> index;  // Its index at the aggregator.
     std::vector<uint32_t> layout;    // Tensors of the model by TensorIndex.
-    uint64_t pushed_places = 0;      // The places sent at least once in this round.
+    uint64_t pushed_chunks = 0;      // The places sent at least once in this round.
     std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner begins.
   };
 
@@ -133,7 +133,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   // Whether the action is carried out, unless a fault ends this process before.
   bool Allows(const client::Action& action);
   bool Allows(const client::SendContribution& send);
-  void TurnAfter(SimTime delay);
+  void ActAfter(SimTime delay);
 
   void Do(client::OpenSession& open);
   void Do(client::CloseSession& close);
@@ -148,13 +148,13 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::MembershipNow& now);
   void CheckRank(const client::MembershipNow& now);
   void ChangeRanks(uint32_t percent);
-  void Do(client::ValueReady& ready);
-  void Do(client::ValueFailed& failed);
+  void Do(client::BlobReady& ready);
+  void Do(client::BlobFailed& failed);
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
 
   void SendOn(uint32_t stream, PushFrame frame);
-  void SendOn(uint32_t stream, ValueFrame frame);
+  void SendOn(uint32_t stream, BlobFrame frame);
   Chunk ChunkOf(const client::SendContribution& send, const TensorSpec& spec, uint32_t chunk) {
     return ContributionChunk(worker_, lanes_[send.lane].key, HashName(spec.name), chunk);
   }
@@ -211,7 +211,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   bool finished_ = false;
   Phase phase_ = Phase::kImporting;
   Ticker ticker_;
-  SimTime turn_at_;
+  SimTime act_at_;
 
   std::optional<ConnectionId> session_;
   std::vector<std::optional<ConnectionId>> streams_;

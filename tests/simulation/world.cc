@@ -22,14 +22,14 @@ constexpr SimTime kLeavePatience = 30 * kSecond;
 
 aggregator::Rules RulesOf(PlantedBug bug) {
   aggregator::Rules rules;
-  rules.two_phases = bug != PlantedBug::kTellEarly;
+  rules.two_phases = bug != PlantedBug::kSendEarly;
   rules.second_prepare = bug != PlantedBug::kAdoptWithoutPrepare;
   rules.memoryless_counts = bug == PlantedBug::kCountMemoryless;
   rules.recover_with_first = bug == PlantedBug::kRecoverWithFirst;
   rules.stages_without_state = bug == PlantedBug::kStageWithoutState;
   rules.forgets_lost_frames = bug == PlantedBug::kForgetFrame;
   rules.resends_to_anyone = bug == PlantedBug::kSendElsewhere;
-  rules.settles_at_once = bug == PlantedBug::kSettleEarly;
+  rules.loses_at_once = bug == PlantedBug::kLoseEarly;
   rules.counts_acks_twice = bug == PlantedBug::kAcknowledgeTwice;
   return rules;
 }
@@ -140,7 +140,7 @@ void World::Dispatch(const Scheduled& event) {
       if (WorkerProcess* process = to_worker(event.a)) process->Timer();
       return;
     case Happening::kTrainer:
-      if (WorkerProcess* process = to_worker(event.a)) process->Turn(event.b, event.time);
+      if (WorkerProcess* process = to_worker(event.a)) process->Act(event.b, event.time);
       LeaveWhenDone();
       return;
     case Happening::kAggregatorTimer:

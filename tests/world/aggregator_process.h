@@ -60,7 +60,7 @@ class AggregatorProcess {
     push_ = nullptr;
   }
   template <typename Host>
-  void Arrive(aggregator::SessionId session, const ValueFrame& frame, Host& host) {
+  void Arrive(aggregator::SessionId session, const BlobFrame& frame, Host& host) {
     value_ = &frame;
     host.Step(shell_.EventOf(session, frame));
     value_ = nullptr;
@@ -82,7 +82,7 @@ class AggregatorProcess {
   Shell shell_;
   // The frame of the Step in progress; null when there is none.
   const Push* push_ = nullptr;
-  const ValueFrame* value_ = nullptr;
+  const BlobFrame* value_ = nullptr;
 
  private:
   DeliveryModel delivery_;  // Follows from the core.
@@ -104,8 +104,8 @@ void AggregatorProcess<Bytes>::CarryOut(aggregator::Action& action, Host& host) 
           },
           [&](aggregator::Publish& publish) { return shell_.Do(publish, send_on); },
           [&](aggregator::RelayResult& relay) { return shell_.Do(relay, push_, send_on); },
-          [&](aggregator::RelayValue& relay) { return shell_.Do(relay, value_, send_on); },
-          [&](aggregator::SendValue& send) { return shell_.Do(send, send_on); },
+          [&](aggregator::RelayBlob& relay) { return shell_.Do(relay, value_, send_on); },
+          [&](aggregator::SendBlob& send) { return shell_.Do(send, send_on); },
           [&](aggregator::SendFrame& send) { return shell_.Do(send, send_on); },
           [&](auto& other) {
             if constexpr (Shell::template kHolds<std::decay_t<decltype(other)>>) {

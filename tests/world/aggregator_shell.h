@@ -55,7 +55,7 @@ class AggregatorShell {
   using Chunk = typename Bytes::Chunk;
   using Push = PushFrame<Chunk>;
   using Result = ResultFrame<Chunk>;
-  using Frame = std::variant<Result, ValueFrame>;  // To a worker.
+  using Frame = std::variant<Result, BlobFrame>;  // To a worker.
 
   // A reduction under way. Its inputs are held until it ends.
   struct Reduction {
@@ -75,14 +75,14 @@ class AggregatorShell {
       std::is_same_v<Action, aggregator::StartAttempt> ||
       std::is_same_v<Action, aggregator::ReleaseResult> ||
       std::is_same_v<Action, aggregator::EndRound> ||
-      std::is_same_v<Action, aggregator::DropValue> ||
+      std::is_same_v<Action, aggregator::DropBlob> ||
       std::is_same_v<Action, aggregator::ForgetFrames>;
 
   explicit AggregatorShell(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
 
   // ---- what arrives
   aggregator::FrameReceived EventOf(aggregator::SessionId session, const Push& frame) const;
-  aggregator::ValueReceived EventOf(aggregator::SessionId session, const ValueFrame& frame) const;
+  aggregator::BlobReceived EventOf(aggregator::SessionId session, const BlobFrame& frame) const;
 
   // ---- rounds
   absl::Status Do(const aggregator::NameTensors& names);
@@ -107,9 +107,9 @@ class AggregatorShell {
   absl::StatusOr<Result> ResultOf(const aggregator::RelayResult& relay, const Push* arrived) const;
 
   // ---- broadcast values
-  absl::Status Do(const aggregator::RelayValue& relay, const ValueFrame* arrived);
-  absl::StatusOr<ValueFrame> ValueOf(const aggregator::SendValue& send) const;
-  absl::Status Do(const aggregator::DropValue& drop);
+  absl::Status Do(const aggregator::RelayBlob& relay, const BlobFrame* arrived);
+  absl::StatusOr<BlobFrame> BlobOf(const aggregator::SendBlob& send) const;
+  absl::Status Do(const aggregator::DropBlob& drop);
 
   // ---- frames, as delivery routes them
   // Each calls send_on(stream, frame) for every stream that a frame goes on, and keeps the frame
@@ -119,9 +119,9 @@ class AggregatorShell {
   template <typename SendOn>
   absl::Status Do(const aggregator::RelayResult& relay, const Push* arrived, SendOn&& send_on);
   template <typename SendOn>
-  absl::Status Do(const aggregator::RelayValue& relay, const ValueFrame* arrived, SendOn&& send_on);
+  absl::Status Do(const aggregator::RelayBlob& relay, const BlobFrame* arrived, SendOn&& send_on);
   template <typename SendOn>
-  absl::Status Do(const aggregator::SendValue& send, SendOn&& send_on);
+  absl::Status Do(const aggregator::SendBlob& send, SendOn&& send_on);
   template <typename SendOn>
   absl::Status Do(const aggregator::SendFrame& send, SendOn&& send_on) const;
   absl::Status Do(const aggregator::ForgetFrames& forget);
@@ -134,16 +134,16 @@ class AggregatorShell {
   uint64_t result_bytes() const { return result_bytes_; }
   size_t parked_chunks() const;  // Without the inputs that are reduced.
   size_t result_chunks() const;
-  size_t values() const { return values_.size(); }
+  size_t blobs() const { return blobs_.size(); }
   size_t frames() const { return frames_.size(); }
   Bytes& bytes() { return bytes_; }
 
-  auto Fields() const { return std::tie(tensors_, rounds_, values_, frames_); }
+  auto Fields() const { return std::tie(tensors_, rounds_, blobs_, frames_); }
 
  private:
   using RoundKey = std::tuple<aggregator::JobId, LaneIndex, RoundNumber>;
   using ChunkKey = std::pair<TensorIndex, uint32_t>;
-  using ValueId = std::tuple<aggregator::JobId, std::string, std::string, uint64_t>;
+  using BlobId = std::tuple<aggregator::JobId, std::string, std::string, uint64_t>;
   struct Held {
     Chunk chunk;
     uint64_t size = 0;  // That of the bytes that it stands for.
@@ -165,7 +165,7 @@ class AggregatorShell {
   }
   template <typename SendOn>
   absl::Status Route(const aggregator::Route& route, absl::StatusOr<Frame> frame, SendOn&& send_on);
-  static ValueId IdOf(aggregator::JobId job, const ValueKey& key) {
+  static BlobId IdOf(aggregator::JobId job, const BlobKey& key) {
     return {job, key.lane, key.tensor, key.version};
   }
   static const ChunkRange& FirstOf(const ChunkRange& range) { return range; }
@@ -188,8 +188,8 @@ class AggregatorShell {
   Bytes bytes_;
   std::map<std::pair<aggregator::JobId, LaneIndex>, uint32_t> tensors_;  // How many there are.
   std::map<RoundKey, Round> rounds_;
-  std::map<ValueId, std::map<uint32_t, uint64_t>> values_;  // Content by chunk.
-  std::map<aggregator::FrameId, Frame> frames_;             // Those that may be sent again.
+  std::map<BlobId, std::map<uint32_t, uint64_t>> blobs_;  // Content by chunk.
+  std::map<aggregator::FrameId, Frame> frames_;           // Those that may be sent again.
   uint64_t parked_bytes_ = 0;
   uint64_t result_bytes_ = 0;
 };
@@ -204,8 +204,8 @@ aggregator::FrameReceived AggregatorShell<Bytes>::EventOf(aggregator::SessionId 
 }
 
 template <typename Bytes>
-aggregator::ValueReceived AggregatorShell<Bytes>::EventOf(aggregator::SessionId session,
-                                                          const ValueFrame& frame) const {
+aggregator::BlobReceived AggregatorShell<Bytes>::EventOf(aggregator::SessionId session,
+                                                         const BlobFrame& frame) const {
   return {session, frame.key, frame.first, frame.count, frame.bytes};
 }
 
@@ -472,24 +472,23 @@ size_t AggregatorShell<Bytes>::result_chunks() const {
 // ---- broadcast values
 
 template <typename Bytes>
-absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayValue& relay,
-                                        const ValueFrame* arrived) {
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayBlob& relay,
+                                        const BlobFrame* arrived) {
   if (arrived == nullptr || !(arrived->key == relay.key)) {
     return absl::InternalError("it relays a value that did not arrive");
   }
   if (!relay.cache) return absl::OkStatus();
-  auto& chunks = values_[IdOf(relay.job, relay.key)];
+  auto& chunks = blobs_[IdOf(relay.job, relay.key)];
   for (uint32_t i = 0; i < relay.count; ++i) chunks[relay.first + i] = arrived->content;
   return absl::OkStatus();
 }
 
 template <typename Bytes>
-absl::StatusOr<ValueFrame> AggregatorShell<Bytes>::ValueOf(
-    const aggregator::SendValue& send) const {
-  const auto value = values_.find(IdOf(send.job, send.key));
-  ValueFrame frame{send.key, send.first, send.count, 0, 0};
+absl::StatusOr<BlobFrame> AggregatorShell<Bytes>::BlobOf(const aggregator::SendBlob& send) const {
+  const auto value = blobs_.find(IdOf(send.job, send.key));
+  BlobFrame frame{send.key, send.first, send.count, 0, 0};
   for (uint32_t i = 0; i < send.count; ++i) {
-    const bool kept = value != values_.end() && value->second.count(send.first + i) > 0;
+    const bool kept = value != blobs_.end() && value->second.count(send.first + i) > 0;
     if (!kept || (i > 0 && value->second.at(send.first + i) != frame.content)) {
       return absl::InternalError(
           absl::StrCat("it sends chunk ", send.first + i, " of a value, which it lacks"));
@@ -500,8 +499,8 @@ absl::StatusOr<ValueFrame> AggregatorShell<Bytes>::ValueOf(
 }
 
 template <typename Bytes>
-absl::Status AggregatorShell<Bytes>::Do(const aggregator::DropValue& drop) {
-  if (values_.erase(IdOf(drop.job, drop.key)) > 0) return absl::OkStatus();
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::DropBlob& drop) {
+  if (blobs_.erase(IdOf(drop.job, drop.key)) > 0) return absl::OkStatus();
   return absl::InternalError("it drops a value that it lacks");
 }
 
@@ -538,16 +537,16 @@ absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayResult& relay, co
 
 template <typename Bytes>
 template <typename SendOn>
-absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayValue& relay,
-                                        const ValueFrame* arrived, SendOn&& send_on) {
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayBlob& relay,
+                                        const BlobFrame* arrived, SendOn&& send_on) {
   const absl::Status status = Do(relay, arrived);
   return status.ok() ? Route(relay.route, Frame(*arrived), send_on) : status;
 }
 
 template <typename Bytes>
 template <typename SendOn>
-absl::Status AggregatorShell<Bytes>::Do(const aggregator::SendValue& send, SendOn&& send_on) {
-  return Route(send.route, ValueOf(send), send_on);
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::SendBlob& send, SendOn&& send_on) {
+  return Route(send.route, BlobOf(send), send_on);
 }
 
 template <typename Bytes>

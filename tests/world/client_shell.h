@@ -84,14 +84,14 @@ class ClientShell {
   template <typename SpecOf>
   absl::StatusOr<PushFrame<C>> FrameOf(const client::SendSupply& send, SpecOf&& spec_of) const;
   // The trainer serves a value of this content and so many bytes.
-  void Serve(const ValueKey& key, uint64_t bytes, uint64_t content) {
+  void Serve(const BlobKey& key, uint64_t bytes, uint64_t content) {
     served_[{key.lane, key.tensor, key.version}] = {content, bytes};
   }
-  absl::StatusOr<ValueFrame> FrameOf(const client::SendValue& send) const;
-  absl::Status Do(const client::KeepValue& keep, const ValueFrame* arrived);
+  absl::StatusOr<BlobFrame> FrameOf(const client::SendBlob& send) const;
+  absl::Status Do(const client::KeepBlob& keep, const BlobFrame* arrived);
   // The content of a value that was received whole.
-  absl::StatusOr<uint64_t> ContentOf(const ValueKey& key, const TensorSpec& tensor) const;
-  void ForgetValues() { values_.clear(); }
+  absl::StatusOr<uint64_t> ContentOf(const BlobKey& key, const TensorSpec& tensor) const;
+  void ForgetBlobs() { blobs_.clear(); }
 
   const StagedChunks<C>& staged(client::LaneHandle lane) const {
     static const StagedChunks<C> none;
@@ -99,14 +99,14 @@ class ClientShell {
     return found == staged_.end() ? none : found->second;
   }
 
-  auto Fields() const { return std::tie(staged_, values_, served_); }
+  auto Fields() const { return std::tie(staged_, blobs_, served_); }
 
  private:
-  using ValueId = std::tuple<std::string, std::string, uint64_t>;
+  using BlobId = std::tuple<std::string, std::string, uint64_t>;
 
   std::map<client::LaneHandle, StagedChunks<C>> staged_;
-  std::map<ValueId, std::map<uint32_t, uint64_t>> values_;   // Content by chunk.
-  std::map<ValueId, std::pair<uint64_t, uint64_t>> served_;  // Content, and bytes.
+  std::map<BlobId, std::map<uint32_t, uint64_t>> blobs_;    // Content by chunk.
+  std::map<BlobId, std::pair<uint64_t, uint64_t>> served_;  // Content, and bytes.
 };
 
 template <typename C>
@@ -174,7 +174,7 @@ absl::StatusOr<PushFrame<C>> ClientShell<C>::FrameOf(const client::SendSupply& s
 }
 
 template <typename C>
-absl::StatusOr<ValueFrame> ClientShell<C>::FrameOf(const client::SendValue& send) const {
+absl::StatusOr<BlobFrame> ClientShell<C>::FrameOf(const client::SendBlob& send) const {
   const auto served = served_.find({send.key.lane, send.key.tensor, send.key.version});
   if (served == served_.end()) {
     return absl::InternalError("it serves a value that its trainer did not announce");
@@ -182,25 +182,25 @@ absl::StatusOr<ValueFrame> ClientShell<C>::FrameOf(const client::SendValue& send
   const auto [content, bytes] = served->second;
   const uint64_t begin = send.first * kChunkBytes;
   const uint64_t end = std::min(bytes, begin + send.count * kChunkBytes);
-  return ValueFrame{send.key, send.first, send.count, content, end - begin};
+  return BlobFrame{send.key, send.first, send.count, content, end - begin};
 }
 
 template <typename C>
-absl::Status ClientShell<C>::Do(const client::KeepValue& keep, const ValueFrame* arrived) {
+absl::Status ClientShell<C>::Do(const client::KeepBlob& keep, const BlobFrame* arrived) {
   if (arrived == nullptr || !(arrived->key == keep.key)) {
     return absl::InternalError("it keeps a value that did not arrive");
   }
-  auto& chunks = values_[{keep.key.lane, keep.key.tensor, keep.key.version}];
+  auto& chunks = blobs_[{keep.key.lane, keep.key.tensor, keep.key.version}];
   for (uint32_t i = 0; i < keep.count; ++i) chunks[keep.first + i] = arrived->content;
   return absl::OkStatus();
 }
 
 template <typename C>
-absl::StatusOr<uint64_t> ClientShell<C>::ContentOf(const ValueKey& key,
+absl::StatusOr<uint64_t> ClientShell<C>::ContentOf(const BlobKey& key,
                                                    const TensorSpec& tensor) const {
-  const auto value = values_.find({key.lane, key.tensor, key.version});
+  const auto value = blobs_.find({key.lane, key.tensor, key.version});
   const uint32_t count = ChunkCount(*TensorBytes(tensor));
-  if (value == values_.end() || value->second.size() != count) {
+  if (value == blobs_.end() || value->second.size() != count) {
     return absl::InternalError("it lacks chunks of a value");
   }
   for (const auto& [chunk, content] : value->second) {

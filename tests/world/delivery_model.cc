@@ -15,7 +15,7 @@ using aggregator::FrameId;
 using aggregator::SessionId;
 using aggregator::StreamId;
 
-constexpr absl::Duration kSettle = absl::Milliseconds(10);
+constexpr absl::Duration kLinger = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void DeliveryModel::Take(const aggregator::Event& event, absl::Time now,
     const auto session = sessions_.find(closed->session);
     if (session == sessions_.end()) return;
     session->second.results.clear();
-    session->second.values.clear();
+    session->second.blobs.clear();
     closed_ += !session->second.closed_at.has_value();
     session->second.closed_at = now;
     session->second.known = core.JobOf(closed->session).has_value();
@@ -57,8 +57,8 @@ void DeliveryModel::Drop(Session& session, Useless&& useless) {
   }
 }
 
-void DeliveryModel::Place(const aggregator::Route& route, const std::vector<SessionId>& receivers,
-                          const std::optional<Result>& result) {
+void DeliveryModel::Assign(const aggregator::Route& route, const std::vector<SessionId>& receivers,
+                           const std::optional<Result>& result) {
   for (const SessionId receiver : receivers) {
     const auto found = sessions_.find(receiver);
     if (found == sessions_.end() || found->second.closed_at.has_value()) continue;
@@ -67,7 +67,7 @@ void DeliveryModel::Place(const aggregator::Route& route, const std::vector<Sess
       results_[route.frame] = *result;
       session.results.insert(route.frame);
     } else if (session.streams.empty()) {
-      session.values.insert(route.frame);
+      session.blobs.insert(route.frame);
     }
   }
   for (const StreamId stream : route.streams) {
@@ -86,18 +86,18 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
   const auto decide = Overloaded{
       [&](const aggregator::Publish& publish) {
         for (const aggregator::Route& route : publish.routes) {
-          Place(route, publish.sessions,
-                Result{publish.job, publish.lane, publish.round, publish.ballot, route.ranges});
+          Assign(route, publish.sessions,
+                 Result{publish.job, publish.lane, publish.round, publish.ballot, route.ranges});
         }
       },
       [&](const aggregator::RelayResult& relay) {
-        Place(relay.route, relay.sessions,
-              Result{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges});
+        Assign(relay.route, relay.sessions,
+               Result{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges});
       },
-      [&](const aggregator::RelayValue& relay) {
-        Place(relay.route, relay.sessions, std::nullopt);
+      [&](const aggregator::RelayBlob& relay) {
+        Assign(relay.route, relay.sessions, std::nullopt);
       },
-      [&](const aggregator::SendValue& send) { Place(send.route, {send.session}, std::nullopt); },
+      [&](const aggregator::SendBlob& send) { Assign(send.route, {send.session}, std::nullopt); },
       [&](const aggregator::ResultsTaken& taken) {
         const auto found = sessions_.find(taken.session);
         if (found == sessions_.end()) return;
@@ -147,7 +147,7 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
           wrong = absl::StrCat("frame ", send.frame, " is sent to no session");
         } else if (owner->second.results.count(send.frame) > 0) {
           owner->second.streams[send.stream].insert(send.frame);
-        } else if (owner->second.values.erase(send.frame) == 0) {
+        } else if (owner->second.blobs.erase(send.frame) == 0) {
           const auto result = results_.find(send.frame);
           const bool other_job =
               result != results_.end() && core.JobOf(owner->first) != result->second.job;
@@ -158,7 +158,7 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
       [&](const aggregator::ForgetFrames& forget) {
         for (const FrameId frame : forget.frames) {
           for (const auto& [id, session] : sessions_) {
-            if (session.results.count(frame) + session.values.count(frame) == 0) continue;
+            if (session.results.count(frame) + session.blobs.count(frame) == 0) continue;
             wrong = absl::StrCat("frame ", frame, " is forgotten, and session ", id, " needs it");
           }
           results_.erase(frame);
@@ -178,7 +178,7 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
   for (auto it = sessions_.begin(); it != sessions_.end() && wrong.empty();) {
     wrong = CheckSession(it->first, it->second, now, core);
     const auto& closed_at = it->second.closed_at;
-    const bool over = closed_at.has_value() && now >= *closed_at + kSettle;
+    const bool over = closed_at.has_value() && now >= *closed_at + kLinger;
     closed_ -= over;
     it = over ? sessions_.erase(it) : std::next(it);
   }
@@ -188,12 +188,12 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
 std::string DeliveryModel::CheckSession(SessionId id, const Session& session, absl::Time now,
                                         const aggregator::Coordinator& core) const {
   if (session.closed_at.has_value()) {
-    const bool settles = now < *session.closed_at + kSettle;
-    if (!settles || !session.known || core.JobOf(id).has_value()) return "";
-    return absl::StrCat("session ", id, " is lost before it has settled");
+    const bool lingers = now < *session.closed_at + kLinger;
+    if (!lingers || !session.known || core.JobOf(id).has_value()) return "";
+    return absl::StrCat("session ", id, " is lost before it has lingered");
   }
   if (session.streams.empty()) return "";
-  if (!session.values.empty()) return absl::StrCat("values for session ", id, " wait for a stream");
+  if (!session.blobs.empty()) return absl::StrCat("values for session ", id, " wait for a stream");
   for (const FrameId frame : session.results) {
     const bool sent =
         std::any_of(session.streams.begin(), session.streams.end(),

@@ -40,14 +40,14 @@ class DeliveryModel {
   };
   struct Session {
     std::set<aggregator::FrameId> results;                                  // Not acknowledged.
-    std::set<aggregator::FrameId> values;                                   // Not sent.
+    std::set<aggregator::FrameId> blobs;                                    // Not sent.
     std::map<aggregator::StreamId, std::set<aggregator::FrameId>> streams;  // Results on them.
     std::optional<absl::Time> closed_at;
     bool known = false;  // When it was closed, its hello had been taken.
   };
 
-  void Place(const aggregator::Route& route, const std::vector<aggregator::SessionId>& receivers,
-             const std::optional<Result>& result);
+  void Assign(const aggregator::Route& route, const std::vector<aggregator::SessionId>& receivers,
+              const std::optional<Result>& result);
   // Takes the results that `useless` names from what the session is owed.
   template <typename Useless>
   void Drop(Session& session, Useless&& useless);
@@ -58,7 +58,7 @@ class DeliveryModel {
 
   std::map<aggregator::SessionId, Session> sessions_;
   std::map<aggregator::FrameId, Result> results_;
-  uint32_t closed_ = 0;       // Sessions that settle.
+  uint32_t closed_ = 0;       // Sessions that linger.
   bool stream_lost_ = false;  // Since the last check.
 };
 

@@ -94,8 +94,8 @@ struct ResultFrame {
 };
 
 // Chunks of a broadcast value, either way. Its whole content is one word.
-struct ValueFrame {
-  ValueKey key;
+struct BlobFrame {
+  BlobKey key;
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t content = 0;

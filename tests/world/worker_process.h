@@ -6,12 +6,12 @@
 //
 // `Bytes`: see AggregatorShell; for values also
 //
-//   Digest ValueDigestOf(const ValueKey& key, uint32_t chunk, uint64_t content) const;
+//   Digest BlobDigestOf(const BlobKey& key, uint32_t chunk, uint64_t content) const;
 //
 // The deriving class, `Host`, has
 //
 //   void Step(const client::Event& event);  // Ends with CarryOut of each action.
-//   void SendOn(uint32_t stream, Push or ValueFrame);
+//   void SendOn(uint32_t stream, Push or BlobFrame);
 //   // What stands for the bytes that the trainer contributes.
 //   Chunk ChunkOf(const client::SendContribution& send, const TensorSpec& spec, uint32_t chunk);
 //   void Require(const absl::Status& status);  // A bad one: core and shell disagree.
@@ -53,21 +53,21 @@ class WorkerProcess {
     result_ = nullptr;
   }
   template <typename Host>
-  void Arrive(const ValueFrame& frame, Host& host) {
-    client::ValueReceived event{frame.key, frame.first, frame.count, {}};
+  void Arrive(const BlobFrame& frame, Host& host) {
+    client::BlobReceived event{frame.key, frame.first, frame.count, {}};
     for (uint32_t i = 0; i < frame.count; ++i) {
-      event.digests.push_back(Bytes().ValueDigestOf(frame.key, frame.first + i, frame.content));
+      event.digests.push_back(Bytes().BlobDigestOf(frame.key, frame.first + i, frame.content));
     }
     value_ = &frame;
     host.Step(event);
     value_ = nullptr;
   }
   // The trainer serves a value from now on. Returns what it tells its core.
-  client::AnnounceValue Serve(const ValueKey& key, const TensorSpec& spec, uint64_t content) {
+  client::AnnounceBlob Serve(const BlobKey& key, const TensorSpec& spec, uint64_t content) {
     shell_.Serve(key, *TensorBytes(spec), content);
-    client::AnnounceValue announce{key, spec, 0};
+    client::AnnounceBlob announce{key, spec, 0};
     for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
-      announce.digest += Bytes().ValueDigestOf(key, chunk, content);
+      announce.digest += Bytes().BlobDigestOf(key, chunk, content);
     }
     return announce;
   }
@@ -78,7 +78,7 @@ class WorkerProcess {
   ClientShell<Chunk> shell_;
   // The frame of the Step in progress; null when there is none.
   const Result* result_ = nullptr;
-  const ValueFrame* value_ = nullptr;
+  const BlobFrame* value_ = nullptr;
 };
 
 template <typename Bytes>
@@ -108,9 +108,9 @@ void WorkerProcess<Bytes>::CarryOut(client::Action& action, Host& host) {
                              return layout[tensor];
                            }));
           },
-          [&](client::SendValue& send) { return send_on(send.stream, shell_.FrameOf(send)); },
+          [&](client::SendBlob& send) { return send_on(send.stream, shell_.FrameOf(send)); },
           [&](client::KeepResult& keep) { return shell_.Do(keep, result_); },
-          [&](client::KeepValue& keep) { return shell_.Do(keep, value_); },
+          [&](client::KeepBlob& keep) { return shell_.Do(keep, value_); },
           [&](auto& other) {
             host.Do(other);
             return absl::OkStatus();

@@ -34,13 +34,13 @@ struct Refuse {
 struct MakeUniqueId {
   uint64_t request = 0;
 };
-// Form the communicator of these members, of which this process has place `place`. Answered by
+// Form the communicator of these members, of which this process has index `index`. Answered by
 // CommunicatorFormed or CommunicatorFailed.
 struct FormCommunicator {
   Epoch epoch;
   std::vector<GroupMember> members;
-  int place = 0;
-  int leader = 0;  // The place of the member with the lowest rank.
+  int index = 0;
+  int leader = 0;  // That of the member with the lowest rank.
   std::string unique_id;
 };
 // End the communicator, with the work in it. It is the one that was formed last.
@@ -61,7 +61,7 @@ struct ReduceRound {
 };
 // The round has ended for this rank, whether or not it was asked to reduce. `reduced`: the leader
 // has the sums, and contributes them for all. If not, each rank contributes for itself. It comes
-// after the messages by which the leader tells the others.
+// after the messages by which the leader reports to the others.
 struct RoundOver {
   GroupRound round = 0;
   bool reduced = false;

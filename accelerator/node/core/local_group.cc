@@ -97,7 +97,7 @@ void LocalGroup::On(const PeerConnected& connected) {
     return;
   }
   if (!config_.cannot.ok()) {
-    Tell(member);
+    ReportTo(member);
     return;
   }
   // A process that replaces another one: its connection has ended, or is about to.
@@ -124,14 +124,14 @@ void LocalGroup::RefuseLate(const GroupMember& peer) {
              "of them together"});
 }
 
-void LocalGroup::Tell(const GroupMember& peer) {
+void LocalGroup::ReportTo(const GroupMember& peer) {
   Act(Send{peer.rank,
            GaveUp{config_.cannot.code(),
                   absl::StrCat("local rank ", self(), " (", config_.self.worker,
                                ") cannot take part in the local group: ", config_.cannot.message()),
                   false}});
-  told_.insert(peer.rank);
-  if (static_cast<int>(told_.size()) == config_.size - 1) Fail(config_.cannot, Leave{});
+  reported_.insert(peer.rank);
+  if (static_cast<int>(reported_.size()) == config_.size - 1) Fail(config_.cannot, Leave{});
 }
 
 void LocalGroup::On(const PeerLost& lost) {
@@ -163,7 +163,7 @@ std::vector<Lost> LocalGroup::LostMembers() const {
 void LocalGroup::Lose(LocalRank rank, uint64_t nonce) {
   lost_.insert(nonce);
   if (IsMember(rank, nonce)) EndEpoch(absl::StrCat("local rank ", rank, " was lost"));
-  // It has told this rank nothing, and so contributes for no other one.
+  // It has reported nothing to this rank, and so contributes for no other one.
   if (begun_ && begun_by_.rank == rank && begun_by_.nonce == nonce) EndRound(false);
 }
 
@@ -300,9 +300,9 @@ void LocalGroup::Apply(const Propose& propose) {
   communicator_ = true;
   FormCommunicator form{epoch_, members_, 0, 0, unique_id_};
   for (size_t i = 0; i < members_.size(); ++i) {
-    const auto place = static_cast<int>(i);
-    if (members_[i].rank == self()) form.place = place;
-    if (members_[i].rank < members_[static_cast<size_t>(form.leader)].rank) form.leader = place;
+    const auto index = static_cast<int>(i);
+    if (members_[i].rank == self()) form.index = index;
+    if (members_[i].rank < members_[static_cast<size_t>(form.leader)].rank) form.leader = index;
   }
   Act(std::move(form));
   for (const Lost& lost : LostMembers()) SendToAll(lost);
@@ -337,7 +337,7 @@ void LocalGroup::From(LocalRank from, const Formed& formed) {
 void LocalGroup::BecomeReadyIfAllHave() {
   if (formed_.size() != members_.size()) return;
   // The group goes on after the last round that is over for any of them. One that some have begun
-  // in an earlier epoch is over as well: its leader has told nobody that it was reduced.
+  // in an earlier epoch is over as well: its leader has reported to nobody that it was reduced.
   GroupRound last = 0;
   for (const auto& [rank, formed] : formed_) {
     last = std::max(last, formed.begun ? formed.ended + 1 : formed.ended);
@@ -361,7 +361,7 @@ void LocalGroup::BecomeReady() {
   phase_ = GroupPhase::kReady;
   deadline_ = absl::InfiniteFuture();
   fresh_ = false;
-  // A former member may have told what becomes of a round.
+  // A former member may have reported what becomes of a round.
   for (auto peer = peers_.begin(); peer != peers_.end();) {
     const GroupMember& member = peer->second.member;
     const bool late = !peer->second.grouped && !IsMember(member.rank, member.nonce);

@@ -17,12 +17,13 @@
 // communicator fails or a trainer gives up, every rank contributes for itself in this round, and
 // the group forms again for the next one. No round is reduced twice.
 //
-// The leader tells the others before it contributes, and what it has told is received before the
-// end of its connection. So a rank whose leader is lost in a round, and has told nothing, knows
+// The leader reports to the others before it contributes, and its report is received before the
+// end of its connection. So a rank whose leader is lost in a round, and has reported nothing, knows
 // that nobody has contributed for it, and contributes for itself: no gradient counts twice. Those
-// of ranks that the leader has told, and not lived to contribute for, are missing in that round.
+// of ranks to which the leader has reported, and not lived to contribute for, are missing in that
+// round.
 //
-// A rank that CANNOT take part is not a member of any group. It tells why to each other rank that
+// A rank that CANNOT take part is not a member of any group. It reports why to each other rank that
 // comes, and those that gather with it have failed then, instead of waiting for it.
 //
 // Failure: GroupFailed ends this rank's part, with INVALID_ARGUMENT for values that the ranks do
@@ -61,8 +62,8 @@ struct GroupConfig {
   // after twice this time.
   absl::Duration form_within = absl::Seconds(90);
   int most_attempts = 3;
-  // Not OK: this rank cannot take part, for this reason. GroupFailed comes when it has told all
-  // others, or after `gather_within`.
+  // Not OK: this rank cannot take part, for this reason. GroupFailed comes when it has reported to
+  // all others, or after `gather_within`.
   absl::Status cannot;
 };
 
@@ -98,7 +99,7 @@ class LocalGroup {
 
   auto Fields() const {
     return std::tie(phase_, peers_, lost_, seen_, epoch_, members_, unique_id_, communicator_,
-                    fresh_, ended_, open_, begun_, begun_by_, told_, formed_, attempts_, why_,
+                    fresh_, ended_, open_, begun_, begun_by_, reported_, formed_, attempts_, why_,
                     requests_, gather_until_, deadline_);
   }
 
@@ -165,7 +166,7 @@ class LocalGroup {
   void OnFailure(const std::string& why);
   void AbortIfAny(const std::string& why);
   // This rank cannot take part.
-  void Tell(const GroupMember& peer);
+  void ReportTo(const GroupMember& peer);
   // The process has started after the group had formed.
   void RefuseLate(const GroupMember& peer);
   // `farewell` is sent to all.
@@ -196,7 +197,7 @@ class LocalGroup {
   bool open_ = false;                   // The trainer has begun it.
   bool begun_ = false;                  // This rank was asked to reduce it, ...
   GroupMember begun_by_;                // ... under this leader.
-  std::set<LocalRank> told_;            // They know why this rank cannot take part.
+  std::set<LocalRank> reported_;        // They know why this rank cannot take part.
   std::map<LocalRank, Formed> formed_;  // At the proposer: who has reported.
   int attempts_ = 0;                    // Failures since a round was reduced.
   std::string why_;                     // The last failure.

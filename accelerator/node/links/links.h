@@ -35,7 +35,7 @@ struct LinksOptions {
   std::string directory;
   GroupMember self;
   int size = 1;
-  // What this rank says at the beginning of a connection.
+  // What this rank sends at the beginning of a connection.
   std::function<Hello()> hello;
 };
 

@@ -25,10 +25,10 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 inline SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
 
 struct Communicator::Board {
-  explicit Board(std::chrono::milliseconds the_settle_within) : settle_within(the_settle_within) {}
+  explicit Board(std::chrono::milliseconds the_quiet_within) : quiet_within(the_quiet_within) {}
 
   const SteadyTime started_at = SteadyNow();
-  const std::chrono::milliseconds settle_within;
+  const std::chrono::milliseconds quiet_within;
 
   Mutex mutex;
   Condition changed;
@@ -38,7 +38,7 @@ struct Communicator::Board {
   bool formed ABSL_GUARDED_BY(mutex) = false;
   bool closing ABSL_GUARDED_BY(mutex) = false;
   bool aborted ABSL_GUARDED_BY(mutex) = false;    // After a failure: NCCL's part has been aborted.
-  bool settled ABSL_GUARDED_BY(mutex) = false;    // Nothing runs on the device, and nothing will.
+  bool quiet ABSL_GUARDED_BY(mutex) = false;      // Nothing runs on the device, and nothing will.
   bool work_over ABSL_GUARDED_BY(mutex) = false;  // The threads have ended.
   bool watch_over ABSL_GUARDED_BY(mutex) = false;
 
@@ -71,10 +71,10 @@ struct Communicator::Board {
   void WaitFor(std::chrono::microseconds time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     changed.WaitUntil(mutex, SteadyNow() + time);
   }
-  // After a failure: until it has settled, or the time for that is over.
-  void WaitUntilSettled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    while (!settled && SteadyNow() < failed_at + settle_within) {
-      changed.WaitUntil(mutex, failed_at + settle_within);
+  // After a failure: until it is quiet, or the time for that is over.
+  void WaitUntilQuiet() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    while (!quiet && SteadyNow() < failed_at + quiet_within) {
+      changed.WaitUntil(mutex, failed_at + quiet_within);
     }
   }
 

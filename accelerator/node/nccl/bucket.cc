@@ -59,19 +59,20 @@ RedOp ToNccl(kernels::Combine combine) {
   return kSum;
 }
 
-const Term* TermOf(const ReductionPlan& plan, int place) {
+const Term* TermOf(const ReductionPlan& plan, int index) {
   for (const Term& term : plan.terms()) {
-    if (term.contribution == static_cast<size_t>(place)) return &term;
+    if (term.contribution == static_cast<size_t>(index)) return &term;
   }
   return nullptr;
 }
 
 // Scratch memory of a piece with this number of elements.
-size_t ScratchOf(const ReductionPlan& plan, GroupMode mode, const Place& place, uint64_t count) {
+size_t ScratchOf(const ReductionPlan& plan, GroupMode mode, const Position& position,
+                 uint64_t count) {
   if (mode == GroupMode::kFast) return 2 * RoundUp(count * ElementSize(AddedType(plan)));
   size_t bytes = 0;
   for (const Term& term : plan.terms()) {
-    if (term.contribution == static_cast<size_t>(place.leader)) continue;
+    if (term.contribution == static_cast<size_t>(position.leader)) continue;
     bytes += RoundUp(count * ElementSize(term.wire_dtype));
   }
   return bytes;
@@ -86,9 +87,9 @@ bool LosesNan(const ReductionPlan& plan) {
 
 // The most elements of a piece for which the scratch memory suffices: whole leaves, so that pieces
 // begin at aligned addresses.
-uint64_t MostElements(const ReductionPlan& plan, GroupMode mode, const Place& place,
+uint64_t MostElements(const ReductionPlan& plan, GroupMode mode, const Position& position,
                       size_t scratch_bytes) {
-  const size_t of_leaf = ScratchOf(plan, mode, place, kNormLeafElements);
+  const size_t of_leaf = ScratchOf(plan, mode, position, kNormLeafElements);
   const size_t leaves = of_leaf == 0 ? scratch_bytes : scratch_bytes / of_leaf;
   return std::max<uint64_t>(leaves, 1) * kNormLeafElements;
 }
@@ -99,30 +100,30 @@ DType ResultType(const GroupTensor& tensor) {
   return tensor.finish ? tensor.plan->spec().result_dtype : AddedType(*tensor.plan);
 }
 
-absl::Status CheckPlans(const std::vector<GroupTensor>& tensors, const Place& place) {
+absl::Status CheckPlans(const std::vector<GroupTensor>& tensors, const Position& position) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const GroupTensor& tensor = tensors[i];
     const std::string name = absl::StrCat("tensor ", i, " of the bucket");
     if (tensor.plan == nullptr) continue;
     const size_t planned = tensor.plan->spec().contributions.size();
-    if (planned != static_cast<size_t>(place.size)) {
+    if (planned != static_cast<size_t>(position.size)) {
       return absl::InvalidArgumentError(absl::StrCat(name, " is planned for ", planned,
-                                                     " ranks, and the group has ", place.size));
+                                                     " ranks, and the group has ", position.size));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Place& place) {
+absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Position& position) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const GroupTensor& tensor = tensors[i];
     const std::string name = absl::StrCat("tensor ", i, " of the bucket");
     if (tensor.plan == nullptr) return absl::InvalidArgumentError(name + " has no plan");
     if (tensor.plan->outcome() != PlanOutcome::kReduce || tensor.count == 0) continue;
-    if (tensor.input == nullptr && TermOf(*tensor.plan, place.place) != nullptr) {
+    if (tensor.input == nullptr && TermOf(*tensor.plan, position.index) != nullptr) {
       return absl::InvalidArgumentError(name + " has no data");
     }
-    if (tensor.result == nullptr && place.leads()) {
+    if (tensor.result == nullptr && position.leads()) {
       return absl::InvalidArgumentError(name + " has no memory for its result");
     }
   }
@@ -134,20 +135,20 @@ size_t LeastScratchBytes() {
 }
 
 std::vector<Step> StepsOf(const std::vector<GroupTensor>& tensors, GroupMode mode,
-                          const Place& place, size_t scratch_bytes) {
+                          const Position& position, size_t scratch_bytes) {
   std::vector<Step> steps;
   size_t used = 0;
   size_t messages = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const ReductionPlan& plan = *tensors[i].plan;
     if (plan.outcome() != PlanOutcome::kReduce) continue;
-    const bool whole = plan.terms().size() == static_cast<size_t>(place.size);
+    const bool whole = plan.terms().size() == static_cast<size_t>(position.size);
     const bool fast = mode == GroupMode::kFast && whole && !LosesNan(plan);
     const GroupMode of_tensor = fast ? GroupMode::kFast : GroupMode::kDeterministic;
-    const uint64_t most = MostElements(plan, of_tensor, place, scratch_bytes);
+    const uint64_t most = MostElements(plan, of_tensor, position, scratch_bytes);
     for (uint64_t first = 0; first < tensors[i].count; first += most) {
       Piece piece{i, first, std::min(most, tensors[i].count - first), 0};
-      const size_t needed = ScratchOf(plan, of_tensor, place, piece.count);
+      const size_t needed = ScratchOf(plan, of_tensor, position, piece.count);
       messages += plan.terms().size();
       const bool fits = !steps.empty() && steps.back().mode == of_tensor &&
                         used + needed <= scratch_bytes && messages <= kMostMessages;
@@ -183,14 +184,14 @@ std::vector<PieceWork::Message> PieceWork::Messages() const {
   size_t at = piece_.scratch;
   for (const Term& term : tensor_.plan->terms()) {
     const int from = static_cast<int>(term.contribution);
-    if (from == place_.leader) continue;
+    if (from == position_.leader) continue;
     const size_t bytes = piece_.count * ElementSize(term.wire_dtype);
-    if (place_.leads()) {
+    if (position_.leads()) {
       messages.push_back({from, Shifted(scratch_, at), bytes});
       at += RoundUp(bytes);
-    } else if (from == place_.place) {
+    } else if (from == position_.index) {
       const uint64_t before = piece_.first * ElementSize(term.wire_dtype);
-      messages.push_back({place_.leader, Shifted(tensor_.input, before), bytes});
+      messages.push_back({position_.leader, Shifted(tensor_.input, before), bytes});
     }
   }
   return messages;
@@ -202,7 +203,7 @@ ReduceTask PieceWork::Fold() const {
   for (const Term& term : tensor_.plan->terms()) {
     const size_t size = ElementSize(term.wire_dtype);
     const void* data = Shifted(scratch_, at);
-    if (term.contribution == static_cast<size_t>(place_.place)) {
+    if (term.contribution == static_cast<size_t>(position_.index)) {
       data = Shifted(tensor_.input, piece_.first * size);
     } else {
       at += RoundUp(piece_.count * size);
@@ -226,7 +227,7 @@ unsigned char* PieceWork::Sum() const {
 }
 
 bool PieceWork::Scales() const {
-  const Term& term = *TermOf(*tensor_.plan, place_.place);
+  const Term& term = *TermOf(*tensor_.plan, position_.index);
   return term.factor != 1.0 || term.unscale != 1.0 || term.wire_dtype != AddedType(*tensor_.plan);
 }
 
@@ -237,7 +238,7 @@ bool PieceWork::Finishes() const {
 
 std::optional<ReduceTask> PieceWork::Scale() const {
   if (!Scales()) return std::nullopt;
-  const Term& term = *TermOf(*tensor_.plan, place_.place);
+  const Term& term = *TermOf(*tensor_.plan, position_.index);
   const void* const data = Shifted(tensor_.input, piece_.first * ElementSize(term.wire_dtype));
   ReduceTask task = Task();
   task.terms[task.term_count++] = ToTaskTerm(term, data);
@@ -254,8 +255,8 @@ PieceWork::Collective PieceWork::Reduction() const {
   const uint64_t before = piece_.first * ElementSize(added);
   Collective collective;
   collective.from = Scales() ? Shifted(scratch_, piece_.scratch) : Shifted(tensor_.input, before);
-  // Other places receive nothing, but NCCL wants an address.
-  collective.to = place_.leads() && !Finishes() ? Result() : Sum();
+  // Other positions receive nothing, but NCCL wants an address.
+  collective.to = position_.leads() && !Finishes() ? Result() : Sum();
   collective.count = piece_.count;
   collective.type = ToNccl(added);
   collective.op = ToNccl(tensor_.plan->combine());
@@ -263,7 +264,7 @@ PieceWork::Collective PieceWork::Reduction() const {
 }
 
 std::optional<ReduceTask> PieceWork::Finish() const {
-  if (!place_.leads() || !Finishes()) return std::nullopt;
+  if (!position_.leads() || !Finishes()) return std::nullopt;
   ReduceTask task = Task();
   task.terms[task.term_count++] = {Sum(), 1.0, 1.0, 0, AddedType(*tensor_.plan)};
   task.output = Result();

@@ -29,14 +29,14 @@ namespace basin::accelerator::nccl {
 using node::kMostRanks;
 static_assert(kMostRanks <= kernels::cuda::kMaxTermsPerTask);
 
-// Places are the ranks of the communicator. They are given in the byte order of the worker ids, so
-// that place i has contribution i of every plan.
-struct Place {
-  int place = 0;
+// Positions are the ranks of the communicator. They are given in the byte order of the worker ids,
+// so that position i has contribution i of every plan.
+struct Position {
+  int index = 0;
   int size = 1;
   int leader = 0;
 
-  bool leads() const { return place == leader; }
+  bool leads() const { return index == leader; }
 };
 
 // Deterministic: the leader gathers the contributions and folds them with our kernel. Fast:
@@ -60,9 +60,9 @@ DType ResultType(const GroupTensor& tensor);
 
 // Both fail if a tensor cannot be reduced in this group; the message names its place in the bucket.
 // Every rank comes to the same answer about the plans, ...
-absl::Status CheckPlans(const std::vector<GroupTensor>& tensors, const Place& place);
+absl::Status CheckPlans(const std::vector<GroupTensor>& tensors, const Position& position);
 // ... and only this rank knows that it has given no plan or no memory. REQUIRES: CheckPlans.
-absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Place& place);
+absl::Status CheckOwnPart(const std::vector<GroupTensor>& tensors, const Position& position);
 
 // A part of a tensor, and where its part of the scratch memory begins.
 struct Piece {
@@ -89,17 +89,17 @@ constexpr size_t kMostMessages = 1024;
 // rank; so are minima and maxima of floats, because ncclReduce drops NaN. REQUIRES: CheckPlans,
 // CheckOwnPart; scratch_bytes >= LeastScratchBytes().
 std::vector<Step> StepsOf(const std::vector<GroupTensor>& tensors, GroupMode mode,
-                          const Place& place, size_t scratch_bytes);
+                          const Position& position, size_t scratch_bytes);
 
 // What a piece needs of the library and of the kernel. `scratch` is the scratch memory of this
 // rank.
 class PieceWork {
  public:
-  PieceWork(const GroupTensor& tensor, const Piece& piece, const Place& place, void* scratch,
+  PieceWork(const GroupTensor& tensor, const Piece& piece, const Position& position, void* scratch,
             kernels::cuda::DeviceFacts* facts)
-      : tensor_(tensor), piece_(piece), place_(place), scratch_(scratch), facts_(facts) {}
+      : tensor_(tensor), piece_(piece), position_(position), scratch_(scratch), facts_(facts) {}
 
-  // Deterministic: what comes from another place, or goes to the leader.
+  // Deterministic: what comes from another position, or goes to the leader.
   struct Message {
     int peer = 0;
     void* data = nullptr;
@@ -132,7 +132,7 @@ class PieceWork {
 
   const GroupTensor& tensor_;
   const Piece& piece_;
-  const Place& place_;
+  const Position& position_;
   void* const scratch_;
   kernels::cuda::DeviceFacts* const facts_;
 };

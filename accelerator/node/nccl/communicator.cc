@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::microseconds kSpin{200};
 constexpr std::chrono::microseconds kPollInterval{500};
 constexpr milliseconds kLookInterval{50};
-// How long the threads may take to end after the settling.
+// How long the threads may take to end once it is quiet.
 constexpr milliseconds kEndPatience{500};
 
 std::string Seconds(milliseconds time) {
@@ -51,7 +51,7 @@ class Communicator::Threads {
  public:
   Threads(std::shared_ptr<const Library> library, std::shared_ptr<Device> device,
           const CommunicatorOptions& options)
-      : board(std::make_shared<Board>(options.settle_within)),
+      : board(std::make_shared<Board>(options.quiet_within)),
         library_(std::move(library)),
         device_(std::move(device)),
         options_(options) {}
@@ -59,7 +59,7 @@ class Communicator::Threads {
     bool idle = false;
     {
       MutexLock lock(board->mutex);
-      idle = board->settled;
+      idle = board->quiet;
     }
     if (idle) return;
     // The device may still use them.
@@ -81,7 +81,7 @@ class Communicator::Threads {
     return absl::OkStatus();
   }
 
-  const Place& place() const { return options_.place; }
+  const Position& position() const { return options_.position; }
   milliseconds work_within() const { return options_.work_within; }
 
   void Add(Command command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(board->mutex) {
@@ -124,7 +124,7 @@ class Communicator::Threads {
   absl::Status InGroup(const char* name, Function add);
   absl::Status Finalize();
   // After a failure: waits until nothing runs on the device.
-  void Settle();
+  void AwaitQuiet();
   // On the thread that watches. Whether it has been aborted.
   bool AbortFromHere(Comm comm);
 
@@ -229,7 +229,7 @@ void Communicator::Threads::Work() {
   if (status.ok()) status = Finalize();
   if (!status.ok()) {
     board->Fail(std::move(status));
-    Settle();
+    AwaitQuiet();
   }
   MutexLock lock(board->mutex);
   board->work_over = true;
@@ -240,8 +240,8 @@ absl::Status Communicator::Threads::Form() {
   const auto until = SteadyNow() + options_.form_within;
   Config config;
   const MaybeCode code = Call("ncclCommInitRankConfig", [&] {
-    return library_->functions().CommInitRankConfig(&comm_, place().size, options_.id,
-                                                    place().place, &config);
+    return library_->functions().CommInitRankConfig(&comm_, position().size, options_.id,
+                                                    position().index, &config);
   });
   bool in_time = false;
   {
@@ -257,7 +257,7 @@ absl::Status Communicator::Threads::Form() {
   if (status.ok()) status = Poll("ncclCommInitRankConfig", until);
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(
-        absl::StrCat("the communicator of ", place().size, " ranks was not formed within ",
+        absl::StrCat("the communicator of ", position().size, " ranks was not formed within ",
                      Seconds(options_.form_within), ": a rank has not come"));
   }
   if (!status.ok()) return status;
@@ -327,7 +327,7 @@ absl::Status Communicator::Threads::Execute(const Command& command) {
 }
 
 absl::Status Communicator::Threads::Reduce(const std::vector<GroupTensor>& tensors) {
-  for (const Step& step : StepsOf(tensors, options_.mode, place(), options_.scratch_bytes)) {
+  for (const Step& step : StepsOf(tensors, options_.mode, position(), options_.scratch_bytes)) {
     if (absl::Status status = ReduceStep(tensors, step); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -338,12 +338,12 @@ absl::Status Communicator::Threads::ReduceStep(const std::vector<GroupTensor>& t
   std::vector<PieceWork> pieces;
   pieces.reserve(step.pieces.size());
   for (const Piece& piece : step.pieces) {
-    pieces.emplace_back(tensors[piece.tensor], piece, place(), scratch_.get(),
+    pieces.emplace_back(tensors[piece.tensor], piece, position(), scratch_.get(),
                         static_cast<kernels::cuda::DeviceFacts*>(facts_.get()));
   }
   if (step.mode == GroupMode::kFast) return ReduceFast(pieces);
   if (absl::Status status = Gather(pieces); !status.ok()) return status;
-  if (!place().leads()) return absl::OkStatus();
+  if (!position().leads()) return absl::OkStatus();
   for (const PieceWork& piece : pieces) {
     if (auto failure = queue_->Run(piece.Fold())) return ToStatus(failure);
   }
@@ -360,12 +360,12 @@ absl::Status Communicator::Threads::Gather(const std::vector<PieceWork>& pieces)
   const auto& nccl = library_->functions();
   return InGroup("ncclGroupEnd of a gather", [&]() -> absl::Status {
     for (const PieceWork::Message& message : messages) {
-      const char* const name = place().leads() ? "ncclRecv" : "ncclSend";
+      const char* const name = position().leads() ? "ncclRecv" : "ncclSend";
       const MaybeCode code = Call(name, [&] {
-        return place().leads() ? nccl.Recv(message.data, message.bytes, kUint8, message.peer, comm_,
-                                           queue_->stream())
-                               : nccl.Send(message.data, message.bytes, kUint8, message.peer, comm_,
-                                           queue_->stream());
+        return position().leads() ? nccl.Recv(message.data, message.bytes, kUint8, message.peer,
+                                              comm_, queue_->stream())
+                                  : nccl.Send(message.data, message.bytes, kUint8, message.peer,
+                                              comm_, queue_->stream());
       });
       if (absl::Status status = WhyNot(name, code); !status.ok()) return status;
     }
@@ -384,7 +384,7 @@ absl::Status Communicator::Threads::ReduceFast(const std::vector<PieceWork>& pie
     for (const PieceWork& piece : pieces) {
       const PieceWork::Collective all = piece.Reduction();
       const MaybeCode code = Call("ncclReduce", [&] {
-        return nccl.Reduce(all.from, all.to, all.count, all.type, all.op, place().leader, comm_,
+        return nccl.Reduce(all.from, all.to, all.count, all.type, all.op, position().leader, comm_,
                            queue_->stream());
       });
       if (absl::Status refused = WhyNot("ncclReduce", code); !refused.ok()) return refused;
@@ -409,7 +409,7 @@ absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& par
         const GroupBytes& part = parts[i];
         if (part.bytes == 0) continue;
         const MaybeCode code = Call("ncclBroadcast", [&] {
-          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, place().leader, comm_,
+          return nccl.Broadcast(part.data, part.data, part.bytes, kUint8, position().leader, comm_,
                                 queue_->stream());
         });
         if (absl::Status status = WhyNot("ncclBroadcast", code); !status.ok()) return status;
@@ -423,28 +423,28 @@ absl::Status Communicator::Threads::Broadcast(const std::vector<GroupBytes>& par
 
 absl::Status Communicator::Threads::Finalize() {
   const auto& nccl = library_->functions();
-  absl::Status status = CallAndPoll("ncclCommFinalize", SteadyNow() + options_.settle_within,
+  absl::Status status = CallAndPoll("ncclCommFinalize", SteadyNow() + options_.quiet_within,
                                     [&] { return nccl.CommFinalize(comm_); });
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(
-        absl::StrCat("ncclCommFinalize has not ended within ", Seconds(options_.settle_within)));
+        absl::StrCat("ncclCommFinalize has not ended within ", Seconds(options_.quiet_within)));
   }
   if (!status.ok()) return status;
   {
     MutexLock lock(board->mutex);
     if (!board->failure.ok()) return board->failure;
     watched_ = nullptr;
-    board->settled = true;
+    board->quiet = true;
     // From here on nobody else destroys it, whatever fails.
     Begin("ncclCommDestroy");
   }
   return WhyNot("ncclCommDestroy", Returned(nccl.CommDestroy(comm_)));
 }
 
-void Communicator::Threads::Settle() {
+void Communicator::Threads::AwaitQuiet() {
   {
     MutexLock lock(board->mutex);
-    const auto until = board->failed_at + options_.settle_within;
+    const auto until = board->failed_at + options_.quiet_within;
     while (!board->aborted && !board->watch_over && SteadyNow() < until) {
       board->changed.WaitUntil(board->mutex, until);
     }
@@ -452,12 +452,12 @@ void Communicator::Threads::Settle() {
   }
   const auto failure = queue_->Notify([known = board] {
     MutexLock lock(known->mutex);
-    known->settled = true;
+    known->quiet = true;
     known->changed.NotifyAll();
   });
   if (failure) return;
   MutexLock lock(board->mutex);
-  board->WaitUntilSettled();
+  board->WaitUntilQuiet();
 }
 
 // ---- the thread that watches
@@ -498,8 +498,7 @@ void Communicator::Threads::Watch() {
   if (!board->failure.ok()) {
     // An abort frees what a call uses, so it waits for the call to return. It comes in time for
     // what runs to end.
-    const auto abort_at =
-        std::min(board->call_until, board->failed_at + options_.settle_within / 2);
+    const auto abort_at = std::min(board->call_until, board->failed_at + options_.quiet_within / 2);
     while (board->calling != nullptr && SteadyNow() < abort_at) {
       board->changed.WaitUntil(board->mutex, abort_at);
     }
@@ -533,8 +532,8 @@ absl::Status Communicator::Work::Wait() const {
 std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) const {
   MutexLock lock(board_->mutex);
   if (!refused_.ok()) {
-    // Whoever asks whether it has settled after this gets a lasting answer.
-    if (!board_->failure.ok()) board_->WaitUntilSettled();
+    // Whoever asks whether it is quiet after this gets a lasting answer.
+    if (!board_->failure.ok()) board_->WaitUntilQuiet();
     return refused_;
   }
   while (board_->ended <= number_ && board_->failure.ok() && SteadyNow() < until) {
@@ -542,7 +541,7 @@ std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) cons
   }
   if (board_->ended > number_) return absl::OkStatus();
   if (board_->failure.ok()) return std::nullopt;
-  board_->WaitUntilSettled();
+  board_->WaitUntilQuiet();
   return board_->failure;
 }
 
@@ -551,16 +550,17 @@ std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) cons
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Start(
     std::shared_ptr<const Library> library, std::shared_ptr<Device> device,
     const CommunicatorOptions& options) {
-  const Place& place = options.place;
-  if (place.size < 1 || place.size > kMostRanks) {
+  const Position& position = options.position;
+  if (position.size < 1 || position.size > kMostRanks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a group of ", place.size, " ranks: a node has 1 to ", kMostRanks));
+        absl::StrCat("a group of ", position.size, " ranks: a node has 1 to ", kMostRanks));
   }
-  const bool valid = place.place >= 0 && place.place < place.size && place.leader >= 0 &&
-                     place.leader < place.size;
+  const bool valid = position.index >= 0 && position.index < position.size &&
+                     position.leader >= 0 && position.leader < position.size;
   if (!valid) {
-    return absl::InvalidArgumentError(absl::StrCat("place ", place.place, " and leader ",
-                                                   place.leader, " are no places of ", place.size));
+    return absl::InvalidArgumentError(absl::StrCat("place ", position.index, " and leader ",
+                                                   position.leader, " are no places of ",
+                                                   position.size));
   }
   if (options.scratch_bytes < LeastScratchBytes()) {
     return absl::InvalidArgumentError(absl::StrCat("scratch memory of ", options.scratch_bytes,
@@ -570,7 +570,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Start(
   auto threads = std::make_shared<Threads>(std::move(library), std::move(device), options);
   if (absl::Status status = threads->Allocate(); !status.ok()) {
     MutexLock lock(threads->board->mutex);
-    threads->board->settled = true;
+    threads->board->quiet = true;
     return status;
   }
   return std::unique_ptr<Communicator>(new Communicator(std::move(threads)));
@@ -605,9 +605,9 @@ absl::Status Communicator::WaitUntilFormed() {
 }
 
 Communicator::Work Communicator::Reduce(std::vector<GroupTensor> tensors, Order order) {
-  absl::Status refused = CheckPlans(tensors, threads_->place());
+  absl::Status refused = CheckPlans(tensors, threads_->position());
   if (!refused.ok()) return {threads_->board, 0, std::move(refused)};
-  absl::Status wrong = CheckOwnPart(tensors, threads_->place());
+  absl::Status wrong = CheckOwnPart(tensors, threads_->position());
   return Give({std::move(tensors), {}, std::move(order)}, std::move(wrong));
 }
 
@@ -665,7 +665,7 @@ void Communicator::End() {
     // It may fail while it is waited for.
     const auto patient = [&board]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(board.mutex) {
       return board.failure.ok() ||
-             SteadyNow() < board.failed_at + board.settle_within + kEndPatience;
+             SteadyNow() < board.failed_at + board.quiet_within + kEndPatience;
     };
     while (!board.Over() && patient()) board.WaitFor(kLookInterval);
     over = board.Over();
@@ -684,9 +684,9 @@ absl::Status Communicator::status() const {
   return threads_->board->failure;
 }
 
-bool Communicator::settled() const {
+bool Communicator::quiet() const {
   MutexLock lock(threads_->board->mutex);
-  return threads_->board->settled;
+  return threads_->board->quiet;
 }
 
 absl::StatusOr<UniqueId> MakeUniqueId(const std::shared_ptr<const Library>& library,

@@ -22,7 +22,7 @@
 // A rank that is lost is not noticed here before a deadline: whoever sees it calls Abort.
 //
 // Ownership of memory: inputs, results and the event are used until the work's Wait has returned.
-// After a failure that is true as well if settled() is; otherwise the device may still write to
+// After a failure that is true as well if quiet() is; otherwise the device may still write to
 // them, and the memory of this object is never freed.
 //
 // Thread contract: safe from any thread. Nobody uses it when the destructor has begun.
@@ -51,7 +51,7 @@ namespace basin::accelerator::nccl {
 using EventPtr = std::shared_ptr<Event>;
 
 struct CommunicatorOptions {
-  Place place;
+  Position position;
   UniqueId id = {};
   GroupMode mode = GroupMode::kDeterministic;
   // Until all ranks have come. What precedes that on this rank may take call_within in addition.
@@ -62,7 +62,7 @@ struct CommunicatorOptions {
   // For a call of NCCL, none of which waits for other ranks.
   std::chrono::milliseconds call_within{30000};
   // For what is running to end after a failure.
-  std::chrono::milliseconds settle_within{10000};
+  std::chrono::milliseconds quiet_within{10000};
   // Memory on the device through which contributions pass. The same on every rank.
   size_t scratch_bytes = size_t{64} << 20;
 };
@@ -134,7 +134,7 @@ class Communicator {
   // Why it has failed, or OK.
   absl::Status status() const;
   // Whether nothing is running on the device after a failure.
-  bool settled() const;
+  bool quiet() const;
 
  private:
   struct Command;

@@ -19,7 +19,7 @@ constexpr char kWayOut[] =
     "BASIN_NCCL_LIBRARY to the path of libnccl.so.2";
 
 // Where the Python packages put the library, in their folder.
-constexpr char kPlaceInPackages[] = "/nvidia/nccl/lib/libnccl.so.2";
+constexpr char kPathInPackages[] = "/nvidia/nccl/lib/libnccl.so.2";
 
 // Why the linker did not load a library. Its text begins with the name of the file.
 std::string LinkerError() {
@@ -73,7 +73,7 @@ void* Open(const LibrarySearch& search, std::vector<std::string>* errors) {
   if (void* const loaded = dlopen(search.name.c_str(), kFlags | RTLD_NOLOAD)) return loaded;
   if (void* const of_system = open(search.name)) return of_system;
   for (const std::string& folder : search.package_folders) {
-    if (void* const of_package = open(folder + kPlaceInPackages)) return of_package;
+    if (void* const of_package = open(folder + kPathInPackages)) return of_package;
   }
   return nullptr;
 }

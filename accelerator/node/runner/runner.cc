@@ -136,16 +136,16 @@ void Runner::Step(const Event& event) {
   std::vector<Action> actions;
   core_->Step(event, absl::Now(), actions);
   for (const Action& action : actions) {
-    std::visit([this](const auto& one) { Carry(one); }, action);
+    std::visit([this](const auto& one) { Do(one); }, action);
   }
 }
 
-void Runner::Carry(const Send& send) { links_->Send(send.to, send.message); }
-void Runner::Carry(const Refuse& refuse) {
+void Runner::Do(const Send& send) { links_->Send(send.to, send.message); }
+void Runner::Do(const Refuse& refuse) {
   links_->Refuse(refuse.rank, refuse.nonce, GaveUp{refuse.code, refuse.why, true});
 }
 
-void Runner::Carry(const MakeUniqueId& make) {
+void Runner::Do(const MakeUniqueId& make) {
   AddJob([this, make] {
     const absl::StatusOr<std::string> id = options_.make_id();
     MutexLock lock(mutex_);
@@ -153,7 +153,7 @@ void Runner::Carry(const MakeUniqueId& make) {
   });
 }
 
-void Runner::Carry(const FormCommunicator& form) {
+void Runner::Do(const FormCommunicator& form) {
   {
     MutexLock lock(mutex_);
     wanted_ = form.epoch;
@@ -161,7 +161,7 @@ void Runner::Carry(const FormCommunicator& form) {
   AddJob([this, form] { Form(form); });
 }
 
-void Runner::Carry(const AbortCommunicator& abort) {
+void Runner::Do(const AbortCommunicator& abort) {
   CommunicatorPtr communicator;
   {
     MutexLock lock(mutex_);
@@ -175,13 +175,13 @@ void Runner::Carry(const AbortCommunicator& abort) {
   AddJob([ended = std::move(communicator)] {});
 }
 
-void Runner::Carry(const GroupReady& ready) {
+void Runner::Do(const GroupReady& ready) {
   ready_.epoch = ready.epoch;
   ready_.members = ready.members;
   ready_.leader = ready.leader;
 }
 
-void Runner::Carry(const ReduceRound& reduce) {
+void Runner::Do(const ReduceRound& reduce) {
   MutexLock lock(mutex_);
   turn_ = ready_;
   turn_->round = reduce.round;
@@ -189,14 +189,14 @@ void Runner::Carry(const ReduceRound& reduce) {
   changed_.NotifyAll();
 }
 
-void Runner::Carry(const RoundOver& over) {
+void Runner::Do(const RoundOver& over) {
   MutexLock lock(mutex_);
   over_rounds_[over.round] = over.reduced;
   changed_.NotifyAll();
 }
 
-void Runner::Carry(const GroupFailed& failed) { Finish(failed.status); }
-void Runner::Carry(const LeftGroup&) {
+void Runner::Do(const GroupFailed& failed) { Finish(failed.status); }
+void Runner::Do(const LeftGroup&) {
   Finish(absl::FailedPreconditionError("this rank has left the local group"));
 }
 

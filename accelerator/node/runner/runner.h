@@ -40,7 +40,7 @@ using CommunicatorPtr = std::shared_ptr<nccl::Communicator>;
 struct Turn {
   Epoch epoch;
   GroupRound round = 0;
-  std::vector<GroupMember> members;  // In the order of their places.
+  std::vector<GroupMember> members;  // In the order of their positions.
   LocalRank leader = 0;
   CommunicatorPtr communicator;  // Null: the round was over before, and there are no members.
 };
@@ -91,16 +91,16 @@ class Runner {
   void AddJob(Job job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // One for each action.
-  void Carry(const Send& send);
-  void Carry(const Refuse& refuse);
-  void Carry(const MakeUniqueId& make);
-  void Carry(const FormCommunicator& form);
-  void Carry(const AbortCommunicator& abort);
-  void Carry(const GroupReady& ready);
-  void Carry(const ReduceRound& reduce);
-  void Carry(const RoundOver& over);
-  void Carry(const GroupFailed& failed);
-  void Carry(const LeftGroup& left);
+  void Do(const Send& send);
+  void Do(const Refuse& refuse);
+  void Do(const MakeUniqueId& make);
+  void Do(const FormCommunicator& form);
+  void Do(const AbortCommunicator& abort);
+  void Do(const GroupReady& ready);
+  void Do(const ReduceRound& reduce);
+  void Do(const RoundOver& over);
+  void Do(const GroupFailed& failed);
+  void Do(const LeftGroup& left);
   void Form(const FormCommunicator& form);
   void Finish(absl::Status status);
 
@@ -116,7 +116,7 @@ class Runner {
   Condition changed_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mutex_);
   GroupRound round_ ABSL_GUARDED_BY(mutex_) = 0;  // The last one that the trainer has begun.
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;     // It has not heard that it is over.
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;     // No event has reported that it is over.
   // Those from `round_` on that are over: whether they were reduced. The trainer is behind by few,
   // because it contributes to the job in between.
   std::map<GroupRound, bool> over_rounds_ ABSL_GUARDED_BY(mutex_);

@@ -2,7 +2,7 @@
 """The group of a node as in the C interface: the ranks of one node reduce on their devices among
 themselves, before one of them contributes for all.
 
-One thread at a time uses a group. Waits consist of short turns, so that signals are handled.
+One thread at a time uses a group. Waits consist of short slices, so that signals are handled.
 """
 
 import ctypes
@@ -14,9 +14,9 @@ from basin import _abi
 from basin._library import lib
 from basin.errors import DeadlineExceeded
 from basin.spec import LocalReduction
-from basin.worker import MAX_ID_BYTES, TURN_SECONDS, Worker, call
+from basin.worker import MAX_ID_BYTES, SLICE_SECONDS, Worker, call
 
-_TURN = int(TURN_SECONDS * 1e9)
+_SLICE = int(SLICE_SECONDS * 1e9)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Group:
     def turn(self) -> Turn:
         """Waits for the next turn. Raises FailedPrecondition for a process that has started after
         the group had formed."""
-        while (turn := self._turn(_TURN)) is None:
+        while (turn := self._turn(_SLICE)) is None:
             pass
         return turn
 
@@ -81,7 +81,7 @@ class Group:
         PHASE_ALONE: something has failed, so that there are no sums on any rank."""
         phase = c_int(_abi.PHASE_OPEN)
         while phase.value == _abi.PHASE_OPEN:
-            call("group_end", self._pointer, _TURN, byref(phase))
+            call("group_end", self._pointer, _SLICE, byref(phase))
         return phase.value
 
     def fail(self, reason: str) -> None:

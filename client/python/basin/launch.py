@@ -520,7 +520,7 @@ class _Job:
         """Ends the workers that are left. There are none after wait(), unless it has failed."""
         self._signal(signal.SIGKILL)
 
-    def tell_cause(self) -> None:
+    def report_cause(self) -> None:
         """Writes the cause of a failure. This is called after all other output, so that it is the
         last line."""
         if self._cause:
@@ -655,7 +655,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         aggregator.close()
         output.drain()
         if job is not None:
-            job.tell_cause()
+            job.report_cause()
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ class Output:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     def write(self, to: TextIO, line: str) -> None:
         failure = None
@@ -210,8 +210,8 @@ class Output:
             "and basin-run does not wait for them; what they write is dropped"
         )
         with self._lock:
-            is_news = bool(processes) and text not in self._said
-            self._said.add(text)
+            is_news = bool(processes) and text not in self._printed
+            self._printed.add(text)
         if is_news:
             self.say(text)
 

@@ -27,8 +27,8 @@ from basin.spec import AVERAGES, Counts, LocalReduction, Op, RoundSpec, Weight
 T = TypeVar("T")
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-# A wait consists of turns of this length, so that Ctrl-C and other signals are handled.
-TURN_SECONDS = 0.5
+# A wait consists of slices of this length, so that Ctrl-C and other signals are handled.
+SLICE_SECONDS = 0.5
 MAX_ID_BYTES = 256
 _REJOIN = (
     " basin.torch.rejoin() makes this worker a member again, with the state of the others; without "
@@ -418,10 +418,10 @@ class Worker:
         call("ready", self._pointer, step, state_hash)
 
     def await_welcome(self, timeout: float | None) -> None:
-        self._wait_in_turns("await_welcome", timeout, _abi.DEADLINE_EXCEEDED)
+        self._wait_in_slices("await_welcome", timeout, _abi.DEADLINE_EXCEEDED)
 
     def await_member(self, timeout: float | None) -> None:
-        self._wait_in_turns("await_member", timeout, _abi.DEADLINE_EXCEEDED)
+        self._wait_in_slices("await_member", timeout, _abi.DEADLINE_EXCEEDED)
 
     # ---- rounds
 
@@ -522,7 +522,7 @@ class Worker:
         there is no outcome yet, it is called again at once. After OutcomeUnknown and Paused the
         round continues: wait again."""
         result = c_void_p()
-        self._wait_in_turns(
+        self._wait_in_slices(
             "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
         )
         return Result(result, self._names[lane])
@@ -589,7 +589,7 @@ class Worker:
     def leave(self) -> None:
         call("leave", self._pointer)
 
-    def _wait_in_turns(
+    def _wait_in_slices(
         self,
         name: str,
         timeout: float | None,
@@ -598,14 +598,14 @@ class Worker:
         result: c_void_p | None = None,
         meanwhile: Callable[[], bool] | None = None,
     ) -> None:
-        """Waits in short turns; raises the error of the last turn when `timeout` has passed."""
+        """Waits in short slices; raises the error of the last slice when `timeout` has passed."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         outputs = () if result is None else (byref(result),)
         at_once = False
         while True:
-            turn = 0.0 if at_once else min(TURN_SECONDS, end - time.monotonic())
+            slice_seconds = 0.0 if at_once else min(SLICE_SECONDS, end - time.monotonic())
             try:
-                call(name, self._pointer, *arguments, _nanoseconds(turn), *outputs)
+                call(name, self._pointer, *arguments, _nanoseconds(slice_seconds), *outputs)
                 return
             except BY_CODE[not_yet]:
                 if time.monotonic() >= end:

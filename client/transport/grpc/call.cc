@@ -219,15 +219,15 @@ void Call::Fail(const absl::Status& why) {
 void Call::OnDone(const grpc::Status& status) {
   std::deque<grpc::ByteBuffer> dropped;
   absl::Status why;
-  bool told;
+  bool reported;
   {
     MutexLock lock(mutex_);
-    told = closed_;
+    reported = closed_;
     closed_ = deaf_ = true;
     why = failure_;
     dropped = Drop();
   }
-  if (!told) Over(why.ok() ? DescribeFailure(address_, tls_, status) : why);
+  if (!reported) Over(why.ok() ? DescribeFailure(address_, tls_, status) : why);
   // The connection was for this call alone.
   sockets_->Cut();
   Release();

@@ -256,7 +256,7 @@ class GrpcStream : public StreamChannel {
     IfAlive(call_, [&](Call& call) {
       const SharedFrame shared(*std::move(head), frame.payload);
       // The frames of a value arrive in order, and some are too large for the session.
-      const bool may = !std::holds_alternative<ValueHeader>(frame.header);
+      const bool may = !std::holds_alternative<BlobHeader>(frame.header);
       const auto session = may ? session_.lock() : nullptr;
       if (session != nullptr && session->Send(number_, shared)) return;
       call.Write(shared.WithSequence(++sequence_));

@@ -61,9 +61,10 @@ constexpr Cause kCauses[] = {
 
 // The part of gRPC's text that names the cause. The parts before it name addresses and queries,
 // which differ between two attempts that fail for the same reason.
-absl::string_view Core(absl::string_view said) {
-  const size_t colon = said.rfind(": ");
-  return absl::StripSuffix(colon == absl::string_view::npos ? said : said.substr(colon + 2), ".");
+absl::string_view Core(absl::string_view message) {
+  const size_t colon = message.rfind(": ");
+  return absl::StripSuffix(colon == absl::string_view::npos ? message : message.substr(colon + 2),
+                           ".");
 }
 
 }  // namespace
@@ -73,17 +74,17 @@ absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::S
     return absl::UnavailableError(absl::StrCat("the aggregator at ", address, " ended the stream"));
   }
   const absl::Status plain = FromGrpc(status);
-  const std::string said(plain.message());
-  std::string text = absl::StrCat("the aggregator at ", address, " ended the stream: ", said);
+  const std::string message(plain.message());
+  std::string text = absl::StrCat("the aggregator at ", address, " ended the stream: ", message);
   // A status with a detail has the aggregator's own text.
   if (!plain.GetPayload(kStatusDetailUrl)) {
-    const std::string lower = absl::StrReplaceAll(absl::AsciiStrToLower(said), {{"_", " "}});
+    const std::string lower = absl::StrReplaceAll(absl::AsciiStrToLower(message), {{"_", " "}});
     const bool connecting_with_tls = tls && absl::StrContains(lower, "failed to connect");
     for (const Cause& cause : kCauses) {
       if (cause.connecting_with_tls && !connecting_with_tls) continue;
       if (!absl::StrContains(lower, cause.text)) continue;
-      text = absl::StrCat("the aggregator at ", address, " ", cause.what, " (", Core(said), "). ",
-                          cause.next);
+      text = absl::StrCat("the aggregator at ", address, " ", cause.what, " (", Core(message),
+                          "). ", cause.next);
       break;
     }
   }

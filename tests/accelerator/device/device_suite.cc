@@ -45,7 +45,7 @@ using kernels::cuda::ContentOf;
 using kernels::cuda::DeviceFacts;
 using kernels::cuda::KeysOfXxh3;
 using kernels::cuda::kMaxCopies;
-using kernels::cuda::kNoPlace;
+using kernels::cuda::kNoElement;
 using kernels::cuda::MeasureItem;
 
 class DeviceSuite : public testing::Test {
@@ -216,7 +216,7 @@ TEST_F(DeviceSuite, AReductionAddsUp) {
   constexpr size_t kCount = 1000;
   auto* const from = static_cast<float*>(host_.get());
   for (size_t i = 0; i < kCount; ++i) from[i] = static_cast<float>(i);
-  DeviceFacts facts = {kNoPlace, 0, 0};
+  DeviceFacts facts = {kNoElement, 0, 0};
   ReduceTask task = {};
   task.combine = kernels::Combine::kAdd;
   task.finish = kernels::Finish::kNone;
@@ -238,7 +238,7 @@ TEST_F(DeviceSuite, AReductionAddsUp) {
   ASSERT_FALSE(queue_->CopyToHost(&facts, seen.get(), sizeof(facts)));
   ASSERT_FALSE(queue_->Wait());
   for (size_t i = 0; i < kCount; ++i) EXPECT_EQ(sums[i], 2 * from[i]) << i;
-  EXPECT_EQ(facts.first_non_finite, kNoPlace);
+  EXPECT_EQ(facts.first_non_finite, kNoElement);
 }
 
 // Items of all sizes and alignments, gathered and scattered again.

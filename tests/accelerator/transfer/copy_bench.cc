@@ -128,7 +128,7 @@ class Bench {
   LoadLayout LoadOf(const Memory& memory, size_t load) const {
     LoadLayout layout;
     layout.pieces.push_back({At(memory, load * sizes_.load_bytes), sizes_.load_bytes});
-    layout.Place();
+    layout.Arrange();
     return layout;
   }
 

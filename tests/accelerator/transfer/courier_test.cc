@@ -84,7 +84,7 @@ class CourierTest : public testing::Test {
       content_[i].copy(static_cast<char*>(tensors_.back().get()), sizes[i]);
       layout_.pieces.push_back({tensors_.back().get(), sizes[i]});
     }
-    layout_.Place();
+    layout_.Arrange();
   }
   void Start(uint64_t pinned_bytes = uint64_t{64} << 20) {
     courier_ = std::make_unique<Courier>(MakeEmulatedDevice(faults_),
@@ -117,7 +117,7 @@ class CourierTest : public testing::Test {
       const DType dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
       layout_.pieces.push_back({tensors_.back().get(), bytes, {dtype, static_cast<int>(i % 3)}});
     }
-    layout_.Place();
+    layout_.Arrange();
   }
   // Adds tensors of f32 that are sent as f16 with the exponent that fits them. The first element
   // of each is a special value or not.
@@ -137,7 +137,7 @@ class CourierTest : public testing::Test {
       std::memcpy(content_[at].data(), &first[i % first.size()], sizeof(float));
       content_[at].copy(static_cast<char*>(tensors_[at].get()), content_[at].size());
     }
-    layout_.Place();
+    layout_.Arrange();
   }
   // Fetches the tensors; those that are narrow have the bits and the norms of the CPU.
   void FetchNarrow(bool narrow) {
@@ -286,7 +286,7 @@ TEST_F(CourierTest, MoreSmallPiecesThanFitIntoTheArrayAreCopiedOneByOne) {
     std::memcpy(tensors_.back().get(), content_.back().data(), kPiece);
     layout_.pieces.push_back({tensors_.back().get(), kPiece});
   }
-  layout_.Place();
+  layout_.Arrange();
   EXPECT_LE(layout_.gathered, Courier::kMostGathered);
   Start();
   Fetch();

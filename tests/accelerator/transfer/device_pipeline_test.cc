@@ -88,10 +88,10 @@ struct Started {
 
 class DevicePipelineTest : public ::testing::Test {
  protected:
-  static PipelineOptions Lanes(size_t lanes, size_t bytes = size_t{1} << 20) {
+  static PipelineOptions Slots(size_t slots, size_t bytes = size_t{1} << 20) {
     PipelineOptions options;
-    options.lanes = lanes;
-    options.lane_bytes = bytes;
+    options.slots = slots;
+    options.slot_bytes = bytes;
     return options;
   }
   std::unique_ptr<DevicePipeline> Make(const PipelineOptions& options) {
@@ -104,13 +104,13 @@ class DevicePipelineTest : public ::testing::Test {
 
 // While one load is on the device, the next is gathered and added: both queues have work.
 TEST_F(DevicePipelineTest, LoadsOverlap) {
-  const auto pipeline = Make(Lanes(2));
+  const auto pipeline = Make(Slots(2));
   Started first(*pipeline);
   Started second(*pipeline);
   EXPECT_EQ(faults_->busy_queues, 2);
   EXPECT_EQ(first.reports, 0);
   EXPECT_EQ(second.reports, 0);
-  // The third needs the lane of the first, which is finished for that.
+  // The third needs the slot of the first, which is finished for that.
   Started third(*pipeline);
   EXPECT_TRUE(first.Succeeded());
   EXPECT_EQ(second.reports, 0);
@@ -123,7 +123,7 @@ TEST_F(DevicePipelineTest, LoadsOverlap) {
 }
 
 TEST_F(DevicePipelineTest, InputsAreNotReadAfterStart) {
-  const auto pipeline = Make(Lanes(2));
+  const auto pipeline = Make(Slots(2));
   Started started(*pipeline);
   started.sum.SpoilInputs();
   pipeline->Finish(started.ticket);
@@ -131,7 +131,7 @@ TEST_F(DevicePipelineTest, InputsAreNotReadAfterStart) {
 }
 
 TEST_F(DevicePipelineTest, AFinishedTicketIsFinished) {
-  const auto pipeline = Make(Lanes(2));
+  const auto pipeline = Make(Slots(2));
   Started first(*pipeline);
   Started second(*pipeline);
   pipeline->Finish(second.ticket);
@@ -145,7 +145,7 @@ TEST_F(DevicePipelineTest, AFinishedTicketIsFinished) {
 
 // Hundreds of small passes are one copy each way and one launch.
 TEST_F(DevicePipelineTest, SmallPassesShareALaunch) {
-  const auto pipeline = Make(Lanes(1, size_t{4} << 20));
+  const auto pipeline = Make(Slots(1, size_t{4} << 20));
   std::vector<std::unique_ptr<Sum>> sums;
   std::vector<HostPass> passes;
   for (int i = 0; i < 300; ++i) {
@@ -165,7 +165,7 @@ TEST_F(DevicePipelineTest, SmallPassesShareALaunch) {
 }
 
 TEST_F(DevicePipelineTest, APassLargerThanItsLanesIsCut) {
-  const auto pipeline = Make(Lanes(2, 5 * kNormLeafElements * sizeof(float)));
+  const auto pipeline = Make(Slots(2, 5 * kNormLeafElements * sizeof(float)));
   Started started(*pipeline, 10 * kNormLeafElements + 3);
   EXPECT_EQ(faults_->busy_queues, 2);
   pipeline->Finish(started.ticket);
@@ -173,12 +173,12 @@ TEST_F(DevicePipelineTest, APassLargerThanItsLanesIsCut) {
   EXPECT_GE(faults_->launches, 10);
 }
 
-// Such an input takes no room in a lane, also where the pass is cut.
+// Such an input takes no room in a slot, also where the pass is cut.
 TEST_F(DevicePipelineTest, AnInputOnTheDeviceIsReadWhereItIs) {
   constexpr size_t kElements = 10 * kNormLeafElements + 3;
   const auto memory = device_->AllocateOnDevice((kElements + 1) * sizeof(float));
   ASSERT_TRUE(memory.ok());
-  const auto pipeline = Make(Lanes(2, 5 * kNormLeafElements * sizeof(float)));
+  const auto pipeline = Make(Slots(2, 5 * kNormLeafElements * sizeof(float)));
   Sum sum(kElements);
   bool failed = false;
   const auto ticket = pipeline->Start({sum.PassWithTwosOnDevice(memory.value())},
@@ -198,10 +198,10 @@ TEST_F(DevicePipelineTest, TellsWhatFits) {
     for (Contribution& contribution : spec.contributions) contribution.wire_dtype = DType::kF32;
     return ReductionPlan::Make(spec).value();
   };
-  const auto small = Make(Lanes(1));
+  const auto small = Make(Slots(1));
   EXPECT_TRUE(small->Fits(plan_of(6)));
   EXPECT_FALSE(small->Fits(plan_of(8)));
-  const auto large = Make(Lanes(1, size_t{64} << 20));
+  const auto large = Make(Slots(1, size_t{64} << 20));
   EXPECT_TRUE(large->Fits(plan_of(kMaxTermsPerTask)));
   EXPECT_FALSE(large->Fits(plan_of(kMaxTermsPerTask + 1)));
 }
@@ -216,13 +216,13 @@ TEST_F(DevicePipelineTest, MoreContributionsThanItCanNameDoNotFit) {
   spec.contributions.back().skipped = false;
   spec.contributions.back().wire_dtype = DType::kU8;
   const ReductionPlan plan = ReductionPlan::Make(std::move(spec)).value();
-  EXPECT_FALSE(Make(Lanes(1))->Fits(plan));
+  EXPECT_FALSE(Make(Slots(1))->Fits(plan));
 }
 
 // ---- memory
 
 TEST_F(DevicePipelineTest, MemoryIsAllocatedOnce) {
-  const auto pipeline = Make(Lanes(2));
+  const auto pipeline = Make(Slots(2));
   const int64_t pinned = faults_->pinned_bytes;
   for (int i = 0; i < 5; ++i) {
     Started started(*pipeline);
@@ -233,9 +233,9 @@ TEST_F(DevicePipelineTest, MemoryIsAllocatedOnce) {
 }
 
 TEST_F(DevicePipelineTest, WithLittlePinnedMemoryItHasFewerLanesAndWorks) {
-  faults_->pinned_bytes = int64_t{3} << 19;  // One lane and a half.
-  const auto pipeline = Make(Lanes(2));
-  EXPECT_EQ(pipeline->lanes(), 1u);
+  faults_->pinned_bytes = int64_t{3} << 19;  // One slot and a half.
+  const auto pipeline = Make(Slots(2));
+  EXPECT_EQ(pipeline->slots(), 1u);
   Started first(*pipeline);
   Started second(*pipeline);
   pipeline->Finish(second.ticket);
@@ -248,7 +248,7 @@ TEST_F(DevicePipelineTest, Fault_A13_WithoutMemoryForALaneThereIsAReason) {
     const auto faults = std::make_shared<FaultPlan>();
     *faults.*left = 1000;
     const auto device = MakeEmulatedDevice(faults);
-    const auto made = DevicePipeline::Make(device.get(), Lanes(2));
+    const auto made = DevicePipeline::Make(device.get(), Slots(2));
     ASSERT_FALSE(made.ok());
     EXPECT_NE(made.failure().message.find("out of memory"), std::string::npos)
         << made.failure().message;
@@ -263,7 +263,7 @@ TEST_F(DevicePipelineTest, Fault_A13_WithoutMemoryForALaneThereIsAReason) {
 TEST_F(DevicePipelineTest, Fault_A13_AnyCallMayFail) {
   int64_t calls = 0;
   {
-    const auto pipeline = Make(Lanes(2));
+    const auto pipeline = Make(Slots(2));
     const int64_t before = faults_->calls;
     Started first(*pipeline);
     Started second(*pipeline);
@@ -277,7 +277,7 @@ TEST_F(DevicePipelineTest, Fault_A13_AnyCallMayFail) {
     for (int64_t failing = 0; failing < calls; ++failing) {
       const auto faults = std::make_shared<FaultPlan>();
       const auto device = MakeEmulatedDevice(faults);
-      const auto pipeline = DevicePipeline::Make(device.get(), Lanes(2)).value();
+      const auto pipeline = DevicePipeline::Make(device.get(), Slots(2)).value();
       (for_good ? faults->failing_from : faults->failing_call) = faults->calls + failing;
       Started first(*pipeline);
       Started second(*pipeline);
@@ -303,7 +303,7 @@ TEST_F(DevicePipelineTest, Fault_A13_AnyCallMayFail) {
 // A device that hangs fails its work, and neither the pipeline nor its end waits for it again. Its
 // memory is not freed: it may still be written to.
 TEST_F(DevicePipelineTest, Fault_A13_AHungDeviceWedgesNothing) {
-  auto pipeline = Make(Lanes(2));
+  auto pipeline = Make(Slots(2));
   faults_->hangs = true;
   Started first(*pipeline);
   Started second(*pipeline);
@@ -316,7 +316,7 @@ TEST_F(DevicePipelineTest, Fault_A13_AHungDeviceWedgesNothing) {
 }
 
 TEST_F(DevicePipelineTest, ItsEndWaitsForWhatIsInFlight) {
-  auto pipeline = Make(Lanes(2));
+  auto pipeline = Make(Slots(2));
   Started started(*pipeline);
   pipeline.reset();
   EXPECT_TRUE(started.Succeeded());

@@ -686,7 +686,7 @@ TEST_F(AdminTest, LimitsShowThePaceOfAJobIfItIsBounded) {
 TEST_F(AdminTest, LimitsDoNotCountLanesOfAJobThatAllWorkersHaveLeft) {
   Join({&a_, &b_});
   CommitOneRound();
-  for (RigWorker* worker : {&a_, &b_}) worker->Say(Leave{});
+  for (RigWorker* worker : {&a_, &b_}) worker->Send(Leave{});
   const auto limits = aggregator_.Call<v1::LimitsResponse>(
       &v1::Admin::Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>());
   ASSERT_EQ("limits.lanes", limits.limits(4).name());

@@ -76,20 +76,20 @@ class Trainer {
       return Begin(value);
     }
     if (verb == "finish") return Finish();
-    if (verb == "leave") return Told(worker_->Leave(), "left");
+    if (verb == "leave") return Reported(worker_->Leave(), "left");
     return "error: no such verb";
   }
 
  private:
-  static std::string Told(const absl::Status& status, const std::string& done) {
+  static std::string Reported(const absl::Status& status, const std::string& done) {
     return status.ok() ? done : absl::StrCat("error: ", status.ToString());
   }
 
   std::string Join() {
     const absl::Status joined = worker_->AwaitMember(kLong);
-    const client::Place place = worker_->place();
-    return Told(joined, absl::StrCat("member ", place.rank.value_or(0), " of ",
-                                     place.membership.members.size()));
+    const client::JobView view = worker_->view();
+    return Reported(joined, absl::StrCat("member ", view.rank.value_or(0), " of ",
+                                         view.membership.members.size()));
   }
 
   std::string Begin(float value) {
@@ -101,21 +101,21 @@ class Trainer {
     absl::Status begun = worker_->Begin(begin);
     if (begun.ok())
       begun = worker_->Push(lane_, {0, weight_.data(), weight_.size() * sizeof(float)});
-    return Told(begun, "begun");
+    return Reported(begun, "begun");
   }
 
   std::string Finish() {
     if (const absl::Status committed = worker_->Commit(lane_); !committed.ok()) {
-      return Told(committed, "");
+      return Reported(committed, "");
     }
     const client::RoundOutcome outcome = worker_->Wait(lane_, kLong);
-    if (!outcome.ok()) return Told(outcome.status(), "");
+    if (!outcome.ok()) return Reported(outcome.status(), "");
     const VerdictRecord& record = (*outcome)->record();
     const absl::Status copied =
         (*outcome)->CopyTo(0, weight_.data(), weight_.size() * sizeof(float));
-    return Told(copied,
-                absl::StrCat("round ", record.round, ": ", OutcomeName(record.value.outcome),
-                             " over ", record.value.contributors.size(), ", ", weight_.back()));
+    return Reported(copied,
+                    absl::StrCat("round ", record.round, ": ", OutcomeName(record.value.outcome),
+                                 " over ", record.value.contributors.size(), ", ", weight_.back()));
   }
 
   MonotonicClock clock_;

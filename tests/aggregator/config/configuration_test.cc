@@ -365,7 +365,7 @@ TEST(Files, AreReadWhole) {
   EXPECT_THAT(findings.problems, IsEmpty());
   ASSERT_THAT(findings.given, SizeIs(1));
   EXPECT_EQ("9s", findings.given[0].text);
-  EXPECT_EQ(path + ":1", findings.given[0].place);
+  EXPECT_EQ(path + ":1", findings.given[0].origin);
 }
 
 TEST(Schema, HasEveryOptionWithItsDefault) {

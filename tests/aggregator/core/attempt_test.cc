@@ -205,7 +205,7 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   t.b.Begin();
   t.b.PushTensor(0);
   t.b.PushTensor(1);
-  t.b.Say(Busy{"evaluation", absl::Minutes(3)});
+  t.b.Send(Busy{"evaluation", absl::Minutes(3)});
   EXPECT_EQ(t.Notes(NoteKind::kWorkerBusy), 1u);
   t.Sleep(absl::Seconds(6));
   ASSERT_EQ(t.Notes(NoteKind::kWorkerLate), 2u);
@@ -217,7 +217,7 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   EXPECT_THAT(all, HasSubstr("worker c: to begin the round"));
   EXPECT_THAT(t.a.Last<HeldUp>().text,
               AllOf(HasSubstr("worker b: to commit"), HasSubstr(", worker c: to begin the round")));
-  t.b.Say(Busy{"", absl::ZeroDuration()});
+  t.b.Send(Busy{"", absl::ZeroDuration()});
   EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "It is no longer busy.");
 }
 
@@ -295,7 +295,7 @@ TEST(Late, WhoSaysThatItIsBusyIsNotEvictedBeforeItExpectsToBeBack) {
   Three t(Settings(1, 4, 3), config);
   t.a.Contribute();
   t.c.Contribute();
-  t.b.Say(Busy{"evaluation", absl::Minutes(3)});
+  t.b.Send(Busy{"evaluation", absl::Minutes(3)});
   t.Sleep(absl::Minutes(3) - absl::Seconds(1));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
   t.Sleep(absl::Seconds(2));
@@ -310,9 +310,9 @@ TEST(Late, WhoIsNoLongerBusyIsLateLikeAnybodyElse) {
   Three t(Settings(1, 4, 3), config);
   t.a.Contribute();
   t.c.Contribute();
-  t.b.Say(Busy{"evaluation", absl::InfiniteDuration()});
+  t.b.Send(Busy{"evaluation", absl::InfiniteDuration()});
   t.Sleep(absl::Seconds(19));
-  t.b.Say(Busy{"", absl::ZeroDuration()});
+  t.b.Send(Busy{"", absl::ZeroDuration()});
   t.Sleep(absl::Milliseconds(500));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
   t.Sleep(absl::Seconds(1));
@@ -364,12 +364,12 @@ TEST(SlowReader, AnAcknowledgementOfWhatIsNotThereIsNoneLater) {
   Three t(Settings(1, 4, 3), config);
   t.c.acks = false;
   t.c.Begin();
-  t.c.Say(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}, {1, 0, 1}}});
   t.a.Begin();
   t.b.Begin();
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(0);
   EXPECT_EQ(t.round()->held.bytes(), kChunkBytes);
-  t.c.Say(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}}});
+  t.c.Send(ResultAck{0, 1, t.round()->ballot, {{0, 0, 1}}});
   EXPECT_EQ(t.round()->held.bytes(), 0u);
 }
 
@@ -392,7 +392,7 @@ TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
     }
     for (int second = 0; second < 8 && !t.c.ended.has_value(); ++second) {
       t.Sleep(absl::Seconds(1));
-      if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot, repeated});
+      if (!t.c.ended.has_value()) t.c.Send(ResultAck{0, 1, t.round()->ballot, repeated});
     }
     ASSERT_TRUE(t.c.ended.has_value());
     EXPECT_THAT(t.c.ended->text, HasSubstr("did not receive the results"));
@@ -408,8 +408,8 @@ TEST(SlowReader, Fault_W13_ItIsNoProgressOfARoundThatIsPreparedEither) {
   for (int second = 0; second < 12 && !t.c.ended.has_value(); ++second) {
     t.Sleep(absl::Seconds(1));
     if (t.c.ended.has_value()) break;
-    t.c.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
-    t.c.Say(Need{0, 1, ballot, {{0, 0, 1}}});
+    t.c.Send(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+    t.c.Send(Need{0, 1, ballot, {{0, 0, 1}}});
   }
   ASSERT_TRUE(t.c.ended.has_value());
   EXPECT_THAT(t.c.ended->text, HasSubstr("did not stage the result in time"));
@@ -436,7 +436,7 @@ struct OneReadsSlowly : Three {
   void Take(uint32_t flat) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
-    c.Say(ResultAck{0, 1, round()->ballot, {range}});
+    c.Send(ResultAck{0, 1, round()->ballot, {range}});
   }
 };
 
@@ -498,7 +498,7 @@ TEST(SlowReader, NobodyIsLateWhoTakesWhatIsHeldForItSoon) {
     const ChunkRange range =
         flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
-      worker->Say(ResultAck{0, 1, t.round()->ballot, {range}});
+      worker->Send(ResultAck{0, 1, t.round()->ballot, {range}});
     }
   };
   for (uint32_t flat = 0; flat < 8; ++flat) {
@@ -578,7 +578,7 @@ TEST(Pause, AWaitForABroadcastIsHeldUpToo) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   t.Lose("c");
   EXPECT_EQ(t.Notes(NoteKind::kPaused), 0u) << "no worker waits";
-  t.a.Say(Get{{kLane, "w", 1}, std::nullopt, "c", 0, 0, absl::Seconds(10)});
+  t.a.Send(Get{{kLane, "w", 1}, std::nullopt, "c", 0, 0, absl::Seconds(10)});
   EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
   t.Sleep(absl::Seconds(6));
   EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("(missing: c)"));
@@ -636,7 +636,7 @@ TEST(Pause, AValueThatIsLostWithAllWhoHadItIsRunAgain) {
   ASSERT_NE(prepared.ballot, prepared.value_ballot);
   t.Lose("a");
   t.Lose("b");
-  t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   ASSERT_TRUE(t.c.ended.has_value()) << "it must reconnect and report what it has";
   EXPECT_EQ(t.c.ended->code, ErrorCode::kUnavailable);
   t.c.stages = true;
@@ -668,7 +668,7 @@ TEST(Pause, ACommitOfNothingSkipsATensorThatCameWhenTheValueWasPrepared) {
   const Prepared prepared = t.c.Last<Prepared>();
   t.Lose("a");
   t.Lose("b");
-  t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   ASSERT_TRUE(t.c.ended.has_value()) << "the round is run again";
   t.c.stages = true;
   t.c.Connect();
@@ -683,7 +683,7 @@ TEST(Pause, ACommitOfNothingSkipsATensorThatCameWhenTheValueWasPrepared) {
 
 TEST(Pause, FinishedWorkersCountTowardsEnough) {
   Three t(Settings(3, 3, 3));
-  t.c.Say(Finished{});
+  t.c.Send(Finished{});
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   t.Lose("b");
   EXPECT_TRUE(t.job().Paused());

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Delivery on its own: which stream carries a frame, what it sends again, and when a session has
-// settled.
+// lingered.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -224,7 +224,7 @@ TEST_F(DeliveryTest, Fault_N2_WhatALostStreamHadNotDeliveredIsSentAgainInOrder) 
 TEST_F(DeliveryTest, WithoutAStreamAFrameWaits) {
   const std::vector<Route> routes = Publish({kA});
   EXPECT_THAT(routes[0].streams, IsEmpty());
-  const Route value = Pass(SendValue{kThisJob, {}, 0, 1, kA}).route;
+  const Route value = Pass(SendBlob{kThisJob, {}, 0, 1, kA}).route;
   EXPECT_THAT(value.streams, IsEmpty());
   ASSERT_NE(value.frame, 0u);
   Open(11, kTokenA);
@@ -236,7 +236,7 @@ TEST_F(DeliveryTest, WithoutAStreamAFrameWaits) {
 
 TEST_F(DeliveryTest, AFrameOfAValueIsNotKept) {
   Open(11, kTokenA);
-  const Route route = Pass(RelayValue{kThisJob, {}, 0, 1, {kA}, false}).route;
+  const Route route = Pass(RelayBlob{kThisJob, {}, 0, 1, {kA}, false}).route;
   EXPECT_THAT(route.streams, ElementsAre(11));
   EXPECT_EQ(route.frame, 0u);
 }
@@ -294,11 +294,11 @@ TEST_F(DeliveryTest, Fault_W1_AProcessThatEndedClosesItsStreamsBeforeItsSessionS
   delivery_.CloseSession(kA, "", start_, actions_);
   Lose(11);
   ASSERT_EQ(delivery_.NextDeadline(), start_ + absl::Milliseconds(10));
-  EXPECT_THAT(delivery_.TakeSettled(start_ + absl::Milliseconds(9), actions_), IsEmpty());
-  const auto settled = delivery_.TakeSettled(start_ + absl::Milliseconds(10), actions_);
-  ASSERT_EQ(settled.size(), 1u);
-  EXPECT_EQ(settled[0].session, kA);
-  EXPECT_TRUE(settled[0].closed_by_peer);
+  EXPECT_THAT(delivery_.TakeLingered(start_ + absl::Milliseconds(9), actions_), IsEmpty());
+  const auto lingered = delivery_.TakeLingered(start_ + absl::Milliseconds(10), actions_);
+  ASSERT_EQ(lingered.size(), 1u);
+  EXPECT_EQ(lingered[0].session, kA);
+  EXPECT_TRUE(lingered[0].closed_by_peer);
   EXPECT_EQ(delivery_.sessions(), 1u);
   EXPECT_EQ(delivery_.NextDeadline(), absl::InfiniteFuture());
 }
@@ -307,10 +307,10 @@ TEST_F(DeliveryTest, ABrokenNetworkLeavesStreamsOpen) {
   Open(11, kTokenA);
   delivery_.CloseSession(kA, "It has sent nothing for 15s.", start_, actions_);
   actions_.clear();
-  const auto settled = delivery_.TakeSettled(start_ + absl::Seconds(1), actions_);
-  ASSERT_EQ(settled.size(), 1u);
-  EXPECT_FALSE(settled[0].closed_by_peer);
-  EXPECT_EQ(settled[0].ended, "It has sent nothing for 15s.");
+  const auto lingered = delivery_.TakeLingered(start_ + absl::Seconds(1), actions_);
+  ASSERT_EQ(lingered.size(), 1u);
+  EXPECT_FALSE(lingered[0].closed_by_peer);
+  EXPECT_EQ(lingered[0].ended, "It has sent nothing for 15s.");
   EXPECT_EQ(Take<CloseStream>()[0].stream, 11u);
   EXPECT_EQ(delivery_.streams(), 0u);
 }
@@ -320,15 +320,15 @@ TEST_F(DeliveryTest, ASessionThatTheTransportEndedWasNotClosedByItsPeer) {
   Open(11, kTokenA);
   delivery_.CloseSession(kA, "Its token was revoked.", start_, actions_);
   delivery_.LoseStream(11, actions_);
-  const auto settled = delivery_.TakeSettled(start_ + absl::Seconds(1), actions_);
-  ASSERT_EQ(settled.size(), 1u);
-  EXPECT_FALSE(settled[0].closed_by_peer);
+  const auto lingered = delivery_.TakeLingered(start_ + absl::Seconds(1), actions_);
+  ASSERT_EQ(lingered.size(), 1u);
+  EXPECT_FALSE(lingered[0].closed_by_peer);
 }
 
 TEST_F(DeliveryTest, ASessionThatIsEndedWhileItSettlesIsReportedToNobody) {
   delivery_.CloseSession(kA, "", start_, actions_);
   Pass(EndSession{kA, {}});
-  EXPECT_THAT(delivery_.TakeSettled(start_ + absl::Seconds(1), actions_), IsEmpty());
+  EXPECT_THAT(delivery_.TakeLingered(start_ + absl::Seconds(1), actions_), IsEmpty());
 }
 
 }  // namespace

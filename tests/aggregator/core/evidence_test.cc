@@ -118,15 +118,15 @@ TEST_F(EvidenceTest, ARunThatIsTakenForNewKeepsWhatWasLostUnlessAnOperatorDecide
 }
 
 TEST_F(EvidenceTest, ADecisionIsVoidOnceIfSomebodyElseWasHeard) {
-  EXPECT_FALSE(evidence.TakeHeardMore());
-  evidence.HearMore();
-  EXPECT_TRUE(evidence.TakeHeardMore());
-  EXPECT_FALSE(evidence.TakeHeardMore());
-  evidence.HearMore();
+  EXPECT_FALSE(evidence.TakeMoreHellos());
+  evidence.OnMoreHellos();
+  EXPECT_TRUE(evidence.TakeMoreHellos());
+  EXPECT_FALSE(evidence.TakeMoreHellos());
+  evidence.OnMoreHellos();
   evidence.Decided(NoteCause::kEveryMemberIsBack, {RecoveredLane{}});
   EXPECT_EQ(evidence.lanes().size(), 1u);
   evidence.Forget();
-  EXPECT_FALSE(evidence.TakeHeardMore());
+  EXPECT_FALSE(evidence.TakeMoreHellos());
   EXPECT_TRUE(evidence.lanes().empty());
 }
 

@@ -29,23 +29,23 @@ TEST(Forming, NeedsStartWorkersUntilItsTimeIsOver) {
 
 TEST(Forming, AJobIsOverWhenItsLastMembersEndedWellAndNobodyWaits) {
   Forming forming;
-  forming.NoteGone(true);
+  forming.NoteLoss(true);
   EXPECT_TRUE(forming.EndLineage(kFormingSince, false));
   EXPECT_TRUE(forming.over());
   EXPECT_TRUE(forming.BeginAnew());
   EXPECT_FALSE(forming.over());
   EXPECT_FALSE(forming.BeginAnew());
 
-  forming.NoteGone(true);
+  forming.NoteLoss(true);
   EXPECT_TRUE(forming.EndLineage(kFormingSince, true)) << "they ended well all the same";
   EXPECT_FALSE(forming.over());
 
-  forming.NoteGone(true);
-  forming.NoteGone(false);
+  forming.NoteLoss(true);
+  forming.NoteLoss(false);
   EXPECT_FALSE(forming.EndLineage(kFormingSince, false)) << "the last one was lost";
   EXPECT_FALSE(forming.over());
 
-  forming.NoteGone(true);
+  forming.NoteLoss(true);
   forming.Forget();
   EXPECT_FALSE(forming.EndLineage(kFormingSince, false));
 }

@@ -116,7 +116,7 @@ TEST(Genesis, ASpareTakesThePlaceOfWhoLeaves) {
   c.Join("a");
   c.Join("b");
   TestWorker& s = c.Join("s");
-  c["a"].Say(Leave{});
+  c["a"].Send(Leave{});
   EXPECT_EQ(s.role, Role::kMember) << "before the first round that need not wait";
   EXPECT_THAT(s.membership.members, ElementsAre("b", "s"));
 }
@@ -199,7 +199,7 @@ TEST(Genesis, WhoLostTheDonorBeforeTheFirstRoundComesInAnew) {
   c["c"].Ready(200, 9);
   ASSERT_EQ(c["a"].donor, "c");
   ASSERT_EQ(c["b"].donor, "c");
-  c["c"].Say(Leave{});
+  c["c"].Send(Leave{});
   EXPECT_EQ(c.job().state(), JobState::kForming);
   for (const char* id : {"a", "b"}) {
     ASSERT_TRUE(c[id].ended.has_value()) << id;
@@ -227,7 +227,7 @@ TEST(Genesis, WhoLostTheDonorWhileAChangeWasWrittenDownComesInAnew) {
   c.saves = false;
   c.Worker("d").Connect();
   c["d"].Ready(100, 7);
-  c["b"].Say(Leave{});
+  c["b"].Send(Leave{});
   c.FinishSaves();
   EXPECT_EQ(c["a"].ended->code, ErrorCode::kEvicted);
   EXPECT_NE(c["d"].role, Role::kMember) << "nobody can give it the state";

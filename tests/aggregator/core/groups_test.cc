@@ -79,7 +79,7 @@ TEST(Groups, ThatDoNotFitStayOut) {
   t.Round();
   EXPECT_THAT(t.a.membership.members, ElementsAre("a"));
   EXPECT_NE(x.role, Role::kMember);
-  t.a.Say(Finished{});
+  t.a.Send(Finished{});
   t.Round();
   EXPECT_THAT(x.membership.members, ElementsAre("x", "y")) << "the place of a is free";
 }

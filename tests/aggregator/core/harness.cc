@@ -85,7 +85,7 @@ TestWorker::LaneView* TestWorker::ByIndex(LaneIndex index) {
   return nullptr;
 }
 
-void TestWorker::Say(ToAggregator message) {
+void TestWorker::Send(ToAggregator message) {
   if (session == 0) return;
   cluster_->Step(MessageReceived{session, std::move(message)});
 }
@@ -138,16 +138,16 @@ void TestWorker::Connect(const Hello& hello) {
   ended.reset();
   for (auto& [name, view] : lanes) view.prepared.reset();
   cluster_->Step(SessionOpened{session, 7000 + session, address});
-  Say(hello);
+  Send(hello);
 }
 
 void TestWorker::Ready(uint64_t step_label, uint64_t state_hash) {
-  Say(basin::Ready{step_label, state_hash});
+  Send(basin::Ready{step_label, state_hash});
 }
 
 void TestWorker::Register(const std::vector<TensorSpec>& tensors, const std::string& lane,
                           LaneKind kind) {
-  Say(basin::Register{lane, kind, tensors});
+  Send(basin::Register{lane, kind, tensors});
 }
 
 void TestWorker::Close() {
@@ -176,11 +176,11 @@ void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Cou
   lacks_state = false;
   view.begun = basin::Begin{
       view.index, view.next(),     spec,         counts,          step.value_or(0), {}, ranks,
-      carries,    local_reduction, reduced_with, step.has_value()};
+      represents, local_reduction, reduced_with, step.has_value()};
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();
-  Say(*view.begun);
+  Send(*view.begun);
 }
 
 void TestWorker::SendTensors(RoundNumber round, const ChunkRanges& ranges,
@@ -244,7 +244,7 @@ void TestWorker::PushTensor(TensorIndex tensor, const std::string& name) {
 void TestWorker::Skip(const std::vector<TensorIndex>& tensors, const std::string& name) {
   LaneView& view = lane(name);
   view.skipped = basin::Skip{view.index, view.next(), tensors};
-  Say(*view.skipped);
+  Send(*view.skipped);
 }
 
 Commit TestWorker::MakeCommit(const std::string& name) {
@@ -264,13 +264,13 @@ Commit TestWorker::MakeCommit(const std::string& name) {
 void TestWorker::Commit(const std::string& name) {
   LaneView& view = lane(name);
   view.committed = MakeCommit(name);
-  Say(*view.committed);
+  Send(*view.committed);
 }
 
 void TestWorker::Withdraw(const std::string& reason, const std::string& name,
                           bool without_results) {
   LaneView& view = lane(name);
-  Say(basin::Withdraw{view.index, view.next(), reason, without_results});
+  Send(basin::Withdraw{view.index, view.next(), reason, without_results});
 }
 
 void TestWorker::Stage(const std::string& name) {
@@ -278,7 +278,7 @@ void TestWorker::Stage(const std::string& name) {
   ASSERT_TRUE(view.prepared.has_value()) << id << " was told of no value to stage";
   const Prepared& prepared = *view.prepared;
   view.staged = StagedValue{prepared.round, prepared.ballot, prepared.value_ballot, prepared.value};
-  Say(basin::Staged{view.index, prepared.round, prepared.ballot});
+  Send(basin::Staged{view.index, prepared.round, prepared.ballot});
 }
 
 void TestWorker::Contribute(const RoundSpec& spec, const std::string& name,
@@ -313,7 +313,7 @@ void TestWorker::TakeResults(const Shell::Result& frame) {
     view->results[{tensor, chunk}] = all.At(tensor, chunk);
   });
   const LaneIndex index = view->index;
-  if (acks) Say(ResultAck{index, round, ballot, {ranges.begin(), ranges.end()}});
+  if (acks) Send(ResultAck{index, round, ballot, {ranges.begin(), ranges.end()}});
   if (stages) TryStage(*ByIndex(index));
 }
 
@@ -345,7 +345,7 @@ void TestWorker::OnVerdict(LaneView& view, const VerdictRecord& record) {
   EXPECT_EQ(record.round, view.next()) << id << " missed a verdict";
   EXPECT_EQ(record.chain, ExtendChain(view.chain, record.round, record.value))
       << id << ", round " << record.round;
-  // The call may have gone on without it; see Presence::kAway.
+  // The call may have gone on without it; see Presence::kLeftOut.
   const bool without = view.kind == LaneKind::kCall && !IsCounted(record.value, id, incarnation);
   EXPECT_TRUE(without || (view.staged.has_value() && view.staged->round == record.round))
       << id << " was told a verdict of round " << record.round << ", which it has not staged";
@@ -412,7 +412,7 @@ void TestWorker::Take(const ToWorker& message) {
       view.tensors = layout.tensors;
       view.window = layout.window;
       if (!sees_layouts) continue;
-      Say(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
+      Send(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
       Register({}, layout.name, layout.kind);  // It has the same model as the others.
     }
     for (const LastVerdicts& missed : told->verdicts) {
@@ -428,8 +428,8 @@ void TestWorker::Take(const ToWorker& message) {
         for (const Chunk& chunk : ChunksOf(range)) have.insert(chunk);
       }
       const LaneIndex index = view.index;
-      Say(*view.begun);
-      if (ByIndex(index)->skipped.has_value()) Say(*ByIndex(index)->skipped);
+      Send(*view.begun);
+      if (ByIndex(index)->skipped.has_value()) Send(*ByIndex(index)->skipped);
       if (open.phase != RoundPhase::kPrepared) {
         std::vector<ChunkRange> missing;
         for (const Chunk& chunk : ByIndex(index)->pushed) {
@@ -437,7 +437,7 @@ void TestWorker::Take(const ToWorker& message) {
         }
         PushRanges(*ByIndex(index), open.round, missing);
       }
-      if (ByIndex(index)->committed.has_value()) Say(*ByIndex(index)->committed);
+      if (ByIndex(index)->committed.has_value()) Send(*ByIndex(index)->committed);
     }
     // Begins a round again that this aggregator does not know yet.
     for (auto& [name, view] : lanes) {
@@ -445,12 +445,12 @@ void TestWorker::Take(const ToWorker& message) {
           told->open.begin(), told->open.end(),
           [&, index = view.index](const OpenRound& round) { return round.lane == index; });
       if (!repushes || open || !view.begun.has_value() || role != Role::kMember) continue;
-      Say(*view.begun);
-      if (view.skipped.has_value()) Say(*view.skipped);
+      Send(*view.begun);
+      if (view.skipped.has_value()) Send(*view.skipped);
       std::vector<ChunkRange> all;
       for (const Chunk& chunk : view.pushed) all.push_back({chunk.first, chunk.second, 1});
       PushRanges(view, view.next(), all);
-      if (view.committed.has_value()) Say(*view.committed);
+      if (view.committed.has_value()) Send(*view.committed);
     }
   } else if (const auto* changed = std::get_if<MembershipChanged>(&message)) {
     membership = changed->membership;
@@ -474,7 +474,7 @@ void TestWorker::Take(const ToWorker& message) {
     }
     view.tensors.resize(layout->first);
     view.tensors.insert(view.tensors.end(), layout->tensors.begin(), layout->tensors.end());
-    if (sees_layouts) Say(LayoutSeen{layout->lane, static_cast<uint32_t>(view.tensors.size())});
+    if (sees_layouts) Send(LayoutSeen{layout->lane, static_cast<uint32_t>(view.tensors.size())});
   } else if (const auto* credit = std::get_if<Credit>(&message)) {
     LaneView* view = ByIndex(credit->lane);
     if (!obeys_windows || view == nullptr || view->next() != credit->round) return;
@@ -567,9 +567,9 @@ void Cluster::StepOne(const Taken& taken, world::Chunks<Reduced> chunks) {
       push->sizes = sender->SizesOf(frame->lane, frame->ranges);
     }
   }
-  std::optional<world::ValueFrame> value;
-  if (const auto* received = std::get_if<ValueReceived>(input)) {
-    value = world::ValueFrame{received->key, received->first, received->count, 0, received->bytes};
+  std::optional<world::BlobFrame> value;
+  if (const auto* received = std::get_if<BlobReceived>(input)) {
+    value = world::BlobFrame{received->key, received->first, received->count, 0, received->bytes};
   }
   std::vector<Action> actions;
   std::visit([&](const auto& what) { core->Step(what, now, actions); }, taken);
@@ -588,7 +588,7 @@ void Cluster::Sleep(absl::Duration duration) {
     now = next;
     if (now >= beat) {
       for (auto& [id, worker] : workers_) {
-        if (worker->heartbeats) worker->Say(Heartbeat{0, worker->waits});
+        if (worker->heartbeats) worker->Send(Heartbeat{0, worker->waits});
       }
       beat += config.heartbeat;
     }
@@ -641,7 +641,7 @@ TestWorker* Cluster::BySession(SessionId session) {
 }
 
 // This shell runs the coordinator alone, on sessions; Delivery has its own test.
-void Cluster::Do(const Action& action, const Shell::Push* push, const world::ValueFrame* value) {
+void Cluster::Do(const Action& action, const Shell::Push* push, const world::BlobFrame* value) {
   const auto check = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
   std::visit(Overloaded{
                  [&](const Note& note) { notes.push_back(note); },
@@ -662,11 +662,11 @@ void Cluster::Do(const Action& action, const Shell::Push* push, const world::Val
                  [&](const RelayResult& relay) {
                    SendResults(relay.sessions, shell_.ResultOf(relay, push));
                  },
-                 [&](const RelayValue& relay) {
+                 [&](const RelayBlob& relay) {
                    EXPECT_FALSE(relay.sessions.empty());
                    check(shell_.Do(relay, value));
                  },
-                 [&](const SendValue& send) { Do(send); },
+                 [&](const SendBlob& send) { Do(send); },
                  [&](const SaveState& save) { Do(save); },
                  [&](const SaveSettings& save) { Do(save); },
                  [&](const auto& other) {
@@ -701,10 +701,10 @@ void Cluster::SendResults(const std::vector<SessionId>& sessions,
   }
 }
 
-void Cluster::Do(const SendValue& send) {
+void Cluster::Do(const SendBlob& send) {
   EXPECT_GT(send.count, 0u);
   EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
-  const absl::StatusOr<world::ValueFrame> frame = shell_.ValueOf(send);
+  const absl::StatusOr<world::BlobFrame> frame = shell_.BlobOf(send);
   EXPECT_TRUE(frame.ok()) << frame.status();
 }
 

@@ -104,8 +104,8 @@ class TestWorker {
   bool fresh = true;
   JobSettings settings;
   uint64_t features = 0;
-  uint32_t ranks = 1;    // Its hellos and begins report it.
-  uint32_t carries = 0;  // Its begins report it, and the plan:
+  uint32_t ranks = 1;       // Its hellos and begins report it.
+  uint32_t represents = 0;  // Its begins report it, and the plan:
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with;
   std::optional<uint64_t> step;  // The step of its begins, which is compared if it is set.
@@ -176,7 +176,7 @@ class TestWorker {
   ErrorCode rejected() const;
 
   // ---- what it sends
-  void Say(ToAggregator message);
+  void Send(ToAggregator message);
   Hello MakeHello() const;  // Includes its history.
   void Connect();
   void Connect(const Hello& hello);
@@ -285,15 +285,15 @@ class Cluster {
   // The shell keeps this many.
   size_t kept_chunks() const { return shell_.parked_chunks(); }
   size_t held_results() const { return shell_.result_chunks(); }
-  size_t held_values() const { return shell_.values(); }
+  size_t held_blobs() const { return shell_.blobs(); }
 
  private:
   friend class TestWorker;
   void StepOne(const Taken& taken, world::Chunks<Reduced> chunks);
-  void Do(const Action& action, const Shell::Push* push, const world::ValueFrame* value);
+  void Do(const Action& action, const Shell::Push* push, const world::BlobFrame* value);
   void Do(const Send& send);
   void Do(const Reduce& reduce);
-  void Do(const SendValue& send);
+  void Do(const SendBlob& send);
   void Do(const SaveState& save);
   void Do(const SaveSettings& save);
   void SendResults(const std::vector<SessionId>& sessions,

@@ -241,7 +241,7 @@ class Peers {
       frame.digests = {Seldom() ? Digest{8} : Digest{1}};
       return frame;
     }
-    if (what == 18) return ValueReceived{session, {"lane", "t0", Below(3)}, Index(), Index()};
+    if (what == 18) return BlobReceived{session, {"lane", "t0", Below(3)}, Index(), Index()};
     if (what == 19 && Seldom()) {
       switch (Below(8)) {
         case 0:

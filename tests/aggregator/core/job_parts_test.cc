@@ -49,8 +49,8 @@ TEST(Terms, OfTwoThatStartInTheSameSecondOrAboveTheSameTermAreDifferent) {
 
 // One worker moves from the first to the second, another one from the second to the first.
 TEST(Terms, Fault_A5_OfTwoThatStepAboveEachOtherAreDifferent) {
-  constexpr Term kTold = 1000;
-  EXPECT_NE(TermAbove(TermAbove(kTold, 1), 2), TermAbove(TermAbove(kTold, 2), 1));
+  constexpr Term kKnown = 1000;
+  EXPECT_NE(TermAbove(TermAbove(kKnown, 1), 2), TermAbove(TermAbove(kKnown, 2), 1));
 }
 
 // ---- promises
@@ -93,10 +93,10 @@ TEST(Pause, IsNamedThenReportedThenSilent) {
   EXPECT_TRUE(pause.noted());
   EXPECT_FALSE(pause.named());
   EXPECT_EQ(pause.Due(config), kNow + absl::Seconds(5));
-  EXPECT_EQ(pause.Tell(), PauseState::kNamed);
+  EXPECT_EQ(pause.OnDue(), PauseState::kNamed);
   EXPECT_TRUE(pause.named());
   EXPECT_EQ(pause.Due(config), kNow + absl::Seconds(60));
-  EXPECT_EQ(pause.Tell(), PauseState::kReported);
+  EXPECT_EQ(pause.OnDue(), PauseState::kReported);
   EXPECT_EQ(pause.Due(config), kNever);
   EXPECT_TRUE(pause.End());
   EXPECT_FALSE(pause.noted());
@@ -110,7 +110,7 @@ TEST(Pause, ATimeoutBelowTheWarningIsKept) {
   Pause pause;
   pause.Begin(kNow);
   EXPECT_EQ(pause.Due(config), kNow + absl::Seconds(2));
-  pause.Tell();
+  pause.OnDue();
   EXPECT_EQ(pause.Due(config), kNow + absl::Seconds(2)) << "at once";
 }
 
@@ -120,11 +120,11 @@ TEST(Notice, IsToldOnceAndTakenBackOnlyIfItWasTold) {
   notice.Plan(kNow + absl::Seconds(2));
   notice.Plan(kNow + absl::Seconds(9));
   EXPECT_EQ(notice.due(), kNow + absl::Seconds(2)) << "an earlier plan stands";
-  notice.Tell(false);
+  notice.OnDue(false);
   EXPECT_EQ(notice.due(), kNever);
   EXPECT_FALSE(notice.Retract()) << "there was nobody to tell";
   notice.Plan(kNow);
-  notice.Tell(true);
+  notice.OnDue(true);
   EXPECT_TRUE(notice.Retract());
   EXPECT_FALSE(notice.Retract());
 }

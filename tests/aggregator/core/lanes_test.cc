@@ -60,7 +60,7 @@ const TensorSpec kTensor{"w", DType::kU8, {3 * kChunkBytes}};
 
 TEST_F(LanesTest, ALaneKeepsItsPlace) {
   lanes.Add("g", LaneKind::kGradient);
-  lanes.LeavePlacesBefore(3);
+  lanes.LeaveIndexesBefore(3);
   lanes.Add("call/x", LaneKind::kCall);
   EXPECT_EQ(lanes.size(), 4u);
   EXPECT_EQ(lanes.IndexOf("call/x"), 3u);

@@ -88,12 +88,12 @@ TEST(LayoutTest, ResultsWaitUntilTheTensorIsKnown) {
   t.c.Contribute(Spec(ReduceOp::kAverage), kLane, {2});
   EXPECT_EQ(t.c.lane().results.count({2, 0}), 0u);
   EXPECT_EQ(t.a.lane().last, 0u);
-  t.c.Say(LayoutSeen{0, 3});
+  t.c.Send(LayoutSeen{0, 3});
   EXPECT_EQ(t.c.lane().last, 1u);
   EXPECT_EQ(t.c.lane().delivered[1].at({2, 0}), (Reduced{3, 3}));
-  t.c.Say(LayoutSeen{0, 2});   // An older version than the known one.
-  t.c.Say(LayoutSeen{0, 99});  // A version that does not exist.
-  t.c.Say(LayoutSeen{9, 1});
+  t.c.Send(LayoutSeen{0, 2});   // An older version than the known one.
+  t.c.Send(LayoutSeen{0, 99});  // A version that does not exist.
+  t.c.Send(LayoutSeen{9, 1});
   EXPECT_EQ(t.c.rejected(), ErrorCode::kNotFound);
 }
 
@@ -123,7 +123,7 @@ TEST(LayoutTest, EmptyTensorsNeedNoBytes) {
   t["a"].PushTensor(1);
   basin::Commit commit = t["a"].MakeCommit();
   for (size_t i = 0; i < 3; ++i) commit.present.Set(i);
-  t["a"].Say(commit);
+  t["a"].Send(commit);
   EXPECT_EQ(t["a"].verdict().value.outcome, Outcome::kCommitted);
   EXPECT_TRUE(HasResult(t["a"].verdict().value, 0)) << "it has a result: nothing";
 }

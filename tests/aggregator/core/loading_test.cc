@@ -39,7 +39,7 @@ struct Loading : Three {
     worker.Ready();
   }
   // The replacement's client requests this when it learns that the round is prepared.
-  void Fetch() { c.Say(Need{0, 1, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}}); }
+  void Fetch() { c.Send(Need{0, 1, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}}); }
   void ExpectHeld() {
     EXPECT_EQ(c.Count<Prepared>(), 0u);
     EXPECT_TRUE(a.lane().staged.has_value()) << "the others have staged";
@@ -86,7 +86,7 @@ TEST(Loading, ARoundOfAnotherLaneTellsIt) {
 
 TEST(Loading, WhoHasFinishedLoadsNothing) {
   Loading t;
-  t.c.Say(Finished{});
+  t.c.Send(Finished{});
   EXPECT_EQ(t.c.Count<Prepared>(), 1u);
   t.Fetch();
   EXPECT_EQ(t.a.lane().last, 1u);
@@ -187,7 +187,7 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   EXPECT_EQ(t.b.donor, "a");
   for (TestWorker* worker : {&t.b, &t.c}) {
     worker->Begin();
-    worker->Say(Need{0, 1, worker->Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+    worker->Send(Need{0, 1, worker->Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   }
   EXPECT_EQ(t.b.lane().last, 1u);
   EXPECT_EQ(t.c.lane().last, 1u);
@@ -258,7 +258,7 @@ TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWaitForAWorkerThatLoadsState) {
   t.c.stages = true;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
   EXPECT_EQ(t.a.lane(kCall).last, 0u) << "c may be about to make the call";
-  t.c.Say(Get{{"model", "state", 1}, std::nullopt, "a", 0, 0, absl::Minutes(1)});
+  t.c.Send(Get{{"model", "state", 1}, std::nullopt, "a", 0, 0, absl::Minutes(1)});
   EXPECT_EQ(t.a.verdict(kCall).round, 1u);
 }
 

@@ -56,8 +56,8 @@ TEST(Join, AWelcomeReportsThatTheJobGoesOnWithoutTheWorker) {
   EXPECT_FALSE(goes_on("fourth")) << "the job is paused, and waits for a replacement";
   c.Join("j");
   EXPECT_TRUE(goes_on("fifth"));
-  a.Say(Finished{});
-  c["j"].Say(Finished{});
+  a.Send(Finished{});
+  c["j"].Send(Finished{});
   EXPECT_FALSE(goes_on("sixth")) << "nobody goes on";
 }
 
@@ -183,9 +183,9 @@ TEST(Join, Fault_W19_ACallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
   for (const TensorIndex tensor : {0, 1}) j.PushTensor(tensor);
   j.Commit();
   EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "its trainer may begin the call as well";
-  j.Say(Heartbeat{1, {{9, 1}, {0, 1}, {0, 9}}});
+  j.Send(Heartbeat{1, {{9, 1}, {0, 1}, {0, 9}}});
   EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "these rounds are not open";
-  j.Say(Heartbeat{1, {{0, 2}}});
+  j.Send(Heartbeat{1, {{0, 2}}});
   EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "the others may be what it waits for";
   EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 1u);
   EXPECT_EQ(j.lane("call/eval").last, 1u) << "the history of the lane is everybody's";
@@ -220,7 +220,7 @@ TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse
   EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "k may be about to make the call";
   const size_t before = k.Count<Prepared>();
   k.Begin();
-  k.Say(Heartbeat{1, {{0, 2}}});
+  k.Send(Heartbeat{1, {{0, 2}}});
   EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
   EXPECT_EQ(k.Count<Prepared>(), before);
   EXPECT_EQ(k.lane("call/eval").last, 1u);
@@ -232,7 +232,7 @@ TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
   c.a.stages = false;
   TestWorker& j = c.Join("j");
   j.Begin();
-  j.Say(Heartbeat{1, {{0, 2}}});
+  j.Send(Heartbeat{1, {{0, 2}}});
   ASSERT_EQ(c.a.lane("call/eval").last, 0u) << "prepared over a, which has not staged it";
   c.Step(WorkerExited{kJob, "a"});
   TestWorker& k = c.Join("k");
@@ -247,7 +247,7 @@ TEST(Join, Fault_W19_ACallThatNobodyIsInEnds) {
   PausedCall c(false);
   TestWorker& j = c.Join("j");
   j.Begin();
-  j.Say(Heartbeat{1, {{0, 2}}});
+  j.Send(Heartbeat{1, {{0, 2}}});
   ASSERT_EQ(c.a.lane("call/eval").last, 0u) << "a has not committed";
   c.Step(WorkerExited{kJob, "a"});
   TestWorker& k = c.Join("k");
@@ -263,14 +263,14 @@ TEST(Join, Fault_W19_ACallThatNobodyIsInEnds) {
 TEST(Join, Fault_W19_AJoinerThatFinishesDoesNotHoldUpAPreparedCall) {
   PreparedCall c;
   c.a.Stage("call/eval");
-  c.k.Say(Finished{});
+  c.k.Send(Finished{});
   EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
 }
 
 TEST(Join, AJoinerThatAsksForAValueDoesNotHoldUpACall) {
   PausedCall c;
   TestWorker& j = c.Join("j");
-  j.Say(Get{{"model", "state", 1}, std::nullopt, "a", 0, 0, absl::Minutes(1)});
+  j.Send(Get{{"model", "state", 1}, std::nullopt, "a", 0, 0, absl::Minutes(1)});
   EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "the donor may serve it after the call";
 }
 
@@ -279,7 +279,7 @@ TEST(Join, AJoinerThatWasLeftOutIsCountedWhenItBeginsAfterAll) {
   PausedCall c(false);
   TestWorker& j = c.Join("j");
   j.Begin();
-  j.Say(Heartbeat{1, {{0, 2}}});
+  j.Send(Heartbeat{1, {{0, 2}}});
   j.Contribute(Spec(ReduceOp::kSum), "call/eval");
   EXPECT_EQ(j.rejected(), ErrorCode::kOk);
   c.a.PushTensor(0, "call/eval");
@@ -361,7 +361,7 @@ TEST(Join, OnlyUpToMaxWorkers) {
   c.Round();
   EXPECT_EQ(j.role, Role::kMember);
   EXPECT_EQ(k.role, Role::kSpare);
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   for (TestWorker* worker : {&c.a, &j}) worker->Contribute();
   EXPECT_EQ(k.role, Role::kMember) << "there is room at the next verdict";
 }
@@ -405,7 +405,7 @@ TEST(Join, AnEvictedWorkerIsToldAgainAlsoWhenItsOldMembershipNamedIt) {
 TEST(Leave, Fault_W6_TheOthersGoOnAtOnce) {
   Running c;
   c.a.Begin();
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   EXPECT_EQ(c.b.ended->code, ErrorCode::kOk);
   c.a.PushTensor(0);
   c.a.PushTensor(1);
@@ -419,7 +419,7 @@ TEST(Leave, RanksStayDenseAndInOrder) {
   c.Join("j");
   c.Round();
   EXPECT_EQ(c["j"].rank(), 2);
-  c.a.Say(Leave{});
+  c.a.Send(Leave{});
   for (TestWorker* worker : {&c.b, &c["j"]}) worker->Contribute();
   EXPECT_EQ(c.b.rank(), 0);
   EXPECT_EQ(c["j"].rank(), 1);
@@ -427,7 +427,7 @@ TEST(Leave, RanksStayDenseAndInOrder) {
 
 TEST(Finish, CountsForTheMinimumAndContributesNoMore) {
   Running c(Settings(2, 2, 2));
-  c.b.Say(Finished{});
+  c.b.Send(Finished{});
   c.a.Contribute();
   EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
   EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
@@ -440,9 +440,9 @@ TEST(Finish, CountsForTheMinimumAndContributesNoMore) {
 
 TEST(Finish, StillCountsWhenItsProcessIsGone) {
   Running c(Settings(2, 2, 2));
-  c.b.Say(Finished{});
+  c.b.Send(Finished{});
   c.a.Contribute();
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   EXPECT_FALSE(c.job().Paused());
   c.a.Contribute();
   EXPECT_EQ(c.a.lane().last, 3u);
@@ -454,12 +454,12 @@ TEST(Finish, StillCountsWhenItsProcessIsGone) {
 
 TEST(Finish, AJobWhoseWorkersFinishOneAfterTheOtherIsOverAndWasNeverPaused) {
   Running c(Settings(2, 2, 2));
-  c.b.Say(Finished{});
-  c.b.Say(Leave{});
+  c.b.Send(Finished{});
+  c.b.Send(Leave{});
   c.a.Contribute();
   EXPECT_FALSE(c.job().over());
-  c.a.Say(Finished{});
-  c.a.Say(Leave{});
+  c.a.Send(Finished{});
+  c.a.Send(Leave{});
   EXPECT_TRUE(c.job().over());
   EXPECT_EQ(c.job().reason, "its workers have finished");
   EXPECT_EQ(c.Notes(NoteKind::kPaused), 0u);
@@ -472,7 +472,7 @@ TEST(Finish, AJobWhoseWorkersFinishOneAfterTheOtherIsOverAndWasNeverPaused) {
 
 TEST(Finish, AJobWhoseWorkersLeaveOneAfterTheOtherWarnsOnlyWhoIsHeldUp) {
   Running c(Settings(2, 2, 2));
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   EXPECT_TRUE(c.job().Paused());
   EXPECT_EQ(c.Notes(NoteKind::kPaused), 0u) << "nobody waits";
   c.Sleep(absl::Minutes(1));
@@ -480,14 +480,14 @@ TEST(Finish, AJobWhoseWorkersLeaveOneAfterTheOtherWarnsOnlyWhoIsHeldUp) {
   c.a.Begin();
   EXPECT_EQ(c.Notes(NoteKind::kPaused), 1u);
   EXPECT_THAT(c.NoteText(NoteKind::kPaused), HasSubstr("(missing: b)"));
-  c.a.Say(Leave{});
+  c.a.Send(Leave{});
   EXPECT_TRUE(c.job().over());
   EXPECT_EQ(c.Notes(NoteKind::kPaused), 1u);
 }
 
 TEST(Finish, AJobWhoseLastWorkerIsLostIsNotOver) {
   Running c(Settings(2, 2, 2));
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   c.a.Close();
   c.Sleep(absl::Seconds(10));
   EXPECT_EQ(c.job().state(), JobState::kForming);
@@ -498,8 +498,8 @@ TEST(Finish, EndsTheRoundItHasBegun) {
   Running c(Settings(1, 2, 2));
   c.a.Begin();
   c.b.Begin();
-  c.b.Say(Finished{});
-  c.b.Say(Finished{});
+  c.b.Send(Finished{});
+  c.b.Send(Finished{});
   EXPECT_EQ(c.Notes(NoteKind::kWorkerFinished), 1u);
   for (TestWorker* worker : {&c.a, &c.b}) {
     worker->PushTensor(0);
@@ -514,7 +514,7 @@ TEST(Finish, IsNotWaitedForInARoundItHasNotBegun) {
   Running c(Settings(1, 2, 2));
   c.a.Contribute();
   EXPECT_EQ(c.a.lane().last, 1u);
-  c.b.Say(Finished{});
+  c.b.Send(Finished{});
   EXPECT_EQ(c.a.lane().last, 2u);
   EXPECT_EQ(c.b.lane().last, 2u) << "it stages and hears the verdict";
   EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
@@ -522,10 +522,10 @@ TEST(Finish, IsNotWaitedForInARoundItHasNotBegun) {
 
 TEST(Finish, WhenAllHaveFinishedALateWorkerGetsTheState) {
   Running c;
-  c.a.Say(Finished{});
+  c.a.Send(Finished{});
   TestWorker& j = c.Join("j");
   EXPECT_EQ(j.role, Role::kJoiner);
-  c.b.Say(Finished{});
+  c.b.Send(Finished{});
   EXPECT_EQ(j.role, Role::kMember) << "no verdict will come that it could wait for";
   EXPECT_EQ(j.donor, "a");
   j.Contribute();
@@ -535,11 +535,11 @@ TEST(Finish, WhenAllHaveFinishedALateWorkerGetsTheState) {
 // The donor has finished and serves its state, so it does not matter that another worker leaves.
 TEST(Finish, ALateWorkerKeepsItsDonorWhenAnotherOneLeaves) {
   Running c;
-  c.a.Say(Finished{});
+  c.a.Send(Finished{});
   TestWorker& j = c.Join("j");
-  c.b.Say(Finished{});
+  c.b.Send(Finished{});
   ASSERT_EQ(j.donor, "a");
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   EXPECT_EQ(j.role, Role::kMember);
   j.Contribute();
   EXPECT_EQ(j.verdict().value.divisor, 1u);
@@ -547,8 +547,8 @@ TEST(Finish, ALateWorkerKeepsItsDonorWhenAnotherOneLeaves) {
 
 TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
   Running c;
-  c.a.Say(Finished{});
-  c.b.Say(Finished{});
+  c.a.Send(Finished{});
+  c.b.Send(Finished{});
   EXPECT_EQ(c.job().state(), JobState::kForming);
   EXPECT_EQ(c.job().Present(), 0u);
 }
@@ -557,8 +557,8 @@ TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
 // worker each time.
 TEST(Finish, AWorkerThatWasReplacedNoLongerCounts) {
   Three t(Settings(3, 4, 3));
-  t.c.Say(Finished{});
-  t.c.Say(Leave{});
+  t.c.Send(Finished{});
+  t.c.Send(Leave{});
   EXPECT_EQ(t.job().Present(), 3u) << "the others go on without it";
   TestWorker& d = t.Join("d");
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
@@ -570,11 +570,11 @@ TEST(Finish, AWorkerThatWasReplacedNoLongerCounts) {
 
 TEST(Finish, AWorkerThatLeavesAfterItWasReplacedDoesNotCount) {
   Three t(Settings(3, 4, 3));
-  t.c.Say(Finished{});
+  t.c.Send(Finished{});
   t.Join("d");
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   EXPECT_EQ(t.job().Present(), 4u) << "c is here";
-  t.c.Say(Leave{});
+  t.c.Send(Leave{});
   EXPECT_EQ(t.job().Present(), 3u);
   t.Lose("d");
   EXPECT_TRUE(t.job().Paused());
@@ -586,8 +586,8 @@ TEST(Finish, AWorkerThatComesBackTakesOnlyItsOwnCredit) {
   TestWorker& b = t.Join("b");
   for (const char* id : {"c", "e"}) t.Join(id);
   for (const char* id : {"c", "e"}) {
-    t[id].Say(Finished{});
-    t[id].Say(Leave{});
+    t[id].Send(Finished{});
+    t[id].Send(Leave{});
   }
   t.Join("d");
   for (TestWorker* worker : {&a, &b}) worker->Contribute();
@@ -602,13 +602,13 @@ TEST(Finish, AWorkerThatComesBackTakesOnlyItsOwnCredit) {
 
 TEST(Finish, AWorkerStillCountsWhereTheJobWouldLackOne) {
   Three t(Settings(3, 3, 3));
-  t.c.Say(Finished{});
-  t.c.Say(Leave{});
+  t.c.Send(Finished{});
+  t.c.Send(Leave{});
   t.Lose("b");
   EXPECT_TRUE(t.job().Paused());
   t.b.Restart();
   t.b.Connect();
-  t.b.Say(Ready{});
+  t.b.Send(Ready{});
   t.a.Begin();
   EXPECT_EQ(t.b.role, Role::kMember);
   EXPECT_FALSE(t.job().Paused()) << "a, b, and c, which has finished";
@@ -618,7 +618,7 @@ TEST(Finish, AWorkerStillCountsWhereTheJobWouldLackOne) {
 // goes last.
 TEST(Finish, AJobWhoseLastMemberIsLostIsNotOver) {
   Three t(Settings(1, 3, 3));
-  t.c.Say(Finished{});
+  t.c.Send(Finished{});
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   ASSERT_EQ(t.a.lane().last, 1u);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
@@ -669,7 +669,7 @@ TEST(Loss, Fault_N3_WhoClosesRightAfterASilenceHasTheWholeLease) {
   Running c;
   c.b.heartbeats = false;
   c.Sleep(absl::Milliseconds(1500));
-  c.b.Say(Heartbeat{});
+  c.b.Send(Heartbeat{});
   c.b.Close();
   c.Sleep(c.config.lease - absl::Milliseconds(10));
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u) << "it lives, and is on its way back";
@@ -692,7 +692,7 @@ TEST(Loss, ANewSessionHasNoSilenceBehindIt) {
   Running c;
   c.b.heartbeats = false;
   c.Sleep(absl::Milliseconds(1500));
-  c.b.Say(Heartbeat{});
+  c.b.Send(Heartbeat{});
   c.b.Close();
   c.b.heartbeats = true;
   c.b.Connect();
@@ -705,7 +705,7 @@ TEST(Loss, ANewSessionHasNoSilenceBehindIt) {
 TEST(Loss, Fault_A4_WhoClosesWhileTheAggregatorIsStoppedHasTheWholeLease) {
   Running c;
   c.Stall(absl::Seconds(10));
-  c.b.Say(Heartbeat{});  // It waited to be read, like the close.
+  c.b.Send(Heartbeat{});  // It waited to be read, like the close.
   c.b.Close();
   c.Sleep(absl::Seconds(2));
   EXPECT_EQ(c.Notes(NoteKind::kStalled), 1u);
@@ -793,7 +793,7 @@ TEST(Loss, AbandonGivesTheIncarnationUp) {
   Running c;
   c.a.Contribute();
   c.b.Begin();
-  c.b.Say(Abandon{});
+  c.b.Send(Abandon{});
   EXPECT_EQ(c.b.ended->code, ErrorCode::kEvicted);
   EXPECT_EQ(c.a.lane().last, 2u);
   c.b.Forget();
@@ -860,7 +860,7 @@ TEST(Replacement, Fault_W15_TheNewestProcessWinsAndTheZombieIsFenced) {
   ASSERT_EQ(ends.size(), 1u);
   EXPECT_EQ(ends[0].error.code, ErrorCode::kSuperseded);
   EXPECT_TRUE(IsFatal(ends[0].error.code));
-  c.b.Say(Heartbeat{});
+  c.b.Send(Heartbeat{});
   EXPECT_NE(c.b.session, 0u) << "the new one goes on";
 }
 
@@ -964,7 +964,7 @@ TEST(Run, ANewRunStartsAfreshWhenNobodyIsPresent) {
   c["a"].Begin();  // This round stays open.
   c["a"].Push(0, 0, 1);
   const Generation before = c["a"].membership.generation;
-  c["a"].Say(Leave{});
+  c["a"].Send(Leave{});
   TestWorker& b = c.Worker("b");
   b.run = "two";
   b.settings = Settings(1, 1, 1);
@@ -984,7 +984,7 @@ TEST(Run, ANewRunDoesNotInheritAStartTimeout) {
   c.Sleep(c.config.start_timeout + absl::Seconds(1));
   ASSERT_EQ(c["a"].role, Role::kMember);
   c["a"].Contribute();
-  c["a"].Say(Leave{});
+  c["a"].Send(Leave{});
   c.Worker("b").run = "two";
   c.Join("b");
   EXPECT_EQ(c["b"].role, Role::kJoiner) << "it waits for the second worker";
@@ -1066,7 +1066,7 @@ TEST(DrainWorker, ACandidateThatIsDrainedDoesNotJoin) {
 
 TEST(DrainWorker, TheOnlyMemberGivesItsStateToWhoFollows) {
   Running c;
-  c.b.Say(Leave{});
+  c.b.Send(Leave{});
   TestWorker& j = c.Join("j");
   c.Step(DrainWorker{kJob, "a"});
   c.a.Contribute();

@@ -379,9 +379,9 @@ TEST(Results, TheWindowHoldsReductionsBack) {
   for (TestWorker* worker : {&t.a, &t.b}) worker->PushTensor(1);
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
   const Ballot ballot = t.round()->ballot;
-  t.a.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+  t.a.Send(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u) << "b has not acknowledged it";
-  t.b.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+  t.b.Send(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   EXPECT_EQ(t.Actions<Reduce>().size(), 2u);
   EXPECT_EQ(t.Actions<ReleaseResult>().size(), 1u);
 }

@@ -224,7 +224,7 @@ TEST(Ranks, ThatMakeNoSenseAreRefused) {
 // Three ranks of one node, each a worker of its own. The first contributes for the second, too.
 struct Carried : Cluster {
   Carried() : Cluster(Settings(1, 4, 3)), a(Known("a")), b(Known("b")), c(Known("c")) {
-    a.carries = 1;
+    a.represents = 1;
   }
   TestWorker& Known(const WorkerId& id) {
     Worker(id).features = kFeatureRanks;
@@ -248,7 +248,7 @@ TEST(Ranks, AContributionForOtherWorkersCountsThemInItsRoundOnly) {
   ASSERT_EQ(record.value.contributors.size(), 2u);
   EXPECT_EQ(record.value.contributors[0].ranks, 2u);
   EXPECT_EQ(record.next.generation, record.value.generation) << "it is one trainer as before";
-  t.a.carries = 0;
+  t.a.represents = 0;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.b.verdict().value.divisor, 3u);
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 3u);
@@ -291,13 +291,13 @@ TEST(Ranks, APlanThatNamesMoreWorkersThanAJobHasIsLeftOut) {
 }
 
 TEST(Ranks, AContributionForTooManyIsRefused) {
-  for (const uint32_t carries : {kMaxRanks, ~0u}) {
+  for (const uint32_t represents : {kMaxRanks, ~0u}) {
     Carried t;
-    t.a.carries = carries;
+    t.a.represents = represents;
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
     EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(t.a.Last<Rejected>().error.text,
-                HasSubstr(absl::StrCat("the begin of worker a has the gradients of ", carries,
+                HasSubstr(absl::StrCat("the begin of worker a has the gradients of ", represents,
                                        " trainers of other workers beside 1; a contribution is")));
     EXPECT_EQ(t.c.verdict().value.divisor, 2u) << "the others go on";
   }
@@ -454,7 +454,7 @@ TEST(Ranks, ANodeThatGrowsNextToAnOlderClientStaysWithItsBeginsRefused) {
 
 TEST(Ranks, AContributionForOthersNextToAnOlderClientIsRefused) {
   OlderAndNode t;
-  t.node.carries = 1;
+  t.node.represents = 1;
   t.node.Begin();
   EXPECT_EQ(t.node.rejected(), ErrorCode::kVersionMismatch);
   t.older.Contribute();

@@ -31,7 +31,7 @@ struct Committed : Cluster {
     for (TestWorker* worker : {&a, &b, &c}) worker->Connect();
   }
   // All workers stage round 2, and only `told` receives its verdict.
-  void TellVerdictOnlyTo(TestWorker& told) {
+  void SendVerdictOnlyTo(TestWorker& told) {
     told.stages = false;
     Round();
     for (TestWorker* worker : {&a, &b, &c}) {
@@ -84,7 +84,7 @@ TEST(Recovery, Fault_A1_ARoundInFlightIsPushedAgainAndAppliedOnce) {
 
 TEST(Recovery, Fault_A2_AVerdictThatOneWasToldIsToldToAll) {
   Committed t;
-  t.TellVerdictOnlyTo(t.a);
+  t.SendVerdictOnlyTo(t.a);
   t.Crash(5000);
   t.ConnectAll();
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
@@ -98,7 +98,7 @@ TEST(Recovery, Fault_A2_AVerdictThatOneWasToldIsToldToAll) {
 
 TEST(Recovery, Fault_A2_AlsoWhenWhoWasToldDiesToo) {
   Committed t;
-  t.TellVerdictOnlyTo(t.a);
+  t.SendVerdictOnlyTo(t.a);
   const VerdictRecord told = t.a.verdict();
   t.Crash(5000);
   t.b.Connect();
@@ -158,7 +158,7 @@ TEST(Recovery, WhoLacksBytesOfTheAdoptedValueGetsThemFromAHolder) {
   const Prepared prepared = t.c.Last<Prepared>();
   EXPECT_NE(prepared.ballot, prepared.value_ballot);
   EXPECT_EQ(t.a.lane().last, 1u);
-  t.c.Say(Need{0, 2, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 2, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   EXPECT_EQ(t.a.Count<Supply>() + t.b.Count<Supply>(), 1u) << "one holder is asked, once";
   EXPECT_EQ(t.c.lane().last, 2u);
   EXPECT_EQ(t.c.lane().delivered[2].at({1, 0}), (Reduced{7, 3}));
@@ -173,7 +173,7 @@ TEST(Recovery, AHolderThatIsLostIsReplacedByAnother) {
   t.c.stages = true;
   t.a.supplies = false;
   t.ConnectAll();
-  t.c.Say(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   EXPECT_EQ(t.a.Count<Supply>(), 1u);
   EXPECT_EQ(t.b.Count<Supply>(), 0u);
   t.Step(WorkerExited{kJob, "a"});
@@ -192,8 +192,8 @@ TEST(Recovery, AHolderThatReconnectsIsAskedAgain) {
   t.a.supplies = false;
   t.ConnectAll();
   const Ballot value = t.c.Last<Prepared>().value_ballot;
-  t.c.Say(Need{0, 2, value, {{0, 0, 1}, {1, 0, 1}}});
-  t.b.Say(Need{0, 2, value, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 2, value, {{0, 0, 1}, {1, 0, 1}}});
+  t.b.Send(Need{0, 2, value, {{0, 0, 1}, {1, 0, 1}}});
   EXPECT_EQ(t.a.Count<Supply>(), 1u) << "what is asked for is not asked again";
   t.a.Cut();
   t.a.supplies = true;
@@ -212,7 +212,7 @@ TEST(Recovery, OnlyAHolderMaySupply) {
   t.a.supplies = false;
   t.ConnectAll();
   const Ballot value = t.c.Last<Prepared>().value_ballot;
-  t.c.Say(Need{0, 2, value, {{0, 0, 1}}});
+  t.c.Send(Need{0, 2, value, {{0, 0, 1}}});
   FrameReceived frame;
   frame.session = t.b.session;
   frame.kind = FrameKind::kSupply;
@@ -237,8 +237,8 @@ struct OneHolder : Committed {
     b.stages = c.stages = true;
     a.supplies = false;
     ConnectAll();
-    c.Say(Need{0, 2, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
-    b.Say(Need{0, 2, b.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+    c.Send(Need{0, 2, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+    b.Send(Need{0, 2, b.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   }
 };
 
@@ -269,8 +269,8 @@ TEST(Recovery, AHolderThatComesBackWithItsMemoryEndsTheWait) {
   t.a.supplies = true;
   t.ConnectAll();
   EXPECT_EQ(t.job().state(), JobState::kRunning);
-  t.b.Say(Need{0, 2, t.b.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
-  t.c.Say(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.b.Send(Need{0, 2, t.b.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   EXPECT_EQ(t.b.lane().last, 2u);
   EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{7, 3})) << "the value that was adopted";
 }
@@ -871,8 +871,8 @@ TEST(Promise, AReductionThatEndsAfterTheJobHasRecoveredOnceMoreIsOfNoUse) {
 
 // A second aggregator recovers with the hellos that all workers have sent it. Before they read its
 // welcome, a and b return to the first aggregator, where they have a verdict without c.
-struct GoneBack : Committed {
-  explicit GoneBack(bool c_has_staged = false, Config config = {})
+struct WentBack : Committed {
+  explicit WentBack(bool c_has_staged = false, Config config = {})
       : Committed(Settings(2, 4, 3), std::move(config)) {
     if (c_has_staged) {
       a.stages = b.stages = false;
@@ -924,7 +924,7 @@ Config AbortsOnLoss() {
 }
 
 TEST(Promise, Fault_A5_NobodyStagesWhatTheOthersMayNotKnowOf) {
-  GoneBack t(false, AbortsOnLoss());
+  WentBack t(false, AbortsOnLoss());
   t.c.Contribute();
   t.a.Close();
   t.b.Close();
@@ -937,7 +937,7 @@ TEST(Promise, Fault_A5_NobodyStagesWhatTheOthersMayNotKnowOf) {
 }
 
 TEST(Promise, Fault_A5_ALaterVerdictIsHeardUntilTheRecoveryStands) {
-  GoneBack t;
+  WentBack t;
   t.a.Connect(t.late_a);
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
   t.b.Connect(t.late_b);
@@ -945,7 +945,7 @@ TEST(Promise, Fault_A5_ALaterVerdictIsHeardUntilTheRecoveryStands) {
 }
 
 TEST(Promise, Fault_A5_ALaterStagedValueIsHeardUntilTheRecoveryStands) {
-  GoneBack t;
+  WentBack t;
   Hello staged = t.late_a;
   LaneHistory& lane = staged.lanes[0];
   const VerdictRecord verdict = lane.verdicts.back();
@@ -958,7 +958,7 @@ TEST(Promise, Fault_A5_ALaterStagedValueIsHeardUntilTheRecoveryStands) {
 }
 
 TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueThatIsLostWithoutOneIsWaitedFor) {
-  GoneBack t(true);
+  WentBack t(true);
   t.Step(WorkerExited{kJob, "c"});
   EXPECT_THAT(t.NoteText(NoteKind::kRecovering), HasSubstr("its result was lost with c"));
   t.a.Connect(t.early_a);
@@ -999,12 +999,12 @@ TEST(Promise, Fault_A5_TheListOfARecoveryThatDidNotStandIsKept) {
 }
 
 TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
-  GoneBack t(true);
+  WentBack t(true);
   ASSERT_TRUE(t.round()->adopted.has_value());
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared);
-  t.a.Say(Heartbeat{});
+  t.a.Send(Heartbeat{});
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared) << "b may be gone";
-  t.b.Say(Heartbeat{});
+  t.b.Send(Heartbeat{});
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared + 1);
 }
 
@@ -1014,13 +1014,13 @@ TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueIsNotLateBeforeItIsAsked) {
   config.late_policy = LatePolicy::kEvict;
   config.evict_late_after = absl::Seconds(20);
   config.lease = absl::Minutes(5);
-  GoneBack t(true, config);
+  WentBack t(true, config);
   const size_t lost = t.Notes(NoteKind::kWorkerLost);
   t.Sleep(absl::Minutes(1));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), lost);
   ASSERT_EQ(t.job().state(), JobState::kRunning);
-  t.a.Say(Heartbeat{});
-  t.b.Say(Heartbeat{});
+  t.a.Send(Heartbeat{});
+  t.b.Send(Heartbeat{});
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared + 1);
 }
 
@@ -1035,7 +1035,7 @@ TEST(Recovery, LanesKeepTheirNumbers) {
   EXPECT_EQ(t.a.lane("second").index, 2u);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum), "second");
   EXPECT_EQ(t.a.lane("second").last, 2u);
-  t.a.Say(basin::Begin{1, 1, Spec(ReduceOp::kSum), {}, 0, {}});
+  t.a.Send(basin::Begin{1, 1, Spec(ReduceOp::kSum), {}, 0, {}});
   EXPECT_EQ(t.a.rejected(), ErrorCode::kNotFound) << "nobody remembers the lane of that number";
 }
 
@@ -1101,8 +1101,8 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
 }
 
 // Only `a` received the first generation before the aggregator was lost.
-struct ToldToOne : Cluster {
-  ToldToOne() : Cluster(Settings(2, 3, 3)) {
+struct SentToOne : Cluster {
+  SentToOne() : Cluster(Settings(2, 3, 3)) {
     for (const char* id : {"a", "b", "c"}) {
       Worker(id).Connect();
       (*this)[id].Register({Tensor("w")});
@@ -1117,7 +1117,7 @@ struct ToldToOne : Cluster {
 };
 
 TEST(Recovery, Fault_A1_AGenesisOfWhichOnlySomeWereToldIsDoneAgain) {
-  ToldToOne t;
+  SentToOne t;
   ASSERT_EQ(t["a"].role, Role::kMember);
   ASSERT_EQ(t["b"].membership.generation.term, 0u);
   const Generation before = t["a"].membership.generation;
@@ -1135,7 +1135,7 @@ TEST(Recovery, Fault_A1_AGenesisOfWhichOnlySomeWereToldIsDoneAgain) {
 }
 
 TEST(Recovery, Fault_A1_AProcessThatRestartedAfterGenesisMayHaveForgotten) {
-  ToldToOne t;
+  SentToOne t;
   t["a"].Cut();  // It receives no list without c.
   t["c"].Restart();
   t["c"].Connect();  // Its welcome comes after the first generation.
@@ -1147,7 +1147,7 @@ TEST(Recovery, Fault_A1_AProcessThatRestartedAfterGenesisMayHaveForgotten) {
 }
 
 TEST(Recovery, Fault_A1_AGenesisThatWasFollowedByARoundIsNotDoneAgain) {
-  ToldToOne t;
+  SentToOne t;
   t.Step(WorkerExited{kJob, "c"});
   t["b"].Connect();
   t["a"].Contribute();

@@ -186,7 +186,7 @@ TEST_F(RoundParts, AMemberWithoutRoomForItsNextFrameWaits) {
   EXPECT_EQ(a.room.free_since, At(3));
   EXPECT_EQ(flow.wait_since(), absl::InfiniteFuture());
   EXPECT_EQ(FlowControl::News(memory, a, false), kChunkBytes);
-  a.room.told = kChunkBytes;
+  a.room.sent = kChunkBytes;
   EXPECT_EQ(FlowControl::News(memory, a, false), std::nullopt) << "it knows this window";
 }
 

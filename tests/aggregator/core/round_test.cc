@@ -331,7 +331,7 @@ TEST(Weights, Criterion_3_1_TheEffectiveBatchIsReported) {
   counts.micro_batches = 2;
   t.a.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
   t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
-  t.c.Say(Leave{});
+  t.c.Send(Leave{});
   EXPECT_EQ(t.a.verdict().value.facts.totals, (Counts{32, 200, 4}))
       << "only contributors are counted";
 }
@@ -544,8 +544,8 @@ TEST(Begin, Criterion_5_2_AutoPredivideIsResolvedPerRoundAndReported) {
   spec.auto_predivide = true;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec);
   EXPECT_EQ(t.a.verdict().value.spec.predivide, 2.0) << "the power of two nearest sqrt(3)";
-  t.b.Say(Leave{});
-  t.c.Say(Leave{});
+  t.b.Send(Leave{});
+  t.c.Send(Leave{});
   t.a.Contribute(spec);
   EXPECT_EQ(t.a.rejected(), ErrorCode::kOk) << "the request is the same as before";
   EXPECT_EQ(t.a.verdict().value.spec.predivide, 1.0);
@@ -711,7 +711,7 @@ TEST(Frames, Fault_N11_ListsThatNameAChunkTwiceAreRefused) {
   t.a.Begin();
   const auto said = [&](const ToAggregator& message) {
     t.a.inbox.clear();
-    t.a.Say(message);
+    t.a.Send(message);
     return t.a.rejected();
   };
   const std::vector<ChunkRange> all = {{0, 0, 1}, {1, 0, 1}};
@@ -773,13 +773,13 @@ TEST(Commit, ThatContradictsWhatWasSaidIsRefused) {
     basin::Commit commit = t.a.MakeCommit();
     change(commit);
     if (std::string(text).find("leaves out") != std::string::npos) commit.chunks = commit.bytes = 0;
-    t.a.Say(commit);
+    t.a.Send(commit);
     EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument) << text;
     EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr(text));
   }
   Three t;
   t.b.Begin();
-  t.a.Say(t.a.MakeCommit());
+  t.a.Send(t.a.MakeCommit());
   EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("comes without a begin"));
   t.b.Skip({0});
   t.b.lane().pushed = {{0, 0}};
@@ -812,7 +812,7 @@ TEST(Commit, ADigestThatDoesNotMatchTwiceIsCorrupt) {
   t.a.PushTensor(1);
   basin::Commit commit = t.a.MakeCommit();
   commit.digest ^= 1;
-  t.a.Say(commit);
+  t.a.Send(commit);
   EXPECT_EQ(t.a.rejected(), ErrorCode::kDataCorrupt);
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
   EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{6, 2}));
@@ -827,7 +827,7 @@ TEST(Commit, OfNothingWithAWrongDigestIsCorruptAtOnce) {
   basin::Commit commit = t.a.MakeCommit();
   ASSERT_EQ(commit.chunks, 0u);
   commit.digest ^= 1;
-  t.a.Say(commit);
+  t.a.Send(commit);
   EXPECT_EQ(t.a.rejected(), ErrorCode::kDataCorrupt);
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
 }

@@ -270,7 +270,7 @@ TEST(Admission, JobsDoNotSeeEachOther) {
 
 TEST(Admission, ASessionHasOneHello) {
   Pair t;
-  t.a.Say(t.a.MakeHello());
+  t.a.Send(t.a.MakeHello());
   EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
 }
 
@@ -281,7 +281,7 @@ TEST(Admission, WhatComesBeforeAHelloOrForNobodyIsIgnored) {
   t.Step(MessageReceived{51, Heartbeat{}});
   t.Step(MessageReceived{51, t.Worker("a").MakeHello()});
   t.Step(FrameReceived{});
-  t.Step(ValueReceived{});
+  t.Step(BlobReceived{});
   t.Step(SessionLost{51, true});
   t.Step(SessionLost{50, true});
   t.Step(ReduceDone{});
@@ -331,7 +331,7 @@ TEST(Bounds, NoMessageReachesOutsideTheLanes) {
       Need{0, 1, {}, {{0, 0, 1}}},
       LayoutSeen{lane, 3},
   };
-  for (const ToAggregator& message : messages) t.a.Say(message);
+  for (const ToAggregator& message : messages) t.a.Send(message);
   EXPECT_NE(t.a.session, 0u) << "refused, and nothing worse";
   t.a.PushTensor(0);
   t.a.PushTensor(1);
@@ -388,7 +388,7 @@ TEST(StateFile, WhoBeginsACallMeanwhileGetsItsValueBeforeTheVerdict) {
   };
   for (const char* id : {"a", "b"}) join(id);
   for (const char* id : {"a", "b"}) t[id].Contribute(Spec(ReduceOp::kSum), kCall);
-  t["a"].Say(Finished{});
+  t["a"].Send(Finished{});
   t["b"].stages = false;
   t["b"].Contribute(Spec(ReduceOp::kSum), kCall);
   t.Step(WorkerExited{kJob, "b"});
@@ -401,7 +401,7 @@ TEST(StateFile, WhoBeginsACallMeanwhileGetsItsValueBeforeTheVerdict) {
   t.saves = true;
   t.FinishSaves();
   EXPECT_EQ(t["k"].lane(kCall).last, 1u);
-  t["k"].Say(Need{0, 2, t["k"].Last<Prepared>().value_ballot, {{0, 0, 1}}});
+  t["k"].Send(Need{0, 2, t["k"].Last<Prepared>().value_ballot, {{0, 0, 1}}});
   t["k"].Connect();  // No worker is left that holds the value, so the call runs again.
   ASSERT_EQ(t["k"].lane(kCall).last, 2u);
   EXPECT_EQ(t["k"].lane(kCall).delivered[2].at({0, 0}).sum, t["k"].value);
@@ -560,7 +560,7 @@ TEST(StateFile, NobodyWaitsForThoseWhoHaveLeft) {
   Cluster t(Settings(1, 2, 2), WithFile());
   t.Join("a");
   t.Join("b");
-  for (const char* worker : {"a", "b"}) t[worker].Say(Leave{});
+  for (const char* worker : {"a", "b"}) t[worker].Send(Leave{});
   EXPECT_THAT(t.config.saved.at(kJob).membership.members, IsEmpty());
   t.Crash(5000);
   t.Worker("c").fresh = false;
@@ -796,7 +796,7 @@ TEST(Jobs, Fault_A6_WhoIsGoneMakesRoomFirst) {
   Cluster t(Settings(1, 1, 1), config);
   TestWorker& here = Knock(t, "a", "here");
   TestWorker& gone = Knock(t, "b", "gone");
-  gone.Say(Leave{});
+  gone.Send(Leave{});
   Knock(t, "c", "third");
   EXPECT_FALSE(here.ended.has_value());
   EXPECT_EQ(t.core->FindJob("gone"), nullptr);
@@ -806,14 +806,14 @@ TEST(Jobs, Fault_A6_WhatHasFinishedMakesRoomFirst) {
   Cluster t(Settings(1, 1, 1), TwoJobs());
   t.Worker("b").job = "finished";
   t.Join("b").Contribute();
-  t["b"].Say(Finished{});
+  t["b"].Send(Finished{});
   TestWorker& first = Knock(t, "a", "first");
   ASSERT_TRUE(t.job("finished").over());
   EXPECT_NE(t["b"].session, 0u) << "its worker is still connected";
   Knock(t, "c", "third");
   ASSERT_TRUE(first.ended.has_value()) << "a job with a connected worker is not taken away";
   EXPECT_EQ(t.core->FindJob("first"), nullptr);
-  t["b"].Say(Leave{});
+  t["b"].Send(Leave{});
   TestWorker& fourth = Knock(t, "d", "fourth");
   EXPECT_FALSE(fourth.ended.has_value());
   EXPECT_FALSE(t["c"].ended.has_value());
@@ -879,8 +879,8 @@ TEST(Jobs, Fault_A6_ATeamHasABoundOfItsOwn) {
 
   // Only a job of the same team makes room.
   for (const char* job : {"team-b/one", "team-a/one"}) {
-    t[job].Say(Finished{});
-    t[job].Say(Leave{});
+    t[job].Send(Finished{});
+    t[job].Send(Leave{});
     const bool same = TeamOf(job) == "team-a";
     EXPECT_EQ(Knock(t, "a", "team-a/three").ended.has_value(), !same) << job;
     EXPECT_EQ(t.core->FindJob(job) == nullptr, same);
@@ -894,11 +894,11 @@ TEST(Jobs, IsForgottenAtOnceWhenTheLastWorkerThatLeavesAsks) {
     for (const bool last_asks : {true, false}) {
       Pair t;
       t.Round();
-      t.a.Say(Leave{first_asks});
+      t.a.Send(Leave{first_asks});
       EXPECT_NE(t.core->FindJob(kJob), nullptr) << "a worker is there";
       t.b.Contribute();
       EXPECT_EQ(t.b.lane().last, 2u);
-      t.b.Say(Leave{last_asks});
+      t.b.Send(Leave{last_asks});
       t.Step(Tick{});
       EXPECT_EQ(t.core->FindJob(kJob) == nullptr, last_asks);
       EXPECT_EQ(t.Notes(NoteKind::kJobEnded), last_asks ? 1u : 0u);
@@ -913,7 +913,7 @@ TEST(Jobs, IsForgottenAtOnceWhenTheLastWorkerThatLeavesAsks) {
 TEST(Jobs, IsRememberedWhenAWorkerIsLostAfterAnotherHasAskedToForgetIt) {
   Pair t;
   t.Round();
-  t.a.Say(Leave{true});
+  t.a.Send(Leave{true});
   t.Step(WorkerExited{kJob, "b"});
   t.Step(Tick{});
   EXPECT_NE(t.core->FindJob(kJob), nullptr);
@@ -926,7 +926,7 @@ TEST(Jobs, EachHasItsOwnDeadlines) {
   t.Join("b");
   t["b"].heartbeats = false;
   for (int i = 0; i < 60; ++i) {
-    t["a"].Say(Get{{kLane, "w", 1}, std::nullopt, std::nullopt, 0, 0, absl::Milliseconds(150)});
+    t["a"].Send(Get{{kLane, "w", 1}, std::nullopt, std::nullopt, 0, 0, absl::Milliseconds(150)});
     t.Sleep(absl::Milliseconds(100));
   }
   EXPECT_TRUE(t["b"].ended.has_value()) << "its lease is over";
@@ -999,9 +999,9 @@ TEST(Stall, ADeadlineThatHasPassedWhenItIsSetIsNone) {
   config.evict_late_after = absl::Seconds(20);
   Pair t(config);
   t.a.Contribute();
-  t.b.Say(Busy{"evaluation", absl::InfiniteDuration()});
+  t.b.Send(Busy{"evaluation", absl::InfiniteDuration()});
   t.Sleep(absl::Seconds(26));
-  t.b.Say(Busy{"", absl::ZeroDuration()});
+  t.b.Send(Busy{"", absl::ZeroDuration()});
   t.Step(Tick{});
   EXPECT_EQ(t.Notes(NoteKind::kStalled), 0u);
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u) << "it has been late for long enough";
@@ -1054,7 +1054,7 @@ TEST(Core, Fault_W16_AThousandJoinsAndLeavesLeaveNothingBehind) {
     t["b"].lanes.clear();
     EXPECT_TRUE(before < t["a"].membership.generation) << i;
     before = t["a"].membership.generation;
-    t["b"].Say(Leave{});
+    t["b"].Send(Leave{});
     t["b"].Forget();
     t["a"].Contribute();
     t.ClearLog();

@@ -37,7 +37,7 @@ TEST(Settle, AStagedOfAnOlderBallotDoesNotCount) {
   Three t;
   t.c.stages = false;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
-  t.c.Say(Staged{0, 1, Ballot{t.config.term, 9}});
+  t.c.Send(Staged{0, 1, Ballot{t.config.term, 9}});
   EXPECT_EQ(t.a.lane().last, 0u);
 }
 
@@ -83,7 +83,7 @@ TEST(Settle, AMemberThatGetsTheResultsAnotherWayIsSentNoneAndStages) {
 TEST(Settle, AMemberThatGetsTheResultsAnotherWayMayRequestThemAfterAll) {
   Together t;
   t.Contribute();
-  t.c.Say(Need{0, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   EXPECT_EQ(t.a.lane().last, 1u);
   EXPECT_EQ(t.c.lane().delivered[1], t.a.lane().delivered[1]);
 }
@@ -92,7 +92,7 @@ TEST(Settle, ResultsThatAreLostWithAllWhoHadThemEndTheRoundOfAMemberWithoutResul
   Together t;
   t.Contribute();
   for (const char* id : {"a", "b"}) t.Lose(id);
-  t.c.Say(Need{0, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Send(Need{0, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
   ASSERT_TRUE(t.c.ended.has_value()) << "the round is run again";
   t.c.Connect();
   EXPECT_EQ(t.c.verdict().value.outcome, Outcome::kAborted);
@@ -163,7 +163,7 @@ TEST(Settle, ProgressExtendsTheStageDeadline) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   const Ballot ballot = t.round()->value_ballot;
   t.Sleep(absl::Seconds(4));
-  t.c.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+  t.c.Send(ResultAck{0, 1, ballot, {{0, 0, 1}}});
   t.Sleep(absl::Seconds(4));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
   t.Sleep(absl::Seconds(2));
@@ -187,13 +187,13 @@ TEST(Settle, WhoActsInARoundWithAVerdictIsToldTheVerdict) {
   Three t;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   t.a.inbox.clear();
-  t.a.Say(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
+  t.a.Send(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
   EXPECT_EQ(t.a.Last<Verdict>().record.round, 1u);
   for (int i = 0; i < 3; ++i) {
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   }
   t.a.inbox.clear();
-  t.a.Say(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
+  t.a.Send(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
   EXPECT_EQ(t.a.rejected(), ErrorCode::kStale) << "the aggregator no longer has this verdict";
 }
 
@@ -279,7 +279,7 @@ TEST(Settle, Criterion_3_1_TheReplyCountsTheMembersThatDidNotContributeToo) {
   const RoundValue& value = t.a.verdict().value;
   EXPECT_EQ(value.contributors.size(), 2u);
   EXPECT_EQ(value.world_size, 3u);
-  t.c.Say(Leave{});
+  t.c.Send(Leave{});
   t.a.Contribute();
   t.b.Contribute();
   EXPECT_EQ(t.a.verdict().value.world_size, 3u) << "members change only at a verdict";

@@ -137,7 +137,7 @@ TEST(TablesTest, APauseGoesByItsTable) {
     EXPECT_FALSE(pause.End()) << "no pause has begun";
     EXPECT_TRUE(pause.taken().refused());
     ASSERT_TRUE(pause.Begin(absl::UnixEpoch()));
-    for (int i = 0; i < dues; ++i) pause.Tell();
+    for (int i = 0; i < dues; ++i) pause.OnDue();
     EXPECT_FALSE(pause.Begin(absl::UnixEpoch())) << "it has begun already";
     EXPECT_TRUE(pause.End());
     EXPECT_FALSE(pause.noted());
@@ -272,7 +272,7 @@ TEST(RoundRows, AFrameOfAMemberThatWasLeftOutBeginsTheNextAttempt) {
   ASSERT_EQ(j.role, Role::kMember);
   t.a.SendFrame(1, {0, 0, 1}, "call/eval");
   j.Begin();
-  j.Say(Heartbeat{1, {{0, j.lane().next()}}});
+  j.Send(Heartbeat{1, {{0, j.lane().next()}}});
   ASSERT_EQ(t.round(1)->phase(), RoundPhase::kIdle);
   j.SendFrame(1, {0, 0, 1}, "call/eval");
   EXPECT_EQ(t.round(1)->phase(), RoundPhase::kIdle);
@@ -320,14 +320,14 @@ TEST(StagingRows, WhatAMemberStagesUnaskedOrTwiceCountsOnce) {
     worker->Register({Tensor("x")}, call, LaneKind::kCall);
     worker->stages = false;
   }
-  t.c.Say(Withdraw{1, 1, "it has nothing to add"});
+  t.c.Send(Withdraw{1, 1, "it has nothing to add"});
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute(Spec(ReduceOp::kSum), call);
   ASSERT_EQ(t.round(1)->phase(), RoundPhase::kPrepared);
   const Staged staged{1, 1, t.round(1)->ballot};
-  t.c.Say(staged);
+  t.c.Send(staged);
   EXPECT_TRUE(AnyHasTaken(*t.round(1), StagingState::kNotAsked, StagingInput::kStage));
   t.a.Stage(call);
-  t.a.Say(staged);
+  t.a.Send(staged);
   EXPECT_TRUE(AnyHasTaken(*t.round(1), StagingState::kStaged, StagingInput::kStage));
   EXPECT_EQ(t.a.lane(call).last, 0u) << "b has not staged it";
   t.b.Stage(call);
@@ -352,7 +352,7 @@ TEST(ContributionRows, ARoundThatIsRunAgainAwaitsThoseWhoHadTheValueAndThoseWhoJ
   ASSERT_EQ(d.role, Role::kMember);
   t.Lose("a");
   ASSERT_EQ(t.round(1)->phase(), RoundPhase::kPrepared);
-  t.c.Say(Need{1, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}}});
+  t.c.Send(Need{1, 1, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}}});
   ASSERT_EQ(t.round(1)->phase(), RoundPhase::kCollect);
   RowsTaken taken;
   for (const RoundMember& member : t.round(1)->members()) taken.Add(member.contribution.taken());

@@ -10,7 +10,7 @@
 namespace basin::aggregator {
 namespace {
 
-const absl::Time kLastHeard = absl::FromUnixSeconds(1000);
+const absl::Time kLastMessage = absl::FromUnixSeconds(1000);
 
 Slot AddMember(Workers& workers, const WorkerId& id) {
   const Slot slot = workers.Add(id);
@@ -58,11 +58,11 @@ TEST(Workers, ALeaseEndsAfterTheLastWordOrWhenTheSessionThatEndedSaysSo) {
   Workers workers;
   EXPECT_EQ(workers.LeaseDue(lease), absl::InfiniteFuture());
   const Slot a = AddMember(workers, "a");
-  workers[a].last_heard = kLastHeard;
-  workers[a].lost_at = kLastHeard + absl::Seconds(1);
-  EXPECT_EQ(workers.LeaseDue(lease), kLastHeard + absl::Seconds(1)) << "it has no session";
+  workers[a].last_message = kLastMessage;
+  workers[a].lost_at = kLastMessage + absl::Seconds(1);
+  EXPECT_EQ(workers.LeaseDue(lease), kLastMessage + absl::Seconds(1)) << "it has no session";
   workers[a].session = 7;
-  EXPECT_EQ(workers.LeaseDue(lease), kLastHeard + lease);
+  EXPECT_EQ(workers.LeaseDue(lease), kLastMessage + lease);
   workers.Apply(a, WorkerInput::kLose);
   EXPECT_EQ(workers.LeaseDue(lease), absl::InfiniteFuture());
 }

@@ -251,7 +251,7 @@ TEST(Engine, Fault_A2_ALossThatCompletesAChunkMayEndItsLane) {
     }
     if (worker == &a) hello.lanes[1].staged = staged;
     worker->session = rig.OpenSession();
-    worker->Say(hello);
+    worker->Send(hello);
   }
   b.welcome = b.Await<Welcome>();
   b.OpenStream();
@@ -276,7 +276,7 @@ TEST(Engine, Fault_N10_AnotherHelloChangesNothing) {
   again.job = "other";
   again.worker = "a";
   again.nonce = 77;
-  a.Say(again);
+  a.Send(again);
   a.Begin();
   a.Push(0, GradientOf(0, kChunkFloats));
   a.Commit();
@@ -344,19 +344,19 @@ TEST(Engine, ValuesAreCountedAsNeitherContributionsNorResults) {
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
   Join({&a, &b});
-  const ValueKey key = {kLane, "weight", 1};
-  a.Say(Announce{key, model.tensors[0], 9});
-  b.Say(Get{key, std::nullopt, std::nullopt, 0, 1, absl::Minutes(1)});
+  const BlobKey key = {kLane, "weight", 1};
+  a.Send(Announce{key, model.tensors[0], 9});
+  b.Send(Get{key, std::nullopt, std::nullopt, 0, 1, absl::Minutes(1)});
   a.Await<basin::Ask>();
   IncomingFrame frame;
-  frame.header = ValueHeader{key, 0, 1};
+  frame.header = BlobHeader{key, 0, 1};
   frame.payload = std::make_shared<StringPayload>(GradientOf(0, kChunkFloats), kChunkBytes);
   frame.payload_bytes = kChunkBytes;
   frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
   rig.OnFrame(a.streams[0], std::move(frame));
   EXPECT_NE(0u, rig.transport.AwaitAny(b.streams, [](QueueTransport::Connection& connection) {
     if (connection.frames.empty()) return false;
-    EXPECT_TRUE(std::holds_alternative<ValueHeader>(connection.frames.front().header));
+    EXPECT_TRUE(std::holds_alternative<BlobHeader>(connection.frames.front().header));
     connection.frames.clear();
     return true;
   }));
@@ -425,7 +425,7 @@ TEST(Engine, Fault_A4_AWorkerWhoseHelloWaitsForTheLoopIsNotLost) {
   });
   looking.get_future().wait();
   // Another worker comes first, and its turn judges the deadline that has passed meanwhile.
-  a.Say(Heartbeat{});
+  a.Send(Heartbeat{});
   const SessionId back = rig.OpenSession();
   Hello hello = b.HelloOf();
   hello.incarnation = b.welcome->incarnation;
@@ -453,14 +453,14 @@ TEST(Engine, BrokenSessionKeepsItsLease) {
   rig.Pass(absl::ZeroDuration());
   for (int i = 0; i < 30; ++i) {
     rig.Pass(absl::Milliseconds(100));
-    a.Say(Heartbeat{});
+    a.Send(Heartbeat{});
   }
   EXPECT_TRUE(rig.notes.OfKind(NoteKind::kWorkerLost).empty());
   EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerDisconnected).size(), 1u);
   EXPECT_EQ(rig.Look<size_t>([](const Runner& runner) { return runner.streams(); }), 2u);
   for (int i = 0; i < 30; ++i) {
     rig.Pass(absl::Milliseconds(100));
-    a.Say(Heartbeat{});
+    a.Send(Heartbeat{});
   }
   EXPECT_EQ(Finish({&a})[0].value.divisor, 1u);
   EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerLost).size(), 1u);
@@ -479,21 +479,21 @@ TEST(Engine, Fault_N3_ConnectionsThatAreGivenUpInAnInterruptionKeepTheirLease) {
   a.Commit();
   for (int i = 0; i < 15; ++i) {
     rig.Pass(absl::Milliseconds(100));
-    a.Say(Heartbeat{});
+    a.Send(Heartbeat{});
   }
-  b.Say(Heartbeat{});
+  b.Send(Heartbeat{});
   b.Die();
   rig.Pass(absl::ZeroDuration());
   for (int i = 0; i < 20; ++i) {
     rig.Pass(absl::Milliseconds(100));
-    a.Say(Heartbeat{});
+    a.Send(Heartbeat{});
   }
   EXPECT_TRUE(rig.notes.OfKind(NoteKind::kWorkerLost).empty());
   EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerDisconnected).size(), 1u);
   EXPECT_EQ(rig.Look<size_t>([](const Runner& runner) { return runner.streams(); }), 2u);
   for (int i = 0; i < 40; ++i) {
     rig.Pass(absl::Milliseconds(100));
-    a.Say(Heartbeat{});
+    a.Send(Heartbeat{});
   }
   EXPECT_EQ(Finish({&a})[0].value.divisor, 1u);
   EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerLost).size(), 1u);
@@ -753,8 +753,8 @@ TEST(Engine, Fault_N12_TakesAMessageOfEachConnectionInTurn) {
     go_on.get_future().wait();
   });
   looking.get_future().wait();
-  for (int i = 0; i < 1000; ++i) flood.Say(Busy{"flood", absl::Seconds(1)});
-  other.Say(Busy{"once", absl::Seconds(1)});
+  for (int i = 0; i < 1000; ++i) flood.Send(Busy{"flood", absl::Seconds(1)});
+  other.Send(Busy{"once", absl::Seconds(1)});
   go_on.set_value();
   LookAt<bool>(rig.engine, [](const Runner&) { return true; });
   const std::vector<Note> notes = rig.notes.OfKind(NoteKind::kWorkerBusy);
@@ -819,7 +819,7 @@ TEST(Engine, Fault_A10_AJobThatIsOverGivesBackWhatItsWorkersMapped) {
   Join({&a});
   RunSharedRound(a, model);
   EXPECT_GT(SharedBytes(rig), 0u);
-  a.Say(Leave{});
+  a.Send(Leave{});
   Await([&] { return SharedBytes(rig) == 0; });
   EXPECT_EQ(rig.Look<size_t>([](const Runner& runner) { return runner.core().jobs().size(); }), 1u)
       << "the job is still shown";

@@ -114,7 +114,7 @@ std::vector<Note> NoteBook::All() const {
 RigWorker::RigWorker(Network& network, WorkerId the_id, const Model& model)
     : id(std::move(the_id)), results(model.tensors.size()), network_(network), model_(model) {}
 
-void RigWorker::Say(ToAggregator message) { network_.OnMessage(session, std::move(message)); }
+void RigWorker::Send(ToAggregator message) { network_.OnMessage(session, std::move(message)); }
 
 Hello RigWorker::HelloOf() const {
   Hello hello;
@@ -130,13 +130,13 @@ Hello RigWorker::HelloOf() const {
 
 void RigWorker::Connect() {
   session = network_.OpenSession();
-  Say(HelloOf());
+  Send(HelloOf());
   welcome = Await<Welcome>();
   while (streams.size() < streams_wanted) OpenStream();
-  Say(Register{kLane, LaneKind::kGradient, model_.tensors});
+  Send(Register{kLane, LaneKind::kGradient, model_.tensors});
   const LaneLayout layout = Await<LaneLayout>();
   lane = layout.lane;
-  Say(LayoutSeen{lane, layout.first + static_cast<uint32_t>(layout.tensors.size())});
+  Send(LayoutSeen{lane, layout.first + static_cast<uint32_t>(layout.tensors.size())});
 }
 
 uint64_t RigWorker::OpenStream() {
@@ -147,7 +147,7 @@ uint64_t RigWorker::OpenStream() {
   return stream;
 }
 
-void RigWorker::Ready() { Say(basin::Ready{}); }
+void RigWorker::Ready() { Send(basin::Ready{}); }
 
 void RigWorker::Begin(Counts counts) {
   digest_ = 0;
@@ -165,7 +165,7 @@ void RigWorker::Begin(Counts counts) {
   begin.round = round;
   begin.spec = model_.spec;
   begin.counts = counts;
-  Say(begin);
+  Send(begin);
 }
 
 void RigWorker::PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, uint32_t count,
@@ -220,10 +220,10 @@ void RigWorker::Commit() {
   commit.chunks = chunks_;
   commit.bytes = bytes_;
   commit.digest = digest_;
-  Say(commit);
+  Send(commit);
 }
 
-void RigWorker::Hear(const ToWorker& message) {
+void RigWorker::OnMessage(const ToWorker& message) {
   if (const auto* prepared = std::get_if<Prepared>(&message)) {
     prepared_ = *prepared;
   } else if (const auto* restarted = std::get_if<AttemptRestarted>(&message)) {
@@ -270,7 +270,7 @@ bool RigWorker::TakeResults() {
         }
         ack.ranges.push_back(run.range);
       }
-      Say(std::move(ack));
+      Send(std::move(ack));
     }
   }
   return any;
@@ -318,9 +318,9 @@ void RigWorker::Stage() {
       ADD_FAILURE() << id << " waits for the results of round " << round;
       return;
     }
-    if (next.has_value()) Hear(*next);
+    if (next.has_value()) OnMessage(*next);
   }
-  Say(Staged{lane, round, prepared_->ballot});
+  Send(Staged{lane, round, prepared_->ballot});
 }
 
 VerdictRecord RigWorker::Verdict() {

@@ -146,7 +146,7 @@ class RigWorker {
   // The session closes, the data streams stay open, as when a network breaks.
   void LoseSession();
 
-  void Say(ToAggregator message);
+  void Send(ToAggregator message);
   Hello HelloOf() const;  // Without history.
   // The next message of this type; others before it are handled as always.
   template <typename T>
@@ -171,7 +171,7 @@ class RigWorker {
   uint64_t result_frames = 0;
 
  private:
-  void Hear(const ToWorker& message);
+  void OnMessage(const ToWorker& message);
   bool TakeResults();  // Handles received messages; returns whether there were any.
   bool Complete() const;
 
@@ -282,7 +282,7 @@ T RigWorker::Await() {
       ADD_FAILURE() << id << " waits for a message that does not come";
       return T{};
     }
-    Hear(*next);
+    OnMessage(*next);
     if (auto* wanted = std::get_if<T>(&*next)) found = std::move(*wanted);
   }
   return *found;

@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/fair_queue.h"
 #include "aggregator/engine/result_arena.h"
 #include "aggregator/engine/round_store.h"
 #include "aggregator/engine/thread_pool.h"
-#include "aggregator/engine/turns.h"
 #include "runtime/payload.h"
 #include "tests/aggregator/engine/in_process.h"
 
@@ -195,14 +195,14 @@ TEST(ThreadPool, TheTasksOfAJobKeepTheirOrder) {
 }
 
 // Takes items, in order, until none waits.
-std::string All(Turns<char>& turns) {
+std::string All(FairQueue<char>& turns) {
   std::string taken;
   while (!turns.empty()) taken += turns.Next();
   return taken;
 }
 
-TEST(Turns, EachConnectionHasOneInTurn) {
-  Turns<char> turns;
+TEST(FairQueue, EachConnectionHasOneInTurn) {
+  FairQueue<char> turns;
   for (const char item : {'a', 'b', 'c', 'd'}) turns.Add(1, item);
   turns.Add(2, 'x');
   turns.Add(3, 'y');
@@ -211,8 +211,8 @@ TEST(Turns, EachConnectionHasOneInTurn) {
   EXPECT_EQ(All(turns), "axybzcd");
 }
 
-TEST(Turns, WhoComesToAFloodWaitsForOneOfIt) {
-  Turns<char> turns;
+TEST(FairQueue, WhoComesToAFloodWaitsForOneOfIt) {
+  FairQueue<char> turns;
   for (int i = 0; i < 1000; ++i) turns.Add(1, 'f');
   for (int i = 0; i < 500; ++i) EXPECT_EQ(turns.Next(), 'f');
   for (int i = 0; i < 10; ++i) {
@@ -224,8 +224,8 @@ TEST(Turns, WhoComesToAFloodWaitsForOneOfIt) {
   }
 }
 
-TEST(Turns, WhatIsOfNoConnectionIsTakenNowOrLast) {
-  Turns<char> turns;
+TEST(FairQueue, WhatIsOfNoConnectionIsTakenNowOrLast) {
+  FairQueue<char> turns;
   for (const char item : {'a', 'b', 'c'}) turns.Add(1, item);
   turns.AddLast('z');
   turns.Add(1, 'd');
@@ -237,8 +237,8 @@ TEST(Turns, WhatIsOfNoConnectionIsTakenNowOrLast) {
   EXPECT_EQ(All(turns), "za");
 }
 
-TEST(Turns, WhatTookLongCostsTurns) {
-  Turns<char> turns;
+TEST(FairQueue, WhatTookLongCostsTurns) {
+  FairQueue<char> turns;
   for (const char item : {'a', 'b', 'c'}) turns.Add(1, item);
   EXPECT_EQ(turns.Next(), 'a');
   turns.Charge(1, 3);
@@ -251,9 +251,9 @@ TEST(Turns, WhatTookLongCostsTurns) {
 }
 
 // As the loop charges them: each event of a job costs as many turns as the job has workers.
-TEST(Turns, Fault_A6_AJobOfManyConnectionsDelaysAnotherAsOneConnectionDoes) {
+TEST(FairQueue, Fault_A6_AJobOfManyConnectionsDelaysAnotherAsOneConnectionDoes) {
   constexpr uint64_t kFlood = 60;
-  Turns<uint64_t> turns;
+  FairQueue<uint64_t> turns;
   for (int i = 0; i < 100; ++i) {
     for (uint64_t connection = 1; connection <= kFlood; ++connection) {
       turns.Add(connection, connection);
@@ -274,8 +274,8 @@ TEST(Turns, Fault_A6_AJobOfManyConnectionsDelaysAnotherAsOneConnectionDoes) {
   }
 }
 
-TEST(Turns, WhoKeepsComingDoesNotShutOutWhoWaits) {
-  Turns<char> turns;
+TEST(FairQueue, WhoKeepsComingDoesNotShutOutWhoWaits) {
+  FairQueue<char> turns;
   for (int i = 0; i < 100; ++i) turns.Add(1, 'a');
   int taken = 0;
   for (uint64_t connection = 2; connection < 1000; ++connection) {

@@ -73,7 +73,7 @@ class Client {
       while ((count = SSL_read(session.get(), piece, sizeof(piece))) > 0) {
         answer.append(piece, static_cast<size_t>(count));
       }
-      said_goodbye_ = SSL_get_error(session.get(), count) == SSL_ERROR_ZERO_RETURN;
+      closed_in_order_ = SSL_get_error(session.get(), count) == SSL_ERROR_ZERO_RETURN;
       serial_ = SerialOf(session.get());
       version_ = SSL_get_version(session.get());
     }
@@ -83,7 +83,7 @@ class Client {
   }
 
   // Facts about the connection before.
-  bool said_goodbye() const { return said_goodbye_; }
+  bool closed_in_order() const { return closed_in_order_; }
   const std::string& serial() const { return serial_; }
   const std::string& version() const { return version_; }
 
@@ -95,7 +95,7 @@ class Client {
   }
 
   TlsContextPtr context_;
-  bool said_goodbye_ = false;
+  bool closed_in_order_ = false;
   std::string serial_;
   std::string version_;
 };
@@ -156,9 +156,9 @@ TEST_F(HttpTlsTest, AnswersEveryVersionFrom12OnAndSaysGoodbye) {
   EXPECT_THAT(client.Get(address(), "/livez"), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_EQ("TLSv1.3", client.version());
   // A cut answer is not mistaken for a whole one.
-  EXPECT_TRUE(client.said_goodbye());
+  EXPECT_TRUE(client.closed_in_order());
   EXPECT_GT(client.Get(address(), "/metrics").size(), size_t{3} << 20);
-  EXPECT_TRUE(client.said_goodbye());
+  EXPECT_TRUE(client.closed_in_order());
   client.AtMost(TLS1_2_VERSION);
   EXPECT_THAT(client.Get(address(), "/livez"), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_EQ("TLSv1.2", client.version());

@@ -41,7 +41,7 @@ v1::RoundSummary Round(uint64_t number, const std::string& waited_for, uint64_t 
 StatusView ViewWith(const std::string& name) {
   StatusView view;
   view.service.set_version("1.2.3");
-  JobView job;
+  JobDetails job;
   job.job.set_job(name);
   job.job.set_run(name);
   job.job.set_cause(name);
@@ -114,7 +114,7 @@ TEST(StatusPage, SplitsTheTimeOfARound) {
 
 TEST(StatusPage, IsBoundedHoweverMuchThereIs) {
   StatusView view = ViewWith("name");
-  JobView& job = view.details[0];
+  JobDetails& job = view.details[0];
   for (int i = 0; i < 1000; ++i) *job.rounds.add_lanes() = job.rounds.lanes(0);
   for (int i = 0; i < 10000; ++i) *job.members.add_members() = job.members.members(0);
   for (int i = 0; i < 10000; ++i) {

@@ -96,7 +96,7 @@ TEST(Cardinality, AThousandWorkersThatComeAndGoLeaveNoSeries) {
     AwaitMembers(steady, 1 + kWave);
     const std::set<std::string> during = observed.Series();
     EXPECT_EQ(1 + kWave, CountOfWorkers(during));
-    for (const auto& worker : wave) worker->Say(Leave{});
+    for (const auto& worker : wave) worker->Send(Leave{});
     AwaitMembers(steady, 1);
     const std::set<std::string> after = observed.Series();
     if (before.empty()) {  // The first wave has caused each kind of event once.

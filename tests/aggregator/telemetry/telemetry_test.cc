@@ -471,7 +471,7 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   job.state = "running";
   job.generation = 4;
   job.workers = {{"member", 2}, {"spare", 1}};
-  job.last_heard = {{"w0", absl::Milliseconds(1500)}};
+  job.last_message = {{"w0", absl::Milliseconds(1500)}};
   LaneSnapshot lane;
   lane.lane = "evil\"} 1\n\\lane";
   lane.round = 7;

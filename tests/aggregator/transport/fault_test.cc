@@ -57,7 +57,7 @@ class TransportFault : public testing::Test {
   }
 
   // The status of a session that sends these bytes.
-  absl::Status AfterSaying(const std::string& bytes) {
+  absl::Status AfterBytes(const std::string& bytes) {
     RawStream stream(loopback_.Channel(), kSessionMethod);
     stream.Write(bytes);
     return stream.AwaitEnd();
@@ -94,7 +94,7 @@ class TransportFault : public testing::Test {
 // ---- N10: malformed messages
 
 TEST_F(TransportFault, Fault_N10_SessionThatSpeaksNonsenseIsToldSo) {
-  const absl::Status why = AfterSaying("\x07nonsense");
+  const absl::Status why = AfterBytes("\x07nonsense");
   EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
   EXPECT_THAT(Text(why), HasSubstr("session"));
   EXPECT_EQ(counters().malformed_messages, 1u);
@@ -102,7 +102,7 @@ TEST_F(TransportFault, Fault_N10_SessionThatSpeaksNonsenseIsToldSo) {
 
 // To gRPC a damaged message can look like one without bytes.
 TEST_F(TransportFault, Fault_N10_DefaultConstructedMessagesAreRefused) {
-  EXPECT_EQ(AfterSaying("").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AfterBytes("").code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(AfterSending({""}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(AfterBindAndSending({""}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(counters().malformed_messages, 1u);
@@ -110,7 +110,7 @@ TEST_F(TransportFault, Fault_N10_DefaultConstructedMessagesAreRefused) {
 }
 
 TEST_F(TransportFault, Fault_N10_SessionBeginsWithHello) {
-  const absl::Status why = AfterSaying(Encoded(Ready{}));
+  const absl::Status why = AfterBytes(Encoded(Ready{}));
   EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
   EXPECT_THAT(Text(why), HasSubstr("Hello"));
   EXPECT_EQ(counters().sessions, 1u);

@@ -203,12 +203,12 @@ TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
   b.Commit();
   std::thread honest([&b] { b.Stage(); });
   Await([&] {
-    liar.Say(ResultAck{0, 1, {1, 1}, {{0, 0, 96}}});
+    liar.Send(ResultAck{0, 1, {1, 1}, {{0, 0, 96}}});
     return loopback.server.counters().slow_readers > 0;
   });
   // The peer does not read the status, so the stream is cut off after a while.
   Await([&] {
-    liar.Say(ResultAck{0, 1, {1, 1}, {{0, 0, 96}}});
+    liar.Send(ResultAck{0, 1, {1, 1}, {{0, 0, 96}}});
     return loopback.Look<size_t>([](const Runner& runner) { return runner.streams(); }) == 2;
   });
   loopback.engine.Command(EvictWorker{kJob, "a", "acknowledges what it does not read"});

@@ -821,7 +821,7 @@ TEST_F(Abi, ADeadlineKeepsTheRoundAndAbandonGivesTheMemoryBack) {
 }
 
 // Ends of rounds as a callback counts them.
-struct Told {
+struct Outcome {
   std::promise<float> result;
   static void Take(void* user, uint32_t, basin_result* result, const basin_error* error) {
     EXPECT_EQ(error, nullptr);
@@ -831,17 +831,17 @@ struct Told {
     if (basin_result_piece(result, 0, 0, &data, &size) != 0) {
       std::memcpy(&first, data, sizeof(first));
     }
-    static_cast<Told*>(user)->result.set_value(first);
+    static_cast<Outcome*>(user)->result.set_value(first);
     basin_result_free(result);
   }
 };
 
 TEST_F(Abi, ACallbackHearsTheOutcome) {
   const auto members = Launch(2);
-  Told told[2];
+  Outcome told[2];
   Together(members, [&](Trainer& t, size_t i) {
     t.Push(3);
-    ASSERT_EQ(basin_commit(t.worker, t.lane, Told::Take, &told[i], t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_commit(t.worker, t.lane, Outcome::Take, &told[i], t.failure.out()), BASIN_OK);
   });
   EXPECT_EQ(told[0].result.get_future().get(), 6);
   EXPECT_EQ(told[1].result.get_future().get(), 6);
@@ -953,13 +953,13 @@ TEST_F(Abi, Promise_InAChildEveryCallFailsAtOnce) {
 }
 
 // The log of the library, for the test.
-class Said {
+class LogLines {
  public:
   static void Take(void* user, basin_log_level, const char* message) {
-    auto* said = static_cast<Said*>(user);
-    const std::lock_guard<std::mutex> lock(said->mutex_);
-    said->lines_.emplace_back(message);
-    said->changed_.notify_all();
+    auto* logged = static_cast<LogLines*>(user);
+    const std::lock_guard<std::mutex> lock(logged->mutex_);
+    logged->lines_.emplace_back(message);
+    logged->changed_.notify_all();
   }
   // Returns when a line has this text, or false after a minute.
   bool Await(const std::string& text) {
@@ -982,14 +982,14 @@ class Said {
 };
 
 TEST_F(Abi, TheLogSaysWhatChangesAndNothingElse) {
-  Said said;
+  LogLines logged;
   {
-    Trainer t(aggregator.address(), "w0", 1, {{"log_level", "info"}}, Said::Take, &said);
+    Trainer t(aggregator.address(), "w0", 1, {{"log_level", "info"}}, LogLines::Take, &logged);
     ASSERT_EQ(t.AwaitMember(), BASIN_OK);
     for (int round = 0; round < 3; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
     ASSERT_EQ(basin_leave(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
   }
-  const auto lines = said.lines();
+  const auto lines = logged.lines();
   EXPECT_THAT(lines, Contains(HasSubstr("rank 0 of 1 member,")));
   EXPECT_THAT(lines, Contains(HasSubstr("Gradients go over the network.")));
   EXPECT_THAT(lines, Contains(HasSubstr("has left the job")));
@@ -1046,18 +1046,18 @@ TEST_F(Abi, ATimelineHasTheRoundsOfAWorker) {
 TEST_F(Abi, ATimelineEndsAtItsBoundAndTheTrainingGoesOn) {
   const Folder folder;
   const std::string file = folder.path() + "/trace.json";
-  Said said;
+  LogLines logged;
   Trainer t(aggregator.address(), "w0", 1, {{"timeline", file}, {"timeline_max_bytes", "8192"}},
-            Said::Take, &said);
+            LogLines::Take, &logged);
   ASSERT_EQ(t.AwaitMember(), BASIN_OK);
   for (int round = 0; round < 20; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
-  EXPECT_TRUE(said.Await("has its 8192 bytes (timeline_max_bytes, BASIN_TIMELINE_MAX_BYTES)"));
+  EXPECT_TRUE(logged.Await("has its 8192 bytes (timeline_max_bytes, BASIN_TIMELINE_MAX_BYTES)"));
   for (int round = 0; round < 3; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
   const std::string text = folder.text("trace.json");
   EXPECT_LE(text.size(), 8192u);
   EXPECT_THAT(text, AllOf(HasSubstr("timeline full"), EndsWith("}\n]\n")));
   size_t lines = 0;
-  for (const std::string& line : said.lines()) {
+  for (const std::string& line : logged.lines()) {
     lines += line.find("timeline_max_bytes") != std::string::npos ? 1 : 0;
   }
   EXPECT_EQ(lines, 1u);
@@ -1115,8 +1115,8 @@ TEST(Timeline, AFileOfAnotherProcessIsLeftAlone) {
 // With the default level, under which only warnings are logged.
 TEST(Pause, ItsBeginAndItsEndAreWarnings) {
   const AggregatorProcess aggregator(program, "127.0.0.1:0", {"--round-late-warning=10ms"});
-  Said said;
-  Trainer a(aggregator.address(), "w0", 2, {}, Said::Take, &said);
+  LogLines logged;
+  Trainer a(aggregator.address(), "w0", 2, {}, LogLines::Take, &logged);
   {
     Trainer b(aggregator.address(), "w1", 2);
     ASSERT_EQ(a.AwaitMember(), BASIN_OK) << a.failure.message();
@@ -1124,18 +1124,18 @@ TEST(Pause, ItsBeginAndItsEndAreWarnings) {
   }
   a.Push(1);
   a.Commit();
-  EXPECT_TRUE(said.Await("is paused")) << testing::PrintToString(said.lines());
+  EXPECT_TRUE(logged.Await("is paused")) << testing::PrintToString(logged.lines());
   Trainer b(aggregator.address(), "w1", 2);
   ASSERT_EQ(b.AwaitMember(), BASIN_OK) << b.failure.message();
   b.Push(2);
   b.Commit();
   EXPECT_EQ(a.Wait(), BASIN_OK) << a.failure.message();
-  EXPECT_TRUE(said.Await("The job continues.")) << testing::PrintToString(said.lines());
+  EXPECT_TRUE(logged.Await("The job continues.")) << testing::PrintToString(logged.lines());
 }
 
 TEST(Away, AnAggregatorThatIsNotThereIsToldWithItsAddress) {
-  Said said;
-  Trainer t("127.0.0.1:1", "w0", 1, {}, Said::Take, &said);
+  LogLines logged;
+  Trainer t("127.0.0.1:1", "w0", 1, {}, LogLines::Take, &logged);
   EXPECT_EQ(basin_await_member(t.worker, BASIN_SECONDS(1) / 5, t.failure.out()),
             BASIN_DEADLINE_EXCEEDED);
   const char* const text =
@@ -1143,7 +1143,7 @@ TEST(Away, AnAggregatorThatIsNotThereIsToldWithItsAddress) {
       "(Connection refused). Check that it runs and that the address is right; this worker keeps "
       "trying.";
   EXPECT_THAT(t.failure.message(), HasSubstr(text));
-  EXPECT_THAT(said.lines(), ElementsAre(HasSubstr(text)));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr(text)));
 }
 
 TEST_F(Abi, Fault_A1_ARoundGoesOnWithTheNextAggregator) {

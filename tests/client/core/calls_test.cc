@@ -52,7 +52,7 @@ TEST(RegisterTest, HandlesAreMappedByName) {
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("mine", 8), F32("ours", 9)}});
   LaneLayout layout = worker.MakeLayout();
   layout.tensors = {F32("theirs", 1), F32("ours", 9), F32("mine", 8)};
-  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
+  EXPECT_EQ(worker.Receive(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
   EXPECT_EQ(worker.lane().tensors[0].index, TensorIndex{2});
   EXPECT_EQ(worker.lane().tensors[1].index, TensorIndex{1});
   // Another worker has put the tensor into the layout before this one registers it.
@@ -61,13 +61,13 @@ TEST(RegisterTest, HandlesAreMappedByName) {
   // The client acknowledges a layout that grows with its new version.
   layout.first = 3;
   layout.tensors = {F32("more", 1)};
-  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 4}));
+  EXPECT_EQ(worker.Receive(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 4}));
 }
 
 TEST(RegisterTest, LayoutsOfLanesThatAreNotRegisteredHereAreIgnored) {
   Harness worker;
   worker.Connect();
-  EXPECT_TRUE(worker.Hear(worker.MakeLayout()).all.empty());
+  EXPECT_TRUE(worker.Receive(worker.MakeLayout()).all.empty());
 }
 
 // Two other workers have registered tensors of the lane, one of them before this worker registers
@@ -77,14 +77,14 @@ TEST(RegisterTest, WhatOthersAddBeforeTheAnswerIsNoContradiction) {
   worker.Connect();
   LaneLayout layout = worker.MakeLayout();
   layout.tensors = {F32("theirs", 1), F32("others", 2)};
-  EXPECT_TRUE(worker.Hear(layout).all.empty());
+  EXPECT_TRUE(worker.Receive(layout).all.empty());
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, {}});
   LaneLayout more = layout;
   more.first = 2;
   more.tensors = {F32("more", 3)};
-  EXPECT_TRUE(worker.Hear(more).all.empty());
+  EXPECT_TRUE(worker.Receive(more).all.empty());
   layout.tensors.push_back(F32("more", 3));
-  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
+  EXPECT_EQ(worker.Receive(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
 }
 
 // The aggregator was replaced before the run had members, and the new one does not know the last
@@ -96,10 +96,10 @@ TEST(RegisterTest, AnotherAggregatorMayHaveFewerTensors) {
   ASSERT_EQ(worker.lane().layout.version(), 3u);
   worker.Do(SessionDown{});
   worker.Do(SessionUp{});
-  worker.Hear(worker.MakeWelcome());
+  worker.Receive(worker.MakeWelcome());
   LaneLayout layout = worker.MakeLayout();
   layout.tensors.Own().pop_back();
-  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 2}));
+  EXPECT_EQ(worker.Receive(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 2}));
   EXPECT_EQ(worker.lane().tensors[2].index, std::nullopt);
 }
 
@@ -108,7 +108,7 @@ TEST(RegisterTest, ALayoutThatContradictsItselfEndsTheSession) {
   worker.BecomeMember();
   LaneLayout layout = worker.MakeLayout();
   layout.tensors.Own()[0] = F32("a", 5);
-  const Actions actions = worker.Hear(layout);
+  const Actions actions = worker.Receive(layout);
   EXPECT_TRUE(actions.Has<CloseSession>());
   EXPECT_GT(actions.One<OpenSession>().delay, absl::ZeroDuration());
   EXPECT_TRUE(worker.client.has_history());
@@ -118,7 +118,7 @@ TEST(RegisterTest, RegistrationsThatTheAggregatorRefusesAreTold) {
   Harness worker;
   worker.BecomeMember();
   const Error error{ErrorCode::kMismatch, "tensor a differs"};
-  EXPECT_EQ(worker.Hear(Rejected{error, std::nullopt, 0}).One<Refused>().error, error);
+  EXPECT_EQ(worker.Receive(Rejected{error, std::nullopt, 0}).One<Refused>().error, error);
 }
 
 // A worker that only received the error would wait for a verdict for ever.
@@ -131,12 +131,12 @@ TEST(RegisterTest, ALaneThatTheAggregatorHasNoRoomForFailsItsRounds) {
   worker.Do(begin);
   worker.Do(PushTensor{1, 0, 0});
   const Rejected none{{ErrorCode::kResourceExhausted, "no memory"}, std::nullopt, 0, "late", ""};
-  EXPECT_EQ(worker.Hear(none).One<FailRound>().error, none.error);
+  EXPECT_EQ(worker.Receive(none).One<FailRound>().error, none.error);
   EXPECT_EQ(worker.Do(begin).One<Refused>().error.code, ErrorCode::kResourceExhausted);
   // The client sends the registration again when the trainer repeats it, and in the next session.
   const auto again = worker.Do(RegisterTensors{"late", LaneKind::kGradient, {F32("d", 4)}});
   EXPECT_EQ(again.OneSent<Register>().lane, "late");
-  worker.Hear(none);
+  worker.Receive(none);
   worker.Do(SessionDown{""});
   worker.Connect();
   EXPECT_FALSE(worker.Do(begin).Has<Refused>());
@@ -149,14 +149,14 @@ TEST(RegisterTest, ATensorThatTheAggregatorHasNoRoomForWithdrawsTheRound) {
   worker.Begin();
   worker.Do(PushTensor{0, 3, 0});
   const Rejected none{{ErrorCode::kResourceExhausted, "no memory"}, std::nullopt, 0, "g", "d"};
-  const Actions actions = worker.Hear(none);
+  const Actions actions = worker.Receive(none);
   EXPECT_EQ(actions.One<RoundRejected>().error, none.error);
   EXPECT_EQ(actions.OneSent<Withdraw>().reason, "no memory");
   // In a round that begins later, the client refuses the push of the tensor.
   Harness other;
   other.BecomeMember();
   other.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
-  other.Hear(none);
+  other.Receive(none);
   other.Begin();
   EXPECT_EQ(other.Do(PushTensor{0, 3, 0}).One<Refused>().error.code, ErrorCode::kResourceExhausted);
 }
@@ -169,7 +169,7 @@ TEST(RegisterTest, Fault_W10_AMismatchedTensorIsRefused) {
   LaneLayout layout = worker.MakeLayout();
   layout.first = 3;
   layout.tensors = {F32("d", 5)};
-  worker.Hear(layout);
+  worker.Receive(layout);
   worker.Begin();
   const Error error = worker.Do(PushTensor{0, 3, 0}).One<Refused>().error;
   EXPECT_EQ(error.code, ErrorCode::kMismatch);
@@ -188,7 +188,7 @@ TEST(RegisterTest, Fault_W10_AMismatchThatShowsAfterThePushWithdrawsTheRound) {
   LaneLayout layout = worker.MakeLayout();
   layout.first = 3;
   layout.tensors = {F32("d", 5)};
-  const Actions actions = worker.Hear(layout);
+  const Actions actions = worker.Receive(layout);
   EXPECT_EQ(actions.One<RoundRejected>().error.code, ErrorCode::kMismatch);
   EXPECT_TRUE(actions.HasSent<Withdraw>());
   EXPECT_EQ(worker.lane().round->state(), RoundState::kWithdrawn);
@@ -203,7 +203,7 @@ TEST(RegisterTest, Fault_W10_ARoundWithdrawnForATensorIsPushedOnAndCommitted) {
     LaneLayout layout = worker.MakeLayout();
     layout.first = 3;
     layout.tensors = {F32("d", 5)};
-    EXPECT_TRUE(worker.Hear(layout).HasSent<Withdraw>());
+    EXPECT_TRUE(worker.Receive(layout).HasSent<Withdraw>());
     EXPECT_EQ(worker.lane().round->state(), RoundState::kRefused);
   };
   Harness worker;
@@ -372,7 +372,7 @@ TEST(CallsTest, TheOutcomeIsUnknownAtTheDeadlineAndKnownLater) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
+  worker.ReceiveAllResults();
   const absl::Time deadline = worker.now + absl::Milliseconds(100);
   EXPECT_TRUE(worker.Do(WaitRound{0, deadline}).all.empty());
   EXPECT_EQ(worker.client.NextDeadline(), deadline);
@@ -383,8 +383,8 @@ TEST(CallsTest, TheOutcomeIsUnknownAtTheDeadlineAndKnownLater) {
   EXPECT_FALSE(worker.Pass(absl::Milliseconds(1)).Has<FailRound>()) << "told once";
   EXPECT_TRUE(worker.lane().round.has_value()) << "the round goes on";
   worker.Do(WaitRound{0, worker.now + absl::Seconds(10)});
-  worker.Hear(worker.MakePrepared());
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+  worker.Receive(worker.MakePrepared());
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
 TEST(CallsTest, TheDeadlineNamesWhyTheJobIsPaused) {
@@ -393,22 +393,22 @@ TEST(CallsTest, TheDeadlineNamesWhyTheJobIsPaused) {
   worker.Contribute();
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   const HeldUp pause{0, 0, "Job job is paused: 1 worker is left and min_workers is 2."};
-  EXPECT_EQ(worker.Hear(pause).One<JobPaused>().text, pause.text);
-  EXPECT_TRUE(worker.Hear(pause).all.empty()) << "old news";
+  EXPECT_EQ(worker.Receive(pause).One<JobPaused>().text, pause.text);
+  EXPECT_TRUE(worker.Receive(pause).all.empty()) << "old news";
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               HasSubstr("no verdict arrived in time; Job job is paused: 1 worker is left and "
                         "min_workers is 2. The round continues"));
   // The wait for a value ends as well.
-  worker.Do(GetValue{{"g", "a", 7}, std::nullopt, "w-2", worker.now + absl::Milliseconds(100)});
-  EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<ValueFailed>().error.text,
+  worker.Do(GetBlob{{"g", "a", 7}, std::nullopt, "w-2", worker.now + absl::Milliseconds(100)});
+  EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<BlobFailed>().error.text,
               HasSubstr("it did not arrive in time from worker w-2. Job job is paused: 1 worker"));
   // The job continues.
-  EXPECT_EQ(worker.Hear(HeldUp{0, 0, ""}).One<JobPaused>().text, "");
+  EXPECT_EQ(worker.Receive(HeldUp{0, 0, ""}).One<JobPaused>().text, "");
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("paused")));
   // When a session ends, its reports may be outdated.
-  worker.Hear(pause);
+  worker.Receive(pause);
   EXPECT_EQ(worker.Do(SessionDown{""}).One<JobPaused>().text, "");
 }
 
@@ -418,8 +418,8 @@ TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   worker.Contribute();
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   const HeldUp held_up_by_b{kLane, 1, "worker b: to commit (last seen 1s ago)"};
-  EXPECT_TRUE(worker.Hear(HeldUp{kLane, 2, "x"}).all.empty()) << "of another round";
-  const RoundHeldUp held_up = worker.Hear(held_up_by_b).One<RoundHeldUp>();
+  EXPECT_TRUE(worker.Receive(HeldUp{kLane, 2, "x"}).all.empty()) << "of another round";
+  const RoundHeldUp held_up = worker.Receive(held_up_by_b).One<RoundHeldUp>();
   EXPECT_THAT(held_up.text, HasSubstr("waits for worker b: to commit (last seen 1s ago)."));
   const FailRound fail = worker.Pass(absl::Milliseconds(100)).One<FailRound>();
   EXPECT_THAT(fail.error.text,
@@ -430,7 +430,7 @@ TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("worker b")));
   // A worker has joined meanwhile and takes long to load the state.
-  worker.Hear(HeldUp{kLane, 1, "worker j: to load the state and begin"});
+  worker.Receive(HeldUp{kLane, 1, "worker j: to load the state and begin"});
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               HasSubstr("it waits for worker j: to load the state and begin"));
@@ -441,9 +441,9 @@ TEST(CallsTest, APauseEndsTheWaitAndNotTheRound) {
   worker.BecomeMember();
   worker.Contribute();
   const Rejected paused{{ErrorCode::kPaused, "2 of 3 workers"}, std::nullopt, 0};
-  EXPECT_FALSE(worker.Hear(paused).Has<FailRound>()) << "nobody waits";
+  EXPECT_FALSE(worker.Receive(paused).Has<FailRound>()) << "nobody waits";
   worker.Do(WaitRound{0, absl::InfiniteFuture()});
-  EXPECT_EQ(worker.Hear(paused).One<FailRound>().error.code, ErrorCode::kPaused);
+  EXPECT_EQ(worker.Receive(paused).One<FailRound>().error.code, ErrorCode::kPaused);
   EXPECT_TRUE(worker.lane().round.has_value());
 }
 
@@ -459,19 +459,19 @@ TEST(CallsTest, ATrainerThatLeavesDoesNotWaitInAPausedJob) {
     worker.BecomeMember();
     worker.Contribute();
     worker.Do(WaitRound{0, absl::InfiniteFuture()});
-    worker.Do(GetValue{{"g", "a", 7}, std::nullopt, "w-2", absl::InfiniteFuture()});
+    worker.Do(GetBlob{{"g", "a", 7}, std::nullopt, "w-2", absl::InfiniteFuture()});
     // Neither of the two alone ends a wait.
-    EXPECT_FALSE((pause_first ? worker.Hear(pause) : worker.Do(WillLeave{})).Has<FailRound>());
-    const Actions actions = pause_first ? worker.Do(WillLeave{}) : worker.Hear(pause);
+    EXPECT_FALSE((pause_first ? worker.Receive(pause) : worker.Do(WillLeave{})).Has<FailRound>());
+    const Actions actions = pause_first ? worker.Do(WillLeave{}) : worker.Receive(pause);
     expect_released(actions.One<FailRound>().error);
-    expect_released(actions.One<ValueFailed>().error);
+    expect_released(actions.One<BlobFailed>().error);
     EXPECT_TRUE(worker.lane().round.has_value()) << "it ends when the worker leaves";
     // Another wait ends at once,
     expect_released(worker.Do(WaitRound{0, absl::InfiniteFuture()}).One<FailRound>().error);
-    const GetValue get{{"g", "a", 8}, std::nullopt, "w-2", absl::InfiniteFuture()};
-    expect_released(worker.Do(get).One<ValueFailed>().error);
+    const GetBlob get{{"g", "a", 8}, std::nullopt, "w-2", absl::InfiniteFuture()};
+    expect_released(worker.Do(get).One<BlobFailed>().error);
     // but not when the job continues.
-    worker.Hear(HeldUp{0, 0, ""});
+    worker.Receive(HeldUp{0, 0, ""});
     EXPECT_FALSE(worker.Do(WaitRound{0, absl::InfiniteFuture()}).Has<FailRound>());
   }
 }
@@ -486,7 +486,7 @@ TEST(CallsTest, ATrainerThatLeavesWaitsForARecovery) {
   worker.Pass(absl::Seconds(1));
   worker.Do(SessionUp{});
   worker.Do(WillLeave{});
-  const Actions actions = worker.Hear(HeldUp{0, 0, "Job job is recovering."});
+  const Actions actions = worker.Receive(HeldUp{0, 0, "Job job is recovering."});
   EXPECT_TRUE(actions.Has<JobPaused>());
   EXPECT_FALSE(actions.Has<FailRound>());
 }
@@ -509,7 +509,7 @@ TEST(CallsTest, AbandonEndsTheIncarnation) {
 
   // The client sends the message again, because it may not have arrived, until the welcome has
   // another incarnation.
-  const Actions same = worker.Hear(worker.MakeWelcome(Role::kMember));
+  const Actions same = worker.Receive(worker.MakeWelcome(Role::kMember));
   EXPECT_TRUE(same.HasSent<Abandon>());
   EXPECT_TRUE(same.Has<CloseSession>());
   Welcome other = worker.MakeWelcome();
@@ -530,7 +530,7 @@ TEST(CallsTest, AbandonWhileAwayIsSaidWithTheNextWelcome) {
   EXPECT_TRUE(actions.Has<FailRound>());
   EXPECT_FALSE(actions.Has<OpenSession>()) << "one is on its way";
   worker.Do(SessionUp{});
-  EXPECT_TRUE(worker.Hear(worker.MakeWelcome(Role::kMember)).HasSent<Abandon>());
+  EXPECT_TRUE(worker.Receive(worker.MakeWelcome(Role::kMember)).HasSent<Abandon>());
 }
 
 TEST(CallsTest, CommitOfARoundLeavesOutWhatWasNotPushed) {
@@ -561,16 +561,16 @@ TEST(CallsTest, ARejectedContributionIsToldAndTheRoundGoesOn) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
+  worker.ReceiveAllResults();
   const Error error{ErrorCode::kMismatch, "SUM against AVERAGE"};
-  const RoundRejected rejected = worker.Hear(Rejected{error, kLane, 1}).One<RoundRejected>();
+  const RoundRejected rejected = worker.Receive(Rejected{error, kLane, 1}).One<RoundRejected>();
   EXPECT_EQ(rejected.lane, 0u);
   EXPECT_EQ(rejected.round, 1u);
   EXPECT_EQ(rejected.error, error);
-  EXPECT_TRUE(worker.Hear(Rejected{error, kLane, 2}).all.empty()) << "of another round";
-  EXPECT_TRUE(worker.Hear(Rejected{error, 77, 1}).all.empty()) << "of another lane";
-  worker.Hear(worker.MakePrepared());
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+  EXPECT_TRUE(worker.Receive(Rejected{error, kLane, 2}).all.empty()) << "of another round";
+  EXPECT_TRUE(worker.Receive(Rejected{error, 77, 1}).all.empty()) << "of another lane";
+  worker.Receive(worker.MakePrepared());
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
 TEST(CallsTest, ARoundThatTheWorkerIsNoMemberOfFails) {
@@ -578,7 +578,7 @@ TEST(CallsTest, ARoundThatTheWorkerIsNoMemberOfFails) {
   worker.BecomeMember();
   worker.Begin();
   const Error error{ErrorCode::kFailedPrecondition, "not a member of round 1"};
-  EXPECT_EQ(worker.Hear(Rejected{error, kLane, 1}).One<FailRound>().error, error);
+  EXPECT_EQ(worker.Receive(Rejected{error, kLane, 1}).One<FailRound>().error, error);
   EXPECT_FALSE(worker.lane().round.has_value());
 }
 
@@ -586,7 +586,7 @@ TEST(CallsTest, AWorkerThatIsBehindGivesUp) {
   Harness worker;
   worker.BecomeMember();
   worker.Begin();
-  const Actions actions = worker.Hear(Rejected{{ErrorCode::kStale, "at round 9"}, kLane, 1});
+  const Actions actions = worker.Receive(Rejected{{ErrorCode::kStale, "at round 9"}, kLane, 1});
   EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
   EXPECT_TRUE(actions.HasSent<Abandon>());
 }
@@ -596,16 +596,16 @@ TEST(CallsTest, AnExpiredCallLaneIsNamedAgainOnce) {
   worker.BecomeMember();
   worker.Do(RegisterTensors{"call/x", LaneKind::kCall, {F32("x", 5)}});
   LaneLayout layout{4, "call/x", LaneKind::kCall, 0, {F32("x", 5), F32("y", 5)}, 1, kWindow};
-  worker.Hear(layout);
+  worker.Receive(layout);
   worker.Do(BeginRound{1, {}, {}, 0, {}});
   worker.Do(PushTensor{1, 0, 1});
   const Rejected gone{{ErrorCode::kNotFound, "no lane 4"}, std::nullopt, 0};
-  EXPECT_EQ(worker.Hear(gone).OneSent<Register>(),
+  EXPECT_EQ(worker.Receive(gone).OneSent<Register>(),
             (Register{"call/x", LaneKind::kCall, {F32("x", 5)}}));
-  EXPECT_TRUE(worker.Hear(gone).all.empty());
+  EXPECT_TRUE(worker.Receive(gone).all.empty());
   // The lane gets a new layout; the client sends what it had begun again, with the new indexes.
   layout.tensors = {F32("z", 5), F32("x", 5)};
-  const Actions again = worker.Hear(layout);
+  const Actions again = worker.Receive(layout);
   EXPECT_EQ(again.MessageNames(), "LayoutSeen Begin");
   EXPECT_EQ(again.One<SendContribution>().ranges, (ChunkRanges{{1, 0, 1}}));
 }

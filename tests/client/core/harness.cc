@@ -78,7 +78,7 @@ void Harness::StreamsUp() {
 Actions Harness::Connect(const Welcome& welcome) {
   if (client.session().phase() == SessionPhase::kNew) Do(Tick{});
   Do(SessionUp{});
-  Actions actions = Hear(welcome);
+  Actions actions = Receive(welcome);
   StreamsUp();
   return actions;
 }
@@ -102,14 +102,14 @@ Membership Harness::Members(uint64_t counter) const {
 
 void Harness::RegisterModel() {
   Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
-  Hear(MakeLayout());
+  Receive(MakeLayout());
 }
 
 void Harness::BecomeMember() {
   Connect();
   RegisterModel();
   Do(DeclareReady{});
-  Hear(MembershipChanged{Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  Receive(MembershipChanged{Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
 }
 
 RoundSpec Harness::Average() {
@@ -167,21 +167,21 @@ Verdict Harness::MakeVerdict(const RoundValue& value, uint64_t attempt) const {
   return verdict;
 }
 
-void Harness::HearAllResults(uint64_t attempt, RoundNumber round) {
+void Harness::ReceiveAllResults(uint64_t attempt, RoundNumber round) {
   Do(Result({0, 0, 2}, attempt, round));
   Do(Result({0, 2, 1}, attempt, round));
   Do(Result({1, 0, 1}, attempt, round));
 }
 
 Actions Harness::Stage(RoundNumber round) {
-  HearAllResults(1, round);
-  return Hear(MakePrepared(1, round));
+  ReceiveAllResults(1, round);
+  return Receive(MakePrepared(1, round));
 }
 
 Actions Harness::FinishRound() {
   Contribute();
   Stage(lane().last_verdict + 1);
-  return Hear(MakeVerdict(Value()));
+  return Receive(MakeVerdict(Value()));
 }
 
 }  // namespace basin::client

@@ -103,7 +103,7 @@ class Harness {
 
   // Passes one event at the current time.
   Actions Do(const Event& event);
-  Actions Hear(ToWorker message) { return Do(MessageReceived{std::move(message)}); }
+  Actions Receive(ToWorker message) { return Do(MessageReceived{std::move(message)}); }
   // Moves the clock, and ticks.
   Actions Pass(absl::Duration duration);
 
@@ -138,7 +138,7 @@ class Harness {
   ResultReceived Result(ChunkRange range, uint64_t attempt = 1, RoundNumber round = 1) const;
   // The verdict that follows from the messages that the client has received so far.
   Verdict MakeVerdict(const RoundValue& value, uint64_t attempt = 1) const;
-  void HearAllResults(uint64_t attempt = 1, RoundNumber round = 1);
+  void ReceiveAllResults(uint64_t attempt = 1, RoundNumber round = 1);
   // Receives all results and the value; returns the actions of the value.
   Actions Stage(RoundNumber round = 1);
   // Contributes and receives everything up to the verdict; returns the actions of the verdict.

@@ -15,7 +15,7 @@ TEST(JoiningTest, GenesisStartsLanesAtRoundOne) {
   worker.RegisterModel();
   EXPECT_EQ(worker.Do(DeclareReady{3, 4}).OneSent<Ready>(), (Ready{3, 4}));
   const MembershipNow now =
-      worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}})
+      worker.Receive(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}})
           .One<MembershipNow>();
   EXPECT_EQ(now.role, Role::kMember);
   EXPECT_EQ(now.rank, 0u);
@@ -49,17 +49,18 @@ TEST(JoiningTest, AWorkerThatIsNotReadyHasThePlaceThatItWouldGet) {
   worker.Do(SessionUp{});
   welcome.job_runs = true;
   welcome.membership = worker.Members();
-  worker.Hear(welcome);
-  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{3, 4})) << "joiners are appended";
-  worker.Hear(MembershipChanged{{{kTerm, 2}, {{"w-0", "w-2"}}}, Role::kJoiner, std::nullopt, {}});
-  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{2, 3})) << "one has left";
-  worker.Hear(
+  worker.Receive(welcome);
+  EXPECT_EQ(worker.client.expected(), (ExpectedRank{3, 4})) << "joiners are appended";
+  worker.Receive(
+      MembershipChanged{{{kTerm, 2}, {{"w-0", "w-2"}}}, Role::kJoiner, std::nullopt, {}});
+  EXPECT_EQ(worker.client.expected(), (ExpectedRank{2, 3})) << "one has left";
+  worker.Receive(
       MembershipChanged{{{kTerm, 3}, {{"w-0", "w-2", "w-3"}}}, Role::kJoiner, std::nullopt, {}});
-  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{2, 3})) << "an earlier process is a member";
-  worker.Hear(MembershipChanged{
+  EXPECT_EQ(worker.client.expected(), (ExpectedRank{2, 3})) << "an earlier process is a member";
+  worker.Receive(MembershipChanged{
       {{kTerm, 4}, {{"w-0", "w-1", "w-2", "w-4"}}}, Role::kJoiner, std::nullopt, {}});
-  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{3, 4})) << "there is no room for a fifth";
-  worker.Hear(
+  EXPECT_EQ(worker.client.expected(), (ExpectedRank{3, 4})) << "there is no room for a fifth";
+  worker.Receive(
       MembershipChanged{{{kTerm, 5}, {{"w-0", "w-2", "w-3"}}}, Role::kMember, std::nullopt, {}});
   EXPECT_EQ(worker.client.expected(), std::nullopt);
   EXPECT_EQ(worker.client.rank(), 2u);
@@ -77,23 +78,24 @@ TEST(JoiningTest, OfSeveralTrainersEachHasAnExpectedRank) {
   welcome.job_runs = true;
   welcome.membership = {{kTerm, 1}, MemberList::WithRanks({"w-0", "w-1"}, {2, 3})};
   worker.Connect(welcome);
-  EXPECT_EQ(worker.client.expected(), (ExpectedPlace{6, 9}));
+  EXPECT_EQ(worker.client.expected(), (ExpectedRank{6, 9}));
 }
 
 TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
   Harness worker;
   worker.Connect();
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
-  worker.Hear(worker.MakeLayout(0, 6));
+  worker.Receive(worker.MakeLayout(0, 6));
   worker.Do(DeclareReady{});
   EXPECT_FALSE(worker.lane().started);
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 6)).all.empty()) << "not its round";
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared(1, 6)).all.empty());
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
-  EXPECT_TRUE(worker.Hear(AttemptRestarted{kLane, 6, {kTerm, 2}, "", {}, 0}).all.empty());
-  const MembershipNow now =
-      worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}})
-          .One<MembershipNow>();
+  EXPECT_TRUE(worker.Receive(worker.MakePrepared(1, 6)).all.empty());
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).all.empty());
+  EXPECT_TRUE(worker.Receive(AttemptRestarted{kLane, 6, {kTerm, 2}, "", {}, 0}).all.empty());
+  const MembershipNow now = worker
+                                .Receive(MembershipChanged{
+                                    worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}})
+                                .One<MembershipNow>();
   EXPECT_TRUE(now.joined);
   EXPECT_EQ(now.donor, "w-1");
   EXPECT_EQ(worker.lane().last_verdict, 7u);
@@ -107,14 +109,14 @@ TEST(JoiningTest, Fault_W18_AnotherDonorIsNews) {
   worker.Connect();
   worker.RegisterModel();
   MembershipChanged told{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}};
-  worker.Hear(told);
+  worker.Receive(told);
   told.donor = "w-2";
   told.start.clear();
-  const MembershipNow now = worker.Hear(told).One<MembershipNow>();
+  const MembershipNow now = worker.Receive(told).One<MembershipNow>();
   EXPECT_EQ(now.donor, "w-2");
   EXPECT_FALSE(now.joined);
   told.donor.reset();
-  EXPECT_TRUE(worker.Hear(told).all.empty());
+  EXPECT_TRUE(worker.Receive(told).all.empty());
 }
 
 // An aggregator that has lost its memory must not wait for a worker that has the state already, and
@@ -125,7 +127,7 @@ TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
     const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
     Welcome welcome = worker.MakeWelcome(Role::kMember);
     welcome.membership = worker.Members(4);
-    worker.Hear(welcome);
+    worker.Receive(welcome);
     return hello.lacks_state;
   };
   for (const std::optional<WorkerId>& donor : {std::optional<WorkerId>(), {"w-0"}, {"w-1"}}) {
@@ -133,7 +135,8 @@ TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
     worker.Connect();
     worker.RegisterModel();
     const bool is_donor = donor == worker.client.config().worker;
-    worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, donor, {{"g", kLane, 8, 77}}});
+    worker.Receive(
+        MembershipChanged{worker.Members(4), Role::kMember, donor, {{"g", kLane, 8, 77}}});
     EXPECT_EQ(says(worker), donor.has_value() && !is_donor);
     worker.Begin();
     EXPECT_FALSE(says(worker));
@@ -143,23 +146,23 @@ TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
 TEST(JoiningTest, ALaneThatIsRegisteredAfterTheStartWasToldStartsThere) {
   Harness worker;
   worker.Connect();
-  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, "w-1", {{"g", kLane, 8, 77}}});
+  worker.Receive(MembershipChanged{worker.Members(), Role::kMember, "w-1", {{"g", kLane, 8, 77}}});
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
   EXPECT_EQ(worker.lane().chain, 77u);
   worker.Begin();
   EXPECT_EQ(worker.lane().round->number(), 8u);
-  EXPECT_EQ(worker.Hear(worker.MakeLayout(0, 8)).MessageNames(), "LayoutSeen Begin");
+  EXPECT_EQ(worker.Receive(worker.MakeLayout(0, 8)).MessageNames(), "LayoutSeen Begin");
 }
 
 TEST(JoiningTest, BeginWaitsForTheLanesIndex) {
   Harness worker;
   worker.Connect();
-  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
+  worker.Receive(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
   EXPECT_TRUE(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).all.empty());
   EXPECT_TRUE(worker.PushOne(kB).all.empty());
   EXPECT_TRUE(worker.Do(CommitRound{0}).all.empty());
-  const Actions actions = worker.Hear(worker.MakeLayout());
+  const Actions actions = worker.Receive(worker.MakeLayout());
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Begin Commit");
   EXPECT_EQ(actions.One<SendContribution>().ranges, (ChunkRanges{{1, 0, 1}}));
   EXPECT_EQ(worker.lane().round->number(), 1u);
@@ -168,16 +171,16 @@ TEST(JoiningTest, BeginWaitsForTheLanesIndex) {
 TEST(JoiningTest, ALaneWhoseChainIsNotKnownTakesItFromTheFirstVerdict) {
   Harness worker;
   worker.Connect();
-  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
+  worker.Receive(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
-  worker.Hear(worker.MakeLayout(0, 5));
+  worker.Receive(worker.MakeLayout(0, 5));
   EXPECT_EQ(worker.lane().last_verdict, 4u);
   EXPECT_EQ(worker.lane().chain, std::nullopt);
   worker.Do(SessionDown{""});
   EXPECT_TRUE(worker.Do(SessionUp{}).OneSent<Hello>().lanes.empty()) << "nothing to tell of it";
-  worker.Hear(worker.MakeWelcome(Role::kMember));
+  worker.Receive(worker.MakeWelcome(Role::kMember));
   worker.StreamsUp();
-  worker.Hear(worker.MakeLayout(0, 5));
+  worker.Receive(worker.MakeLayout(0, 5));
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
   EXPECT_EQ(worker.lane().chain, ExtendChain(0, 5, worker.Value()));
 }
@@ -187,7 +190,7 @@ TEST(JoiningTest, ASpareIsTold) {
   worker.Connect();
   worker.Do(DeclareReady{});
   const MembershipNow now =
-      worker.Hear(MembershipChanged{{{kTerm, 1}, {{"w-1"}}}, Role::kSpare, std::nullopt, {}})
+      worker.Receive(MembershipChanged{{{kTerm, 1}, {{"w-1"}}}, Role::kSpare, std::nullopt, {}})
           .One<MembershipNow>();
   EXPECT_EQ(now.role, Role::kSpare);
   EXPECT_EQ(now.rank, std::nullopt);
@@ -196,7 +199,7 @@ TEST(JoiningTest, ASpareIsTold) {
   const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
   EXPECT_EQ(hello.membership, Membership{}) << "it has no history";
   EXPECT_EQ(hello.incarnation, (Incarnation{kTerm, 1}));
-  EXPECT_TRUE(worker.Hear(worker.MakeWelcome(Role::kSpare)).HasSent<Ready>());
+  EXPECT_TRUE(worker.Receive(worker.MakeWelcome(Role::kSpare)).HasSent<Ready>());
 }
 
 TEST(JoiningTest, MembershipOfOthersIsToldAndAnOlderOneIsIgnored) {
@@ -204,11 +207,12 @@ TEST(JoiningTest, MembershipOfOthersIsToldAndAnOlderOneIsIgnored) {
   worker.BecomeMember();
   const Membership two{{kTerm, 2}, {{"w-1", "w-0"}}};
   const MembershipNow now =
-      worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).One<MembershipNow>();
+      worker.Receive(MembershipChanged{two, Role::kMember, "w-1", {}}).One<MembershipNow>();
   EXPECT_EQ(now.rank, 1u);
   EXPECT_FALSE(now.joined);
-  EXPECT_TRUE(worker.Hear(MembershipChanged{worker.Members(1), Role::kMember, {}, {}}).all.empty());
-  EXPECT_TRUE(worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).all.empty());
+  EXPECT_TRUE(
+      worker.Receive(MembershipChanged{worker.Members(1), Role::kMember, {}, {}}).all.empty());
+  EXPECT_TRUE(worker.Receive(MembershipChanged{two, Role::kMember, "w-1", {}}).all.empty());
   EXPECT_EQ(worker.client.rank(), 1u);
 }
 
@@ -223,7 +227,7 @@ TEST(JoiningTest, AWelcomeDoesNotMakeAMemberWithoutStartRounds) {
   const Actions actions = worker.Connect(welcome);
   EXPECT_FALSE(actions.HasSent<Ready>()) << "it is known to be ready";
   EXPECT_EQ(worker.client.role(), Role::kJoiner);
-  worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 3, 5}}});
+  worker.Receive(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 3, 5}}});
   EXPECT_EQ(worker.client.role(), Role::kMember);
   EXPECT_EQ(worker.lane().last_verdict, 2u);
 }
@@ -231,12 +235,12 @@ TEST(JoiningTest, AWelcomeDoesNotMakeAMemberWithoutStartRounds) {
 TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   Harness worker;
   worker.BecomeMember();
-  worker.Hear(Drain{false});
+  worker.Receive(Drain{false});
   worker.Contribute();
   worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {{"w-1", "w-2"}}};
-  const Actions actions = worker.Hear(verdict);
+  const Actions actions = worker.Receive(verdict);
   EXPECT_TRUE(actions.Has<Deliver>());
   const MembershipNow now = actions.One<MembershipNow>();
   EXPECT_EQ(now.role, Role::kJoiner);
@@ -246,7 +250,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   EXPECT_FALSE(worker.Connect().HasSent<Ready>()) << "a drained worker stays away";
   // The worker is ready again, and starts with state like any joiner.
   worker.Do(DeclareReady{});
-  worker.Hear(MembershipChanged{worker.Members(5), Role::kMember, "w-2", {{"g", kLane, 9, 1}}});
+  worker.Receive(MembershipChanged{worker.Members(5), Role::kMember, "w-2", {{"g", kLane, 9, 1}}});
   EXPECT_EQ(worker.lane().last_verdict, 8u);
 }
 
@@ -258,10 +262,10 @@ TEST(JoiningTest, ARoundOfAnEarlierMembershipFailsWhenTheWorkerJoinsAnew) {
   worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {{"w-1", "w-2"}}};
-  worker.Hear(verdict);
+  worker.Receive(verdict);
   ASSERT_EQ(worker.lane().round->state(), RoundState::kDecided);
-  const Actions actions =
-      worker.Hear(MembershipChanged{worker.Members(3), Role::kMember, "w-2", {{"g", kLane, 4, 1}}});
+  const Actions actions = worker.Receive(
+      MembershipChanged{worker.Members(3), Role::kMember, "w-2", {{"g", kLane, 4, 1}}});
   EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
   EXPECT_TRUE(worker.Do(CommitRound{0}).Has<Refused>());
   EXPECT_EQ(worker.lane().last_verdict, 3u);
@@ -275,7 +279,7 @@ TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {{"w-0", "w-1", "w-2", "w-3"}}};
   verdict.donor = "w-0";
-  const Actions actions = worker.Hear(verdict);
+  const Actions actions = worker.Receive(verdict);
   const MembershipNow now = actions.One<MembershipNow>();
   EXPECT_EQ(now.membership, verdict.record.next);
   EXPECT_FALSE(now.joined);
@@ -297,7 +301,7 @@ TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
   worker.BecomeMember();
   worker.FinishRound();
   worker.Contribute();
-  ExpectEvicted(worker, worker.Hear(Ended{{ErrorCode::kEvicted, "silent for 6 s"}}));
+  ExpectEvicted(worker, worker.Receive(Ended{{ErrorCode::kEvicted, "silent for 6 s"}}));
   EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kEvicted);
   const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
   EXPECT_EQ(hello.nonce, 99u);
@@ -308,7 +312,7 @@ TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
   welcome.incarnation = {kTerm, 7};
   welcome.layouts = {worker.MakeLayout(0, 4)};
   welcome.verdicts = {{kLane, {worker.MakeVerdict(worker.Value()).record}}};
-  const Actions welcomed = worker.Hear(welcome);
+  const Actions welcomed = worker.Receive(welcome);
   EXPECT_FALSE(welcomed.HasSent<Ready>());
   EXPECT_FALSE(welcomed.HasSent<basin::Begin>());
   worker.StreamsUp();
@@ -316,7 +320,7 @@ TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
   EXPECT_TRUE(worker.Do(DeclareReady{}).HasSent<Ready>());
   EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition)
       << "it rejoins, and has to wait";
-  worker.Hear(MembershipChanged{worker.Members(9), Role::kMember, "w-2", {{"g", kLane, 4, 11}}});
+  worker.Receive(MembershipChanged{worker.Members(9), Role::kMember, "w-2", {{"g", kLane, 4, 11}}});
   EXPECT_EQ(worker.lane().last_verdict, 3u);
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
 }
@@ -342,11 +346,11 @@ TEST(JoiningTest, WhoWasNoMemberYetIsAsReadyAfterAnEviction) {
   worker.Connect();
   worker.RegisterModel();
   EXPECT_TRUE(worker.Do(DeclareReady{}).HasSent<Ready>());
-  worker.Hear(Ended{{ErrorCode::kEvicted, "by an operator"}});
+  worker.Receive(Ended{{ErrorCode::kEvicted, "by an operator"}});
   worker.Do(SessionUp{});
   Welcome welcome = worker.MakeWelcome();
   welcome.incarnation = {kTerm, 7};
-  EXPECT_TRUE(worker.Hear(welcome).HasSent<Ready>()) << "the trainer was told nothing to load";
+  EXPECT_TRUE(worker.Receive(welcome).HasSent<Ready>()) << "the trainer was told nothing to load";
 }
 
 TEST(JoiningTest, WhoIsNoMemberFollowsAnAggregatorOfALowerTerm) {
@@ -362,7 +366,7 @@ TEST(JoiningTest, WhoIsNoMemberFollowsAnAggregatorOfALowerTerm) {
   welcome.incarnation = {kTerm, 9};
   worker.Connect(welcome);
   const MembershipNow now =
-      worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}})
+      worker.Receive(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}})
           .One<MembershipNow>();
   EXPECT_TRUE(now.joined);
   EXPECT_EQ(now.membership, worker.Members());
@@ -375,21 +379,21 @@ TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
   worker.Do(RegisterTensors{"h", LaneKind::kGradient, {F32("h", 4)}});
   LaneLayout g = worker.MakeLayout();
   LaneLayout h{kLane + 1, "h", LaneKind::kGradient, 0, {F32("h", 4)}, 1, kWindow};
-  worker.Hear(g);
-  worker.Hear(h);
+  worker.Receive(g);
+  worker.Receive(h);
   worker.Do(SessionDown{"reset"});
   worker.Do(SessionUp{});
   std::swap(g.lane, h.lane);
   Welcome welcome = worker.MakeWelcome();
   welcome.layouts = {g, h};
-  worker.Hear(welcome);
+  worker.Receive(welcome);
   worker.StreamsUp();
-  worker.Hear(MembershipChanged{
+  worker.Receive(MembershipChanged{
       worker.Members(), Role::kMember, std::nullopt, {{"g", g.lane, 1, 0}, {"h", h.lane, 1, 0}}});
   worker.Begin();
   ASSERT_TRUE(worker.PushOne(kB).HasSent<basin::Begin>() ||
               worker.lane().round->push().unacked_bytes() > 0);
-  worker.Hear(Credit{g.lane, 1, kWindow, {{1, 0, 1}}, {}});
+  worker.Receive(Credit{g.lane, 1, kWindow, {{1, 0, 1}}, {}});
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 0u) << "it hears what is meant for it";
 }
 
@@ -416,7 +420,7 @@ struct JoinedCall : Harness {
   JoinedCall() {
     Connect();
     Do(DeclareReady{});
-    Hear(MembershipChanged{Members(), Role::kMember, "w-1", {{"x", kLane, 3, 77}}});
+    Receive(MembershipChanged{Members(), Role::kMember, "w-1", {{"x", kLane, 3, 77}}});
   }
   // The answer to its registration.
   LaneLayout Layout(RoundNumber round) const {
@@ -424,7 +428,7 @@ struct JoinedCall : Harness {
   }
   void Register(RoundNumber round) {
     Do(RegisterTensors{"x", LaneKind::kCall, {F32("a", 5)}});
-    Hear(Layout(round));
+    Receive(Layout(round));
   }
   // The verdict of the other workers for round 3.
   Verdict VerdictWithout() const {
@@ -443,7 +447,7 @@ struct JoinedCall : Harness {
 
 TEST(JoiningTest, Fault_W19_ACallThatWasMadeBeforeTheTrainerNamesItIsOver) {
   JoinedCall worker;
-  worker.Hear(worker.VerdictWithout());
+  worker.Receive(worker.VerdictWithout());
   worker.Register(4);
   EXPECT_EQ(worker.lane().last_verdict, 3u);
   EXPECT_EQ(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).OneSent<basin::Begin>().round,
@@ -454,13 +458,13 @@ TEST(JoiningTest, Fault_W19_ACallThatWasBegunBeforeItIsAnsweredIsTheNextOne) {
   JoinedCall worker;
   worker.Do(RegisterTensors{"x", LaneKind::kCall, {F32("a", 5)}});
   worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}});
-  EXPECT_EQ(worker.Hear(worker.Layout(4)).OneSent<basin::Begin>().round, 4u);
+  EXPECT_EQ(worker.Receive(worker.Layout(4)).OneSent<basin::Begin>().round, 4u);
 }
 
 TEST(JoiningTest, Fault_W19_ACallThatIsMadeWithoutItIsNotDelivered) {
   JoinedCall worker;
   worker.Register(3);
-  EXPECT_TRUE(worker.Hear(worker.VerdictWithout()).Of<client::Deliver>().empty());
+  EXPECT_TRUE(worker.Receive(worker.VerdictWithout()).Of<client::Deliver>().empty());
   EXPECT_EQ(worker.lane().last_verdict, 3u);
   EXPECT_FALSE(worker.lane().undelivered.has_value());
   const Actions begin = worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}});
@@ -475,8 +479,8 @@ TEST(JoiningTest, Fault_W19_ACallThatIsBegunTooLateIsTheNextOne) {
   worker.Do(PushTensor{0, 0, 5, 1.0});
   worker.Do(CommitRound{0});
   worker.Do(WaitRound{0, absl::InfiniteFuture()});
-  worker.Hear(Credit{kLane, 3, kWindow, {{0, 0, 1}}, {}});
-  const Actions actions = worker.Hear(worker.VerdictWithout());
+  worker.Receive(Credit{kLane, 3, kWindow, {{0, 0, 1}}, {}});
+  const Actions actions = worker.Receive(worker.VerdictWithout());
   EXPECT_EQ(actions.MessageNames(), "Begin Commit");
   EXPECT_EQ(actions.OneSent<basin::Begin>().round, 4u);
   EXPECT_EQ(actions.One<SendContribution>().round, 4u);
@@ -491,7 +495,7 @@ TEST(JoiningTest, Fault_W19_ACallThatItWithdrewFromTooLateIsTheNextOne) {
   worker.Begin();
   worker.Do(WithdrawRound{0, "no data"});
   worker.Do(WaitRound{0, absl::InfiniteFuture()});
-  const Actions actions = worker.Hear(worker.VerdictWithout());
+  const Actions actions = worker.Receive(worker.VerdictWithout());
   EXPECT_EQ(actions.OneSent<Withdraw>().round, 4u);
   EXPECT_FALSE(actions.Has<FailRound>());
 }
@@ -509,7 +513,7 @@ TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
   worker.Do(SessionUp{});
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.membership = worker.Members();
-  worker.Hear(welcome);
+  worker.Receive(welcome);
   EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty())
       << "this aggregator has not been told of the lane";
 }

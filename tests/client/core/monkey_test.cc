@@ -163,7 +163,7 @@ class Monkey {
         return Pick(10) == 0 ? Event(AbandonRounds{})
                              : Event(WaitRound{0, worker.now + absl::Seconds(Pick(9))});
       default:
-        return SomeValueEvent(worker);
+        return SomeBlobEvent(worker);
     }
   }
 
@@ -210,21 +210,21 @@ class Monkey {
     layout.window = Pick(6) * kChunkBytes;
     return layout;
   }
-  Event SomeValueEvent(const Harness& worker) {
-    const ValueKey key{"g", std::string(1, static_cast<char>('a' + Pick(2))), Pick(2)};
+  Event SomeBlobEvent(const Harness& worker) {
+    const BlobKey key{"g", std::string(1, static_cast<char>('a' + Pick(2))), Pick(2)};
     switch (Pick(6)) {
       case 0:
-        return AnnounceValue{key, F32("v", Pick(3) * kChunkBytes), Pick(2)};
+        return AnnounceBlob{key, F32("v", Pick(3) * kChunkBytes), Pick(2)};
       case 1:
-        return GetValue{key, std::nullopt, std::nullopt, worker.now + absl::Seconds(Pick(20))};
+        return GetBlob{key, std::nullopt, std::nullopt, worker.now + absl::Seconds(Pick(20))};
       case 2:
-        return MessageReceived{ValueKnown{key, F32("v", Pick(3) * kChunkBytes), Pick(40), "w-1"}};
+        return MessageReceived{BlobKnown{key, F32("v", Pick(3) * kChunkBytes), Pick(40), "w-1"}};
       case 3:
         return MessageReceived{Ask{key, Pick(5), Pick(5)}};
       case 4:
         return MessageReceived{GetFailed{key, {ErrorCode::kUnavailable, ""}}};
       default:
-        return ValueReceived{key, Pick(6), 1, {Pick(10)}};
+        return BlobReceived{key, Pick(6), 1, {Pick(10)}};
     }
   }
 

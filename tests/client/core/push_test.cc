@@ -19,7 +19,7 @@ Harness Begun(uint64_t window) {
   Harness worker;
   worker.BecomeMember();
   worker.Begin();
-  worker.Hear(Credit{kLane, 1, window, {}, {}});
+  worker.Receive(Credit{kLane, 1, window, {}, {}});
   return worker;
 }
 
@@ -34,8 +34,8 @@ Harness BegunWithLists(const std::vector<TensorSpec>& model) {
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, model});
   LaneLayout layout = worker.MakeLayout();
   layout.tensors = model;
-  worker.Hear(layout);
-  worker.Hear(
+  worker.Receive(layout);
+  worker.Receive(
       MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   worker.Begin();
   return worker;
@@ -74,9 +74,9 @@ Harness BegunOnTwoLanes(bool in_place = false) {
   other.lane = kLane + 1;
   other.name = "h";
   other.tensors = std::vector<TensorSpec>{F32("d", 100)};
-  worker.Hear(other);
+  worker.Receive(other);
   worker.Do(DeclareReady{});
-  worker.Hear(MembershipChanged{
+  worker.Receive(MembershipChanged{
       worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}, {"h", kLane + 1, 1, 0}}});
   for (const LaneHandle lane : {0, 1}) {
     BeginRound begin{lane, Harness::Average(), {}, 17, {}};
@@ -91,15 +91,15 @@ TEST(PushTest, OnAnUnknownLinkTwoChunksAreOnTheirWayOverOneStream) {
   const Actions first = worker.PushOne(kA);
   EXPECT_EQ(Ranges(first), (Chunks{{0, 0, 1}, {0, 1, 1}}));
   for (const auto& frame : first.Of<SendContribution>()) EXPECT_EQ(frame.stream, 0u);
-  EXPECT_EQ(Ranges(worker.Hear(worker.Acked({{0, 0, 1}}))), (Chunks{{0, 2, 1}}));
+  EXPECT_EQ(Ranges(worker.Receive(worker.Acked({{0, 0, 1}}))), (Chunks{{0, 2, 1}}));
 }
 
 TEST(PushTest, WhatOneLaneHasOnItsWayHoldsTheFramesOfAnotherBack) {
   Harness worker = BegunOnTwoLanes();
   worker.PushOne(kA);
   EXPECT_TRUE(Ranges(worker.Do(PushTensor{1, 0, PushDigest(0), 1.0})).empty());
-  worker.Hear(worker.Acked({{0, 0, 1}}));
-  const auto frame = worker.Hear(worker.Acked({{0, 1, 1}})).One<SendContribution>();
+  worker.Receive(worker.Acked({{0, 0, 1}}));
+  const auto frame = worker.Receive(worker.Acked({{0, 1, 1}})).One<SendContribution>();
   EXPECT_EQ(frame.lane, 1u);
 }
 
@@ -152,11 +152,11 @@ TEST(PushTest, ATensorThatWasNotPushedDoesNotGrow) {
 TEST(PushTest, WhateverTheAggregatorNamesOnlyWhatIsHereIsSent) {
   Harness worker = Begun(kWindow);
   worker.Do(PushTensor{0, kA, 0, std::nullopt, 2});
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {{0, 2, 1}}})).empty());
+  EXPECT_TRUE(Ranges(worker.Receive(Credit{kLane, 1, kWindow, {}, {{0, 2, 1}}})).empty());
   EXPECT_TRUE(Ranges(worker.Do(StreamDown{1})).empty());
   EXPECT_EQ(Ranges(worker.Do(StreamDown{0})), (Chunks{}));
   EXPECT_EQ(Ranges(worker.Do(StreamUp{0})), (Chunks{{0, 0, 2}}));
-  worker.Hear(Pull{kLane, 1, {{0, 0, 3}}, {{0, 0, 3}}, kWindow});
+  worker.Receive(Pull{kLane, 1, {{0, 0, 3}}, {{0, 0, 3}}, kWindow});
   // The session is lost and the next one knows nothing.
   worker.Do(SessionDown{"lost"});
   Welcome welcome = worker.MakeWelcome(Role::kMember);
@@ -203,7 +203,7 @@ TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {
   EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 0, 1}, {1, 1, 2}}));
   const uint64_t all = 40 + 2 * kChunkBytes + 20 + 80 + 120;
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), all);
-  worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}, {}});
+  worker.Receive(Credit{kLane, 1, kWindow, {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}, {}});
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 40 + kChunkBytes + 20);
   // The client sends the chunks of a lost stream again, together.
   const Actions lost = worker.Do(StreamDown{frames[1].stream});
@@ -229,7 +229,7 @@ TEST(PushTest, OrderIsThatOfThePushes) {
   Harness worker = Begun(0);
   EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
   worker.PushOne(kA);
-  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})),
+  EXPECT_EQ(Ranges(worker.Receive(Credit{kLane, 1, kWindow, {}, {}})),
             (Chunks{{1, 0, 1}, {0, 0, 2}, {0, 2, 1}}));
 }
 
@@ -237,23 +237,23 @@ TEST(PushTest, TheWindowBoundsWhatIsUnacknowledged) {
   Harness worker = Begun(2 * kChunkBytes);
   EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 2}}));
   EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
-  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, 2 * kChunkBytes, {{0, 0, 1}}, {}})),
+  EXPECT_EQ(Ranges(worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {{0, 0, 1}}, {}})),
             (Chunks{{0, 2, 1}, {1, 0, 1}}));
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), kChunkBytes + kShort + 400);
   // A repeated acknowledgement changes nothing.
   const uint64_t before = worker.lane().round->push().unacked_bytes();
-  worker.Hear(Credit{kLane, 1, 0, {{0, 0, 1}, {9, 0, 1}, {0, 0, 99}}, {}});
+  worker.Receive(Credit{kLane, 1, 0, {{0, 0, 1}, {9, 0, 1}, {0, 0, 99}}, {}});
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), before);
 }
 
 TEST(PushTest, AFrameIsCutToASmallWindowOnlyWhenNothingIsOnItsWay) {
   Harness worker = Begun(kChunkBytes);
   EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 1}}));
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, 2 * kChunkBytes - 1, {}, {}})).empty());
-  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kChunkBytes, {{0, 0, 1}}, {}})),
+  EXPECT_TRUE(Ranges(worker.Receive(Credit{kLane, 1, 2 * kChunkBytes - 1, {}, {}})).empty());
+  EXPECT_EQ(Ranges(worker.Receive(Credit{kLane, 1, kChunkBytes, {{0, 0, 1}}, {}})),
             (Chunks{{0, 1, 1}}));
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kChunkBytes - 1, {}, {}})).empty());
-  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kShort, {{0, 1, 1}}, {}})), (Chunks{{0, 2, 1}}))
+  EXPECT_TRUE(Ranges(worker.Receive(Credit{kLane, 1, kChunkBytes - 1, {}, {}})).empty());
+  EXPECT_EQ(Ranges(worker.Receive(Credit{kLane, 1, kShort, {{0, 1, 1}}, {}})), (Chunks{{0, 2, 1}}))
       << "the last chunk is short";
 }
 
@@ -271,7 +271,7 @@ TEST(PushTest, WhatALostStreamHadNotDeliveredIsSentAgain) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);  // Chunks 0 and 1 use stream 0, chunk 2 uses stream 1.
   worker.PushOne(kB);  // It uses stream 1.
-  worker.Hear(worker.Acked({{0, 0, 1}}));
+  worker.Receive(worker.Acked({{0, 0, 1}}));
   const Actions lost = worker.Do(StreamDown{0});
   EXPECT_EQ(Ranges(lost), (Chunks{{0, 1, 1}}));
   EXPECT_EQ(lost.Of<SendContribution>()[0].stream, 1u);
@@ -280,7 +280,7 @@ TEST(PushTest, WhatALostStreamHadNotDeliveredIsSentAgain) {
   EXPECT_TRUE(Ranges(worker.Do(StreamDown{1})).empty());
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), 0u);
   // The frame had arrived nevertheless, so it is not sent again.
-  worker.Hear(worker.Acked({{0, 1, 1}}));
+  worker.Receive(worker.Acked({{0, 1, 1}}));
   EXPECT_EQ(Ranges(worker.Do(StreamUp{0})), (Chunks{{0, 2, 1}, {1, 0, 1}}));
 }
 
@@ -288,16 +288,16 @@ TEST(PushTest, RefusedChunksAreSentAgainWhenThereIsRoom) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);
   const Credit refusing{kLane, 1, 0, {{0, 0, 1}}, {{0, 1, 1}, {9, 0, 1}}};
-  EXPECT_TRUE(Ranges(worker.Hear(refusing)).empty());
+  EXPECT_TRUE(Ranges(worker.Receive(refusing)).empty());
   EXPECT_EQ(worker.lane().round->push().unacked_bytes(), kShort);
-  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})), (Chunks{{0, 1, 1}}));
+  EXPECT_EQ(Ranges(worker.Receive(Credit{kLane, 1, kWindow, {}, {}})), (Chunks{{0, 1, 1}}));
 }
 
 TEST(PushTest, CreditOfOtherRoundsDoesNotCount) {
   Harness worker = Begun(0);
   worker.PushOne(kA);
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 9, kWindow, {{0, 0, 3}}, {}})).empty());
-  EXPECT_TRUE(worker.Hear(Credit{77, 1, kWindow, {}, {}}).all.empty());
+  EXPECT_TRUE(Ranges(worker.Receive(Credit{kLane, 9, kWindow, {{0, 0, 3}}, {}})).empty());
+  EXPECT_TRUE(worker.Receive(Credit{77, 1, kWindow, {}, {}}).all.empty());
 }
 
 TEST(PushTest, AWindowThatComesBeforeTheBeginIsKept) {
@@ -306,10 +306,10 @@ TEST(PushTest, AWindowThatComesBeforeTheBeginIsKept) {
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
   LaneLayout layout = worker.MakeLayout();
   layout.window = 0;  // The lane waits for memory.
-  worker.Hear(layout);
-  worker.Hear(
+  worker.Receive(layout);
+  worker.Receive(
       MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
-  worker.Hear(Credit{kLane, 1, kWindow, {}, {}});
+  worker.Receive(Credit{kLane, 1, kWindow, {}, {}});
   worker.Begin();
   EXPECT_EQ(Ranges(worker.PushOne(kB)), (Chunks{{1, 0, 1}}));
 }
@@ -324,7 +324,7 @@ TEST(PushTest, ATensorWaitsForItsIndex) {
   LaneLayout layout = worker.MakeLayout();
   layout.first = 3;
   layout.tensors = {F32("e", 5), F32("d", 5)};
-  const Actions actions = worker.Hear(layout);
+  const Actions actions = worker.Receive(layout);
   EXPECT_EQ(Ranges(actions), (Chunks{{4, 0, 1}}));
   EXPECT_EQ(actions.One<SendContribution>().tensors[0], 3u);
   const Commit commit = actions.OneSent<Commit>();
@@ -340,7 +340,7 @@ TEST(PushTest, ASkippedTensorIsNamedOnceItHasAnIndex) {
   LaneLayout layout = worker.MakeLayout();
   layout.first = 3;
   layout.tensors = {F32("d", 5)};
-  EXPECT_EQ(worker.Hear(layout).OneSent<Skip>(), (Skip{kLane, 1, {3}}));
+  EXPECT_EQ(worker.Receive(layout).OneSent<Skip>(), (Skip{kLane, 1, {3}}));
 }
 
 TEST(PushTest, CommitFollowsTheLastFrameNotItsAcknowledgement) {
@@ -348,7 +348,7 @@ TEST(PushTest, CommitFollowsTheLastFrameNotItsAcknowledgement) {
   worker.PushOne(kA);
   worker.PushOne(kB);
   EXPECT_FALSE(worker.Do(CommitRound{0}).HasSent<Commit>()) << "the window is full";
-  const Actions actions = worker.Hear(worker.Acked({{0, 0, 2}}));
+  const Actions actions = worker.Receive(worker.Acked({{0, 0, 2}}));
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 2, 1}, {1, 0, 1}}));
   const Commit commit = actions.OneSent<Commit>();
   EXPECT_EQ(commit.chunks, 4u);
@@ -360,7 +360,7 @@ TEST(PushTest, CommitFollowsTheLastFrameNotItsAcknowledgement) {
 TEST(PushTest, ARefusedChunkDoesNotHoldTheCommitBack) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);
-  worker.Hear(Credit{kLane, 1, 0, {}, {{0, 0, 1}}});
+  worker.Receive(Credit{kLane, 1, 0, {}, {{0, 0, 1}}});
   EXPECT_TRUE(worker.Do(CommitRound{0}).HasSent<Commit>());
 }
 
@@ -378,25 +378,25 @@ TEST(PushTest, ARefusalThatIsRepeatedIsToldOnce) {
   worker.BecomeMember();
   worker.Contribute();
   const Rejected refusal{{ErrorCode::kMismatch, "op SUM against AVERAGE"}, kLane, 1};
-  EXPECT_EQ(worker.Hear(refusal).One<RoundRejected>().error.code, ErrorCode::kMismatch);
-  EXPECT_TRUE(worker.Hear(refusal).all.empty());
+  EXPECT_EQ(worker.Receive(refusal).One<RoundRejected>().error.code, ErrorCode::kMismatch);
+  EXPECT_TRUE(worker.Receive(refusal).all.empty());
 }
 
 TEST(PullTest, OnlyWhatIsWantedIsSent) {
   Harness worker = Begun(0);
   worker.PushOne(kA);
   worker.PushOne(kB);
-  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{1, 0, 1}}, {}, kWindow})), (Chunks{{1, 0, 1}}));
+  EXPECT_EQ(Ranges(worker.Receive(Pull{kLane, 1, {{1, 0, 1}}, {}, kWindow})), (Chunks{{1, 0, 1}}));
   EXPECT_TRUE(worker.lane().round->push().pull());
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}}, {}})).empty());
-  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
-  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 0, 1}, {0, 2, 1}, {9, 0, 1}}, {}, kWindow})),
+  EXPECT_TRUE(Ranges(worker.Receive(Credit{kLane, 1, kWindow, {{1, 0, 1}}, {}})).empty());
+  EXPECT_EQ(Ranges(worker.Receive(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
+  EXPECT_EQ(Ranges(worker.Receive(Pull{kLane, 1, {{0, 0, 1}, {0, 2, 1}, {9, 0, 1}}, {}, kWindow})),
             (Chunks{{0, 0, 1}, {0, 2, 1}}));
 }
 
 TEST(PullTest, WhatIsWantedBeforeItIsPushedIsSentWhenItIs) {
   Harness worker = Begun(kWindow);
-  worker.Hear(Pull{kLane, 1, {{0, 1, 2}}, {}, kWindow});
+  worker.Receive(Pull{kLane, 1, {{0, 1, 2}}, {}, kWindow});
   EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 1, 2}}));
   EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
 }
@@ -404,32 +404,33 @@ TEST(PullTest, WhatIsWantedBeforeItIsPushedIsSentWhenItIs) {
 TEST(PullTest, DiscardedChunksWaitUntilTheyAreWantedAgain) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);
-  worker.Hear(worker.Acked({{0, 0, 3}}));
-  EXPECT_TRUE(Ranges(worker.Hear(Pull{kLane, 1, {}, {{0, 1, 2}}, kWindow})).empty());
-  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
+  worker.Receive(worker.Acked({{0, 0, 3}}));
+  EXPECT_TRUE(Ranges(worker.Receive(Pull{kLane, 1, {}, {{0, 1, 2}}, kWindow})).empty());
+  EXPECT_EQ(Ranges(worker.Receive(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
   // A wanted chunk is discarded once more.
-  worker.Hear(worker.Acked({{0, 1, 1}}));
-  EXPECT_TRUE(Ranges(worker.Hear(Pull{kLane, 1, {}, {{0, 1, 1}}, kWindow})).empty());
+  worker.Receive(worker.Acked({{0, 1, 1}}));
+  EXPECT_TRUE(Ranges(worker.Receive(Pull{kLane, 1, {}, {{0, 1, 1}}, kWindow})).empty());
   // One message discards and wants chunks.
-  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 2, 1}}, {{0, 1, 1}}, kWindow})),
+  EXPECT_EQ(Ranges(worker.Receive(Pull{kLane, 1, {{0, 2, 1}}, {{0, 1, 1}}, kWindow})),
             (Chunks{{0, 2, 1}}));
 }
 
 TEST(PullTest, RefusedAndLostChunksStayWanted) {
   Harness worker = Begun(0);
   worker.PushOne(kA);
-  worker.Hear(Pull{kLane, 1, {{0, 0, 2}}, {}, kWindow});
-  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {{0, 0, 1}}})), (Chunks{{0, 0, 1}}));
+  worker.Receive(Pull{kLane, 1, {{0, 0, 2}}, {}, kWindow});
+  EXPECT_EQ(Ranges(worker.Receive(Credit{kLane, 1, kWindow, {}, {{0, 0, 1}}})),
+            (Chunks{{0, 0, 1}}));
   // A chunk that was sent before pull mode and lost in it is not wanted.
   Harness other = Begun(kWindow);
   other.PushOne(kA);
-  other.Hear(Pull{kLane, 1, {{0, 0, 1}}, {}, kWindow});
+  other.Receive(Pull{kLane, 1, {{0, 0, 1}}, {}, kWindow});
   EXPECT_EQ(Ranges(other.Do(StreamDown{0})), (Chunks{{0, 0, 1}}));
 }
 
 TEST(PullTest, OfAnotherRoundIsIgnored) {
   Harness worker = Begun(kWindow);
-  EXPECT_TRUE(worker.Hear(Pull{kLane, 2, {}, {}, 0}).all.empty());
+  EXPECT_TRUE(worker.Receive(Pull{kLane, 2, {}, {}, 0}).all.empty());
   EXPECT_FALSE(worker.lane().round->push().pull());
 }
 
@@ -438,23 +439,25 @@ TEST(RestartTest, ChunksAreRedone) {
   worker.PushOne(kA);
   worker.PushOne(kB);
   worker.Do(CommitRound{0});
-  worker.Hear(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
-  const Actions actions = worker.Hear(
+  worker.Receive(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
+  const Actions actions = worker.Receive(
       AttemptRestarted{kLane, 1, {kTerm, 2}, "w-2 was lost", {{0, 0, 1}, {1, 0, 1}}, kWindow});
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 1}, {1, 0, 1}}));
   EXPECT_FALSE(actions.HasSent<Commit>()) << "the commit is for the round, not the attempt";
   EXPECT_FALSE(actions.HasSent<basin::Begin>());
-  EXPECT_TRUE(worker.Hear(AttemptRestarted{kLane, 2, {kTerm, 3}, "", {{0, 0, 1}}, 0}).all.empty());
+  EXPECT_TRUE(
+      worker.Receive(AttemptRestarted{kLane, 2, {kTerm, 3}, "", {{0, 0, 1}}, 0}).all.empty());
 }
 
 TEST(RestartTest, InPullModeRedoneChunksWaitUntilTheyAreWanted) {
   Harness worker = Begun(0);
   worker.PushOne(kA);
-  worker.Hear(Pull{kLane, 1, {{0, 0, 3}}, {}, kWindow});
-  worker.Hear(worker.Acked({{0, 0, 3}}));
-  EXPECT_TRUE(Ranges(worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {{0, 0, 2}}, kWindow}))
-                  .empty());
-  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
+  worker.Receive(Pull{kLane, 1, {{0, 0, 3}}, {}, kWindow});
+  worker.Receive(worker.Acked({{0, 0, 3}}));
+  EXPECT_TRUE(
+      Ranges(worker.Receive(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {{0, 0, 2}}, kWindow}))
+          .empty());
+  EXPECT_EQ(Ranges(worker.Receive(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
 }
 
 // The adopted value was lost with all its holders, so the aggregator may know nothing of the round.
@@ -463,10 +466,10 @@ TEST(RestartTest, AfterPreparedEverythingIsSaidAgain) {
   worker.PushOne(kA);
   worker.Do(SkipTensor{0, kB});
   worker.Do(CommitRound{0});
-  worker.Hear(worker.Acked({{0, 0, 3}}));
-  worker.Hear(worker.MakePrepared());
-  const Actions actions =
-      worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {{0, 0, 3}}, kWindow});
+  worker.Receive(worker.Acked({{0, 0, 3}}));
+  worker.Receive(worker.MakePrepared());
+  const Actions actions = worker.Receive(
+      AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {{0, 0, 3}}, kWindow});
   EXPECT_EQ(actions.MessageNames(), "Begin Skip Commit");
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 2}, {0, 2, 1}}));
 }
@@ -474,8 +477,8 @@ TEST(RestartTest, AfterPreparedEverythingIsSaidAgain) {
 TEST(RestartTest, NothingIsPushedWhilePrepared) {
   Harness worker = Begun(0);
   worker.PushOne(kA);
-  worker.Hear(worker.MakePrepared());
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})).empty());
+  worker.Receive(worker.MakePrepared());
+  EXPECT_TRUE(Ranges(worker.Receive(Credit{kLane, 1, kWindow, {}, {}})).empty());
 }
 
 // The model has 1 GiB. An event costs only what it names, so a round of 4096 chunks takes no time.
@@ -488,8 +491,8 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, {large}});
   LaneLayout layout = worker.MakeLayout();
   layout.tensors = {large};
-  worker.Hear(layout);
-  worker.Hear(
+  worker.Receive(layout);
+  worker.Receive(
       MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   worker.Begin();
   std::vector<SendContribution> frames = worker.PushOne(0).Of<SendContribution>();
@@ -497,7 +500,7 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   uint64_t sent = 0;
   for (size_t i = 0; i < frames.size(); ++i) {
     sent += frames[i].ranges[0].count;
-    const Actions more = worker.Hear(worker.Acked({frames[i].ranges[0]}));
+    const Actions more = worker.Receive(worker.Acked({frames[i].ranges[0]}));
     for (const SendContribution& send : more.Of<SendContribution>()) frames.push_back(send);
   }
   EXPECT_EQ(sent, 4096u);

@@ -32,7 +32,7 @@ struct RanksTest : testing::Test {
     worker.Connect(Known(worker));
     worker.RegisterModel();
     worker.Do(DeclareReady{});
-    worker.Hear(MembershipChanged{
+    worker.Receive(MembershipChanged{
         {{kTerm, 1}, members}, Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   }
 };
@@ -42,11 +42,11 @@ TEST_F(RanksTest, HelloAndBeginReportThem) {
   const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
   EXPECT_EQ(hello.ranks, 3u);
   EXPECT_EQ(hello.features & kFeatureRanks, kFeatureRanks);
-  worker.Hear(Known(worker));
+  worker.Receive(Known(worker));
   worker.StreamsUp();
   worker.RegisterModel();
   worker.Do(DeclareReady{});
-  worker.Hear(MembershipChanged{
+  worker.Receive(MembershipChanged{
       {{kTerm, 1}, {{"w-0"}}}, Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   EXPECT_EQ(worker.Do(BeginRound{0, Harness::Average(), {}, 17, {}}).OneSent<Begin>().ranks, 3u);
 }
@@ -70,7 +70,7 @@ TEST_F(RanksTest, AChangeAppliesFromTheNextBeginOn) {
   welcome.membership = worker.client.membership();
   welcome.layouts = {worker.MakeLayout()};
   welcome.open = {OpenRound{kLane, 1, RoundPhase::kCollect, {kTerm, 1}, {}, kWindow}};
-  EXPECT_EQ(worker.Hear(welcome).OneSent<Begin>().ranks, 3u);
+  EXPECT_EQ(worker.Receive(welcome).OneSent<Begin>().ranks, 3u);
 }
 
 TEST_F(RanksTest, ATrainerThatHasJoinedItsNodeWaitsForItsRank) {
@@ -78,7 +78,7 @@ TEST_F(RanksTest, ATrainerThatHasJoinedItsNodeWaitsForItsRank) {
   BecomeMember(MemberList::WithRanks(ids, {3, 2}));
   worker.Do(SetRanks{5, 4});
   EXPECT_EQ(worker.client.rank(), 2u) << "the ranks 3 and 4 are still those of w-1";
-  worker.Hear(MembershipChanged{
+  worker.Receive(MembershipChanged{
       {{kTerm, 2}, MemberList::WithRanks(ids, {5, 2})}, Role::kMember, std::nullopt, {}});
   EXPECT_EQ(worker.client.rank(), 4u);
 }
@@ -105,7 +105,7 @@ TEST_F(RanksTest, AContributionForOtherWorkersSaysSo) {
   EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.text, HasSubstr("the contribution of worker w-0 of job train has the gradients "
                                     "of 1024 trainers of other workers beside 1"));
-  begin.carries = 7;
+  begin.represents = 7;
   begin.local_reduction = LocalReduction::kFast;
   begin.reduced_with = {"w-0", "w-1"};
   EXPECT_THAT(worker.Do(begin).One<Refused>().error.text,
@@ -113,7 +113,7 @@ TEST_F(RanksTest, AContributionForOtherWorkersSaysSo) {
   begin.reduced_with = {"w-1", "w-2"};
   const Begin sent = worker.Do(begin).OneSent<Begin>();
   EXPECT_EQ(sent.ranks, 1u);
-  EXPECT_EQ(sent.carries, 7u);
+  EXPECT_EQ(sent.represents, 7u);
   EXPECT_EQ(sent.local_reduction, LocalReduction::kFast);
   EXPECT_EQ(sent.reduced_with, begin.reduced_with);
 }

@@ -63,7 +63,7 @@ TEST(ResultsTest, AFrameOfSeveralTensorsIsOneAcknowledgement) {
   welcome.features = kFeatureRuns;
   worker.Connect(welcome);
   worker.RegisterModel();
-  worker.Hear(
+  worker.Receive(
       MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   worker.Contribute();
   ResultReceived both = worker.Result({0, 1, 2});
@@ -72,7 +72,7 @@ TEST(ResultsTest, AFrameOfSeveralTensorsIsOneAcknowledgement) {
   const Actions actions = worker.Do(both);
   EXPECT_EQ(actions.Of<KeepResult>().size(), 2u);
   EXPECT_EQ(actions.OneSent<ResultAck>().ranges, (std::vector<ChunkRange>{{0, 1, 2}, {1, 0, 1}}));
-  worker.Hear(worker.MakePrepared());
+  worker.Receive(worker.MakePrepared());
   EXPECT_TRUE(worker.Do(worker.Result({0, 0, 1})).HasSent<Staged>());
 }
 
@@ -83,7 +83,7 @@ TEST(ResultsTest, Fault_N10_AListThatIsOutOfOrderOrNotInUseEndsTheSession) {
     welcome.features = features;
     worker.Connect(welcome);
     worker.RegisterModel();
-    worker.Hear(
+    worker.Receive(
         MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
     worker.Contribute();
     ResultReceived wrong = worker.Result({1, 0, 1});
@@ -95,11 +95,12 @@ TEST(ResultsTest, Fault_N10_AListThatIsOutOfOrderOrNotInUseEndsTheSession) {
 
 TEST(ResultsTest, AHigherBallotReplacesEverything) {
   Harness worker = Contributed();
-  worker.HearAllResults(1);
+  worker.ReceiveAllResults(1);
   const Actions higher = worker.Do(worker.Result({1, 0, 1}, 2));
   EXPECT_TRUE(higher.Has<KeepResult>());
   EXPECT_EQ(higher.OneSent<ResultAck>().ballot, (Ballot{kTerm, 2}));
-  EXPECT_FALSE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>()) << "tensor a is of ballot 1";
+  EXPECT_FALSE(worker.Receive(worker.MakePrepared(2)).HasSent<Staged>())
+      << "tensor a is of ballot 1";
   worker.Do(worker.Result({0, 0, 2}, 2));
   EXPECT_TRUE(worker.Do(worker.Result({0, 2, 1}, 2)).HasSent<Staged>());
 }
@@ -119,7 +120,7 @@ TEST(ResultsTest, FramesThatCannotBeEndTheSession) {
 TEST(StagingTest, PreparedBeforeAndAfterTheLastResult) {
   Harness before = Contributed();
   before.Do(before.Result({0, 0, 3}));
-  EXPECT_TRUE(before.Hear(before.MakePrepared()).all.empty()) << "results are on their way";
+  EXPECT_TRUE(before.Receive(before.MakePrepared()).all.empty()) << "results are on their way";
   EXPECT_EQ(before.lane().settlement.phase(), SettlePhase::kPrepared);
   const Actions last = before.Do(before.Result({1, 0, 1}));
   EXPECT_EQ(last.OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
@@ -127,9 +128,9 @@ TEST(StagingTest, PreparedBeforeAndAfterTheLastResult) {
   EXPECT_EQ(before.lane().settlement.phase(), SettlePhase::kStaged);
 
   Harness after = Contributed();
-  after.HearAllResults();
+  after.ReceiveAllResults();
   EXPECT_EQ(after.lane().settlement.phase(), SettlePhase::kCollecting);
-  EXPECT_EQ(after.Hear(after.MakePrepared()).OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
+  EXPECT_EQ(after.Receive(after.MakePrepared()).OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
   const StagedValue& staged = *after.lane().settlement.staged();
   EXPECT_EQ(staged.round, 1u);
   EXPECT_EQ(staged.value, after.Value());
@@ -163,7 +164,7 @@ Harness WithoutResults() {
 
 TEST(StagingTest, ResultsThatComeAnotherWayAreStagedAndNotRequested) {
   Harness worker = WithoutResults();
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).all.empty());
+  EXPECT_TRUE(worker.Receive(worker.MakePrepared()).all.empty());
   worker.Do(worker.Result({0, 0, 3}));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
   EXPECT_TRUE(worker.Do(RequestResults{0}).all.empty()) << "nothing is missing";
@@ -172,7 +173,7 @@ TEST(StagingTest, ResultsThatComeAnotherWayAreStagedAndNotRequested) {
 TEST(StagingTest, WhatDidNotComeAnotherWayIsRequested) {
   Harness prepared = WithoutResults();
   prepared.Do(prepared.Result({0, 0, 3}));
-  prepared.Hear(prepared.MakePrepared());
+  prepared.Receive(prepared.MakePrepared());
   EXPECT_EQ(prepared.Do(RequestResults{0}).OneSent<Need>(),
             (Need{kLane, 1, {kTerm, 1}, {{1, 0, 1}}}));
   EXPECT_TRUE(prepared.Do(prepared.Result({1, 0, 1})).HasSent<Staged>());
@@ -181,13 +182,13 @@ TEST(StagingTest, WhatDidNotComeAnotherWayIsRequested) {
   const Actions actions = early.Do(RequestResults{0});
   EXPECT_FALSE(actions.OneSent<Withdraw>().without_results);
   EXPECT_FALSE(actions.HasSent<Need>()) << "there is no value yet";
-  EXPECT_EQ(early.Hear(early.MakePrepared()).OneSent<Need>().ranges.size(), 2u);
+  EXPECT_EQ(early.Receive(early.MakePrepared()).OneSent<Need>().ranges.size(), 2u);
 }
 
 // Whoever brings them may hang.
 TEST(StagingTest, ResultsThatDoNotComeAnotherWayInTimeAreRequested) {
   Harness worker = WithoutResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Receive(worker.MakePrepared());
   worker.now += absl::Seconds(2);
   EXPECT_LE(worker.client.NextDeadline(), worker.now);
   const Actions actions = worker.Do(Tick{});
@@ -201,7 +202,7 @@ TEST(StagingTest, WhatComesAfterTheValueIsCompleteIsNotKept) {
   Prepared prepared = worker.MakePrepared();
   prepared.value.tensor_divisors = {{0, 0}};
   prepared.value.digest = ResultDigest(1, 0);
-  worker.Hear(prepared);
+  worker.Receive(prepared);
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
   const Actions late = worker.Do(worker.Result({0, 0, 1}));
   EXPECT_FALSE(late.Has<KeepResult>());
@@ -211,10 +212,10 @@ TEST(StagingTest, WhatComesAfterTheValueIsCompleteIsNotKept) {
 // The value that another worker had was lost, and so was the attempt.
 TEST(StagingTest, AnAttemptAfterTheResultsThatCameAnotherWayIsRequested) {
   Harness worker = WithoutResults();
-  worker.HearAllResults(1);
+  worker.ReceiveAllResults(1);
   worker.Do(RequestResults{0});
-  worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "lost", {}, kWindow});
-  EXPECT_EQ(worker.Hear(worker.MakePrepared(2)).OneSent<Need>().ranges.size(), 2u);
+  worker.Receive(AttemptRestarted{kLane, 1, {kTerm, 2}, "lost", {}, kWindow});
+  EXPECT_EQ(worker.Receive(worker.MakePrepared(2)).OneSent<Need>().ranges.size(), 2u);
 }
 
 TEST(StagingTest, ResultsAreRequestedAfterAWithdrawalOnly) {
@@ -234,7 +235,7 @@ TEST(StagingTest, AWithdrawalIsRepeatedAsItWas) {
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.layouts = {worker.MakeLayout()};
   welcome.open = {OpenRound{kLane, 1, RoundPhase::kCollect, {kTerm, 1}, {}, kWindow}};
-  EXPECT_TRUE(worker.Hear(welcome).OneSent<Withdraw>().without_results);
+  EXPECT_TRUE(worker.Receive(welcome).OneSent<Withdraw>().without_results);
 }
 
 TEST(StagingTest, AbortedIsStagedWithoutBytes) {
@@ -242,7 +243,7 @@ TEST(StagingTest, AbortedIsStagedWithoutBytes) {
   worker.Do(worker.Result({0, 0, 3}));
   Prepared prepared = worker.MakePrepared();
   prepared.value = worker.AbortedValue();
-  EXPECT_TRUE(worker.Hear(prepared).HasSent<Staged>());
+  EXPECT_TRUE(worker.Receive(prepared).HasSent<Staged>());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).all.empty()) << "of no use";
 }
 
@@ -251,7 +252,7 @@ TEST(StagingTest, TensorsWithoutAResultAreNotWaitedFor) {
   Prepared prepared = worker.MakePrepared();
   prepared.value.tensor_divisors = {{0, 0}, {9, 1}};  // a was skipped; 9 is beyond the layout.
   prepared.value.digest = ResultDigest(1, 0);
-  worker.Hear(prepared);
+  worker.Receive(prepared);
   // The aggregator reduces and publishes an EMPTY tensor, but the digest leaves it out.
   EXPECT_FALSE(worker.Do(worker.Result({0, 0, 1})).HasSent<Staged>());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
@@ -263,7 +264,7 @@ TEST(StagingTest, TheRoundMayBeEmptyButForOneTensor) {
   prepared.value.divisor = 0;
   prepared.value.tensor_divisors = {{1, 2}};
   prepared.value.digest = ResultDigest(1, 0);
-  worker.Hear(prepared);
+  worker.Receive(prepared);
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
 }
 
@@ -272,32 +273,32 @@ TEST(StagingTest, ARepeatedPreparedIsStagedAgainWithoutBytes) {
   worker.Stage();
   Prepared again = worker.MakePrepared();
   again.ballot = {kTerm + 1, 1};
-  const Actions actions = worker.Hear(again);
+  const Actions actions = worker.Receive(again);
   EXPECT_EQ(actions.OneSent<Staged>().ballot, again.ballot);
   EXPECT_FALSE(actions.HasSent<Need>());
   EXPECT_EQ(worker.lane().settlement.staged()->ballot, again.ballot);
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).all.empty()) << "a lower ballot came late";
+  EXPECT_TRUE(worker.Receive(worker.MakePrepared()).all.empty()) << "a lower ballot came late";
   Prepared old = worker.MakePrepared();
   old.round = 0;
-  EXPECT_TRUE(worker.Hear(old).all.empty());
+  EXPECT_TRUE(worker.Receive(old).all.empty());
 }
 
 TEST(StagingTest, PreparedOfALaterRoundEndsTheSession) {
   Harness worker = Contributed();
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared(1, 2)).Has<CloseSession>());
+  EXPECT_TRUE(worker.Receive(worker.MakePrepared(1, 2)).Has<CloseSession>());
 }
 
 TEST(StagingTest, APreparedValueMayBeAheadOfTheLayout) {
   Harness worker = Contributed();
-  worker.HearAllResults();
+  worker.ReceiveAllResults();
   Prepared prepared = worker.MakePrepared();
   prepared.value.layout_version = 4;
   prepared.value.tensor_divisors = {{3, 0}};
-  EXPECT_TRUE(worker.Hear(prepared).all.empty());
+  EXPECT_TRUE(worker.Receive(prepared).all.empty());
   LaneLayout layout = worker.MakeLayout();
   layout.first = 3;
   layout.tensors = {F32("d", 5)};
-  EXPECT_EQ(worker.Hear(layout).MessageNames(), "LayoutSeen Staged");
+  EXPECT_EQ(worker.Receive(layout).MessageNames(), "LayoutSeen Staged");
 }
 
 // A worker that lacks bytes of an adopted value requests exactly these.
@@ -306,7 +307,7 @@ TEST(NeedTest, AnAdoptedValueIsAskedFor) {
   worker.Do(worker.Result({0, 1, 1}));
   Prepared adopted = worker.MakePrepared();
   adopted.ballot = {kTerm + 1, 1};
-  EXPECT_EQ(worker.Hear(adopted).OneSent<Need>(),
+  EXPECT_EQ(worker.Receive(adopted).OneSent<Need>(),
             (Need{kLane, 1, {kTerm, 1}, {{0, 0, 1}, {0, 2, 1}, {1, 0, 1}}}));
   worker.Do(worker.Result({0, 0, 3}));
   EXPECT_EQ(worker.Do(worker.Result({1, 0, 1})).OneSent<Staged>().ballot, adopted.ballot);
@@ -314,10 +315,10 @@ TEST(NeedTest, AnAdoptedValueIsAskedFor) {
 
 TEST(NeedTest, BytesOfAnotherBallotAreOfNoUseForAnAdoptedValue) {
   Harness worker = Contributed();
-  worker.HearAllResults(4);
+  worker.ReceiveAllResults(4);
   Prepared adopted = worker.MakePrepared(2);
   adopted.ballot = {kTerm + 1, 1};
-  EXPECT_EQ(worker.Hear(adopted).OneSent<Need>().ranges,
+  EXPECT_EQ(worker.Receive(adopted).OneSent<Need>().ranges,
             (std::vector<ChunkRange>{{0, 0, 3}, {1, 0, 1}}));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 4)).all.empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 2)).Has<KeepResult>()) << "lower than was held";
@@ -331,7 +332,7 @@ TEST(DigestTest, Fault_N8_AMismatchIsFetchedAgainOnceThenGivenUp) {
     ++wrong.digests[0];
     return worker.Do(wrong);
   };
-  worker.Hear(worker.MakePrepared());
+  worker.Receive(worker.MakePrepared());
   const Actions first = corrupt();
   EXPECT_EQ(first.OneSent<Need>(), (Need{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}}}));
   EXPECT_FALSE(first.HasSent<Staged>());
@@ -344,16 +345,16 @@ TEST(DigestTest, Fault_N8_AMismatchIsFetchedAgainOnceThenGivenUp) {
 
 TEST(DigestTest, TheSecondFetchMayBeRightAndTheNextRoundHasItsOwn) {
   Harness worker = Contributed();
-  worker.Hear(worker.MakePrepared());
+  worker.Receive(worker.MakePrepared());
   worker.Do(worker.Result({0, 0, 3}));
   ResultReceived wrong = worker.Result({1, 0, 1});
   ++wrong.digests[0];
   worker.Do(wrong);
   worker.Do(worker.Result({0, 0, 3}));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
-  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Receive(worker.MakeVerdict(worker.Value()));
   worker.Contribute();
-  worker.Hear(worker.MakePrepared(1, 2));
+  worker.Receive(worker.MakePrepared(1, 2));
   worker.Do(worker.Result({0, 0, 3}, 1, 2));
   wrong.round = 2;
   EXPECT_TRUE(worker.Do(wrong).HasSent<Need>());
@@ -363,40 +364,40 @@ TEST(DigestTest, AWrongDigestOverNothingIsGivenUp) {
   Harness worker = Contributed();
   Prepared prepared = worker.MakePrepared();
   prepared.value.divisor = 0;
-  EXPECT_EQ(worker.Hear(prepared).One<FailRound>().error.code, ErrorCode::kDataCorrupt);
+  EXPECT_EQ(worker.Receive(prepared).One<FailRound>().error.code, ErrorCode::kDataCorrupt);
 }
 
 TEST(RestartResultsTest, TheNoticeAndTheFramesMayComeInEitherOrder) {
   Harness notice_first = Contributed();
-  notice_first.HearAllResults(1);
-  notice_first.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {}, kWindow});
+  notice_first.ReceiveAllResults(1);
+  notice_first.Receive(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {}, kWindow});
   EXPECT_TRUE(notice_first.Do(notice_first.Result({0, 0, 3}, 1)).all.empty()) << "late";
-  notice_first.HearAllResults(2);
-  EXPECT_TRUE(notice_first.Hear(notice_first.MakePrepared(2)).HasSent<Staged>());
+  notice_first.ReceiveAllResults(2);
+  EXPECT_TRUE(notice_first.Receive(notice_first.MakePrepared(2)).HasSent<Staged>());
 
   Harness frames_first = Contributed();
-  frames_first.HearAllResults(1);
-  frames_first.HearAllResults(2);
-  frames_first.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {}, kWindow});
-  EXPECT_TRUE(frames_first.Hear(frames_first.MakePrepared(2)).HasSent<Staged>());
+  frames_first.ReceiveAllResults(1);
+  frames_first.ReceiveAllResults(2);
+  frames_first.Receive(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {}, kWindow});
+  EXPECT_TRUE(frames_first.Receive(frames_first.MakePrepared(2)).HasSent<Staged>());
 }
 
 TEST(RestartResultsTest, APreparedValueIsDroppedByARestart) {
   Harness worker = Contributed();
   worker.Stage();
-  worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {}, kWindow});
+  worker.Receive(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {}, kWindow});
   EXPECT_EQ(worker.lane().settlement.phase(), SettlePhase::kCollecting);
   EXPECT_EQ(worker.lane().settlement.staged(), std::nullopt);
-  worker.HearAllResults(2);
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>());
+  worker.ReceiveAllResults(2);
+  EXPECT_TRUE(worker.Receive(worker.MakePrepared(2)).HasSent<Staged>());
   // The notice is older than the value that was prepared after it.
-  worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 1}, "", {}, kWindow});
+  worker.Receive(AttemptRestarted{kLane, 1, {kTerm, 1}, "", {}, kWindow});
   EXPECT_EQ(worker.lane().settlement.phase(), SettlePhase::kStaged);
 }
 
 TEST(RestartResultsTest, AFrameOfAHigherBallotThanWasPreparedIsARestart) {
   Harness worker = Contributed();
-  worker.Hear(worker.MakePrepared(1));
+  worker.Receive(worker.MakePrepared(1));
   EXPECT_TRUE(worker.Do(worker.Result({0, 0, 3}, 2)).Has<KeepResult>());
   EXPECT_EQ(worker.lane().settlement.phase(), SettlePhase::kCollecting);
 }
@@ -405,7 +406,7 @@ TEST(SupplyTest, AHolderSendsWhatItStaged) {
   Harness worker = Contributed();
   worker.Stage();
   const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}, {9, 0, 1}}};
-  const std::vector<SendSupply> frames = worker.Hear(supply).Of<SendSupply>();
+  const std::vector<SendSupply> frames = worker.Receive(supply).Of<SendSupply>();
   ASSERT_EQ(frames.size(), 3u);
   EXPECT_EQ(frames[0].ranges, (ChunkRanges{{0, 0, 2}}));
   EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 2, 1}}));
@@ -427,10 +428,10 @@ TEST(SupplyTest, OnlyWhatIsHeldIsSupplied) {
   Harness worker = Contributed();
   worker.Do(worker.Result({0, 1, 1}));
   const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}}};
-  EXPECT_EQ(worker.Hear(supply).One<SendSupply>().ranges, (ChunkRanges{{0, 1, 1}}));
-  EXPECT_TRUE(worker.Hear(Supply{kLane, 1, {kTerm, 2}, {{0, 0, 3}}}).all.empty());
-  EXPECT_TRUE(worker.Hear(Supply{kLane, 2, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
-  EXPECT_TRUE(worker.Hear(Supply{77, 1, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
+  EXPECT_EQ(worker.Receive(supply).One<SendSupply>().ranges, (ChunkRanges{{0, 1, 1}}));
+  EXPECT_TRUE(worker.Receive(Supply{kLane, 1, {kTerm, 2}, {{0, 0, 3}}}).all.empty());
+  EXPECT_TRUE(worker.Receive(Supply{kLane, 2, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
+  EXPECT_TRUE(worker.Receive(Supply{77, 1, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
 }
 
 TEST(SupplyTest, TheLastVerdictsBytesStayUntilTheNextResult) {
@@ -439,9 +440,9 @@ TEST(SupplyTest, TheLastVerdictsBytesStayUntilTheNextResult) {
   worker.FinishRound();
   worker.Contribute();
   const Supply supply{kLane, 1, {kTerm, 1}, {{1, 0, 1}}};
-  EXPECT_TRUE(worker.Hear(supply).Has<SendSupply>());
+  EXPECT_TRUE(worker.Receive(supply).Has<SendSupply>());
   worker.Do(worker.Result({0, 0, 1}, 1, 2));
-  EXPECT_FALSE(worker.Hear(supply).Has<SendSupply>());
+  EXPECT_FALSE(worker.Receive(supply).Has<SendSupply>());
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Welcome Back(const Harness& worker, RoundPhase phase, std::vector<ChunkRange> ha
 Actions Reconnect(Harness& worker, const Welcome& welcome) {
   worker.Do(SessionDown{"reset"});
   worker.Do(SessionUp{});
-  Actions actions = worker.Hear(welcome);
+  Actions actions = worker.Receive(welcome);
   for (uint32_t i = 0; i < 2; ++i) {
     for (Action& action : worker.Do(StreamUp{i}).all) actions.all.push_back(std::move(action));
   }
@@ -80,7 +80,7 @@ TEST(ResumeTest, WhatHappensWhileAwayIsSaidAfterwards) {
   EXPECT_TRUE(worker.Do(CommitRound{0}).all.empty());
   EXPECT_TRUE(worker.Do(RegisterTensors{"h", LaneKind::kGradient, {}}).all.empty());
   worker.Do(SessionUp{});
-  worker.Hear(Back(worker, RoundPhase::kIdle));
+  worker.Receive(Back(worker, RoundPhase::kIdle));
   EXPECT_EQ(worker.Do(StreamUp{0}).MessageNames(), "Commit");
   EXPECT_EQ(worker.lane().round->state(), RoundState::kCommitted);
 }
@@ -91,7 +91,7 @@ TEST(ResumeTest, WhilePushing) {
   worker.Begin();
   worker.PushOne(kA);
   worker.Do(SkipTensor{0, kB});
-  worker.Hear(worker.Acked({{0, 0, 1}}));
+  worker.Receive(worker.Acked({{0, 0, 1}}));
   const Actions actions = Reconnect(worker, Back(worker, RoundPhase::kCollect, {{0, 0, 1}}));
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register Begin Skip");
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 1, 2}})) << "what the aggregator has is not sent again";
@@ -102,7 +102,7 @@ TEST(ResumeTest, WhatWasAcknowledgedAndIsGoneIsSentAgain) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.Hear(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
+  worker.Receive(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
   const Actions actions = Reconnect(worker, Back(worker, RoundPhase::kCollect, {{0, 0, 2}}));
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 2, 1}, {1, 0, 1}}));
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register Begin Commit");
@@ -123,8 +123,8 @@ TEST(ResumeTest, Fault_A1_AnAggregatorThatForgotTheRoundGetsAllOfIt) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.Hear(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
-  worker.HearAllResults();
+  worker.Receive(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
+  worker.ReceiveAllResults();
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.term = kTerm + 1;
   welcome.membership = {{kTerm + 1, 1}, {{"w-0", "w-1", "w-2"}}};
@@ -148,8 +148,8 @@ TEST(ResumeTest, ALaneThatTheWelcomeDoesNotNameWaitsForItsLayout) {
   EXPECT_EQ(actions.MessageNames(), "Register");
   EXPECT_TRUE(Ranges(actions).empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).all.empty());
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).all.empty());
-  const Actions layout = worker.Hear(worker.MakeLayout());
+  EXPECT_TRUE(worker.Receive(worker.MakePrepared()).all.empty());
+  const Actions layout = worker.Receive(worker.MakeLayout());
   EXPECT_EQ(layout.MessageNames(), "LayoutSeen Begin Commit");
   EXPECT_EQ(Ranges(layout).size(), 3u);
 }
@@ -159,11 +159,11 @@ TEST(ResumeTest, WhilePrepared) {
   worker.BecomeMember();
   worker.Contribute();
   worker.Do(worker.Result({0, 0, 3}));
-  worker.Hear(worker.MakePrepared());
+  worker.Receive(worker.MakePrepared());
   const Actions actions = Reconnect(worker, Back(worker, RoundPhase::kPrepared));
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Register Begin");
   EXPECT_TRUE(Ranges(actions).empty()) << "the value is fixed";
-  EXPECT_EQ(worker.Hear(worker.MakePrepared()).OneSent<Need>(),
+  EXPECT_EQ(worker.Receive(worker.MakePrepared()).OneSent<Need>(),
             (Need{kLane, 1, {kTerm, 1}, {{1, 0, 1}}}));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
 }
@@ -174,7 +174,7 @@ TEST(ResumeTest, WhilePreparedAndTheValueIsLostAfterwards) {
   worker.Contribute();
   Reconnect(worker, Back(worker, RoundPhase::kPrepared));
   const Actions actions =
-      worker.Hear(AttemptRestarted{kLane, 1, {kTerm + 1, 2}, "nobody holds it", {}, kWindow});
+      worker.Receive(AttemptRestarted{kLane, 1, {kTerm + 1, 2}, "nobody holds it", {}, kWindow});
   EXPECT_EQ(actions.MessageNames(), "Begin Commit");
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 2}, {0, 2, 1}, {1, 0, 1}}));
 }
@@ -188,9 +188,9 @@ TEST(ResumeTest, WhileStaged) {
   EXPECT_TRUE(worker.lane().settlement.staged().has_value());
   Prepared again = worker.MakePrepared();
   again.ballot = {kTerm + 1, 1};
-  const Actions actions = worker.Hear(again);
+  const Actions actions = worker.Receive(again);
   EXPECT_EQ(actions.MessageNames(), "Staged");
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
 // Some workers received the verdict before the aggregator died; the others staged the value.
@@ -231,7 +231,7 @@ TEST(ResumeTest, ANewerAttemptIsNotedEvenIfItsNoticeWasMissed) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults(1);
+  worker.ReceiveAllResults(1);
   Reconnect(worker, Back(worker, RoundPhase::kCollect, {{1, 0, 1}}, {kTerm, 2}));
   EXPECT_EQ(worker.lane().settlement.held().count(), 0u);
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1)).all.empty());
@@ -257,7 +257,7 @@ TEST(ResumeTest, WithdrawnWhileAway) {
   worker.Do(SessionDown{""});
   EXPECT_TRUE(worker.Do(WithdrawRound{0, "NaN"}).all.empty());
   worker.Do(SessionUp{});
-  EXPECT_EQ(worker.Hear(Back(worker, RoundPhase::kCollect)).MessageNames(),
+  EXPECT_EQ(worker.Receive(Back(worker, RoundPhase::kCollect)).MessageNames(),
             "LayoutSeen Register Begin Withdraw");
 }
 
@@ -266,7 +266,7 @@ TEST(ResumeTest, WhileDecided) {
   worker.BecomeMember();
   worker.Begin();
   worker.Stage();
-  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Receive(worker.MakeVerdict(worker.Value()));
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.layouts = {worker.MakeLayout(0, 2)};
   EXPECT_EQ(Reconnect(worker, welcome).MessageNames(), "LayoutSeen Register");
@@ -277,9 +277,9 @@ TEST(ResumeTest, PullModeIsOverUntilItIsToldAgain) {
   Harness worker;
   worker.BecomeMember();
   worker.Begin();
-  worker.Hear(Credit{kLane, 1, 0, {}, {}});
+  worker.Receive(Credit{kLane, 1, 0, {}, {}});
   worker.PushOne(kA);
-  worker.Hear(Pull{kLane, 1, {{0, 2, 1}}, {}, kWindow});
+  worker.Receive(Pull{kLane, 1, {{0, 2, 1}}, {}, kWindow});
   const Actions actions = Reconnect(worker, Back(worker, RoundPhase::kCollect));
   EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 2}, {0, 2, 1}}));
 }
@@ -300,7 +300,7 @@ TEST(ResumeTest, AVerdictThatWaitedForResultsDiesWithTheSession) {
   worker.BecomeMember();
   worker.Contribute();
   const Verdict verdict = worker.MakeVerdict(worker.Value());
-  worker.Hear(verdict);
+  worker.Receive(verdict);
   Welcome welcome = Back(worker, RoundPhase::kIdle);
   welcome.open.clear();
   welcome.verdicts = {{kLane, {verdict.record}}};

@@ -36,10 +36,10 @@ TEST(SessionTest, WhyAJobThatRecoversWelcomesNobodyIsHeard) {
   worker.Do(Tick{});
   worker.Do(SessionUp{});
   const HeldUp why{0, 0, "Job train recovers and waits up to 6s more for its workers."};
-  EXPECT_EQ(worker.Hear(why).One<JobPaused>().text, why.text);
+  EXPECT_EQ(worker.Receive(why).One<JobPaused>().text, why.text);
   worker.Pass(absl::Seconds(2));
   EXPECT_EQ(worker.client.trouble().code, ErrorCode::kOk) << "it was answered";
-  EXPECT_EQ(worker.Hear(worker.MakeWelcome()).One<JobPaused>().text, "");
+  EXPECT_EQ(worker.Receive(worker.MakeWelcome()).One<JobPaused>().text, "");
 }
 
 TEST(SessionTest, SaysHelloWithoutHistory) {
@@ -77,7 +77,7 @@ TEST(SessionTest, WelcomeOpensTheStreamsAndTellsWhatIsKnown) {
   worker.Do(DeclareReady{7, 8});
   worker.Do(SetBusy{"checkpoint", absl::Seconds(9)});
   worker.Do(SessionUp{});
-  const Actions actions = worker.Hear(worker.MakeWelcome());
+  const Actions actions = worker.Receive(worker.MakeWelcome());
   const std::vector<OpenStream> streams = actions.Of<OpenStream>();
   ASSERT_EQ(streams.size(), 2u);
   for (uint32_t i = 0; i < 2; ++i) {
@@ -196,7 +196,7 @@ class EndedTest : public testing::TestWithParam<EndCase> {};
 TEST_P(EndedTest, DecidesWhatFollows) {
   Harness worker;
   worker.BecomeMember();
-  const Actions actions = worker.Hear(Ended{{GetParam().code, "because"}});
+  const Actions actions = worker.Receive(Ended{{GetParam().code, "because"}});
   EXPECT_EQ(actions.One<CloseSession>().reason, "because");
   EXPECT_FALSE(worker.client.connected());
   EXPECT_EQ(actions.Has<Fatal>(), GetParam().fatal);
@@ -233,7 +233,7 @@ TEST(SessionTest, RefusedHellosBackOff) {
   for (int i = 0; i < 6; ++i) {
     worker.Do(SessionUp{});
     const absl::Duration delay =
-        worker.Hear(Ended{{ErrorCode::kResourceExhausted, "full"}}).One<OpenSession>().delay;
+        worker.Receive(Ended{{ErrorCode::kResourceExhausted, "full"}}).One<OpenSession>().delay;
     EXPECT_GE(delay, absl::Milliseconds(50));
     last = delay;
   }
@@ -244,10 +244,10 @@ TEST(SessionTest, RepeatedEvictionsDoNotSpin) {
   Harness worker;
   worker.Do(Tick{});
   worker.Do(SessionUp{});
-  EXPECT_EQ(worker.Hear(Ended{{ErrorCode::kEvicted, ""}}).One<OpenSession>().delay,
+  EXPECT_EQ(worker.Receive(Ended{{ErrorCode::kEvicted, ""}}).One<OpenSession>().delay,
             absl::ZeroDuration());
   worker.Do(SessionUp{});
-  EXPECT_GE(worker.Hear(Ended{{ErrorCode::kEvicted, ""}}).One<OpenSession>().delay,
+  EXPECT_GE(worker.Receive(Ended{{ErrorCode::kEvicted, ""}}).One<OpenSession>().delay,
             absl::Milliseconds(50));
 }
 
@@ -259,7 +259,7 @@ TEST(SessionTest, Fault_A5_AnOlderAggregatorIsNotFollowed) {
   worker.Do(SessionUp{});
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.term = kTerm - 1;
-  const Actions actions = worker.Hear(welcome);
+  const Actions actions = worker.Receive(welcome);
   EXPECT_TRUE(actions.Has<CloseSession>());
   EXPECT_GT(actions.One<OpenSession>().delay, absl::ZeroDuration());
   EXPECT_FALSE(worker.client.connected());
@@ -273,7 +273,7 @@ TEST(SessionTest, AWelcomeForAnotherRunIsNotFollowed) {
   worker.Do(SessionUp{});
   Welcome welcome = worker.MakeWelcome();
   welcome.run = "run-2";
-  EXPECT_TRUE(worker.Hear(welcome).Has<CloseSession>());
+  EXPECT_TRUE(worker.Receive(welcome).Has<CloseSession>());
   EXPECT_EQ(worker.client.trouble().code, ErrorCode::kRunConflict);
 }
 
@@ -291,12 +291,13 @@ TEST(SessionTest, MessagesBeforeTheWelcomeAndSecondWelcomesAreIgnored) {
   Harness worker;
   worker.Do(Tick{});
   worker.Do(SessionUp{});
-  EXPECT_TRUE(worker.Hear(MembershipChanged{worker.Members(), Role::kMember, {}, {}}).all.empty());
-  EXPECT_TRUE(worker.Do(ValueReceived{}).all.empty());
+  EXPECT_TRUE(
+      worker.Receive(MembershipChanged{worker.Members(), Role::kMember, {}, {}}).all.empty());
+  EXPECT_TRUE(worker.Do(BlobReceived{}).all.empty());
   EXPECT_EQ(worker.client.role(), Role::kJoiner);
-  worker.Hear(worker.MakeWelcome());
+  worker.Receive(worker.MakeWelcome());
   Welcome again = worker.MakeWelcome(Role::kSpare);
-  EXPECT_TRUE(worker.Hear(again).all.empty());
+  EXPECT_TRUE(worker.Receive(again).all.empty());
   EXPECT_EQ(worker.client.role(), Role::kJoiner);
 }
 
@@ -309,7 +310,7 @@ TEST(SessionTest, Fault_W6_LeavesInGoodOrder) {
   EXPECT_EQ(leave.One<FailRound>().error.code, ErrorCode::kEvicted);
   EXPECT_TRUE(worker.Do(LeaveJob{}).all.empty());
   EXPECT_TRUE(worker.Do(BeginRound{}).Has<Refused>());
-  const Actions ended = worker.Hear(Ended{{ErrorCode::kOk, "left"}});
+  const Actions ended = worker.Receive(Ended{{ErrorCode::kOk, "left"}});
   EXPECT_TRUE(ended.Has<Left>());
   EXPECT_FALSE(ended.Has<OpenSession>());
   EXPECT_TRUE(worker.client.left());
@@ -368,9 +369,9 @@ TEST(SessionTest, BusyIsSaidUntilItIsOver) {
 TEST(SessionTest, DrainOfTheWorkerIsNoted) {
   Harness worker;
   worker.BecomeMember();
-  worker.Hear(Drain{true});
+  worker.Receive(Drain{true});
   EXPECT_FALSE(worker.client.draining());
-  worker.Hear(Drain{false});
+  worker.Receive(Drain{false});
   EXPECT_TRUE(worker.client.draining());
 }
 

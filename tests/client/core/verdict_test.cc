@@ -20,7 +20,7 @@ Harness StagedRound() {
 TEST(VerdictTest, CommittedIsDeliveredWithItsRecord) {
   Harness worker = StagedRound();
   const Verdict verdict = worker.MakeVerdict(worker.Value());
-  const Actions actions = worker.Hear(verdict);
+  const Actions actions = worker.Receive(verdict);
   EXPECT_EQ(actions.One<Deliver>().lane, 0u);
   EXPECT_EQ(actions.One<Deliver>().record, verdict.record);
   EXPECT_EQ(actions.all.size(), 1u);
@@ -37,8 +37,8 @@ TEST(VerdictTest, AbortedFailsTheRoundAndTheNextOneMayBegin) {
   Prepared prepared = worker.MakePrepared();
   prepared.value = worker.AbortedValue();
   prepared.value.abort_cause = AbortCause::kNoContributor;
-  worker.Hear(prepared);
-  const FailRound fail = worker.Hear(worker.MakeVerdict(prepared.value)).One<FailRound>();
+  worker.Receive(prepared);
+  const FailRound fail = worker.Receive(worker.MakeVerdict(prepared.value)).One<FailRound>();
   EXPECT_EQ(fail.error.code, ErrorCode::kRoundAborted);
   EXPECT_EQ(fail.error.abort_cause, AbortCause::kNoContributor);
   EXPECT_EQ(fail.round, 1u);
@@ -53,11 +53,11 @@ TEST(VerdictTest, AbortedAfterARefusalSaysWhatIsToBeDoneFirst) {
   worker.BecomeMember();
   worker.Contribute();
   const std::string refusal = "worker w-1 pushed integers. Use SUM.";
-  worker.Hear(Rejected{{ErrorCode::kInvalidArgument, refusal}, worker.lane().index, 1});
+  worker.Receive(Rejected{{ErrorCode::kInvalidArgument, refusal}, worker.lane().index, 1});
   Prepared prepared = worker.MakePrepared();
   prepared.value = worker.AbortedValue();
-  worker.Hear(prepared);
-  const FailRound fail = worker.Hear(worker.MakeVerdict(prepared.value)).One<FailRound>();
+  worker.Receive(prepared);
+  const FailRound fail = worker.Receive(worker.MakeVerdict(prepared.value)).One<FailRound>();
   EXPECT_EQ(fail.error.code, ErrorCode::kRoundAborted);
   EXPECT_EQ(fail.error.text.substr(fail.error.text.find("The gradients")),
             "The gradients are kept; before a retry, correct what was refused: " + refusal);
@@ -76,18 +76,18 @@ TEST(VerdictTest, TheLastTwoAreRemembered) {
 TEST(VerdictTest, ToldAgainItIsIgnored) {
   Harness worker = StagedRound();
   const Verdict verdict = worker.MakeVerdict(worker.Value());
-  worker.Hear(verdict);
-  EXPECT_TRUE(worker.Hear(verdict).all.empty());
+  worker.Receive(verdict);
+  EXPECT_TRUE(worker.Receive(verdict).all.empty());
   worker.FinishRound();
   worker.FinishRound();
-  EXPECT_TRUE(worker.Hear(verdict).all.empty()) << "older than is remembered";
+  EXPECT_TRUE(worker.Receive(verdict).all.empty()) << "older than is remembered";
 }
 
 TEST(VerdictTest, AnotherChainIsFatal) {
   Harness worker = StagedRound();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   ++verdict.record.chain;
-  const Actions actions = worker.Hear(verdict);
+  const Actions actions = worker.Receive(verdict);
   EXPECT_EQ(actions.One<Fatal>().error.code, ErrorCode::kLineageConflict);
   EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kLineageConflict);
   EXPECT_FALSE(actions.Has<Deliver>());
@@ -102,14 +102,14 @@ TEST(VerdictTest, AnotherVersionOfAToldVerdictIsFatal) {
   other.lane = kLane;
   other.record = worker.lane().verdicts[0];
   ++other.record.chain;
-  EXPECT_TRUE(worker.Hear(other).Has<Fatal>());
+  EXPECT_TRUE(worker.Receive(other).Has<Fatal>());
 }
 
 TEST(VerdictTest, AGapEndsTheSessionAndInTheNextOneTheIncarnation) {
   Harness worker = StagedRound();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.round = 3;
-  const Actions live = worker.Hear(verdict);
+  const Actions live = worker.Receive(verdict);
   EXPECT_TRUE(live.Has<CloseSession>());
   EXPECT_FALSE(live.HasSent<Abandon>());
   Welcome welcome = worker.MakeWelcome(Role::kMember);
@@ -139,7 +139,7 @@ TEST(VerdictTest, AVerdictThatComesBeforeTheResultsWaitsForThem) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  EXPECT_FALSE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+  EXPECT_FALSE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
   worker.Do(worker.Result({0, 0, 3}));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).Has<Deliver>());
   EXPECT_EQ(worker.lane().last_verdict, 1u);
@@ -153,7 +153,7 @@ TEST(VerdictTest, DeliveryWaitsForTheTrainer) {
     worker.Begin();
     worker.PushOne(kA);
     worker.Stage();
-    EXPECT_FALSE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+    EXPECT_FALSE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
     EXPECT_EQ(worker.lane().round->state(), RoundState::kDecided);
     EXPECT_TRUE(worker.PushOne(kB).all.empty());
     EXPECT_TRUE(worker.Do(SkipTensor{0, kC}).all.empty());
@@ -171,7 +171,7 @@ TEST(VerdictTest, ARoundThatWasNotBegunIsDeliveredToItsBegin) {
   Harness worker;
   worker.BecomeMember();
   worker.Stage();
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).all.empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 1)).all.empty());
   EXPECT_TRUE(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).all.empty());
   EXPECT_EQ(worker.lane().round->number(), 1u);
@@ -186,8 +186,8 @@ TEST(VerdictTest, AnAbortedRoundThatWasNotBegunIsNothing) {
   worker.BecomeMember();
   Prepared prepared = worker.MakePrepared();
   prepared.value = worker.AbortedValue();
-  worker.Hear(prepared);
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(prepared.value)).all.empty());
+  worker.Receive(prepared);
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(prepared.value)).all.empty());
   worker.Begin();
   EXPECT_EQ(worker.lane().round->number(), 2u);
 }
@@ -196,7 +196,7 @@ TEST(VerdictTest, ResultsOfTheNextRoundCannotPrecedeTheHandOver) {
   Harness worker;
   worker.BecomeMember();
   worker.Stage();
-  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Receive(worker.MakeVerdict(worker.Value()));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 2)).Has<CloseSession>());
 }
 
@@ -205,8 +205,8 @@ TEST(VerdictTest, AnEvictionTakesAnUndeliveredRoundWithIt) {
   worker.BecomeMember();
   worker.Begin();
   worker.Stage();
-  worker.Hear(worker.MakeVerdict(worker.Value()));
-  EXPECT_EQ(worker.Hear(Ended{{ErrorCode::kEvicted, ""}}).One<FailRound>().error.code,
+  worker.Receive(worker.MakeVerdict(worker.Value()));
+  EXPECT_EQ(worker.Receive(Ended{{ErrorCode::kEvicted, ""}}).One<FailRound>().error.code,
             ErrorCode::kEvicted);
   EXPECT_FALSE(worker.lane().undelivered.has_value());
 }
@@ -214,19 +214,19 @@ TEST(VerdictTest, AnEvictionTakesAnUndeliveredRoundWithIt) {
 TEST(VerdictTest, BeginOfARoundThatIsPreparedPushesNothing) {
   Harness worker;
   worker.BecomeMember();
-  worker.Hear(worker.MakePrepared());
+  worker.Receive(worker.MakePrepared());
   worker.Begin();
   EXPECT_TRUE(worker.PushOne(kA).all.empty());
   EXPECT_FALSE(worker.Do(CommitRound{0}).HasSent<Commit>());
-  worker.HearAllResults();
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+  worker.ReceiveAllResults();
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
 TEST(VerdictTest, AFinishedWorkerDoesNotNeedTheResultsOfOthers) {
   Harness worker;
   worker.BecomeMember();
   worker.Do(Finish{});
-  const Actions actions = worker.Hear(worker.MakeVerdict(worker.Value()));
+  const Actions actions = worker.Receive(worker.MakeVerdict(worker.Value()));
   EXPECT_FALSE(actions.HasSent<Abandon>());
   EXPECT_FALSE(actions.Has<Deliver>());
   EXPECT_EQ(worker.lane().last_verdict, 1u);
@@ -237,7 +237,7 @@ TEST(VerdictTest, AFinishedWorkerTakesNoVerdictThatItHadNotBegunToAskFor) {
   Harness worker;
   worker.BecomeMember();
   worker.Stage();
-  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Receive(worker.MakeVerdict(worker.Value()));
   worker.Do(Finish{});
   const Actions actions = worker.Do(worker.Result({1, 0, 1}, 1, 2));
   EXPECT_FALSE(actions.Has<CloseSession>());
@@ -250,14 +250,14 @@ TEST(VerdictTest, AFinishedWorkerStillGetsTheRoundItHasBegun) {
   worker.Contribute();
   worker.Do(Finish{});
   worker.Stage();
-  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+  EXPECT_TRUE(worker.Receive(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
 TEST(VerdictTest, OfALaneThatIsNotRegisteredHereIsIgnored) {
   Harness worker = StagedRound();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.lane = 77;
-  EXPECT_TRUE(worker.Hear(verdict).all.empty());
+  EXPECT_TRUE(worker.Receive(verdict).all.empty());
 }
 
 TEST(VerdictTest, TheStateIsAValue) {
@@ -269,7 +269,7 @@ TEST(VerdictTest, TheStateIsAValue) {
   copy.Step(MessageReceived{worker.MakeVerdict(worker.Value())}, worker.now, actions);
   EXPECT_NE(copy, worker.client);
   EXPECT_FALSE(Fingerprint::Of(copy) == Fingerprint::Of(worker.client));
-  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Receive(worker.MakeVerdict(worker.Value()));
   EXPECT_EQ(copy, worker.client);
 }
 

@@ -31,7 +31,7 @@ TEST(NoCudaTest, TensorsOfADeviceAreRefusedAndThoseOfTheHostAreNot) {
     EXPECT_NE(refused.message().find(part), absl::string_view::npos) << refused << "\n" << part;
   }
   ASSERT_TRUE(rig.worker->Push(rig.lane.lane, pushed).ok());
-  ASSERT_TRUE(transfers.Settle(rig.lane.lane).ok());
+  ASSERT_TRUE(transfers.WaitUntilPassed(rig.lane.lane).ok());
   EXPECT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
 }
 

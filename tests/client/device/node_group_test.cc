@@ -371,8 +371,8 @@ TEST_F(NodeGroupTest, Item3_ARankThatStartsAgainContributesForItself) {
 TEST_F(NodeGroupTest, Fault_A13_ARankThatCannotTakePartIsTheErrorOfAllAtOnce) {
   Open(0);
   trainers_[1] = std::make_unique<Trainer>(1);
-  auto telling = TellWhyNot(OptionsOf(1), absl::FailedPreconditionError("there is no NCCL"));
-  ASSERT_TRUE(telling.ok()) << telling.status();
+  auto reporting = ReportWhyNot(OptionsOf(1), absl::FailedPreconditionError("there is no NCCL"));
+  ASSERT_TRUE(reporting.ok()) << reporting.status();
   for (const LocalRank rank : {0, 2}) {
     if (rank == 2) Open(2);
     // Long before a rank that does not come is given up.
@@ -382,7 +382,7 @@ TEST_F(NodeGroupTest, Fault_A13_ARankThatCannotTakePartIsTheErrorOfAllAtOnce) {
               absl::FailedPreconditionError("local rank 1 (worker-8) cannot take part in the local "
                                             "group: there is no NCCL"));
   }
-  EXPECT_EQ((*telling)->NextTurn(Soon()).status(),
+  EXPECT_EQ((*reporting)->NextTurn(Soon()).status(),
             absl::FailedPreconditionError("there is no NCCL"));
 }
 

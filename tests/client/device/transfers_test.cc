@@ -79,7 +79,7 @@ class DeviceRig {
   absl::Status Push() {
     return transfers->Push(rig.lane.lane, {Pushed(0), Pushed(1), Pushed(2)}, {0, &stream});
   }
-  absl::Status Settle() { return transfers->Settle(rig.lane.lane); }
+  absl::Status WaitUntilPassed() { return transfers->WaitUntilPassed(rig.lane.lane); }
   // The rest of a round whose contribution was passed to the worker.
   RoundOutcome Finish(const std::map<TensorIndex, std::string>& results, RoundNumber round = 1,
                       uint64_t* chain = nullptr) {
@@ -132,10 +132,10 @@ TEST(DeviceTransfersTest, AGradientIsSentAsItIsWhenTheStreamHasWrittenIt) {
   ASSERT_TRUE(t.Begin().ok());
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  auto settled = std::async(std::launch::async, [&] { return t.Settle(); });
+  auto passed = std::async(std::launch::async, [&] { return t.WaitUntilPassed(); });
   EXPECT_EQ(t.rig.aggregator.queued(), 0u) << "the stream has not run";
   t.stream.Release();
-  ASSERT_TRUE(settled.get().ok());
+  ASSERT_TRUE(passed.get().ok());
   const RoundOutcome outcome = t.Finish(Results(t.rig));
   EXPECT_TRUE(outcome.ok()) << outcome.status();
 }
@@ -145,7 +145,7 @@ TEST(DeviceTransfersTest, AResultComesBetweenWhatTheStreamDoesBeforeAndAfter) {
   ASSERT_TRUE(t.Begin().ok());
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   const auto results = Results(t.rig);
   const RoundOutcome outcome = t.Finish(results);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -185,7 +185,7 @@ TEST(DeviceTransfersTest, NarrowGradientsAreCastOnTheirWay) {
     const Encoding narrow = {DType::kBF16, 3};
     const auto pushed = {t.Pushed(0, narrow), t.Pushed(1, narrow)};
     ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, pushed, {0, &t.stream}).ok());
-    ASSERT_TRUE(t.Settle().ok());
+    ASSERT_TRUE(t.WaitUntilPassed().ok());
     ASSERT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
     EXPECT_EQ(t.faults[0]->launches, on_device ? 1 : 0);
     std::map<TensorIndex, std::string> sent;
@@ -217,7 +217,7 @@ TEST(DeviceTransfersTest, RoundsInARowUseTheSameMemory) {
     ASSERT_TRUE(t.Begin().ok());
     t.Compute();
     ASSERT_TRUE(t.Push().ok());
-    ASSERT_TRUE(t.Settle().ok());
+    ASSERT_TRUE(t.WaitUntilPassed().ok());
     const auto results = Results(t.rig);
     const RoundOutcome outcome = t.Finish(results, round, &chain);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -236,7 +236,7 @@ TEST(DeviceTransfersTest, WorksWithoutPinnedMemoryAndWithoutMemoryOfTheDevice) {
   ASSERT_TRUE(t.Begin().ok());
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   const auto results = Results(t.rig);
   const RoundOutcome outcome = t.Finish(results);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -252,7 +252,7 @@ TEST(DeviceTransfersTest, TensorsOfALaneMayBeOnSeveralDevices) {
   t.stream.Synchronize();
   ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(0), t.Pushed(2)}, {0, &t.stream}).ok());
   ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(1)}, {1, &second}).ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   const auto results = Results(t.rig);
   const RoundOutcome outcome = t.Finish(results);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -276,7 +276,7 @@ TEST(DeviceTransfersTest, ALargeTensorIsSentWhileTheRestIsCopied) {
   EXPECT_GT(faults.running, 0) << "the device has not copied the rest";
   faults.AllowWaits(1000);
   ASSERT_TRUE(t.transfers->Push(t.rig.lane.lane, {t.Pushed(1), t.Pushed(2)}, {0, &t.stream}).ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   const auto results = Results(t.rig);
   const RoundOutcome outcome = t.Finish(results);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -312,7 +312,7 @@ TEST(DeviceTransfersTest, ALargeNarrowTensorIsSentWhileTheRestIsCastOrCopied) {
       EXPECT_GT(faults.running, 0) << "the device has not cast the rest";
       faults.AllowWaits(1000);
     }
-    ASSERT_TRUE(t.Settle().ok());
+    ASSERT_TRUE(t.WaitUntilPassed().ok());
     ASSERT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
     std::string sent(wanted.size(), '\0');
     for (uint64_t bytes = 0; bytes < wanted.size();) {
@@ -323,7 +323,7 @@ TEST(DeviceTransfersTest, ALargeNarrowTensorIsSentWhileTheRestIsCastOrCopied) {
       const ChunkRange& range = header.runs[0].range;
       sent.replace(range.first * WireChunkBytes(DType::kF16), frame.payload.size(), frame.payload);
       bytes += frame.payload.size();
-      t.rig.aggregator.Say(Credit{header.lane, 1, t.rig.window, {range}, {}});
+      t.rig.aggregator.Send(Credit{header.lane, 1, t.rig.window, {range}, {}});
     }
     EXPECT_TRUE(sent == wanted);
     EXPECT_EQ(t.rig.aggregator.Await<Commit>().squared_norm,
@@ -350,11 +350,11 @@ TEST(DeviceTransfersTest, APartOfATensorThatWasDroppedIsNoPartOfTheNextRound) {
   while (t.rig.aggregator.queued() > 0) t.rig.aggregator.AwaitFrame();
   ASSERT_TRUE(t.Begin().ok());
   t.faults[0]->AllowWaits(1000);
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   EXPECT_EQ(t.rig.aggregator.queued(), 0u);
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   EXPECT_TRUE(t.Finish(results, 2, &chain).ok());
 }
 
@@ -397,7 +397,7 @@ TEST(DeviceTransfersTest, RefusesACaptureAndWhatIsOnAnotherDevice) {
   EmulatedStream second(1);
   ASSERT_TRUE(t.transfers->Push(lane, {t.Pushed(0), t.Pushed(2)}, {0, &t.stream}).ok());
   ASSERT_TRUE(t.transfers->Push(lane, {t.Pushed(1)}, {1, &second}).ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   EXPECT_TRUE(t.Finish(Results(t.rig)).ok());
 }
 
@@ -406,7 +406,7 @@ TEST(DeviceTransfersTest, ARefusedCopyOfResultsWritesNothing) {
   ASSERT_TRUE(t.Begin().ok());
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   const RoundOutcome outcome = t.Finish(Results(t.rig));
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   const auto before = t.Seen();
@@ -444,11 +444,11 @@ TEST(DeviceTransfersTest, WhatWasDroppedIsNoPartOfTheNextRound) {
   ASSERT_TRUE(t.rig.worker->Wait(t.rig.lane.lane, absl::InfiniteDuration()).ok());
   ASSERT_TRUE(t.Begin().ok());
   t.stream.Release();
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   // The tensors of the round before would be refused as pushed twice, or have other bytes.
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   EXPECT_TRUE(t.Finish(results, 2, &chain).ok());
 }
 
@@ -459,9 +459,10 @@ TEST(DeviceTransfersTest, ARoundWithoutItsDroppedTensorsIsNotCommitted) {
   ASSERT_TRUE(t.Push().ok());
   t.transfers->DropAll();
   t.stream.Release();
-  EXPECT_EQ(CodeOfText(t.Settle(), {"Begin another round"}), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(CodeOfText(t.WaitUntilPassed(), {"Begin another round"}),
+            ErrorCode::kFailedPrecondition);
   EXPECT_EQ(CodeOf(t.Push()), ErrorCode::kFailedPrecondition);
-  t.transfers->SettleAll();
+  t.transfers->WaitUntilAllPassed();
   EXPECT_EQ(t.faults[0]->running, 0);
 }
 
@@ -471,12 +472,12 @@ TEST(DeviceTransfersTest, InACallbackWhatWouldWaitIsRefused) {
   ASSERT_TRUE(t.Begin().ok());
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  absl::Status settled;
-  ASSERT_TRUE(t.rig.worker->Inspect([&](const Runner&) { settled = t.Settle(); }).ok());
-  EXPECT_EQ(CodeOfText(settled, {"A callback", "from another thread"}),
+  absl::Status passed;
+  ASSERT_TRUE(t.rig.worker->Inspect([&](const Runner&) { passed = t.WaitUntilPassed(); }).ok());
+  EXPECT_EQ(CodeOfText(passed, {"A callback", "from another thread"}),
             ErrorCode::kFailedPrecondition);
   t.stream.Release();
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   EXPECT_TRUE(t.Finish(Results(t.rig)).ok());
 }
 
@@ -498,7 +499,7 @@ TEST(DeviceTransfersTest, TensorsArriveWhileTheWorkerIsDisconnected) {
   t.rig.aggregator.Await<Begin>();
   t.rig.aggregator.LoseSession();
   t.stream.Release();
-  EXPECT_TRUE(t.Settle().ok()) << "the worker keeps them until it is connected again";
+  EXPECT_TRUE(t.WaitUntilPassed().ok()) << "the worker keeps them until it is connected again";
   EXPECT_TRUE(t.rig.worker->Commit(t.rig.lane.lane).ok());
 }
 
@@ -520,7 +521,7 @@ void FailAnyCall(uint64_t elements) {
     ASSERT_TRUE(t.Begin().ok());
     t.Compute();
     absl::Status status = t.Push();
-    if (status.ok()) status = t.Settle();
+    if (status.ok()) status = t.WaitUntilPassed();
     RoundOutcome outcome = absl::CancelledError("not committed");
     if (status.ok()) {
       outcome = t.Finish(results, round, &chain);
@@ -555,7 +556,7 @@ void FailAnyCall(uint64_t elements) {
     ASSERT_TRUE(t.Begin().ok());
     t.Compute();
     ASSERT_TRUE(t.Push().ok());
-    ASSERT_TRUE(t.Settle().ok());
+    ASSERT_TRUE(t.WaitUntilPassed().ok());
     outcome = t.Finish(results, round, &chain);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     status = t.transfers->Copy(**outcome, t.AllDestinations(), {0, &t.stream});
@@ -578,7 +579,7 @@ TEST(DeviceTransfersTest, Fault_A13_ADeviceMayFailForGood) {
   ASSERT_TRUE(t.Begin().ok());
   t.Compute();
   ASSERT_TRUE(t.Push().ok());
-  ASSERT_TRUE(t.Settle().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
   const RoundOutcome outcome = t.Finish(Results(t.rig));
   t.faults[0]->failing_from = t.faults[0]->calls.load();
   for (int i = 0; i < 3; ++i) {
@@ -593,8 +594,9 @@ TEST(DeviceTransfersTest, Fault_A13_ADeviceThatHangsFailsTheRound) {
   ASSERT_TRUE(t.Begin().ok());
   t.faults[0]->hangs = true;
   ASSERT_TRUE(t.Push().ok());
-  EXPECT_EQ(CodeOfText(t.Settle(), {"tensor a and 2 more", "emulated device", "has not ended"}),
-            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(
+      CodeOfText(t.WaitUntilPassed(), {"tensor a and 2 more", "emulated device", "has not ended"}),
+      ErrorCode::kFailedPrecondition);
   EXPECT_EQ(CodeOf(t.Push()), ErrorCode::kFailedPrecondition);
 }
 

@@ -47,7 +47,7 @@ TEST(Calls, ADeadlineThatPassesIsNoOutcomeAndALaterWaitIs) {
 TEST(Calls, ADeadlineThatPassesSaysThatNoDataStreamIsOpen) {
   Rig rig(2);
   rig.Join();
-  const auto trouble = [&] { return rig.worker->place().stream_trouble; };
+  const auto trouble = [&] { return rig.worker->view().stream_trouble; };
   const auto until = [&](const std::string& text) {
     rig.Until([&](const Runner&) { return trouble().find(text) != std::string::npos; });
   };
@@ -220,7 +220,7 @@ TEST(Calls, AbandonGivesTheMemoryBackAndTheIncarnationUp) {
   rig.aggregator.Await<Abandon>();
   EXPECT_EQ(CodeOf(rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration()).status()),
             ErrorCode::kEvicted);
-  EXPECT_EQ(rig.worker->place().role, Role::kJoiner);
+  EXPECT_EQ(rig.worker->view().role, Role::kJoiner);
 }
 
 TEST(Calls, AbandonGivesTheMemoryBackOfAWorkerThatIsOver) {
@@ -230,9 +230,9 @@ TEST(Calls, AbandonGivesTheMemoryBackOfAWorkerThatIsOver) {
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
   ASSERT_TRUE(rig.worker->Push(rig.lane.lane, {0, lent->data(), lent->size()}).ok());
   std::optional<OutgoingFrame> frame = rig.aggregator.HoldFrame();
-  rig.aggregator.Say(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
+  rig.aggregator.Send(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
   auto abandoning = std::async(std::launch::async, [&] { return rig.worker->Abandon(); });
-  rig.Until([](const Runner& runner) { return runner.quiet_awaited(); });
+  rig.Until([](const Runner& runner) { return runner.idle_awaited(); });
   EXPECT_EQ(abandoning.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   frame.reset();
   EXPECT_EQ(CodeOf(abandoning.get()), ErrorCode::kSuperseded);
@@ -263,7 +263,7 @@ TEST(Calls, LeaveIsSaidAndAnswered) {
   rig.aggregator.LoseSession();  // The aggregator confirms it.
   const absl::Status status = leaving.get();
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_TRUE(rig.worker->place().left);
+  EXPECT_TRUE(rig.worker->view().left);
   EXPECT_EQ(CodeOf(rig.worker->Commit(rig.lane.lane)), ErrorCode::kEvicted);
   EXPECT_EQ(CodeOf(rig.worker->Call(DeclareReady{})), ErrorCode::kFailedPrecondition);
 }
@@ -316,7 +316,7 @@ TEST(Calls, ManyThreadsAtOnce) {
     lanes.push_back(*rig.worker->Register(name, LaneKind::kGradient, {F32("t", 1000)}));
     const auto index = static_cast<LaneIndex>(10 + i);
     EXPECT_EQ(rig.aggregator.Await<basin::Register>().lane, name);
-    rig.aggregator.Say(
+    rig.aggregator.Send(
         LaneLayout{index, name, LaneKind::kGradient, 0, {F32("t", 1000)}, 1, 64 * kChunkBytes});
     rig.aggregator.Await<LayoutSeen>();
   }
@@ -336,7 +336,7 @@ TEST(Calls, ManyThreadsAtOnce) {
         ASSERT_TRUE(rig.worker->Call(Progress{}).ok());
         const RoundOutcome outcome = rig.worker->Wait(begin.lane, absl::InfiniteDuration());
         EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kRoundAborted);
-        EXPECT_TRUE(rig.worker->place().rank.has_value());
+        EXPECT_TRUE(rig.worker->view().rank.has_value());
       }
     });
   }
@@ -349,10 +349,10 @@ TEST(Calls, ManyThreadsAtOnce) {
     EXPECT_EQ(frame.payload, Noise(4000, 1000 * (header.lane - 10) + header.round));
     // The commit of this lane, or of another.
     const Commit commit = rig.aggregator.Await<Commit>();
-    rig.aggregator.Say(Prepared{commit.lane, commit.round, {kTerm, 1}, {kTerm, 1}, value});
+    rig.aggregator.Send(Prepared{commit.lane, commit.round, {kTerm, 1}, {kTerm, 1}, value});
     const VerdictRecord record = rig.RecordOf(value, commit.round, chains[commit.lane]);
     chains[commit.lane] = record.chain;
-    rig.aggregator.Say(Verdict{commit.lane, record, std::nullopt});
+    rig.aggregator.Send(Verdict{commit.lane, record, std::nullopt});
   }
   for (std::thread& trainer : trainers) trainer.join();
 }

@@ -215,7 +215,7 @@ void FakeAggregator::AwaitStreamClosed(uint32_t stream) {
                  ABSL_NO_THREAD_SAFETY_ANALYSIS { return state.streams[connection].closed; });
 }
 
-void FakeAggregator::Say(const ToWorker& message) {
+void FakeAggregator::Send(const ToWorker& message) {
   const absl::StatusOr<std::vector<std::string>> pieces = wire::EncodePieces(message);
   ASSERT_TRUE(pieces.ok()) << pieces.status();
   wire::MessageReader<ToWorker> reader;
@@ -325,10 +325,10 @@ void FakeAggregator::SendResult(uint32_t stream, RoundNumber round, Ballot ballo
   SendFrame(stream, header, payload);
 }
 
-void FakeAggregator::SendValue(uint32_t stream, const ValueKey& key, uint32_t first, uint32_t count,
-                               const std::string& payload) {
+void FakeAggregator::SendBlob(uint32_t stream, const BlobKey& key, uint32_t first, uint32_t count,
+                              const std::string& payload) {
   wire::FrameHeader header;
-  header.kind = wire::ValueHeader{key, first, count};
+  header.kind = wire::BlobHeader{key, first, count};
   SendFrame(stream, header, payload);
 }
 
@@ -410,7 +410,7 @@ void Rig::Connect() {
   welcome.term = kTerm;
   welcome.frame_bytes = 2 * kChunkBytes;
   welcome.heartbeat = absl::Milliseconds(500);
-  aggregator.Say(welcome);
+  aggregator.Send(welcome);
   TakeStreams(token);
 }
 
@@ -422,11 +422,11 @@ void Rig::Admit(RoundNumber round, uint64_t chain) {
   const Register request = aggregator.Await<basin::Register>();
   EXPECT_EQ(request.lane, "g");
   EXPECT_EQ(request.tensors, model);
-  aggregator.Say(LaneLayout{kLane, "g", LaneKind::kGradient, 0, request.tensors, round, window});
+  aggregator.Send(LaneLayout{kLane, "g", LaneKind::kGradient, 0, request.tensors, round, window});
   EXPECT_EQ(aggregator.Await<LayoutSeen>().version, model.size());
   ASSERT_TRUE(worker->Call(DeclareReady{}).ok());
   aggregator.Await<basin::Ready>();
-  aggregator.Say(MembershipChanged{
+  aggregator.Send(MembershipChanged{
       membership, Role::kMember, std::nullopt, {StartRound{"g", kLane, round, chain}}});
   ASSERT_TRUE(worker->AwaitMember(absl::InfiniteDuration()).ok());
 }
@@ -494,7 +494,7 @@ std::map<TensorIndex, std::string> Rig::TakeContribution(uint32_t chunks, RoundN
       left -= std::min(left, run.range.count);
       credit.acked.push_back(run.range);
     }
-    aggregator.Say(std::move(credit));
+    aggregator.Send(std::move(credit));
   }
   return taken;
 }
@@ -542,9 +542,9 @@ void Rig::SendResults(const std::map<TensorIndex, std::string>& results, RoundNu
 
 VerdictRecord Rig::Conclude(const RoundValue& value, RoundNumber round, uint64_t chain) {
   VerdictRecord record = RecordOf(value, round, chain);
-  aggregator.Say(Prepared{kLane, round, record.ballot, record.value_ballot, value});
+  aggregator.Send(Prepared{kLane, round, record.ballot, record.value_ballot, value});
   EXPECT_EQ(aggregator.Await<Staged>().round, round);
-  aggregator.Say(Verdict{kLane, record, std::nullopt});
+  aggregator.Send(Verdict{kLane, record, std::nullopt});
   return record;
 }
 

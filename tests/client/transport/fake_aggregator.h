@@ -62,7 +62,7 @@ class FakeAggregator : public Connector {
   void AwaitStreamClosed(uint32_t stream);
 
   // ---- control
-  void Say(const ToWorker& message);
+  void Send(const ToWorker& message);
   // The next message of this type; others before it are put into `passed`.
   template <typename T>
   T Await() {
@@ -93,8 +93,8 @@ class FakeAggregator : public Connector {
   void SendResult(uint32_t stream, RoundNumber round, Ballot ballot, const ChunkRange& range,
                   const std::string& tensor, const std::string& payload,
                   const std::string& claimed);
-  void SendValue(uint32_t stream, const ValueKey& key, uint32_t first, uint32_t count,
-                 const std::string& payload);
+  void SendBlob(uint32_t stream, const BlobKey& key, uint32_t first, uint32_t count,
+                const std::string& payload);
   void SendRaw(uint32_t stream, const std::string& message);
   uint64_t unconsumed() const;  // Bytes given to the worker and not reported as consumed.
 

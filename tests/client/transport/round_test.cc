@@ -91,8 +91,8 @@ TEST(Round, WhoHearsTheOutcomeFindsThePlaceThatCameWithIt) {
   rig.Join();
   rig.Begin();
   rig.PushAll();
-  std::promise<Place> told;
-  const auto look = [&](const RoundOutcome&) { told.set_value(rig.worker->place()); };
+  std::promise<JobView> told;
+  const auto look = [&](const RoundOutcome&) { told.set_value(rig.worker->view()); };
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane, look).ok());
   rig.TakeContribution(4);
   const auto results = Results(rig, 1);
@@ -286,7 +286,7 @@ TEST(Round, NarrowTensorsTravelAsCast) {
     EXPECT_EQ(frame.header.encoding.wire_exponent, 3);
     taken += frame.payload;
     const auto& sent = std::get<wire::ContributionHeader>(frame.header.kind);
-    rig.aggregator.Say(Credit{kLane, 1, rig.window, {sent.runs.front().range}, {}});
+    rig.aggregator.Send(Credit{kLane, 1, rig.window, {sent.runs.front().range}, {}});
   }
   EXPECT_EQ(taken, wire);
   // Digests cover the sent bytes.
@@ -327,7 +327,7 @@ TEST(Round, AWithdrawnContributionStillGetsTheResult) {
   rig.aggregator.DropQueued();  // The part that was written before.
   const auto results = Results(rig, 1);
   rig.SendResults(results, 1);
-  rig.aggregator.Say(Rejected{{ErrorCode::kMismatch, "not counted"}, kLane, 1});
+  rig.aggregator.Send(Rejected{{ErrorCode::kMismatch, "not counted"}, kLane, 1});
   rig.Conclude(rig.ValueOf(results), 1, 0);
   const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -484,7 +484,7 @@ TEST(Round, StagedResultsAreSuppliedUntilTheNextRoundsFirstResult) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   outcome = absl::CancelledError();  // The trainer has released it; the library has not.
 
-  rig.aggregator.Say(Supply{kLane, 1, {kTerm, 1}, {{0, 1, 2}}});
+  rig.aggregator.Send(Supply{kLane, 1, {kTerm, 1}, {{0, 1, 2}}});
   const TakenFrame frame = rig.aggregator.AwaitFrame();
   const auto& header = std::get<wire::SupplyHeader>(frame.header.kind);
   EXPECT_EQ(RangesOf(header.runs), (ChunkRanges{{0, 1, 2}}));

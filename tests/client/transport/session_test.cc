@@ -31,11 +31,11 @@ TEST(Session, IsOpenedAgainAfterRefusals) {
     });
     rig.clock.Advance(absl::Seconds(2));
   }
-  EXPECT_NE(rig.worker->place().trouble.text.find("connection refused"), std::string::npos);
+  EXPECT_NE(rig.worker->view().trouble.text.find("connection refused"), std::string::npos);
   rig.Join();
-  EXPECT_EQ(rig.worker->place().rank, 0u);
-  EXPECT_EQ(rig.worker->place().membership, rig.membership);
-  EXPECT_EQ(rig.worker->place().joins, 1u);
+  EXPECT_EQ(rig.worker->view().rank, 0u);
+  EXPECT_EQ(rig.worker->view().membership, rig.membership);
+  EXPECT_EQ(rig.worker->view().joins, 1u);
 }
 
 TEST(Session, BeatsWhenItIsTime) {
@@ -63,7 +63,7 @@ TEST(Session, ALostOneIsRepeatedAndWhatIsMissingIsSentAgain) {
   // b and the first chunk of a had arrived.
   Welcome welcome = rig.WelcomeBack(1);
   welcome.open = {{kLane, 1, RoundPhase::kCollect, {kTerm, 1}, {{0, 0, 1}, {1, 0, 1}}, rig.window}};
-  rig.aggregator.Say(welcome);
+  rig.aggregator.Send(welcome);
   rig.TakeStreams(welcome.token);
   EXPECT_EQ(rig.aggregator.Await<Begin>().round, 1u);
   const std::map<TensorIndex, std::string> again = rig.TakeContribution(2);
@@ -85,7 +85,7 @@ TEST(Session, ALongHelloIsSaidInPieces) {
     name.resize(250, 'x');
     grown.tensors.push_back(F32(name, 1));
   }
-  rig.aggregator.Say(grown);
+  rig.aggregator.Send(grown);
   EXPECT_EQ(rig.aggregator.Await<LayoutSeen>().version, 20003u);
   rig.aggregator.LoseSession();
   rig.aggregator.AcceptSession();
@@ -93,7 +93,7 @@ TEST(Session, ALongHelloIsSaidInPieces) {
   ASSERT_EQ(hello.lanes.at(0).layout.size(), 20003u);
   EXPECT_EQ(hello.lanes.at(0).layout.back(), grown.tensors.back());
   EXPECT_GT(wire::Encode(ToAggregator(hello))->size(), kMaxMessageBytes);
-  rig.aggregator.Say(rig.WelcomeBack(1));
+  rig.aggregator.Send(rig.WelcomeBack(1));
   rig.TakeStreams(rig.token + 1);
   EXPECT_EQ(rig.aggregator.Await<basin::Register>().tensors, rig.model);
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
@@ -120,7 +120,7 @@ TEST(Session, WhatAnOldConnectionSaysIsIgnored) {
   rig.aggregator.LoseSession();  // Reports it twice.
   rig.aggregator.AcceptSession();
   rig.aggregator.Await<Hello>();
-  rig.aggregator.Say(rig.WelcomeBack(1));
+  rig.aggregator.Send(rig.WelcomeBack(1));
   rig.TakeStreams(rig.token + 1);
   rig.PushAll();
   EXPECT_EQ(rig.TakeContribution(4).at(1), rig.gradients.at(1));
@@ -141,7 +141,7 @@ TEST(Session, ABrokenResultIsAskedForAgain) {
   rest.erase(1);
   rig.SendResults(rest, 1);
   const RoundValue value = rig.ValueOf(results);
-  rig.aggregator.Say(Prepared{kLane, 1, {kTerm, 1}, {kTerm, 1}, value});
+  rig.aggregator.Send(Prepared{kLane, 1, {kTerm, 1}, {kTerm, 1}, value});
   const Need need = rig.aggregator.Await<Need>();
   EXPECT_EQ(rig.aggregator.Passed<Staged>(), 0u);
   uint64_t chunks = 0;
@@ -150,7 +150,7 @@ TEST(Session, ABrokenResultIsAskedForAgain) {
   rig.Until([](const Runner& runner) { return runner.counters().corrupt_chunks == 1; });
   rig.SendResults(results, 1);
   EXPECT_EQ(rig.aggregator.Await<Staged>().round, 1u);
-  rig.aggregator.Say(Verdict{kLane, rig.RecordOf(value, 1, 0), std::nullopt});
+  rig.aggregator.Send(Verdict{kLane, rig.RecordOf(value, 1, 0), std::nullopt});
   ExpectDelivered(rig, rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration()));
 }
 
@@ -175,8 +175,8 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   std::vector<WorkerId> members = grown.members;
   members.push_back("w9");
   grown.members = members;
-  rig.aggregator.Say(MembershipChanged{grown, Role::kMember, "w0", {}});
-  rig.aggregator.Say(Ended{{ErrorCode::kEvicted, "lost for 5 s"}});
+  rig.aggregator.Send(MembershipChanged{grown, Role::kMember, "w0", {}});
+  rig.aggregator.Send(Ended{{ErrorCode::kEvicted, "lost for 5 s"}});
   rig.aggregator.AcceptSession();
   EXPECT_EQ(rig.aggregator.Await<Hello>().membership.generation, Generation());
   const absl::Status commit = rig.worker->Commit(rig.lane.lane);
@@ -186,19 +186,19 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   const absl::Status member = rig.worker->AwaitMember(absl::InfiniteDuration());
   EXPECT_EQ(CodeOf(member), ErrorCode::kEvicted) << "it is not ready to be one: " << member;
   EXPECT_EQ(rig.aggregator.queued(), 0u);
-  EXPECT_FALSE(rig.worker->place().rank.has_value());
-  EXPECT_FALSE(rig.worker->place().donor.has_value());
+  EXPECT_FALSE(rig.worker->view().rank.has_value());
+  EXPECT_FALSE(rig.worker->view().donor.has_value());
 
   Welcome welcome = rig.WelcomeBack(2);
   welcome.role = Role::kJoiner;
   welcome.incarnation = {kTerm, 9};
-  rig.aggregator.Say(welcome);
+  rig.aggregator.Send(welcome);
   rig.TakeStreams(welcome.token);
   rig.membership.generation.counter = 2;
   rig.membership.members = {{"w1", "w0"}};
   rig.Admit(2, 7);
-  EXPECT_EQ(rig.worker->place().rank, 1u);
-  EXPECT_EQ(rig.worker->place().joins, 2u);
+  EXPECT_EQ(rig.worker->view().rank, 1u);
+  EXPECT_EQ(rig.worker->view().joins, 2u);
   rig.Begin();
   rig.PushAll();
   EXPECT_EQ(rig.TakeContribution(4, 2).at(0), rig.gradients.at(0));
@@ -216,13 +216,13 @@ TEST(Session, WhoHasLeftOrIsSupersededIsNoMember) {
       rig.aggregator.LoseSession();  // The aggregator confirms it.
       ASSERT_TRUE(leaving.get().ok());
     } else {
-      rig.aggregator.Say(Ended{{code, "a newer process has this id"}});
+      rig.aggregator.Send(Ended{{code, "a newer process has this id"}});
     }
     EXPECT_EQ(CodeOf(rig.worker->AwaitMember(absl::InfiniteDuration())), code);
-    const Place place = rig.worker->place();
-    EXPECT_EQ(place.role, Role::kJoiner);
-    EXPECT_FALSE(place.rank.has_value());
-    EXPECT_EQ(place.membership, rig.membership) << "the others are those that they were";
+    const JobView view = rig.worker->view();
+    EXPECT_EQ(view.role, Role::kJoiner);
+    EXPECT_FALSE(view.rank.has_value());
+    EXPECT_EQ(view.membership, rig.membership) << "the others are those that they were";
   }
 }
 
@@ -235,10 +235,10 @@ TEST(Session, SupersededIsFatal) {
                                     absl::InfiniteDuration());
   });
   rig.aggregator.Await<Get>();
-  rig.aggregator.Say(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
+  rig.aggregator.Send(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
   EXPECT_EQ(CodeOf(waiting.get().status()), ErrorCode::kSuperseded);
   EXPECT_EQ(CodeOf(rig.worker->Commit(rig.lane.lane)), ErrorCode::kSuperseded);
-  EXPECT_EQ(rig.worker->place().fatal->code, ErrorCode::kSuperseded);
+  EXPECT_EQ(rig.worker->view().fatal->code, ErrorCode::kSuperseded);
   EXPECT_EQ(CodeOf(rig.worker->Call(DeclareReady{})), ErrorCode::kSuperseded);
   rig.aggregator.AwaitSessionClosed();
 }

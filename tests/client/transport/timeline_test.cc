@@ -212,22 +212,22 @@ TEST(Moments, AnyMomentsGiveSlicesThatNest) {
 }
 
 TEST(Moments, ChangesOfThePlaceAreInstants) {
-  Place before;
-  Place now;
+  JobView before;
+  JobView now;
   now.trouble = {ErrorCode::kUnavailable, "connection refused"};
   now.stream_trouble = "connection reset";
   now.membership.generation = {5, 2};
   now.membership.members = MemberList({"w0", "w1"});
   now.paused = "below min_workers";
   std::vector<std::string> names;
-  for (const PlaceMoment& moment : MomentsBetween(before, now, Ms(5))) {
+  for (const JobMoment& moment : MomentsBetween(before, now, Ms(5))) {
     names.push_back(absl::StrCat(moment.what, ": ", moment.text));
   }
   EXPECT_THAT(names,
               ElementsAre("session lost: connection refused", "data streams lost: connection reset",
                           "generation 5.2: 2 members", "job paused: below min_workers"));
   names.clear();
-  for (const PlaceMoment& moment : MomentsBetween(now, Place(), Ms(5))) {
+  for (const JobMoment& moment : MomentsBetween(now, JobView(), Ms(5))) {
     names.push_back(moment.what);
   }
   EXPECT_THAT(names, ElementsAre("session reconnected", "data stream reconnected", "generation 0.0",
@@ -363,7 +363,7 @@ TEST(Timeline, NothingIsRecordedAfterTheEnd) {
   recorder.Round(1, 100);
   EXPECT_THAT(recorder.Ended(), ElementsAre(1u));
   EXPECT_FALSE(recorder.timeline.Begin(0));
-  recorder.timeline.Placed(Place());
+  recorder.timeline.OnJobView(JobView());
   recorder.timeline.Copied(0, 1, Ms(1));
   EXPECT_THAT(recorder.Ended(), IsEmpty());
 }
@@ -404,7 +404,7 @@ TEST(TimelineText, IsAnArrayWithOneEventOnEachLine) {
   TimelineText text(Process(), 1 << 20);
   std::string all = text.Begin();
   Timeline::Batch batch;
-  batch.records = {FullRound(), PlaceMoment{Ms(9), "session lost", "why"}, FullRound()};
+  batch.records = {FullRound(), JobMoment{Ms(9), "session lost", "why"}, FullRound()};
   batch.dropped = 3;
   all += text.Next(batch, Ms(10));
   all += text.End(Ms(11));
@@ -485,7 +485,7 @@ TEST(WorkerTimeline, RecordsTheRoundsOfAWorker) {
       EXPECT_FALSE(round.has_value());
       round = *moments;
     } else {
-      what.push_back(std::get<PlaceMoment>(record).what);
+      what.push_back(std::get<JobMoment>(record).what);
     }
   }
   EXPECT_THAT(what, testing::Contains("generation 5.1"));

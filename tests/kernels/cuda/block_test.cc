@@ -150,7 +150,7 @@ void CheckBlocks(DType dtype, size_t count, bool with_norm) {
   EXPECT_EQ(std::memcmp(result.data(), data[3].data(), result.size()), 0);
   EXPECT_EQ(std::memcmp(leaves.data(), expected_leaves.data(), leaves.size() * sizeof(double)), 0);
   EXPECT_EQ(seen.overflows, facts.overflows);
-  ASSERT_EQ(seen.first_non_finite != kNoPlace, facts.first_non_finite_input.has_value());
+  ASSERT_EQ(seen.first_non_finite != kNoElement, facts.first_non_finite_input.has_value());
   if (facts.first_non_finite_input) {
     EXPECT_EQ(seen.first_non_finite,
               uint64_t{facts.first_non_finite_input->contribution} << kElementBits |

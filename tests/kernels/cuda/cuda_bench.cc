@@ -215,7 +215,7 @@ Arrays Allocate(Machine& machine, const Sizes& sizes) {
   arrays.leaves =
       static_cast<double*>(machine.Allocate(NormLeaves(arrays.bytes / 2) * sizeof(double)));
   arrays.facts = static_cast<DeviceFacts*>(machine.Allocate(sizeof(DeviceFacts)));
-  const DeviceFacts nothing = {kNoPlace, 0, 0};
+  const DeviceFacts nothing = {kNoElement, 0, 0};
   machine.Write(arrays.facts, &nothing, sizeof(nothing));
   return arrays;
 }
@@ -291,13 +291,13 @@ ReductionPlan AverageOf(size_t contributors) {
   return ReductionPlan::Make(std::move(spec)).value();
 }
 
-// Seconds for all frames of `contributors` arrays, with `lanes` lanes.
+// Seconds for all frames of `contributors` arrays, with `slots` slots.
 double PipelineSeconds(Device& device, const Sizes& sizes,
                        const std::vector<std::vector<float>>& arrays, size_t contributors,
-                       size_t lanes, std::vector<float>* result) {
+                       size_t slots, std::vector<float>* result) {
   PipelineOptions options;
-  options.lanes = lanes;
-  options.lane_bytes = size_t{20} << 20;
+  options.slots = slots;
+  options.slot_bytes = size_t{20} << 20;
   const auto made = Checked(DevicePipeline::Make(&device, options));
   DevicePipeline& pipeline = *made;
   const ReductionPlan plan = AverageOf(contributors);
@@ -334,16 +334,16 @@ int BenchPipeline(Device& device, const Sizes& sizes) {
   std::printf("copy within the host, one thread: %.1f GB/s\n", host);
   std::printf("%3s %6s %9s %14s %13s\n", "N", "lanes", "GB/s in", "of pinned copy", "of host copy");
   for (size_t contributors : {2, 4, 8, 16}) {
-    for (size_t lanes : {1, 2}) {
+    for (size_t slots : {1, 2}) {
       std::fill(result.begin(), result.end(), 0.0F);
-      const double seconds = PipelineSeconds(device, sizes, arrays, contributors, lanes, &result);
+      const double seconds = PipelineSeconds(device, sizes, arrays, contributors, slots, &result);
       if (std::count(result.begin(), result.end(), 1.25F) !=
           static_cast<ptrdiff_t>(result.size())) {
         std::printf("failed: the average of %zu contributions is wrong\n", contributors);
         return 1;
       }
       const double rate = 1e-9 * static_cast<double>(bytes * contributors) / seconds;
-      std::printf("%3zu %6zu %9.1f %13.1f%% %12.1f%%\n", contributors, lanes, rate,
+      std::printf("%3zu %6zu %9.1f %13.1f%% %12.1f%%\n", contributors, slots, rate,
                   100 * rate / to_device, 100 * rate / host);
     }
   }

@@ -196,7 +196,7 @@ contract::Report CheckManyTerms(Device* device) {
 contract::Report CheckManyPieces(Device* device) {
   const PipelineReducer reducer(device);
   contract::Report report;
-  // A lane has room for one leaf of so many contributions of f64.
+  // A slot has room for one leaf of so many contributions of f64.
   for (size_t count : {kNormLeafElements, 2 * kNormLeafElements, 5 * kNormLeafElements + 77}) {
     const Problem problem(MakeSpec(ReduceOp::kAverage, DType::kF64, 64), count, true);
     CheckOnHost(reducer, problem, &report);
@@ -282,11 +282,11 @@ contract::Report CheckPipeline(Device* device) {
   size_t reported = 0;
   // One leaf of eight contributions of f64, and room for many passes.
   const size_t least = 9 * (kNormLeafElements * sizeof(double) + 2 * kAlignment) + 16384;
-  for (size_t lane_bytes : {least, size_t{16} << 20}) {
-    for (size_t lanes : {1u, 2u, 3u}) {
+  for (size_t slot_bytes : {least, size_t{16} << 20}) {
+    for (size_t slots : {1u, 2u, 3u}) {
       PipelineOptions options;
-      options.lanes = lanes;
-      options.lane_bytes = lane_bytes;
+      options.slots = slots;
+      options.slot_bytes = slot_bytes;
       auto pipeline = DevicePipeline::Make(device, options);
       if (!pipeline.ok()) {
         report.Add(pipeline.failure().message);

@@ -31,17 +31,17 @@ contract::Report CheckManyPieces(Device* device);
 // Inputs in aligned and unaligned arrays on the device.
 contract::Report CheckOnDevice(Device* device);
 
-// Passes of many dtypes and sizes through pipelines with few and small lanes, and with large ones:
+// Passes of many dtypes and sizes through pipelines with few and small slots, and with large ones:
 // several passes in a Start, several Starts in flight.
 contract::Report CheckPipeline(Device* device);
 
 // Reduces in a pipeline, as one pass after another, for the contract suite. The reference reduces
-// passes that do not fit into a lane. One thread at a time.
+// passes that do not fit into a slot. One thread at a time.
 class PipelineReducer final : public Reducer {
  public:
   // REQUIRES: `device` outlives it, and has memory.
   explicit PipelineReducer(Device* device)
-      : pipeline_(DevicePipeline::Make(device, {2, kLaneBytes}).value()),
+      : pipeline_(DevicePipeline::Make(device, {2, kSlotBytes}).value()),
         reference_(MakeReferenceReducer()) {}
 
   std::string_view name() const override { return "pipeline"; }
@@ -50,7 +50,7 @@ class PipelineReducer final : public Reducer {
 
  private:
   // As in an aggregator: a leaf of 64 contributions of f64, the most of a task.
-  static constexpr size_t kLaneBytes = size_t{20} << 20;
+  static constexpr size_t kSlotBytes = size_t{20} << 20;
 
   const std::unique_ptr<DevicePipeline> pipeline_;
   const std::unique_ptr<Reducer> reference_;

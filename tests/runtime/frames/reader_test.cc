@@ -156,9 +156,9 @@ TEST(FrameReader, TakesSuppliesValuesAndAcks) {
   const auto& result = std::get<SupplyHeader>(supply->header);
   EXPECT_EQ(result.ballot, (Ballot{3, 4}));
   EXPECT_EQ(RangesOf(result.runs), (ChunkRanges{{5, 6, 1}}));
-  const auto value = Take(reader, Message({ValueHeader{{"lane", "t", 1}, 3, 1}}, 2, "bytes"));
+  const auto value = Take(reader, Message({BlobHeader{{"lane", "t", 1}, 3, 1}}, 2, "bytes"));
   ASSERT_TRUE(value.ok()) << value.status();
-  EXPECT_EQ(std::get<ValueHeader>(value->header).first, 3u);
+  EXPECT_EQ(std::get<BlobHeader>(value->header).first, 3u);
   const auto ack = Take(reader, Message({Ack{1}}, 3));
   ASSERT_TRUE(ack.ok()) << ack.status();
   EXPECT_TRUE(std::holds_alternative<Ack>(ack->header));
@@ -276,7 +276,7 @@ TEST(SharedFrames, AWorkerRefersOnlyToItsContributions) {
   const Shared shared;
   const SharedPlaces place = {{1, 0, 1000}};
   for (const AnyHeader& header : {AnyHeader(SupplyHeader{1, 7, {2, 1}, {2, 0, 1}}),
-                                  AnyHeader(ValueHeader{{"g", "a", 0}, 0, 1})}) {
+                                  AnyHeader(BlobHeader{{"g", "a", 0}, 0, 1})}) {
     FrameReader reader = shared.Reader();
     OutgoingFrame frame = shared.Frame(0, 1000, 1);
     frame.header = header;

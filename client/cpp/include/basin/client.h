@@ -288,10 +288,10 @@ class Lane {
     return error.Take();
   }
   Status Commit(Done done) {
-    auto told = std::make_unique<Told>(Told{std::move(done), handles_});
+    auto pending = std::make_unique<Pending>(Pending{std::move(done), handles_});
     internal::Taken error;
-    if (basin_commit(worker_, lane_, &Tell, told.get(), error.out()) == BASIN_OK) {
-      static_cast<void>(told.release());  // Tell deletes it.
+    if (basin_commit(worker_, lane_, &Report, pending.get(), error.out()) == BASIN_OK) {
+      static_cast<void>(pending.release());  // Report deletes it.
     }
     return error.Take();
   }
@@ -301,11 +301,11 @@ class Lane {
     return error.Take();
   }
   Status Withdraw(const std::string& reason, Done done) {
-    auto told = std::make_unique<Told>(Told{std::move(done), handles_});
+    auto pending = std::make_unique<Pending>(Pending{std::move(done), handles_});
     internal::Taken error;
-    if (basin_withdraw(worker_, lane_, reason.c_str(), &Tell, told.get(), error.out()) ==
+    if (basin_withdraw(worker_, lane_, reason.c_str(), &Report, pending.get(), error.out()) ==
         BASIN_OK) {
-      static_cast<void>(told.release());
+      static_cast<void>(pending.release());
     }
     return error.Take();
   }
@@ -338,7 +338,7 @@ class Lane {
  private:
   friend class Worker;
 
-  struct Told {
+  struct Pending {
     Done done;
     std::shared_ptr<const std::vector<std::uint32_t>> handles;
   };
@@ -348,12 +348,12 @@ class Lane {
         lane_(lane),
         handles_(std::make_shared<const std::vector<std::uint32_t>>(std::move(handles))) {}
 
-  static void Tell(void* user, std::uint32_t, basin_result* result, const basin_error* error) {
-    const std::unique_ptr<Told> told(static_cast<Told*>(user));
+  static void Report(void* user, std::uint32_t, basin_result* result, const basin_error* error) {
+    const std::unique_ptr<Pending> pending(static_cast<Pending*>(user));
     if (result != nullptr) {
-      told->done(RoundResult(result, told->handles));
+      pending->done(RoundResult(result, pending->handles));
     } else {
-      told->done(Status(error));
+      pending->done(Status(error));
     }
   }
 

@@ -9,20 +9,20 @@ class Action(enum.Enum):
     """An action of the user."""
 
     BACKWARD = "a backward reaches a parameter of the lane"
-    BACKWARD_OF_WINDOWS = "like BACKWARD, with backward_passes_per_step"
+    BACKWARD_OF_PASSES = "like BACKWARD, with backward_passes_per_step"
     STEP = "step(), or a call that needs its result, such as unscale_() of a scaler"
-    STEP_OF_WINDOWS = "like STEP, with backward_passes_per_step"
+    STEP_OF_PASSES = "like STEP, with backward_passes_per_step"
     SYNC = "sync_gradients()"
     RETRY = "retry_round()"
     WAIT = "wait_round()"
 
 
-class Stage(enum.Enum):
+class Situation(enum.Enum):
     """The state of the gradients when an action happens."""
 
     IDLE = "no round since the last step or skipped step, and no local gradients"
-    WINDOW = "local, from observed backwards"
-    FULL = "like WINDOW, and no other backward may be added"
+    ACCUMULATED = "local, from observed backwards"
+    FULL = "like ACCUMULATED, and no other backward may be added"
     STRAY = "local, but not from an observed backward"
     SPOILED = "local, with a part of a failed backward"
     REDUCED = "the result of a round that no step has applied"
@@ -48,47 +48,48 @@ class Deed(enum.Enum):
 
 # The effect of each action in each state of the gradients.
 _BACKWARD = {
-    Stage.IDLE: Deed.ACCUMULATE,
-    Stage.WINDOW: Deed.ACCUMULATE,
-    Stage.FULL: Deed.REFUSE_FULL,
-    Stage.STRAY: Deed.ACCUMULATE,
-    Stage.SPOILED: Deed.REFUSE_SPOILED,
-    Stage.REDUCED: Deed.ACCUMULATE,
-    Stage.IN_FLIGHT: Deed.REFUSE_IN_FLIGHT,
+    Situation.IDLE: Deed.ACCUMULATE,
+    Situation.ACCUMULATED: Deed.ACCUMULATE,
+    Situation.FULL: Deed.REFUSE_FULL,
+    Situation.STRAY: Deed.ACCUMULATE,
+    Situation.SPOILED: Deed.REFUSE_SPOILED,
+    Situation.REDUCED: Deed.ACCUMULATE,
+    Situation.IN_FLIGHT: Deed.REFUSE_IN_FLIGHT,
 }
 _STEP = {
-    Stage.IDLE: Deed.REDUCE,
-    Stage.WINDOW: Deed.REFUSE_LOCAL,
-    Stage.FULL: Deed.REFUSE_LOCAL,
-    Stage.STRAY: Deed.REFUSE_LOCAL,
-    Stage.SPOILED: Deed.REFUSE_SPOILED,
-    Stage.REDUCED: Deed.USE,
-    Stage.IN_FLIGHT: Deed.REFUSE_IN_FLIGHT,
+    Situation.IDLE: Deed.REDUCE,
+    Situation.ACCUMULATED: Deed.REFUSE_LOCAL,
+    Situation.FULL: Deed.REFUSE_LOCAL,
+    Situation.STRAY: Deed.REFUSE_LOCAL,
+    Situation.SPOILED: Deed.REFUSE_SPOILED,
+    Situation.REDUCED: Deed.USE,
+    Situation.IN_FLIGHT: Deed.REFUSE_IN_FLIGHT,
 }
-DEEDS: dict[Action, dict[Stage, Deed]] = {
+DEEDS: dict[Action, dict[Situation, Deed]] = {
     Action.BACKWARD: _BACKWARD,
-    Action.BACKWARD_OF_WINDOWS: {**_BACKWARD, Stage.REDUCED: Deed.REFUSE_ANOTHER},
+    Action.BACKWARD_OF_PASSES: {**_BACKWARD, Situation.REDUCED: Deed.REFUSE_ANOTHER},
     Action.STEP: _STEP,
-    Action.STEP_OF_WINDOWS: {**_STEP, Stage.WINDOW: Deed.REDUCE_SHORT},
+    Action.STEP_OF_PASSES: {**_STEP, Situation.ACCUMULATED: Deed.REDUCE_SHORT},
     Action.SYNC: {
-        Stage.IDLE: Deed.REDUCE,
-        Stage.WINDOW: Deed.REDUCE,
-        Stage.FULL: Deed.REDUCE,
-        Stage.STRAY: Deed.REDUCE,
-        Stage.SPOILED: Deed.REFUSE_SPOILED,
-        Stage.REDUCED: Deed.USE,
-        Stage.IN_FLIGHT: Deed.REFUSE_IN_FLIGHT,
+        Situation.IDLE: Deed.REDUCE,
+        Situation.ACCUMULATED: Deed.REDUCE,
+        Situation.FULL: Deed.REDUCE,
+        Situation.STRAY: Deed.REDUCE,
+        Situation.SPOILED: Deed.REFUSE_SPOILED,
+        Situation.REDUCED: Deed.USE,
+        Situation.IN_FLIGHT: Deed.REFUSE_IN_FLIGHT,
     },
     Action.RETRY: {
-        Stage.IDLE: Deed.REFUSE_RETRY,
-        Stage.WINDOW: Deed.REDUCE,
-        Stage.FULL: Deed.REDUCE,
-        Stage.STRAY: Deed.REDUCE,
-        Stage.SPOILED: Deed.REFUSE_SPOILED,
-        Stage.REDUCED: Deed.REFUSE_RETRY,
-        Stage.IN_FLIGHT: Deed.REFUSE_RETRY,
+        Situation.IDLE: Deed.REFUSE_RETRY,
+        Situation.ACCUMULATED: Deed.REDUCE,
+        Situation.FULL: Deed.REDUCE,
+        Situation.STRAY: Deed.REDUCE,
+        Situation.SPOILED: Deed.REFUSE_SPOILED,
+        Situation.REDUCED: Deed.REFUSE_RETRY,
+        Situation.IN_FLIGHT: Deed.REFUSE_RETRY,
     },
     Action.WAIT: {
-        stage: Deed.WAIT if stage is Stage.IN_FLIGHT else Deed.REFUSE_IDLE for stage in Stage
+        situation: Deed.WAIT if situation is Situation.IN_FLIGHT else Deed.REFUSE_IDLE
+        for situation in Situation
     },
 }

@@ -47,7 +47,7 @@ class Event(enum.Enum):
     DISOWN = "the user has zeroed the result, or replaced it by another gradient"
 
 
-class Place(Protocol):
+class Grads(Protocol):
     """Where gradients are stored."""
 
     def grad(self, parameter: Any) -> Any: ...
@@ -109,13 +109,13 @@ class Gradient(Generic[P, G]):
     def can(self, event: Event) -> bool:
         return self.state in _ROWS[event]
 
-    def on(self, event: Event, place: Place) -> None:
+    def on(self, event: Event, grads: Grads) -> None:
         row = _ROWS[event].get(self.state)
         if row is None:
             raise AssertionError(f"a gradient in state {self.state.name} cannot {event.name}")
         self.state, effect = row
         if effect is not None:
-            effect(self, place)
+            effect(self, grads)
 
 
 def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient[P, G]]:
@@ -123,7 +123,7 @@ def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient
     return [each for each in gradients if each.state in rows]
 
 
-def on_all(gradients: Iterable[Gradient[P, G]], event: Event, place: Place) -> None:
+def on_all(gradients: Iterable[Gradient[P, G]], event: Event, grads: Grads) -> None:
     """The event happens to all of these."""
     rows = _ROWS[event]
     known: State | None = None  # Most are in the same state.
@@ -133,56 +133,56 @@ def on_all(gradients: Iterable[Gradient[P, G]], event: Event, place: Place) -> N
         if state is not known:
             row = rows.get(state)
             if row is None:
-                each.on(event, place)  # Raises.
+                each.on(event, grads)  # Raises.
                 continue
             known = state
             after, effect = row
         each.state = after
         if effect is not None:
-            effect(each, place)
+            effect(each, grads)
 
 
-def _remove(gradient: Gradient[Any, Any], place: Place) -> Any:
-    held = place.grad(gradient.parameter)
-    place.set_grad(gradient.parameter, None)
+def _remove(gradient: Gradient[Any, Any], grads: Grads) -> Any:
+    held = grads.grad(gradient.parameter)
+    grads.set_grad(gradient.parameter, None)
     return held
 
 
-def _lay_aside(gradient: Gradient[Any, Any], place: Place) -> None:
-    gradient.aside = _remove(gradient, place)
+def _lay_aside(gradient: Gradient[Any, Any], grads: Grads) -> None:
+    gradient.aside = _remove(gradient, grads)
 
 
-def _take_back(gradient: Gradient[Any, Any], place: Place) -> None:
-    place.set_grad(gradient.parameter, gradient.aside)
+def _take_back(gradient: Gradient[Any, Any], grads: Grads) -> None:
+    grads.set_grad(gradient.parameter, gradient.aside)
     gradient.aside = None
 
 
-def _lay_apart(gradient: Gradient[Any, Any], place: Place) -> None:
-    gradient.apart = _remove(gradient, place)
+def _lay_apart(gradient: Gradient[Any, Any], grads: Grads) -> None:
+    gradient.apart = _remove(gradient, grads)
 
 
-def _drop_refused(gradient: Gradient[Any, Any], place: Place) -> None:
-    place.set_grad(gradient.parameter, gradient.apart)
+def _drop_refused(gradient: Gradient[Any, Any], grads: Grads) -> None:
+    grads.set_grad(gradient.parameter, gradient.apart)
     gradient.apart = None
 
 
-def _local_again(gradient: Gradient[Any, Any], place: Place) -> None:
+def _local_again(gradient: Gradient[Any, Any], grads: Grads) -> None:
     sent = gradient.sent if gradient.home is None else gradient.home
     gradient.sent = gradient.home = None
-    if place.grad(gradient.parameter) is None:  # It was removed while the outcome was unknown.
-        place.set_grad(gradient.parameter, sent)
+    if grads.grad(gradient.parameter) is None:  # It was removed while the outcome was unknown.
+        grads.set_grad(gradient.parameter, sent)
 
 
-def _clear(gradient: Gradient[Any, Any], place: Place) -> None:
-    place.set_grad(gradient.parameter, None)
+def _clear(gradient: Gradient[Any, Any], grads: Grads) -> None:
+    grads.set_grad(gradient.parameter, None)
     gradient.sent = gradient.home = None
 
 
-def _drop_result(gradient: Gradient[Any, Any], place: Place) -> None:
+def _drop_result(gradient: Gradient[Any, Any], grads: Grads) -> None:
     gradient.aside = gradient.applied = None
 
 
-Effect = Callable[[Gradient[Any, Any], Place], None]
+Effect = Callable[[Gradient[Any, Any], Grads], None]
 
 # On DELIVER the rounds have written .grad: the new result plus the one that is aside.
 TRANSITIONS: dict[tuple[State, Event], tuple[State, Effect | None]] = {

@@ -206,7 +206,7 @@ class Gradients(Generic[P, G]):
         ]
         on_all(zeroed, Event.DISOWN, self._store)
         if not near:
-            self._settle_doubt()
+            self._resolve_doubt()
         if results and not self._usage.in_round:
             self._look_for_skipped(results, near)
 
@@ -226,14 +226,14 @@ class Gradients(Generic[P, G]):
                 self._not_zero = each
                 return
         if far:
-            self._settle_doubt()
+            self._resolve_doubt()
             self._doubt = self._store.look_later(
                 [held for held in self._store.held(far) if held is not None]
             )
         else:
             self._rounds_left_out = self._rounds
 
-    def _settle_doubt(self) -> None:
+    def _resolve_doubt(self) -> None:
         """Finds out what was left open since the last round."""
         are_zeros, self._doubt = self._doubt, None
         if are_zeros is not None and are_zeros():

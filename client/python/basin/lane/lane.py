@@ -23,12 +23,12 @@ from basin import forks
 from basin.arguments import seconds
 from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, Unsupported
 from basin.lane import actions, gradient
-from basin.lane.actions import Action, Deed, Stage
+from basin.lane.accumulation import Accumulation
+from basin.lane.actions import Action, Deed, Situation
 from basin.lane.gradient import LOCAL_STATES, G, Gradient, P, on_all
 from basin.lane.gradients import Gradients, Store
 from basin.lane.phase import Backward, Event, Phase
 from basin.lane.usage import Usage
-from basin.lane.window import Window
 from basin.spec import Counts, RoundSpec
 
 
@@ -115,15 +115,15 @@ class Lane(Generic[P, G]):
         self._came: list[Gradient[P, G]] = []  # In this backward, and not sent yet.
         self._came_bytes = 0
         self._backward = Backward.NONE
-        self._found = Stage.IDLE  # The state of the gradients when the backward began.
+        self._found = Situation.IDLE  # The state of the gradients when the backward began.
         self._sends = False  # Whether this backward pushes.
         self._with_graph = False  # Whether this backward makes a graph of the gradients.
         # Why this lane cannot reduce a backward, if one reaches it.
         self._broken: Exception | None = None
         self._failure: Exception | None = None  # The error to raise when this backward returns.
-        self._told = Window()  # The counts of the next backward that reaches a parameter.
-        self._window = Window()  # The window of local gradients.
-        self._sent = Window()  # The window of the round in flight.
+        self._next = Accumulation()  # The counts of the next backward that reaches a parameter.
+        self._accumulation = Accumulation()  # The accumulation of local gradients.
+        self._sent = Accumulation()  # The accumulation of the round in flight.
         self._refusal: Exception | None = None  # Why this worker is not counted in the round.
 
     # ---- parameters
@@ -139,20 +139,24 @@ class Lane(Generic[P, G]):
     def _look(self, *, near: bool = False) -> None:
         """Detects what the user has zeroed; see Gradients.look()."""
         self.gradients.look(near=near)
-        window = self._window
-        if (window.spoiled or window.micro_batches > 0) and not self.gradients.has_local():
-            self._window = Window()
+        accumulation = self._accumulation
+        if (
+            accumulation.spoiled or accumulation.micro_batches > 0
+        ) and not self.gradients.has_local():
+            self._accumulation = Accumulation()
 
-    def _stage(self, has_local: bool, reduced: bool) -> Stage:
+    def _situation(self, has_local: bool, reduced: bool) -> Situation:
         if self.usage.in_round:
-            return Stage.IN_FLIGHT
-        if self._window.spoiled:
-            return Stage.SPOILED
-        if has_local and self._window.micro_batches == 0:
-            return Stage.STRAY
+            return Situation.IN_FLIGHT
+        if self._accumulation.spoiled:
+            return Situation.SPOILED
+        if has_local and self._accumulation.micro_batches == 0:
+            return Situation.STRAY
         if has_local:
-            return Stage.FULL if self._window.is_full(self._spec) else Stage.WINDOW
-        return Stage.REDUCED if reduced else Stage.IDLE
+            return (
+                Situation.FULL if self._accumulation.is_full(self._spec) else Situation.ACCUMULATED
+            )
+        return Situation.REDUCED if reduced else Situation.IDLE
 
     # ---- one backward
 
@@ -175,15 +179,15 @@ class Lane(Generic[P, G]):
             self._broken = error
         self._look(near=True)
         unapplied = self._passes > 1 and self.gradients.has_unapplied()
-        self._found = self._stage(not unapplied and self.gradients.has_local(), unapplied)
+        self._found = self._situation(not unapplied and self.gradients.has_local(), unapplied)
         self.gradients.put_aside()
-        if self._found is Stage.FULL:  # It will be refused, so its gradients are kept separate.
+        if self._found is Situation.FULL:  # It will be refused, so its gradients are kept separate.
             for each in self.gradients.all:
                 if self.store.grad(each.parameter) is not None:
                     each.on(gradient.Event.PUT_APART, self.store)
         self._failure = None
         self._backward = Backward.BEGUN
-        self._sends = self.usage.pushing and self._window.micro_batches + 1 >= self._passes
+        self._sends = self.usage.pushing and self._accumulation.micro_batches + 1 >= self._passes
 
     def _hook_of(self, each: Gradient[P, G]) -> Callable[[P], None]:
         """The function to call when a backward has accumulated the gradient."""
@@ -235,7 +239,7 @@ class Lane(Generic[P, G]):
 
     def _check_backward(self) -> Backward:
         """Checks the backward that has reached this lane. Its errors are raised when it returns."""
-        action = Action.BACKWARD if self._passes == 1 else Action.BACKWARD_OF_WINDOWS
+        action = Action.BACKWARD if self._passes == 1 else Action.BACKWARD_OF_PASSES
         try:
             self.usage.check_takes_part("backward()")
             if self._broken is not None:
@@ -243,10 +247,10 @@ class Lane(Generic[P, G]):
             if self._with_graph and self._sends:
                 self.usage.refuse_graph()
             self.usage.decide(action, self._found, "backward()")
-            self._told.check(self._spec, self._window, self._owner)
+            self._next.check(self._spec, self._accumulation, self._owner)
         except Exception as error:
             self._failure = self._failure or error
-            self._told = Window()
+            self._next = Accumulation()
             refused = actions.DEEDS[action][self._found] is Deed.REFUSE_ANOTHER
             return Backward.BEYOND if refused else Backward.REFUSED
         return Backward.HERE
@@ -279,9 +283,9 @@ class Lane(Generic[P, G]):
 
     def _count_backward(self) -> None:
         """Adds this backward to the window as one more micro-batch."""
-        self._told.micro_batches += 1
-        self._window.add(self._told)
-        self._told = Window()
+        self._next.micro_batches += 1
+        self._accumulation.add(self._next)
+        self._next = Accumulation()
 
     def _leave_backward(self) -> Backward:
         came, self._backward = self._backward, Backward.NONE
@@ -316,7 +320,7 @@ class Lane(Generic[P, G]):
             return True
         if came is not Backward.BEGUN:
             # The counts given before this backward do not apply to the next one.
-            self._told = Window()
+            self._next = Accumulation()
             self._end_failed(came)
             self.gradients.note()
         self.gradients.restore()
@@ -324,17 +328,19 @@ class Lane(Generic[P, G]):
 
     def _end_failed(self, came: Backward) -> None:
         """Ends a failed backward that has reached this lane and sent nothing."""
-        if self._found is Stage.FULL:  # Its gradients are dropped, and the window is restored.
+        if (
+            self._found is Situation.FULL
+        ):  # Its gradients are dropped, and the accumulation is restored.
             for each in self.gradients.all:
                 each.touched = False
             self.gradients.restore()
             return
-        if came is Backward.BEYOND and self._window.micro_batches == 0:
+        if came is Backward.BEYOND and self._accumulation.micro_batches == 0:
             for each in self.gradients.all:
                 if each.is_local():
                     self.store.set_grad(each.parameter, None)  # The results are unchanged.
         else:
-            self._window.spoiled = True
+            self._accumulation.spoiled = True
 
     # ---- one round
 
@@ -343,11 +349,11 @@ class Lane(Generic[P, G]):
             return
         if self._backward is not Backward.NONE:
             self._count_backward()
-        counts = self._window.counts().check_contributed()
+        counts = self._accumulation.counts().check_contributed()
         spec = replace(self._spec, counts=counts, step=self.usage.steps)
         self.usage.steps = self.rounds.begin(self.gradients.all, spec)
         self.usage.on(Event.BEGIN)
-        self._sent, self._window = self._window, Window()
+        self._sent, self._accumulation = self._accumulation, Accumulation()
         self._refusal = None
         self.rounds.after_begin()
 
@@ -400,11 +406,11 @@ class Lane(Generic[P, G]):
             self.rounds.withdraw(reason)
         self.usage.on(event)
 
-    def settle(self) -> None:
+    def await_outcome(self) -> None:
         """Waits for the outcome and puts the results in place."""
-        self._settle(self._timeout)
+        self._await_outcome(self._timeout)
 
-    def _settle(self, timeout: float | None) -> None:
+    def _await_outcome(self, timeout: float | None) -> None:
         gradients = self.gradients.all
         try:
             self.rounds.outcome(timeout)
@@ -414,8 +420,8 @@ class Lane(Generic[P, G]):
         except Error as error:
             # No worker applies this round. The gradients are unchanged.
             cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
-            self._window = self._sent
-            self._window.spoiled = self.usage.phase is Phase.FAILED
+            self._accumulation = self._sent
+            self._accumulation.spoiled = self.usage.phase is Phase.FAILED
             self.usage.on(Event.END)
             for each in gradients:
                 each.touched = each.touched or each.is_sent()
@@ -447,7 +453,7 @@ class Lane(Generic[P, G]):
         """Runs a round of the local gradients, if any, outside a backward."""
         self.gradients.put_aside()
         self._complete()
-        self.settle()
+        self.await_outcome()
 
     # ---- calls of the user
 
@@ -455,28 +461,28 @@ class Lane(Generic[P, G]):
         """Waits again, after OutcomeUnknown or Paused, for `timeout` seconds; None: forever."""
         self.usage.check_takes_part("wait_round()")
         limit = seconds("timeout", timeout)
-        self.usage.decide(Action.WAIT, self._stage(False, False), "wait_round()")
-        self._settle(limit)
+        self.usage.decide(Action.WAIT, self._situation(False, False), "wait_round()")
+        self._await_outcome(limit)
 
     def retry_round(self) -> None:
         """Sends the gradients of an aborted round as the next round."""
         self.usage.check_takes_part("retry_round()")
         if not self.usage.in_round:
             self._look()
-        stage = self._stage(self.gradients.has_local(), False)
-        self.usage.decide(Action.RETRY, stage, "retry_round()")
+        situation = self._situation(self.gradients.has_local(), False)
+        self.usage.decide(Action.RETRY, situation, "retry_round()")
         self._reduce()
 
     def sync_gradients(self) -> None:
         """Sends local gradients without a backward. If there are none, and there was no round since
         the last step or skipped step, it takes part without a contribution."""
         self.usage.check_takes_part("sync_gradients()")
-        self.usage.check_settled("sync_gradients()")
+        self.usage.check_no_round("sync_gradients()")
         self.gradients.scan()
         self._look()
         self.gradients.disown_what_was_written()
-        stage = self._stage(self.gradients.has_local(), self.gradients.has_round_for())
-        if self.usage.decide(Action.SYNC, stage, "sync_gradients()") is Deed.REDUCE:
+        situation = self._situation(self.gradients.has_local(), self.gradients.has_round_for())
+        if self.usage.decide(Action.SYNC, situation, "sync_gradients()") is Deed.REDUCE:
             self._reduce()
 
     def contribute(
@@ -494,24 +500,24 @@ class Lane(Generic[P, G]):
         _check_named(unnamed, unknown)
         self.usage.check_takes_part("contribute()")
         told = Counts(samples=samples, tokens=tokens).check_contributed()
-        self._told.tell(told.samples, told.tokens)
+        self._next.set_counts(told.samples, told.tokens)
 
     def reduce_for(self, optimizer: Any, call: str) -> None:
         """Reduces the rest of a window, for a `call` that needs the result."""
         self.usage.check_takes_part(call)
-        self.usage.check_settled(call)
+        self.usage.check_no_round(call)
         self.gradients.scan()
         self._look()
         self.gradients.disown_what_was_written()
-        action = Action.STEP if self._passes == 1 else Action.STEP_OF_WINDOWS
-        short = self._passes > 1 and self._window.micro_batches > 0
+        action = Action.STEP if self._passes == 1 else Action.STEP_OF_PASSES
+        short = self._passes > 1 and self._accumulation.micro_batches > 0
         local = list(
             self.gradients.local(
                 self.gradients.all if short else self.gradients.of_optimizer(optimizer)
             )
         )
-        stage = self._stage(bool(local), self.gradients.has_round_for([optimizer]))
-        deed = self.usage.decide(action, stage, call)
+        situation = self._situation(bool(local), self.gradients.has_round_for([optimizer]))
+        deed = self.usage.decide(action, situation, call)
         self.store.check_optimizer(optimizer, call)
         if deed is Deed.REFUSE_LOCAL:
             self.usage.refuse_local(call, self.store.name_of(local[0].parameter))
@@ -541,7 +547,7 @@ class Lane(Generic[P, G]):
         if self.usage.in_round:
             self.usage.on(Event.END)
         self._leave_backward()
-        self._told, self._window = Window(), Window()
+        self._next, self._accumulation = Accumulation(), Accumulation()
         self._refusal = self._failure = None
 
 

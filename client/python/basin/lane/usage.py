@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from basin.errors import FailedPrecondition, Unsupported
-from basin.lane.actions import DEEDS, Action, Deed, Stage
+from basin.lane.actions import DEEDS, Action, Deed, Situation
 from basin.lane.phase import TRANSITIONS, Event, Phase
 
 
@@ -47,10 +47,10 @@ class Usage:
         assert row is not None, f"{event.name} of a round that is {self.phase.name}"
         self.phase = row
 
-    def decide(self, action: Action, stage: Stage, call: str) -> Deed:
+    def decide(self, action: Action, situation: Situation, call: str) -> Deed:
         """Returns the effect of the `call`. Raises FailedPrecondition if it is refused, except for
         REFUSE_LOCAL and REFUSE_FULL, whose errors the lane raises."""
-        deed = DEEDS[action][stage]
+        deed = DEEDS[action][situation]
         if deed is Deed.REFUSE_IN_FLIGHT:
             self.check_has_outcome(call)
         elif deed is Deed.REFUSE_SPOILED:
@@ -60,7 +60,7 @@ class Usage:
         elif deed is Deed.REFUSE_RETRY:
             self._refuse_retry()
         elif deed is Deed.REFUSE_ANOTHER:
-            self._refuse_another_window()
+            self._refuse_another_pass()
         return deed
 
     @contextlib.contextmanager
@@ -109,7 +109,7 @@ class Usage:
                 f"OutcomeUnknown, call wait_round() of {self._owner} first."
             )
 
-    def check_settled(self, call: str) -> None:
+    def check_no_round(self, call: str) -> None:
         """Like check_has_outcome(), and also within no_sync()."""
         self.check_has_outcome(call)
         if not self.pushing:
@@ -134,7 +134,7 @@ class Usage:
             "micro-batches of this step."
         )
 
-    def _refuse_another_window(self) -> NoReturn:
+    def _refuse_another_pass(self) -> NoReturn:
         """Another backward would begin a window that the other workers do not have, and later
         rounds would mix different steps."""
         raise FailedPrecondition(

@@ -27,7 +27,7 @@ class AloneWatch:
     def __init__(self, world_size: Callable[[], int]) -> None:
         self._world_size = world_size
         self._process = os.getpid()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._sampler: weakref.ref[Any] | None = None  # That has last begun an epoch.
         self._iterate = DistributedSampler.__iter__
         self._normalize = torch.nn.SyncBatchNorm.forward
@@ -46,7 +46,7 @@ class AloneWatch:
         @functools.wraps(iterate)
         def watched(sampler: Any) -> Iterator[Any]:
             if sampler.num_replicas == 1:
-                self._tell(
+                self._report(
                     "DistributedSampler",
                     "every worker takes all samples. Use DistributedSampler(data, "
                     "num_replicas=basin.torch.size(), rank=basin.torch.rank()).",
@@ -61,11 +61,11 @@ class AloneWatch:
     def after_step(self) -> None:
         """Warns of a sampler that divides the data among another number of workers."""
         sampler = None if self._sampler is None else self._sampler()
-        if sampler is None or "resize" in self._told or os.getpid() != self._process:
+        if sampler is None or "resize" in self._reported or os.getpid() != self._process:
             return
         workers, divided = self._world_size(), sampler.num_replicas
         if workers not in (0, divided):  # 0 after finished().
-            self._told.add("resize")
+            self._reported.add("resize")
             logger.warning(
                 "A DistributedSampler divides the data among %d workers, but the job has %d now: "
                 "samples are missed or repeated, and workers that end an epoch at different steps "
@@ -81,7 +81,7 @@ class AloneWatch:
         @functools.wraps(normalize)
         def watched(module: Any, inputs: torch.Tensor) -> Any:
             if module.training and _group_size() == 1:
-                self._tell(
+                self._report(
                     "SyncBatchNorm",
                     "statistics are those of this worker's batch. Use BatchNorm: with "
                     "basin.torch.DistributedDataParallel all workers have the running statistics "
@@ -91,12 +91,12 @@ class AloneWatch:
 
         return watched
 
-    def _tell(self, kind: str, consequence: str) -> None:
-        if kind in self._told or os.getpid() != self._process:
+    def _report(self, kind: str, consequence: str) -> None:
+        if kind in self._reported or os.getpid() != self._process:
             return
         workers = self._world_size()
         if workers > 1:
-            self._told.add(kind)
+            self._reported.add(kind)
             logger.warning(
                 "A %s assumes that this process is alone, but the job has %d workers: %s",
                 kind,

@@ -154,7 +154,7 @@ class Context:
                 raise
         for lane in committed:
             try:
-                lane.settle()
+                lane.await_outcome()
             except Exception as error:
                 failure = failure or error
             except BaseException:
@@ -177,7 +177,7 @@ class Context:
             return  # Ctrl-C: the other workers may have ended as well, so do not wait.
         for lane in withdrawn:
             try:
-                lane.settle()
+                lane.await_outcome()
             except RoundAborted as consequence:
                 logger.error(
                     "a backward has failed, and its round had no result either. The gradients "

@@ -33,7 +33,7 @@ from basin.spec import Counts, Op, RoundSpec
 from basin.torch import device, raw, tensors
 from basin.torch.contributor import Alone, Contributor
 from basin.torch.parameters import TensorGradient
-from basin.worker import TURN_SECONDS, Result, Worker, logger
+from basin.worker import SLICE_SECONDS, Result, Worker, logger
 
 # As in PyTorch's DistributedDataParallel.
 _BUCKET_BYTES = 25 << 20
@@ -85,7 +85,7 @@ class NodeReduction:
         self._failed = False  # This rank reduces no more in it.
         # The counts of this rank, and where the leader gets their sums.
         told = 7 + len(gradients)
-        self._told = device.on_device([0] * told, gradients[0].parameter)
+        self._counts = device.on_device([0] * told, gradients[0].parameter)
         self._totals = device.on_device([0] * told, gradients[0].parameter)
         self._sums: list[tuple[TensorGradient, torch.Tensor]] = []  # At the leader.
         self._passes: list[torch.Tensor] = []  # Through which results come.
@@ -291,9 +291,9 @@ class NodeReduction:
             told += [int(known), count if known and count is not None else 0]
         for each in self._gradients:
             told.append(int(contributes and each.handle in self.came))
-        self._told.copy_(torch.tensor(told, device="cpu"))
+        self._counts.copy_(torch.tensor(told, device="cpu"))
         stream = device.stream_of(self._gradients[0].cuda)
-        place = (self._told.data_ptr(), self._totals.data_ptr(), stream)
+        place = (self._counts.data_ptr(), self._totals.data_ptr(), stream)
         self._group.reduce([_abi.Grouped(_abi.I64, _abi.I64, len(told), *place)])
 
     def _share_of(self, turn: Turn, totals: list[int]) -> Share:
@@ -414,7 +414,7 @@ class InNode:
         """Shares results within the node. The outcome, if it comes first."""
         alone = self._alone
         while self._phase is NodePhase.SHARING:
-            if self._share(min(TURN_SECONDS, max(0.0, end - time.monotonic()))):
+            if self._share(min(SLICE_SECONDS, max(0.0, end - time.monotonic()))):
                 return None
             alone.state.serve_in_round()
             try:

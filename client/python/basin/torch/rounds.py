@@ -183,7 +183,8 @@ class TensorRounds:
         # .grad, and whether it is the result alone. Those that are views of one tensor share its
         # version, so all are written before one is recorded.
         placed = [
-            self._store.place(each, result) for each, result in zip(delivered, memory, strict=True)
+            self._store.put_result(each, result)
+            for each, result in zip(delivered, memory, strict=True)
         ]
         for each, (gradient, whole) in zip(delivered, placed, strict=True):
             squared_norm = squared_norms[each.handle]

@@ -68,7 +68,7 @@ class ScalerWatch:
             "unscale_": scaler.unscale_,
             "step": scaler.step,
         }
-        watched = (self._telling, self._telling, self._unscaling, self._reducing)
+        watched = (self._watching, self._watching, self._unscaling, self._reducing)
         for (name, method), watch in zip(self._methods.items(), watched):
             setattr(scaler, name, torch.compiler.disable(self._here(method, watch(method))))
 
@@ -86,7 +86,7 @@ class ScalerWatch:
 
         return called
 
-    def _telling(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _watching(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Reports the scale after scale() and update()."""
 
         def telling(scaler: torch.amp.GradScaler, *arguments: Any, **options: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 from basin import __version__, notices
 from basin.arguments import whole_number
 from basin.errors import FailedPrecondition, InvalidArgument
-from basin.lane.window import AS_SUMS, may_accumulate
+from basin.lane.accumulation import AS_SUMS, may_accumulate
 from basin.spec import (
     AVERAGES,
     Op,
@@ -116,11 +116,11 @@ def start_lane(
     )
     lane.start()
     here.lanes.append(lane)
-    _tell(here, spec, passes, wire_dtype, batch_size, names)
+    _report(here, spec, passes, wire_dtype, batch_size, names)
     return lane
 
 
-def _tell(
+def _report(
     here: context.Context,
     spec: RoundSpec,
     passes: int,

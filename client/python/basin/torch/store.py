@@ -216,7 +216,7 @@ class TensorStore:
 
     # ---- the way back
 
-    def place(self, each: TensorGradient, result: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    def put_result(self, each: TensorGradient, result: torch.Tensor) -> tuple[torch.Tensor, bool]:
         """Puts the result, plus what is aside, into .grad. Returns .grad, and whether it is the
         result alone, of the dtype that was reduced."""
         parameter, present = each.parameter, each.parameter.grad
@@ -224,7 +224,7 @@ class TensorStore:
             return result, True
         with torch.no_grad():
             if each.aside is not None:
-                return self._place_sum(each, result, each.aside)
+                return self._put_sum(each, result, each.aside)
             home = each.home if present is None and self._own_hooks else present
             if home is not None and _takes(parameter, home, result):
                 home.copy_(result)
@@ -234,7 +234,7 @@ class TensorStore:
         assert parameter.grad is not None
         return parameter.grad, parameter.grad.dtype is result.dtype
 
-    def _place_sum(
+    def _put_sum(
         self, each: TensorGradient, result: torch.Tensor, aside: torch.Tensor
     ) -> tuple[torch.Tensor, bool]:
         parameter = each.parameter

@@ -45,7 +45,7 @@ class UnsharedWatch:
         self._shared = shared
         self._world_size = world_size
         self._process = os.getpid()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         # By identity of a module: the buffers after the first step, to see whether they change.
         self._first: dict[int, dict[str, torch.Tensor]] = {}
         self._compared: set[int] = set()
@@ -65,7 +65,7 @@ class UnsharedWatch:
     def before_step(self, optimizer: torch.optim.Optimizer, lanes: Sequence[_Lane]) -> None:
         """Looks at the first steps of each optimizer."""
         looks = self._looks.get(optimizer, 0)
-        if not lanes or looks >= _LOOKS or "gradients" in self._told:
+        if not lanes or looks >= _LOOKS or "gradients" in self._reported:
             return
         self._looks[optimizer] = looks + 1
         stepped = [p for group in optimizer.param_groups for p in group["params"]]
@@ -81,7 +81,7 @@ class UnsharedWatch:
             mine = {each for _, each in tensors.parameters_of(module)}
             beside |= mine if not mine.isdisjoint(local) else set()
         if any(lane.knows(parameter) for lane in lanes for parameter in beside):
-            self._tell(
+            self._report(
                 "gradients",
                 f"{type(optimizer).__name__} steps a parameter of shape {tuple(local[0].shape)} "
                 "whose gradient is not reduced, beside others that are: every worker trains its "
@@ -108,7 +108,7 @@ class UnsharedWatch:
             self._compared.add(id(module))
             for name in now.keys() & before.keys():
                 if not raw.has_bits_of(now[name], before[name]):
-                    self._tell(
+                    self._report(
                         "buffers",
                         f"Buffer {name} changes in each step, and every worker has its own: "
                         "DistributedOptimizer shares buffers only at the start. Use "
@@ -122,7 +122,7 @@ class UnsharedWatch:
         def watched(average: Any, model: Any) -> Any:
             known = (part for module in self._shared.modules() for part in module.modules())
             if all(part is not average and part is not average.module for part in known):
-                self._tell(
+                self._report(
                     "average",
                     "An AveragedModel is not shared, so workers that join late would have another "
                     "one. Give it to basin.torch.broadcast_parameters() before the first step.",
@@ -134,9 +134,9 @@ class UnsharedWatch:
     def _replace(self, update: Any) -> None:
         setattr(AveragedModel, "update_parameters", update)  # noqa: B010 - mypy has it as constant
 
-    def _tell(self, kind: str, text: str) -> None:
-        if kind in self._told or os.getpid() != self._process:
+    def _report(self, kind: str, text: str) -> None:
+        if kind in self._reported or os.getpid() != self._process:
             return
-        self._told.add(kind)
+        self._reported.add(kind)
         if self._world_size() > 1:
             logger.warning("%s", text)

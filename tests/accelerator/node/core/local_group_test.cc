@@ -48,7 +48,7 @@ TEST_F(LocalGroupTest, Item3_TheRanksOfANodeFormOneGroupAndTheLowestLeads) {
   StartAll();
   ExpectGroup({0, 1, 2, 3}, 0);
   // Places are in the order of the worker ids: worker-0 is rank 1, worker-3 rank 0.
-  EXPECT_EQ(node_.At(1).communicator->place, 0);
+  EXPECT_EQ(node_.At(1).communicator->index, 0);
   EXPECT_EQ(node_.At(1).communicator->leader, 1);
   BeginRound();
   node_.Quiesce();

@@ -262,7 +262,7 @@ class Node {
   void Carry(LocalRank rank, const FormCommunicator& form) {
     Process& process = At(rank);
     EXPECT_FALSE(process.communicator) << "the one before was not aborted";
-    EXPECT_EQ(form.members[static_cast<size_t>(form.place)].nonce, process.nonce);
+    EXPECT_EQ(form.members[static_cast<size_t>(form.index)].nonce, process.nonce);
     process.communicator = form;
     process.formed = false;
     // One epoch is one group with one id.

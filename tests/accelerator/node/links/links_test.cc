@@ -63,7 +63,7 @@ class LinksTest : public testing::Test {
   Rank& At(LocalRank rank) { return ranks_[static_cast<size_t>(rank)]; }
 
   // Runs all ranks until nothing comes any more.
-  void Settle() {
+  void RunUntilQuiet() {
     // A knock, a connection and two hellos need some turns without an event.
     for (int quiet = 0; quiet < 10; ++quiet) {
       for (Rank& rank : ranks_) {
@@ -117,9 +117,9 @@ TEST_F(LinksTest, Item3_AllRanksFindOneAnotherWhoeverStartsFirst) {
     std::shuffle(order.begin(), order.end(), random);
     for (const LocalRank rank : order) {
       Start(rank);
-      if (random() % 2 == 0) Settle();
+      if (random() % 2 == 0) RunUntilQuiet();
     }
-    Settle();
+    RunUntilQuiet();
     ExpectAllConnected();
     for (Rank& rank : ranks_) rank = Rank();
   }
@@ -127,27 +127,27 @@ TEST_F(LinksTest, Item3_AllRanksFindOneAnotherWhoeverStartsFirst) {
 
 TEST_F(LinksTest, Item3_ARankThatStartsAgainIsFoundByAll) {
   for (LocalRank rank = 0; rank < kSize; ++rank) Start(rank);
-  Settle();
+  RunUntilQuiet();
   std::mt19937_64 random(2);
   for (int i = 0; i < 100; ++i) {
     const auto rank = static_cast<LocalRank>(random() % kSize);
     At(rank) = Rank();
-    if (random() % 2 == 0) Settle();
+    if (random() % 2 == 0) RunUntilQuiet();
     Start(rank);
-    if (random() % 2 == 0) Settle();
+    if (random() % 2 == 0) RunUntilQuiet();
   }
-  Settle();
+  RunUntilQuiet();
   ExpectAllConnected();
 }
 
 TEST_F(LinksTest, Item3_MessagesArriveInOrder) {
   Start(2);
   Start(0);
-  Settle();
+  RunUntilQuiet();
   At(0).events.clear();
   for (uint64_t i = 0; i < 100; ++i) At(2).links->Send(0, Behind{i});
   At(2).links->Send(1, Behind{7});  // Is not here.
-  Settle();
+  RunUntilQuiet();
   ASSERT_EQ(At(0).events.size(), 100u);
   for (uint64_t i = 0; i < 100; ++i) {
     const auto& received = std::get<MessageReceived>(At(0).events[i]);
@@ -159,11 +159,11 @@ TEST_F(LinksTest, Item3_MessagesArriveInOrder) {
 TEST_F(LinksTest, Item3_ARankThatIsRefusedGetsTheReason) {
   Start(1);
   Start(3);
-  Settle();
+  RunUntilQuiet();
   At(1).links->Refuse(3, At(3).self.nonce,
                       GaveUp{absl::StatusCode::kInvalidArgument, "they disagree", true});
   At(3).events.clear();
-  Settle();
+  RunUntilQuiet();
   ASSERT_EQ(At(3).events.size(), 2u);
   EXPECT_EQ(std::get<GaveUp>(std::get<MessageReceived>(At(3).events[0]).message).why,
             "they disagree");
@@ -212,20 +212,20 @@ TEST_F(LinksTest, BadInput_ADirectoryOfOthersIsRefused) {
 TEST_F(LinksTest, BadInput_AConnectionWithOtherBytesIsClosedAndTheOthersGoOn) {
   Start(0);
   Start(1);
-  Settle();
+  RunUntilQuiet();
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n"), WritePacket(Message(Leave{})),
         WritePacket(Knock{{1, "w1", 77}}), WritePacket(Hello{{0, "w0", 78}, {}, 0, false})}) {
     const auto socket = ConnectLocal(directory_ + "/0");
     ASSERT_TRUE(socket.ok());
     ASSERT_TRUE(SendMessage(*socket, bytes, -1).ok());
-    Settle();
-    Settle();
+    RunUntilQuiet();
+    RunUntilQuiet();
     char byte = 0;
     EXPECT_EQ(recv(*socket, &byte, 1, MSG_DONTWAIT), 0) << "it is open";
     close(*socket);
   }
-  Settle();
+  RunUntilQuiet();
   EXPECT_EQ(Connected(0), std::vector<uint64_t>{At(1).self.nonce});
 }
 
@@ -262,10 +262,10 @@ TEST_F(LinksTest, Fault_A13_AProcessThatIsKilledIsLostAtOnceAlsoIfItHasForked) {
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
     events.clear();
     Start(1);
-    Settle();
+    RunUntilQuiet();
     ExpectAllConnected();
     At(1) = Rank();
-    Settle();
+    RunUntilQuiet();
     if (forks) kill(kept, SIGKILL);
   }
 }
@@ -273,14 +273,14 @@ TEST_F(LinksTest, Fault_A13_AProcessThatIsKilledIsLostAtOnceAlsoIfItHasForked) {
 TEST_F(LinksTest, Fault_A13_WhatAProcessHasSentBeforeItEndedArrives) {
   Start(0);
   Start(1);
-  Settle();
+  RunUntilQuiet();
   At(1).events.clear();
   // It has not read what was sent to it, and so its end resets the connection.
   At(1).links->Send(0, Behind{1});
   At(0).links->Send(1, Behind{2});
   At(0) = Rank();
   At(1).links->Send(0, Behind{3});
-  Settle();
+  RunUntilQuiet();
   ASSERT_EQ(At(1).events.size(), 2u);
   EXPECT_EQ(std::get<Behind>(std::get<MessageReceived>(At(1).events[0]).message).number, 2u);
   EXPECT_EQ(std::get<PeerLost>(At(1).events[1]).rank, 0);

@@ -161,11 +161,11 @@ class CommunicatorTest : public testing::Test {
   void Start(const std::vector<int>& members, int leader = 0) {
     const auto id = MakeUniqueId(library_, milliseconds(5000));
     ASSERT_TRUE(id.ok()) << id.status();
-    for (size_t place = 0; place < members.size(); ++place) {
-      Rank& rank = At(members[place]);
+    for (size_t position = 0; position < members.size(); ++position) {
+      Rank& rank = At(members[position]);
       CommunicatorOptions options = options_;
       options.id = *id;
-      options.place = {static_cast<int>(place), static_cast<int>(members.size()), leader};
+      options.position = {static_cast<int>(position), static_cast<int>(members.size()), leader};
       auto started = Communicator::Start(library_, rank.device, options);
       ASSERT_TRUE(started.ok()) << started.status();
       rank.communicator = std::move(*started);
@@ -190,7 +190,7 @@ class CommunicatorTest : public testing::Test {
     const auto id = MakeUniqueId(library_, milliseconds(5000));
     EXPECT_TRUE(id.ok()) << id.status();
     options.id = *id;
-    options.place = {0, size, 0};
+    options.position = {0, size, 0};
     At(0).faults->on_use = std::move(prepare);
     auto started = Communicator::Start(library_, At(0).device, options);
     EXPECT_TRUE(started.ok()) << started.status();
@@ -579,7 +579,7 @@ TEST_F(CommunicatorTest, MoreWorkThanIsKeptEndsTheCommunicator) {
   ASSERT_TRUE(id.ok());
   CommunicatorOptions options = options_;
   options.id = *id;
-  options.place = {0, 2, 0};  // The other rank does not come, so that nothing ends.
+  options.position = {0, 2, 0};  // The other rank does not come, so that nothing ends.
   auto started = Communicator::Start(library_, At(0).device, options);
   ASSERT_TRUE(started.ok());
   for (uint64_t i = 0; i < kMostWork; ++i) (void)(*started)->Broadcast({}, {});
@@ -590,9 +590,9 @@ TEST_F(CommunicatorTest, MoreWorkThanIsKeptEndsTheCommunicator) {
 }
 
 TEST_F(CommunicatorTest, OptionsThatContradictThemselvesAreRefused) {
-  const auto start = [this](Place place, size_t scratch) {
+  const auto start = [this](Position position, size_t scratch) {
     CommunicatorOptions options = options_;
-    options.place = place;
+    options.position = position;
     options.scratch_bytes = scratch;
     return Communicator::Start(library_, At(0).device, options).status().code();
   };
@@ -613,7 +613,7 @@ TEST_F(CommunicatorTest, Fault_A13_APeerThatNeverComesEndsTheForming) {
   ASSERT_TRUE(id.ok());
   CommunicatorOptions options = options_;
   options.id = *id;
-  options.place = {0, 2, 0};
+  options.position = {0, 2, 0};
   auto started = Communicator::Start(library_, At(0).device, options);
   ASSERT_TRUE(started.ok());
   const absl::Status status = (*started)->WaitUntilFormed();
@@ -631,7 +631,7 @@ TEST_F(CommunicatorTest, Fault_A13_APeerThatReducesNothingEndsTheWork) {
   const absl::Status status = At(0).communicator->Reduce({one.Of(0)}, At(0).Ordered()).Wait();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("has not ended within 0.1 s"));
-  EXPECT_TRUE(At(0).communicator->settled());
+  EXPECT_TRUE(At(0).communicator->quiet());
   EXPECT_EQ(control_->calls("ncclCommAbort"), 1);
   // Later work gets the same answer at once.
   EXPECT_EQ(At(0).communicator->Reduce({one.Of(0)}, {}).Wait(), status);
@@ -672,7 +672,7 @@ TEST_F(CommunicatorTest, Fault_A13_ALostPeerIsAnsweredByAnAbortAndTheRestFormsAg
     At(i).communicator->Abort(absl::AbortedError("local rank 0 was lost"));
     EXPECT_EQ(works[static_cast<size_t>(i) - 1].Wait(),
               absl::AbortedError("local rank 0 was lost"));
-    EXPECT_TRUE(At(i).communicator->settled());
+    EXPECT_TRUE(At(i).communicator->quiet());
   }
   Start({1, 2});
   Case of_two(Spec(ReduceOp::kAverage, DType::kF32, 2), 10);
@@ -711,7 +711,7 @@ class AnyCallTest : public CommunicatorTest, public testing::WithParamInterface<
   // For calls that do not return.
   void HurryUp() {
     options_.call_within = milliseconds(200);
-    options_.settle_within = milliseconds(1000);
+    options_.quiet_within = milliseconds(1000);
   }
 
   // Whether every rank came to its end without a failure.
@@ -777,20 +777,20 @@ INSTANTIATE_TEST_SUITE_P(Calls, AnyCallTest,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(CommunicatorTest, Fault_A13_AnAbortThatNeverReturnsWedgesNobody) {
-  options_.settle_within = milliseconds(200);
+  options_.quiet_within = milliseconds(200);
   Form(2);
   Case one(Spec(ReduceOp::kSum, DType::kF32, 2), 10);
   const Communicator::Work work = At(0).communicator->Reduce({one.Of(0)}, At(0).Ordered());
   control_->hang_for_good("ncclCommAbort", 0, 0);
   At(0).communicator->Abort(absl::AbortedError("local rank 1 was lost"));
   EXPECT_EQ(work.Wait(), absl::AbortedError("local rank 1 was lost"));
-  EXPECT_FALSE(At(0).communicator->settled());
+  EXPECT_FALSE(At(0).communicator->quiet());
   ranks_.clear();
   leaked_ = 1;
 }
 
 TEST_F(CommunicatorTest, Fault_A13_AnAbortThatFailsSettlesNothing) {
-  options_.settle_within = milliseconds(200);
+  options_.quiet_within = milliseconds(200);
   leaked_ = 1;
   Form(2);
   Case one(Spec(ReduceOp::kSum, DType::kF32, 2), 10);
@@ -799,13 +799,13 @@ TEST_F(CommunicatorTest, Fault_A13_AnAbortThatFailsSettlesNothing) {
   At(1).communicator->Abort(absl::AbortedError("local rank 0 was lost"));
   EXPECT_EQ(work.Wait(), absl::AbortedError("local rank 0 was lost"));
   EXPECT_EQ(At(1).communicator->Close(), absl::AbortedError("local rank 0 was lost"));
-  EXPECT_FALSE(At(1).communicator->settled());
+  EXPECT_FALSE(At(1).communicator->quiet());
 }
 
 // NCCL frees with the communicator what a call of another thread uses.
 TEST_F(CommunicatorTest, Fault_A13_AnAbortWaitsForACallThatMayReturn) {
   options_.call_within = milliseconds(1500);
-  options_.settle_within = milliseconds(60000);
+  options_.quiet_within = milliseconds(60000);
   Form(2);
   Case one(Spec(ReduceOp::kSum, DType::kF32, 2), 10);
   control_->hang_for_good("ncclGroupEnd", 0, 0);

@@ -63,7 +63,7 @@ class CudaGroupTest : public testing::Test {
       rank.result = rank.device->AllocateOnDevice(kCount * 4).value();
       CommunicatorOptions options;
       options.id = *id;
-      options.place = {static_cast<int>(i), size, size - 1};
+      options.position = {static_cast<int>(i), size, size - 1};
       options.mode = mode;
       options.form_within = milliseconds(5000);
       options.work_within = milliseconds(20000);

@@ -132,7 +132,7 @@ class RunnerTest : public testing::Test {
   absl::StatusOr<CommunicatorPtr> StartCommunicator(Trainer& trainer,
                                                     const FormCommunicator& form) {
     nccl::CommunicatorOptions options;
-    options.place = {form.place, static_cast<int>(form.members.size()), form.leader};
+    options.position = {form.index, static_cast<int>(form.members.size()), form.leader};
     options.id = *reinterpret_cast<const nccl::UniqueId*>(form.unique_id.data());
     options.scratch_bytes = nccl::LeastScratchBytes();
     auto started = Communicator::Start(library_, trainer.device, options);

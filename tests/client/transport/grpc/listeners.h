@@ -26,7 +26,7 @@ namespace basin::client {
 
 // Things that happen, in order.
 template <typename T>
-class Heard {
+class Received {
  public:
   void Add(T what) {
     MutexLock lock(mutex_);
@@ -70,10 +70,10 @@ struct Ears : public SessionListener {
   void OnBatch(Batch batch, uint64_t) override { batches.Add(std::move(batch)); }
   void OnDown(const absl::Status& why) override { down.Add(std::string(why.ToString())); }
 
-  Heard<bool> up;
-  Heard<Message> messages;
-  Heard<Batch> batches;
-  Heard<std::string> down;
+  Received<bool> up;
+  Received<Message> messages;
+  Received<Batch> batches;
+  Received<std::string> down;
 };
 
 struct DataEars : public StreamListener {
@@ -81,9 +81,9 @@ struct DataEars : public StreamListener {
   void OnFrame(IncomingFrame frame) override { frames.Add(std::move(frame)); }
   void OnDown(const absl::Status& why) override { down.Add(std::string(why.ToString())); }
 
-  Heard<bool> up;
-  Heard<IncomingFrame> frames;
-  Heard<std::string> down;
+  Received<bool> up;
+  Received<IncomingFrame> frames;
+  Received<std::string> down;
 };
 
 // A trainer's memory: lent in parts, and free again when every part came back.
@@ -106,7 +106,7 @@ class Lender {
   // No more memory is lent; `free` is set when it has no holder.
   void Recall() { loan_.reset(); }
 
-  Heard<bool> free;
+  Received<bool> free;
 
  private:
   const std::string bytes_;

@@ -17,7 +17,7 @@ struct Rules {
   bool stages_without_state = false;
   bool forgets_lost_frames = false;
   bool resends_to_anyone = false;
-  bool settles_at_once = false;
+  bool loses_at_once = false;
   bool counts_acks_twice = false;
 };
 

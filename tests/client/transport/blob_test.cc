@@ -11,17 +11,17 @@
 namespace basin::client {
 namespace {
 
-const ValueKey kKey = {"g", "a", 4};
+const BlobKey kKey = {"g", "a", 4};
 
 void ExpectServed(Rig& rig, uint32_t first, const std::string& bytes) {
   const TakenFrame frame = rig.aggregator.AwaitFrame();
-  const auto& header = std::get<wire::ValueHeader>(frame.header.kind);
+  const auto& header = std::get<wire::BlobHeader>(frame.header.kind);
   EXPECT_EQ(header.key, kKey);
   EXPECT_EQ(header.first, first);
   EXPECT_EQ(frame.payload, bytes.substr(first * kChunkBytes, header.count * kChunkBytes));
 }
 
-TEST(Value, IsServedFromTheTrainersMemoryBetweenSteps) {
+TEST(Blob, IsServedFromTheTrainersMemoryBetweenSteps) {
   Rig rig;
   rig.Join();
   std::string value = rig.gradients[0];
@@ -33,7 +33,7 @@ TEST(Value, IsServedFromTheTrainersMemoryBetweenSteps) {
   EXPECT_EQ(announce.digest, DigestOf("a", value));
 
   rig.worker->values().BeginStep();
-  rig.aggregator.Say(Ask{kKey, 1, 2});
+  rig.aggregator.Send(Ask{kKey, 1, 2});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
   EXPECT_EQ(rig.aggregator.queued(), 0u);
   rig.worker->values().EndStep();
@@ -44,19 +44,19 @@ TEST(Value, IsServedFromTheTrainersMemoryBetweenSteps) {
   const std::string before = value;
   value[0] = static_cast<char>(value[0] ^ 1);
   rig.worker->values().EndStep();
-  rig.aggregator.Say(Ask{kKey, 0, 1});
-  rig.aggregator.Say(Ask{kKey, 2, 1});
+  rig.aggregator.Send(Ask{kKey, 0, 1});
+  rig.aggregator.Send(Ask{kKey, 2, 1});
   ExpectServed(rig, 2, before);
   rig.Until([](const Runner& runner) { return runner.counters().values_changed == 1; });
 
   ASSERT_TRUE(rig.worker->values().StopServing("g", "a").ok());
   value = std::string();  // The trainer's again.
-  rig.aggregator.Say(Ask{kKey, 2, 1});
+  rig.aggregator.Send(Ask{kKey, 2, 1});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
   EXPECT_EQ(rig.aggregator.queued(), 0u);
 }
 
-TEST(Value, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
+TEST(Blob, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
   Rig rig;
   rig.Join();
   const std::string value = rig.gradients[0];
@@ -64,7 +64,7 @@ TEST(Value, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
                   .Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace)
                   .ok());
   rig.worker->values().BeginStep();
-  rig.aggregator.Say(Ask{kKey, 2, 1});
+  rig.aggregator.Send(Ask{kKey, 2, 1});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
   // The ask is held back while the same version gets another shape.
   const std::string smaller = value.substr(0, 100);
@@ -72,11 +72,11 @@ TEST(Value, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
                   .Announce(kKey, F32("a", 25), smaller.data(), smaller.size(), Hold::kInPlace)
                   .ok());
   rig.worker->values().EndStep();
-  rig.aggregator.Say(Ask{kKey, 0, 1});
+  rig.aggregator.Send(Ask{kKey, 0, 1});
   ExpectServed(rig, 0, smaller);
 }
 
-TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
+TEST(Blob, ThatWasCopiedIsServedAtAnyTime) {
   Rig rig;
   rig.Join();
   {
@@ -86,11 +86,11 @@ TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
                     .ok());
   }
   rig.worker->values().BeginStep();
-  rig.aggregator.Say(Ask{kKey, 0, 3});
+  rig.aggregator.Send(Ask{kKey, 0, 3});
   ExpectServed(rig, 0, rig.gradients[0]);
   ExpectServed(rig, 2, rig.gradients[0]);
   rig.worker->values().EndStep();
-  ValueKey older = kKey;
+  BlobKey older = kKey;
   older.version = 3;
   EXPECT_EQ(CodeOf(rig.worker->values().Announce(older, rig.model[0], rig.gradients[0].data(),
                                                  rig.gradients[0].size(), Hold::kCopy)),
@@ -101,7 +101,7 @@ TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
             ErrorCode::kInvalidArgument);
 }
 
-TEST(Value, IsFetchedChecksBitsAndIsCopiedOut) {
+TEST(Blob, IsFetchedChecksBitsAndIsCopiedOut) {
   Rig rig;
   rig.Join();
   const std::string value = rig.gradients[0];
@@ -112,15 +112,15 @@ TEST(Value, IsFetchedChecksBitsAndIsCopiedOut) {
   EXPECT_EQ(what.key, kKey);
   EXPECT_EQ(what.source, "w1");
   EXPECT_EQ(what.count, 0u);
-  rig.aggregator.Say(ValueKnown{kKey, rig.model[0], DigestOf("a", value), "w1"});
+  rig.aggregator.Send(BlobKnown{kKey, rig.model[0], DigestOf("a", value), "w1"});
   EXPECT_EQ(rig.aggregator.Await<Get>().count, 3u);
-  rig.aggregator.SendValue(0, kKey, 2, 1, value.substr(2 * kChunkBytes));
+  rig.aggregator.SendBlob(0, kKey, 2, 1, value.substr(2 * kChunkBytes));
   std::string broken = value.substr(0, 2 * kChunkBytes);
   broken[7] = static_cast<char>(broken[7] ^ 1);
-  rig.aggregator.SendValue(0, kKey, 0, 2, broken);
+  rig.aggregator.SendBlob(0, kKey, 0, 2, broken);
   EXPECT_EQ(rig.aggregator.Await<Get>().count, 3u);  // Once more, all of it.
-  rig.aggregator.SendValue(0, kKey, 0, 3, value);
-  const ValueOutcome outcome = getting.get();
+  rig.aggregator.SendBlob(0, kKey, 0, 3, value);
+  const BlobOutcome outcome = getting.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ((*outcome)->source(), "w1");
   EXPECT_EQ((*outcome)->spec(), rig.model[0]);
@@ -130,13 +130,13 @@ TEST(Value, IsFetchedChecksBitsAndIsCopiedOut) {
   EXPECT_EQ((*outcome)->CopyTo(copy.data(), 3).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Value, ManyCanBeOnTheirWayAndFailWithAReason) {
+TEST(Blob, ManyCanBeOnTheirWayAndFailWithAReason) {
   Rig rig;
   rig.Join();
-  ValueKey other = kKey;
+  BlobKey other = kKey;
   other.tensor = "b";
   const absl::Duration timeout = absl::Seconds(20);
-  const auto get = [&](const ValueKey& key) {
+  const auto get = [&](const BlobKey& key) {
     auto getting = std::async(std::launch::async, [&rig, key, timeout] {
       return CodeOf(rig.worker->values().Get(key, {}, {}, timeout).status());
     });
@@ -147,7 +147,7 @@ TEST(Value, ManyCanBeOnTheirWayAndFailWithAReason) {
   auto second = get(other);
   EXPECT_EQ(CodeOf(rig.worker->values().Get(kKey, {}, {}, timeout).status()),
             ErrorCode::kFailedPrecondition);  // One is on its way.
-  rig.aggregator.Say(GetFailed{kKey, {ErrorCode::kNotFound, "nobody has it"}});
+  rig.aggregator.Send(GetFailed{kKey, {ErrorCode::kNotFound, "nobody has it"}});
   EXPECT_EQ(first.get(), ErrorCode::kNotFound);
   rig.clock.Advance(timeout);
   EXPECT_EQ(second.get(), ErrorCode::kDeadlineExceeded);

@@ -2,14 +2,14 @@
 //
 // What waits for a thread, in the order in which it is taken: one item of each source in turn, so
 // that a source with a thousand items delays the others by one. A source whose item takes long
-// passes as many turns as that is worth (start-time fair queueing). The items of one source are
-// taken in the order in which they came. The loop's sources are connections; those of a reduce
+// is charged as many shares as that is worth (start-time fair queueing). The items of one source
+// are taken in the order in which they came. The loop's sources are connections; those of a reduce
 // thread are jobs.
 //
 // Thread contract: none of its own; one thread at a time.
 
-#ifndef BASIN_AGGREGATOR_ENGINE_TURNS_H_
-#define BASIN_AGGREGATOR_ENGINE_TURNS_H_
+#ifndef BASIN_AGGREGATOR_ENGINE_FAIR_QUEUE_H_
+#define BASIN_AGGREGATOR_ENGINE_FAIR_QUEUE_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -23,9 +23,9 @@
 namespace basin::aggregator {
 
 template <typename T>
-class Turns {
+class FairQueue {
  public:
-  // Takes its turn among the sources: the next one at the earliest. In the present turn, sources
+  // Waits behind one item of each source that waits already. Taken earlier, sources
   // that keep adding could shut out the others.
   void Add(uint64_t source, T item) {
     Queue& queue = queues_[source];
@@ -60,10 +60,10 @@ class Turns {
     }
     return std::move(item.value);
   }
-  // The source passes so many turns.
-  void Charge(uint64_t source, uint64_t turns) {
+  // Charges the source so many shares: it waits for as many items of others.
+  void Charge(uint64_t source, uint64_t shares) {
     const auto it = queues_.find(source);
-    if (it != queues_.end()) it->second.turn += turns;
+    if (it != queues_.end()) it->second.start += shares;
   }
 
   // The sources that have something waiting.
@@ -84,46 +84,46 @@ class Turns {
     T value;
   };
   struct Queue {
-    uint64_t turn = 0;  // That of its first item, or of the one before when it has none.
+    uint64_t start = 0;  // That of its first item, or of the one before when it has none.
     std::deque<Item> items;
   };
   struct Last {
     size_t before;  // Items that have to be taken first.
     Item item;
   };
-  struct Place {
-    uint64_t turn;
-    uint64_t number;  // Among all places.
+  struct Head {
+    uint64_t start;
+    uint64_t number;  // Among all heads.
     uint64_t source;
   };
-  static bool Later(const Place& a, const Place& b) {
-    return a.turn != b.turn ? a.turn > b.turn : a.number > b.number;
+  static bool Later(const Head& a, const Head& b) {
+    return a.start != b.start ? a.start > b.start : a.number > b.number;
   }
 
-  void Push(uint64_t turn, uint64_t source) {
-    places_.push_back({turn, ++placed_, source});
-    std::push_heap(places_.begin(), places_.end(), Later);
+  void Push(uint64_t start, uint64_t source) {
+    heads_.push_back({start, ++pushed_, source});
+    std::push_heap(heads_.begin(), heads_.end(), Later);
   }
   void Enqueue(uint64_t source, Queue& queue) {
-    queue.turn = std::max(turn_, queue.turn) + 1;
-    Push(queue.turn, source);
+    queue.start = std::max(time_, queue.start) + 1;
+    Push(queue.start, source);
   }
 
   Item TakeNext() {
     if (!now_.empty()) return TakeFront(now_);
     while (true) {
-      std::pop_heap(places_.begin(), places_.end(), Later);
-      const Place place = places_.back();
-      places_.pop_back();
-      Queue& queue = queues_.at(place.source);
-      if (queue.turn > place.turn) {  // It was charged meanwhile.
-        Push(queue.turn, place.source);
+      std::pop_heap(heads_.begin(), heads_.end(), Later);
+      const Head head = heads_.back();
+      heads_.pop_back();
+      Queue& queue = queues_.at(head.source);
+      if (queue.start > head.start) {  // It was charged meanwhile.
+        Push(queue.start, head.source);
         continue;
       }
-      turn_ = place.turn;
+      time_ = head.start;
       Item item = TakeFront(queue.items);
-      if (!queue.items.empty()) Enqueue(place.source, queue);
-      ForgetIdle(place.source);
+      if (!queue.items.empty()) Enqueue(head.source, queue);
+      ForgetIdle(head.source);
       return item;
     }
   }
@@ -132,24 +132,24 @@ class Turns {
     items.pop_front();
     return item;
   }
-  // From time to time, forgets sources that have nothing waiting and no turns to pass.
+  // From time to time, forgets sources that have nothing waiting and no charge left.
   void ForgetIdle(uint64_t present) {
-    if (queues_.size() <= 2 * places_.size() + 64) return;
+    if (queues_.size() <= 2 * heads_.size() + 64) return;
     absl::erase_if(queues_, [&](const auto& entry) {
-      return entry.first != present && entry.second.items.empty() && entry.second.turn <= turn_;
+      return entry.first != present && entry.second.items.empty() && entry.second.start <= time_;
     });
   }
 
   absl::flat_hash_map<uint64_t, Queue> queues_;  // By source.
-  std::vector<Place> places_;                    // A heap; one for each queue that is not empty.
+  std::vector<Head> heads_;                      // A heap; one for each queue that is not empty.
   std::deque<Item> now_;
   std::deque<Last> last_;
   size_t size_ = 0;
-  uint64_t turn_ = 0;  // That of what was taken last.
+  uint64_t time_ = 0;  // That of what was taken last.
   uint64_t added_ = 0;
-  uint64_t placed_ = 0;
+  uint64_t pushed_ = 0;
 };
 
 }  // namespace basin::aggregator
 
-#endif  // BASIN_AGGREGATOR_ENGINE_TURNS_H_
+#endif  // BASIN_AGGREGATOR_ENGINE_FAIR_QUEUE_H_

@@ -7,14 +7,14 @@
 namespace basin::scenarios {
 namespace {
 
-ValueKey ParseKey(Arguments& arguments, const TensorSpec& spec) {
-  return ValueKey{arguments.Text("lane", kLane), spec.name, arguments.Number("version", 0)};
+BlobKey ParseKey(Arguments& arguments, const TensorSpec& spec) {
+  return BlobKey{arguments.Text("lane", kLane), spec.name, arguments.Number("version", 0)};
 }
 
 void Announce(World& world, Arguments& arguments) {
   WorkerProcess* worker = WorkerNamed(world, arguments, arguments.NextWord());
   const TensorSpec spec = ParseTensor(arguments, arguments.NextWord());
-  const ValueKey key = ParseKey(arguments, spec);
+  const BlobKey key = ParseKey(arguments, spec);
   const uint64_t content = arguments.Number("value", 0);
   if (worker != nullptr) worker->Announce(key, spec, content);
 }
@@ -23,7 +23,7 @@ void Get(World& world, Arguments& arguments) {
   WorkerProcess* worker = WorkerNamed(world, arguments, arguments.NextWord());
   const std::string text = arguments.NextWord();
   const TensorSpec spec = ParseTensor(arguments, text);
-  client::GetValue get;
+  client::GetBlob get;
   get.key = ParseKey(arguments, spec);
   if (text != spec.name) get.expected = spec;
   get.source = arguments.Option("root");
@@ -33,7 +33,7 @@ void Get(World& world, Arguments& arguments) {
 
 }  // namespace
 
-std::vector<Command> ValueCommands() {
+std::vector<Command> BlobCommands() {
   return {
       {"announce", "W TENSOR value=N [version=0] [lane=g]", "W can serve this value.", Announce},
       {"get", "W TENSOR [version=0] [root=W] [within=D] [lane=g]",

@@ -7,8 +7,8 @@
 // StopServing or the destructor of the worker returns; between BeginStep and EndStep it is not
 // read. Thread contract and failure: those of the worker; BeginStep and EndStep alternate.
 
-#ifndef BASIN_CLIENT_TRANSPORT_VALUE_CALLS_H_
-#define BASIN_CLIENT_TRANSPORT_VALUE_CALLS_H_
+#ifndef BASIN_CLIENT_TRANSPORT_BLOB_CALLS_H_
+#define BASIN_CLIENT_TRANSPORT_BLOB_CALLS_H_
 
 #include <cstdint>
 #include <optional>
@@ -26,22 +26,22 @@ namespace basin::client {
 // Whether announced memory is copied at once or read when a worker requests it.
 enum class Hold : uint8_t { kCopy = 0, kInPlace = 1 };
 
-class ValueCalls {
+class BlobCalls {
  public:
   // REQUIRES: the loop behind `calls`, and the gate, outlive it.
-  ValueCalls(const TrainerCalls& calls, Gate& gate) : calls_(calls), gate_(gate) {}
+  BlobCalls(const TrainerCalls& calls, Gate& gate) : calls_(calls), gate_(gate) {}
 
   // Failure: kFailedPrecondition when a newer version was announced; kInvalidArgument for another
   // number of bytes than the tensor has.
-  absl::Status Announce(const ValueKey& key, const TensorSpec& spec, const void* data,
+  absl::Status Announce(const BlobKey& key, const TensorSpec& spec, const void* data,
                         uint64_t bytes, Hold hold);
   absl::Status StopServing(const std::string& lane, const std::string& tensor);
   // Enclose code that writes to memory that was announced in place.
   void BeginStep() { gate_.Close(); }
   void EndStep();
   // The value that `source` announced, or any worker if it is absent.
-  ValueOutcome Get(const ValueKey& key, const std::optional<TensorSpec>& expected,
-                   const std::optional<WorkerId>& source, absl::Duration timeout);
+  BlobOutcome Get(const BlobKey& key, const std::optional<TensorSpec>& expected,
+                  const std::optional<WorkerId>& source, absl::Duration timeout);
 
  private:
   const TrainerCalls calls_;
@@ -50,4 +50,4 @@ class ValueCalls {
 
 }  // namespace basin::client
 
-#endif  // BASIN_CLIENT_TRANSPORT_VALUE_CALLS_H_
+#endif  // BASIN_CLIENT_TRANSPORT_BLOB_CALLS_H_

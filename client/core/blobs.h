@@ -1,27 +1,27 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Broadcast values: those this worker can serve, and those it fetches.
+// Blobs: those this worker can serve, and those it fetches.
 //
-// A fetch first requests the description of the value (a Get of no chunks, answered by ValueKnown
+// A fetch first requests the description of the blob (a Get of no chunks, answered by BlobKnown
 // as soon as a worker has announced it), then its chunks, a window at a time. Missing chunks are
-// requested again. If the digest does not match, the whole value is fetched once more, then the
+// requested again. If the digest does not match, the whole blob is fetched once more, then the
 // fetch fails. The aggregator detects a lost sender and chooses another.
 //
 //   from      when                                               to        what is sent
 //   --------  -------------------------------------------------  --------  ---------------------
-//   (none)    GetValue                                           kAsking   Get (no chunks)
-//   kAsking   ValueKnown                                         kQueued
+//   (none)    GetBlob                                            kAsking   Get (no chunks)
+//   kAsking   BlobKnown                                          kQueued
 //   kQueued   fewer than max_fetches are fetching                kFetching Get (chunks)
-//   kFetching chunks                                             kFetching KeepValue, Get (more)
-//   kFetching the last chunk, digest right                       (none)    ValueReady
-//   kFetching ValueKnown with another digest                     kFetching from the beginning
-//   any       GetFailed, deadline, wrong spec, digest wrong twice (none)   ValueFailed
+//   kFetching chunks                                             kFetching KeepBlob, Get (more)
+//   kFetching the last chunk, digest right                       (none)    BlobReady
+//   kFetching BlobKnown with another digest                      kFetching from the beginning
+//   any       GetFailed, deadline, wrong spec, digest wrong twice (none)   BlobFailed
 //   any       a new session                                      kAsking   Get (no chunks)
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_CLIENT_CORE_VALUES_H_
-#define BASIN_CLIENT_CORE_VALUES_H_
+#ifndef BASIN_CLIENT_CORE_BLOBS_H_
+#define BASIN_CLIENT_CORE_BLOBS_H_
 
 #include <cstdint>
 #include <deque>
@@ -37,23 +37,23 @@
 
 namespace basin::client {
 
-struct ValueKeyLess {
-  bool operator()(const ValueKey& a, const ValueKey& b) const { return a.Fields() < b.Fields(); }
+struct BlobKeyLess {
+  bool operator()(const BlobKey& a, const BlobKey& b) const { return a.Fields() < b.Fields(); }
 };
 
-class Values {
+class Blobs {
  public:
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
-  Error Announce(const Scope& scope, const AnnounceValue& announce);
-  Error Get(const Scope& scope, const GetValue& get);
-  // Sends nothing: a receiver whose request is not answered requests the value from another worker.
+  Error Announce(const Scope& scope, const AnnounceBlob& announce);
+  Error Get(const Scope& scope, const GetBlob& get);
+  // Sends nothing: a receiver whose request is not answered requests the blob from another worker.
   void StopServing(const std::string& lane, const std::string& tensor);
   void FailAll(const Scope& scope, const Error& error);
 
   // ---- the aggregator's side
-  void OnKnown(const Scope& scope, const ValueKnown& known);
+  void OnKnown(const Scope& scope, const BlobKnown& known);
   void OnFailed(const Scope& scope, const GetFailed& failed);
-  void OnChunks(const Scope& scope, const ValueReceived& received);
+  void OnChunks(const Scope& scope, const BlobReceived& received);
   void OnAsk(const Scope& scope, const Ask& ask) const;
 
   void EndIncarnation();
@@ -82,23 +82,22 @@ class Values {
     std::optional<WorkerId> root;
     absl::Time deadline;
     Phase phase = Phase::kAsking;
-    std::optional<ValueKnown> known;  // Also of an earlier session.
-    IntervalSet held;                 // Chunks.
-    Digest digest = 0;                // The digest of the held chunks.
-    uint64_t asked = 0;               // Chunks before it were asked for in this session.
-    absl::Time progress;              // When chunks last came or were asked for.
+    std::optional<BlobKnown> known;  // Also of an earlier session.
+    IntervalSet held;                // Chunks.
+    Digest digest = 0;               // The digest of the held chunks.
+    uint64_t asked = 0;              // Chunks before it were asked for in this session.
+    absl::Time progress;             // When chunks last came or were asked for.
     bool refetched = false;
     auto Fields() const {
       return std::tie(expected, root, deadline, phase, known, held, digest, asked, progress,
                       refetched);
     }
   };
-  using Fetches = std::map<ValueKey, Fetch, ValueKeyLess>;
+  using Fetches = std::map<BlobKey, Fetch, BlobKeyLess>;
 
-  void AskWhat(const Scope& scope, const ValueKey& key, const Fetch& fetch) const;
-  void AskChunks(const Scope& scope, const ValueKey& key, const Fetch& fetch,
-                 Interval chunks) const;
-  void Requeue(const ValueKey& key, Fetch& fetch);
+  void AskWhat(const Scope& scope, const BlobKey& key, const Fetch& fetch) const;
+  void AskChunks(const Scope& scope, const BlobKey& key, const Fetch& fetch, Interval chunks) const;
+  void Requeue(const BlobKey& key, Fetch& fetch);
   void Restart(Fetch& fetch);
   void StartQueued(const Scope& scope);
   // Asks for more when half of the window is free; completes when nothing is missing.
@@ -108,11 +107,11 @@ class Values {
 
   std::map<std::pair<std::string, std::string>, Announced> announced_;  // By lane and tensor.
   Fetches fetches_;
-  std::deque<ValueKey> queue_;  // The fetches that are kQueued.
-  uint32_t active_ = 0;         // Fetches that are kFetching.
+  std::deque<BlobKey> queue_;  // The fetches that are kQueued.
+  uint32_t active_ = 0;        // Fetches that are kFetching.
   absl::Time wake_ = absl::InfiniteFuture();
 };
 
 }  // namespace basin::client
 
-#endif  // BASIN_CLIENT_CORE_VALUES_H_
+#endif  // BASIN_CLIENT_CORE_BLOBS_H_

@@ -20,7 +20,7 @@ def may_accumulate(spec: RoundSpec) -> bool:
     return spec.op != Op.WEIGHTED_AVERAGE or spec.contributes_sum
 
 
-class Window:
+class Accumulation:
     """The counts of a round's gradients. A count is known if it was given for each micro-batch."""
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Window:
         self._samples: int | None = None
         self._tokens: int | None = None
 
-    def tell(self, samples: int | None, tokens: int | None) -> None:
+    def set_counts(self, samples: int | None, tokens: int | None) -> None:
         """Sets the counts of this single micro-batch, and replaces counts that were given before
         without a backward."""
         self._samples, self._tokens = samples, tokens
 
-    def add(self, other: "Window") -> None:
+    def add(self, other: "Accumulation") -> None:
         def total(mine: int | None, more: int | None) -> int | None:
             return None if mine is None or more is None else mine + more
 
@@ -49,12 +49,12 @@ class Window:
         """Whether no other micro-batch may be added."""
         return self.micro_batches > 0 and not may_accumulate(spec)
 
-    def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
-        """Checks that a backward with these counts may be added to the window of a weighted
+    def check(self, spec: RoundSpec, accumulation: "Accumulation", owner: str) -> None:
+        """Checks that a backward with these counts may be added to the accumulation of a weighted
         average."""
         if spec.op != Op.WEIGHTED_AVERAGE:
             return
-        if window.is_full(spec):
+        if accumulation.is_full(spec):
             # For all counts, so that the error appears before data become uneven.
             raise InvalidArgument(
                 'backward() would add a micro-batch to another one, but contributes="mean" allows '

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "client/core/values.h"
+#include "client/core/blobs.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 namespace basin::client {
 namespace {
 
-std::string Describe(const ValueKey& key) {
+std::string Describe(const BlobKey& key) {
   return absl::StrCat("tensor ", key.tensor, " (lane ", key.lane, ", version ", key.version, ")");
 }
 
@@ -18,7 +18,7 @@ uint32_t Chunks(const TensorSpec& spec) { return ChunkCount(*TensorBytes(spec));
 
 }  // namespace
 
-Error Values::Announce(const Scope& scope, const AnnounceValue& announce) {
+Error Blobs::Announce(const Scope& scope, const AnnounceBlob& announce) {
   const auto name = std::make_pair(announce.key.lane, announce.key.tensor);
   const auto it = announced_.find(name);
   if (!HasUsableSize(announce.spec)) {
@@ -39,20 +39,20 @@ Error Values::Announce(const Scope& scope, const AnnounceValue& announce) {
   }
   announced_[name] = {announce.key.version, announce.spec, announce.digest};
   if (scope.welcomed) {
-    scope.Tell(basin::Announce{announce.key, announce.spec, announce.digest});
+    scope.Send(basin::Announce{announce.key, announce.spec, announce.digest});
   }
   return {};
 }
 
-void Values::EndIncarnation() {
+void Blobs::EndIncarnation() {
   for (auto& [name, value] : announced_) value.of_earlier_life = true;
 }
 
-void Values::StopServing(const std::string& lane, const std::string& tensor) {
+void Blobs::StopServing(const std::string& lane, const std::string& tensor) {
   announced_.erase({lane, tensor});
 }
 
-Error Values::Get(const Scope& scope, const GetValue& get) {
+Error Blobs::Get(const Scope& scope, const GetBlob& get) {
   if (get.source == scope.config.worker) {
     return {ErrorCode::kFailedPrecondition,
             absl::StrCat("Cannot get ", Describe(get.key), " from worker ", *get.source,
@@ -78,18 +78,18 @@ Error Values::Get(const Scope& scope, const GetValue& get) {
   return {};
 }
 
-void Values::AskWhat(const Scope& scope, const ValueKey& key, const Fetch& fetch) const {
+void Blobs::AskWhat(const Scope& scope, const BlobKey& key, const Fetch& fetch) const {
   if (!scope.welcomed) return;
-  scope.Tell(basin::Get{key, fetch.expected, fetch.root, 0, 0, fetch.deadline - scope.now});
+  scope.Send(basin::Get{key, fetch.expected, fetch.root, 0, 0, fetch.deadline - scope.now});
 }
 
-void Values::AskChunks(const Scope& scope, const ValueKey& key, const Fetch& fetch,
-                       Interval chunks) const {
-  scope.Tell(basin::Get{key, fetch.expected, fetch.root, static_cast<uint32_t>(chunks.begin),
+void Blobs::AskChunks(const Scope& scope, const BlobKey& key, const Fetch& fetch,
+                      Interval chunks) const {
+  scope.Send(basin::Get{key, fetch.expected, fetch.root, static_cast<uint32_t>(chunks.begin),
                         static_cast<uint32_t>(chunks.size()), fetch.deadline - scope.now});
 }
 
-void Values::OnKnown(const Scope& scope, const ValueKnown& known) {
+void Blobs::OnKnown(const Scope& scope, const BlobKnown& known) {
   const auto it = fetches_.find(known.key);
   if (it == fetches_.end()) return;
   Fetch& fetch = it->second;
@@ -119,13 +119,13 @@ void Values::OnKnown(const Scope& scope, const ValueKnown& known) {
   StartQueued(scope);
 }
 
-void Values::Restart(Fetch& fetch) {
+void Blobs::Restart(Fetch& fetch) {
   fetch.held.Clear();
   fetch.digest = 0;
   fetch.asked = 0;
 }
 
-void Values::StartQueued(const Scope& scope) {
+void Blobs::StartQueued(const Scope& scope) {
   while (active_ < scope.config.max_fetches && !queue_.empty()) {
     const auto it = fetches_.find(queue_.front());
     queue_.pop_front();
@@ -137,12 +137,12 @@ void Values::StartQueued(const Scope& scope) {
   }
 }
 
-void Values::Advance(const Scope& scope, Fetches::iterator it) {
+void Blobs::Advance(const Scope& scope, Fetches::iterator it) {
   Fetch& fetch = it->second;
   const uint64_t total = Chunks(fetch.known->spec);
   if (fetch.held.count() == total) {
     if (fetch.digest == fetch.known->digest) {
-      End(scope, it, ValueReady{it->first, fetch.known->spec, fetch.known->source});
+      End(scope, it, BlobReady{it->first, fetch.known->spec, fetch.known->source});
       return;
     }
     if (fetch.refetched || total == 0) {
@@ -154,7 +154,7 @@ void Values::Advance(const Scope& scope, Fetches::iterator it) {
     fetch.refetched = true;
     Restart(fetch);
   }
-  const uint64_t window = std::max<uint64_t>(scope.config.value_window_chunks, 2);
+  const uint64_t window = std::max<uint64_t>(scope.config.blob_window_chunks, 2);
   uint64_t coming = 0;
   for (const Interval& part : fetch.held.Outside({0, fetch.asked})) coming += part.size();
   while (fetch.asked < total && coming <= window / 2) {
@@ -168,7 +168,7 @@ void Values::Advance(const Scope& scope, Fetches::iterator it) {
   }
 }
 
-void Values::OnChunks(const Scope& scope, const ValueReceived& received) {
+void Blobs::OnChunks(const Scope& scope, const BlobReceived& received) {
   const auto it = fetches_.find(received.key);
   if (it == fetches_.end() || it->second.phase != Phase::kFetching) return;
   Fetch& fetch = it->second;
@@ -176,8 +176,8 @@ void Values::OnChunks(const Scope& scope, const ValueReceived& received) {
   const Interval chunks{received.first, uint64_t{received.first} + received.count};
   if (chunks.empty() || chunks.end > total || received.digests.size() != received.count) return;
   for (const Interval& part : fetch.held.Outside(chunks)) {
-    scope.actions.push_back(KeepValue{received.key, static_cast<uint32_t>(part.begin),
-                                      static_cast<uint32_t>(part.size())});
+    scope.actions.push_back(KeepBlob{received.key, static_cast<uint32_t>(part.begin),
+                                     static_cast<uint32_t>(part.size())});
     for (uint64_t i = part.begin; i < part.end; ++i) {
       fetch.digest += received.digests[i - chunks.begin];
     }
@@ -188,20 +188,19 @@ void Values::OnChunks(const Scope& scope, const ValueReceived& received) {
   StartQueued(scope);
 }
 
-void Values::OnFailed(const Scope& scope, const GetFailed& failed) {
+void Blobs::OnFailed(const Scope& scope, const GetFailed& failed) {
   const auto it = fetches_.find(failed.key);
   if (it == fetches_.end()) return;
-  End(scope, it, ValueFailed{failed.key, failed.error});
+  End(scope, it, BlobFailed{failed.key, failed.error});
   StartQueued(scope);
 }
 
-void Values::Fail(const Scope& scope, Fetches::iterator it, ErrorCode code,
-                  const std::string& why) {
+void Blobs::Fail(const Scope& scope, Fetches::iterator it, ErrorCode code, const std::string& why) {
   const Error error{code, absl::StrCat("Cannot get ", Describe(it->first), ": ", why)};
-  End(scope, it, ValueFailed{it->first, error});
+  End(scope, it, BlobFailed{it->first, error});
 }
 
-void Values::End(const Scope& scope, Fetches::iterator it, Action outcome) {
+void Blobs::End(const Scope& scope, Fetches::iterator it, Action outcome) {
   scope.actions.push_back(std::move(outcome));
   if (it->second.phase == Phase::kQueued) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), it->first));
@@ -210,8 +209,8 @@ void Values::End(const Scope& scope, Fetches::iterator it, Action outcome) {
   fetches_.erase(it);
 }
 
-void Values::FailAll(const Scope& scope, const Error& error) {
-  for (const auto& [key, fetch] : fetches_) scope.actions.push_back(ValueFailed{key, error});
+void Blobs::FailAll(const Scope& scope, const Error& error) {
+  for (const auto& [key, fetch] : fetches_) scope.actions.push_back(BlobFailed{key, error});
   fetches_.clear();
   queue_.clear();
   active_ = 0;
@@ -219,7 +218,7 @@ void Values::FailAll(const Scope& scope, const Error& error) {
 
 // The chunks of one request go over one stream, so that they arrive in order. Nothing is kept to be
 // sent again: the receiver repeats its request.
-void Values::OnAsk(const Scope& scope, const Ask& ask) const {
+void Blobs::OnAsk(const Scope& scope, const Ask& ask) const {
   const auto it = announced_.find({ask.key.lane, ask.key.tensor});
   if (it == announced_.end() || it->second.version != ask.key.version) return;
   const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
@@ -229,11 +228,11 @@ void Values::OnAsk(const Scope& scope, const Ask& ask) const {
   for (uint64_t first = ask.first; first < end; first += scope.frame.chunks) {
     const uint64_t count = std::min<uint64_t>(end - first, scope.frame.chunks);
     scope.actions.push_back(
-        SendValue{*stream, ask.key, static_cast<uint32_t>(first), static_cast<uint32_t>(count)});
+        SendBlob{*stream, ask.key, static_cast<uint32_t>(first), static_cast<uint32_t>(count)});
   }
 }
 
-void Values::EndSession() {
+void Blobs::EndSession() {
   for (auto& [key, fetch] : fetches_) {
     fetch.phase = Phase::kAsking;
     fetch.asked = 0;
@@ -242,14 +241,14 @@ void Values::EndSession() {
   active_ = 0;
 }
 
-void Values::StartSession(const Scope& scope) {
+void Blobs::StartSession(const Scope& scope) {
   for (const auto& [name, value] : announced_) {
-    scope.Tell(basin::Announce{{name.first, name.second, value.version}, value.spec, value.digest});
+    scope.Send(basin::Announce{{name.first, name.second, value.version}, value.spec, value.digest});
   }
   for (const auto& [key, fetch] : fetches_) AskWhat(scope, key, fetch);
 }
 
-void Values::Tick(const Scope& scope) {
+void Blobs::Tick(const Scope& scope) {
   if (scope.now < wake_) return;
   wake_ = absl::InfiniteFuture();
   for (auto it = fetches_.begin(); it != fetches_.end();) {

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/core/values.h"
+#include "aggregator/core/blobs.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,26 +10,26 @@
 namespace basin::aggregator {
 namespace {
 
-// One worker may have this many requests for one value; a client keeps a window of a few.
+// One worker may have this many requests for one blob; a client keeps a window of a few.
 constexpr size_t kMaxRequests = 64;
 
-// What is known of the values of a job is charged in pieces of this size; less than one is free.
+// What is known of the blobs of a job is charged in pieces of this size; less than one is free.
 constexpr uint64_t kWeightPiece = uint64_t{64} << 10;
 
-std::string Describe(const ValueKey& key) {
+std::string Describe(const BlobKey& key) {
   return absl::StrCat("tensor ", key.tensor, " (lane ", key.lane, ", version ", key.version, ")");
 }
 
 }  // namespace
 
-uint64_t Values::WeightOf(const Key& key, const Entry& entry) {
+uint64_t Blobs::WeightOf(const Key& key, const Entry& entry) {
   // Nodes of trees, with what they hold.
   constexpr uint64_t kEntry = 256;
   constexpr uint64_t kHolder = 256;
   constexpr uint64_t kRequest = 384;
   constexpr uint64_t kReceiver = 64;
   const uint64_t names = std::get<0>(key).size() + std::get<1>(key).size();
-  uint64_t weight = kEntry + 2 * names + entry.told.size() * kReceiver +
+  uint64_t weight = kEntry + 2 * names + entry.known.size() * kReceiver +
                     entry.requests.size() * (kRequest + names);
   for (const auto& [id, holder] : entry.holders) {
     const TensorSpec& spec = holder.second.spec;
@@ -38,41 +38,41 @@ uint64_t Values::WeightOf(const Key& key, const Entry& entry) {
   return weight;
 }
 
-void Values::Weigh(const ValueScope& scope, const Key& key, Entry& entry) {
+void Blobs::Weigh(const BlobScope& scope, const Key& key, Entry& entry) {
   const uint64_t before = std::exchange(entry.weight, WeightOf(key, entry));
   Charge(scope, before, entry.weight);
 }
 
-bool Values::HasRoomFor(const ValueScope& scope, const Key& key) {
+bool Blobs::HasRoomFor(const BlobScope& scope, const Key& key) {
   Entry entry;
   entry.requests.emplace_back();
   return scope.memory.free() >= WeightOf(key, entry) + kWeightPiece;
 }
 
-Values::Entries::iterator Values::Erase(const ValueScope& scope, Entries::iterator entry) {
+Blobs::Entries::iterator Blobs::Erase(const BlobScope& scope, Entries::iterator entry) {
   Charge(scope, entry->second.weight, 0);
   return entries_.erase(entry);
 }
 
-void Values::Charge(const ValueScope& scope, uint64_t before, uint64_t after) {
+void Blobs::Charge(const BlobScope& scope, uint64_t before, uint64_t after) {
   const uint64_t charged = weight_ / kWeightPiece;
   weight_ += after - before;
   scope.memory.reserved += (weight_ / kWeightPiece - charged) * kWeightPiece;  // Modulo 2^64.
 }
 
-uint64_t Values::cached_bytes() const {
+uint64_t Blobs::cached_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [use, key] : uses_) bytes += entries_.at(key).cached->bytes;
   return bytes;
 }
 
-uint64_t Values::reserved_bytes() const {
+uint64_t Blobs::reserved_bytes() const {
   return cached_bytes() + weight_ / kWeightPiece * kWeightPiece;
 }
 
-void Values::Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
-                  const std::string& text) {
-  const ValueKey value = NameOf(key);
+void Blobs::Fail(const BlobScope& scope, const Key& key, const Request& request, ErrorCode code,
+                 const std::string& text) {
+  const BlobKey value = NameOf(key);
   const Worker& worker = scope.workers[request.slot];
   scope.actions.push_back(
       Note{NoteKind::kValueFailed, scope.job_name, worker.id, value.lane, 0, text});
@@ -81,14 +81,14 @@ void Values::Fail(const ValueScope& scope, const Key& key, const Request& reques
   }
 }
 
-void Values::Keep(const Key& key, Entry& entry, Request request) {
+void Blobs::Keep(const Key& key, Entry& entry, Request request) {
   request.number = ++next_request_;
   deadlines_.emplace(std::make_pair(request.deadline, request.number), key);
   ++waiting_[request.slot];
   entry.requests.push_back(std::move(request));
 }
 
-void Values::Forget(const Request& request) {
+void Blobs::Forget(const Request& request) {
   deadlines_.erase({request.deadline, request.number});
   const auto waiting = waiting_.find(request.slot);
   if (--waiting->second == 0) waiting_.erase(waiting);
@@ -97,17 +97,17 @@ void Values::Forget(const Request& request) {
 
 // Removes the requests for which `done` is true.
 template <typename F>
-void Values::ForgetIf(Entry& entry, F&& done) {
-  const auto gone = [&](Request& request) {
+void Blobs::ForgetIf(Entry& entry, F&& done) {
+  const auto over = [&](Request& request) {
     if (!done(request)) return false;
     Forget(request);
     return true;
   };
-  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), gone),
+  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), over),
                        entry.requests.end());
 }
 
-void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce& announce) {
+void Blobs::Announce(const BlobScope& scope, Slot slot, const basin::Announce& announce) {
   const Worker& worker = scope.workers[slot];
   const Key key{announce.key.lane, announce.key.tensor, announce.key.version};
   const auto same_tensor = [&](const Key& other) {
@@ -140,7 +140,7 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
   for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
        it != entries_.end() && same_tensor(it->first) && it->first < key;) {
     it->second.holders.erase(worker.id);
-    it->second.told.erase(slot);
+    it->second.known.erase(slot);
     AskOthers(scope, it->first, it->second, slot,
               absl::StrCat("worker ", worker.id, " has a newer version"));
     DropUnneeded(scope, it->first, it->second);
@@ -153,7 +153,7 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
   Weigh(scope, key, entry);
 }
 
-void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
+void Blobs::Get(const BlobScope& scope, Slot slot, const basin::Get& get) {
   const Key key{get.key.lane, get.key.tensor, get.key.version};
   Request request;
   request.slot = slot;
@@ -178,8 +178,8 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
     return;
   }
   Entry& entry = entries_[key];
-  if (const auto told = entry.told.find(slot); told != entry.told.end()) {
-    request.digest = told->second.digest;
+  if (const auto known = entry.known.find(slot); known != entry.known.end()) {
+    request.digest = known->second.digest;
   }
   const auto same = [&](const Request& other) {
     return other.slot == slot && other.first == request.first && other.count == request.count;
@@ -221,14 +221,14 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   Weigh(scope, key, entry);
 }
 
-bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
+bool Blobs::Serve(const BlobScope& scope, const Key& key, Entry& entry, Request& request) {
   if (request.asked.has_value()) return false;
   const Worker& receiver = scope.workers[request.slot];
   if (request.count > 0) {
     ServeCached(scope, key, entry, request);
     if (request.count == 0) return true;
   }
-  // A holder that did not answer is asked last, because it may no longer serve the value.
+  // A holder that did not answer is asked last, because it may no longer serve the blob.
   auto next = request.silent.has_value() ? entry.holders.upper_bound(*request.silent)
                                          : entry.holders.begin();
   for (size_t i = 0; i < entry.holders.size(); ++i) {
@@ -246,10 +246,10 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
                           ". Build the same model on both."));
         return true;
       }
-      entry.told[request.slot] = Told{holding.digest, 0};
+      entry.known[request.slot] = Known{holding.digest, 0};
       if (receiver.connected()) {
         scope.actions.push_back(
-            Send{*receiver.session, ValueKnown{NameOf(key), holding.spec, holding.digest, id}});
+            Send{*receiver.session, BlobKnown{NameOf(key), holding.spec, holding.digest, id}});
       }
       return true;
     }
@@ -271,8 +271,8 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
 }
 
 // Fails a request that only one worker may serve if that worker has left; returns whether it did. A
-// worker that was merely lost may return and announce the value again.
-bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request) {
+// worker that was merely lost may return and announce the blob again.
+bool Blobs::FailIfSourceLeft(const BlobScope& scope, const Key& key, const Request& request) {
   if (!request.source.has_value()) return false;
   const std::optional<Slot> source = scope.workers.Find(*request.source);
   if (!source.has_value() || !scope.workers[*source].left) return false;
@@ -284,14 +284,14 @@ bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Req
   return true;
 }
 
-void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
+void Blobs::ServeAll(const BlobScope& scope, const Key& key, Entry& entry) {
   ForgetIf(entry, [&](Request& request) { return Serve(scope, key, entry, request); });
 }
 
-// Asks another holder of the same value for what `slot` was asked for. If there is none, connected
-// or not, the receiver cannot get the rest of the value, and the error has the reason.
-void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
-                       const std::string& why) {
+// Asks another holder of the same blob for what `slot` was asked for. If there is none, connected
+// or not, the receiver cannot get the rest of the blob, and the error has the reason.
+void Blobs::AskOthers(const BlobScope& scope, const Key& key, Entry& entry, Slot slot,
+                      const std::string& why) {
   std::vector<Request> again;
   for (auto it = entry.requests.begin(); it != entry.requests.end();) {
     if (it->asked != slot) {
@@ -321,12 +321,12 @@ void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Sl
   }
 }
 
-void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& received) {
+void Blobs::Received(const BlobScope& scope, Slot slot, const BlobReceived& received) {
   const Key key{received.key.lane, received.key.tensor, received.key.version};
   const auto it = entries_.find(key);
   if (it == entries_.end()) return;
   Entry& entry = it->second;
-  RelayValue relay{scope.job, received.key, received.first, received.count, {}, false};
+  RelayBlob relay{scope.job, received.key, received.first, received.count, {}, false};
   // A request has ended when its last chunk has passed: its frames arrive in order, and after a
   // lost stream the receiver sends the request again.
   const uint64_t end = uint64_t{received.first} + received.count;
@@ -361,7 +361,7 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   scope.actions.push_back(std::move(relay));
 }
 
-void Values::Clear(const ValueScope& scope) {
+void Blobs::Clear(const BlobScope& scope) {
   DropCached(scope);
   Charge(scope, weight_, 0);
   entries_.clear();
@@ -369,7 +369,7 @@ void Values::Clear(const ValueScope& scope) {
   waiting_.clear();
 }
 
-void Values::Lose(const ValueScope& scope, Slot slot) {
+void Blobs::Lose(const BlobScope& scope, Slot slot) {
   ForgetRequests(scope, slot);
   const WorkerId& id = scope.workers[slot].id;
   for (auto it = entries_.begin(); it != entries_.end();) {
@@ -384,10 +384,10 @@ void Values::Lose(const ValueScope& scope, Slot slot) {
   }
 }
 
-void Values::ForgetRequests(const ValueScope& scope, Slot slot) {
+void Blobs::ForgetRequests(const BlobScope& scope, Slot slot) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
-    entry.told.erase(slot);
+    entry.known.erase(slot);
     ForgetIf(entry, [&](const Request& request) { return request.slot == slot; });
     DropUnneeded(scope, it->first, entry);
     Weigh(scope, it->first, entry);
@@ -395,7 +395,7 @@ void Values::ForgetRequests(const ValueScope& scope, Slot slot) {
   }
 }
 
-void Values::Resume(const ValueScope& scope, Slot slot) {
+void Blobs::Resume(const BlobScope& scope, Slot slot) {
   for (auto& [key, entry] : entries_) {
     for (Request& request : entry.requests) {
       if (request.asked == slot) request.asked.reset();
@@ -404,7 +404,7 @@ void Values::Resume(const ValueScope& scope, Slot slot) {
   }
 }
 
-void Values::CheckDeadlines(const ValueScope& scope) {
+void Blobs::CheckDeadlines(const BlobScope& scope) {
   while (!deadlines_.empty() && deadlines_.begin()->first.first <= scope.now) {
     const uint64_t number = deadlines_.begin()->first.second;
     const auto it = entries_.find(deadlines_.begin()->second);

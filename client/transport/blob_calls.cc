@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "client/transport/value_calls.h"
+#include "client/transport/blob_calls.h"
 
 #include <algorithm>
 #include <memory>
@@ -31,8 +31,8 @@ std::vector<Digest> DigestChunks(const std::string& tensor, const char* data, ui
 
 }  // namespace
 
-absl::Status ValueCalls::Announce(const ValueKey& key, const TensorSpec& spec, const void* data,
-                                  uint64_t bytes, Hold hold) {
+absl::Status BlobCalls::Announce(const BlobKey& key, const TensorSpec& spec, const void* data,
+                                 uint64_t bytes, Hold hold) {
   const std::optional<uint64_t> needed = TensorBytes(spec);
   if (!needed.has_value()) {
     return wire::ToStatus(
@@ -42,7 +42,7 @@ absl::Status ValueCalls::Announce(const ValueKey& key, const TensorSpec& spec, c
   absl::Status status = CheckCall(basin::Announce{key, spec, 0});
   if (status.ok()) status = CheckData(spec, *needed, data, bytes);
   if (!status.ok()) return status;
-  ServedValue value;
+  ServedBlob value;
   value.bytes = bytes;
   const char* const begin = static_cast<const char*>(data);
   value.digests = DigestChunks(key.tensor, begin, bytes);
@@ -56,24 +56,24 @@ absl::Status ValueCalls::Announce(const ValueKey& key, const TensorSpec& spec, c
   });
 }
 
-absl::Status ValueCalls::StopServing(const std::string& lane, const std::string& tensor) {
+absl::Status BlobCalls::StopServing(const std::string& lane, const std::string& tensor) {
   return calls_.Do([&](Runner& runner, absl::Time now) {
     runner.StopServing(lane, tensor, now);
     return absl::OkStatus();
   });
 }
 
-void ValueCalls::EndStep() {
+void BlobCalls::EndStep() {
   gate_.Open();
   calls_.Post([](Runner& runner, absl::Time now) { runner.GateOpened(now); }).IgnoreError();
 }
 
-ValueOutcome ValueCalls::Get(const ValueKey& key, const std::optional<TensorSpec>& expected,
-                             const std::optional<WorkerId>& source, absl::Duration timeout) {
+BlobOutcome BlobCalls::Get(const BlobKey& key, const std::optional<TensorSpec>& expected,
+                           const std::optional<WorkerId>& source, absl::Duration timeout) {
   const basin::Get message{key, expected, source, 0, 0, absl::Seconds(1)};
   if (absl::Status status = CheckCall(message); !status.ok()) return status;
-  return calls_.Ask<ValueOutcome>([&](Runner& runner, absl::Time now, Runner::ValueDone done) {
-    runner.Get(GetValue{key, expected, source, now + timeout}, std::move(done), now);
+  return calls_.Ask<BlobOutcome>([&](Runner& runner, absl::Time now, Runner::BlobDone done) {
+    runner.Get(GetBlob{key, expected, source, now + timeout}, std::move(done), now);
   });
 }
 
