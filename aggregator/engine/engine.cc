@@ -32,7 +32,7 @@ constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
 // What a thread reads for one job before it takes a task of another.
 constexpr uint64_t kReducedAtOnce = uint64_t{4} << 20;
 
-// The time of the loop that one share stands for. Most events take less; one that takes a
+// The time of the loop that one share stands for. Most events take less. An event that takes a
 // thousand times as long, such as the layout of a lane of 65,536 tensors, costs its connection a
 // thousand shares.
 constexpr absl::Duration kShare = absl::Microseconds(50);

@@ -90,7 +90,7 @@ class Engine {
   // `address`: of the other side, without its port; empty if it is not known.
   SessionId OpenSession(std::string address = "");
   void OnMessage(SessionId session, ToAggregator message, uint64_t bytes);
-  // What came together is taken together.
+  // The messages and frames of a batch are handled as one event.
   void OnBatch(SessionId session, Batch batch);
   // `ended`: why the transport ended it, as a sentence; empty when the other side did.
   void CloseSession(SessionId session, std::string ended = "");
@@ -135,11 +135,11 @@ class Engine {
 
   // ---- REQUIRES: this thread holds the loop
   // If a deadline is to be judged: names the connections with something waiting, and the senders of
-  // hellos, so that nobody is taken for silent or gone while its messages wait here.
+  // hellos, so that no worker counts as silent or lost while its messages wait here.
   void NoteWaiting(absl::Time now);
   // Handles the next event. REQUIRES: there is one.
   void TakeEvent();
-  // Moves what was posted to where it waits for its turn among the connections.
+  // Moves what was posted to where it waits among the connections.
   void TakePosted();
   void Wait(Posted posted);
   void LetGo();

@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What waits for a thread, in the order in which it is taken: one item of each source in turn, so
-// that a source with a thousand items delays the others by one. A source whose item takes long
-// is charged as many shares as that is worth (start-time fair queueing). The items of one source
-// are taken in the order in which they came. The loop's sources are connections; those of a reduce
-// thread are jobs.
+// The items that wait for a thread. It takes one item of each source in turn, so a source with a
+// thousand items delays the others by one. A source whose item takes long is charged for it in
+// shares, and for each share the other sources go first once (start-time fair queueing). The items
+// of one source are taken in the order in which they came. The sources of the loop are connections;
+// the sources of a reduce thread are jobs.
 //
 // Thread contract: none of its own; one thread at a time.
 
@@ -25,20 +25,20 @@ namespace basin::aggregator {
 template <typename T>
 class FairQueue {
  public:
-  // Waits behind one item of each source that waits already. Taken earlier, sources
-  // that keep adding could shut out the others.
+  // The item of a source that had none waits behind one item of each other source. Otherwise
+  // sources that keep adding could shut out the others.
   void Add(uint64_t source, T item) {
     Queue& queue = queues_[source];
     queue.items.push_back({++added_, std::move(item)});
     ++size_;
     if (queue.items.size() == 1) Enqueue(source, queue);
   }
-  // Comes from no source, and is taken before everything else.
+  // Adds an item that comes from no source and is taken before everything else.
   void AddNow(T item) {
     now_.push_back({++added_, std::move(item)});
     ++size_;
   }
-  // Is taken after everything that waits already.
+  // Adds an item that is taken after everything that waits already.
   void AddLast(T item) {
     const size_t before = size_++;
     Item last{++added_, std::move(item)};
@@ -60,7 +60,7 @@ class FairQueue {
     }
     return std::move(item.value);
   }
-  // Charges the source so many shares: it waits for as many items of others.
+  // Charges the source so many shares.
   void Charge(uint64_t source, uint64_t shares) {
     const auto it = queues_.find(source);
     if (it != queues_.end()) it->second.start += shares;

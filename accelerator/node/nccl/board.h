@@ -46,7 +46,7 @@ struct Communicator::Board {
   const char* calling ABSL_GUARDED_BY(mutex) = nullptr;
   SteadyTime call_until ABSL_GUARDED_BY(mutex);
 
-  // Work is numbered as it was given. What has ended was added, and what was added was given.
+  // Work is numbered in the order in which it was given: ended <= added <= given.
   uint64_t given ABSL_GUARDED_BY(mutex) = 0;
   uint64_t added ABSL_GUARDED_BY(mutex) = 0;
   uint64_t reached ABSL_GUARDED_BY(mutex) = 0;  // The trainer's own work before it has ended.

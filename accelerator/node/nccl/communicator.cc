@@ -532,7 +532,7 @@ absl::Status Communicator::Work::Wait() const {
 std::optional<absl::Status> Communicator::Work::WaitUntil(SteadyTime until) const {
   MutexLock lock(board_->mutex);
   if (!refused_.ok()) {
-    // Whoever asks whether it is quiet after this gets a lasting answer.
+    // The answer of quiet() does not change after this.
     if (!board_->failure.ok()) board_->WaitUntilQuiet();
     return refused_;
   }
