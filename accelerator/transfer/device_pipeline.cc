@@ -305,7 +305,7 @@ Result<DevicePipeline::StagingSlot*> DevicePipeline::TakeSlot() {
 
 std::optional<Failure> DevicePipeline::Launch(Work* work, StagingSlot* slot) {
   if (slot->empty()) {
-    return Failure{FailureCode::kUnsupported, "a leaf of a pass does not fit into a lane"};
+    return Failure{FailureCode::kUnsupported, "a leaf of a pass does not fit into a slot"};
   }
   if (Status failure = slot->Launch(work)) return failure;
   ++work->loads;

@@ -558,8 +558,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Start(
   const bool valid = position.index >= 0 && position.index < position.size &&
                      position.leader >= 0 && position.leader < position.size;
   if (!valid) {
-    return absl::InvalidArgumentError(absl::StrCat("place ", position.index, " and leader ",
-                                                   position.leader, " are no places of ",
+    return absl::InvalidArgumentError(absl::StrCat("position ", position.index, " and leader ",
+                                                   position.leader, " are no positions of ",
                                                    position.size));
   }
   if (options.scratch_bytes < LeastScratchBytes()) {
