@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> Open(basin_worker& worker, int32_t de
   options.worker = worker.id();
   options.agreed = {{"BASIN_JOB", worker.job()}, {absl::StrCat("the layout of ", name), layout}};
   options.directory = DirectoryOf(worker, name);
+  options.pinned_bytes = settings.pinned_bytes;
   absl::Status status = FindDeviceAndLibrary(worker, device, options);
   if (status.ok()) {
     auto opened = NodeGroup::Open(options);

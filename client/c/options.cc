@@ -328,7 +328,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
       !token.ok()) {
     return token.status();
   }
-  settings.pinned_bytes = Number("pinned_bytes");
+  settings.pinned_bytes = settings.group.pinned_bytes = Number("pinned_bytes");
   settings.timeline = {Text("timeline"), Count("timeline_every"), Number("timeline_max_bytes")};
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;

@@ -50,9 +50,10 @@ struct TimelineSettings {
 // Whether and how the worker reduces with the other ranks of its node first.
 struct GroupSettings {
   accelerator::node::LocalSettings local;
-  std::string wish;          // The value of local_group.
-  std::string nccl_library;  // A file; empty: it is searched for.
-  std::string node;          // Which node of several on this machine; from the launcher.
+  std::string wish;           // The value of local_group.
+  std::string nccl_library;   // A file; empty: it is searched for.
+  std::string node;           // Which node of several on this machine; from the launcher.
+  uint64_t pinned_bytes = 0;  // As below, for results that reach this rank over the group.
 };
 
 // The settings that result from the options.

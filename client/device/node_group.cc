@@ -305,7 +305,7 @@ absl::Status NodeGroup::ShareNow(Worker& worker, LaneHandle lane,
   kernels::Result<nccl::EventPtr> mark = Mark(stream);
   absl::Status status = mark.ok() ? absl::OkStatus() : ToStatus(mark.failure());
   if (status.ok() && (sharing_ == nullptr || !sharing_->Fits(tensors.size()))) {
-    auto made = Sharing::Make(options_.device, tensors.size());
+    auto made = Sharing::Make(options_.device, tensors.size(), options_.pinned_bytes);
     status = made.status();
     if (status.ok()) sharing_ = *std::move(made);
   }

@@ -74,6 +74,7 @@ struct NodeGroupOptions {
   std::chrono::milliseconds call_within{30000};
   std::chrono::milliseconds quiet_within{10000};
   size_t scratch_bytes = size_t{64} << 20;
+  uint64_t pinned_bytes = uint64_t{512} << 20;  // See Sharing.
 };
 
 // One tensor of a bucket. Everything but the memory and the stream is the same on every rank.

@@ -2,14 +2,19 @@
 
 #include "client/device/sharing.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "client/transport/contribution.h"
+
 namespace basin::client::group {
 namespace {
 
+using accelerator::PinnedBudget;
+using accelerator::PinnedPool;
 using kernels::Failure;
 using nccl::Communicator;
 using nccl::GroupBytes;
@@ -29,8 +34,8 @@ bool Names(const std::vector<uint64_t>& head, size_t tensor) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(std::shared_ptr<accelerator::Device> device,
-                                                       size_t tensors) {
-  auto sharing = std::unique_ptr<Sharing>(new Sharing(std::move(device)));
+                                                       size_t tensors, uint64_t pinned_bytes) {
+  auto sharing = std::unique_ptr<Sharing>(new Sharing(std::move(device), pinned_bytes));
   sharing->words_ = WordsOf(tensors);
   auto head = sharing->device_->AllocateOnDevice(sharing->words_ * sizeof(uint64_t));
   if (!head.ok()) return ToStatus(head.failure());
@@ -39,6 +44,17 @@ absl::StatusOr<std::unique_ptr<Sharing>> Sharing::Make(std::shared_ptr<accelerat
   if (!queue.ok()) return ToStatus(queue.failure());
   sharing->queue_ = std::move(queue).value();
   return sharing;
+}
+
+Sharing::Sharing(std::shared_ptr<accelerator::Device> device, uint64_t pinned_bytes)
+    : device_(std::move(device)),
+      pinned_(std::make_shared<PinnedPool>(device_, std::make_shared<PinnedBudget>(pinned_bytes))) {
+}
+
+std::shared_ptr<char> Sharing::TakeMemory(uint64_t bytes) {
+  std::shared_ptr<char> pinned = pinned_->Take(bytes);
+  if (pinned != nullptr) return pinned;
+  return std::shared_ptr<char>(new char[bytes], std::default_delete<char[]>());
 }
 
 size_t Sharing::WordsOf(size_t tensors) { return kFirstBits + (tensors + kBits - 1) / kBits; }
@@ -142,18 +158,26 @@ absl::Status Sharing::Receive(Communicator& communicator, Worker& worker, LaneHa
   if (head[kFollows] == 0) return absl::OkStatus();
   status = BroadcastResults(communicator, head, tensors, order);
   if (!status.ok()) return status;
-  // One by one: each is progress of this worker.
-  for (size_t i = 0; i < tensors.size(); ++i) {
+  // All are on their way before the first is waited for.
+  std::vector<std::pair<TensorHandle, PayloadPtr>> results;
+  std::optional<Failure> failure;
+  for (size_t i = 0; i < tensors.size() && !failure; ++i) {
     if (!Names(head, i) || tensors[i].bytes == 0) continue;
-    std::string bytes(tensors[i].bytes, 0);
-    status = Wait(queue_->CopyToHost(bytes.data(), tensors[i].memory, tensors[i].bytes));
-    if (status.ok()) {
-      status = worker.GiveResult(lane, tensors[i].tensor, head[kRound],
-                                 {head[kTerm], head[kAttempt]}, std::move(bytes));
-    }
-    if (!status.ok()) return status;
+    const std::shared_ptr<char> memory = TakeMemory(tensors[i].bytes);
+    failure = queue_->CopyToHost(memory.get(), tensors[i].memory, tensors[i].bytes);
+    if (!failure) failure = queue_->Mark();
+    results.emplace_back(tensors[i].tensor,
+                         std::make_shared<LentPayload>(memory, memory.get(), tensors[i].bytes));
   }
-  return absl::OkStatus();
+  // One by one: each is progress of this worker.
+  for (const auto& [tensor, bytes] : results) {
+    if (!failure) failure = queue_->AwaitMark();
+    if (failure || !status.ok()) break;
+    status = worker.GiveResult(lane, tensor, head[kRound], {head[kTerm], head[kAttempt]}, bytes);
+  }
+  // The device may write to the memory until then.
+  const absl::Status copied = Wait(failure);
+  return copied.ok() ? status : copied;
 }
 
 }  // namespace basin::client::group

@@ -5,7 +5,8 @@
 //
 // The leader has contributed for all of them, and they have withdrawn without results. The leader
 // waits until all results are here, and broadcasts them from memory of the device. The others copy
-// them to the host, and stage them like results that the aggregator has sent. So every member of
+// them to pinned memory of the host, all at once, and stage them like results that the aggregator
+// has sent; from there they go to the trainer's tensors. So every member of
 // the job holds the results before there is a verdict, as always, and whatever fails here costs
 // time only: the caller then requests what its rank lacks (RequestResults).
 //
@@ -29,6 +30,7 @@
 #include "absl/time/time.h"
 #include "accelerator/device/device.h"
 #include "accelerator/node/nccl/communicator.h"
+#include "accelerator/transfer/pinned_pool.h"
 #include "client/transport/worker.h"
 
 namespace basin::client::group {
@@ -45,9 +47,10 @@ struct SharedTensor {
 
 class Sharing {
  public:
-  // For rounds of at most `tensors` tensors. UNAVAILABLE without memory on the device.
+  // For rounds of at most `tensors` tensors. `pinned_bytes`: the most pinned memory for results;
+  // those that it does not hold are in other memory. UNAVAILABLE without memory on the device.
   static absl::StatusOr<std::unique_ptr<Sharing>> Make(std::shared_ptr<accelerator::Device> device,
-                                                       size_t tensors);
+                                                       size_t tensors, uint64_t pinned_bytes);
 
   ~Sharing();
   Sharing(const Sharing&) = delete;
@@ -76,11 +79,13 @@ class Sharing {
 
   static size_t WordsOf(size_t tensors);
 
-  explicit Sharing(std::shared_ptr<accelerator::Device> device) : device_(std::move(device)) {}
+  Sharing(std::shared_ptr<accelerator::Device> device, uint64_t pinned_bytes);
 
   absl::Status Receive(nccl::Communicator& communicator, Worker& worker, LaneHandle lane,
                        const std::vector<SharedTensor>& tensors, const nccl::Order& order);
-  // Those that the head names.
+  // Memory of the host for so many bytes.
+  std::shared_ptr<char> TakeMemory(uint64_t bytes);
+  // The results that the head names.
   absl::Status BroadcastResults(nccl::Communicator& communicator, const Words& head,
                                 const std::vector<SharedTensor>& tensors, const nccl::Order& order);
   absl::Status Broadcast(nccl::Communicator& communicator, std::vector<nccl::GroupBytes> parts,
@@ -89,6 +94,7 @@ class Sharing {
   absl::Status Wait(const std::optional<kernels::Failure>& adding);
 
   const std::shared_ptr<accelerator::Device> device_;
+  const std::shared_ptr<accelerator::PinnedPool> pinned_;
   bool stuck_ = false;
   size_t words_ = 0;                           // The size of a head.
   accelerator::Memory head_;                   // On the device.

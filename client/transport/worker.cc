@@ -298,18 +298,18 @@ absl::Status Worker::WaitForValue(LaneHandle lane, absl::Duration timeout) {
 }
 
 absl::Status Worker::GiveResult(LaneHandle lane, TensorHandle tensor, RoundNumber round,
-                                Ballot value_ballot, std::string bytes) {
+                                Ballot value_ballot, PayloadPtr bytes) {
   const auto info = Find(lane, tensor);
   if (!info.ok()) return info.status();
-  absl::Status status = CheckData((*info)->spec, (*info)->bytes, bytes.data(), bytes.size());
-  if (!status.ok()) return status;
   Runner::GivenResult given;
+  for (const std::string_view piece : bytes->pieces()) given.size += piece.size();
+  absl::Status status = CheckData((*info)->spec, (*info)->bytes, bytes.get(), given.size);
+  if (!status.ok()) return status;
   given.lane = lane;
   given.tensor = tensor;
   given.round = round;
   given.ballot = value_ballot;
-  given.size = bytes.size();
-  given.bytes = std::make_shared<OwnPayload>(std::move(bytes));
+  given.bytes = std::move(bytes);
   given.contents = HashChunks(given.bytes->pieces(), kChunkBytes);
   return calls_.Post(
       [given = std::move(given)](Runner& runner, absl::Time now) { runner.Give(given, now); });

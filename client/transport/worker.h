@@ -152,7 +152,7 @@ class Worker {
   // `value_ballot`. Wrong bytes are noticed, and requested from the aggregator. The last one is
   // followed by RequestResults, for those that are missing.
   absl::Status GiveResult(LaneHandle lane, TensorHandle tensor, RoundNumber round,
-                          Ballot value_ballot, std::string bytes);
+                          Ballot value_ballot, PayloadPtr bytes);
 
   // kOutcomeUnknown at the timeout, kPaused if the job is paused; the round then continues.
   // Otherwise the outcome, once.

@@ -66,9 +66,9 @@ class JoinedNode : public Joined {
     if (wrong) ++weight.back();
     const VerdictRecord& record = held.record();
     for (const client::TensorHandle tensor : {0u, 1u}) {
-      const absl::Status given =
-          follower().GiveResult(members[1]->lane(), tensor, record.round, record.value_ballot,
-                                std::move(tensor == 0 ? weight : bias));
+      const absl::Status given = follower().GiveResult(
+          members[1]->lane(), tensor, record.round, record.value_ballot,
+          std::make_shared<OwnPayload>(std::move(tensor == 0 ? weight : bias)));
       ASSERT_TRUE(given.ok()) << given;
     }
   }
@@ -196,7 +196,7 @@ class JoinedGroup : public JoinedNode {
       auto started = nccl::Communicator::Start(library_, rank.device, options);
       EXPECT_TRUE(started.ok()) << started.status();
       rank.communicator = *std::move(started);
-      auto sharing = client::group::Sharing::Make(rank.device, 2);
+      auto sharing = client::group::Sharing::Make(rank.device, 2, pinned_bytes_);
       EXPECT_TRUE(sharing.ok()) << sharing.status();
       rank.sharing = *std::move(sharing);
     }
@@ -232,6 +232,7 @@ class JoinedGroup : public JoinedNode {
 
   const nccl::StandInControl* const stand_in_ = nccl::LoadStandIn(STAND_IN_NCCL);
   std::shared_ptr<const nccl::Library> library_;
+  uint64_t pinned_bytes_ = uint64_t{1} << 20;
   Rank ranks_[2];
 };
 
@@ -244,6 +245,16 @@ TEST_P(JoinedGroup, Item3_TheResultsReachTheOtherRankOverTheCommunicator) {
   EXPECT_TRUE(follows.ok()) << follows;
   ExpectAverage();
   EXPECT_EQ(ranks_[1].weight, members[1]->weight) << "they came through the device";
+}
+
+TEST_P(JoinedGroup, Item3_ResultsThatPinnedMemoryDoesNotHoldReachTheOtherRankAsWell) {
+  pinned_bytes_ = 0;
+  Form();
+  Begin();
+  const auto [leads, follows] = Share();
+  EXPECT_TRUE(leads.ok()) << leads;
+  EXPECT_TRUE(follows.ok()) << follows;
+  ExpectAverage();
 }
 
 TEST_P(JoinedGroup, Item3_ACommunicatorThatFailsCostsNoResult) {
