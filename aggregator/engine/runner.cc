@@ -13,11 +13,6 @@
 namespace basin::aggregator {
 namespace {
 
-// Our own broken invariant: core and runner disagree about what is held.
-void Require(bool condition) {
-  if (!condition) std::abort();
-}
-
 constexpr uint64_t kLeastArena = uint64_t{64} << 10;
 
 // A lane without a round for so long gives its arena to another one: to make an arena takes as long
@@ -90,8 +85,8 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
     StreamClosed(stream, now);
     return;
   }
-  frame_ = &frame;
-  digests_ = &*digests;
+  const Payloads::Arrived arrived{frame, *digests};
+  arrived_ = &arrived;
   if (const auto* contribution = std::get_if<ContributionHeader>(&frame.header)) {
     counters_.contribution_bytes += frame.payload_bytes;
     // The core counts in the tensor's own bytes, however narrow they came.
@@ -110,8 +105,7 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
     const BlobHeader& value = std::get<BlobHeader>(frame.header);
     Step(BlobReceived{session, value.key, value.first, value.count, frame.payload_bytes}, now);
   }
-  frame_ = nullptr;
-  digests_ = nullptr;
+  arrived_ = nullptr;
   dependencies_.transport->Consumed(stream, frame.payload_bytes);
 }
 
@@ -125,10 +119,7 @@ void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Ti
   ++counters_.reductions;
   counters_.reduce_seconds[reduction->device] += reduction->seconds;
   if (reduction->done.facts.nonfinite.has_value()) ++counters_.nonfinite_reductions;
-  const Reduce& action = reduction->action;
-  const auto round = rounds_.find({action.job, action.lane, action.round});
-  if (round != rounds_.end() && !reduction->done.failure.has_value())
-    round->second.Hold(*reduction);
+  held_.Hold(reduction->action, *reduction);
   Step(reduction->done, now);
 }
 
@@ -155,7 +146,7 @@ void Runner::AskLater(LaneMemory& memory, absl::Time now) {
 
 void Runner::WantArena(JobId job, LaneIndex lane, RoundNumber round) {
   LaneMemory& memory = memory_[{job, lane}];
-  const std::vector<KeyedTensor>& tensors = tensors_[{job, lane}];
+  const std::vector<KeyedTensor>& tensors = held_.TensorsOf(job, lane);
   if (now_ < memory.next_request) return;
   const bool expires = round >= memory.considered + kResultExpiry;
   if (std::exchange(memory.seen, tensors.size()) == tensors.size() && !expires) return;
@@ -220,8 +211,8 @@ bool Runner::MakeRoomForArena(JobId job, LaneIndex lane, uint64_t bytes, uint64_
       if (it->second.asked == 0 || it->first == std::pair(job, lane)) continue;
       if (now_ < it->second.used + kArenaRest) continue;
       // Its results are still wanted.
-      const auto round = rounds_.lower_bound({job_of, lane_of, 0});
-      if (round != rounds_.end() && std::get<0>(round->first) == job_of &&
+      const auto round = held_.rounds().lower_bound({job_of, lane_of, 0});
+      if (round != held_.rounds().end() && std::get<0>(round->first) == job_of &&
           std::get<1>(round->first) == lane_of) {
         continue;
       }
@@ -256,23 +247,17 @@ absl::Time Runner::NextDeadline() const { return core_.NextDeadline(); }
 
 uint64_t Runner::parked_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [key, round] : rounds_) bytes += round.parked_bytes();
+  for (const auto& [key, round] : held_.rounds()) bytes += round.parked_bytes();
   return bytes;
 }
 
 uint64_t Runner::result_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [key, round] : rounds_) bytes += round.result_bytes();
+  for (const auto& [key, round] : held_.rounds()) bytes += round.result_bytes();
   return bytes;
 }
 
 // ---- frames
-
-const KeyedTensor* Runner::FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const {
-  const auto found = tensors_.find({job, lane});
-  if (found == tensors_.end() || tensor >= found->second.size()) return nullptr;
-  return &found->second[tensor];
-}
 
 std::string Runner::Named(JobId job, const std::string& tensor) const {
   // A session that lingers may shortly outlive its job.
@@ -317,7 +302,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
   std::string first;
   uint64_t frame_begin = 0;  // Where the run is in the payload.
   for (const ChunkRun& run : runs) {
-    const KeyedTensor* tensor = FindTensor(job, lane, run.range.tensor);
+    const KeyedTensor* tensor = held_.FindTensor(job, lane, run.range.tensor);
     if (tensor == nullptr) {
       const auto found = core().jobs().find(job);
       return absl::InvalidArgumentError(absl::StrCat(
@@ -380,22 +365,6 @@ absl::StatusOr<ChunkDigests> Runner::Compared(ChunkDigests digests, const Incomi
   return digests;
 }
 
-void Runner::Send(const Route& route, OutgoingFrame&& frame) {
-  if (!route.streams.empty()) dependencies_.transport->Send(route.streams, frame);
-  if (std::holds_alternative<ResultHeader>(frame.header)) {
-    counters_.result_bytes += route.streams.size() * frame.payload.bytes();
-  }
-  if (route.frame != 0) kept_.emplace(route.frame, std::move(frame));
-}
-
-OutgoingFrame Runner::PartOfFrame(uint64_t begin, uint64_t bytes, uint32_t skip,
-                                  uint32_t count) const {
-  OutgoingFrame part;
-  part.digests.assign(digests_->begin() + skip, digests_->begin() + skip + count);
-  part.payload.Append({frame_->payload, begin, bytes});
-  return part;
-}
-
 // ---- actions
 
 void Runner::Do(const basin::aggregator::Send& send) {
@@ -410,65 +379,34 @@ void Runner::Do(const EndSession& end) {
   dependencies_.transport->CloseSession(end.session);
 }
 
-void Runner::Do(const NameTensors& names) {
-  std::vector<KeyedTensor>& tensors = tensors_[{names.job, names.lane}];
-  Require(names.first <= tensors.size());
-  if (names.first < tensors.size() &&
-      memory_.erase({names.job, names.lane}) > 0) {  // Other places.
-    dependencies_.transport->WithdrawUnused();
+// ---- actions on what is held
+
+template <typename OnHeld>
+void Runner::CarryOut(const OnHeld& action) {
+  // Our own broken invariant: core and runner disagree about what is held.
+  if (!held_.CarryOut(action, arrived_, *this).ok()) std::abort();
+}
+
+void Runner::SendOn(absl::Span<const StreamId> streams, const OutgoingFrame& frame) {
+  dependencies_.transport->Send(streams, frame);
+  if (std::holds_alternative<ResultHeader>(frame.header)) {
+    counters_.result_bytes += streams.size() * frame.payload.bytes();
   }
-  tensors.erase(tensors.begin() + names.first, tensors.end());
-  for (const TensorSpec& spec : names.tensors) {
-    tensors.push_back({spec, kernels::TensorKey(spec.name)});
-  }
 }
 
-void Runner::Do(const IdleLane& idle) {
-  if (memory_.erase({idle.job, idle.lane}) > 0) dependencies_.transport->WithdrawUnused();
-}
-
-void Runner::Do(const EndJob& end) {
-  const auto forget = [&](auto& held) {
-    for (auto it = held.begin(); it != held.end();) {
-      it = std::get<0>(it->first) == end.job ? held.erase(it) : std::next(it);
-    }
-  };
-  forget(tensors_);
-  forget(memory_);
-  forget(blobs_);
-  forget(rounds_);
-  dependencies_.transport->WithdrawUnused();
-}
-
-void Runner::Do(const KeepChunks& keep) {
-  const auto* frame =
-      frame_ == nullptr ? nullptr : std::get_if<ContributionHeader>(&frame_->header);
-  Require(frame != nullptr && Covers(RangesOf(frame->runs), keep.ranges));
-  rounds_[{keep.job, keep.lane, keep.round}].Keep(keep.contributor, keep.ranges, *frame, *frame_);
-}
-
-void Runner::Do(const DiscardChunks& discard) {
-  Require(rounds_[{discard.job, discard.lane, discard.round}].Discard(discard.contributor,
-                                                                      discard.ranges));
-}
-
-void Runner::Do(const StartAttempt& start) {
+absl::Status Runner::Start(RoundStore& round, const StartAttempt& start) {
   const auto memory = memory_.find({start.job, start.lane});
   if (memory != memory_.end()) memory->second.used = now_;
-  rounds_[{start.job, start.lane, start.round}].Start(
-      start, memory == memory_.end() ? nullptr : memory->second.arena.get());
+  round.Start(start, memory == memory_.end() ? nullptr : memory->second.arena.get());
+  return absl::OkStatus();
 }
 
-void Runner::Do(const Reduce& reduce) {
-  std::unique_ptr<Reduction> reduction =
-      rounds_[{reduce.job, reduce.lane, reduce.round}].TakeInputs(reduce);
-  Require(reduction != nullptr);
+void Runner::Started(std::unique_ptr<Reduction> reduction) {
+  const Reduce& reduce = reduction->action;
   reduction->tensors.reserve(reduce.ranges.size());
   const auto memory = memory_.find({reduce.job, reduce.lane});
   for (const ChunkRange& range : reduce.ranges) {
-    const KeyedTensor* tensor = FindTensor(reduce.job, reduce.lane, range.tensor);
-    Require(tensor != nullptr);
-    reduction->tensors.push_back(*tensor);
+    reduction->tensors.push_back(*held_.FindTensor(reduce.job, reduce.lane, range.tensor));
     if (memory != memory_.end() && range.tensor < memory->second.reduced.size()) {
       memory->second.reduced[range.tensor] = reduce.round;
     }
@@ -476,9 +414,30 @@ void Runner::Do(const Reduce& reduce) {
   dependencies_.reduce(std::move(reduction));
 }
 
+// ---- actions that also concern memory which workers map
+
+// Its tensors get other places.
+void Runner::Do(const NameTensors& names) {
+  const bool replaces = names.first < held_.TensorsOf(names.job, names.lane).size();
+  if (replaces && memory_.erase({names.job, names.lane}) > 0) {
+    dependencies_.transport->WithdrawUnused();
+  }
+  CarryOut(names);
+}
+
+void Runner::Do(const IdleLane& idle) {
+  if (memory_.erase({idle.job, idle.lane}) > 0) dependencies_.transport->WithdrawUnused();
+}
+
+void Runner::Do(const EndJob& end) {
+  CarryOut(end);
+  for (auto it = memory_.begin(); it != memory_.end();) {
+    it = it->first.first == end.job ? memory_.erase(it) : std::next(it);
+  }
+  dependencies_.transport->WithdrawUnused();
+}
+
 void Runner::Do(const Publish& publish) {
-  const auto round = rounds_.find({publish.job, publish.lane, publish.round});
-  Require(round != rounds_.end());
   const auto shares = [this](const Route& route) {
     return std::any_of(route.streams.begin(), route.streams.end(),
                        [this](StreamId stream) { return dependencies_.transport->Shares(stream); });
@@ -487,83 +446,10 @@ void Runner::Do(const Publish& publish) {
       std::any_of(publish.routes.begin(), publish.routes.end(), shares)) {
     WantArena(publish.job, publish.lane, publish.round);
   }
-  for (const Route& route : publish.routes) {
-    std::optional<OutgoingFrame> frame =
-        round->second.FrameOf(publish.lane, publish.round, route.ranges);
-    Require(frame.has_value());
-    Send(route, *std::move(frame));
-  }
+  CarryOut(publish);
 }
 
-void Runner::Do(const ReleaseResult& release) {
-  const auto round = rounds_.find({release.job, release.lane, release.round});
-  Require(round != rounds_.end() && round->second.Release(release.ballot, release.range));
-}
-
-// All of the frame, or, for a worker that takes one tensor in a frame, one run of it.
-void Runner::Do(const RelayResult& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<SupplyHeader>(&frame_->header);
-  Require(frame != nullptr);
-  OutgoingFrame part;
-  if (relay.ranges == RangesOf(frame->runs)) {
-    part = PartOfFrame(0, frame_->payload_bytes, 0, CountChunks(frame->runs));
-    part.header = ResultHeader{relay.lane, relay.round, relay.ballot, frame->runs};
-  } else {
-    uint64_t begin = 0;
-    uint32_t skip = 0;
-    const auto found =
-        std::find_if(frame->runs.begin(), frame->runs.end(), [&](const ChunkRun& run) {
-          if (relay.ranges == ChunkRanges{run.range}) return true;
-          begin += run.bytes;
-          skip += run.range.count;
-          return false;
-        });
-    Require(found != frame->runs.end());
-    part = PartOfFrame(begin, found->bytes, skip, found->range.count);
-    part.header = ResultHeader{relay.lane, relay.round, relay.ballot, found->range};
-  }
-  Send(relay.route, std::move(part));
-}
-
-void Runner::Do(const EndRound& end) { rounds_.erase({end.job, end.lane, end.round}); }
-
-void Runner::Do(const RelayBlob& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<BlobHeader>(&frame_->header);
-  Require(frame != nullptr && relay.first >= frame->first &&
-          relay.first + relay.count <= frame->first + frame->count);
-  const uint32_t skip = relay.first - frame->first;
-  const uint64_t from = skip * kChunkBytes;
-  const uint64_t to = std::min(from + relay.count * kChunkBytes, frame_->payload_bytes);
-  OutgoingFrame part = PartOfFrame(from, to - from, skip, relay.count);
-  part.header = BlobHeader{relay.key, relay.first, relay.count};
-  if (relay.cache) {
-    Blob& value = blobs_[IdOf(relay.job, relay.key)];
-    const uint64_t begin = uint64_t{relay.first - frame->first} * kChunkBytes;
-    for (uint32_t i = 0; i < relay.count; ++i) {
-      const uint64_t offset = begin + uint64_t{i} * kChunkBytes;
-      value[relay.first + i] = {
-          {frame_->payload, offset, std::min(kChunkBytes, frame_->payload_bytes - offset)},
-          part.digests[i]};
-    }
-  }
-  Send(relay.route, std::move(part));
-}
-
-void Runner::Do(const SendBlob& send) {
-  const auto value = blobs_.find(IdOf(send.job, send.key));
-  Require(value != blobs_.end());
-  OutgoingFrame frame;
-  frame.header = BlobHeader{send.key, send.first, send.count};
-  for (uint32_t i = 0; i < send.count; ++i) {
-    const auto chunk = value->second.find(send.first + i);
-    Require(chunk != value->second.end());
-    frame.digests.push_back(chunk->second.digest);
-    frame.payload.Append(chunk->second.part);
-  }
-  Send(send.route, std::move(frame));
-}
-
-void Runner::Do(const DropBlob& drop) { blobs_.erase(IdOf(drop.job, drop.key)); }
+// ---- other actions
 
 void Runner::Do(const aggregator::AcceptStream& accept) {
   streams_[accept.stream] = {accept.session, accept.job};
@@ -573,20 +459,6 @@ void Runner::Do(const aggregator::AcceptStream& accept) {
 void Runner::Do(const aggregator::CloseStream& close) {
   streams_.erase(close.stream);
   dependencies_.transport->CloseStream(close.stream, close.why);
-}
-
-void Runner::Do(const SendFrame& send) {
-  const auto kept = kept_.find(send.frame);
-  Require(kept != kept_.end());
-  const OutgoingFrame& frame = kept->second;
-  dependencies_.transport->Send({send.stream}, frame);
-  if (std::holds_alternative<ResultHeader>(frame.header)) {
-    counters_.result_bytes += frame.payload.bytes();
-  }
-}
-
-void Runner::Do(const ForgetFrames& forget) {
-  for (const FrameId frame : forget.frames) kept_.erase(frame);
 }
 
 void Runner::Do(const SaveState& save) { dependencies_.save(save); }

@@ -4,7 +4,9 @@
 // core's actions out. It knows no thread, lock or clock; the engine calls it from its loop, tests
 // call it step by step.
 //
-// It computes the digests of what arrives, and holds payloads by reference.
+// It computes the digests of what arrives, and holds payloads by reference. What it holds and the
+// actions on that are in held.h, whose code tests without bytes run, too. Here is what only bytes
+// need: digests, memory that workers on this machine map, connections, threads and files.
 //
 // Thread contract: one thread.
 // Failure: what a peer does wrong closes its connection with a status that names it; an action of
@@ -27,8 +29,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "aggregator/core/aggregator.h"
-#include "aggregator/engine/reduction.h"
-#include "aggregator/engine/round_store.h"
+#include "aggregator/engine/held.h"
+#include "aggregator/engine/payloads.h"
 #include "aggregator/engine/transport.h"
 #include "runtime/frames/frame.h"
 #include "runtime/gauge.h"
@@ -132,7 +134,7 @@ class Runner {
   size_t streams() const { return core_.delivery().streams(); }
 
  private:
-  using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
+  friend class Held<Payloads>;
 
   // The session that a data stream belongs to.
   struct Origin {
@@ -149,17 +151,6 @@ class Runner {
     absl::Time used = absl::InfinitePast();  // When a round began.
     absl::Time next_request = absl::InfinitePast();
   };
-  struct ChunkOfBlob {
-    PayloadPart part;
-    Digest digest = 0;
-  };
-  // A broadcast value in the cache, by chunk.
-  using Blob = std::map<uint32_t, ChunkOfBlob>;
-  using BlobId = std::tuple<JobId, std::string, std::string, uint64_t>;
-  static BlobId IdOf(JobId job, const BlobKey& key) {
-    return {job, key.lane, key.tensor, key.version};
-  }
-
   void Step(const Event& event, absl::Time now);
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
@@ -167,26 +158,27 @@ class Runner {
   void Do(const NameTensors& names);
   void Do(const IdleLane& idle);
   void Do(const EndJob& end);
-  void Do(const KeepChunks& keep);
-  void Do(const DiscardChunks& discard);
-  void Do(const StartAttempt& start);
-  void Do(const Reduce& reduce);
   void Do(const Publish& publish);
-  void Do(const ReleaseResult& release);
-  void Do(const RelayResult& relay);
   void Do(const ResultsTaken&) {}
-  void Do(const EndRound& end);
-  void Do(const RelayBlob& relay);
-  void Do(const SendBlob& send);
-  void Do(const DropBlob& drop);
   void Do(const aggregator::AcceptStream& accept);
   void Do(const aggregator::CloseStream& close);
-  void Do(const SendFrame& send);
-  void Do(const ForgetFrames& forget);
   void Do(const SaveState& save);
   void Do(const SaveSettings& save);
   void Do(const Note& note);
   void Do(const Drained& drained);
+  // What is not held need not be freed.
+  void Do(const DropBlob& drop) { held_.CarryOut(drop, arrived_, *this).IgnoreError(); }
+  void Do(const ForgetFrames& forget) { held_.CarryOut(forget, arrived_, *this).IgnoreError(); }
+  // All others are about what is held, and about nothing else.
+  template <typename Other>
+  void Do(const Other& other) {
+    CarryOut(other);
+  }
+  template <typename OnHeld>
+  void CarryOut(const OnHeld& action);
+  void SendOn(absl::Span<const StreamId> streams, const OutgoingFrame& frame);
+  absl::Status Start(RoundStore& round, const StartAttempt& start);
+  void Started(std::unique_ptr<Reduction> reduction);
 
   // The digests of an incoming frame, or why the stream that brought it must end.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
@@ -200,10 +192,6 @@ class Runner {
   bool MakeRoomForArena(JobId job, LaneIndex lane, uint64_t bytes, uint64_t instead);
   // What the arenas of a job have, those that were asked for included.
   uint64_t ArenaBytesOf(JobId job) const;
-  // Null: the job has no such tensor.
-  const KeyedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
-  // Sends a frame on its route, and keeps it if the route requires that.
-  void Send(const Route& route, OutgoingFrame&& frame);
   // The digests of the chunks of a round's frame.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, LaneIndex lane, const ChunkRuns& runs,
                                          const IncomingFrame& frame);
@@ -214,9 +202,6 @@ class Runner {
                                         const std::string& what);
   // "A data frame of job j for tensor t".
   std::string Named(JobId job, const std::string& tensor) const;
-  // `count` chunks of the frame of this Step, after `skip` others and their `begin` bytes, as a
-  // frame of their own.
-  OutgoingFrame PartOfFrame(uint64_t begin, uint64_t bytes, uint32_t skip, uint32_t count) const;
 
   const RunnerDependencies dependencies_;
   Aggregator core_;
@@ -224,15 +209,11 @@ class Runner {
   RunnerCounters counters_;
 
   absl::flat_hash_map<StreamId, Origin> streams_;  // Those that are accepted.
-  absl::flat_hash_map<FrameId, OutgoingFrame> kept_;
-  std::map<RoundKey, RoundStore> rounds_;
-  std::map<BlobId, Blob> blobs_;
-  std::map<std::pair<JobId, LaneIndex>, std::vector<KeyedTensor>> tensors_;
+  Held<Payloads> held_;
   std::map<std::pair<JobId, LaneIndex>, LaneMemory> memory_;
 
-  std::vector<Action> actions_;            // From the Step in progress; kept for its memory.
-  const IncomingFrame* frame_ = nullptr;   // In the Step in progress.
-  const ChunkDigests* digests_ = nullptr;  // Those of that frame.
+  std::vector<Action> actions_;                 // From the Step in progress; kept for its memory.
+  const Payloads::Arrived* arrived_ = nullptr;  // In the Step in progress.
 };
 
 }  // namespace basin::aggregator

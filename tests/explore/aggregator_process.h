@@ -71,6 +71,7 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
  private:
   using Base = world::AggregatorProcess<Sums>;
   friend Base;
+  friend Base::Shell;
   using Kind = AggregatorOutput::Kind;
 
   void Step(const aggregator::Event& event);

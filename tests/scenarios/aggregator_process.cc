@@ -35,8 +35,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     }
     for (aggregator::Action& action : actions) CarryOut(action, *this);
     // Only the first step has a frame to keep.
-    push_ = nullptr;
-    value_ = nullptr;
+    arrived_ = {};
   }
 }
 

@@ -39,6 +39,7 @@ class AggregatorProcess : public world::AggregatorProcess<Elements> {
  private:
   using Base = world::AggregatorProcess<Elements>;
   friend Base;
+  friend Base::Shell;
 
   void SendOn(aggregator::StreamId stream, const Frame& frame);
   void Started(const Reduction& reduction) { follow_ups_.push_back(shell_.Finish(reduction)); }

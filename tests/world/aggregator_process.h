@@ -11,7 +11,7 @@
 //
 //   void Step(const aggregator::Event& event);  // Decide, and CarryOut of each action.
 //   void SendOn(aggregator::StreamId stream, const Frame& frame);
-//   void Started(Reduction reduction);  // It is under way until shell().Finish.
+//   void Started(Reduction reduction);  // It is under way until shell_.Finish.
 //   void Require(const absl::Status& status);  // A bad one: core and shell disagree.
 //   void Do(action);  // Of each action that is not about bytes: messages, sessions, streams,
 //                     // state files and notes.
@@ -28,10 +28,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "aggregator/core/aggregator.h"
-#include "protocol/overloaded.h"
 #include "tests/world/aggregator_shell.h"
 #include "tests/world/delivery_model.h"
 
@@ -55,15 +53,15 @@ class AggregatorProcess {
   // A frame comes in: it is there until the actions of this Step are carried out.
   template <typename Host>
   void Arrive(aggregator::SessionId session, const Push& frame, Host& host) {
-    push_ = &frame;
+    arrived_ = {&frame, nullptr};
     host.Step(shell_.EventOf(session, frame));
-    push_ = nullptr;
+    arrived_ = {};
   }
   template <typename Host>
   void Arrive(aggregator::SessionId session, const BlobFrame& frame, Host& host) {
-    value_ = &frame;
+    arrived_ = {nullptr, &frame};
     host.Step(shell_.EventOf(session, frame));
-    value_ = nullptr;
+    arrived_ = {};
   }
   // Appends what the core asks for.
   void Decide(const aggregator::Event& event, absl::Time now,
@@ -80,9 +78,7 @@ class AggregatorProcess {
 
   aggregator::Aggregator core_;
   Shell shell_;
-  // The frame of the Step in progress; null when there is none.
-  const Push* push_ = nullptr;
-  const BlobFrame* value_ = nullptr;
+  typename Shell::Arrived arrived_;  // The frame of the Step in progress.
 
  private:
   DeliveryModel delivery_;  // Follows from the core.
@@ -91,32 +87,15 @@ class AggregatorProcess {
 template <typename Bytes>
 template <typename Host>
 void AggregatorProcess<Bytes>::CarryOut(aggregator::Action& action, Host& host) {
-  const auto send_on = [&](aggregator::StreamId stream, const Frame& frame) {
-    host.SendOn(stream, frame);
-  };
-  host.Require(std::visit(
-      Overloaded{
-          [&](aggregator::KeepChunks& keep) { return shell_.Do(keep, push_); },
-          [&](aggregator::Reduce& reduce) {
-            absl::StatusOr<Reduction> reduction = shell_.Do(reduce);
-            if (reduction.ok()) host.Started(*std::move(reduction));
-            return reduction.status();
-          },
-          [&](aggregator::Publish& publish) { return shell_.Do(publish, send_on); },
-          [&](aggregator::RelayResult& relay) { return shell_.Do(relay, push_, send_on); },
-          [&](aggregator::RelayBlob& relay) { return shell_.Do(relay, value_, send_on); },
-          [&](aggregator::SendBlob& send) { return shell_.Do(send, send_on); },
-          [&](aggregator::SendFrame& send) { return shell_.Do(send, send_on); },
-          [&](auto& other) {
-            if constexpr (Shell::template kHolds<std::decay_t<decltype(other)>>) {
-              return shell_.Do(other);
-            } else {
-              host.Do(other);
-              return absl::OkStatus();
-            }
-          },
+  std::visit(
+      [&](auto& what) {
+        if constexpr (Shell::template kTakes<std::decay_t<decltype(what)>>) {
+          host.Require(shell_.CarryOut(what, arrived_, host));
+        } else {
+          host.Do(what);
+        }
       },
-      action));
+      action);
 }
 
 }  // namespace basin::world

@@ -1,9 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // What a runner holds for the client's core, in worlds without bytes: the staged results of each
-// lane, and the values that arrive or are served. The simulator, the explorer and the scenarios
-// carry out actions with it. An action that asks for what is not there is an error that says what
-// is wrong.
+// lane, and the values that arrive or are served. An action that asks for what is not there is an
+// error that says what is wrong.
+//
+// The client's own runner does not share this code as the engine does (aggregator/engine/held.h),
+// because little of it is left without bytes. It sends a contribution from memory that the trainer
+// lends for a round, in frames by encoding and by device; results are shared with the trainer, or
+// overwritten by the aggregator, so that a supply may quietly come to nothing; a value is served
+// under a gate, and only while its memory is what was announced. Here each of these is an error.
 //
 // `C` stands for the bytes of a chunk.
 //

@@ -35,8 +35,8 @@ inline size_t IndexIn(const ChunkRanges& ranges, TensorIndex tensor, uint32_t ch
 }
 
 // Calls take(tensor, chunk) for each chunk of a frame, in order.
-template <typename Take>
-void ForEachChunk(const ChunkRanges& ranges, Take&& take) {
+template <typename Ranges, typename Take>
+void ForEachChunk(const Ranges& ranges, Take&& take) {
   for (const ChunkRange& range : ranges) {
     for (uint32_t i = 0; i < range.count; ++i) take(range.tensor, range.first + i);
   }

@@ -18,12 +18,6 @@ std::vector<Chunk> ChunksOf(const ChunkRange& range) {
 
 uint32_t ChunksIn(const TensorSpec& spec) { return ChunkCount(*TensorBytes(spec)); }
 
-template <typename T>
-constexpr bool IsOfDelivery =
-    std::is_same_v<T, const ResultsTaken&> || std::is_same_v<T, const AcceptStream&> ||
-    std::is_same_v<T, const CloseStream&> || std::is_same_v<T, const SendFrame&> ||
-    std::is_same_v<T, const ForgetFrames&>;
-
 }  // namespace
 
 TensorSpec Tensor(const std::string& name, uint64_t chunks) {
@@ -575,7 +569,7 @@ void Cluster::StepOne(const Taken& taken, world::Chunks<Reduced> chunks) {
   std::visit([&](const auto& what) { core->Step(what, now, actions); }, taken);
   for (const Action& action : actions) {
     log.push_back(action);
-    Do(action, push.has_value() ? &*push : nullptr, value.has_value() ? &*value : nullptr);
+    Do(action, {push.has_value() ? &*push : nullptr, value.has_value() ? &*value : nullptr});
   }
 }
 
@@ -641,7 +635,7 @@ TestWorker* Cluster::BySession(SessionId session) {
 }
 
 // This shell runs the coordinator alone, on sessions; Delivery has its own test.
-void Cluster::Do(const Action& action, const Shell::Push* push, const world::BlobFrame* value) {
+void Cluster::Do(const Action& action, const Shell::Arrived& arrived) {
   const auto check = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
   std::visit(Overloaded{
                  [&](const Note& note) { notes.push_back(note); },
@@ -654,24 +648,27 @@ void Cluster::Do(const Action& action, const Shell::Push* push, const world::Blo
                  [&](const EndSession& end) {
                    if (TestWorker* worker = BySession(end.session)) worker->OnEnded(end.error);
                  },
-                 [&](const KeepChunks& keep) { check(shell_.Do(keep, push)); },
-                 [&](const Reduce& reduce) { Do(reduce); },
                  [&](const Publish& publish) {
-                   SendResults(publish.sessions, shell_.ResultOf(publish, publish.ranges));
+                   SendResults(publish.sessions, shell_.FrameOf(publish, publish.ranges));
                  },
                  [&](const RelayResult& relay) {
-                   SendResults(relay.sessions, shell_.ResultOf(relay, push));
+                   SendResults(relay.sessions, Shell::Relayed(relay, arrived));
                  },
                  [&](const RelayBlob& relay) {
                    EXPECT_FALSE(relay.sessions.empty());
-                   check(shell_.Do(relay, value));
+                   check(shell_.CarryOut(relay, arrived, *this));
                  },
-                 [&](const SendBlob& send) { Do(send); },
+                 [&](const SendBlob& send) {
+                   EXPECT_GT(send.count, 0u);
+                   EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
+                   check(shell_.CarryOut(send, arrived, *this));
+                 },
                  [&](const SaveState& save) { Do(save); },
                  [&](const SaveSettings& save) { Do(save); },
-                 [&](const auto& other) {
-                   if constexpr (!IsOfDelivery<decltype(other)>) check(shell_.Do(other));
-                 },
+                 [](const ResultsTaken&) {},
+                 [](const AcceptStream&) {},
+                 [](const CloseStream&) {},
+                 [&](const auto& held) { check(shell_.CarryOut(held, arrived, *this)); },
              },
              action);
 }
@@ -680,12 +677,10 @@ void Cluster::Do(const Send& send) {
   if (TestWorker* worker = BySession(send.session)) worker->Take(send.message);
 }
 
-void Cluster::Do(const Reduce& reduce) {
-  absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
-  ASSERT_TRUE(reduction.ok()) << reduction.status();
-  if (reduces) return Finish(*reduction);
-  reduces_asked.push_back(reduce);
-  reductions.push_back(*std::move(reduction));
+void Cluster::Started(Shell::Reduction reduction) {
+  if (reduces) return Finish(reduction);
+  reduces_asked.push_back(reduction.what);
+  reductions.push_back(std::move(reduction));
 }
 
 void Cluster::FinishReduces() {
@@ -694,18 +689,12 @@ void Cluster::FinishReduces() {
 }
 
 void Cluster::SendResults(const std::vector<SessionId>& sessions,
-                          const absl::StatusOr<Shell::Result>& frame) {
+                          const absl::StatusOr<Shell::Frame>& frame) {
   ASSERT_TRUE(frame.ok()) << frame.status();
   for (const SessionId session : sessions) {
-    if (TestWorker* worker = BySession(session)) worker->TakeResults(*frame);
+    TestWorker* worker = BySession(session);
+    if (worker != nullptr) worker->TakeResults(std::get<Shell::Result>(*frame));
   }
-}
-
-void Cluster::Do(const SendBlob& send) {
-  EXPECT_GT(send.count, 0u);
-  EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
-  const absl::StatusOr<world::BlobFrame> frame = shell_.BlobOf(send);
-  EXPECT_TRUE(frame.ok()) << frame.status();
 }
 
 void Cluster::Do(const SaveState& save) {

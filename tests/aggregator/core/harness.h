@@ -290,14 +290,16 @@ class Cluster {
  private:
   friend class TestWorker;
   void StepOne(const Taken& taken, world::Chunks<Reduced> chunks);
-  void Do(const Action& action, const Shell::Push* push, const world::BlobFrame* value);
+  friend Shell;
+  void Do(const Action& action, const Shell::Arrived& arrived);
   void Do(const Send& send);
-  void Do(const Reduce& reduce);
-  void Do(const SendBlob& send);
+  // This shell runs the coordinator alone, so no frame has a route.
+  void SendOn(StreamId, const Shell::Frame&) { ADD_FAILURE() << "a frame without Delivery"; }
+  void Started(Shell::Reduction reduction);
   void Do(const SaveState& save);
   void Do(const SaveSettings& save);
   void SendResults(const std::vector<SessionId>& sessions,
-                   const absl::StatusOr<Shell::Result>& frame);
+                   const absl::StatusOr<Shell::Frame>& frame);
   TestWorker* BySession(SessionId session);
   void CheckInvariants();
 
