@@ -83,10 +83,10 @@ class Held {
   }
 
   const std::map<RoundKey, Round>& rounds() const { return rounds_; }
-  size_t values() const { return values_.size(); }
+  size_t blobs() const { return blobs_.size(); }
   size_t frames() const { return frames_.size(); }
 
-  auto Fields() const { return std::tie(tensors_, rounds_, values_, frames_); }
+  auto Fields() const { return std::tie(tensors_, rounds_, blobs_, frames_); }
 
  private:
   using BlobId = std::tuple<JobId, std::string, std::string, uint64_t>;
@@ -119,7 +119,7 @@ class Held {
 
   std::map<std::pair<JobId, LaneIndex>, std::vector<Tensor>> tensors_;
   std::map<RoundKey, Round> rounds_;
-  std::map<BlobId, typename Bytes::Value> values_;
+  std::map<BlobId, typename Bytes::Blob> blobs_;
   std::map<FrameId, Frame> frames_;  // Those that may be sent again.
 };
 
@@ -148,13 +148,13 @@ absl::Status Held<Bytes>::CarryOut(const Action& action, const Arrived* arrived,
   } else if constexpr (std::is_same_v<Action, RelayBlob>) {
     absl::StatusOr<Frame> frame = Bytes::Relayed(action, arrived);
     if (frame.ok() && action.cache) {
-      Bytes::Keep(values_[IdOf(action.job, action.key)], action, *arrived);
+      Bytes::Keep(blobs_[IdOf(action.job, action.key)], action, *arrived);
     }
     return Send(action.route, std::move(frame), host);
   } else if constexpr (std::is_same_v<Action, SendBlob>) {
     return Send(action.route, FrameOf(action), host);
   } else if constexpr (std::is_same_v<Action, DropBlob>) {
-    if (values_.erase(IdOf(action.job, action.key)) > 0) return absl::OkStatus();
+    if (blobs_.erase(IdOf(action.job, action.key)) > 0) return absl::OkStatus();
     return absl::InternalError("it drops a value that it lacks");
   } else if constexpr (std::is_same_v<Action, SendFrame>) {
     const auto kept = frames_.find(action.frame);
@@ -192,7 +192,7 @@ absl::Status Held<Bytes>::Do(const EndJob& end) {
     }
   };
   forget(tensors_);
-  forget(values_);
+  forget(blobs_);
   forget(rounds_);
   return absl::OkStatus();
 }
@@ -244,9 +244,9 @@ auto Held<Bytes>::FrameOf(const Publish& publish, const ChunkRanges& ranges) con
 
 template <typename Bytes>
 auto Held<Bytes>::FrameOf(const SendBlob& send) const -> absl::StatusOr<Frame> {
-  const auto value = values_.find(IdOf(send.job, send.key));
-  if (value == values_.end()) return absl::InternalError("it sends a value that it lacks");
-  return Bytes::FrameOf(value->second, send);
+  const auto blob = blobs_.find(IdOf(send.job, send.key));
+  if (blob == blobs_.end()) return absl::InternalError("it sends a value that it lacks");
+  return Bytes::FrameOf(blob->second, send);
 }
 
 template <typename Bytes>

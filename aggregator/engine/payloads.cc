@@ -107,22 +107,22 @@ absl::StatusOr<Payloads::Frame> Payloads::Relayed(const RelayBlob& relay, const 
   return part;
 }
 
-void Payloads::Keep(Value& value, const RelayBlob& relay, const Arrived& arrived) {
+void Payloads::Keep(Blob& blob, const RelayBlob& relay, const Arrived& arrived) {
   const uint32_t skip = relay.first - std::get<BlobHeader>(arrived.frame.header).first;
   for (uint32_t i = 0; i < relay.count; ++i) {
     const uint64_t offset = uint64_t{skip + i} * kChunkBytes;
-    value[relay.first + i] = {{arrived.frame.payload, offset,
-                               std::min(kChunkBytes, arrived.frame.payload_bytes - offset)},
-                              arrived.digests[skip + i]};
+    blob[relay.first + i] = {{arrived.frame.payload, offset,
+                              std::min(kChunkBytes, arrived.frame.payload_bytes - offset)},
+                             arrived.digests[skip + i]};
   }
 }
 
-absl::StatusOr<Payloads::Frame> Payloads::FrameOf(const Value& value, const SendBlob& send) {
+absl::StatusOr<Payloads::Frame> Payloads::FrameOf(const Blob& blob, const SendBlob& send) {
   OutgoingFrame frame;
   frame.header = BlobHeader{send.key, send.first, send.count};
   for (uint32_t i = 0; i < send.count; ++i) {
-    const auto chunk = value.find(send.first + i);
-    if (chunk == value.end()) return absl::InternalError("it sends a value that it lacks");
+    const auto chunk = blob.find(send.first + i);
+    if (chunk == blob.end()) return absl::InternalError("it sends a value that it lacks");
     frame.digests.push_back(chunk->second.digest);
     frame.payload.Append(chunk->second.part);
   }

@@ -34,7 +34,7 @@ struct Payloads {
     PayloadPart part;
     Digest digest = 0;
   };
-  using Value = std::map<uint32_t, ChunkOfBlob>;  // By chunk.
+  using Blob = std::map<uint32_t, ChunkOfBlob>;  // By chunk.
 
   static Tensor TensorOf(const TensorSpec& spec) { return {spec, kernels::TensorKey(spec.name)}; }
   static absl::Status Keep(Round& round, const KeepChunks& keep, const Arrived* arrived);
@@ -47,8 +47,8 @@ struct Payloads {
   // All of the frame, or, for a worker that takes one tensor in a frame, one run of it.
   static absl::StatusOr<Frame> Relayed(const RelayResult& relay, const Arrived* arrived);
   static absl::StatusOr<Frame> Relayed(const RelayBlob& relay, const Arrived* arrived);
-  static void Keep(Value& value, const RelayBlob& relay, const Arrived& arrived);
-  static absl::StatusOr<Frame> FrameOf(const Value& value, const SendBlob& send);
+  static void Keep(Blob& blob, const RelayBlob& relay, const Arrived& arrived);
+  static absl::StatusOr<Frame> FrameOf(const Blob& blob, const SendBlob& send);
 };
 
 }  // namespace basin::aggregator

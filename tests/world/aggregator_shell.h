@@ -85,7 +85,7 @@ struct StandIns {
       return std::tie(attempt.ballot, attempt.spec, attempt.contributors, parked, results);
     }
   };
-  using Value = std::map<uint32_t, uint64_t>;  // Content by chunk.
+  using Blob = std::map<uint32_t, uint64_t>;  // Content by chunk.
 
   static Tensor TensorOf(const TensorSpec& spec) { return *TensorBytes(spec); }
   static absl::Status Keep(Round& round, const aggregator::KeepChunks& keep,
@@ -101,10 +101,10 @@ struct StandIns {
   static absl::StatusOr<Frame> Relayed(const aggregator::RelayResult& relay,
                                        const Arrived* arrived);
   static absl::StatusOr<Frame> Relayed(const aggregator::RelayBlob& relay, const Arrived* arrived);
-  static void Keep(Value& value, const aggregator::RelayBlob& relay, const Arrived& arrived) {
-    for (uint32_t i = 0; i < relay.count; ++i) value[relay.first + i] = arrived.value->content;
+  static void Keep(Blob& blob, const aggregator::RelayBlob& relay, const Arrived& arrived) {
+    for (uint32_t i = 0; i < relay.count; ++i) blob[relay.first + i] = arrived.value->content;
   }
-  static absl::StatusOr<Frame> FrameOf(const Value& value, const aggregator::SendBlob& send);
+  static absl::StatusOr<Frame> FrameOf(const Blob& blob, const aggregator::SendBlob& send);
 
  private:
   static const ChunkRange& FirstOf(const ChunkRange& range) { return range; }
@@ -370,12 +370,12 @@ auto StandIns<Bytes>::Relayed(const aggregator::RelayBlob& relay, const Arrived*
 }
 
 template <typename Bytes>
-auto StandIns<Bytes>::FrameOf(const Value& value, const aggregator::SendBlob& send)
+auto StandIns<Bytes>::FrameOf(const Blob& blob, const aggregator::SendBlob& send)
     -> absl::StatusOr<Frame> {
   BlobFrame frame{send.key, send.first, send.count, 0, 0};
   for (uint32_t i = 0; i < send.count; ++i) {
-    const auto kept = value.find(send.first + i);
-    if (kept == value.end() || (i > 0 && kept->second != frame.content)) {
+    const auto kept = blob.find(send.first + i);
+    if (kept == blob.end() || (i > 0 && kept->second != frame.content)) {
       return absl::InternalError(
           absl::StrCat("it sends chunk ", send.first + i, " of a value, which it lacks"));
     }
