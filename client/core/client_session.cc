@@ -1,12 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-//
-// The client's session as a whole: hello and welcome, its end, and the end of an incarnation.
+
+#include "client/core/client_session.h"
 
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/core/client.h"
+#include "client/core/client_calls.h"
+#include "client/core/client_message.h"
+#include "client/core/client_view.h"
 #include "client/core/lane_registration.h"
 #include "client/core/lane_round.h"
 
@@ -19,52 +22,32 @@ bool IsFinal(ErrorCode code) {
          code == ErrorCode::kInvalidArgument;
 }
 
-}  // namespace
-
-// ---- up and down
-
-void Client::OnSessionUp(const Scope& scope) {
-  if (session_.Apply(config_, SessionInput::kUp, Error{}, scope.actions)) scope.Send(MakeHello());
-}
-
-void Client::OnSessionDown(const Scope& scope, const std::string& reason) {
-  if (leave_by_.has_value() && session_.welcomed()) {
-    FinishLeave(scope);
-    return;
+// The rounds for which the trainer waits, of those that the aggregator of this session knows.
+std::vector<RoundWait> Waits(const ClientState& state, absl::Time now) {
+  std::vector<RoundWait> waits;
+  for (const Lane& lane : state.lanes.all()) {
+    if (const auto wait = lane.TrainerWaits(now)) waits.push_back(*wait);
   }
-  EndSession(scope, SessionInput::kDown, {ErrorCode::kUnavailable, reason});
+  return waits;
 }
 
-void Client::OnStreamUp(const Scope& scope, uint32_t stream) {
-  if (!scope.welcomed || stream >= session_.streams().size()) return;
-  session_.StreamUp(stream, scope.now);
-  for (Lane& lane : lanes_) Advance(lane, scope);
-}
-
-void Client::OnStreamDown(const Scope& scope, const StreamDown& down) {
-  if (!scope.welcomed || down.stream >= session_.streams().size()) return;
-  for (Lane& lane : lanes_) LoseStream(lane, scope, down.stream);
-  session_.StreamDown(config_, scope.now, down.stream, down.reason, scope.actions);
-  for (Lane& lane : lanes_) Advance(lane, scope);
-}
-
-Hello Client::MakeHello() const {
+Hello MakeHello(const ClientState& state) {
   Hello hello;
-  hello.job = config_.job;
-  hello.run = run_;
-  hello.worker = config_.worker;
-  hello.nonce = config_.nonce;
-  hello.features = config_.features | kFeatureRanks;
-  hello.ranks = ranks_;
-  hello.group = config_.group;
-  hello.fresh = config_.fresh && !saw_members_;
-  hello.settings = config_.settings;
-  hello.incarnation = incarnation_;
-  hello.from_start = from_start_;
-  if (!has_history_) return hello;
-  hello.membership = membership_;
-  hello.lacks_state = lacks_state_;
-  for (const Lane& lane : lanes_) {
+  hello.job = state.config.job;
+  hello.run = state.identity.run;
+  hello.worker = state.config.worker;
+  hello.nonce = state.config.nonce;
+  hello.features = state.config.features | kFeatureRanks;
+  hello.ranks = state.ranks.count;
+  hello.group = state.config.group;
+  hello.fresh = state.config.fresh && !state.place.saw_members;
+  hello.settings = state.config.settings;
+  hello.incarnation = state.identity.incarnation;
+  hello.from_start = state.identity.from_start;
+  if (!state.place.has_history) return hello;
+  hello.membership = state.place.membership;
+  hello.lacks_state = state.place.lacks_state;
+  for (const Lane& lane : state.lanes.all()) {
     if (std::optional<LaneHistory> history = lane.History()) {
       hello.lanes.push_back(std::move(*history));
     }
@@ -72,180 +55,244 @@ Hello Client::MakeHello() const {
   return hello;
 }
 
-void Client::EndSession(const Scope& scope, SessionInput input, Error error) {
-  if (!session_.Apply(config_, input, std::move(error), scope.actions)) return;
-  for (Lane& lane : lanes_) lane.EndSession();
-  blobs_.EndSession();
-  OnPause(scope, "");  // Sent again, if it lasts.
+void EndSession(ClientState& state, const Scope& scope, SessionInput input, Error error) {
+  if (!state.session.Apply(state.config, input, std::move(error), scope.actions)) return;
+  for (Lane& lane : state.lanes) lane.EndSession();
+  state.values.EndSession();
+  OnPause(state, scope, "");  // Sent again, if it lasts.
 }
 
-void Client::OnEnded(const Scope& scope, const Error& error) {
-  if (leave_by_.has_value()) {
-    FinishLeave(scope);
+void LoseIncarnation(ClientState& state, const Scope& scope, const Error& error) {
+  for (Lane& lane : state.lanes) {
+    FailRoundInFlight(lane, scope, error);
+    lane.Forget();
+  }
+  // The state that it was loading is no longer available either.
+  if (state.place.has_history) state.values.FailAll(scope, error);
+  state.lanes.ForgetIndexes();
+  state.lanes.ForgetStarts();
+  // A worker that never was a member is as ready as before, and declares it again after the
+  // welcome.
+  if (state.place.has_history) state.place.ready.reset();
+  state.place.evicted = state.place.evicted || state.place.has_history;
+  state.values.EndIncarnation();
+  state.place.has_history = state.place.lacks_state = false;
+  state.place.draining = false;
+  SetMembership(state, scope, Membership{}, Role::kJoiner, false, std::nullopt);
+}
+
+void Stop(ClientState& state, const Scope& scope, Error error) {
+  for (Lane& lane : state.lanes) FailRoundInFlight(lane, scope, error);
+  state.values.FailAll(scope, error);
+  EndSession(state, scope, SessionInput::kStop, error);
+  state.departure.fatal = error;
+  scope.actions.push_back(Fatal{std::move(error)});
+}
+
+void FinishLeave(ClientState& state, const Scope& scope) {
+  const Error error{ErrorCode::kOk, absl::StrCat("Worker ", state.config.worker, " left job ",
+                                                 state.config.job, ".")};
+  state.values.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
+  EndSession(state, scope, SessionInput::kStop, error);
+  state.departure.left = true;
+  scope.actions.push_back(Left{});
+}
+
+// Applies the welcome, and repeats the messages that the new session lacks.
+void Resume(ClientState& state, const Scope& scope, const Welcome& welcome) {
+  for (const LaneLayout& layout : welcome.layouts) {
+    if (!OnLayout(state, scope, layout)) return;
+  }
+  for (const LastVerdicts& last : welcome.verdicts) {
+    for (const VerdictRecord& record : last.verdicts) {
+      if (!OnVerdict(state, scope, last.lane, record, std::nullopt, true)) return;
+    }
+  }
+  // A worker that has become a member meanwhile gets a message with the rounds to start at.
+  const Role role = welcome.role == Role::kMember && state.place.role != Role::kMember
+                        ? state.place.role
+                        : welcome.role;
+  // A worker that is not a member ignores everything that an earlier aggregator sent.
+  const bool dropped = state.place.role == Role::kMember && role != Role::kMember;
+  if (dropped) state.place.ready.reset();
+  if (!state.place.has_history ||
+      !(welcome.membership.generation < state.place.membership.generation)) {
+    SetMembership(state, scope, welcome.membership, role, false, std::nullopt);
+  }
+  std::set<const Lane*> open_lanes;
+  for (const OpenRound& open : welcome.open) {
+    Lane* lane = state.lanes.Find(open.lane);
+    if (lane == nullptr) continue;
+    open_lanes.insert(lane);
+    OnOpen(*lane, scope, open);
+  }
+  for (Lane& lane : state.lanes) {
+    if (dropped && open_lanes.count(&lane) == 0) EndMembership(lane, scope);
+  }
+  for (const Lane& lane : state.lanes) SendRegister(lane, scope);
+  if (state.place.ready.has_value() && welcome.role != Role::kMember) {
+    scope.Send(*state.place.ready);
+  }
+  if (state.busy.has_value()) scope.Send(*state.busy);
+  if (state.departure.finished) scope.Send(Finished{});
+  for (Lane& lane : state.lanes) Advance(lane, scope);
+  state.values.StartSession(scope);
+  if (state.departure.leave_by.has_value()) scope.Send(Leave{state.departure.forgets});
+}
+
+}  // namespace
+
+// ---- up and down
+
+void OnSessionUp(ClientState& state, const Scope& scope) {
+  if (state.session.Apply(state.config, SessionInput::kUp, Error{}, scope.actions)) {
+    scope.Send(MakeHello(state));
+  }
+}
+
+void OnSessionDown(ClientState& state, const Scope& scope, const std::string& reason) {
+  if (state.departure.leave_by.has_value() && state.session.welcomed()) {
+    FinishLeave(state, scope);
+    return;
+  }
+  EndSession(state, scope, SessionInput::kDown, {ErrorCode::kUnavailable, reason});
+}
+
+void OnStreamUp(ClientState& state, const Scope& scope, uint32_t stream) {
+  if (!scope.welcomed || stream >= state.session.streams().size()) return;
+  state.session.StreamUp(stream, scope.now);
+  for (Lane& lane : state.lanes) Advance(lane, scope);
+}
+
+void OnStreamDown(ClientState& state, const Scope& scope, const StreamDown& down) {
+  if (!scope.welcomed || down.stream >= state.session.streams().size()) return;
+  for (Lane& lane : state.lanes) LoseStream(lane, scope, down.stream);
+  state.session.StreamDown(state.config, scope.now, down.stream, down.reason, scope.actions);
+  for (Lane& lane : state.lanes) Advance(lane, scope);
+}
+
+void OnEnded(ClientState& state, const Scope& scope, const Error& error) {
+  if (state.departure.leave_by.has_value()) {
+    FinishLeave(state, scope);
   } else if (IsFinal(error.code)) {
-    Stop(scope, error);
+    Stop(state, scope, error);
   } else if (error.code == ErrorCode::kEvicted) {
-    EndSession(scope, SessionInput::kAgain, error);
-    incarnation_ = Incarnation{};
-    from_start_ = false;
-    LoseIncarnation(scope, error);
+    EndSession(state, scope, SessionInput::kAgain, error);
+    state.identity.incarnation = Incarnation{};
+    state.identity.from_start = false;
+    LoseIncarnation(state, scope, error);
   } else {
-    EndSession(scope, SessionInput::kRetry, error);
+    EndSession(state, scope, SessionInput::kRetry, error);
+  }
+}
+
+// ---- time
+
+void OnTick(ClientState& state, const Scope& scope) {
+  if (state.departure.leave_by.has_value() && scope.now >= *state.departure.leave_by) {
+    FinishLeave(state, scope);
+    return;
+  }
+  if (state.session.BeatIsDue(scope.now)) {
+    state.session.Beat(scope.now, Waits(state, scope.now), scope.actions);
+  }
+  for (Lane& lane : state.lanes) OnTick(lane, scope);
+  state.values.Tick(scope);
+  if (scope.now >= state.answer_by) {
+    state.answer_by = absl::InfiniteFuture();
+    if (!state.session.welcomed() && state.pause.empty()) {
+      state.session.NoteSilence(
+          {ErrorCode::kUnavailable,
+           absl::StrCat(
+               "The aggregator at ", state.config.aggregator, " has not answered for ",
+               absl::FormatDuration(state.config.answer_warning),
+               ". Check that it runs and that the address is right; this worker keeps trying.")});
+    }
   }
 }
 
 // ---- welcome
 
-void Client::OnWelcome(const Scope& scope, const Welcome& welcome) {
-  if (session_.phase() != SessionPhase::kGreeting) return;
-  if (has_history_ && welcome.term < term_) {
-    EndSession(scope, SessionInput::kRetry,
-               {ErrorCode::kStale,
-                absl::StrCat("An aggregator of term ", welcome.term,
-                             " answered, but this worker has been in term ", term_, ".")});
+void OnWelcome(ClientState& state, const Scope& scope, const Welcome& welcome) {
+  if (state.session.phase() != SessionPhase::kGreeting) return;
+  if (state.place.has_history && welcome.term < state.identity.term) {
+    EndSession(state, scope, SessionInput::kRetry,
+               {ErrorCode::kStale, absl::StrCat("An aggregator of term ", welcome.term,
+                                                " answered, but this worker has been in term ",
+                                                state.identity.term, ".")});
     return;
   }
-  if (!run_.empty() && welcome.run != run_) {
-    EndSession(scope, SessionInput::kRetry,
-               {ErrorCode::kRunConflict, absl::StrCat("An aggregator answered for run ",
-                                                      welcome.run, ", not run ", run_, ".")});
+  if (!state.identity.run.empty() && welcome.run != state.identity.run) {
+    EndSession(
+        state, scope, SessionInput::kRetry,
+        {ErrorCode::kRunConflict, absl::StrCat("An aggregator answered for run ", welcome.run,
+                                               ", not run ", state.identity.run, ".")});
     return;
   }
-  if (grouped_ && (welcome.features & kFeatureRanks) == 0) {
-    Error error = WhyNoRanks();
-    error.text = absl::StrCat("Job ", config_.job, ", worker ", config_.worker, ": ", error.text);
-    Stop(scope, std::move(error));
+  if (state.ranks.grouped && (welcome.features & kFeatureRanks) == 0) {
+    Error error = WhyNoRanks(state);
+    error.text =
+        absl::StrCat("Job ", state.config.job, ", worker ", state.config.worker, ": ", error.text);
+    Stop(state, scope, std::move(error));
     return;
   }
-  session_.Apply(config_, SessionInput::kWelcome, Error{}, scope.actions);
-  answer_by_ = absl::InfiniteFuture();
-  OnPause(scope, "");
-  const Scope in_session = MakeScope(scope.now, scope.actions);
-  const bool same = welcome.incarnation == incarnation_;
-  if (abandoned_ && same) {
+  state.session.Apply(state.config, SessionInput::kWelcome, Error{}, scope.actions);
+  state.answer_by = absl::InfiniteFuture();
+  OnPause(state, scope, "");
+  const Scope in_session = state.MakeScope(scope.now, scope.actions);
+  const bool same = welcome.incarnation == state.identity.incarnation;
+  if (state.identity.abandoned && same) {
     in_session.Send(Abandon{});
-    EndSession(in_session, SessionInput::kAgain,
+    EndSession(state, in_session, SessionInput::kAgain,
                {ErrorCode::kEvicted, "The incarnation was abandoned."});
     return;
   }
-  if (!same && has_history_) {
-    LoseIncarnation(in_session, {ErrorCode::kEvicted,
-                                 absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
-                                              " was disconnected for too long and was evicted. "
-                                              "Declare ready and rejoin with state.")});
+  if (!same && state.place.has_history) {
+    LoseIncarnation(state, in_session,
+                    {ErrorCode::kEvicted,
+                     absl::StrCat("Worker ", state.config.worker, " of job ", state.config.job,
+                                  " was disconnected for too long and was evicted. "
+                                  "Declare ready and rejoin with state.")});
   }
-  abandoned_ = false;
-  incarnation_ = welcome.incarnation;
-  if (!same) from_start_ = welcome.membership.generation.term == 0;
-  job_runs_ = welcome.job_runs;
-  max_workers_ = welcome.settings.max_workers;
-  run_ = welcome.run;
-  term_ = welcome.term;
-  session_.Configure(scope.now, welcome, scope.actions);
-  Resume(MakeScope(scope.now, scope.actions), welcome);
-}
-
-// Applies the welcome, and repeats the messages that the new session lacks.
-void Client::Resume(const Scope& scope, const Welcome& welcome) {
-  for (const LaneLayout& layout : welcome.layouts) {
-    if (!OnLayout(scope, layout)) return;
-  }
-  for (const LastVerdicts& last : welcome.verdicts) {
-    for (const VerdictRecord& record : last.verdicts) {
-      if (!OnVerdict(scope, last.lane, record, std::nullopt, true)) return;
-    }
-  }
-  // A worker that has become a member meanwhile gets a message with the rounds to start at.
-  const Role role = welcome.role == Role::kMember && role_ != Role::kMember ? role_ : welcome.role;
-  // A worker that is not a member ignores everything that an earlier aggregator sent.
-  const bool dropped = role_ == Role::kMember && role != Role::kMember;
-  if (dropped) ready_.reset();
-  if (!has_history_ || !(welcome.membership.generation < membership_.generation)) {
-    SetMembership(scope, welcome.membership, role, false, std::nullopt);
-  }
-  std::set<const Lane*> open_lanes;
-  for (const OpenRound& open : welcome.open) {
-    Lane* lane = Find(open.lane);
-    if (lane == nullptr) continue;
-    open_lanes.insert(lane);
-    OnOpen(*lane, scope, open);
-  }
-  for (Lane& lane : lanes_) {
-    if (dropped && open_lanes.count(&lane) == 0) EndMembership(lane, scope);
-  }
-  for (const Lane& lane : lanes_) SendRegister(lane, scope);
-  if (ready_.has_value() && welcome.role != Role::kMember) scope.Send(*ready_);
-  if (busy_.has_value()) scope.Send(*busy_);
-  if (finished_) scope.Send(Finished{});
-  for (Lane& lane : lanes_) Advance(lane, scope);
-  blobs_.StartSession(scope);
-  if (leave_by_.has_value()) scope.Send(Leave{leave_forgets_});
+  state.identity.abandoned = false;
+  state.identity.incarnation = welcome.incarnation;
+  if (!same) state.identity.from_start = welcome.membership.generation.term == 0;
+  state.place.job_runs = welcome.job_runs;
+  state.place.max_workers = welcome.settings.max_workers;
+  state.identity.run = welcome.run;
+  state.identity.term = welcome.term;
+  state.session.Configure(scope.now, welcome, scope.actions);
+  Resume(state, state.MakeScope(scope.now, scope.actions), welcome);
 }
 
 // ---- the end of an incarnation, and of everything
 
-bool Client::OnFinding(const Scope& scope, const Finding& finding) {
+bool OnFinding(ClientState& state, const Scope& scope, const Finding& finding) {
   switch (finding.consequence) {
     case Consequence::kNone:
       return true;
     case Consequence::kReconnect:
-      EndSession(scope, SessionInput::kRetry, finding.error);
+      EndSession(state, scope, SessionInput::kRetry, finding.error);
       break;
     case Consequence::kGiveUp:
-      GiveUp(scope, finding.error);
+      GiveUp(state, scope, finding.error);
       break;
     case Consequence::kFatal:
-      Stop(scope, finding.error);
+      Stop(state, scope, finding.error);
       break;
   }
   return false;
 }
 
-void Client::GiveUp(const Scope& scope, const Error& error) {
+void GiveUp(ClientState& state, const Scope& scope, const Error& error) {
   // Without a session, it is sent after the next welcome, if the welcome is for the same
   // incarnation.
-  abandoned_ = incarnation_ != Incarnation{};
+  state.identity.abandoned = state.identity.incarnation != Incarnation{};
   if (scope.welcomed) {
     scope.Send(Abandon{});
-    EndSession(scope, SessionInput::kAgain, error);
+    EndSession(state, scope, SessionInput::kAgain, error);
   }
-  LoseIncarnation(scope, error);
-}
-
-void Client::LoseIncarnation(const Scope& scope, const Error& error) {
-  for (Lane& lane : lanes_) {
-    FailRoundInFlight(lane, scope, error);
-    lane.Forget();
-  }
-  // The state that it was loading is no longer available either.
-  if (has_history_) blobs_.FailAll(scope, error);
-  by_index_.clear();
-  starts_.clear();
-  // A worker that never was a member is as ready as before, and declares it again after the
-  // welcome.
-  if (has_history_) ready_.reset();
-  evicted_ = evicted_ || has_history_;
-  blobs_.EndIncarnation();
-  has_history_ = lacks_state_ = false;
-  draining_ = false;
-  SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);
-}
-
-void Client::Stop(const Scope& scope, Error error) {
-  for (Lane& lane : lanes_) FailRoundInFlight(lane, scope, error);
-  blobs_.FailAll(scope, error);
-  EndSession(scope, SessionInput::kStop, error);
-  fatal_ = error;
-  scope.actions.push_back(Fatal{std::move(error)});
-}
-
-void Client::FinishLeave(const Scope& scope) {
-  const Error error{ErrorCode::kOk,
-                    absl::StrCat("Worker ", config_.worker, " left job ", config_.job, ".")};
-  blobs_.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
-  EndSession(scope, SessionInput::kStop, error);
-  left_ = true;
-  scope.actions.push_back(Left{});
+  LoseIncarnation(state, scope, error);
 }
 
 }  // namespace basin::client

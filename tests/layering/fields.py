@@ -42,7 +42,7 @@ LEFT_OUT = {
     "aggregator/core/round.h: straggler": "for observers",
     "aggregator/core/workers.h: by_id_": "derived from the workers",
     "aggregator/core/workers.h: counts_": "derived from the workers",
-    "client/core/client.h: config_": "constant",
+    "client/core/client_state.h: config": "constant",
     "accelerator/node/core/local_group.h: config_": "constant",
     "accelerator/node/core/local_group.h: now_": "an argument of the Step that runs",
     "accelerator/node/core/local_group.h: actions_": "an argument of the Step that runs",

@@ -1,0 +1,26 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Messages of the aggregator within a session.
+
+#ifndef BASIN_CLIENT_CORE_CLIENT_MESSAGE_H_
+#define BASIN_CLIENT_CORE_CLIENT_MESSAGE_H_
+
+#include <optional>
+
+#include "client/core/client_state.h"
+
+namespace basin::client {
+
+void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message);
+
+// ---- also in a welcome. Return whether the session continues
+// The caller sends the frames that the layout allows, because a welcome has
+// more to handle first.
+bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout);
+// `late`: in a welcome.
+bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const VerdictRecord& record,
+               const std::optional<WorkerId>& donor, bool late);
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_CLIENT_MESSAGE_H_

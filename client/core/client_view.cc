@@ -1,0 +1,73 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/core/client_view.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/lane_round.h"
+
+namespace basin::client {
+
+std::optional<uint32_t> Rank(const ClientState& state) {
+  if (state.place.role != Role::kMember) return std::nullopt;
+  const auto& members = state.place.membership.members;
+  const auto it = std::find(members.begin(), members.end(), state.config.worker);
+  if (it == members.end()) return std::nullopt;
+  const auto position = static_cast<size_t>(it - members.begin());
+  // A trainer that has joined its node shares the last rank until the next generation.
+  return members.FirstRank(position) + std::min(state.ranks.local, members.RanksOf(position) - 1);
+}
+
+std::optional<ExpectedRank> Expected(const ClientState& state) {
+  if (state.place.role == Role::kMember || !WasWelcomed(state) || !state.place.job_runs) {
+    return std::nullopt;
+  }
+  // A member with this worker's id is an earlier process. Joiners are appended, and a worker for
+  // which there is no room takes the place of one that leaves.
+  uint32_t trainers = 0;
+  size_t others = 0;
+  for (size_t i = 0;
+       i < state.place.membership.members.size() && others + 1 < state.place.max_workers; ++i) {
+    if (state.place.membership.members[i] == state.config.worker) continue;
+    trainers += state.place.membership.members.RanksOf(i);
+    ++others;
+  }
+  return ExpectedRank{trainers + state.ranks.local, trainers + state.ranks.count};
+}
+
+void SetMembership(ClientState& state, const Scope& scope, const Membership& membership, Role role,
+                   bool joined, const std::optional<WorkerId>& donor) {
+  const bool another_donor = donor.has_value() && donor != state.place.donor;
+  if (!joined && !another_donor && membership == state.place.membership &&
+      role == state.place.role) {
+    return;
+  }
+  state.place.donor = donor;
+  state.place.membership = membership;
+  state.place.saw_members |= !membership.members.empty();
+  state.place.role = role;
+  scope.actions.push_back(
+      MembershipNow{state.place.membership, state.place.role, Rank(state), joined, donor});
+}
+
+void OnPause(ClientState& state, const Scope& scope, const std::string& text) {
+  if (text == state.pause) return;
+  state.pause = text;
+  scope.actions.push_back(JobPaused{text});
+  ReleaseFromPause(state, scope);
+}
+
+// Ends the waits of a trainer that leaves, if the job is paused. Its contribution is not needed:
+// the round continues without it. A worker that waits for a recovery is not released, because the
+// recovery needs what it knows; it is not welcomed yet.
+void ReleaseFromPause(ClientState& state, const Scope& scope) {
+  if (!state.departure.will_leave || state.pause.empty() || !state.session.welcomed()) return;
+  const Error error{ErrorCode::kPaused,
+                    absl::StrCat(state.pause, " Worker ", state.config.worker,
+                                 " is about to leave, so it does not wait for that. Leave now.")};
+  for (Lane& lane : state.lanes) EndWaits(lane, scope, error);
+  state.values.FailAll(scope, error);
+}
+
+}  // namespace basin::client

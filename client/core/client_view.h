@@ -1,0 +1,34 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The place of the worker in the job: its rank among the members, and whether
+// the job is paused.
+
+#ifndef BASIN_CLIENT_CORE_CLIENT_VIEW_H_
+#define BASIN_CLIENT_CORE_CLIENT_VIEW_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "client/core/client_state.h"
+
+namespace basin::client {
+
+// It was welcomed in this incarnation, or in one before that it has not lost.
+inline bool WasWelcomed(const ClientState& state) {
+  return state.identity.incarnation != Incarnation{};
+}
+// That of a member.
+std::optional<uint32_t> Rank(const ClientState& state);
+// See Client::expected.
+std::optional<ExpectedRank> Expected(const ClientState& state);
+
+void SetMembership(ClientState& state, const Scope& scope, const Membership& membership, Role role,
+                   bool joined, const std::optional<WorkerId>& donor);
+// `text`: why the job is paused; empty: it is not.
+void OnPause(ClientState& state, const Scope& scope, const std::string& text);
+void ReleaseFromPause(ClientState& state, const Scope& scope);
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_CLIENT_VIEW_H_
