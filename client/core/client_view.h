@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The place of the worker in the job: its rank among the members, and whether
-// the job is paused.
+// What a worker knows of its job: its rank among the members, and whether the job is paused.
 
 #ifndef BASIN_CLIENT_CORE_CLIENT_VIEW_H_
 #define BASIN_CLIENT_CORE_CLIENT_VIEW_H_
