@@ -7,8 +7,9 @@
 // it holds the loop itself, and no thread is woken. The loop's own thread handles what is left, and
 // what becomes due at a deadline.
 //
-// Thread contract: safe from any thread, but for what only the thread that holds the loop, or that
-// of the loop, may call. What is posted before Start or after Stop is dropped. Failure: none.
+// Thread contract: any thread may call the functions of the first part; the others are for the
+// thread that holds the loop, or for the loop's own, as marked. Start and Stop: one thread. What is
+// posted before Start or after Stop is dropped. Failure: none.
 
 #ifndef BASIN_RUNTIME_EVENT_LOOP_H_
 #define BASIN_RUNTIME_EVENT_LOOP_H_
@@ -32,7 +33,7 @@ class EventLoop {
  public:
   enum class Posting : uint8_t {
     kStopped,  // The item was dropped.
-    kPosted,   //
+    kPosted,   // The holder, or the loop's thread, will take it.
     kHeld,     // The caller holds the loop, handles the item, and calls LetGo.
   };
   static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();

@@ -100,6 +100,8 @@ void Engine::Stop() {
   reduce_threads_.reset();
   state_thread_.reset();
   memory_thread_.reset();
+  MutexLock lock(hellos_mutex_);
+  hellos_.clear();
 }
 
 RunnerDependencies Engine::DependenciesFor(Transport& transport) {

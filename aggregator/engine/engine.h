@@ -85,8 +85,8 @@ class Engine {
   // Ends the loop and the threads that reduce; sends nothing to sessions. Idempotent.
   void Stop();
 
-  // ---- for the transport. REQUIRES: the caller holds no lock that its own calls need: it may be
-  // the thread that works.
+  // ---- for the transport. REQUIRES: the caller holds no lock that its own calls need, because it
+  // may hold the loop.
   // `address`: of the other side, without its port; empty if it is not known.
   SessionId OpenSession(std::string address = "");
   void OnMessage(SessionId session, ToAggregator message, uint64_t bytes);

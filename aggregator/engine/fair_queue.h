@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The items that wait for a thread. It takes one item of each source in turn, so a source with a
-// thousand items delays the others by one. A source whose item takes long is charged for it in
-// shares, and for each share the other sources go first once (start-time fair queueing). The items
-// of one source are taken in the order in which they came. The sources of the loop are connections;
-// the sources of a reduce thread are jobs.
+// The items that wait for a thread. The thread takes one item of each source in turn, so a source
+// with a thousand items delays the others by one. A source whose item takes long is charged for it
+// in shares, and for each share the other sources go first once (start-time fair queueing). The
+// items of one source are taken in the order in which they came. The sources of the loop are
+// connections; the sources of a reduce thread are jobs.
 //
 // Thread contract: none of its own; one thread at a time.
 

@@ -1,13 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // What is held for the core between its actions, and how the actions on it are carried out: chunks
-// of rounds, broadcast values, and frames that may be sent again. The engine's runner holds
-// payloads (payloads.h); the simulator, the explorer, the scenarios and the core's tests hold a
-// stand-in for each chunk (tests/world/aggregator_shell.h), and carry out actions by the same code.
+// of rounds, blobs, and frames that may be sent again. The engine's runner holds payloads
+// (payloads.h); the simulator, the explorer, the scenarios and the core's tests hold a stand-in for
+// each chunk (tests/world/aggregator_shell.h), and carry out actions by the same code.
 //
 // `Bytes` is what differs: what a chunk, a frame and a reduction are made of. payloads.h has its
-// members; a bad status of one of them says that core and holder disagree about what is held. The
-// engine also has shared memory for results, connections, threads and files, which are in runner.h.
+// members. If one of them returns an error, core and holder disagree about what is held. Shared
+// memory for results, connections, threads and files are in runner.h.
 //
 // Thread contract: a plain value.
 
@@ -155,7 +155,7 @@ absl::Status Held<Bytes>::CarryOut(const Action& action, const Arrived* arrived,
     return Send(action.route, FrameOf(action), host);
   } else if constexpr (std::is_same_v<Action, DropBlob>) {
     if (blobs_.erase(IdOf(action.job, action.key)) > 0) return absl::OkStatus();
-    return absl::InternalError("it drops a value that it lacks");
+    return absl::InternalError("it drops a blob that it lacks");
   } else if constexpr (std::is_same_v<Action, SendFrame>) {
     const auto kept = frames_.find(action.frame);
     if (kept == frames_.end()) return absl::InternalError("it sends a frame that it does not keep");
@@ -168,7 +168,7 @@ absl::Status Held<Bytes>::CarryOut(const Action& action, const Arrived* arrived,
     return absl::InternalError("it forgets a frame that it does not keep");
   } else {
     static_assert(std::is_same_v<Action, IdleLane>);
-    return absl::OkStatus();  // Nothing that is held here makes its rounds fast.
+    return absl::OkStatus();  // Nothing that is held here depends on it.
   }
 }
 
@@ -245,7 +245,7 @@ auto Held<Bytes>::FrameOf(const Publish& publish, const ChunkRanges& ranges) con
 template <typename Bytes>
 auto Held<Bytes>::FrameOf(const SendBlob& send) const -> absl::StatusOr<Frame> {
   const auto blob = blobs_.find(IdOf(send.job, send.key));
-  if (blob == blobs_.end()) return absl::InternalError("it sends a value that it lacks");
+  if (blob == blobs_.end()) return absl::InternalError("it sends a blob that it lacks");
   return Bytes::FrameOf(blob->second, send);
 }
 

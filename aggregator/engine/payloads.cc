@@ -97,7 +97,7 @@ absl::StatusOr<Payloads::Frame> Payloads::Relayed(const RelayBlob& relay, const 
   const auto* header = HeaderOf<BlobHeader>(arrived);
   if (header == nullptr || relay.first < header->first ||
       relay.first + relay.count > header->first + header->count) {
-    return absl::InternalError("it relays a value that did not arrive");
+    return absl::InternalError("it relays a blob that did not arrive");
   }
   const uint32_t skip = relay.first - header->first;
   const uint64_t begin = skip * kChunkBytes;
@@ -122,7 +122,7 @@ absl::StatusOr<Payloads::Frame> Payloads::FrameOf(const Blob& blob, const SendBl
   frame.header = BlobHeader{send.key, send.first, send.count};
   for (uint32_t i = 0; i < send.count; ++i) {
     const auto chunk = blob.find(send.first + i);
-    if (chunk == blob.end()) return absl::InternalError("it sends a value that it lacks");
+    if (chunk == blob.end()) return absl::InternalError("it sends a blob that it lacks");
     frame.digests.push_back(chunk->second.digest);
     frame.payload.Append(chunk->second.part);
   }

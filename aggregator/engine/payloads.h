@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the engine holds of chunks, frames and values: payloads, by reference, with their digests.
+// What the engine holds of chunks, frames and blobs: payloads, by reference, with their digests.
 // These are the `Bytes` of held.h. `arrived` is null if the Step was given no frame.
 //
 // Thread contract: pure functions and plain values; the engine's loop owns them.

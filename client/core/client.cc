@@ -51,7 +51,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
             }
           },
           [&](const BlobReceived& received) {
-            if (scope.welcomed) state_.values.OnChunks(scope, received);
+            if (scope.welcomed) state_.blobs.OnChunks(scope, received);
           },
           [&](const auto&) {
             state_.session.Progress();
@@ -68,7 +68,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
 absl::Time Client::NextDeadline() const {
   if (state_.session.phase() == SessionPhase::kNew) return absl::InfinitePast();
   if (state_.session.phase() == SessionPhase::kOver) return absl::InfiniteFuture();
-  absl::Time next = std::min(state_.session.NextDeadline(), state_.values.NextDeadline());
+  absl::Time next = std::min(state_.session.NextDeadline(), state_.blobs.NextDeadline());
   next = std::min(
       {next, state_.departure.leave_by.value_or(absl::InfiniteFuture()), state_.answer_by});
   for (const Lane& lane : lanes()) next = std::min(next, lane.NextDeadline());

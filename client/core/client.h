@@ -10,7 +10,7 @@
 // How it fits together: session.h connects, sends the hello and reconnects; lane.h is the history
 // and the round in flight of one lane, with round.h for the contribution, push.h for the order of
 // frames, and settlement.h for results, staging and verdicts; blobs.h moves blobs.
-// client_state.h has all of them, and what concerns the worker as a whole: its identity, its place
+// client_state.h has all of them, and what concerns the worker as a whole: its identity, what it is
 // in the job, how it ends. client_calls.h, client_message.h, client_view.h and client_session.h
 // decide about that. This class routes events.
 //
@@ -69,11 +69,11 @@ class Client {
   bool connected() const { return state_.session.welcomed(); }
   const std::vector<Lane>& lanes() const { return state_.lanes.all(); }  // By handle.
   const Lane* FindLane(const std::string& name) const;
-  const Blobs& blobs() const { return state_.values; }
+  const Blobs& blobs() const { return state_.blobs; }
   const RunId& run() const { return state_.identity.run; }
   Incarnation incarnation() const { return state_.identity.incarnation; }
-  const Membership& membership() const { return state_.place.membership; }
-  Role role() const { return state_.place.role; }
+  const Membership& membership() const { return state_.in_job.membership; }
+  Role role() const { return state_.in_job.role; }
   std::optional<uint32_t> rank() const { return Rank(state_); }
   // It was welcomed in this incarnation, or in one before that it has not lost.
   bool was_welcomed() const { return WasWelcomed(state_); }
@@ -81,10 +81,10 @@ class Client {
   // it does. Absent while the job waits for this worker, and unless it was welcomed.
   std::optional<ExpectedRank> expected() const { return Expected(state_); }
   // It was a member in this incarnation, so its hello has a history.
-  bool has_history() const { return state_.place.has_history; }
+  bool has_history() const { return state_.in_job.has_history; }
   // It was a member, and is not ready to be one again.
-  bool evicted() const { return state_.place.evicted; }
-  bool draining() const { return state_.place.draining; }
+  bool evicted() const { return state_.in_job.evicted; }
+  bool draining() const { return state_.in_job.draining; }
   bool finished() const { return state_.departure.finished; }
   bool will_leave() const { return state_.departure.will_leave; }
   bool left() const { return state_.departure.left; }

@@ -40,15 +40,15 @@ void WithLane(ClientState& state, const Scope& scope, LaneHandle handle, F&& cal
 }
 
 void OnCall(ClientState& state, const Scope& scope, const DeclareReady& ready) {
-  if (state.place.role == Role::kMember) {
+  if (state.in_job.role == Role::kMember) {
     Refuse(state, scope,
            {ErrorCode::kFailedPrecondition,
             "declared ready, but it is a member already and has no state to load."});
     return;
   }
-  state.place.ready = Ready{ready.step_label, ready.state_hash};
-  state.place.evicted = false;
-  if (scope.welcomed) scope.Send(*state.place.ready);
+  state.in_job.ready = Ready{ready.step_label, ready.state_hash};
+  state.in_job.evicted = false;
+  if (scope.welcomed) scope.Send(*state.in_job.ready);
 }
 
 void OnCall(ClientState& state, const Scope& scope, const RegisterTensors& request) {
@@ -94,14 +94,14 @@ void OnCall(ClientState& state, const Scope& scope, const BeginRound& begin) {
             "round, or begin a new run."});
     return;
   }
-  if (state.place.evicted) {
+  if (state.in_job.evicted) {
     Refuse(state, scope,
            {ErrorCode::kEvicted,
             "began a round, but is no longer a member; the others continue. Declare ready "
             "and rejoin with state; no restart needed."});
     return;
   }
-  if (state.place.role != Role::kMember) {
+  if (state.in_job.role != Role::kMember) {
     Refuse(state, scope,
            {ErrorCode::kFailedPrecondition,
             "began a round, but is not a member of the job; declare ready, and wait until "
@@ -118,7 +118,7 @@ void OnCall(ClientState& state, const Scope& scope, const BeginRound& begin) {
     Error error = Take(lane, scope, with_ranks);
     if (error.code != ErrorCode::kOk) return error;
     scope.streams.FollowLink(state.config.follows_link && !begin.in_place);
-    state.place.lacks_state = false;  // It computes a gradient with it.
+    state.in_job.lacks_state = false;  // It computes a gradient with it.
     state.ranks.grouped |= begin.represents > 0;
     return error;
   });
@@ -166,9 +166,9 @@ void OnCall(ClientState& state, const Scope& scope, const SetRanks& set) {
   state.ranks.count = set.ranks;
   state.ranks.local = set.local_rank;
   state.ranks.grouped |= state.ranks.count > 1;
-  if (state.place.role != Role::kMember) return;
+  if (state.in_job.role != Role::kMember) return;
   scope.actions.push_back(
-      MembershipNow{state.place.membership, state.place.role, Rank(state), false, std::nullopt});
+      MembershipNow{state.in_job.membership, state.in_job.role, Rank(state), false, std::nullopt});
 }
 
 void OnCall(ClientState&, const Scope&, const Progress&) {}
@@ -196,15 +196,15 @@ void OnCall(ClientState& state, const Scope& scope, const LeaveJob& leave) {
 }
 
 void OnCall(ClientState& state, const Scope& scope, const AnnounceBlob& announce) {
-  Refuse(state, scope, state.values.Announce(scope, announce));
+  Refuse(state, scope, state.blobs.Announce(scope, announce));
 }
 
 void OnCall(ClientState& state, const Scope&, const StopServing& stop) {
-  state.values.StopServing(stop.lane, stop.tensor);
+  state.blobs.StopServing(stop.lane, stop.tensor);
 }
 
 void OnCall(ClientState& state, const Scope& scope, const GetBlob& get) {
-  Refuse(state, scope, state.values.Get(scope, get));
+  Refuse(state, scope, state.blobs.Get(scope, get));
   ReleaseFromPause(state, scope);
 }
 

@@ -17,7 +17,7 @@ void OnCall(ClientState& state, const Scope& scope, const Event& call);
 // Nothing for kOk.
 void Refuse(const ClientState& state, const Scope& scope, Error error);
 
-// The error of a worker that stands for several trainers.
+// Why a worker that stands for several trainers cannot use this aggregator.
 Error WhyNoRanks(const ClientState& state);
 
 }  // namespace basin::client

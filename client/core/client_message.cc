@@ -18,11 +18,11 @@ namespace basin::client {
 namespace {
 
 void OnMembership(ClientState& state, const Scope& scope, const MembershipChanged& changed) {
-  if (changed.membership.generation < state.place.membership.generation) return;
-  const bool joined = changed.role == Role::kMember && state.place.role != Role::kMember;
+  if (changed.membership.generation < state.in_job.membership.generation) return;
+  const bool joined = changed.role == Role::kMember && state.in_job.role != Role::kMember;
   if (joined) {
-    state.place.has_history = true;
-    state.place.lacks_state = changed.donor.has_value() && *changed.donor != state.config.worker;
+    state.in_job.has_history = true;
+    state.in_job.lacks_state = changed.donor.has_value() && *changed.donor != state.config.worker;
     state.lanes.ForgetStarts();
     for (const StartRound& start : changed.start) {
       Lane* lane = state.lanes.Named(start.lane);
@@ -41,7 +41,7 @@ void OnMembership(ClientState& state, const Scope& scope, const MembershipChange
     }
     for (Lane& lane : state.lanes) lane.StartAtLayout();
   }
-  const bool dropped = state.place.role == Role::kMember && changed.role != Role::kMember;
+  const bool dropped = state.in_job.role == Role::kMember && changed.role != Role::kMember;
   SetMembership(state, scope, changed.membership, changed.role, joined, changed.donor);
   for (Lane& lane : state.lanes) {
     if (dropped) EndMembership(lane, scope);
@@ -99,7 +99,7 @@ bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout) 
   const std::optional<LaneIndex> before = lane->index;
   if (!OnFinding(state, scope, OnLayout(*lane, scope, layout))) return false;
   state.lanes.SetIndex(*lane, before, layout.lane);
-  if (state.place.has_history) lane->StartAtLayout();
+  if (state.in_job.has_history) lane->StartAtLayout();
   return true;
 }
 
@@ -109,15 +109,15 @@ bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const Ve
   if (lane == nullptr) return true;
   if (!OnFinding(state, scope, OnVerdict(*lane, scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.
-  const bool news = !late && state.place.has_history && lane->last_verdict >= record.round &&
-                    state.place.membership.generation < record.next.generation;
+  const bool news = !late && state.in_job.has_history && lane->last_verdict >= record.round &&
+                    state.in_job.membership.generation < record.next.generation;
   if (!news) return true;
   const auto& members = record.next.members;
   const bool listed =
       std::find(members.begin(), members.end(), state.config.worker) != members.end();
   // A listed joiner gets a message with the rounds to start at.
-  const Role role = listed ? state.place.role : Role::kJoiner;
-  if (state.place.role == Role::kMember && !listed) state.place.ready.reset();
+  const Role role = listed ? state.in_job.role : Role::kJoiner;
+  if (state.in_job.role == Role::kMember && !listed) state.in_job.ready.reset();
   SetMembership(state, scope, record.next, role, false, donor);
   return true;
 }
@@ -164,10 +164,10 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    OnVerdict(state, scope, verdict.lane, verdict.record, verdict.donor, false);
                  },
                  [&](const Rejected& rejected) { OnRejected(state, scope, rejected); },
-                 [&](const Drain& drain) { state.place.draining |= !drain.service; },
-                 [&](const Ask& ask) { state.values.OnAsk(scope, ask); },
-                 [&](const BlobKnown& known) { state.values.OnKnown(scope, known); },
-                 [&](const GetFailed& failed) { state.values.OnFailed(scope, failed); },
+                 [&](const Drain& drain) { state.in_job.draining |= !drain.service; },
+                 [&](const Ask& ask) { state.blobs.OnAsk(scope, ask); },
+                 [&](const BlobKnown& known) { state.blobs.OnKnown(scope, known); },
+                 [&](const GetFailed& failed) { state.blobs.OnFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
                    if (Lane* lane = state.lanes.Find(held_up.lane)) OnHeldUp(*lane, scope, held_up);
                  },

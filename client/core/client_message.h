@@ -13,7 +13,7 @@ namespace basin::client {
 
 void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message);
 
-// ---- also in a welcome. Return whether the session continues
+// ---- also for a welcome. Each returns whether the session continues.
 // The caller sends the frames that the layout allows, because a welcome has
 // more to handle first.
 bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout);

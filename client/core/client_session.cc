@@ -40,13 +40,13 @@ Hello MakeHello(const ClientState& state) {
   hello.features = state.config.features | kFeatureRanks;
   hello.ranks = state.ranks.count;
   hello.group = state.config.group;
-  hello.fresh = state.config.fresh && !state.place.saw_members;
+  hello.fresh = state.config.fresh && !state.in_job.saw_members;
   hello.settings = state.config.settings;
   hello.incarnation = state.identity.incarnation;
   hello.from_start = state.identity.from_start;
-  if (!state.place.has_history) return hello;
-  hello.membership = state.place.membership;
-  hello.lacks_state = state.place.lacks_state;
+  if (!state.in_job.has_history) return hello;
+  hello.membership = state.in_job.membership;
+  hello.lacks_state = state.in_job.lacks_state;
   for (const Lane& lane : state.lanes.all()) {
     if (std::optional<LaneHistory> history = lane.History()) {
       hello.lanes.push_back(std::move(*history));
@@ -58,7 +58,7 @@ Hello MakeHello(const ClientState& state) {
 void EndSession(ClientState& state, const Scope& scope, SessionInput input, Error error) {
   if (!state.session.Apply(state.config, input, std::move(error), scope.actions)) return;
   for (Lane& lane : state.lanes) lane.EndSession();
-  state.values.EndSession();
+  state.blobs.EndSession();
   OnPause(state, scope, "");  // Sent again, if it lasts.
 }
 
@@ -68,22 +68,22 @@ void LoseIncarnation(ClientState& state, const Scope& scope, const Error& error)
     lane.Forget();
   }
   // The state that it was loading is no longer available either.
-  if (state.place.has_history) state.values.FailAll(scope, error);
+  if (state.in_job.has_history) state.blobs.FailAll(scope, error);
   state.lanes.ForgetIndexes();
   state.lanes.ForgetStarts();
   // A worker that never was a member is as ready as before, and declares it again after the
   // welcome.
-  if (state.place.has_history) state.place.ready.reset();
-  state.place.evicted = state.place.evicted || state.place.has_history;
-  state.values.EndIncarnation();
-  state.place.has_history = state.place.lacks_state = false;
-  state.place.draining = false;
+  if (state.in_job.has_history) state.in_job.ready.reset();
+  state.in_job.evicted = state.in_job.evicted || state.in_job.has_history;
+  state.blobs.EndIncarnation();
+  state.in_job.has_history = state.in_job.lacks_state = false;
+  state.in_job.draining = false;
   SetMembership(state, scope, Membership{}, Role::kJoiner, false, std::nullopt);
 }
 
 void Stop(ClientState& state, const Scope& scope, Error error) {
   for (Lane& lane : state.lanes) FailRoundInFlight(lane, scope, error);
-  state.values.FailAll(scope, error);
+  state.blobs.FailAll(scope, error);
   EndSession(state, scope, SessionInput::kStop, error);
   state.departure.fatal = error;
   scope.actions.push_back(Fatal{std::move(error)});
@@ -92,7 +92,7 @@ void Stop(ClientState& state, const Scope& scope, Error error) {
 void FinishLeave(ClientState& state, const Scope& scope) {
   const Error error{ErrorCode::kOk, absl::StrCat("Worker ", state.config.worker, " left job ",
                                                  state.config.job, ".")};
-  state.values.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
+  state.blobs.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
   EndSession(state, scope, SessionInput::kStop, error);
   state.departure.left = true;
   scope.actions.push_back(Left{});
@@ -109,14 +109,14 @@ void Resume(ClientState& state, const Scope& scope, const Welcome& welcome) {
     }
   }
   // A worker that has become a member meanwhile gets a message with the rounds to start at.
-  const Role role = welcome.role == Role::kMember && state.place.role != Role::kMember
-                        ? state.place.role
+  const Role role = welcome.role == Role::kMember && state.in_job.role != Role::kMember
+                        ? state.in_job.role
                         : welcome.role;
   // A worker that is not a member ignores everything that an earlier aggregator sent.
-  const bool dropped = state.place.role == Role::kMember && role != Role::kMember;
-  if (dropped) state.place.ready.reset();
-  if (!state.place.has_history ||
-      !(welcome.membership.generation < state.place.membership.generation)) {
+  const bool dropped = state.in_job.role == Role::kMember && role != Role::kMember;
+  if (dropped) state.in_job.ready.reset();
+  if (!state.in_job.has_history ||
+      !(welcome.membership.generation < state.in_job.membership.generation)) {
     SetMembership(state, scope, welcome.membership, role, false, std::nullopt);
   }
   std::set<const Lane*> open_lanes;
@@ -130,13 +130,13 @@ void Resume(ClientState& state, const Scope& scope, const Welcome& welcome) {
     if (dropped && open_lanes.count(&lane) == 0) EndMembership(lane, scope);
   }
   for (const Lane& lane : state.lanes) SendRegister(lane, scope);
-  if (state.place.ready.has_value() && welcome.role != Role::kMember) {
-    scope.Send(*state.place.ready);
+  if (state.in_job.ready.has_value() && welcome.role != Role::kMember) {
+    scope.Send(*state.in_job.ready);
   }
   if (state.busy.has_value()) scope.Send(*state.busy);
   if (state.departure.finished) scope.Send(Finished{});
   for (Lane& lane : state.lanes) Advance(lane, scope);
-  state.values.StartSession(scope);
+  state.blobs.StartSession(scope);
   if (state.departure.leave_by.has_value()) scope.Send(Leave{state.departure.forgets});
 }
 
@@ -197,7 +197,7 @@ void OnTick(ClientState& state, const Scope& scope) {
     state.session.Beat(scope.now, Waits(state, scope.now), scope.actions);
   }
   for (Lane& lane : state.lanes) OnTick(lane, scope);
-  state.values.Tick(scope);
+  state.blobs.Tick(scope);
   if (scope.now >= state.answer_by) {
     state.answer_by = absl::InfiniteFuture();
     if (!state.session.welcomed() && state.pause.empty()) {
@@ -215,7 +215,7 @@ void OnTick(ClientState& state, const Scope& scope) {
 
 void OnWelcome(ClientState& state, const Scope& scope, const Welcome& welcome) {
   if (state.session.phase() != SessionPhase::kGreeting) return;
-  if (state.place.has_history && welcome.term < state.identity.term) {
+  if (state.in_job.has_history && welcome.term < state.identity.term) {
     EndSession(state, scope, SessionInput::kRetry,
                {ErrorCode::kStale, absl::StrCat("An aggregator of term ", welcome.term,
                                                 " answered, but this worker has been in term ",
@@ -247,7 +247,7 @@ void OnWelcome(ClientState& state, const Scope& scope, const Welcome& welcome) {
                {ErrorCode::kEvicted, "The incarnation was abandoned."});
     return;
   }
-  if (!same && state.place.has_history) {
+  if (!same && state.in_job.has_history) {
     LoseIncarnation(state, in_session,
                     {ErrorCode::kEvicted,
                      absl::StrCat("Worker ", state.config.worker, " of job ", state.config.job,
@@ -257,8 +257,8 @@ void OnWelcome(ClientState& state, const Scope& scope, const Welcome& welcome) {
   state.identity.abandoned = false;
   state.identity.incarnation = welcome.incarnation;
   if (!same) state.identity.from_start = welcome.membership.generation.term == 0;
-  state.place.job_runs = welcome.job_runs;
-  state.place.max_workers = welcome.settings.max_workers;
+  state.in_job.job_runs = welcome.job_runs;
+  state.in_job.max_workers = welcome.settings.max_workers;
   state.identity.run = welcome.run;
   state.identity.term = welcome.term;
   state.session.Configure(scope.now, welcome, scope.actions);

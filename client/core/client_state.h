@@ -36,8 +36,8 @@ struct Identity {
   auto Fields() const { return std::tie(run, term, incarnation, from_start, abandoned); }
 };
 
-// Its place among the members of the job.
-struct JobPlace {
+// What it is in its job.
+struct InJob {
   Membership membership;
   Role role = Role::kJoiner;
   std::optional<WorkerId> donor;  // Came with it.
@@ -100,9 +100,9 @@ struct ClientState {
   Config config;
   Session session;
   Lanes lanes;
-  Blobs values;
+  Blobs blobs;
   Identity identity;
-  JobPlace place;
+  InJob in_job;
   Ranks ranks;
   Departure departure;
   std::optional<Busy> busy;
@@ -110,7 +110,7 @@ struct ClientState {
   absl::Time answer_by = absl::InfiniteFuture();  // The first answer of an aggregator.
 
   auto Fields() const {
-    return std::tie(session, lanes, values, identity, place, ranks, departure, busy, pause,
+    return std::tie(session, lanes, blobs, identity, in_job, ranks, departure, busy, pause,
                     answer_by);
   }
 };

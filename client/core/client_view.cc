@@ -10,8 +10,8 @@
 namespace basin::client {
 
 std::optional<uint32_t> Rank(const ClientState& state) {
-  if (state.place.role != Role::kMember) return std::nullopt;
-  const auto& members = state.place.membership.members;
+  if (state.in_job.role != Role::kMember) return std::nullopt;
+  const auto& members = state.in_job.membership.members;
   const auto it = std::find(members.begin(), members.end(), state.config.worker);
   if (it == members.end()) return std::nullopt;
   const auto position = static_cast<size_t>(it - members.begin());
@@ -20,7 +20,7 @@ std::optional<uint32_t> Rank(const ClientState& state) {
 }
 
 std::optional<ExpectedRank> Expected(const ClientState& state) {
-  if (state.place.role == Role::kMember || !WasWelcomed(state) || !state.place.job_runs) {
+  if (state.in_job.role == Role::kMember || !WasWelcomed(state) || !state.in_job.job_runs) {
     return std::nullopt;
   }
   // A member with this worker's id is an earlier process. Joiners are appended, and a worker for
@@ -28,9 +28,9 @@ std::optional<ExpectedRank> Expected(const ClientState& state) {
   uint32_t trainers = 0;
   size_t others = 0;
   for (size_t i = 0;
-       i < state.place.membership.members.size() && others + 1 < state.place.max_workers; ++i) {
-    if (state.place.membership.members[i] == state.config.worker) continue;
-    trainers += state.place.membership.members.RanksOf(i);
+       i < state.in_job.membership.members.size() && others + 1 < state.in_job.max_workers; ++i) {
+    if (state.in_job.membership.members[i] == state.config.worker) continue;
+    trainers += state.in_job.membership.members.RanksOf(i);
     ++others;
   }
   return ExpectedRank{trainers + state.ranks.local, trainers + state.ranks.count};
@@ -38,17 +38,17 @@ std::optional<ExpectedRank> Expected(const ClientState& state) {
 
 void SetMembership(ClientState& state, const Scope& scope, const Membership& membership, Role role,
                    bool joined, const std::optional<WorkerId>& donor) {
-  const bool another_donor = donor.has_value() && donor != state.place.donor;
-  if (!joined && !another_donor && membership == state.place.membership &&
-      role == state.place.role) {
+  const bool another_donor = donor.has_value() && donor != state.in_job.donor;
+  if (!joined && !another_donor && membership == state.in_job.membership &&
+      role == state.in_job.role) {
     return;
   }
-  state.place.donor = donor;
-  state.place.membership = membership;
-  state.place.saw_members |= !membership.members.empty();
-  state.place.role = role;
+  state.in_job.donor = donor;
+  state.in_job.membership = membership;
+  state.in_job.saw_members |= !membership.members.empty();
+  state.in_job.role = role;
   scope.actions.push_back(
-      MembershipNow{state.place.membership, state.place.role, Rank(state), joined, donor});
+      MembershipNow{state.in_job.membership, state.in_job.role, Rank(state), joined, donor});
 }
 
 void OnPause(ClientState& state, const Scope& scope, const std::string& text) {
@@ -67,7 +67,7 @@ void ReleaseFromPause(ClientState& state, const Scope& scope) {
                     absl::StrCat(state.pause, " Worker ", state.config.worker,
                                  " is about to leave, so it does not wait for that. Leave now.")};
   for (Lane& lane : state.lanes) EndWaits(lane, scope, error);
-  state.values.FailAll(scope, error);
+  state.blobs.FailAll(scope, error);
 }
 
 }  // namespace basin::client

@@ -17,7 +17,7 @@ namespace basin::client {
 inline bool WasWelcomed(const ClientState& state) {
   return state.identity.incarnation != Incarnation{};
 }
-// That of a member.
+// The worker's rank; absent if it is not a member.
 std::optional<uint32_t> Rank(const ClientState& state);
 // See Client::expected.
 std::optional<ExpectedRank> Expected(const ClientState& state);

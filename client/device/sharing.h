@@ -6,9 +6,9 @@
 // The leader has contributed for all of them, and they have withdrawn without results. The leader
 // waits until all results are here, and broadcasts them from memory of the device. The others copy
 // them to pinned memory of the host, all at once, and stage them like results that the aggregator
-// has sent; from there they go to the trainer's tensors. So every member of
-// the job holds the results before there is a verdict, as always, and whatever fails here costs
-// time only: the caller then requests what its rank lacks (RequestResults).
+// has sent; from there they go to the trainer's tensors. So every member of the job holds the
+// results before there is a verdict, as always, and whatever fails here costs time only: the caller
+// then requests what its rank lacks (RequestResults).
 //
 // A head is broadcast first, in every round: it reports whether results follow, and which.
 //

@@ -76,7 +76,7 @@ class StreamChannel {
   // Failure: INVALID_ARGUMENT, and nothing is sent, when the aggregator would refuse the frame;
   // UNAVAILABLE when its payload is in memory of a device that has failed.
   virtual absl::Status Send(OutgoingFrame frame) = 0;
-  // Payload of frames that the channel still holds.
+  // Bytes of messages that the channel still holds, with the overhead of each.
   virtual uint64_t queued_bytes() const = 0;
   virtual void Consumed(uint64_t bytes) = 0;
   // Ends the stream at once, drops waiting messages, and releases every payload, in any state of

@@ -25,7 +25,7 @@
 //                 tensor is copied, and is no longer read when Push has returned.
 //   results       Belong to the RoundResult, which holds the received bytes. Only CopyTo and
 //                 Allreduce write to the trainer's memory, during their calls.
-//   values        See value_calls.h.
+//   values        See blob_calls.h.
 //   Everything else is copied during the call.
 //
 // Thread contract: any thread may call anything at any time, except the destructor, which must be
@@ -150,7 +150,7 @@ class Worker {
   absl::Status WaitForValue(LaneHandle lane, absl::Duration timeout);
   // A result of another worker's WaitForResults: the tensor's bytes in `round`, reduced at
   // `value_ballot`. Wrong bytes are noticed, and requested from the aggregator. The last one is
-  // followed by RequestResults, for those that are missing.
+  // followed by RequestResults, for those that are missing. REQUIRES: `bytes` is not null.
   absl::Status GiveResult(LaneHandle lane, TensorHandle tensor, RoundNumber round,
                           Ballot value_ballot, PayloadPtr bytes);
 

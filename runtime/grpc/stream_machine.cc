@@ -110,9 +110,14 @@ void StreamMachine::ReadDone(bool ok) {
   message.Clear();
   {
     MutexLock lock(mutex_);
-    taking_ = reading_ = false;
+    taking_ = false;
   }
+  // Before another read can be started: an error makes the stream deaf.
   if (takes) AfterMessage(taken);
+  {
+    MutexLock lock(mutex_);
+    reading_ = false;
+  }
   Drive();
 }
 

@@ -48,8 +48,8 @@ struct StreamWindow {
 
 struct StreamOptions {
   StreamWindow window;
-  // Of messages that wait to be sent, with the overhead of each. A message beyond it ends the
-  // stream: its reader is too slow.
+  // The bytes of messages that may wait to be sent, with the overhead of each. A message beyond it
+  // ends the stream: its reader is too slow.
   uint64_t most_waiting_bytes = 0;
   // Gauges over several streams: what waits or is being written, and what is held. Null: none.
   std::atomic<uint64_t>* outbox = nullptr;
@@ -89,9 +89,9 @@ class StreamMachine : public std::enable_shared_from_this<StreamMachine> {
   virtual Operation NextOfSide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Whether the first waiting message may be sent.
   virtual bool MaySend() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return true; }
-  // Handles a message; in order, never two at once, and none after Deafen.
+  // Handles a message; in order, never two at once, and none once the stream is deaf.
   virtual absl::Status OnMessage(const grpc::ByteBuffer& message) = 0;
-  // OnMessage has returned this, and the next read may be started.
+  // OnMessage has returned this. The next read is started after it.
   virtual void AfterMessage(const absl::Status& taken) = 0;
   // So many bytes would wait: more than allowed.
   virtual void OnSlowReader(uint64_t waiting_bytes) = 0;

@@ -13,7 +13,7 @@
 //   void SendOn(aggregator::StreamId stream, const Frame& frame);
 //   void Started(Reduction reduction);  // It is under way until shell_.Finish.
 //   void Require(const absl::Status& status);  // A bad one: core and shell disagree.
-//   void Do(action);  // Of each action that is not about bytes: messages, sessions, streams,
+//   void Do(action);  // For each action that is not about bytes: messages, sessions, streams,
 //                     // state files and notes.
 //
 // Thread contract: a plain value.

@@ -364,7 +364,7 @@ template <typename Bytes>
 auto StandIns<Bytes>::Relayed(const aggregator::RelayBlob& relay, const Arrived* arrived)
     -> absl::StatusOr<Frame> {
   if (arrived == nullptr || arrived->value == nullptr || !(arrived->value->key == relay.key)) {
-    return absl::InternalError("it relays a value that did not arrive");
+    return absl::InternalError("it relays a blob that did not arrive");
   }
   return Frame(*arrived->value);
 }
@@ -377,7 +377,7 @@ auto StandIns<Bytes>::FrameOf(const Blob& blob, const aggregator::SendBlob& send
     const auto kept = blob.find(send.first + i);
     if (kept == blob.end() || (i > 0 && kept->second != frame.content)) {
       return absl::InternalError(
-          absl::StrCat("it sends chunk ", send.first + i, " of a value, which it lacks"));
+          absl::StrCat("it sends chunk ", send.first + i, " of a blob, which it lacks"));
     }
     frame.content = kept->second;
   }

@@ -2,8 +2,8 @@
 //
 // What the aggregator's delivery owes its sessions, derived from its events and actions alone: each
 // result frame is on a stream of each receiver until that receiver has acknowledged it, and is kept
-// until then. Simulator and explorer compare every step with it, because a frame that is forgotten
-// only delays a run: the client asks for it again.
+// until then. Simulator, explorer and scenarios compare every step with it, because a frame that is
+// forgotten only delays a run: the client requests it again.
 //
 // Thread contract: a plain value.
 

@@ -15,7 +15,7 @@
 //   // What stands for the bytes that the trainer contributes.
 //   Chunk ChunkOf(const client::SendContribution& send, const TensorSpec& spec, uint32_t chunk);
 //   void Require(const absl::Status& status);  // A bad one: core and shell disagree.
-//   void Do(action);  // Of each action that is not about bytes: messages, connections, reports to
+//   void Do(action);  // For each action that is not about bytes: messages, connections, reports to
 //                     // the trainer.
 //
 // Thread contract: a plain value.
@@ -62,7 +62,7 @@ class WorkerProcess {
     host.Step(event);
     value_ = nullptr;
   }
-  // The trainer serves a value from now on. Returns what it tells its core.
+  // The trainer serves a value from now on. Returns the event for its core.
   client::AnnounceBlob Serve(const BlobKey& key, const TensorSpec& spec, uint64_t content) {
     shell_.Serve(key, *TensorBytes(spec), content);
     client::AnnounceBlob announce{key, spec, 0};

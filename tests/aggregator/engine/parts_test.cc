@@ -237,7 +237,7 @@ TEST(FairQueue, WhatIsOfNoConnectionIsTakenNowOrLast) {
   EXPECT_EQ(All(turns), "za");
 }
 
-TEST(FairQueue, WhatTookLongCostsTurns) {
+TEST(FairQueue, WhatTookLongIsCharged) {
   FairQueue<char> turns;
   for (const char item : {'a', 'b', 'c'}) turns.Add(1, item);
   EXPECT_EQ(turns.Next(), 'a');

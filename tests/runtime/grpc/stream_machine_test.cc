@@ -4,6 +4,7 @@
 
 #include "runtime/grpc/stream_machine.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ class Machine : public StreamMachine {
   bool may_send = true;
   absl::Status answer;
   std::vector<absl::Status> after;
+  std::function<void()> on_after;
   uint64_t slow_reader = 0;
 
  private:
@@ -61,7 +63,10 @@ class Machine : public StreamMachine {
     Hold(message.Length());
     return answer;
   }
-  void AfterMessage(const absl::Status& taken) override { after.push_back(taken); }
+  void AfterMessage(const absl::Status& taken) override {
+    after.push_back(taken);
+    if (on_after) on_after();
+  }
   void OnSlowReader(uint64_t waiting_bytes) override { slow_reader = waiting_bytes; }
 
   std::vector<std::string> started_;
@@ -117,6 +122,23 @@ TEST_F(StreamMachineTest, ReadsOnlyWhileTheWindowHasRoom) {
   EXPECT_THAT(machine->Started(), ElementsAre("read"));
   EXPECT_THAT(machine->received(), ElementsAre("0123456789", "a", "b"));
   EXPECT_EQ(machine->after.size(), 3u);
+  machine->Release();
+}
+
+// Another thread may make room meanwhile. A side that ends the stream must get no further message.
+TEST_F(StreamMachineTest, ReadsOnlyOnceTheSideHasDealtWithAnError) {
+  const auto machine = Make();
+  machine->Activate();
+  machine->Started();
+  machine->answer = absl::InvalidArgumentError("no");
+  machine->on_after = [&] {
+    machine->Consumed(1);
+    EXPECT_THAT(machine->Started(), IsEmpty());
+    machine->Cancel();
+  };
+  machine->Receive("a");
+  EXPECT_THAT(machine->after, ElementsAre(machine->answer));
+  EXPECT_THAT(machine->Started(), ElementsAre("cancel"));
   machine->Release();
 }
 
