@@ -172,7 +172,7 @@ class Engine {
   std::unique_ptr<ThreadPool> state_thread_;
   std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.
   Transport* transport_ = nullptr;
-  std::thread thread_;  // Of the loop.
+  std::thread thread_;  // The loop's.
 
   EventLoop<Posted> events_;
 

@@ -54,7 +54,7 @@ struct Growth {
 // What a push passes to the runner at once. If one of those that begin cannot be pushed, none is.
 struct PushedParts {
   std::vector<std::pair<TensorHandle, Contribution>> begun;
-  std::vector<std::pair<TensorHandle, Growth>> more;  // Of tensors that have begun before.
+  std::vector<std::pair<TensorHandle, Growth>> more;  // Tensors that have begun before.
 
   bool empty() const { return begun.empty() && more.empty(); }
   void swap(PushedParts& other) {

@@ -64,8 +64,8 @@ class Source {
   };
   Source(TensorHandle tensor, uint64_t bytes, Measured measured);
 
-  // The data are in the encoding already, and this was the squared norm before. Of a growing source
-  // the norm may be given again, until all of it is there.
+  // The data are in the encoding already, and this was the squared norm before. A growing source
+  // may be given its norm again, until all of it is there.
   void SetNarrowed(double squared_norm);
   // Only the first bytes are there: whole chunks, or all. REQUIRES: more than before, once it was
   // pushed; all of them if the library casts the tensor.

@@ -71,7 +71,7 @@ class StreamMachine : public std::enable_shared_from_this<StreamMachine> {
   enum class Operation : uint8_t {
     kNone,
     kRead,     // Into incoming().
-    kWrite,    // Of outgoing().
+    kWrite,    // Sends outgoing().
     kCancel,   // The call.
     kGreet,    // At a server: the initial metadata.
     kEnd,      // At a server: the status. At a client: the end of its messages.
@@ -146,8 +146,8 @@ class StreamMachine : public std::enable_shared_from_this<StreamMachine> {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;  // and has been.
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;           // Of queue_.
-  uint64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;           // Of the write in flight.
+  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;           // Those of queue_.
+  uint64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;           // Those of the write in flight.
   std::shared_ptr<StreamMachine> self_ ABSL_GUARDED_BY(mutex_);  // While it is active.
 };
 

@@ -70,7 +70,7 @@ struct StandIns {
       return std::tie(what.job, what.lane, what.round, what.ballot, what.ranges, result);
     }
   };
-  using Place = std::pair<TensorIndex, uint32_t>;  // Of a chunk.
+  using Place = std::pair<TensorIndex, uint32_t>;  // Where a chunk is.
   struct HeldChunk {
     Chunk chunk;
     uint64_t size = 0;  // That of the bytes that it stands for.
