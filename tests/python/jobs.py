@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "client/python"
 
 sys.path.insert(0, str(PACKAGE))
+# The process that forks the workers finds modules like this one.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), str(Path(__file__).parent)])
 
 
 def require(*modules: str) -> None:
@@ -169,9 +171,18 @@ def _serve(connection: Connection) -> None:
         connection.send(outcome)
 
 
+def _context() -> multiprocessing.context.ForkServerContext:
+    """Forks the workers from a process that has imported this program, and thus torch, once."""
+    context = multiprocessing.get_context("forkserver")
+    # basin.torch imports it, too, and this takes as long as torch itself.
+    later = ["torch._dynamo"] if "torch" in sys.modules else []
+    context.set_forkserver_preload(["__main__", *later])
+    return context
+
+
 class _Process:
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
