@@ -4,7 +4,7 @@
 // and, with a state file, the one change of members that waits until it is on disk.
 //
 // A number is given once, even if its generation was written and never took effect. The job
-// (job_members.cc, job_verdict.cc) and the functions in membership.h decide when members change and
+// (job_members.cc, job_rounds.cc) and the functions in membership.h decide when members change and
 // which workers are members then.
 //
 // Thread contract: a plain value.

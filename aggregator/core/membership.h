@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // These functions choose the members of a job's next generation, their order, and the member that
-// sends the job's state to joiners. The job decides in job_verdict.cc (at a verdict) and in
+// sends the job's state to joiners. The job decides in job_rounds.cc (at a verdict) and in
 // ReconsiderMembers (job_members.cc) when members change.
 //
 // Thread contract: pure functions over plain values.

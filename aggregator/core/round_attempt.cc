@@ -124,7 +124,7 @@ void Restart(Round& round, const RoundScope& scope, const std::string& reason,
     if (member.alive() || !member.contribution.incomplete()) continue;
     round.dropped.push_back(member.id);
     AddNote(round, scope, NoteKind::kContributionDropped, member.id,
-            "It was complete, but its worker has left, and the new attempt needs its bytes again.")
+            "It was complete, but its worker is lost, and the new attempt needs its bytes again.")
         .cause = NoteCause::kNeededAgain;
     RemoveContribution(round, scope, member, ContributionInput::kDrop);
   }

@@ -32,6 +32,7 @@ class Situation(enum.Enum):
 class Deed(enum.Enum):
     """The effect of an action, or the reason of its refusal."""
 
+    # A result that no step has applied is aside meanwhile, and is added to the next one.
     ACCUMULATE = "the backward adds to the window"
     USE = ".grad is used unchanged"
     REDUCE = "a round of the local gradients, if any"
