@@ -1,5 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Links between pages, and the pages that other files name: each leads to a file and a heading."""
+"""Links between pages, and the pages that other files name: each leads to a file and a heading.
+Tests that a page names exist.
+"""
 
 import os
 import re
@@ -14,6 +16,9 @@ _SELF = "tests/layering"
 _FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 _NAMED = re.compile(r"(?<![\w./-])docs/[\w-]+\.md(?:#[\w-]+)?")
+
+# The tests of a criterion or of a fault.
+_TEST = re.compile(r"\b(?:Criterion_\d+_\d+|Fault_[A-Z]\d+)_\w+")
 
 
 def _anchor(heading: str) -> str:
@@ -42,11 +47,25 @@ def _targets(path: str, text: str) -> Iterator[tuple[int, str, str]]:
             yield match.start(1), target, page + hash_sign + anchor
 
 
+def _tests(root: Path) -> set[str]:
+    """The names of all tests of a criterion or of a fault."""
+    names: set[str] = set()
+    for path in files(root):
+        if path.startswith("tests/") and not path.startswith(_SELF):
+            names.update(_TEST.findall(read_text(root / path) or ""))
+    return names
+
+
 def violations(root: Path) -> list[str]:
     """Each line with a link or a name that leads nowhere."""
     found = set()
+    tests = _tests(root)
     for path in files(root):
         text = None if path.startswith(_SELF) else read_text(root / path)
+        for match in _TEST.finditer(text or "") if path.endswith(".md") else ():
+            if match[0] not in tests:
+                number = (text or "").count("\n", 0, match.start()) + 1
+                found.add(f"{path}:{number}: there is no test {match[0]}")
         for start, written, target in _targets(path, text or ""):
             name, _, anchor = target.partition("#")
             page = root / name

@@ -1,5 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The links of all pages lead somewhere, and the check finds those that do not."""
+"""The links of all pages lead somewhere, the tests that they name exist, and the check finds those
+that do not."""
 
 import unittest
 
@@ -37,6 +38,7 @@ class PlantedBreaches(PlantedTree):
             ("docs/b.md", "[x](#another)", "docs/b.md has no heading"),
             ("client/a.cc", "// See docs/paeg.md.", "there is no docs/paeg.md"),
             ("helm/a.yaml", "runbook: docs/page.md#another", "docs/page.md has no heading"),
+            ("docs/b.md", "`Fault_W1_AnotherTest`", "there is no test Fault_W1_AnotherTest"),
         ):
             with self.subTest(text):
                 self.plant(path, text + "\n")
@@ -50,6 +52,8 @@ class PlantedBreaches(PlantedTree):
             "[site](https://example/docs/paeg.md#another)\n",
         )
         self.plant("client/a.cc", "// docs/page.md#a-page, and other/docs/paeg.md\n")
+        self.plant("docs/c.md", "`Fault_W1_ATest`\n")
+        self.plant("tests/core/a_test.cc", "TEST(Core, Fault_W1_ATest) {}\n")
         self.assertEqual([], pages.violations(self.root))
 
 
