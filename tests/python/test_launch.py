@@ -70,6 +70,21 @@ with basin.connect() as client:
     print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
     client.barrier("end")
 """
+# Rank 1 is killed between two rounds, and its next life takes part in the second.
+ENDS_ONCE = """
+import os, signal, sys
+import basin, numpy
+mark = os.path.join(sys.argv[1], "died")
+with basin.connect() as client:
+    if not os.path.exists(mark):
+        client.barrier("all")
+        if client.worker_id == "worker-1":
+            open(mark, "w").close()
+            print("first life", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
+    client.barrier("end")
+"""
 # Rank 0 dies by a signal in the middle of a round, then rank 1 with a code; rank 2 continues alone.
 TWO_DIE = """
 import os, signal
@@ -374,6 +389,33 @@ class Launch(unittest.TestCase):
         done = run("-n", "1", "--", sys.executable, "-c", script)
         self.assertEqual(128 + number, done.returncode)
         self.assertIn(f"worker 0 was ended by signal {number}", done.stderr)
+
+    def test_a_worker_that_fails_is_started_again(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = ("--", sys.executable, "-c", ENDS_ONCE, folder)
+            done = run("-n", "3", "--max-restarts", "2", "--log-dir", f"{folder}/logs", *script)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn(
+                "worker 1 was ended by SIGKILL; it is started again (restart 1 of 2)", done.stderr
+            )
+            self.assertEqual([f"[{i}] 3.0" for i in range(3)], sorted(done.stdout.splitlines()))
+            logs = {each.name: each.read_text() for each in Path(folder, "logs").iterdir()}
+            self.assertEqual({"basind.log", *(f"worker-{i}.log" for i in range(3))}, set(logs))
+            self.assertIn("first life\n", logs["worker-1.log"])
+            self.assertIn("3.0\n", logs["worker-1.log"])
+            self.assertIn('"event":"worker_lost"', logs["basind.log"])
+
+    def test_restarts_are_limited(self) -> None:
+        done = run("-n", "2", "--max-restarts", "2", "--", sys.executable, "-c", RANK_1_FAILS)
+        self.assertEqual(5, done.returncode)
+        self.assertIn("it is started again (restart 2 of 2)", done.stderr)
+        self.assertEqual(3, done.stderr.count("[1] fails"))
+        self.assertIn("the job has failed: worker 1 ended with 5", done.stderr.splitlines()[-1])
+
+    def test_a_log_folder_that_cannot_be_made_is_named(self) -> None:
+        done = run("-n", "1", "--log-dir", "/proc/logs", "--", "true")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("basin-run: --log-dir: /proc/logs/basind.log: ", done.stderr)
 
     def test_workers_go_on_while_enough_are_left(self) -> None:
         done = run("-n", "3", "--min-workers", "2", "--", sys.executable, "-c", RANK_0_IS_KILLED)

@@ -23,10 +23,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from basin import adding, programs
-from basin.output import Errors, Output, Pipe
+from basin.output import Errors, Output, Pipe, Relayed
 from basin.story import Story
 
 # How long workers have to end after a failure or a signal.
@@ -52,7 +52,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]\n       basin-run add [PROCESS]",
         description="Starts an aggregator and N workers on this machine. Each line of their output "
         "is prefixed with the worker's rank. When a worker fails, the others are ended and its "
-        "exit code is returned, unless at least --min-workers are left and succeed. The aggregator "
+        "exit code is returned, unless at least --min-workers are left and succeed, or "
+        "--max-restarts allows another process in its place. The aggregator "
         f"is open to this machine alone, without TLS and tokens, so {', '.join(_CREDENTIALS)} are "
         "not passed to the workers. With --aggregator, which starts none, they are.",
     )
@@ -92,6 +93,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "MASTER_PORT, as torchrun does. Libraries that see them take the job for one of "
         "torch.distributed",
     )
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="start a worker that fails again, with the same rank, at most N times in all "
+        "(default: 0). It joins the others, and gets their state",
+    )
+    parser.add_argument(
+        "--log-dir",
+        metavar="FOLDER",
+        help="also write the output of each worker to FOLDER/worker-RANK.log, and the log of the "
+        "aggregator to FOLDER/basind.log. Files of an earlier run are replaced",
+    )
     parser.add_argument("--verbose", action="store_true", help="show the aggregator's log")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     options = parser.parse_args(arguments)
@@ -114,6 +129,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.max_workers = options.workers
     if options.max_workers < options.workers:
         parser.error(f"--max-workers must be at least {options.workers}")
+    if options.max_restarts < 0:
+        parser.error("--max-restarts must be at least 0")
     return options
 
 
@@ -236,9 +253,12 @@ class _Signals:
 class _Aggregator:
     """A running basind, which basin-run operates through basinctl."""
 
-    def __init__(self, program: str, output: Output, verbose: bool, signals: _Signals) -> None:
-        """Returns when the aggregator serves."""
+    def __init__(
+        self, program: str, output: Output, copy: TextIO | None, verbose: bool, signals: _Signals
+    ) -> None:
+        """Returns when the aggregator serves. Its log also goes to `copy`."""
         self._output = output
+        self._copy = copy
         self._verbose = verbose
         self._ctl = _find_basinctl(program)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("BASIN_")}
@@ -267,8 +287,10 @@ class _Aggregator:
             raise
 
     def _await_serving(self, program: str, signals: _Signals) -> None:
-        self._output.relay("[basind] ", "the aggregator", self._group.stderr, sys.stderr)
+        errors = Relayed("the aggregator", self._group.stderr, sys.stderr, copy=self._copy)
+        self._output.relay("[basind] ", errors)
         for line in self._log:
+            self._keep(line)
             if self._verbose:
                 self._output.write(sys.stderr, "[basind] " + line)
             entry = json.loads(line)
@@ -281,6 +303,10 @@ class _Aggregator:
         signals.check()
         raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
 
+    def _keep(self, line: str) -> None:
+        if self._copy is not None:
+            self._output.write(self._copy, line)
+
     def watch(
         self, on_entry: Callable[[dict[str, Any]], None], on_end: Callable[[int], None]
     ) -> None:
@@ -291,6 +317,7 @@ class _Aggregator:
             for line in self._log:
                 if not line.endswith("\n"):
                     break  # The aggregator was killed while it wrote.
+                self._keep(line)
                 entry = json.loads(line)
                 if self._verbose:
                     self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
@@ -447,6 +474,8 @@ class _Job:
         self._name = options.job
         self._aggregator = aggregator
         self._least = options.min_workers or options.workers
+        self._restarts_left = self._most_restarts = options.max_restarts
+        self._folder = options.log_dir
         self._output = output
         self._command = options.command
         self._most = options.max_workers
@@ -458,8 +487,10 @@ class _Job:
         )
         # The end of a process, a wait that is to be reported, a signal, or an entry of the log.
         self._events: queue.Queue[_Ended | _Late | int | dict[str, Any]] = queue.Queue()
+        # The present process of each rank.
         self._groups: list[_Group] = []
         self._errors: list[Errors] = []
+        self._copies: list[TextIO | None] = []
         self._story = Story()
         self._running: set[int] = set()
         self._succeeded: set[int] = set()
@@ -472,20 +503,29 @@ class _Job:
     def start(self) -> None:
         """Starts one more worker."""
         rank = len(self._groups)
+        self._copies.append(_open_copy(self._folder, f"{_worker_id(rank)}.log"))
+        self._errors.append(Errors())
+        self._groups.append(self._start(rank))
+
+    def _start_again(self, rank: int) -> None:
+        self._errors[rank] = Errors()
+        self._groups[rank] = self._start(rank)
+
+    def _start(self, rank: int) -> _Group:
         try:
             group = _Group(self._command, self._environment_of(rank))
         except OSError as error:
             name = self._command[0]
             raise SystemExit(f"basin-run: {name} cannot be started: {error.strerror}") from error
-        self._groups.append(group)
-        self._errors.append(Errors())
         self._running.add(rank)
-        prefix, who = f"[{rank}] ", f"worker {rank}"
-        self._output.relay(prefix, who, group.stdout, sys.stdout)
-        self._output.relay(prefix, who, group.stderr, sys.stderr, self._errors[rank])
+        prefix, who, copy = f"[{rank}] ", f"worker {rank}", self._copies[rank]
+        self._output.relay(prefix, Relayed(who, group.stdout, sys.stdout, copy=copy))
+        errors = Relayed(who, group.stderr, sys.stderr, self._errors[rank], copy)
+        self._output.relay(prefix, errors)
         threading.Thread(
             target=lambda: self._events.put(_Ended(rank, group.wait())), daemon=True
         ).start()
+        return group
 
     def on_signal(self, number: int) -> None:
         self._events.put(number)
@@ -567,6 +607,16 @@ class _Job:
         self._running.discard(rank)
         if ended.code == 0:
             self._succeeded.add(rank)
+        elif self._patience is None and self._restarts_left and not self._aggregator_ended:
+            self._restarts_left -= 1
+            number = self._most_restarts - self._restarts_left
+            self._output.say(
+                f"{ended}; it is started again (restart {number} of {self._most_restarts})"
+            )
+            # Only then does its successor not have to wait until it counts as lost.
+            self._aggregator.report_exit(self._name, _worker_id(rank), ended.code)
+            self._start_again(rank)
+            return
         else:
             self._output.say(str(ended))
             self._first_failure = self._first_failure or ended.exit_code
@@ -618,6 +668,18 @@ def _open_missing_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - open until the end
 
 
+def _open_copy(folder: str | None, name: str) -> TextIO | None:
+    """A file in the folder of --log-dir, if there is one."""
+    if folder is None:
+        return None
+    path = Path(folder) / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w")
+    except OSError as error:
+        raise SystemExit(f"basin-run: --log-dir: {path}: {error.strerror}") from error
+
+
 def _aggregator(
     options: argparse.Namespace, output: Output, signals: _Signals
 ) -> _Aggregator | _Elsewhere:
@@ -630,7 +692,9 @@ def _aggregator(
             "is open to this machine alone, without TLS and tokens. --aggregator=HOST:PORT uses "
             "another one"
         )
-    return _Aggregator(_find_basind(options.basind), output, options.verbose, signals)
+    basind = _find_basind(options.basind)
+    copy = _open_copy(options.log_dir, "basind.log")
+    return _Aggregator(basind, output, copy, options.verbose, signals)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -158,6 +159,18 @@ class Errors:
         return shown
 
 
+@dataclass(frozen=True)
+class Relayed:
+    """What `who` writes to a pipe, and where its lines go: those that `errors` returns for them to
+    a stream of this process, and all of them to a file."""
+
+    who: str
+    pipe: Pipe
+    to: TextIO
+    errors: Errors | None = None
+    copy: TextIO | None = None
+
+
 class Output:
     """Copies lines to this process's output, each with one write. When a stream cannot be written,
     the rest of it is dropped: a worker whose output is not read would block."""
@@ -179,25 +192,27 @@ class Output:
                 os.dup2(nowhere, to.fileno())
                 os.close(nowhere)
         if failure is not None and to is not sys.stderr:
-            self.say(f"stdout cannot be written ({failure}); the rest of it is dropped")
+            name = "stdout" if to is sys.stdout else to.name
+            self.say(f"{name} cannot be written ({failure}); the rest of it is dropped")
 
     def say(self, text: str) -> None:
         """Writes a line from basin-run itself."""
         self.write(sys.stderr, f"basin-run: {text}")
 
-    def relay(
-        self, prefix: str, who: str, pipe: Pipe, to: TextIO, lines: Errors | None = None
-    ) -> None:
-        """Copies the lines of `who`, or those that `lines` returns for them."""
+    def relay(self, prefix: str, source: Relayed) -> None:
+        """Copies lines on a thread of its own, those for the stream behind the prefix."""
 
         def copy() -> None:
-            for line in pipe.lines():
-                for kept in [line] if lines is None else lines.on_line(line):
-                    self.write(to, prefix + kept)
-            for kept in [] if lines is None else lines.end():
-                self.write(to, prefix + kept)
-            self._say_what_is_left(who, pipe)
-            pipe.close()
+            errors = source.errors
+            for line in source.pipe.lines():
+                if source.copy is not None:
+                    self.write(source.copy, line)
+                for kept in [line] if errors is None else errors.on_line(line):
+                    self.write(source.to, prefix + kept)
+            for kept in [] if errors is None else errors.end():
+                self.write(source.to, prefix + kept)
+            self._say_what_is_left(source.who, source.pipe)
+            source.pipe.close()
 
         thread = threading.Thread(target=copy, daemon=True)
         thread.start()
