@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from basin.errors import FailedPrecondition
@@ -118,7 +117,10 @@ def _began(process: int) -> str | None:
     """When the process began, in ticks since the machine did; None if it has ended. Another process
     with its number began at another time."""
     try:
-        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        # No Path: it interns its parts, and a process that connects again and again would make
+        # Python's table of such strings grow by 4 MB.
+        with open(f"/proc/{process}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
     except OSError:
         return None
     return None if words[0] in "ZX" else words[19]
