@@ -4,6 +4,7 @@
 import ctypes
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
@@ -124,6 +125,9 @@ class RoundSpec:
                        workers begin the round and withdraw
     local_reduction:   how the contribution was reduced on its node, for the plan in a reply ...
     reduced_with:      ... and the ids of the other workers in it, in byte order
+    samples:           the ranges [begin, end) of the epoch's positions that the contribution was
+                       computed from, which are leased to this worker
+    sample_epoch:      the number of that epoch
     """
 
     op: Op
@@ -141,6 +145,8 @@ class RoundSpec:
     local_reduction: LocalReduction = LocalReduction.NONE
     reduced_with: tuple[str, ...] = ()
     compares_step: bool = False
+    samples: tuple[tuple[int, int], ...] = ()
+    sample_epoch: int = 0
 
     @property
     def weight_count(self) -> int | None:
@@ -179,7 +185,17 @@ class RoundSpec:
                 *(each.encode() for each in self.reduced_with)
             ),
             compares_step=self.compares_step,
+            sample_ranges=sample_ranges(self.samples),
+            sample_range_count=len(self.samples),
+            sample_epoch=self.sample_epoch,
         )
+
+
+def sample_ranges(
+    ranges: Sequence[tuple[int, int]],
+) -> "ctypes.Array[_abi.SampleRange]":
+    """The ranges [begin, end) for the C interface."""
+    return (_abi.SampleRange * max(1, len(ranges)))(*(_abi.SampleRange(*each) for each in ranges))
 
 
 class ReductionOptions(TypedDict, total=False):
