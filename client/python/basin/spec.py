@@ -119,6 +119,9 @@ class RoundSpec:
     step:              the trainer's own step number, a label that is not part of a reply.
                        basin.torch counts the steps from 0, and reports the number in last_round()
     compares_step:     it is compared with the others'
+    samples:           the positions of the epoch that the contribution was computed from, as ranges
+                       [begin, end) that are leased to this worker; the round commits them
+    sample_epoch:      the number of that epoch
     carries:           the trainers of other workers whose gradients are in this contribution as
                        well, added up by the same op; the counts are the sums over them, and these
                        workers begin the round and withdraw
@@ -141,6 +144,8 @@ class RoundSpec:
     local_reduction: LocalReduction = LocalReduction.NONE
     reduced_with: tuple[str, ...] = ()
     compares_step: bool = False
+    samples: tuple[tuple[int, int], ...] = ()
+    sample_epoch: int = 0
 
     @property
     def weight_count(self) -> int | None:
