@@ -493,6 +493,11 @@ class Lane(Generic[P, G]):
         self._samples, self.spec = samples, spec
         self.forget_positions()
 
+    def give_samples_back(self) -> None:
+        """This worker takes part in no other round."""
+        if self._samples is not None:
+            self._samples.stop()
+
     def claim(self, handed: Sequence[Range]) -> None:
         self._next.positions += handed
         self._handed_samples = size(handed)

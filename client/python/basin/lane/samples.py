@@ -3,7 +3,7 @@
 commits them.
 
   leased     by take(), for a loader; then it is ahead: the loader has it in its queue
-  handed out to the training loop; the next backward claims it
+  handed out to the training loop, for its next backward
   in use     claimed by gradients that are local, or by the round in flight
   committed  with a round that counts this worker's contribution
 
@@ -109,7 +109,8 @@ class Samples:
     samples, order:
               of each epoch, see SampleEpoch
     are_samples:
-              whether a position is one sample, and not several
+              whether a position is one sample. Otherwise it is several steps of the training, and
+              over when the loop asks for the next one
     take_part:
               takes part in a round without a backward
     """
@@ -130,12 +131,13 @@ class Samples:
         self.are_samples = are_samples
         self._take_part = take_part
         self._held: list[Range] = []  # Leased, and not committed.
-        # What each take() has returned, in the order in which a loader hands it out, with the life
-        # in which it was leased.
-        self._ahead: deque[tuple[int, list[Range]]] = deque()
-        self._life = 0  # Grows when all that is ahead becomes void.
+        # What each take() has returned, in the order in which a loader hands it out.
+        self._ahead: deque[list[Range]] = deque()
+        self._open: list[Range] = []  # Handed out, and not over.
+        self.life = 0  # Grows when all that is ahead becomes void.
         self._resumed: list[Range] | None = None  # What a checkpoint has as committed.
         self.has_ended = False
+        self._is_over = False  # Whether a loop has reached the end of the epoch.
         self.report = EpochReport(0, samples)
 
     @property
@@ -146,6 +148,7 @@ class Samples:
 
     def set_epoch(self, number: int) -> None:
         """Goes on with this epoch. What is held of another one goes back."""
+        self._is_over = False
         if number != self.report.epoch:
             self._start(number, None)
 
@@ -157,7 +160,7 @@ class Samples:
         self.stop()
         self._claims.forget_positions()
         self.forget()
-        self.has_ended = False
+        self.has_ended = self._is_over = False
         self._resumed = resumed
         self.report = EpochReport(number, self._samples)
 
@@ -171,15 +174,17 @@ class Samples:
         return list(self._resumed or [])
 
     def begin(self) -> None:
-        """A loop over the epoch begins, or goes on. After the end of one it is the next."""
-        if self.has_ended:
+        """A loop over the epoch begins, or goes on. If a loop has reached the end of one, and
+        set_epoch() was not called since, it is the next epoch."""
+        if self._is_over:
             self.set_epoch(self.report.epoch + 1)
         self.stop()
 
     def stop(self) -> None:
         """A loop over the epoch has ended: gives back what is not in use."""
         self._ahead.clear()
-        self._life += 1
+        self.life += 1
+        self._open = []
         self._claims.unclaim()
         unused = ranges.without(self._held, self._claims.in_use())
         if unused:
@@ -189,8 +194,9 @@ class Samples:
 
     def forget(self) -> None:
         """No lease is left, because this worker was evicted."""
-        self._life += 1
-        self._held = []
+        self._ahead.clear()
+        self.life += 1
+        self._held, self._open = [], []
 
     # ---- positions
 
@@ -198,14 +204,15 @@ class Samples:
         """At most `count` positions for a loader; none if there are none now, or has_ended."""
         taken = self._find(count)
         if taken:
-            self._ahead.append((self._life, taken))
+            self._ahead.append(taken)
         return taken
 
     def _find(self, count: int) -> list[Range]:
-        ahead = [each for life, taken in self._ahead if life == self._life for each in taken]
-        again = ranges.without(self._held, [*ahead, *self._claims.in_use()])
+        ahead = [each for taken in self._ahead for each in taken]
+        again = ranges.without(self._held, [*ahead, *self._open, *self._claims.in_use()])
         if again:
             return ranges.first(again, count)
+        self.has_ended = self.has_ended or self._samples == 0
         if self.has_ended:
             return []
         self._resume_once()
@@ -224,24 +231,29 @@ class Samples:
         if resumed and (known is None or known.number < self.report.epoch):
             self._ledger.resume(self.epoch, resumed)
 
-    def hand_out(self, count: int | None) -> bool:
+    def hand_out(self, count: int | None) -> None:
         """The loader hands out the next `count` positions that are ahead; None: those of one
-        take(). Returns False if their leases are lost, so that they must not be used."""
+        take()."""
         handed: list[Range] = []
-        valid = True
         while self._ahead and (count is None or ranges.size(handed) < count):
-            life, taken = self._ahead.popleft()
-            valid = valid and life == self._life
+            taken = self._ahead.popleft()
             if count is None:
                 handed = taken
                 break
             part = ranges.first(taken, count - ranges.size(handed))
             handed += part
             if rest := ranges.without(taken, part):
-                self._ahead.appendleft((life, rest))
-        if handed and valid:
+                self._ahead.appendleft(rest)
+        if self.are_samples:
             self._claims.claim(handed)
-        return valid
+        else:
+            self._open_is_over()
+            self._open = handed
+
+    def _open_is_over(self) -> None:
+        if self._open:
+            self._claims.claim(self._open)
+            self._open = []
 
     def loader_is_empty(self) -> None:
         """What a loader has not handed out comes again."""
@@ -250,8 +262,10 @@ class Samples:
     def wait(self, count: int) -> bool:
         """Returns whether there are positions, which the next take() returns. While others hold
         what is left, it takes part in their rounds; False if the epoch has ended."""
+        self._open_is_over()
         while not self._find(count):
             if self.has_ended:
+                self._is_over = True
                 return False
             self.report.idle += 1
             self._take_part()

@@ -41,7 +41,7 @@ from basin.torch.collectives import (
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
 from basin.torch.optimizer import DistributedOptimizer
-from basin.torch.samples import ElasticBatchSampler, ElasticSampler
+from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
 from basin.torch.scaler import GradScaler
 from basin.torch.state import State
 from basin.torch.totals import total_counts
@@ -198,6 +198,7 @@ __all__ = [
     "broadcast_state",
     "clip_grad_norm_",
     "ddp_comm_hook",
+    "elastic_shards",
     "finished",
     "grouped_allreduce",
     "grouped_allreduce_",

@@ -15,7 +15,13 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from basin.errors import InvalidArgument, Unsupported
-from basin.torch.samples import Elastic, ElasticBatchSampler, ElasticSampler, Loop
+from basin.torch.samples import (
+    Elastic,
+    ElasticBatchSampler,
+    ElasticSampler,
+    ElasticShards,
+    Loop,
+)
 
 
 class LoaderLoop(Loop):
@@ -48,7 +54,7 @@ def _watched(iterate: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
         sampler = _sampler_of(loader)
         if sampler is None:
             return iterate(loader)
-        _check(loader)
+        _check(loader, sampler)
         start = functools.partial(iterate, loader)
         if isinstance(sampler, ElasticBatchSampler):
             return LoaderLoop(loader, sampler, start, None)
@@ -77,7 +83,12 @@ def _sampler_of(loader: "DataLoader[Any]") -> Elastic | None:
     return inner if isinstance(inner, Elastic) else None
 
 
-def _check(loader: "DataLoader[Any]") -> None:
+def _check(loader: "DataLoader[Any]", sampler: Elastic) -> None:
+    if isinstance(sampler, ElasticShards):
+        raise Unsupported(
+            "A DataLoader has elastic_shards() as its sampler. Loop over them, and give each shard "
+            "to a DataLoader."
+        )
     batches: Any = loader.batch_sampler
     if not isinstance(batches, Elastic | None):
         if type(batches) is not BatchSampler:

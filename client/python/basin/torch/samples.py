@@ -7,16 +7,23 @@ round names the positions that its contributions were computed from, and commits
 basin.lane.samples for what becomes of a position, and loaders.py for data loaders.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
 from basin import forks, notices
 from basin.arguments import whole_number
-from basin.errors import FailedPrecondition, InvalidArgument, RoundAborted, Unsupported
+from basin.errors import (
+    Error,
+    FailedPrecondition,
+    InvalidArgument,
+    RoundAborted,
+    Unsupported,
+)
 from basin.lane.ranges import Range, size
 from basin.lane.samples import EpochReport, Ledger, Samples
 from basin.spec import Op, Weight
@@ -84,7 +91,8 @@ class Elastic(torch.utils.data.Sampler[Any]):
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._step = step
-        self._loop: Loop | None = None
+        self._turn = 0  # The number of the last loop that has begun.
+        self._has_loader = False  # Whether that one goes on, and takes items in advance.
         self._order: tuple[int, torch.Tensor] | None = None  # Of this epoch.
         self._forks = forks.count()
         self.lane = lane_of(optimizer, self._call)
@@ -178,6 +186,12 @@ class Elastic(torch.utils.data.Sampler[Any]):
 
     # ---- loops
 
+    def __getstate__(self) -> NoReturn:
+        raise FailedPrecondition(
+            f"{type(self).__name__} cannot be pickled or copied: its leases are those of this "
+            "process. Processes of a DataLoader get the indices, or a shard, and not the sampler."
+        )
+
     def __iter__(self) -> Iterator[Any]:
         if forks.count() != self._forks:
             raise FailedPrecondition(
@@ -185,7 +199,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
                 "worker, which has the leases. Give it to a DataLoader as its sampler or "
                 "batch_sampler; processes of the loader then get indices."
             )
-        if self._loop is not None and self._loop.has_loader:
+        if self._has_loader:
             return self.ahead()
         return Loop(self, self.ahead, self._unit(), has_loader=False)
 
@@ -197,7 +211,8 @@ class Elastic(torch.utils.data.Sampler[Any]):
         """How many positions each item of ahead() has; None: those of one lease."""
         raise NotImplementedError
 
-    def begin(self, loop: "Loop") -> None:
+    def begin(self, *, has_loader: bool) -> int:
+        """A loop begins, and ends another one. Returns its number."""
         length = self._length()
         if length != self._n:
             raise InvalidArgument(
@@ -205,19 +220,21 @@ class Elastic(torch.utils.data.Sampler[Any]):
                 f"has {length} now: the positions of an epoch would not be the same on all "
                 "workers. Make another sampler, on all workers."
             )
-        self._loop = loop
+        self._turn += 1
+        self._has_loader = has_loader
         self.samples.begin()
+        return self._turn
 
-    def check(self, loop: "Loop") -> None:
-        if self._loop is not loop:
+    def check(self, turn: int) -> None:
+        if self._turn != turn:
             raise FailedPrecondition(
                 f"Another loop over the same {type(self).__name__} has begun, so this one is over. "
                 "Use one sampler for each loader."
             )
 
-    def end(self, loop: "Loop") -> None:
-        if self._loop is loop:
-            self._loop = None
+    def end(self, turn: int) -> None:
+        if self._turn == turn:
+            self._has_loader = False
             self.samples.stop()
 
     def indices(self, taken: Sequence[Range]) -> list[int]:
@@ -280,32 +297,38 @@ class Loop(Iterator[Any]):
         self._sampler = sampler
         self._start = start
         self._unit = unit
-        self.has_loader = has_loader
         self._inner: Iterator[Any] | None = None
         self._forks = forks.count()
-        sampler.begin(self)
+        self._life = 0  # In which that has begun.
+        self._turn = 0
+        self._turn = sampler.begin(has_loader=has_loader)
 
     def __iter__(self) -> "Loop":
         return self
 
     def __next__(self) -> Any:
         sampler = self._sampler
-        sampler.check(self)
+        samples = sampler.samples
+        sampler.check(self._turn)
+        if self._life != samples.life:
+            self._inner = None  # What it has taken in advance is void.
         while True:
-            for item in self._inner or ():
-                if sampler.samples.hand_out(self._unit):
-                    return item
-            self._inner = None
-            sampler.samples.loader_is_empty()
-            if not sampler.samples.wait(sampler.batch):
-                sampler.end(self)
+            for item in () if self._inner is None else self._inner:
+                samples.hand_out(self._unit)
+                return item
+            samples.loader_is_empty()
+            if not samples.wait(sampler.batch):
+                self._inner = None
+                sampler.end(self._turn)
                 raise StopIteration
+            self._life = samples.life
             self._inner = self._start()
 
     def __del__(self) -> None:
         # The script has left the loop. Its leases go back, unless the worker has left the job.
         if forks.count() == getattr(self, "_forks", -1) and not self._sampler.lane.usage.closed:
-            self._sampler.end(self)
+            with contextlib.suppress(Error):  # A later call raises it.
+                self._sampler.end(self._turn)
 
 
 class _Ahead(Iterator[Any]):
@@ -422,6 +445,72 @@ class ElasticBatchSampler(Elastic):
     def __len__(self) -> int:
         """About how many batches of the epoch are left for this worker."""
         return -(-self._left() // self.batch)
+
+
+class ElasticShards(Elastic):
+    """What elastic_shards() returns."""
+
+    are_samples = False
+
+    def __init__(
+        self,
+        shards: Sequence[Any],
+        optimizer: torch.optim.Optimizer,
+        *,
+        shuffle: bool,
+        seed: int,
+        scheduler: Scheduler | None,
+        step: Callable[[], object] | None,
+    ) -> None:
+        super().__init__(
+            shards,
+            optimizer,
+            batch=1,
+            shuffle=shuffle,
+            seed=seed,
+            weighted=False,
+            scheduler=scheduler,
+            step=step,
+        )
+        self._shards = shards
+
+    def ahead(self) -> Iterator[Any]:
+        return _Ahead(lambda: [self._shards[i] for i in self.indices(self.samples.take(1))])
+
+    def _unit(self) -> int | None:
+        return None
+
+    def __len__(self) -> int:
+        """About how many shards of the epoch are left for this worker."""
+        return self._left()
+
+
+def elastic_shards(
+    shards: Sequence[Any],
+    optimizer: torch.optim.Optimizer,
+    *,
+    shuffle: bool = True,
+    seed: int = 0,
+    scheduler: Scheduler | None = None,
+    step: Callable[[], object] | None = None,
+) -> ElasticShards:
+    """For data that is read in sequence: an iterable of the shards (file names, for example) that
+    this worker reads, each of which may take many steps. Over all workers, each shard comes once in
+    an epoch. It has the methods of ElasticSampler, and the arguments are those of it.
+
+        for shard in basin.torch.elastic_shards(names, optimizer):
+            for batch in DataLoader(Reader(shard), batch_size=32, num_workers=4):
+                ...
+
+    Loop over it in the training process, and give each shard to a loader: the processes of that
+    loader may divide it. A shard is committed by the first round after the loop asks for the next
+    one. If its worker is lost before that, another one reads it from its start.
+
+    Averages are weighted as the optimizer says, because the samples of a shard are not known.
+    """
+    return ElasticShards(
+        shards, optimizer, shuffle=shuffle, seed=seed, scheduler=scheduler, step=step
+    )
 
 
 def ledger_of(lane: GradientLane) -> Ledger:
