@@ -62,9 +62,13 @@ struct LaneHistory {
   RoundNumber begun = 0;  // The round in flight, 0 when none.
   Ballot held_ballot;     // The ballot of the chunks in `held`, of the round last_verdict + 1.
   std::vector<ChunkRange> held;
+  SampleProgress committed;  // As of last_verdict.
+  SampleProgress leased;     // The positions that it holds, of the epoch that it last asked for.
+  // What a checkpoint had committed of that epoch, if no verdict has committed anything of it.
+  std::vector<SampleRange> resumed;
   auto Fields() const {
     return std::tie(name, kind, lane, layout, verdicts, last_verdict, chain, staged, begun,
-                    held_ballot, held);
+                    held_ballot, held, committed, leased, resumed);
   }
 };
 
@@ -153,11 +157,14 @@ struct Begin {
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with = {};
   bool compares_step = false;  // Whether step_label is compared with that of the others.
+  // The epoch of which `samples` are positions that are leased to this worker. Absent: they are
+  // only a label.
+  std::optional<uint64_t> sample_epoch = std::nullopt;
   // Those whose gradients are in the contribution; the counts are the sums over them.
   uint32_t trainers() const { return ranks + represents; }
   auto Fields() const {
     return std::tie(lane, round, spec, counts, step_label, samples, ranks, represents,
-                    local_reduction, reduced_with, compares_step);
+                    local_reduction, reduced_with, compares_step, sample_epoch);
   }
 };
 
@@ -268,9 +275,29 @@ struct Get {
   auto Fields() const { return std::tie(key, expected, source, first, count, timeout); }
 };
 
-using ToAggregator =
-    std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip, Commit, Withdraw,
-                 Staged, ResultAck, Need, Busy, Abandon, Finished, Leave, Announce, Get>;
+// Wants up to `count` positions of the epoch; answered by SamplesLeased. With the asking for a
+// later epoch the worker gives up what it holds of the earlier one.
+struct LeaseSamples {
+  LaneIndex lane = 0;
+  uint64_t request = 0;  // Repeated in the answer.
+  SampleEpoch epoch;
+  uint64_t count = 0;
+  // What a checkpoint had committed of this epoch; it counts if nothing of the epoch has begun.
+  std::vector<SampleRange> resumed;
+  auto Fields() const { return std::tie(lane, request, epoch, count, resumed); }
+};
+
+// Gives back positions that the worker holds and will not use.
+struct ReturnSamples {
+  LaneIndex lane = 0;
+  uint64_t epoch = 0;
+  std::vector<SampleRange> ranges;
+  auto Fields() const { return std::tie(lane, epoch, ranges); }
+};
+
+using ToAggregator = std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip,
+                                  Commit, Withdraw, Staged, ResultAck, Need, Busy, Abandon,
+                                  Finished, Leave, Announce, Get, LeaseSamples, ReturnSamples>;
 
 // ---------------------------------------------------------------- aggregator -> worker
 
@@ -281,8 +308,9 @@ struct StartRound {
   std::string lane;
   LaneIndex index = 0;
   RoundNumber round = 0;
-  uint64_t chain = 0;  // After round - 1: the start of the joiner's history.
-  auto Fields() const { return std::tie(lane, index, round, chain); }
+  uint64_t chain = 0;             // After round - 1: the start of the joiner's history.
+  SampleProgress committed = {};  // After round - 1.
+  auto Fields() const { return std::tie(lane, index, round, chain, committed); }
 };
 
 enum class RoundPhase : uint8_t {
@@ -466,9 +494,28 @@ struct HeldUp {
   auto Fields() const { return std::tie(lane, round, text); }
 };
 
-using ToWorker =
-    std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull, AttemptRestarted, Prepared,
-                 Supply, Verdict, Rejected, Ended, Drain, Ask, BlobKnown, GetFailed, HeldUp>;
+enum class LeaseOutcome : uint8_t {
+  kLeased = 0,
+  kNoneNow = 1,  // Others hold what is left, or an earlier epoch has not ended.
+  kEnded = 2,    // All of the epoch is committed, or the lane is at a later one.
+  kRefused = 3,  // As the error says.
+};
+
+// Answers LeaseSamples.
+struct SamplesLeased {
+  LaneIndex lane = 0;
+  uint64_t request = 0;
+  uint64_t epoch = 0;
+  LeaseOutcome outcome = LeaseOutcome::kLeased;
+  std::vector<SampleRange> ranges;   // With kLeased: ascending.
+  std::vector<SampleRange> resumed;  // As in LaneHistory, whichever worker had the checkpoint.
+  Error error = {};                  // With kRefused.
+  auto Fields() const { return std::tie(lane, request, epoch, outcome, ranges, resumed, error); }
+};
+
+using ToWorker = std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull,
+                              AttemptRestarted, Prepared, Supply, Verdict, Rejected, Ended, Drain,
+                              Ask, BlobKnown, GetFailed, HeldUp, SamplesLeased>;
 
 }  // namespace basin
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -109,6 +110,26 @@ uint64_t WeightOf(const RoundSpec& spec, const Counts& counts) {
   return CountFor(spec.weight_by, counts).value_or(0);
 }
 
+namespace {
+
+uint64_t MixSamples(uint64_t hash, const RoundSamples& samples) {
+  const auto add = [&hash](uint64_t word) { hash = MixChain(hash, word); };
+  add(samples.epoch.number);
+  add(samples.epoch.samples);
+  add(samples.epoch.order);
+  for (const std::vector<SampleRange>* ranges : {&samples.ranges, &samples.resumed}) {
+    add(ranges->size());
+    for (const SampleRange& range : *ranges) {
+      add(range.begin);
+      add(range.end);
+    }
+  }
+  add(samples.committed);
+  return hash;
+}
+
+}  // namespace
+
 uint64_t DecisionOf(const RoundValue& value) {
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t word) { hash = MixChain(hash, word); };
@@ -165,6 +186,7 @@ uint64_t DecisionOf(const RoundValue& value) {
   add(value.generation.counter);
   add(value.contract_version);
   add(value.world_size);
+  if (value.samples.has_value()) hash = MixSamples(hash, *value.samples);
   return hash == 0 ? 1 : hash;
 }
 
@@ -179,6 +201,7 @@ uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value)
     chain = MixChain(chain, contributor.incarnation.counter);
     if (contributor.is_partial()) chain = MixChain(chain, contributor.ranks);
   }
+  if (value.samples.has_value()) chain = MixSamples(chain, *value.samples);
   return MixChain(chain, value.digest);
 }
 

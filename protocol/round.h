@@ -18,6 +18,7 @@
 #include "protocol/fields.h"
 #include "protocol/ids.h"
 #include "protocol/member_list.h"
+#include "protocol/samples.h"
 
 namespace basin {
 
@@ -82,13 +83,6 @@ enum class LocalReduction : uint8_t {
   kUnspecified = 0,    // It is of one worker, or the worker did not say.
   kDeterministic = 1,  // In byte order of the worker ids, by the same arithmetic.
   kFast = 2,           // In an order that the library of the node has chosen.
-};
-
-// Samples [begin, end) of the data set that entered a contribution.
-struct SampleRange {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  auto Fields() const { return std::tie(begin, end); }
 };
 
 enum class Outcome : uint8_t { kUnspecified = 0, kCommitted = 1, kAborted = 2 };
@@ -163,16 +157,17 @@ struct RoundValue {
   uint32_t contract_version = 0;  // The version of the arithmetic.
   uint32_t world_size = 0;        // Trainers of that generation, contributors or not.
   uint64_t decision = 0;  // DecisionOf, by the aggregator that decided; 0: by an earlier one.
+  std::optional<RoundSamples> samples;  // Absent: the contributions name no positions.
   auto Fields() const {
     return std::tie(outcome, reason, abort_cause, spec, contributors, dropped, divisor,
                     tensor_divisors, layout_version, digest, facts, generation, contract_version,
-                    world_size, decision);
+                    world_size, decision, samples);
   }
 };
 
 // A hash of what was decided: outcome, spec, contributors with their weights, totals of the counts,
-// divisors, layout, generation and the digest of the result. The digest alone would also fit bytes
-// that were reduced with other weights. Never 0. Stable across processes and versions.
+// divisors, layout, generation, samples and the digest of the result. The digest alone would also
+// fit bytes that were reduced with other weights. Never 0. Stable across processes and versions.
 uint64_t DecisionOf(const RoundValue& value);
 // Whether the value is the one that was decided, as far as is known.
 inline bool IsAsDecided(const RoundValue& value) {
@@ -218,7 +213,8 @@ struct VerdictRecord {
   auto Fields() const { return std::tie(round, ballot, value_ballot, value, next, chain); }
 };
 
-// h_r = H(h_(r-1), round, outcome, contributors, digest). Stable across processes and versions.
+// h_r = H(h_(r-1), round, outcome, contributors, samples, digest). Stable across processes and
+// versions.
 uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value);
 
 // One step of the stable hash that chains and genesis markers use (SplitMix64's finaliser over a

@@ -11,6 +11,7 @@
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
 #include "aggregator/core/job_recovery.h"
+#include "aggregator/core/job_samples.h"
 #include "aggregator/core/job_settings.h"
 #include "aggregator/core/round_members.h"
 #include "protocol/plural.h"
@@ -178,8 +179,8 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   welcome.frame_bytes = scope.config.frame_bytes;
   welcome.heartbeat = scope.config.heartbeat;
   const bool runs = scope.config.frame_tensors > 1 && (hello.features & kFeatureRuns) != 0;
-  welcome.features =
-      (hello.features & (scope.config.features | kFeatureRanks)) | (runs ? kFeatureRuns : 0);
+  welcome.features = (hello.features & (scope.config.features | kFeatureRanks | kFeatureSamples)) |
+                     (runs ? kFeatureRuns : 0);
   worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
   welcome.job_runs = job.GoesOnWithout();
 
@@ -356,7 +357,9 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
                           job.workers[*found].state != WorkerState::kLost &&
                           job.workers[*found].incarnation == hello.incarnation;
   const bool knows_ranks = (hello.features & kFeatureRanks) != 0;
-  const std::string why_not = WhyNotKnown(job, hello.ranks, knows_ranks, hello.worker);
+  const bool knows_samples = (hello.features & kFeatureSamples) != 0;
+  std::string why_not = WhyNotKnown(job, hello.ranks, knows_ranks, hello.worker);
+  if (why_not.empty() && !knows_samples) why_not = WhyNotWithoutSamples(job);
   // A worker that reconnects is no newcomer. It keeps the number that it had, as when it reports
   // another one in a session: its begins of several trainers are refused.
   if (!reconnects && !why_not.empty()) {
@@ -426,8 +429,10 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     worker.registered.clear();
   }
   worker.session = session;
+  if (reconnects) ResumeSamples(job, slot, hello);
   if (why_not.empty()) worker.ranks = hello.ranks;
   worker.knows_ranks = knows_ranks;
+  worker.knows_samples = knows_samples;
   worker.group = hello.group;
   worker.repeats.clear();
   for (const LaneHistory& history : hello.lanes) {

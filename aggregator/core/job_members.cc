@@ -12,6 +12,7 @@
 #include "aggregator/core/job_pause.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
+#include "aggregator/core/job_samples.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/round_members.h"
 
@@ -294,6 +295,7 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
     }
     if (was_member) {
       job.workers.Apply(slot, worker.finishing ? WorkerInput::kFinish : WorkerInput::kLeaveOut);
+      ReturnAllSamples(job, scope, slot);
     }
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(job, scope, slot, MembershipChanged{job.membership(), role, std::nullopt, {}});
@@ -326,6 +328,7 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
   job.blobs.Lose(BlobScopeOf(job, scope), slot);
   ForRoundsOf(job, scope, slot,
               [&](Round& round, const RoundScope& in) { Lose(round, in, slot, reason); });
+  ReturnAllSamples(job, scope, slot);
   job.changed = true;
   job.forget_when_idle = false;
   if (job.Idle()) job.idle_since = scope.now;

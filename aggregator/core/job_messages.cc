@@ -10,6 +10,7 @@
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
+#include "aggregator/core/job_samples.h"
 #include "aggregator/core/round_intake.h"
 #include "aggregator/core/round_results.h"
 #include "aggregator/core/round_settle.h"
@@ -218,6 +219,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
                 OnFinished(round, in, slot);
               }
             });
+            ReturnAllSamples(job, scope, slot);
             job.changed = true;
           },
           [&](const Leave& leave) {
@@ -234,6 +236,8 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
             job.blobs.Get(BlobScopeOf(job, scope), slot, get);
             job.NoteHeldUp();
           },
+          [&](const LeaseSamples& ask) { OnLeaseSamples(job, scope, slot, ask); },
+          [&](const ReturnSamples& back) { OnReturnSamples(job, scope, slot, back); },
       },
       message);
 }

@@ -42,6 +42,25 @@ void NoteWhoIsOutOfStep(const std::map<WorkerId, Hello>& hellos, const Lanes& la
   }
 }
 
+// What the worker reports of samples that contradicts the lanes with which the job continues, as a
+// part of a sentence; empty if nothing does.
+std::string WhatDiffersInSamples(const Hello& hello, const std::vector<RecoveredLane>& lanes) {
+  for (const RecoveredLane& lane : lanes) {
+    for (const LaneHistory& history : hello.lanes) {
+      if (history.name != lane.name || history.last_verdict != lane.last_verdict ||
+          history.chain != lane.chain || history.committed == lane.committed) {
+        continue;
+      }
+      return absl::StrCat(
+          "has ", IntervalSet(history.committed.ranges).count(), " samples of epoch ",
+          history.committed.epoch.number, " of lane ", lane.name, " as committed after round ",
+          lane.last_verdict, ", which the others have with ",
+          IntervalSet(lane.committed.ranges).count(), " of epoch ", lane.committed.epoch.number);
+    }
+  }
+  return "";
+}
+
 // Takes a term above every term that a worker remembers, and above that of an earlier recovery by
 // this process. Lanes and rounds begin anew, so a staged value or a reduction that is still on its
 // way must not carry one of their ballots.
@@ -79,10 +98,14 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
   const bool all_know = std::all_of(members.begin(), members.end(), knows_ranks);
   for (const auto& [id, hello] : job.evidence.held().hellos()) {
     if (conflicts.count(id) > 0) {
+      const std::string differs = WhatDiffersInSamples(hello, decision.lanes);
       const std::string text = absl::StrCat(
-          "Job ", job.name, ": worker ", id,
-          " has verdicts that are not in the history with which the job continues. "
-          "Its model differs. Restart it; it then loads the state of the other workers.");
+          "Job ", job.name, ": worker ", id, " ",
+          differs.empty()
+              ? "has verdicts that are not in the history with which the job continues. Its model "
+                "differs"
+              : differs,
+          ". Restart it; it then loads the state of the other workers.");
       HeldHellos& held = job.evidence.held();
       if (const std::optional<SessionId> session = held.SessionOf(id); session.has_value()) {
         Refuse(job, scope, *session, id, ErrorCode::kLineageConflict, text);
@@ -99,6 +122,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     worker.holds_state = !hello.lacks_state;
     worker.ranks = all_know ? hello.ranks : 1;
     worker.knows_ranks = knows_ranks(id);
+    worker.knows_samples = (hello.features & kFeatureSamples) != 0;
     worker.group = hello.group;
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
@@ -112,6 +136,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     Lane& lane = job.lanes.Add(recovered.name, recovered.kind);
     lane.next = recovered.last_verdict + 1;
     lane.chain = recovered.chain;
+    lane.ledger.Recover(recovered.committed);
     lane.last_used = scope.now;
     for (const TensorSpec& spec : recovered.layout) lane.Append(spec);
     NameTensorsFrom(job, scope, recovered.lane, 0);
@@ -130,6 +155,8 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
         if (history.name != lane.name) continue;
         job.workers[*slot].SeeLayout(index, static_cast<uint32_t>(history.layout.size()));
         job.workers[*slot].NoteRegistered(index);
+        if (job.workers[*slot].incarnation != hello.incarnation) continue;
+        lane.ledger.Restore(hello.incarnation, id, history);
       }
     }
   }
@@ -322,6 +349,8 @@ void FinishRecovery(Job& job, const JobScope& scope) {
     std::set<Slot> holders;
     for (const WorkerId& id : recovered.holders) holders.insert(*job.workers.Find(id));
     Adopt(*lane.round, ScopeOf(job, scope, index), *recovered.adopted, holders);
+    const std::optional<RoundSamples>& samples = recovered.adopted->value.samples;
+    if (samples.has_value()) lane.ledger.Adopt(*samples);
   }
   job.evidence.ForgetDecision();
   const std::map<WorkerId, Hello> hellos = job.evidence.held().TakeHellos(scope.memory);

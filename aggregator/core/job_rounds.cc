@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_recovery.h"
+#include "aggregator/core/job_samples.h"
 #include "aggregator/core/round_attempt.h"
 #include "aggregator/core/spec.h"
 
@@ -116,6 +117,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
     scope.actions.push_back(std::move(all));
   }
   ++(committed ? job.rounds.committed : job.rounds.aborted);
+  EndRoundSamples(job, scope, lane, committed ? record.value.samples : std::nullopt);
   lane.Remember(std::move(record), scope.now);
   lane.round.reset();
   lane.last_used = scope.now;

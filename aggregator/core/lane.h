@@ -18,6 +18,7 @@
 #include "aggregator/core/norm_history.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/round_summary.h"
+#include "aggregator/core/sample_ledger.h"
 #include "aggregator/core/spec.h"
 #include "protocol/layout.h"
 #include "protocol/messages.h"
@@ -49,6 +50,7 @@ struct Lane {
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
+  SampleLedger ledger;                                  // Of the samples that its rounds train on.
   std::optional<Round> round;
   absl::Time last_used;
 
@@ -112,11 +114,14 @@ struct Lane {
 
   // Workers that join after this start from another state than the one that the rounds so far led
   // to.
-  void StartLineage(uint64_t marker) { chain = MixChain(chain, marker); }
+  void StartLineage(uint64_t marker) {
+    chain = MixChain(chain, marker);
+    ledger = SampleLedger();
+  }
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, round, last_used, paced, expired);
+                    norms, ledger, round, last_used, paced, expired);
   }
 };
 

@@ -79,7 +79,8 @@ std::vector<StartRound> Lanes::StartRounds() const {
   std::vector<StartRound> start;
   for (LaneIndex i = 0; i < size(); ++i) {
     if (lanes_[i].name.empty()) continue;
-    start.push_back({lanes_[i].name, i, lanes_[i].next, lanes_[i].chain});
+    start.push_back(
+        {lanes_[i].name, i, lanes_[i].next, lanes_[i].chain, lanes_[i].ledger.settled()});
   }
   return start;
 }

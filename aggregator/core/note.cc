@@ -96,6 +96,14 @@ const char* NoteKindName(NoteKind kind) {
       return "new_lineage";
     case NoteKind::kDraining:
       return "draining";
+    case NoteKind::kEpochBegun:
+      return "epoch_begun";
+    case NoteKind::kEpochEnded:
+      return "epoch_ended";
+    case NoteKind::kLeaseRefused:
+      return "lease_refused";
+    case NoteKind::kSamplesReturned:
+      return "samples_returned";
     case NoteKind::kDescriptorsShort:
       return "descriptors_short";
     case NoteKind::kDescriptorsFree:

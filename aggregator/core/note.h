@@ -63,6 +63,10 @@ enum class NoteKind : uint8_t {
   kStalled,
   kNewLineage,
   kDraining,
+  kEpochBegun,
+  kEpochEnded,
+  kLeaseRefused,
+  kSamplesReturned,
   // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,
   kDescriptorsFree,

@@ -174,6 +174,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     lane.last_verdict = newest.last_verdict;
     lane.chain = newest.chain;
     lane.verdicts = newest.verdicts;
+    lane.committed = newest.committed;
     const bool in_flight = IsStagedByAny(hellos, newest);
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
@@ -194,6 +195,9 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       }
       switch (Compare(*mine, newest)) {
         case Lineage::kCurrent:
+          if (mine->last_verdict == newest.last_verdict && mine->committed != newest.committed) {
+            conflicts.insert(id);
+          }
           break;
         case Lineage::kBehind:
           behind.insert(id);

@@ -49,10 +49,12 @@ struct RecoveredLane {
   RoundNumber last_verdict = 0;
   uint64_t chain = 0;
   std::vector<VerdictRecord> verdicts;
+  SampleProgress committed;            // As of last_verdict.
   std::optional<StagedValue> adopted;  // For round last_verdict + 1.
   std::set<WorkerId> holders;          // The workers that staged it.
   auto Fields() const {
-    return std::tie(name, kind, lane, layout, last_verdict, chain, verdicts, adopted, holders);
+    return std::tie(name, kind, lane, layout, last_verdict, chain, verdicts, committed, adopted,
+                    holders);
   }
 };
 

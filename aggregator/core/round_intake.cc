@@ -44,6 +44,22 @@ bool RefuseTensor(Round& round, const RoundScope& scope, RoundMember& member, Te
   return true;
 }
 
+// Why the begin cannot name its samples, as the end of a sentence; empty if it can.
+std::string WhyNotLeased(const Round& round, const RoundScope& scope, const RoundMember& member,
+                         const Begin& begin) {
+  if (!begin.sample_epoch.has_value()) return "";
+  uint64_t begun = 0;
+  std::vector<Incarnation> workers{member.incarnation};
+  const std::vector<WorkerId>& others = begin.reduced_with;
+  for (const RoundMember& other : round.members()) {
+    if (other.contribution.begun()) begun += other.contribution.begin().samples.size();
+    if (other.alive() && std::binary_search(others.begin(), others.end(), other.id)) {
+      workers.push_back(other.incarnation);
+    }
+  }
+  return scope.lane.ledger.WhyNotBegin(workers, *begin.sample_epoch, begin.samples, begun);
+}
+
 // Collects what happens to the chunks of one frame.
 struct Intake {
   Credit credit;
@@ -193,6 +209,16 @@ void OnBegin(Round& round, const RoundScope& scope, Slot slot, const Begin& begi
   if (round.phase() == RoundPhase::kPrepared) return;
   // It has withdrawn, or repeats its begin on a new session.
   if (member.contribution.state() != ContributionState::kAwaited) return;
+  if (const std::string why = WhyNotLeased(round, scope, member, begin); !why.empty()) {
+    const bool restart =
+        Refuse(round, scope, member, ErrorCode::kInvalidArgument,
+               absl::StrCat("Job ", scope.job.name, ", lane ", scope.lane.name, ", round ",
+                            round.number, ": the begin of worker ", member.id, " ", why,
+                            ". It is not counted in this round."));
+    AfterRemoval(round, scope, restart,
+                 absl::StrCat("the begin of worker ", member.id, " was refused"));
+    return;
+  }
   member.contribution.OnBegin(begin);
   round.roster.Apply(member, ContributionInput::kBegin);
   // Its client ignored the chunks that were requested before its begin.

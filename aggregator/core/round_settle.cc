@@ -32,6 +32,18 @@ RoundFacts Facts(const Round& round, const RoundScope& scope) {
   return facts;
 }
 
+// The samples that the contributions were computed from; none if no contribution names any.
+std::optional<RoundSamples> Samples(const Round& round, const RoundScope& scope) {
+  IntervalSet positions;
+  for (const RoundMember& member : round.roster) {
+    if (!member.contribution.counts()) continue;
+    const Begin& begin = member.contribution.begin();
+    if (begin.sample_epoch.has_value()) positions.Add(begin.samples);
+  }
+  if (positions.empty()) return std::nullopt;
+  return scope.lane.ledger.Of(positions);
+}
+
 // Each worker is in one contribution, so that the plan is no longer than the list of members; what
 // claims otherwise is left out.
 void ReportPlan(Round& round, const RoundScope& scope) {
@@ -89,6 +101,7 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
     }
   }
   value.facts = Facts(round, scope);
+  value.samples = Samples(round, scope);
   value.decision = DecisionOf(value);
   Note prepared{
       NoteKind::kRoundPrepared,

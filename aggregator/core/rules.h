@@ -32,6 +32,10 @@ struct Rules {
   static constexpr bool loses_at_once = false;
   // Count an acknowledgement for the next session, too.
   static constexpr bool counts_acks_twice = false;
+  // Keep the samples that a lost worker held.
+  static constexpr bool keeps_lost_samples = false;
+  // Free those, too, that an open round counts.
+  static constexpr bool frees_counted_samples = false;
 };
 
 }  // namespace basin::aggregator

@@ -43,6 +43,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kContributionDropped:
     case NoteKind::kContributionUnusual:
     case NoteKind::kFrameRefused:
+    case NoteKind::kLeaseRefused:
     case NoteKind::kPaused:
     case NoteKind::kSteppedDown:
     case NoteKind::kLaneWaitsForMemory:

@@ -76,6 +76,13 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.contract_version = value.contract_version;
   out.world_size = value.world_size;
   out.trainers = basin::TrainersOf(value);
+  if (value.samples.has_value()) {
+    out.has_sample_epoch = 1;
+    out.sample_epoch = value.samples->epoch.number;
+    out.samples_committed = basin::IntervalSet(value.samples->ranges).count();
+    out.epoch_committed = value.samples->committed;
+    out.epoch_ended = value.samples->ends_epoch() ? 1 : 0;
+  }
   // The part that fits the structure of an older caller.
   const size_t size = std::min(info->size, sizeof(out));
   out.size = info->size;

@@ -67,6 +67,10 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   for (uint32_t i = 0; i < in.reduced_with_count; ++i) {
     begin.reduced_with.emplace_back(basin::c::Text(in.reduced_with[i]));
   }
+  auto samples = basin::c::RangesOf(in.sample_ranges, in.sample_range_count);
+  if (!samples.ok()) return samples.status();
+  begin.samples = *std::move(samples);
+  if (!begin.samples.empty()) begin.sample_epoch = in.sample_epoch;
   return begin;
 }
 

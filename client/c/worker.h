@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -121,6 +122,9 @@ absl::StatusOr<To> EnumOf(const std::string& what, From given, From most) {
   }
   return static_cast<To>(number);
 }
+
+// INVALID_ARGUMENT for an array that is missing.
+absl::StatusOr<std::vector<SampleRange>> RangesOf(const basin_sample_range* ranges, size_t count);
 
 // INVALID_ARGUMENT for an array of sizes that is missing, and for an unknown dtype.
 absl::StatusOr<TensorSpec> SpecOf(const basin_tensor* tensor);

@@ -140,6 +140,14 @@ struct BlobFailed {
   Error error;
 };
 
+// Answers TakeSamples.
+struct SamplesAnswered {
+  LaneHandle lane = 0;
+  LeaseOutcome outcome = LeaseOutcome::kLeased;
+  std::vector<SampleRange> ranges;
+  Error error;  // With kRefused.
+};
+
 // The process cannot go on with this job (superseded, another lineage, refused for good).
 struct Fatal {
   Error error;
@@ -148,10 +156,10 @@ struct Fatal {
 // Left in good order: nothing is open and nothing will be sent.
 struct Left {};
 
-using Action =
-    std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
-                 SendBlob, KeepResult, KeepBlob, Deliver, FailRound, RoundRejected, RoundHeldUp,
-                 JobPaused, Refused, MembershipNow, BlobReady, BlobFailed, Fatal, Left>;
+using Action = std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution,
+                            SendSupply, SendBlob, KeepResult, KeepBlob, Deliver, FailRound,
+                            RoundRejected, RoundHeldUp, JobPaused, Refused, MembershipNow,
+                            BlobReady, BlobFailed, SamplesAnswered, Fatal, Left>;
 
 }  // namespace basin::client
 

@@ -32,8 +32,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "client/core/intervals.h"
 #include "client/core/streams.h"
+#include "protocol/intervals.h"
 
 namespace basin::client {
 

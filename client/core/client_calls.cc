@@ -86,26 +86,32 @@ void OnCall(ClientState& state, const Scope& scope, const RegisterTensors& reque
   Register(state.lanes[handle], scope, request.tensors);
 }
 
-void OnCall(ClientState& state, const Scope& scope, const BeginRound& begin) {
+// Why the worker takes no part in rounds now; `did` is what it did all the same.
+Error WhyNotMember(const ClientState& state, const char* did) {
   if (state.departure.finished || state.departure.leave_by.has_value()) {
-    Refuse(state, scope,
-           {ErrorCode::kFailedPrecondition,
-            "began a round after it had finished or left. Finish or leave only after the last "
-            "round, or begin a new run."});
-    return;
+    return {ErrorCode::kFailedPrecondition,
+            absl::StrCat(did,
+                         " after it had finished or left. Finish or leave only after the last "
+                         "round, or begin a new run.")};
   }
   if (state.in_job.evicted) {
-    Refuse(state, scope,
-           {ErrorCode::kEvicted,
-            "began a round, but is no longer a member; the others continue. Declare ready "
-            "and rejoin with state; no restart needed."});
-    return;
+    return {ErrorCode::kEvicted,
+            absl::StrCat(did,
+                         ", but is no longer a member; the others continue. Declare ready and "
+                         "rejoin with state; no restart needed.")};
   }
   if (state.in_job.role != Role::kMember) {
-    Refuse(state, scope,
-           {ErrorCode::kFailedPrecondition,
-            "began a round, but is not a member of the job; declare ready, and wait until "
-            "it is one."});
+    return {ErrorCode::kFailedPrecondition,
+            absl::StrCat(did,
+                         ", but is not a member of the job; declare ready, and wait until it is "
+                         "one.")};
+  }
+  return {};
+}
+
+void OnCall(ClientState& state, const Scope& scope, const BeginRound& begin) {
+  if (Error error = WhyNotMember(state, "began a round"); error.code != ErrorCode::kOk) {
+    Refuse(state, scope, std::move(error));
     return;
   }
   if (begin.represents > 0 && scope.welcomed && !state.session.knows_ranks()) {
@@ -132,6 +138,15 @@ void OnCall(ClientState& state, const Scope& scope, const Call& call) {
 
 void OnCall(ClientState& state, const Scope& scope, const WaitRound& wait) {
   WithLane(state, scope, wait.lane, [&](Lane& lane) { return Take(lane, scope, wait); });
+  ReleaseFromPause(state, scope);
+}
+
+void OnCall(ClientState& state, const Scope& scope, const TakeSamples& take) {
+  if (Error error = WhyNotMember(state, "leased samples"); error.code != ErrorCode::kOk) {
+    Refuse(state, scope, std::move(error));
+    return;
+  }
+  WithLane(state, scope, take.lane, [&](Lane& lane) { return Take(lane, scope, take); });
   ReleaseFromPause(state, scope);
 }
 
@@ -176,7 +191,13 @@ void OnCall(ClientState&, const Scope&, const Progress&) {}
 void OnCall(ClientState& state, const Scope& scope, const Finish&) {
   if (state.departure.finished) return;
   state.departure.finished = true;
-  for (Lane& lane : state.lanes) lane.Finish();
+  for (Lane& lane : state.lanes) {
+    lane.Finish();
+    StopLeasing(lane, scope,
+                {ErrorCode::kFailedPrecondition,
+                 absl::StrCat("Worker ", state.config.worker, " of job ", state.config.job,
+                              " has finished, and leases no more samples.")});
+  }
   if (scope.welcomed) scope.Send(Finished{});
 }
 
@@ -192,7 +213,10 @@ void OnCall(ClientState& state, const Scope& scope, const LeaveJob& leave) {
   if (scope.welcomed) scope.Send(Leave{state.departure.forgets});
   const Error error{ErrorCode::kEvicted, absl::StrCat("Worker ", state.config.worker, " left job ",
                                                       state.config.job, " before the verdict.")};
-  for (Lane& lane : state.lanes) FailRoundInFlight(lane, scope, error);
+  for (Lane& lane : state.lanes) {
+    FailRoundInFlight(lane, scope, error);
+    FailRequest(lane, scope, error);
+  }
 }
 
 void OnCall(ClientState& state, const Scope& scope, const AnnounceBlob& announce) {

@@ -37,7 +37,7 @@ void OnMembership(ClientState& state, const Scope& scope, const MembershipChange
            absl::StrCat(
                "Worker ", state.config.worker, " of job ", state.config.job,
                " rejoined and must load the state again, before this round had a verdict.")});
-      lane->Start(start.round, start.chain);
+      lane->Start(start.round, start.chain, start.committed);
     }
     for (Lane& lane : state.lanes) lane.StartAtLayout();
   }
@@ -170,6 +170,9 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                  [&](const GetFailed& failed) { state.blobs.OnFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
                    if (Lane* lane = state.lanes.Find(held_up.lane)) OnHeldUp(*lane, scope, held_up);
+                 },
+                 [&](const SamplesLeased& leased) {
+                   if (Lane* lane = state.lanes.Find(leased.lane)) OnLeased(*lane, scope, leased);
                  },
              },
              message);

@@ -37,7 +37,7 @@ Hello MakeHello(const ClientState& state) {
   hello.run = state.identity.run;
   hello.worker = state.config.worker;
   hello.nonce = state.config.nonce;
-  hello.features = state.config.features | kFeatureRanks;
+  hello.features = state.config.features | kFeatureRanks | kFeatureSamples;
   hello.ranks = state.ranks.count;
   hello.group = state.config.group;
   hello.fresh = state.config.fresh && !state.in_job.saw_members;
@@ -65,6 +65,7 @@ void EndSession(ClientState& state, const Scope& scope, SessionInput input, Erro
 void LoseIncarnation(ClientState& state, const Scope& scope, const Error& error) {
   for (Lane& lane : state.lanes) {
     FailRoundInFlight(lane, scope, error);
+    FailRequest(lane, scope, error);
     lane.Forget();
   }
   // The state that it was loading is no longer available either.
@@ -82,7 +83,10 @@ void LoseIncarnation(ClientState& state, const Scope& scope, const Error& error)
 }
 
 void Stop(ClientState& state, const Scope& scope, Error error) {
-  for (Lane& lane : state.lanes) FailRoundInFlight(lane, scope, error);
+  for (Lane& lane : state.lanes) {
+    FailRoundInFlight(lane, scope, error);
+    FailRequest(lane, scope, error);
+  }
   state.blobs.FailAll(scope, error);
   EndSession(state, scope, SessionInput::kStop, error);
   state.departure.fatal = error;

@@ -91,6 +91,7 @@ struct ClientState {
                  config,
                  identity.incarnation,
                  session.welcomed(),
+                 session.knows_samples(),
                  pause,
                  {session.frame_chunks(), session.lists() ? config.frame_tensors : 1},
                  session.streams(),

@@ -43,6 +43,15 @@ void SetMembership(ClientState& state, const Scope& scope, const Membership& mem
       role == state.in_job.role) {
     return;
   }
+  if (state.in_job.role == Role::kMember && role != Role::kMember) {
+    for (Lane& lane : state.lanes) {
+      StopLeasing(
+          lane, scope,
+          lane.RefuseCall(ErrorCode::kFailedPrecondition,
+                          absl::StrCat("worker ", state.config.worker, " of job ", state.config.job,
+                                       " is no longer a member, and leases no samples.")));
+    }
+  }
   state.in_job.donor = donor;
   state.in_job.membership = membership;
   state.in_job.saw_members |= !membership.members.empty();
@@ -66,7 +75,10 @@ void ReleaseFromPause(ClientState& state, const Scope& scope) {
   const Error error{ErrorCode::kPaused,
                     absl::StrCat(state.pause, " Worker ", state.config.worker,
                                  " is about to leave, so it does not wait for that. Leave now.")};
-  for (Lane& lane : state.lanes) EndWaits(lane, scope, error);
+  for (Lane& lane : state.lanes) {
+    EndWaits(lane, scope, error);
+    FailRequest(lane, scope, error);
+  }
   state.blobs.FailAll(scope, error);
 }
 

@@ -100,6 +100,8 @@ struct BeginRound {
   bool compares_step = false;
   // Its payloads lie in memory that the aggregator reads, so no link carries them.
   bool in_place = false;
+  // The epoch of which `samples` are positions. Absent: they are only a label.
+  std::optional<uint64_t> sample_epoch = std::nullopt;
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {
@@ -195,14 +197,33 @@ struct GetBlob {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
+// Leases up to `count` positions of the epoch; answered by SamplesAnswered. A later epoch than
+// before gives up the positions that the worker holds of that.
+struct TakeSamples {
+  LaneHandle lane = 0;
+  SampleEpoch epoch;
+  uint64_t count = 0;
+};
+// Positions that the trainer will not use. Those that the worker does not hold are ignored.
+struct GiveBackSamples {
+  LaneHandle lane = 0;
+  uint64_t epoch = 0;
+  std::vector<SampleRange> ranges;
+};
+// What a checkpoint had committed, before the first lease of its epoch.
+struct ResumeSamples {
+  LaneHandle lane = 0;
+  SampleProgress committed;
+};
+
 struct Tick {};
 
-using Event =
-    std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
-                 ResultReceived, BlobReceived, DeclareReady, RegisterTensors, BeginRound,
-                 PushTensor, PushTensors, PushMore, SkipTensor, CommitRound, WithdrawRound,
-                 RequestResults, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress, Finish,
-                 WillLeave, LeaveJob, AnnounceBlob, StopServing, GetBlob>;
+using Event = std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
+                           ResultReceived, BlobReceived, DeclareReady, RegisterTensors, BeginRound,
+                           PushTensor, PushTensors, PushMore, SkipTensor, CommitRound,
+                           WithdrawRound, RequestResults, WaitRound, AbandonRounds, SetBusy,
+                           SetRanks, Progress, Finish, WillLeave, LeaveJob, AnnounceBlob,
+                           StopServing, GetBlob, TakeSamples, GiveBackSamples, ResumeSamples>;
 
 }  // namespace basin::client
 

@@ -2,6 +2,8 @@
 
 #include "client/core/lane.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace basin::client {
@@ -22,12 +24,13 @@ std::optional<RoundWait> Lane::TrainerWaits(absl::Time now) const {
   return RoundWait{*index, round->number()};
 }
 
-void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain) {
+void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain, SampleProgress committed) {
   started = true;
   last_verdict = at == 0 ? 0 : at - 1;
   chain = start_chain;
   verdicts.clear();
   settlement.Forget();
+  samples.committed = std::move(committed);
   undelivered.reset();
   early.reset();
 }
@@ -47,6 +50,7 @@ void Lane::Finish() {
 void Lane::Forget() {
   Start(0, std::nullopt);
   started = false;
+  samples = Samples();
   index.reset();
   in_session = false;
   layout = Layout();
@@ -63,6 +67,8 @@ void Lane::EndSession() {
   asked_again = 0;
   early.reset();
   settlement.EndSession();
+  samples.returning.Clear();
+  if (samples.request.has_value()) samples.request->sent = false;
   if (round.has_value()) round->EndSession();
   // Everything is registered again with the next aggregator.
   for (RegisteredTensor& tensor : tensors) {
@@ -81,6 +87,9 @@ std::optional<LaneHistory> Lane::History() const {
   history.last_verdict = last_verdict;
   history.chain = *chain;
   history.staged = settlement.staged();
+  history.committed = samples.committed;
+  history.leased = samples.Leased();
+  history.resumed = samples.ResumedOf(history.leased.epoch);
   history.begun = round.has_value() && round->number() == next() ? next() : 0;
   if (settlement.held_round() == next()) {
     history.held_ballot = settlement.held_ballot();

@@ -21,6 +21,7 @@
 
 #include "client/core/layout.h"
 #include "client/core/round.h"
+#include "client/core/samples.h"
 #include "client/core/settlement.h"
 #include "client/core/streams.h"
 
@@ -63,8 +64,9 @@ struct Lane {
   }
 
   // ---- membership
-  // The worker counts in this lane from round `at` on; `chain` is the chain of the earlier rounds.
-  void Start(RoundNumber at, std::optional<uint64_t> chain);
+  // The worker counts in this lane from round `at` on; `chain` is the chain of the earlier rounds,
+  // and `committed` what they have committed of an epoch.
+  void Start(RoundNumber at, std::optional<uint64_t> chain, SampleProgress committed = {});
   // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
   // The worker takes part in no further round: results that it has not requested are not needed.
@@ -93,6 +95,7 @@ struct Lane {
   std::vector<VerdictRecord> verdicts;
 
   Settlement settlement;
+  Samples samples;
   std::optional<Round> round;  // The round in flight.
   // A received verdict, which is delivered when the trainer has committed or withdrawn.
   std::optional<VerdictRecord> undelivered;
@@ -102,8 +105,8 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(handle, name, kind, tensors, by_name, index, in_session, layout, window,
-                    layout_round, started, last_verdict, chain, verdicts, settlement, round,
-                    undelivered, early, asked_again, finished);
+                    layout_round, started, last_verdict, chain, verdicts, settlement, samples,
+                    round, undelivered, early, asked_again, finished);
   }
 };
 

@@ -103,6 +103,7 @@ Error Take(Lane& lane, const Scope& scope, const BeginRound& begin) {
                            absl::StrCat("the contribution of worker ", scope.config.worker,
                                         " of job ", scope.config.job, " ", why, "."));
   }
+  if (Error error = WhyNotBegin(lane, begin); error.code != ErrorCode::kOk) return error;
   lane.StartAtLayout();
   RoundNumber number = lane.started ? lane.next() : 0;
   if (lane.undelivered.has_value()) number = lane.undelivered->round;
@@ -312,6 +313,7 @@ void LoseStream(Lane& lane, const Scope& scope, uint32_t stream) {
 void Advance(Lane& lane, const Scope& scope) {
   if (!scope.welcomed || !lane.in_session) return;
   lane.settlement.PumpSupply(scope, lane.Id());
+  AdvanceSamples(lane, scope);
   if (!lane.round.has_value()) return;
   if (lane.round->number() == 0 && lane.started) lane.round->SetNumber(lane.next());
   if (lane.round->number() > 0) lane.round->Advance(scope, lane.Id());

@@ -69,6 +69,7 @@ void Extend(Lane& lane, const VerdictRecord& record) {
   if (lane.verdicts.size() > kRememberedVerdicts) lane.verdicts.erase(lane.verdicts.begin());
   lane.early.reset();
   lane.settlement.EndRound();
+  OnVerdictSamples(lane.samples, record.value);
 }
 
 // The trainer's call, if any, is the next one.

@@ -43,7 +43,7 @@ class Lanes {
   // REQUIRES: its handle is size().
   void Add(Lane lane) {
     if (const auto start = starts_.find(lane.name); start != starts_.end()) {
-      lane.Start(start->second.round, start->second.chain);
+      lane.Start(start->second.round, start->second.chain, start->second.committed);
       starts_.erase(start);
     }
     lanes_.push_back(std::move(lane));

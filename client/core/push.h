@@ -28,9 +28,9 @@
 #include <tuple>
 #include <vector>
 
-#include "client/core/intervals.h"
 #include "client/core/layout.h"
 #include "client/core/streams.h"
+#include "protocol/intervals.h"
 
 namespace basin::client {
 

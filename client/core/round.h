@@ -176,6 +176,7 @@ class Round {
     return begin_.spec.op == spec.op && begin_.spec.weight_by == spec.weight_by &&
            WeightOf(begin_.spec, begin_.counts) == weight;
   }
+  const BeginRound& begin() const { return begin_; }
   const Push& push() const { return push_; }
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
@@ -240,8 +241,9 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.represents, begin_.local_reduction, begin_.reduced_with,
-                    begin_.ranks, begin_.compares_step, state_, push_, skipped_, reason_,
-                    elsewhere_, refusal_, begin_sent_, rest_sent_, prepared_, wait_);
+                    begin_.ranks, begin_.compares_step, begin_.sample_epoch, state_, push_,
+                    skipped_, reason_, elsewhere_, refusal_, begin_sent_, rest_sent_, prepared_,
+                    wait_);
   }
 
  private:

@@ -35,10 +35,10 @@
 #include <tuple>
 #include <vector>
 
-#include "client/core/intervals.h"
 #include "client/core/layout.h"
 #include "client/core/streams.h"
 #include "protocol/bitmap.h"
+#include "protocol/intervals.h"
 
 namespace basin::client {
 

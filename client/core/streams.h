@@ -141,6 +141,7 @@ struct Scope {
   const Config& config;
   const Incarnation& incarnation;
   bool welcomed;             // Messages may be sent.
+  bool knows_samples;        // The aggregator of this session leases samples.
   const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
   FrameLimit frame;
   Streams& streams;

@@ -551,6 +551,22 @@ void Runner::StopServing(const std::string& lane, const std::string& tensor, abs
   Step(client::StopServing{lane, tensor}, now);
 }
 
+void Runner::LeaseSamples(const TakeSamples& take, LeaseDone done, absl::Time now) {
+  LaneShell* lane = Find(take.lane);
+  if (lane == nullptr) return done(NoLane(take.lane));
+  // The core refuses a second request, so that of the first thread stays.
+  LeaseDone before = std::exchange(lane->lease_waiter, done);
+  if (const auto refused = Step(take, now)) {
+    lanes_[take.lane].lease_waiter = std::move(before);
+    done(wire::ToStatus(*refused));
+  }
+}
+
+absl::StatusOr<SampleProgress> Runner::CommittedSamples(LaneHandle lane) const {
+  if (lane >= lanes_.size()) return NoLane(lane);
+  return core_.lanes()[lane].samples.progress();
+}
+
 void Runner::GateOpened(absl::Time now) {
   now_ = now;
   for (const SendBlob& send : std::exchange(held_back_, {})) Do(send);
@@ -567,6 +583,9 @@ void Runner::Shutdown(StatusDone done) {
     if (lanes_[lane].round.has_value()) {
       Decide(lane, round.has_value() ? round->number() : 0, closed);
     }
+  }
+  for (LaneShell& lane : lanes_) {
+    if (const LeaseDone done = std::exchange(lane.lease_waiter, nullptr)) done(closed);
   }
   ReportPrepared();
   while (!fetches_.empty()) EndBlob(BlobKey(fetches_.begin()->first), closed);

@@ -75,6 +75,12 @@ struct Registration {
   std::vector<TensorHandle> tensors;  // In the order of the request.
 };
 
+// The answer to a lease.
+struct LeasedSamples {
+  LeaseOutcome outcome = LeaseOutcome::kLeased;  // Not kRefused.
+  std::vector<SampleRange> ranges;
+};
+
 // A value that this process serves: from `data`, which stays valid until the value is replaced or
 // withdrawn, or from `own`.
 struct ServedBlob {
@@ -90,6 +96,7 @@ class Runner {
   using RoundDone = std::function<void(const RoundOutcome&)>;
   using BlobDone = std::function<void(const BlobOutcome&)>;
   using StatusDone = std::function<void(const absl::Status&)>;
+  using LeaseDone = std::function<void(const absl::StatusOr<LeasedSamples>&)>;
 
   Runner(Config config, RunnerDependencies dependencies);
 
@@ -155,6 +162,9 @@ class Runner {
   void StopServing(const std::string& lane, const std::string& tensor, absl::Time now);
   void Get(const GetBlob& get, BlobDone done, absl::Time now);
 
+  void LeaseSamples(const TakeSamples& take, LeaseDone done, absl::Time now);
+  absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane) const;
+
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
   // released.
   void Shutdown(StatusDone done);
@@ -211,6 +221,7 @@ class Runner {
     std::optional<RoundOutcome> ended;  // The outcome of the last round, until it is taken.
     RoundDone waiter;
     std::optional<ValueWaiter> value_waiter;
+    LeaseDone lease_waiter;
   };
   struct Fetch {
     StagedTensor bytes;
@@ -243,6 +254,7 @@ class Runner {
   void Do(const MembershipNow& now);
   void Do(const BlobReady& ready);
   void Do(const BlobFailed& failed);
+  void Do(const SamplesAnswered& answered);
   void Do(const Fatal& fatal);
   void Do(const Left& left);
   void SendFrame(uint32_t stream, OutgoingFrame frame);

@@ -445,6 +445,13 @@ void Runner::Do(const BlobReady& ready) {
 
 void Runner::Do(const BlobFailed& failed) { EndBlob(failed.key, wire::ToStatus(failed.error)); }
 
+void Runner::Do(const SamplesAnswered& answered) {
+  const LeaseDone done = std::exchange(lanes_[answered.lane].lease_waiter, nullptr);
+  if (done == nullptr) return;
+  if (answered.outcome == LeaseOutcome::kRefused) return done(wire::ToStatus(answered.error));
+  done(LeasedSamples{answered.outcome, answered.ranges});
+}
+
 void Runner::Do(const Fatal& fatal) {
   view_.fatal = fatal.error;
   EndView();

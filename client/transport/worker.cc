@@ -48,7 +48,8 @@ basin::Begin MessageOf(const BeginRound& begin) {
           begin.represents,
           begin.local_reduction,
           begin.reduced_with,
-          begin.compares_step};
+          begin.compares_step,
+          begin.sample_epoch};
 }
 
 // Whether the trainer gets this instead of an outcome, and the round continues.
@@ -368,6 +369,33 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<Source> sourc
                [&](const auto& destination) { return (*outcome)->Has(destination.tensor); });
   status = (*outcome)->CopyTo(present);
   return status.ok() ? outcome : status;
+}
+
+// ---- samples
+
+absl::StatusOr<LeasedSamples> Worker::LeaseSamples(const TakeSamples& take) {
+  const basin::LeaseSamples message{0, 0, take.epoch, take.count, {}};
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
+  return calls_.Ask<absl::StatusOr<LeasedSamples>>(
+      [&](Runner& runner, absl::Time now, Runner::LeaseDone done) {
+        runner.LeaseSamples(take, std::move(done), now);
+      });
+}
+
+absl::Status Worker::ReturnSamples(const GiveBackSamples& back) {
+  const basin::ReturnSamples message{0, back.epoch, back.ranges};
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
+  return Call(back);
+}
+
+absl::Status Worker::ResumeSamples(const client::ResumeSamples& resume) {
+  const basin::LeaseSamples message{0, 0, resume.committed.epoch, 1, resume.committed.ranges};
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
+  return Call(resume);
+}
+
+absl::StatusOr<SampleProgress> Worker::CommittedSamples(LaneHandle lane) {
+  return calls_.Do([lane](Runner& runner, absl::Time) { return runner.CommittedSamples(lane); });
 }
 
 absl::Status Worker::Abandon() {

@@ -166,6 +166,15 @@ class Worker {
                          absl::Span<const RoundResult::Destination> destinations,
                          absl::Duration timeout);
 
+  // ---- samples
+  // Returns when the aggregator has answered, which may be a later one. One thread at a time for
+  // each lane. The error with which it ends if the worker is no member any more, or leaves.
+  absl::StatusOr<LeasedSamples> LeaseSamples(const TakeSamples& take);
+  absl::Status ReturnSamples(const GiveBackSamples& back);
+  absl::Status ResumeSamples(const client::ResumeSamples& resume);
+  // As of the last verdict that this worker has.
+  absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane);
+
   // Gives up every round in flight, and with them the membership. Returns when all memory is free.
   absl::Status Abandon();
 

@@ -33,6 +33,8 @@ absl::Status Check(const Register& call);
 absl::Status Check(const Begin& call);
 absl::Status Check(const Announce& call);
 absl::Status Check(const Get& call);
+absl::Status Check(const LeaseSamples& call);
+absl::Status Check(const ReturnSamples& call);
 
 // Conversion to and from generated classes. REQUIRES: no list is longer than its bound. Lists are
 // not counted here, because they already have their memory; Weigh (bytes.h) counts them before they

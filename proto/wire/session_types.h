@@ -18,6 +18,7 @@ namespace basin::wire {
 
 BASIN_WIRE_ENUM(Role, 1);
 BASIN_WIRE_ENUM(RoundPhase, 1);
+BASIN_WIRE_ENUM(LeaseOutcome, 1);
 
 void Encode(const JobSettings& in, v1::JobSettings* out);
 JobSettings Decode(const v1::JobSettings& in, Checker& checker);

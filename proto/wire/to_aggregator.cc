@@ -42,6 +42,9 @@ void Encode(const LaneHistory& in, v1::LaneHistory* out) {
   out->set_begun(in.begun);
   Encode(in.held_ballot, out->mutable_held_ballot());
   for (const ChunkRange& range : in.held) Encode(range, out->add_held());
+  if (in.committed.epoch.exists()) Encode(in.committed, out->mutable_committed());
+  if (in.leased.epoch.exists()) Encode(in.leased, out->mutable_leased());
+  EncodePositions(in.resumed, out->mutable_resumed());
 }
 
 LaneHistory Decode(const v1::LaneHistory& in, Checker& checker) {
@@ -57,6 +60,9 @@ LaneHistory Decode(const v1::LaneHistory& in, Checker& checker) {
   out.begun = in.begun();
   out.held_ballot = DecodeField("held_ballot", in.held_ballot(), checker);
   out.held = DecodeList("held", in.held(), checker);
+  if (in.has_committed()) out.committed = DecodeField("committed", in.committed(), checker);
+  if (in.has_leased()) out.leased = DecodeField("leased", in.leased(), checker);
+  out.resumed = DecodePositions("resumed", in.resumed(), out.leased.epoch.samples, checker);
   return out;
 }
 
@@ -162,6 +168,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   out->set_carries(in.represents);
   EncodePlan(in, out);
   out->set_compares_step(in.compares_step);
+  if (in.sample_epoch) out->set_sample_epoch(*in.sample_epoch);
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -176,6 +183,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.represents = in.carries();
   DecodePlan(in, out, checker);
   out.compares_step = in.compares_step();
+  if (in.has_sample_epoch()) out.sample_epoch = in.sample_epoch();
   return out;
 }
 
@@ -328,6 +336,35 @@ Get Decode(const v1::Get& in, Checker& checker) {
   return out;
 }
 
+void Encode(const LeaseSamples& in, v1::LeaseSamples* out) {
+  out->set_lane(in.lane);
+  out->set_request(in.request);
+  Encode(in.epoch, out->mutable_epoch());
+  out->set_count(in.count);
+  EncodePositions(in.resumed, out->mutable_resumed());
+}
+
+LeaseSamples Decode(const v1::LeaseSamples& in, Checker& checker) {
+  LeaseSamples out;
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.request = in.request();
+  out.epoch = DecodeRequired("epoch", in.has_epoch(), in.epoch(), checker);
+  out.count = checker.Required("count", in.count());
+  out.resumed = DecodePositions("resumed", in.resumed(), out.epoch.samples, checker);
+  return out;
+}
+
+void Encode(const ReturnSamples& in, v1::ReturnSamples* out) {
+  out->set_lane(in.lane);
+  out->set_epoch(in.epoch);
+  EncodePositions(in.ranges, out->mutable_ranges());
+}
+
+ReturnSamples Decode(const v1::ReturnSamples& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), in.epoch(),
+          DecodePositions("ranges", in.ranges(), kMaxEpochSamples, checker)};
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -351,6 +388,8 @@ struct PutToAggregator {
   void operator()(const Leave& in) { Encode(in, out->mutable_leave()); }
   void operator()(const Announce& in) { Encode(in, out->mutable_announce()); }
   void operator()(const Get& in) { Encode(in, out->mutable_get()); }
+  void operator()(const LeaseSamples& in) { Encode(in, out->mutable_lease_samples()); }
+  void operator()(const ReturnSamples& in) { Encode(in, out->mutable_return_samples()); }
 };
 
 ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
@@ -391,6 +430,10 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
       return DecodeField("announce", in.announce(), checker);
     case v1::ToAggregator::kGet:
       return DecodeField("get", in.get(), checker);
+    case v1::ToAggregator::kLeaseSamples:
+      return DecodeField("lease_samples", in.lease_samples(), checker);
+    case v1::ToAggregator::kReturnSamples:
+      return DecodeField("return_samples", in.return_samples(), checker);
     case v1::ToAggregator::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};
@@ -439,6 +482,24 @@ absl::Status Check(const Get& call) {
   CheckField("key", call.key, checker);
   if (call.expected) CheckField("expected", *call.expected, checker);
   if (call.source) checker.Worker("source", *call.source);
+  return checker.status();
+}
+
+absl::Status Check(const LeaseSamples& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "lease_samples");
+  CheckField("epoch", call.epoch, checker);
+  checker.Required("count", call.count);
+  CheckList("resumed", call.resumed, kMaxLedgerRanges, checker);
+  CheckPositions("resumed", call.resumed, call.epoch.samples, checker);
+  return checker.status();
+}
+
+absl::Status Check(const ReturnSamples& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "return_samples");
+  CheckList("ranges", call.ranges, kMaxSampleRanges, checker);
+  CheckPositions("ranges", call.ranges, kMaxEpochSamples, checker);
   return checker.status();
 }
 

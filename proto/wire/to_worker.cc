@@ -131,11 +131,14 @@ void Encode(const StartRound& in, v1::StartRound* out) {
   out->set_index(in.index);
   out->set_round(in.round);
   out->set_chain(in.chain);
+  if (in.committed.epoch.exists()) Encode(in.committed, out->mutable_committed());
 }
 
 StartRound Decode(const v1::StartRound& in, Checker& checker) {
-  return {checker.Name("lane", in.lane()), DecodeLane("index", in.index(), checker),
-          checker.Required("round", in.round()), in.chain()};
+  StartRound out{checker.Name("lane", in.lane()), DecodeLane("index", in.index(), checker),
+                 checker.Required("round", in.round()), in.chain()};
+  if (in.has_committed()) out.committed = DecodeField("committed", in.committed(), checker);
+  return out;
 }
 
 void Encode(const MembershipChanged& in, v1::MembershipChanged* out) {
@@ -322,6 +325,30 @@ HeldUp Decode(const v1::HeldUp& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), in.round(), DecodeText(in.text())};
 }
 
+void Encode(const SamplesLeased& in, v1::SamplesLeased* out) {
+  out->set_lane(in.lane);
+  out->set_request(in.request);
+  out->set_epoch(in.epoch);
+  out->set_outcome(EncodeEnum(in.outcome));
+  EncodePositions(in.ranges, out->mutable_ranges());
+  EncodePositions(in.resumed, out->mutable_resumed());
+  if (in.outcome == LeaseOutcome::kRefused) Encode(in.error, out->mutable_error());
+}
+
+SamplesLeased Decode(const v1::SamplesLeased& in, Checker& checker) {
+  SamplesLeased out;
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.request = in.request();
+  out.epoch = in.epoch();
+  out.outcome = DecodeEnum<LeaseOutcome>("outcome", in.outcome(), checker);
+  out.ranges = DecodePositions("ranges", in.ranges(), kMaxEpochSamples, checker);
+  out.resumed = DecodePositions("resumed", in.resumed(), kMaxEpochSamples, checker);
+  if (out.outcome == LeaseOutcome::kRefused) {
+    out.error = DecodeRequired("error", in.has_error(), in.error(), checker);
+  }
+  return out;
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -343,6 +370,7 @@ struct PutToWorker {
   void operator()(const BlobKnown& in) { Encode(in, out->mutable_value_known()); }
   void operator()(const GetFailed& in) { Encode(in, out->mutable_get_failed()); }
   void operator()(const HeldUp& in) { Encode(in, out->mutable_held_up()); }
+  void operator()(const SamplesLeased& in) { Encode(in, out->mutable_samples_leased()); }
 };
 
 ToWorker Take(const v1::ToWorker& in, Checker& checker) {
@@ -379,6 +407,8 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("get_failed", in.get_failed(), checker);
     case v1::ToWorker::kHeldUp:
       return DecodeField("held_up", in.held_up(), checker);
+    case v1::ToWorker::kSamplesLeased:
+      return DecodeField("samples_leased", in.samples_leased(), checker);
     case v1::ToWorker::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};

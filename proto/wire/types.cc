@@ -266,6 +266,60 @@ SampleRange Decode(const v1::SampleRange& in, Checker& checker) {
   return out;
 }
 
+void CheckPositions(const char* field, const std::vector<SampleRange>& ranges, uint64_t samples,
+                    Checker& checker) {
+  for (size_t i = 0; i < ranges.size() && checker.ok(); ++i) {
+    if (i > 0 && ranges[i].begin <= ranges[i - 1].end) {
+      checker.Fail(field, "does not ascend, or has two ranges that touch");
+    }
+  }
+  if (!ranges.empty()) checker.AtMost(field, ranges.back().end, samples);
+}
+
+void Check(const SampleEpoch& epoch, Checker& checker) {
+  checker.AtMost("samples", checker.Required("samples", epoch.samples), kMaxEpochSamples);
+}
+
+void Encode(const SampleEpoch& in, v1::SampleEpoch* out) {
+  out->set_number(in.number);
+  out->set_samples(in.samples);
+  out->set_order(in.order);
+}
+
+SampleEpoch Decode(const v1::SampleEpoch& in, Checker& checker) {
+  SampleEpoch out{in.number(), in.samples(), in.order()};
+  Check(out, checker);
+  return out;
+}
+
+void Encode(const SampleProgress& in, v1::SampleProgress* out) {
+  Encode(in.epoch, out->mutable_epoch());
+  EncodePositions(in.ranges, out->mutable_ranges());
+}
+
+SampleProgress Decode(const v1::SampleProgress& in, Checker& checker) {
+  SampleProgress out;
+  out.epoch = DecodeRequired("epoch", in.has_epoch(), in.epoch(), checker);
+  out.ranges = DecodePositions("ranges", in.ranges(), out.epoch.samples, checker);
+  return out;
+}
+
+void Encode(const RoundSamples& in, v1::RoundSamples* out) {
+  Encode(in.epoch, out->mutable_epoch());
+  EncodePositions(in.ranges, out->mutable_ranges());
+  EncodePositions(in.resumed, out->mutable_resumed());
+  out->set_committed(in.committed);
+}
+
+RoundSamples Decode(const v1::RoundSamples& in, Checker& checker) {
+  RoundSamples out;
+  out.epoch = DecodeRequired("epoch", in.has_epoch(), in.epoch(), checker);
+  out.ranges = DecodePositions("ranges", in.ranges(), out.epoch.samples, checker);
+  out.resumed = DecodePositions("resumed", in.resumed(), out.epoch.samples, checker);
+  out.committed = checker.AtMost("committed", in.committed(), out.epoch.samples);
+  return out;
+}
+
 void Encode(const Contributor& in, v1::Contributor* out) {
   out->set_worker(in.worker);
   Encode(in.incarnation, out->mutable_incarnation());
@@ -346,6 +400,7 @@ void Encode(const RoundValue& in, v1::RoundValue* out) {
   out->set_contract_version(in.contract_version);
   out->set_world_size(in.world_size);
   out->set_decision(in.decision);
+  if (in.samples) Encode(*in.samples, out->mutable_samples());
 }
 
 RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
@@ -376,6 +431,7 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   out.contract_version = in.contract_version();
   out.world_size = checker.AtMost("world_size", in.world_size(), kMaxTrainers);
   out.decision = in.decision();
+  if (in.has_samples()) out.samples = DecodeField("samples", in.samples(), checker);
   return out;
 }
 

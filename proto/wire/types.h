@@ -189,6 +189,27 @@ Counts Decode(const v1::Counts& in, Checker& checker);
 void Check(const SampleRange& range, Checker& checker);
 void Encode(const SampleRange& in, v1::SampleRange* out);
 SampleRange Decode(const v1::SampleRange& in, Checker& checker);
+// Positions of an epoch of `samples` samples: they ascend, and none touches the next.
+void CheckPositions(const char* field, const std::vector<SampleRange>& ranges, uint64_t samples,
+                    Checker& checker);
+template <typename List>
+void EncodePositions(const std::vector<SampleRange>& in, List* out) {
+  for (const SampleRange& range : in) Encode(range, out->Add());
+}
+template <typename List>
+std::vector<SampleRange> DecodePositions(const char* field, const List& in, uint64_t samples,
+                                         Checker& checker) {
+  std::vector<SampleRange> out = DecodeList(field, in, checker);
+  CheckPositions(field, out, samples, checker);
+  return out;
+}
+void Check(const SampleEpoch& epoch, Checker& checker);
+void Encode(const SampleEpoch& in, v1::SampleEpoch* out);
+SampleEpoch Decode(const v1::SampleEpoch& in, Checker& checker);
+void Encode(const SampleProgress& in, v1::SampleProgress* out);
+SampleProgress Decode(const v1::SampleProgress& in, Checker& checker);
+void Encode(const RoundSamples& in, v1::RoundSamples* out);
+RoundSamples Decode(const v1::RoundSamples& in, Checker& checker);
 void Encode(const Contributor& in, v1::Contributor* out);
 Contributor Decode(const v1::Contributor& in, Checker& checker);
 void Encode(const TensorDivisor& in, v1::TensorDivisor* out);

@@ -103,7 +103,13 @@ inline constexpr uint32_t kMaxRank = 16;        // Dimensions: no framework has 
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 inline constexpr uint32_t kMaxChunksPerTensor = kMaxTensorBytes / kChunkBytes;
 inline constexpr uint32_t kMaxRanges = 65536;          // Chunk ranges in one message.
-inline constexpr uint32_t kMaxSampleRanges = 4096;     // Per contribution.
+// Of one contribution, of what one worker holds, and of one answer. Batches that were leased at
+// different times are seldom neighbours.
+inline constexpr uint32_t kMaxSampleRanges = 4096;
+// Of what is committed in a lane: a hole for each worker that is behind, and some more.
+inline constexpr uint32_t kMaxLedgerRanges = 16384;
+// The most positions that one worker holds: many batches ahead.
+inline constexpr uint64_t kMaxLeasedSamples = uint64_t{1} << 24;
 inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.
 inline constexpr uint32_t kMaxPastRounds = 1000;       // In one answer to an operator.
 
@@ -134,9 +140,10 @@ static_assert(kMaxTotalCount / kMaxWorkers == kMaxCount &&
               "the counts and weights of all workers do not overflow, nor in basin.h");
 // A verdict names each contributor (id, incarnation, weight, ranks, how it was reduced), or the
 // worker that is reduced with one, and each next member with its ranks, and may give a divisor per
-// tensor; all numbers at their longest.
+// tensor and positions; all numbers at their longest. Its positions, with those that were resumed,
+// are bounded as what is committed is.
 static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11 + 3 + 2 + 2) + kMaxTensors * 19 +
-                      (size_t{64} << 10) <=
+                      kMaxLedgerRanges * 22 + (size_t{64} << 10) <=
                   kMaxMessageBytes,
               "the largest verdict is a message");
 static_assert(2 * kMaxRanges * 22 + (size_t{64} << 10) <= kMaxMessageBytes,
@@ -149,6 +156,7 @@ static_assert(kPieceBytes + 64 <= kMaxMessageBytes, "a piece is a message");
 // A lane's history: its layout, two verdicts and a staged value, and the ranges that are held.
 static_assert(kMaxTensors * (kMaxNameBytes + 10 * kMaxRank + 16) +
                       (kMaxRememberedVerdicts + 1) * kMaxMessageBytes + kMaxRanges * 22 +
+                      (2 * kMaxLedgerRanges + kMaxSampleRanges) * 22 +
                       kMaxWorkers * (kMaxWorkerIdBytes + 3) + (size_t{64} << 10) <=
                   kMaxAssembledBytes,
               "a job with one lane, the largest there can be, can say hello");

@@ -46,7 +46,7 @@ LEFT_OUT = {
     "accelerator/node/core/local_group.h: config_": "constant",
     "accelerator/node/core/local_group.h: now_": "an argument of the Step that runs",
     "accelerator/node/core/local_group.h: actions_": "an argument of the Step that runs",
-    "client/core/intervals.h: count_": "derived from the runs",
+    "protocol/intervals.h: count_": "derived from the runs",
     "protocol/bitmap.h: count_": "derived from the bits",
     "protocol/member_list.h: list_": "ids() and ranks() give what it points to",
     "protocol/shared_list.h: items_": "items() gives what it points to",

@@ -169,6 +169,31 @@ void RandomMessages::Fill(SampleRange* out) {
   out->begin = Below(out->end);
 }
 
+std::vector<SampleRange> RandomMessages::Positions(uint64_t samples) {
+  IntervalSet positions;
+  for (uint64_t i = Below(4); i > 0 && samples > 0; --i) {
+    const uint64_t begin = Below(samples);
+    positions.Add({begin, begin + 1 + UpTo(samples - begin - 1)});
+  }
+  return positions.Runs();
+}
+
+void RandomMessages::Fill(SampleEpoch* out) {
+  *out = {Number(), 1 + UpTo(kMaxEpochSamples - 1), Number()};
+}
+
+void RandomMessages::Fill(SampleProgress* out) {
+  Fill(&out->epoch);
+  out->ranges = Positions(out->epoch.samples);
+}
+
+void RandomMessages::Fill(RoundSamples* out) {
+  Fill(&out->epoch);
+  out->ranges = Positions(out->epoch.samples);
+  out->resumed = Positions(out->epoch.samples);
+  out->committed = UpTo(out->epoch.samples);
+}
+
 template <typename Message>
 void RandomMessages::FillPlan(Message* out) {
   out->local_reduction = static_cast<LocalReduction>(Below(3));
@@ -219,6 +244,7 @@ void RandomMessages::Fill(RoundValue* out) {
   out->contract_version = static_cast<uint32_t>(UpTo(1000));
   out->world_size = static_cast<uint32_t>(UpTo(kMaxTrainers));
   out->decision = Number();
+  out->samples = Maybe<RoundSamples>();
 }
 
 void RandomMessages::Fill(VerdictRecord* out) {
@@ -254,6 +280,9 @@ void RandomMessages::Fill(LaneHistory* out) {
   out->begun = Number();
   Fill(&out->held_ballot);
   out->held = List<ChunkRange>();
+  if (Coin()) Fill(&out->committed);
+  if (Coin()) Fill(&out->leased);
+  out->resumed = Positions(out->leased.epoch.samples);
 }
 
 void RandomMessages::Fill(Hello* out) {
@@ -298,6 +327,7 @@ void RandomMessages::Fill(Begin* out) {
           static_cast<uint32_t>(Below(kMaxRanks))};
   FillPlan(out);
   out->compares_step = Coin();
+  if (Coin()) out->sample_epoch = Number();
 }
 
 void RandomMessages::Fill(Skip* out) {
@@ -341,9 +371,21 @@ void RandomMessages::Fill(Get* out) {
   out->timeout = Coin() ? absl::InfiniteDuration() : MakeDuration();
 }
 
+void RandomMessages::Fill(LeaseSamples* out) {
+  *out = {Lane(), Number(), Make<SampleEpoch>(), std::max<uint64_t>(1, Number()), {}};
+  out->resumed = Positions(out->epoch.samples);
+}
+
+void RandomMessages::Fill(ReturnSamples* out) {
+  *out = {Lane(), Number(), Positions(kMaxEpochSamples)};
+}
+
 // ---- aggregator -> worker
 
-void RandomMessages::Fill(StartRound* out) { *out = {Name(), Lane(), Round(), Number()}; }
+void RandomMessages::Fill(StartRound* out) {
+  *out = {Name(), Lane(), Round(), Number()};
+  if (Coin()) Fill(&out->committed);
+}
 
 void RandomMessages::Fill(OpenRound* out) {
   *out = {Lane(),
@@ -434,5 +476,15 @@ void RandomMessages::Fill(BlobKnown* out) {
 
 void RandomMessages::Fill(GetFailed* out) { *out = {Make<BlobKey>(), Make<Error>()}; }
 void RandomMessages::Fill(HeldUp* out) { *out = {Lane(), Round(), Text()}; }
+
+void RandomMessages::Fill(SamplesLeased* out) {
+  *out = {Lane(),
+          Number(),
+          Number(),
+          Enum(LeaseOutcome::kLeased, LeaseOutcome::kRefused),
+          Positions(kMaxEpochSamples),
+          Positions(kMaxEpochSamples)};
+  if (out->outcome == LeaseOutcome::kRefused) Fill(&out->error);
+}
 
 }  // namespace basin::testing

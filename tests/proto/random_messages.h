@@ -65,6 +65,9 @@ class RandomMessages {
   void Fill(RoundSpec* out);
   void Fill(Counts* out);
   void Fill(SampleRange* out);
+  void Fill(SampleEpoch* out);
+  void Fill(SampleProgress* out);
+  void Fill(RoundSamples* out);
   template <typename Message>
   void FillPlan(Message* out);
   void Fill(Contributor* out);
@@ -96,6 +99,8 @@ class RandomMessages {
   void Fill(Leave* out);
   void Fill(Announce* out);
   void Fill(Get* out);
+  void Fill(LeaseSamples* out);
+  void Fill(ReturnSamples* out);
 
   void Fill(StartRound* out);
   void Fill(OpenRound* out);
@@ -116,6 +121,7 @@ class RandomMessages {
   void Fill(BlobKnown* out);
   void Fill(GetFailed* out);
   void Fill(HeldUp* out);
+  void Fill(SamplesLeased* out);
 
  private:
   template <typename Variant, size_t... I>
@@ -125,6 +131,8 @@ class RandomMessages {
     return out;
   }
 
+  // Ascending, none touches the next, and all below `samples`.
+  std::vector<SampleRange> Positions(uint64_t samples);
   template <typename E>
   E Enum(E first, E last) {
     const int low = static_cast<int>(first);

@@ -159,6 +159,9 @@ TEST(SessionValues, RandomValuesCoverEveryField) {
   ExpectEveryFieldDrawn<RoundSpec>("RoundSpec");
   ExpectEveryFieldDrawn<Counts>("Counts");
   ExpectEveryFieldDrawn<SampleRange>("SampleRange");
+  ExpectEveryFieldDrawn<SampleEpoch>("SampleEpoch");
+  ExpectEveryFieldDrawn<SampleProgress>("SampleProgress");
+  ExpectEveryFieldDrawn<RoundSamples>("RoundSamples");
   ExpectEveryFieldDrawn<Contributor>("Contributor");
   ExpectEveryFieldDrawn<TensorDivisor>("TensorDivisor");
   ExpectEveryFieldDrawn<NonFinite>("NonFinite");

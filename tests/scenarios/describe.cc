@@ -256,6 +256,12 @@ std::string Describe(const Names& names, const ToAggregator& message) {
             if (m.source.has_value()) absl::StrAppend(&text, " from ", *m.source);
             return text;
           },
+          [&](const LeaseSamples& m) {
+            return absl::StrCat(" up to ", m.count, " of epoch ", m.epoch.number);
+          },
+          [&](const ReturnSamples& m) {
+            return absl::StrCat(" ", IntervalSet(m.ranges).count(), " of epoch ", m.epoch);
+          },
       },
       message);
   if (const auto* hello = std::get_if<Hello>(&message)) return DescribeHello(*hello);
@@ -331,6 +337,9 @@ std::string Describe(const Names& names, const ToWorker& message) {
           [&](const HeldUp& m) -> std::string {
             if (m.round > 0) return absl::StrCat(in(m.lane, m.round), " for ", m.text);
             return absl::StrCat(" ", m.text.empty() ? "no more" : m.text);
+          },
+          [&](const SamplesLeased& m) {
+            return absl::StrCat(" ", IntervalSet(m.ranges).count(), " of epoch ", m.epoch);
           },
       },
       message);

@@ -247,8 +247,29 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
                         absl::StrCat(name(), " keeps ", shell_.frames(), " frames, and ",
                                      core_.delivery().frames(), " may still be asked of it."));
   }
+  if (alive_ && verdicts_in_step_ > 0) CheckSamples();
   actions_ = std::move(actions);
   ticker_.Plan(core_.NextDeadline());
+}
+
+void AggregatorProcess::CheckSamples() {
+  if (job() == nullptr) return;
+  for (const aggregator::Lane& lane : job()->lanes) {
+    const aggregator::SampleLedger& ledger = lane.ledger;
+    // An open round may still count what a lost worker held.
+    if (!ledger.epoch().exists() || lane.round.has_value()) continue;
+    uint64_t known = ledger.committed() + ledger.free();
+    for (aggregator::Slot slot = 0; slot < job()->workers.size(); ++slot) {
+      const aggregator::Worker& worker = job()->workers[slot];
+      if (worker.state != aggregator::WorkerState::kMember) continue;
+      known += ledger.HeldBy(worker.incarnation).count();
+    }
+    if (known == ledger.epoch().samples) continue;
+    world_.checker.Fail(Invariant::kSamples,
+                        absl::StrCat(name(), ", lane ", lane.name, ": of ", ledger.epoch().samples,
+                                     " samples of epoch ", ledger.epoch().number, ", ", known,
+                                     " are committed, held by a live worker, or free."));
+  }
 }
 
 // I7: every refusal, every removal and every abort has a note with a reason.
@@ -364,6 +385,17 @@ void AggregatorProcess::Do(aggregator::Send& send) {
                                                                          : Sight::kAdoptedAborted);
     }
     world_.Notice(Trigger::kPrepared, worker, index_);
+  } else if (const auto* leased = std::get_if<SamplesLeased>(&send.message)) {
+    for (aggregator::Slot slot = 0; slot < job()->workers.size(); ++slot) {
+      const aggregator::Worker& lessee = job()->workers[slot];
+      if (lessee.session != send.session) continue;
+      const aggregator::Lane& lane = job()->lanes[leased->lane];
+      if (const auto model = ModelOf(leased->lane); model.has_value()) {
+        world_.checker.LeaseSent(
+            worker, *model,
+            {lane.next, lane.ledger.epoch().number, lane.ledger.HeldBy(lessee.incarnation).Runs()});
+      }
+    }
   } else if (std::holds_alternative<Credit>(send.message) &&
              world_.PlantedNow(PlantedBug::kLoseAck)) {
     return;

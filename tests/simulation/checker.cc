@@ -53,6 +53,8 @@ const char* InvariantName(Invariant invariant) {
       return "I6, bounded bytes";
     case Invariant::kNoted:
       return "I7, everything refused is noted";
+    case Invariant::kSamples:
+      return "I8, every sample once";
     case Invariant::kLiveness:
       return "liveness, every round gets a verdict";
     case Invariant::kContract:
@@ -184,6 +186,7 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     return;
   }
   ++verdicts_;
+  CheckSamples(lane, record);
   for (const SentVerdict& other : sent) {
     // Two reasons for the abort of one round do not make the histories differ.
     if (other.record.chain == record.chain) continue;
@@ -207,6 +210,72 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     ++excused_forks_;
   }
   sent.push_back({record, aggregator, life});
+}
+
+void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {
+  const std::string where =
+      absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": ");
+  const std::optional<uint64_t> chain = ChainBefore(lane, record);
+  SampleProgress before;
+  if (chain.has_value()) before = samples_[{lane, *chain}];
+  SampleProgress& after = samples_[{lane, record.chain}] = before;
+  if (record.value.outcome != Outcome::kCommitted) return;
+  IntervalSet given;
+  for (const Contributor& contributor : record.value.contributors) {
+    const auto found = contributions_.find({lane, record.round, contributor.incarnation});
+    if (found != contributions_.end()) given.Add(found->second.samples);
+  }
+  const std::optional<RoundSamples>& samples = record.value.samples;
+  if (given.Runs() != (samples.has_value() ? samples->ranges : std::vector<SampleRange>{})) {
+    return Fail(Invariant::kSamples,
+                where + "the verdict names other samples than its contributors.");
+  }
+  if (!samples.has_value()) return;
+  after = After(before, *samples);
+  const bool next = samples->epoch.IsAfter(before.epoch);
+  const IntervalSet earlier(before.ranges);
+  if (before.epoch.exists() && next && earlier.count() < before.epoch.samples &&
+      broken_off_.count({lane, before.epoch.number}) == 0) {
+    return Fail(Invariant::kSamples,
+                absl::StrCat(where, "epoch ", samples->epoch.number, " has begun, and ",
+                             before.epoch.samples - earlier.count(), " samples of epoch ",
+                             before.epoch.number, " are lost."));
+  }
+  for (const SampleRange& range : samples->ranges) {
+    if (next || earlier.Inside(range).empty()) continue;
+    return Fail(Invariant::kSamples,
+                absl::StrCat(where, "sample ", earlier.Inside(range)[0].begin, " of epoch ",
+                             samples->epoch.number, " is committed for the second time."));
+  }
+  if (IntervalSet(after.ranges).count() != samples->committed) {
+    Fail(Invariant::kSamples, where + "the verdict counts the committed samples wrongly.");
+  }
+}
+
+void Checker::SamplesKnown(const std::string& worker, uint32_t lane, uint64_t chain,
+                           const SampleProgress& committed) {
+  const auto found = samples_.find({lane, chain});
+  if (found == samples_.end() || found->second == committed) return;
+  Fail(Invariant::kSamples,
+       absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name, ": knows ",
+                    IntervalSet(committed.ranges).count(), " committed samples of epoch ",
+                    committed.epoch.number, ", but its last verdict has ",
+                    IntervalSet(found->second.ranges).count(), " of epoch ",
+                    found->second.epoch.number, "."));
+}
+
+void Checker::Leased(uint32_t process, const std::string& worker, uint32_t lane, RoundNumber next,
+                     const SampleProgress& held) {
+  const auto sent = leases_.find({process, lane});
+  if (sent == leases_.end() || sent->second.next != next) return;
+  const bool same = sent->second.held == held.ranges &&
+                    (held.ranges.empty() || sent->second.epoch == held.epoch.number);
+  if (same) return;
+  Fail(Invariant::kSamples,
+       absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name, ": holds ",
+                    IntervalSet(held.ranges).count(), " samples of epoch ", held.epoch.number,
+                    ", but ", IntervalSet(sent->second.held).count(), " of epoch ",
+                    sent->second.epoch, " are leased to it."));
 }
 
 bool Checker::Contradicts(const Knowledge& all, const Knowledge& one) const {

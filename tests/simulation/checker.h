@@ -11,6 +11,9 @@
 //   I5  generations and rounds never go back; each round has one verdict; chains agree
 //   I6  parked + accumulating + unacknowledged bytes stay within the budget, and nothing is leaked
 //   I7  every refusal, eviction and abort has a note with a reason
+//   I8  every sample of an epoch is committed once, and held by at most one live worker; none is
+//   lost,
+//       and all workers that have one verdict agree about it
 //   L   once faults stop, every round that was begun gets a verdict
 //
 // The checker excuses a fork of a lineage (two verdicts of one round) only where the guarantee
@@ -51,6 +54,7 @@ enum class Invariant : uint8_t {
   kOneVerdict,    // I5
   kBoundedBytes,  // I6
   kNoted,         // I7
+  kSamples,       // I8
   kLiveness,      // L
   kContract,      // A core asked its runner for something impossible.
 };
@@ -71,6 +75,7 @@ struct Contribution {
   uint32_t ranks = 1;   // The trainers in it.
   bool committed = false;
   bool withdrawn = false;
+  std::vector<SampleRange> samples;
 };
 
 using StagedChunks = world::StagedChunks<Chunk>;
@@ -162,6 +167,24 @@ class Checker {
   // the recovery of this life knew.
   void OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
                      const Knowledge& recovered);
+  // The worker process was sent the answer to a request for samples: what it holds then, as of the
+  // lane's next round.
+  struct Lease {
+    RoundNumber next = 0;
+    uint64_t epoch = 0;
+    std::vector<SampleRange> held;
+  };
+  void LeaseSent(uint32_t process, uint32_t lane, Lease lease) {
+    leases_[{process, lane}] = std::move(lease);
+  }
+  // The same, as the worker's core knows it.
+  void Leased(uint32_t process, const std::string& worker, uint32_t lane, RoundNumber next,
+              const SampleProgress& held);
+  // A trainer went on to a later epoch before this one had ended.
+  void BrokeOff(uint32_t lane, uint64_t epoch) { broken_off_.insert({lane, epoch}); }
+  // A worker has this progress after a verdict with this chain.
+  void SamplesKnown(const std::string& worker, uint32_t lane, uint64_t chain,
+                    const SampleProgress& committed);
   // Returns whether `all` has a verdict that `one` has not received, of a round for which `one` has
   // staged another value.
   bool Contradicts(const Knowledge& all, const Knowledge& one) const;
@@ -181,6 +204,7 @@ class Checker {
 
  private:
   std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
+  void CheckSamples(uint32_t lane, const VerdictRecord& record);
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,
                const VerdictRecord& record);
   std::optional<uint64_t> ChainBefore(uint32_t lane, const VerdictRecord& record) const;
@@ -208,7 +232,10 @@ class Checker {
   std::set<std::pair<WorkerId, Term>> lost_;
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<SentVerdict>> sent_;
-  std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;         // By lane and chain.
+  std::map<std::pair<uint32_t, uint64_t>, SampleProgress> samples_;  // By lane and chain.
+  std::set<std::pair<uint32_t, uint64_t>> broken_off_;               // Lanes and epochs.
+  std::map<std::pair<uint32_t, uint32_t>, Lease> leases_;            // By process and lane.
   bool memory_lost_ = false;
   bool crowded_ = false;
   bool finished_ = false;

@@ -103,7 +103,11 @@ const char* SightName(Sight sight) {
                                            "results of another worker",
                                            "results requested after all",
                                            "same members with other ranks",
-                                           "worker joined without its group"};
+                                           "worker joined without its group",
+                                           "samples committed",
+                                           "no samples free now",
+                                           "epoch ended",
+                                           "epoch broken off"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

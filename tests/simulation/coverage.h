@@ -20,7 +20,8 @@
 
 namespace basin::simulation {
 
-inline constexpr uint32_t kNoteKinds = static_cast<uint32_t>(aggregator::NoteKind::kDraining) + 1;
+inline constexpr uint32_t kNoteKinds =
+    static_cast<uint32_t>(aggregator::NoteKind::kSamplesReturned) + 1;
 
 // Events that are neither notes of the core nor messages nor faults.
 enum class Sight : uint8_t {
@@ -57,8 +58,12 @@ enum class Sight : uint8_t {
   kRequestedResults,   // A worker without results requested those that it lacked.
   kRanksChanged,       // A generation with the same members had other ranks.
   kJoinedAlone,        // The rest of a worker's group did not come in time.
+  kSamplesCommitted,   // A round committed samples.
+  kSamplesNoneNow,     // A worker asked for samples while others held what was left.
+  kEpochEnded,         // A verdict committed the last sample of an epoch.
+  kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kJoinedAlone) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kEpochBrokenOff) + 1;
 
 const char* SightName(Sight sight);
 

@@ -224,7 +224,9 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "forget-frame",
                                            "send-elsewhere",
                                            "acknowledge-twice",
-                                           "settle-early"};
+                                           "settle-early",
+                                           "keep-samples",
+                                           "free-counted"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -276,7 +278,10 @@ std::string Describe(const Scenario& scenario) {
       scenario.checkpoints ? ", checkpoints" : "",
       scenario.batches ? ", frames with their session" : "",
       scenario.most_ranks > 1 ? ", workers stand for several trainers" : "",
-      scenario.groups ? ", workers join in pairs" : "", "\n");
+      scenario.groups ? ", workers join in pairs" : "",
+      scenario.epoch_samples > 0 ? absl::StrCat(", epochs of ", scenario.epoch_samples, " samples")
+                                 : "",
+      "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -328,6 +333,12 @@ Scenario DrawScenario(uint64_t seed) {
   if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && scripts.Chance(60)) {
     scenario.groups = false;  // They have no room to spare.
     MakeScripts(scenario);
+  }
+  Random samples(Mix(seed, 0x5a3b1e5));
+  if (!scenario.scripts && samples.Chance(60)) {
+    scenario.epoch_samples = static_cast<uint64_t>(samples.Between(4, 40));
+    scenario.batch = static_cast<uint64_t>(samples.Between(1, 6));
+    if (samples.Chance(25)) scenario.break_off_percent = 10;
   }
   return scenario;
 }

@@ -119,8 +119,10 @@ enum class PlantedBug : uint8_t {
   kSendElsewhere,      // Rules::resends_to_anyone.
   kAcknowledgeTwice,   // Rules::counts_acks_twice.
   kLoseEarly,          // Rules::loses_at_once.
+  kKeepSamples,        // Rules::keeps_lost_samples.
+  kFreeCounted,        // Rules::frees_counted_samples.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kLoseEarly) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kFreeCounted) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -142,6 +144,10 @@ struct Scenario {
   bool partial_models = false;  // A worker may lack a tensor or register it late.
   bool broadcast = false;       // Trainers announce values, and joiners get them.
   bool checkpoints = false;     // A restarted trainer loads the last state of its predecessor.
+
+  uint64_t epoch_samples = 0;  // Of the epochs of gradient lanes; 0: the rounds name no samples.
+  uint64_t batch = 0;          // A contribution names at most so many.
+  uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
 
   uint32_t streams = 1;
   SimTime latency = 0;  // The least latency of a connection.

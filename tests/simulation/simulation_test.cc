@@ -115,7 +115,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kForgetFrame, {Invariant::kContract}, 1000},
                     Planted{PlantedBug::kSendElsewhere, {Invariant::kContract}, 1000},
                     Planted{PlantedBug::kAcknowledgeTwice, {Invariant::kContract}, 200},
-                    Planted{PlantedBug::kLoseEarly, {Invariant::kContract}, 1000}),
+                    Planted{PlantedBug::kLoseEarly, {Invariant::kContract}, 1000},
+                    Planted{PlantedBug::kKeepSamples, {Invariant::kSamples}, 1000},
+                    Planted{PlantedBug::kFreeCounted, {Invariant::kSamples}, 5000}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

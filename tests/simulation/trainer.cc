@@ -126,6 +126,11 @@ void WorkerProcess::Train() {
     waiting |= lane.phase == LanePhase::kWaiting;
     least = std::min(least, lane.last);
   }
+  // A refused call must not look like a refused begin; see Do(Refused).
+  const bool begun = std::all_of(pushing.begin(), pushing.end(),
+                                 [this](uint32_t handle) { return lanes_[handle].round != 0; });
+  for (uint32_t handle = 0; handle < lanes_.size() && begun; ++handle) MindSamples(handle);
+  if (phase_ != Phase::kTraining) return;
   if (!pushing.empty()) {
     PushNext(random_.Pick(pushing));
     if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
@@ -224,7 +229,64 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   lane.given.ranks = ranks_ + begin.represents;
   begin.counts.samples = 32;
   begin.step_label = step;
+  NameSamples(handle, begin);
+  lane.given.samples = begin.samples;
   Step(begin);
+}
+
+void WorkerProcess::NameSamples(uint32_t handle, client::BeginRound& begin) {
+  const client::Samples& samples = core_.lanes()[handle].samples;
+  if (samples.held.empty() || world_.scenario.epoch_samples == 0) return;
+  uint64_t left = world_.scenario.batch;
+  for (SampleRange run : samples.held.Runs()) {
+    if (left == 0 || random_.Chance(20)) continue;
+    if (run.size() > 1 && random_.Chance(30)) ++run.begin;
+    run.end = run.begin + std::min(run.size(), left);
+    left -= run.size();
+    begin.samples.push_back(run);
+  }
+  if (!begin.samples.empty()) begin.sample_epoch = samples.held_of.number;
+}
+
+void WorkerProcess::MindSamples(uint32_t handle) {
+  const Scenario& scenario = world_.scenario;
+  Lane& lane = lanes_[handle];
+  if (scenario.epoch_samples == 0 || scenario.lanes[lane.model].kind == LaneKind::kCall) return;
+  if (lane.leases || finished_ || dropped_ || core_.role() != Role::kMember) return;
+  const client::Samples& samples = core_.lanes()[handle].samples;
+  if (random_.Chance(5) && lane.phase == LanePhase::kIdle && !samples.held.empty()) {
+    const SampleRange run = random_.Pick(samples.held.Runs());
+    return Step(client::GiveBackSamples{handle, samples.held_of.number, {run}});
+  }
+  if (samples.held.count() >= 2 * scenario.batch || random_.Chance(30)) return;
+  lane.epoch = std::max(lane.epoch, samples.committed.epoch.number);
+  if (scenario.break_off_percent > 0 && random_.Chance(scenario.break_off_percent)) {
+    world_.coverage.Saw(Sight::kEpochBrokenOff);
+    world_.checker.BrokeOff(lane.model, lane.epoch++);
+  }
+  lane.leases = true;
+  Step(client::TakeSamples{handle,
+                           {lane.epoch, scenario.epoch_samples, scenario.seed},
+                           static_cast<uint64_t>(random_.Between(1, 6))});
+}
+
+void WorkerProcess::Do(client::SamplesAnswered& answered) {
+  Lane& lane = lanes_[answered.lane];
+  lane.leases = false;
+  if (answered.outcome == LeaseOutcome::kRefused) {
+    world_.Narrate(Detail::kNotable, name(), [&] { return answered.error.text; });
+    if (answered.error.code == ErrorCode::kMismatch) {
+      world_.checker.Fail(Invariant::kSamples, answered.error.text);
+    }
+    return;
+  }
+  const client::Lane& core = core_.lanes()[answered.lane];
+  if (!core.early.has_value()) {
+    world_.checker.Leased(index_, id(), lane.model, core.next(),
+                          {core.samples.held_of, core.samples.held.Runs()});
+  }
+  if (answered.outcome == LeaseOutcome::kNoneNow) world_.coverage.Saw(Sight::kSamplesNoneNow);
+  if (answered.outcome == LeaseOutcome::kEnded) ++lane.epoch;
 }
 
 // A trainer of its node is lost or joins.
@@ -472,6 +534,14 @@ void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
     return absl::StrCat("applies ", Narrate(record), " of ",
                         world_.scenario.lanes[lane.model].name);
   });
+  if (core_.lanes()[handle].last_verdict == record.round) {
+    world_.checker.SamplesKnown(id(), lane.model, record.chain,
+                                core_.lanes()[handle].samples.committed);
+  }
+  if (record.value.samples.has_value()) {
+    world_.coverage.Saw(Sight::kSamplesCommitted);
+    if (record.value.samples->ends_epoch()) world_.coverage.Saw(Sight::kEpochEnded);
+  }
   Settle(lane, record);
   Announce(lane);
 }

@@ -126,6 +126,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     std::vector<uint32_t> layout;    // Tensors of the model by TensorIndex.
     uint64_t pushed_chunks = 0;      // The places sent at least once in this round.
     std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner begins.
+    uint64_t epoch = 1;                                     // Whose samples it asks for next.
+    bool leases = false;                                    // It waits for samples.
   };
 
   void Step(const client::Event& event);
@@ -150,6 +152,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void ChangeRanks(uint32_t percent);
   void Do(client::BlobReady& ready);
   void Do(client::BlobFailed& failed);
+  void Do(client::SamplesAnswered& answered);
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
 
@@ -174,6 +177,9 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Register();
   void Train();
   void BeginLane(uint32_t handle);
+  // Asks for samples, or returns some, now and then.
+  void MindSamples(uint32_t handle);
+  void NameSamples(uint32_t handle, client::BeginRound& begin);
   void PushNext(uint32_t handle);
   // Notes that the tensor is pushed.
   client::PushTensor ToPush(uint32_t handle, client::TensorHandle tensor);

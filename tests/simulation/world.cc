@@ -31,6 +31,8 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.resends_to_anyone = bug == PlantedBug::kSendElsewhere;
   rules.loses_at_once = bug == PlantedBug::kLoseEarly;
   rules.counts_acks_twice = bug == PlantedBug::kAcknowledgeTwice;
+  rules.keeps_lost_samples = bug == PlantedBug::kKeepSamples;
+  rules.frees_counted_samples = bug == PlantedBug::kFreeCounted;
   return rules;
 }
 

@@ -21,6 +21,14 @@ std::string Text(absl::Span<const ChunkRange> ranges) {
   });
 }
 
+std::string Text(const std::vector<SampleRange>& ranges) {
+  std::string text;
+  for (const SampleRange& range : ranges) {
+    absl::StrAppend(&text, " [", range.begin, ",", range.end, ")");
+  }
+  return text;
+}
+
 std::string Round(LaneIndex lane, RoundNumber round) {
   return absl::StrCat(" lane ", lane, " round ", round);
 }
@@ -40,7 +48,8 @@ std::string Text(const RoundValue& value) {
                                     [](std::string* out, const Contributor& contributor) {
                                       absl::StrAppend(out, contributor.worker);
                                     }),
-                      "}", value.reason.empty() ? "" : " because ", value.reason);
+                      "}", value.reason.empty() ? "" : " because ", value.reason,
+                      value.samples.has_value() ? Text(value.samples->ranges) : "");
 }
 
 }  // namespace
@@ -118,6 +127,13 @@ std::string Narrate(const ToAggregator& message) {
                        return absl::StrCat(" ", m.key.lane, "/", m.key.tensor, "@", m.key.version,
                                            " ", m.first, "+", m.count);
                      },
+                     [](const LeaseSamples& m) {
+                       return absl::StrCat(" lane ", m.lane, " ", m.count, " of epoch ",
+                                           m.epoch.number);
+                     },
+                     [](const ReturnSamples& m) {
+                       return absl::StrCat(" lane ", m.lane, " epoch ", m.epoch, Text(m.ranges));
+                     },
                      [](const auto&) { return std::string(); },
                  },
                  message));
@@ -182,6 +198,10 @@ std::string Narrate(const ToWorker& message) {
                      [](const Ask& m) {
                        return absl::StrCat(" ", m.key.lane, "/", m.key.tensor, "@", m.key.version,
                                            " ", m.first, "+", m.count);
+                     },
+                     [](const SamplesLeased& m) {
+                       return absl::StrCat(" lane ", m.lane, " epoch ", m.epoch, " outcome ",
+                                           static_cast<int>(m.outcome), Text(m.ranges));
                      },
                      [](const auto&) { return std::string(); },
                  },

@@ -70,6 +70,9 @@ LOCAL_FAST = 2
 PHASE_OPEN = 0
 PHASE_ENDED = 1
 PHASE_ALONE = 2
+SAMPLES_LEASED = 0
+SAMPLES_NONE_NOW = 1
+SAMPLES_ENDED = 2
 COPY = 0
 IN_PLACE = 1
 
@@ -91,6 +94,10 @@ class Tensor(Structure):
         ("shape", POINTER(c_uint64))]
 
 
+class SampleRange(Structure):
+    _fields_ = [("begin", c_uint64), ("end", c_uint64)]
+
+
 class RoundSpec(Structure):
     _fields_ = [("size", c_size_t), ("op", c_int), ("prescale", c_double), ("postscale", c_double),
         ("predivide", c_double), ("auto_predivide", c_int), ("contributes_sum", c_int),
@@ -98,7 +105,8 @@ class RoundSpec(Structure):
         ("samples", c_int64), ("tokens", c_int64), ("micro_batches", c_int64), ("step", c_uint64),
         ("layout", c_uint64), ("carries", c_uint32), ("local_reduction", c_int),
         ("reduced_with_count", c_uint32), ("reduced_with", POINTER(c_char_p)),
-        ("compares_step", c_int)]
+        ("compares_step", c_int), ("sample_ranges", POINTER(SampleRange)),
+        ("sample_range_count", c_size_t), ("sample_epoch", c_uint64)]
 
 
 RoundDone = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p, c_void_p)
@@ -123,7 +131,8 @@ class RoundInfo(Structure):
         ("divide_by_present", c_int), ("loss_scale", c_double), ("weights", c_uint64),
         ("generation_term", c_uint64), ("generation_counter", c_uint64),
         ("contract_version", c_uint32), ("world_size", c_uint32), ("layout", c_uint64),
-        ("trainers", c_uint32)]
+        ("trainers", c_uint32), ("has_sample_epoch", c_int), ("sample_epoch", c_uint64),
+        ("samples_committed", c_uint64), ("epoch_committed", c_uint64), ("epoch_ended", c_int)]
 
 
 class Turn(Structure):
@@ -137,6 +146,10 @@ class Grouped(Structure):
 
 class Shared(Structure):
     _fields_ = [("tensor", c_uint32), ("memory", c_void_p), ("bytes", c_size_t)]
+
+
+class SampleEpoch(Structure):
+    _fields_ = [("number", c_uint64), ("samples", c_uint64), ("order", c_uint64)]
 
 
 # Name without basin_, result, arguments.
@@ -220,6 +233,14 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("group_fail", c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
     ("group_share", c_int, [c_void_p, c_void_p, c_uint32, POINTER(Shared), c_size_t, c_void_p,
         c_int64, POINTER(c_void_p)]),
+    ("samples_lease", c_int, [c_void_p, c_uint32, POINTER(SampleEpoch), c_uint64,
+        POINTER(SampleRange), c_size_t, POINTER(c_size_t), POINTER(c_int), POINTER(c_void_p)]),
+    ("samples_return", c_int, [c_void_p, c_uint32, c_uint64, POINTER(SampleRange), c_size_t,
+        POINTER(c_void_p)]),
+    ("samples_committed", c_int, [c_void_p, c_uint32, POINTER(SampleEpoch), POINTER(SampleRange),
+        c_size_t, POINTER(c_size_t), POINTER(c_void_p)]),
+    ("samples_resume", c_int, [c_void_p, c_uint32, POINTER(SampleEpoch), POINTER(SampleRange),
+        c_size_t, POINTER(c_void_p)]),
     ("announce", c_int, [c_void_p, c_char_p, POINTER(Tensor), c_uint64, c_void_p, c_size_t, c_int,
         POINTER(c_void_p)]),
     ("stop_serving", c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),

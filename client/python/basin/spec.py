@@ -4,6 +4,7 @@
 import ctypes
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
@@ -119,14 +120,14 @@ class RoundSpec:
     step:              the trainer's own step number, a label that is not part of a reply.
                        basin.torch counts the steps from 0, and reports the number in last_round()
     compares_step:     it is compared with the others'
-    samples:           the positions of the epoch that the contribution was computed from, as ranges
-                       [begin, end) that are leased to this worker; the round commits them
-    sample_epoch:      the number of that epoch
     carries:           the trainers of other workers whose gradients are in this contribution as
                        well, added up by the same op; the counts are the sums over them, and these
                        workers begin the round and withdraw
     local_reduction:   how the contribution was reduced on its node, for the plan in a reply ...
     reduced_with:      ... and the ids of the other workers in it, in byte order
+    samples:           the ranges [begin, end) of the epoch's positions that the contribution was
+                       computed from, which are leased to this worker
+    sample_epoch:      the number of that epoch
     """
 
     op: Op
@@ -184,7 +185,17 @@ class RoundSpec:
                 *(each.encode() for each in self.reduced_with)
             ),
             compares_step=self.compares_step,
+            sample_ranges=sample_ranges(self.samples),
+            sample_range_count=len(self.samples),
+            sample_epoch=self.sample_epoch,
         )
+
+
+def sample_ranges(
+    ranges: Sequence[tuple[int, int]],
+) -> "ctypes.Array[_abi.SampleRange]":
+    """The ranges [begin, end) for the C interface."""
+    return (_abi.SampleRange * max(1, len(ranges)))(*(_abi.SampleRange(*each) for each in ranges))
 
 
 class ReductionOptions(TypedDict, total=False):

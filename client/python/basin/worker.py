@@ -9,11 +9,12 @@ Threads. Any thread may call any method except close(), which must be the last c
 
 import contextlib
 import ctypes
+import enum
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_double, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +23,15 @@ from basin._library import lib
 from basin.arguments import string_of
 from basin.errors import BY_CODE, AbortCause, Error, Evicted, InvalidArgument, RoundAborted
 from basin.notices import logger
-from basin.spec import AVERAGES, Counts, LocalReduction, Op, RoundSpec, Weight
+from basin.spec import (
+    AVERAGES,
+    Counts,
+    LocalReduction,
+    Op,
+    RoundSpec,
+    Weight,
+    sample_ranges,
+)
 
 T = TypeVar("T")
 
@@ -30,6 +39,7 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait consists of slices of this length, so that Ctrl-C and other signals are handled.
 SLICE_SECONDS = 0.5
 MAX_ID_BYTES = 256
+MAX_SAMPLE_RANGES = 4096  # Of one answer.
 _REJOIN = (
     " basin.torch.rejoin() makes this worker a member again, with the state of the others; without "
     "PyTorch, close the client and connect again."
@@ -127,6 +137,33 @@ class Place:
         return self.first_rank <= rank < self.first_rank + self.ranks
 
 
+class SampleEpoch(NamedTuple):
+    """An epoch of a lane: its number, its number of samples, and a hash of what determines their
+    order."""
+
+    number: int
+    samples: int
+    order: int
+
+
+class RoundSamples(NamedTuple):
+    """What a round did to an epoch: how many samples it committed, how many of the epoch are
+    committed after it, and whether the epoch has ended with it."""
+
+    epoch: int
+    committed: int
+    epoch_committed: int
+    epoch_ended: bool
+
+
+class LeaseOutcome(enum.IntEnum):
+    """The answer to a lease of samples."""
+
+    LEASED = _abi.SAMPLES_LEASED
+    NONE_NOW = _abi.SAMPLES_NONE_NOW  # Others hold what is left, or an earlier epoch goes on.
+    ENDED = _abi.SAMPLES_ENDED  # All is committed, or the lane is at a later epoch.
+
+
 class NonFinite(NamedTuple):
     """The position of an input that was not finite, with the element's index in C order. The tensor
     may be one that this worker has not registered."""
@@ -165,6 +202,8 @@ class RoundInfo:
     tensor_norms:        the 2-norm of each tensor's result, by name; integers have none
     nonfinite:           the first input that was not finite; None if all were finite
     chain:               equal on all workers that have the same history
+    samples:             the epoch whose samples the contributions named, and what the round did to
+                         it; None if they named none
     """
 
     round: int
@@ -186,6 +225,7 @@ class RoundInfo:
     overflow: bool
     nonfinite: NonFinite | None
     chain: int
+    samples: "RoundSamples | None" = None
 
     @property
     def trainers(self) -> int:
@@ -279,6 +319,16 @@ class Result:
             overflow=bool(info.overflow),
             nonfinite=nonfinite,
             chain=info.chain,
+            samples=(
+                RoundSamples(
+                    info.sample_epoch,
+                    info.samples_committed,
+                    info.epoch_committed,
+                    bool(info.epoch_ended),
+                )
+                if info.has_sample_epoch
+                else None
+            ),
         )
 
     def _reduced_with(self, contributor: int) -> tuple[str, ...]:
@@ -529,6 +579,69 @@ class Worker:
 
     def abandon(self) -> None:
         call("abandon", self._pointer)
+
+    # ---- samples
+
+    def samples_lease(
+        self, lane: int, epoch: "SampleEpoch", count: int
+    ) -> "tuple[LeaseOutcome, list[tuple[int, int]]]":
+        """Leases up to `count` positions of the epoch, as ascending ranges [begin, end). Waits for
+        the aggregator's answer."""
+        capacity = max(1, min(count, MAX_SAMPLE_RANGES))
+        ranges = (_abi.SampleRange * capacity)()
+        written, outcome = c_size_t(), c_int()
+        call(
+            "samples_lease",
+            self._pointer,
+            lane,
+            byref(_abi.SampleEpoch(*epoch)),
+            count,
+            ranges,
+            capacity,
+            byref(written),
+            byref(outcome),
+        )
+        leased = [(each.begin, each.end) for each in ranges[: written.value]]
+        return LeaseOutcome(outcome.value), leased
+
+    def samples_return(self, lane: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Returns positions that this worker will not use: ranges [begin, end) that ascend and do
+        not touch."""
+        call("samples_return", self._pointer, lane, epoch, sample_ranges(ranges), len(ranges))
+
+    def samples_committed(self, lane: int) -> "tuple[SampleEpoch, list[tuple[int, int]]]":
+        """What is committed as of the last verdict that this worker has; an epoch of 0 samples if
+        nothing was ever committed."""
+        capacity = 256
+        while True:
+            epoch, written = _abi.SampleEpoch(), c_size_t()
+            ranges = (_abi.SampleRange * capacity)()
+            call(
+                "samples_committed",
+                self._pointer,
+                lane,
+                byref(epoch),
+                ranges,
+                capacity,
+                byref(written),
+            )
+            if written.value <= capacity:
+                committed = [(each.begin, each.end) for each in ranges[: written.value]]
+                return SampleEpoch(epoch.number, epoch.samples, epoch.order), committed
+            capacity = written.value
+
+    def samples_resume(
+        self, lane: int, epoch: "SampleEpoch", committed: Sequence[tuple[int, int]]
+    ) -> None:
+        """Resumes from a checkpoint, before the first lease of its epoch."""
+        call(
+            "samples_resume",
+            self._pointer,
+            lane,
+            byref(_abi.SampleEpoch(*epoch)),
+            sample_ranges(committed),
+            len(committed),
+        )
 
     # ---- values
 

@@ -319,6 +319,11 @@ typedef enum basin_local_reduction {
   BASIN_LOCAL_INT = 0x7fffffff
 } basin_local_reduction;
 
+/* Positions [begin, end) of an epoch; see the part about samples. */
+typedef struct basin_sample_range {
+  uint64_t begin, end;
+} basin_sample_range;
+
 /* The settings on which all contributors of a round must agree, and the counts of this one. */
 typedef struct basin_round_spec {
   size_t size;
@@ -348,11 +353,19 @@ typedef struct basin_round_spec {
   /* Whether all workers make their steps together, and number them alike: one with another number
    * gets BASIN_MISMATCH, with both numbers. */
   int compares_step;
+  /* The positions that the contribution was computed from, all micro-batches of it, and their
+   * epoch. They must be leased to this worker (basin_samples_lease); other positions are
+   * BASIN_FAILED_PRECONDITION here, or make the aggregator reject the contribution. A round that is
+   * committed commits those of all its contributors. At most 4096 ranges; none: the contribution
+   * has no part in the epoch. */
+  const basin_sample_range* sample_ranges;
+  size_t sample_range_count;
+  uint64_t sample_epoch;
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT                                                                      \
   {                                                                                                \
     sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
-        0, BASIN_LOCAL_NONE, 0, 0, 0                                                               \
+        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0                                                      \
   }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a
@@ -498,11 +511,19 @@ typedef struct basin_round_info {
   uint32_t world_size;       /* Trainers of that generation, contributors or not. */
   uint64_t layout;           /* The hash that the workers agreed on. */
   uint32_t trainers;         /* In the contributions: the ranks of the contributors, added up. */
+  /* If contributions name positions of an epoch: how many the round committed, how many of the
+   * epoch are committed after it, and whether the epoch has ended with it. The same on all
+   * workers. */
+  int has_sample_epoch;
+  uint64_t sample_epoch;
+  uint64_t samples_committed;
+  uint64_t epoch_committed;
+  int epoch_ended;
 } basin_round_info;
 #define BASIN_ROUND_INFO_INIT                                                                    \
   {                                                                                              \
     sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, 0, 0, \
-        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0, 0                                               \
+        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                \
   }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
@@ -687,6 +708,67 @@ typedef struct basin_shared {
 BASIN_API basin_code basin_group_share(basin_group* group, basin_worker* worker, uint32_t lane,
                                        const basin_shared* tensors, size_t count, void* stream,
                                        int64_t timeout, basin_error** error);
+
+/* ---- samples
+ *
+ * Every sample of an epoch exactly once, whichever workers come and go. The samples are positions 0
+ * to samples - 1 of an order that each worker computes for itself. A worker leases positions, as
+ * far ahead as it loads data, and begins rounds with them; the round's verdict commits those of all
+ * contributors. After a round that was aborted, or that did not count it, a worker still holds its
+ * positions, and trains on them again. Those of a worker that is lost are leased to others.
+ *
+ *   basin_samples_lease(worker, lane, &epoch, 64, ranges, 64, &written, &outcome, &error);
+ *   BASIN_SAMPLES_LEASED: load them, compute a gradient, and name them in basin_begin
+ *   BASIN_SAMPLES_NONE_NOW: take part in a round without a contribution (begin, withdraw, wait),
+ * and ask again: other workers hold what is left, and may be lost BASIN_SAMPLES_ENDED: go on with
+ * the next epoch */
+
+typedef struct basin_sample_epoch {
+  uint64_t number;  /* A later epoch has a higher one. */
+  uint64_t samples; /* 1 to 2^48. */
+  uint64_t order;   /* A hash of what determines the order: seed, kind, length. */
+} basin_sample_epoch;
+
+typedef enum basin_samples_outcome {
+  BASIN_SAMPLES_LEASED = 0,
+  BASIN_SAMPLES_NONE_NOW = 1, /* Others hold what is left, or an earlier epoch has not ended. */
+  BASIN_SAMPLES_ENDED = 2     /* All is committed, or the lane is at a later epoch. */
+} basin_samples_outcome;
+
+/* Leases up to `count` positions of the epoch, the lowest that are free: `written` ranges,
+ * ascending. Near the end of the epoch each worker gets its share of what is left. What does not
+ * fit `capacity` is returned. Waits for the aggregator's answer, also while it restarts. A later
+ * epoch than before gives up the positions that this worker holds of the earlier one; it begins
+ * when that has ended, or when all workers that lease samples in this lane ask for a later one.
+ *
+ * BASIN_MISMATCH: another worker has given the epoch other samples, order or checkpoint.
+ * BASIN_FAILED_PRECONDITION: the worker is no member, or another thread leases in this lane.
+ * BASIN_EVICTED: it was a member; all its leases are void. BASIN_VERSION_MISMATCH: the aggregator,
+ * or another worker, is too old. BASIN_RESOURCE_EXHAUSTED: the worker holds too many already. */
+BASIN_API basin_code basin_samples_lease(basin_worker* worker, uint32_t lane,
+                                         const basin_sample_epoch* epoch, uint64_t count,
+                                         basin_sample_range* ranges, size_t capacity,
+                                         size_t* written, int* outcome, basin_error** error);
+/* Returns positions that this worker will not use. They ascend, and no two ranges touch; at most
+ * 4096. Those that it does not hold are ignored. BASIN_FAILED_PRECONDITION for positions that the
+ * round in flight was begun with. */
+BASIN_API basin_code basin_samples_return(basin_worker* worker, uint32_t lane, uint64_t epoch,
+                                          const basin_sample_range* ranges, size_t count,
+                                          basin_error** error);
+/* What is committed as of the last verdict that this worker has, for a checkpoint; before the first
+ * verdict of an epoch that was resumed, what the checkpoint had. `written` receives the number of
+ * ranges, which may be more than `capacity`: then only the first are copied. An epoch of 0 samples:
+ * nothing was ever committed. */
+BASIN_API basin_code basin_samples_committed(basin_worker* worker, uint32_t lane,
+                                             basin_sample_epoch* epoch, basin_sample_range* ranges,
+                                             size_t capacity, size_t* written, basin_error** error);
+/* Resumes from a checkpoint, before the first lease of its epoch, on any number of workers: each of
+ * them gives the same. At most 16384 ranges, which ascend, and of which no two touch. A worker that
+ * joins a job that is further already may give it as well; the job goes on where it is. */
+BASIN_API basin_code basin_samples_resume(basin_worker* worker, uint32_t lane,
+                                          const basin_sample_epoch* epoch,
+                                          const basin_sample_range* committed, size_t count,
+                                          basin_error** error);
 
 /* ---- values: tensors of one worker that other workers can get */
 

@@ -133,6 +133,10 @@ class RoundResult {
                     basin_result_nonfinite_tensor(result_.get()), from.nonfinite_element};
     }
     info.chain = from.chain;
+    if (from.has_sample_epoch != 0) {
+      info.samples = RoundSamples{from.sample_epoch, from.samples_committed, from.epoch_committed,
+                                  from.epoch_ended != 0};
+    }
     return info;
   }
 
@@ -335,8 +339,51 @@ class Lane {
     return RoundResult(result, handles_);
   }
 
+  // ---- samples; see basin.h
+  Result<LeasedSamples> LeaseSamples(const SampleEpoch& epoch, std::uint64_t count) {
+    LeasedSamples leased;
+    leased.ranges.resize(kMostSampleRanges);
+    std::size_t written = 0;
+    int outcome = 0;
+    internal::Taken error;
+    if (basin_samples_lease(worker_, lane_, &epoch, count, leased.ranges.data(),
+                            leased.ranges.size(), &written, &outcome, error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    leased.ranges.resize(written);
+    leased.outcome = static_cast<LeaseOutcome>(outcome);
+    return leased;
+  }
+  Status ReturnSamples(std::uint64_t epoch, const std::vector<SampleRange>& ranges) {
+    internal::Taken error;
+    basin_samples_return(worker_, lane_, epoch, ranges.data(), ranges.size(), error.out());
+    return error.Take();
+  }
+  Result<SampleProgress> CommittedSamples() {
+    SampleProgress progress;
+    std::size_t written = kMostSampleRanges;
+    while (progress.ranges.size() < written) {  // More may be committed meanwhile.
+      progress.ranges.resize(written);
+      internal::Taken error;
+      if (basin_samples_committed(worker_, lane_, &progress.epoch, progress.ranges.data(),
+                                  progress.ranges.size(), &written, error.out()) != BASIN_OK) {
+        return error.Take();
+      }
+    }
+    progress.ranges.resize(written);
+    return progress;
+  }
+  Status ResumeSamples(const SampleProgress& committed) {
+    internal::Taken error;
+    basin_samples_resume(worker_, lane_, &committed.epoch, committed.ranges.data(),
+                         committed.ranges.size(), error.out());
+    return error.Take();
+  }
+
  private:
   friend class Worker;
+
+  static constexpr std::size_t kMostSampleRanges = 4096;  // Of one answer.
 
   struct Pending {
     Done done;
@@ -385,6 +432,9 @@ class Lane {
     c.reduced_with_count = static_cast<std::uint32_t>(others.size());
     c.reduced_with = others.data();
     c.compares_step = spec.compares_step ? 1 : 0;
+    c.sample_ranges = spec.samples.data();
+    c.sample_range_count = spec.samples.size();
+    c.sample_epoch = spec.sample_epoch;
     return c;
   }
 

@@ -76,6 +76,35 @@ struct Counts {
   std::optional<std::int64_t> micro_batches;
 };
 
+// Positions of an epoch; see the part of basin.h about samples.
+using SampleRange = basin_sample_range;
+using SampleEpoch = basin_sample_epoch;
+
+enum class LeaseOutcome {
+  kLeased = BASIN_SAMPLES_LEASED,
+  kNoneNow = BASIN_SAMPLES_NONE_NOW,  // Others hold what is left, or an earlier epoch goes on.
+  kEnded = BASIN_SAMPLES_ENDED,       // All is committed, or the lane is at a later epoch.
+};
+
+struct LeasedSamples {
+  LeaseOutcome outcome = LeaseOutcome::kLeased;
+  std::vector<SampleRange> ranges;  // Ascending.
+};
+
+// What is committed of an epoch.
+struct SampleProgress {
+  SampleEpoch epoch{};
+  std::vector<SampleRange> ranges;  // Ascending, and no two touch.
+};
+
+// What a round did to an epoch.
+struct RoundSamples {
+  std::uint64_t epoch = 0;
+  std::uint64_t committed = 0;        // Samples that the round has committed.
+  std::uint64_t epoch_committed = 0;  // Samples of the epoch that are committed after it.
+  bool epoch_ended = false;
+};
+
 // The settings on which all contributors of a round must agree, and the counts of this one.
 struct RoundSpec {
   // The operation has no default, so that nothing is divided silently.
@@ -97,6 +126,8 @@ struct RoundSpec {
   LocalReduction local_reduction = LocalReduction::kNone;
   std::vector<std::string> reduced_with;  // The other workers in it, in byte order.
   bool compares_step = false;             // See basin_round_spec.
+  std::vector<SampleRange> samples;       // Those that the contribution was computed from, ...
+  std::uint64_t sample_epoch = 0;         // ... as positions of this epoch.
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm
@@ -171,7 +202,8 @@ struct RoundInfo {
   std::optional<double> squared_norm;     // The result's; absent for integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
-  std::uint64_t chain = 0;  // Equal on all workers that have the same history.
+  std::uint64_t chain = 0;              // Equal on all workers that have the same history.
+  std::optional<RoundSamples> samples;  // Absent: the contributions name none.
 };
 
 enum class LogLevel {

@@ -19,6 +19,8 @@ struct Rules {
   bool resends_to_anyone = false;
   bool loses_at_once = false;
   bool counts_acks_twice = false;
+  bool keeps_lost_samples = false;
+  bool frees_counted_samples = false;
 };
 
 }  // namespace basin::aggregator

@@ -1,13 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "client/core/intervals.h"
+#include "protocol/intervals.h"
 
 #include <random>
 #include <set>
 
 #include "gtest/gtest.h"
 
-namespace basin::client {
+namespace basin {
 namespace {
 
 std::set<uint64_t> Expand(const std::vector<Interval>& runs) {
@@ -53,4 +53,4 @@ TEST(IntervalSetTest, BehavesAsASetOfNumbers) {
 }
 
 }  // namespace
-}  // namespace basin::client
+}  // namespace basin

@@ -1,17 +1,18 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A set of numbers kept as runs [begin, end): which chunks are unsent, unacknowledged, held. Chunks
-// come and go in long runs, so the cost of an operation is that of the runs it touches, not that of
-// the chunks.
+// A set of numbers kept as runs [begin, end): which chunks are unsent, unacknowledged, held; which
+// samples of an epoch are leased or committed. They come and go in long runs, so the cost of an
+// operation is that of the runs it touches, not that of the numbers.
 //
 // Equal sets have equal runs, because neighbours are always joined.
 //
 // Thread contract: a plain value.
 
-#ifndef BASIN_CLIENT_CORE_INTERVALS_H_
-#define BASIN_CLIENT_CORE_INTERVALS_H_
+#ifndef BASIN_PROTOCOL_INTERVALS_H_
+#define BASIN_PROTOCOL_INTERVALS_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -19,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/core/event.h"
+#include "protocol/fields.h"
 #include "protocol/layout.h"
 
-namespace basin::client {
+namespace basin {
 
 struct Interval {
   Interval() = default;
@@ -44,8 +45,12 @@ inline FlatChunks FlatOf(Interval interval) {
 
 class IntervalSet {
  public:
+  IntervalSet() = default;
+  explicit IntervalSet(const std::vector<Interval>& ranges) { Add(ranges); }
+
   bool empty() const { return runs_.empty(); }
   uint64_t count() const { return count_; }
+  size_t runs() const { return runs_.size(); }
   void Clear() {
     runs_.clear();
     count_ = 0;
@@ -82,6 +87,11 @@ class IntervalSet {
     return outside;
   }
 
+  bool Contains(Interval range) const { return Outside(range).empty(); }
+
+  void Add(const std::vector<Interval>& ranges) {
+    for (const Interval& range : ranges) Add(range);
+  }
   void Add(Interval range) {
     if (range.empty()) return;
     auto it = runs_.upper_bound(range.begin);
@@ -110,6 +120,16 @@ class IntervalSet {
     return removed;
   }
 
+  void Remove(const std::vector<Interval>& ranges) {
+    for (const Interval& range : ranges) Remove(range);
+  }
+  // Keeps what is in both sets.
+  void Intersect(const IntervalSet& other) {
+    IntervalSet both;
+    for (const Interval& run : Runs()) both.Add(other.Inside(run));
+    *this = std::move(both);
+  }
+
   std::vector<Interval> Runs() const {
     std::vector<Interval> runs;
     for (const auto& [begin, end] : runs_) runs.push_back({begin, end});
@@ -123,6 +143,6 @@ class IntervalSet {
   uint64_t count_ = 0;                 // Derived.
 };
 
-}  // namespace basin::client
+}  // namespace basin
 
-#endif  // BASIN_CLIENT_CORE_INTERVALS_H_
+#endif  // BASIN_PROTOCOL_INTERVALS_H_

@@ -1,0 +1,157 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/job_samples.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/job_lanes.h"
+#include "protocol/plural.h"
+
+namespace basin::aggregator {
+namespace {
+
+// The positions that the open round of the lane counts, or may count. A contribution may name those
+// of the workers that it was reduced with, too.
+IntervalSet CountedIn(const Lane& lane) {
+  IntervalSet counted;
+  if (!lane.round.has_value()) return counted;
+  for (const RoundMember& member : lane.round->members()) {
+    const Contribution& contribution = member.contribution;
+    if (!contribution.begun() || !contribution.begin().sample_epoch.has_value()) continue;
+    counted.Add(contribution.begin().samples);
+  }
+  return counted;
+}
+
+Note NoteOf(const Job& job, const Lane& lane, NoteKind kind, const WorkerId& worker,
+            std::string text) {
+  return {kind, job.name, worker, lane.name, 0, std::move(text)};
+}
+
+// Why no worker of the job can lease samples now: the client of one of them would not know what
+// verdicts name, and would take them for damaged.
+std::string WhyNotAll(const Job& job) {
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    const Worker& worker = job.workers[slot];
+    if (worker.state == WorkerState::kLost || worker.knows_samples) continue;
+    return absl::StrCat("cannot lease samples, because the client of worker ", worker.id,
+                        " is too old to know them; update it");
+  }
+  return "";
+}
+
+}  // namespace
+
+void OnLeaseSamples(Job& job, const JobScope& scope, Slot slot, const LeaseSamples& ask) {
+  Lane* lane = FindLane(job, scope, slot, ask.lane);
+  if (lane == nullptr) return;
+  const Worker& worker = job.workers[slot];
+  SampleLedger::Answer answer;
+  if (std::string why = WhyNotAll(job); !why.empty()) {
+    answer = {LeaseOutcome::kRefused, {}, {ErrorCode::kVersionMismatch, std::move(why)}};
+  } else if (!IsMember(worker) || worker.finishing) {
+    answer = {LeaseOutcome::kRefused,
+              {},
+              {ErrorCode::kFailedPrecondition,
+               worker.finishing ? "has finished, and leases no more samples"
+                                : "is not a member of the job; wait until it is one"}};
+  } else {
+    const uint32_t members = job.workers.Count(WorkerState::kMember);
+    const SampleEpoch before = lane->ledger.epoch();
+    answer = lane->ledger.Lease(worker.incarnation, worker.id, ask, members, CountedIn(*lane));
+    if (answer.left > 0) {
+      scope.actions.push_back(NoteOf(
+          job, *lane, NoteKind::kEpochEnded, "",
+          absl::StrCat("Epoch ", before.number, " of lane ", lane->name, " ends with ", answer.left,
+                       " of ", before.samples,
+                       " samples left: all workers that lease samples ask for a later one.")));
+    }
+    if (answer.moved) {
+      scope.actions.push_back(
+          NoteOf(job, *lane, NoteKind::kEpochBegun, worker.id,
+                 absl::StrCat("Epoch ", ask.epoch.number, " of lane ", lane->name, " begins with ",
+                              ask.epoch.samples - lane->ledger.committed(), " of ",
+                              ask.epoch.samples, " samples to train on.")));
+    }
+  }
+  SamplesLeased leased{ask.lane,       ask.request, ask.epoch.number,
+                       answer.outcome, {},          lane->ledger.resumed()};
+  leased.ranges = std::move(answer.ranges);
+  if (answer.outcome == LeaseOutcome::kRefused) {
+    leased.resumed.clear();
+    leased.error = {answer.refusal.code,
+                    absl::StrCat("Job ", job.name, ", lane ", lane->name, ": worker ", worker.id,
+                                 " ", answer.refusal.text, ".")};
+    scope.actions.push_back(
+        NoteOf(job, *lane, NoteKind::kLeaseRefused, worker.id,
+               absl::StrCat(ErrorCodeName(leased.error.code), ": ", leased.error.text)));
+  } else if (lane->ledger.epoch().number != ask.epoch.number) {
+    leased.resumed.clear();
+  }
+  SendTo(job, scope, slot, std::move(leased));
+}
+
+void OnReturnSamples(Job& job, const JobScope& scope, Slot slot, const ReturnSamples& back) {
+  Lane* lane = FindLane(job, scope, slot, back.lane);
+  if (lane == nullptr) return;
+  const Worker& worker = job.workers[slot];
+  const std::string why = lane->ledger.Return(worker.incarnation, back, CountedIn(*lane));
+  if (why.empty()) return;
+  scope.actions.push_back(NoteOf(job, *lane, NoteKind::kLeaseRefused, worker.id,
+                                 absl::StrCat("Worker ", worker.id, " ", why, ".")));
+}
+
+void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot) {
+  const Worker& worker = job.workers[slot];
+  for (Lane& lane : job.lanes) {
+    const uint64_t before = lane.ledger.free();
+    IntervalSet counted = CountedIn(lane);
+    if (scope.config.rules.keeps_lost_samples) continue;
+    if (scope.config.rules.frees_counted_samples) counted.Clear();
+    lane.ledger.Leave(worker.incarnation, counted);
+    const uint64_t returned = lane.ledger.free() - before;
+    if (returned == 0) continue;
+    scope.actions.push_back(
+        NoteOf(job, lane, NoteKind::kSamplesReturned, worker.id,
+               absl::StrCat(CountOf(returned, "sample"), " of epoch ", lane.ledger.epoch().number,
+                            " that worker ", worker.id, " held, but had not trained on, ",
+                            returned == 1 ? "is" : "are", " free again.")));
+  }
+}
+
+void ResumeSamples(Job& job, Slot slot, const Hello& hello) {
+  const Incarnation& incarnation = job.workers[slot].incarnation;
+  for (Lane& lane : job.lanes) {
+    const auto history =
+        std::find_if(hello.lanes.begin(), hello.lanes.end(),
+                     [&](const LaneHistory& each) { return each.name == lane.name; });
+    lane.ledger.Resume(incarnation,
+                       history == hello.lanes.end() ? SampleProgress{} : history->leased,
+                       CountedIn(lane));
+  }
+}
+
+void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
+                     const std::optional<RoundSamples>& samples) {
+  lane.ledger.EndRound(samples);
+  if (!samples.has_value() || !samples->ends_epoch()) return;
+  scope.actions.push_back(
+      NoteOf(job, lane, NoteKind::kEpochEnded, "",
+             absl::StrCat("Epoch ", samples->epoch.number, " of lane ", lane.name,
+                          " has ended: all ", samples->epoch.samples, " samples are committed.")));
+}
+
+bool HasSamples(const Job& job) {
+  return std::any_of(job.lanes.begin(), job.lanes.end(),
+                     [](const Lane& lane) { return lane.ledger.epoch().exists(); });
+}
+
+std::string WhyNotWithoutSamples(const Job& job) {
+  if (!HasSamples(job)) return "";
+  return "has a client that is too old to know the samples that the workers of the job lease; "
+         "update it";
+}
+
+}  // namespace basin::aggregator

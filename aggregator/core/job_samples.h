@@ -1,0 +1,39 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The samples of a job's lanes: who leases them, and what becomes of them when a worker goes or
+// returns.
+//
+// Thread contract: functions of a Job with a JobScope; see job_scope.h.
+
+#ifndef BASIN_AGGREGATOR_CORE_JOB_SAMPLES_H_
+#define BASIN_AGGREGATOR_CORE_JOB_SAMPLES_H_
+
+#include <optional>
+#include <string>
+
+#include "aggregator/core/job_scope.h"
+
+namespace basin::aggregator {
+
+void OnLeaseSamples(Job& job, const JobScope& scope, Slot slot, const LeaseSamples& ask);
+void OnReturnSamples(Job& job, const JobScope& scope, Slot slot, const ReturnSamples& back);
+
+// The worker takes part in no later round: it is lost, it has finished, or it is no member any
+// more.
+void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot);
+// The worker has a new session in the same life.
+void ResumeSamples(Job& job, Slot slot, const Hello& hello);
+// The open round of the lane has ended; `samples` if it is committed, and commits some.
+void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
+                     const std::optional<RoundSamples>& samples);
+
+// Whether a lane of the job has an epoch. Then every worker must have FEATURE_SAMPLES, because the
+// verdicts name samples.
+bool HasSamples(const Job& job);
+// Why a worker whose client lacks the feature cannot be admitted, as the end of a sentence; empty
+// if it can.
+std::string WhyNotWithoutSamples(const Job& job);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_JOB_SAMPLES_H_

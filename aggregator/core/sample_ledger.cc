@@ -1,0 +1,276 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/sample_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "protocol/limits/limits.h"
+
+namespace basin::aggregator {
+namespace {
+
+std::string DescribeEpoch(const SampleEpoch& epoch) {
+  return absl::StrCat(epoch.samples, " samples in order ", absl::Hex(epoch.order));
+}
+
+}  // namespace
+
+const IntervalSet& SampleLedger::HeldBy(const Incarnation& incarnation) const {
+  static const auto* const kNothing = new IntervalSet();
+  const auto holder = holders_.find(incarnation);
+  return holder == holders_.end() ? *kNothing : holder->second.positions;
+}
+
+SampleProgress SampleLedger::settled() const {
+  return before_.has_value() ? *before_ : SampleProgress{epoch_, committed_.Runs()};
+}
+
+// ---- what workers ask for
+
+SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const WorkerId& worker,
+                                         const LeaseSamples& ask, uint32_t members,
+                                         const IntervalSet& counted) {
+  Answer answer;
+  if (epoch_.exists() && ask.epoch.number < epoch_.number) {
+    answer.outcome = LeaseOutcome::kEnded;
+    return answer;
+  }
+  Holder& holder = holders_[incarnation];
+  holder.asks = ask.epoch.number;
+  holder.stays = true;
+  if (ask.epoch.IsAfter(epoch_)) {
+    Free(holder, counted);
+    if (!MayMoveOn()) {
+      answer.outcome = LeaseOutcome::kNoneNow;
+      return answer;
+    }
+    answer.moved = true;
+    answer.left = epoch_.samples - committed_.count();
+    MoveTo(ask.epoch, ask.resumed, worker);
+  }
+  answer.refusal = WhyNotLease(ask);
+  if (answer.refusal.code == ErrorCode::kOk && !Ended() &&
+      (holder.positions.count() >= kMaxLeasedSamples ||
+       holder.positions.runs() >= kMaxSampleRanges)) {
+    answer.refusal = {
+        ErrorCode::kResourceExhausted,
+        absl::StrCat("holds ", holder.positions.count(), " samples in ", holder.positions.runs(),
+                     " ranges; the limits are ", kMaxLeasedSamples, " and ", kMaxSampleRanges,
+                     ". Train on them first, or give some back")};
+  }
+  if (answer.refusal.code != ErrorCode::kOk) {
+    answer.outcome = LeaseOutcome::kRefused;
+    return answer;
+  }
+  if (Ended() || free_.empty()) {
+    answer.outcome = Ended() ? LeaseOutcome::kEnded : LeaseOutcome::kNoneNow;
+    return answer;
+  }
+  uint64_t count = std::min(ask.count, kMaxLeasedSamples - holder.positions.count());
+  members = std::max<uint32_t>(1, members);
+  if (free_.count() / members < count) {
+    count = std::min(count, std::max<uint64_t>(1, (free_.count() + members - 1) / members));
+  }
+  while (count > 0 && !free_.empty() && holder.positions.runs() < kMaxSampleRanges) {
+    SampleRange range = free_.First();
+    range.end = range.begin + std::min(range.size(), count);
+    count -= range.size();
+    answer.ranges.push_back(range);
+    Hold(holder, {range});
+  }
+  return answer;
+}
+
+Error SampleLedger::WhyNotLease(const LeaseSamples& ask) const {
+  const std::string first =
+      begun_by_.empty() ? "the epoch has" : absl::StrCat("worker ", begun_by_, " gave");
+  if (ask.epoch != epoch_) {
+    return {ErrorCode::kMismatch,
+            absl::StrCat("gives epoch ", epoch_.number, " ", DescribeEpoch(ask.epoch), ", but ",
+                         first, " ", DescribeEpoch(epoch_),
+                         ". Use the same data set, seed and order on every worker")};
+  }
+  if (ask.resumed.empty()) return {};
+  const bool same =
+      before_.has_value()
+          ? ask.resumed == committed_.Runs()
+          : std::all_of(ask.resumed.begin(), ask.resumed.end(),
+                        [&](SampleRange range) { return committed_.Contains(range); });
+  if (same) return {};
+  return {ErrorCode::kMismatch,
+          absl::StrCat("resumes epoch ", epoch_.number, " from a checkpoint with ",
+                       IntervalSet(ask.resumed).count(), " committed samples, but ",
+                       begun_by_.empty() ? "the job" : absl::StrCat("worker ", begun_by_),
+                       " began it with ", committed_.count(),
+                       " others committed. Start all workers from the same checkpoint")};
+}
+
+// The positions of the present epoch that an open round counts are held until it has ended.
+bool SampleLedger::MayMoveOn() const {
+  const auto all = [this](const auto& is) {
+    return std::all_of(holders_.begin(), holders_.end(),
+                       [&](const auto& entry) { return is(entry.second); });
+  };
+  if (!epoch_.exists()) return true;
+  if (!all([](const Holder& holder) { return holder.positions.empty(); })) return false;
+  return Ended() ||
+         all([this](const Holder& holder) { return !holder.stays || holder.asks > epoch_.number; });
+}
+
+void SampleLedger::MoveTo(const SampleEpoch& epoch, const std::vector<SampleRange>& resumed,
+                          const WorkerId& worker) {
+  before_ = settled();
+  epoch_ = epoch;
+  committed_ = IntervalSet(resumed);
+  free_ = IntervalSet({{0, epoch.samples}});
+  free_.Remove(resumed);
+  for (auto& [incarnation, holder] : holders_) holder.positions.Clear();
+  begun_by_ = worker;
+}
+
+std::string SampleLedger::Return(const Incarnation& incarnation, const ReturnSamples& back,
+                                 const IntervalSet& counted) {
+  const auto found = holders_.find(incarnation);
+  if (found == holders_.end() || back.epoch != epoch_.number) return "";
+  IntervalSet kept = found->second.positions;
+  kept.Remove(back.ranges);
+  for (const Interval& run : counted.Runs()) kept.Add(found->second.positions.Inside(run));
+  if (kept.runs() > kMaxSampleRanges) {
+    return absl::StrCat("would hold ", kept.runs(), " ranges of samples after it has returned some",
+                        "; the limit is ", kMaxSampleRanges, ". Return neighbours together");
+  }
+  Free(found->second, kept);
+  return "";
+}
+
+std::string SampleLedger::WhyNotBegin(const std::vector<Incarnation>& workers, uint64_t epoch,
+                                      const std::vector<SampleRange>& ranges,
+                                      uint64_t begun) const {
+  if (ranges.empty()) return "";
+  if (!epoch_.exists() || epoch != epoch_.number) {
+    return absl::StrCat("names samples of epoch ", epoch, ", but ",
+                        epoch_.exists() ? absl::StrCat("the lane is at epoch ", epoch_.number)
+                                        : "no worker has leased samples in the lane");
+  }
+  IntervalSet held;
+  for (const Incarnation& worker : workers) held.Add(HeldBy(worker).Runs());
+  IntervalSet named;
+  for (const SampleRange& range : ranges) {
+    if (!named.Inside(range).empty()) {
+      return absl::StrCat("names sample ", named.Inside(range).front().begin, " twice");
+    }
+    const std::vector<Interval> outside = held.Outside(range);
+    if (!outside.empty()) {
+      return absl::StrCat("names sample ", outside.front().begin, " of epoch ", epoch,
+                          ", which is not leased to it");
+    }
+    named.Add(range);
+  }
+  held.Remove(ranges);
+  if (held.runs() > workers.size() * kMaxSampleRanges ||
+      committed_.runs() + begun + named.runs() > kMaxLedgerRanges) {
+    return absl::StrCat("names ", named.runs(), " separate ranges of samples, and with them there ",
+                        "would be more than the ledger holds (", kMaxSampleRanges, " of a worker, ",
+                        kMaxLedgerRanges, " of the lane); train on neighbours");
+  }
+  return "";
+}
+
+// ---- rounds
+
+RoundSamples SampleLedger::Of(const IntervalSet& positions) const {
+  IntervalSet after = committed_;
+  after.Add(positions.Runs());
+  return {epoch_, positions.Runs(), resumed(), after.count()};
+}
+
+void SampleLedger::EndRound(const std::optional<RoundSamples>& samples) {
+  if (samples.has_value() && samples->epoch.number == epoch_.number) {
+    const IntervalSet named(samples->ranges);
+    for (auto& [incarnation, holder] : holders_) {
+      for (const Interval& run : holder.positions.Runs()) {
+        holder.positions.Remove(named.Inside(run));
+      }
+    }
+    committed_.Add(samples->ranges);
+    free_.Remove(samples->ranges);
+    before_.reset();
+  } else if (samples.has_value() && before_.has_value()) {
+    // Another aggregator had moved the lane on before this verdict.
+    before_ = After(*before_, *samples);
+  }
+  for (auto it = holders_.begin(); it != holders_.end();) {
+    Holder& holder = it->second;
+    if (!holder.stays || holder.asks > epoch_.number) Free(holder, {});
+    it = holder.stays ? std::next(it) : holders_.erase(it);
+  }
+}
+
+void SampleLedger::Free(Holder& holder, const IntervalSet& kept) {
+  for (const Interval& run : holder.positions.Runs()) {
+    for (const Interval& part : kept.Outside(run)) {
+      holder.positions.Remove(part);
+      free_.Add(part);
+    }
+  }
+}
+
+void SampleLedger::Hold(Holder& holder, const std::vector<SampleRange>& ranges) {
+  for (const SampleRange& range : ranges) {
+    for (const Interval& part : free_.Remove(range)) holder.positions.Add(part);
+  }
+}
+
+// ---- workers that go and return
+
+void SampleLedger::Leave(const Incarnation& incarnation, const IntervalSet& counted) {
+  const auto found = holders_.find(incarnation);
+  if (found == holders_.end()) return;
+  found->second.stays = false;
+  Free(found->second, counted);
+  if (found->second.positions.empty()) holders_.erase(found);
+}
+
+void SampleLedger::Resume(const Incarnation& incarnation, const SampleProgress& leased,
+                          const IntervalSet& counted) {
+  const auto found = holders_.find(incarnation);
+  if (found == holders_.end()) return;
+  IntervalSet kept = counted;
+  if (leased.epoch == epoch_) kept.Add(leased.ranges);
+  Free(found->second, kept);
+}
+
+// ---- recovery
+
+void SampleLedger::Recover(const SampleProgress& committed) {
+  *this = SampleLedger();
+  epoch_ = committed.epoch;
+  committed_ = IntervalSet(committed.ranges);
+  if (!epoch_.exists()) return;
+  free_ = IntervalSet({{0, epoch_.samples}});
+  free_.Remove(committed.ranges);
+}
+
+void SampleLedger::Restore(const Incarnation& incarnation, const WorkerId& worker,
+                           const LaneHistory& history) {
+  const SampleProgress& leased = history.leased;
+  if (!leased.epoch.exists()) return;
+  if (leased.epoch.IsAfter(epoch_) && !leased.ranges.empty()) {
+    MoveTo(leased.epoch, history.resumed, worker);
+  }
+  Holder& holder = holders_[incarnation];
+  holder.asks = leased.epoch.number;
+  if (leased.epoch == epoch_) Hold(holder, leased.ranges);
+}
+
+void SampleLedger::Adopt(const RoundSamples& samples) {
+  if (samples.epoch.IsAfter(epoch_)) MoveTo(samples.epoch, samples.resumed, "");
+  if (samples.epoch != epoch_) return;
+  Holder& round = holders_[Incarnation{}];
+  round.stays = false;
+  Hold(round, samples.ranges);
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,120 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The part of basin.h about samples.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/c/error.h"
+#include "client/c/worker.h"
+
+using basin::c::Check;
+using basin::c::Return;
+
+namespace basin::c {
+
+absl::StatusOr<std::vector<SampleRange>> RangesOf(const basin_sample_range* ranges, size_t count) {
+  if (ranges == nullptr && count > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The list of ", count, " ranges of samples is null. Pass the ranges."));
+  }
+  std::vector<SampleRange> list;
+  list.reserve(count);
+  for (size_t i = 0; i < count; ++i) list.push_back({ranges[i].begin, ranges[i].end});
+  return list;
+}
+
+}  // namespace basin::c
+
+namespace {
+
+absl::StatusOr<basin::SampleEpoch> EpochOf(const basin_sample_epoch* epoch) {
+  if (epoch == nullptr) {
+    return absl::InvalidArgumentError(
+        "The epoch is null. Pass its number, its number of samples, and the hash of their order.");
+  }
+  return basin::SampleEpoch{epoch->number, epoch->samples, epoch->order};
+}
+
+void CopyRanges(const std::vector<basin::SampleRange>& from, basin_sample_range* to,
+                size_t capacity) {
+  for (size_t i = 0; i < std::min(from.size(), capacity); ++i) {
+    to[i] = {from[i].begin, from[i].end};
+  }
+}
+
+absl::Status CheckOutputs(const void* ranges, size_t capacity, const void* written) {
+  if ((ranges != nullptr || capacity == 0) && written != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "The memory for the ranges of samples, or for their number, is null. Pass both.");
+}
+
+}  // namespace
+
+extern "C" {
+
+basin_code basin_samples_lease(basin_worker* worker, uint32_t lane, const basin_sample_epoch* epoch,
+                               uint64_t count, basin_sample_range* ranges, size_t capacity,
+                               size_t* written, int* outcome, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = CheckOutputs(ranges, capacity, written);
+  if (status.ok() && (capacity == 0 || outcome == nullptr)) {
+    status = absl::InvalidArgumentError(
+        "A lease of samples needs room for one range at least, and for the outcome. Pass both.");
+  }
+  if (!status.ok()) return Return(status, error);
+  const auto of = EpochOf(epoch);
+  if (!of.ok()) return Return(of.status(), error);
+  auto leased = worker->client().LeaseSamples({lane, *of, count});
+  if (!leased.ok()) return Return(leased.status(), error);
+  if (leased->ranges.size() > capacity) {
+    const auto end = leased->ranges.begin() + static_cast<std::ptrdiff_t>(capacity);
+    status = worker->client().ReturnSamples({lane, of->number, {end, leased->ranges.end()}});
+    if (!status.ok()) return Return(status, error);
+    leased->ranges.erase(end, leased->ranges.end());
+  }
+  CopyRanges(leased->ranges, ranges, capacity);
+  *written = leased->ranges.size();
+  *outcome = static_cast<int>(leased->outcome);
+  return BASIN_OK;
+}
+
+basin_code basin_samples_return(basin_worker* worker, uint32_t lane, uint64_t epoch,
+                                const basin_sample_range* ranges, size_t count,
+                                basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  auto list = basin::c::RangesOf(ranges, count);
+  if (!list.ok()) return Return(list.status(), error);
+  return Return(worker->client().ReturnSamples({lane, epoch, *std::move(list)}), error);
+}
+
+basin_code basin_samples_committed(basin_worker* worker, uint32_t lane, basin_sample_epoch* epoch,
+                                   basin_sample_range* ranges, size_t capacity, size_t* written,
+                                   basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = CheckOutputs(ranges, capacity, written);
+  if (status.ok() && epoch == nullptr) status = EpochOf(epoch).status();
+  if (!status.ok()) return Return(status, error);
+  const auto progress = worker->client().CommittedSamples(lane);
+  if (!progress.ok()) return Return(progress.status(), error);
+  *epoch = {progress->epoch.number, progress->epoch.samples, progress->epoch.order};
+  CopyRanges(progress->ranges, ranges, capacity);
+  *written = progress->ranges.size();
+  return BASIN_OK;
+}
+
+basin_code basin_samples_resume(basin_worker* worker, uint32_t lane,
+                                const basin_sample_epoch* epoch,
+                                const basin_sample_range* committed, size_t count,
+                                basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const auto of = EpochOf(epoch);
+  if (!of.ok()) return Return(of.status(), error);
+  auto list = basin::c::RangesOf(committed, count);
+  if (!list.ok()) return Return(list.status(), error);
+  return Return(worker->client().ResumeSamples({lane, {*of, *std::move(list)}}), error);
+}
+
+}  // extern "C"
