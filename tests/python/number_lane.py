@@ -180,6 +180,9 @@ class NumberRounds:
     def last_was_zero(self) -> bool:
         return self._last_was_zero
 
+    def has_counted(self) -> bool:
+        return bool(self.sent[-1])
+
     def begin(self, gradients: Sequence[NumberGradient], spec: RoundSpec) -> int:
         self._calls.note("begin")
         assert self._in_flight is None

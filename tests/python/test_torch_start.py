@@ -222,7 +222,7 @@ class StartTest(TorchTest):
                 self.assertEqual([], about)
                 continue
             self.assertEqual(1, len(about), told)
-            self.assertRegex(about[0], "among 3 workers, but the job has 2 now.*state.step")
+            self.assertRegex(about[0], "among 3 workers, but the job has 2 now.*ElasticSampler")
 
 
 if __name__ == "__main__":

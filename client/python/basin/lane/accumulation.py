@@ -1,7 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The micro-batches whose gradients one round sends, and their counts."""
+"""The micro-batches whose gradients one round sends, their counts, and the positions of the epoch
+that they were computed from."""
 
 from basin.errors import InvalidArgument
+from basin.lane.ranges import Range
 from basin.spec import Counts, Op, RoundSpec, Weight
 
 # The advice to contribute sums instead of means.
@@ -26,6 +28,7 @@ class Accumulation:
     def __init__(self) -> None:
         self.micro_batches = 0
         self.spoiled = False  # Whether it holds a part of a failed backward.
+        self.positions: list[Range] = []
         self._samples: int | None = None
         self._tokens: int | None = None
 
@@ -44,14 +47,20 @@ class Accumulation:
             self._samples = total(self._samples, other._samples)
             self._tokens = total(self._tokens, other._tokens)
         self.micro_batches += other.micro_batches
+        self.positions += other.positions
 
     def is_full(self, spec: RoundSpec) -> bool:
         """Whether no other micro-batch may be added."""
         return self.micro_batches > 0 and not may_accumulate(spec)
 
-    def check(self, spec: RoundSpec, accumulation: "Accumulation", owner: str) -> None:
+    def check(
+        self, spec: RoundSpec, accumulation: "Accumulation", owner: str, *, knows_samples: bool
+    ) -> None:
         """Checks that a backward with these counts may be added to the accumulation of a weighted
-        average."""
+        average.
+
+        knows_samples: a sampler gives their number if the user does not
+        """
         if spec.op != Op.WEIGHTED_AVERAGE:
             return
         if accumulation.is_full(spec):
@@ -63,6 +72,8 @@ class Accumulation:
                 f"{AS_SUMS[spec.weight_by]} The gradients accumulated before are unchanged: "
                 f"sync_gradients() of {owner} sends them."
             )
+        if spec.weight_by == Weight.SAMPLES and knows_samples:
+            return
         if spec.weight_by != Weight.MICRO_BATCHES and self._count_of(spec.weight_by) is None:
             name = spec.weight_by.name.lower()
             raise InvalidArgument(

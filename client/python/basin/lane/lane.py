@@ -28,6 +28,8 @@ from basin.lane.actions import Action, Deed, Situation
 from basin.lane.gradient import LOCAL_STATES, G, Gradient, P, on_all
 from basin.lane.gradients import Gradients, Store
 from basin.lane.phase import Backward, Event, Phase
+from basin.lane.ranges import Range, size, union
+from basin.lane.samples import Samples
 from basin.lane.usage import Usage
 from basin.spec import Counts, RoundSpec
 
@@ -57,6 +59,9 @@ class Rounds(Protocol):
     def deliver(self, gradients: Sequence[Any]) -> list[Any]:
         """Writes each result, plus what is aside, to .grad. What was `sent` may be overwritten.
         Returns those that have a result."""
+
+    def has_counted(self) -> bool:
+        """Whether the last result has this worker's contribution."""
 
     def last_was_zero(self) -> bool:
         """Whether the result of the last round may have been only zeros."""
@@ -102,8 +107,8 @@ class Lane(Generic[P, G]):
         self.rounds = rounds
         self.name = name
         self.usage = Usage(name, owner, passes)
-        self._spec = spec
-        self._passes = passes
+        self.spec = spec
+        self.passes = passes
         self._owner = owner
         self._own_hooks = own_hooks
         self._batch_bytes = batch_bytes
@@ -125,6 +130,8 @@ class Lane(Generic[P, G]):
         self._accumulation = Accumulation()  # The accumulation of local gradients.
         self._sent = Accumulation()  # The accumulation of the round in flight.
         self._refusal: Exception | None = None  # Why this worker is not counted in the round.
+        self._samples: Samples | None = None
+        self._handed_samples = 0  # In what a loader has handed out last.
 
     # ---- parameters
 
@@ -154,7 +161,7 @@ class Lane(Generic[P, G]):
             return Situation.STRAY
         if has_local:
             return (
-                Situation.FULL if self._accumulation.is_full(self._spec) else Situation.ACCUMULATED
+                Situation.FULL if self._accumulation.is_full(self.spec) else Situation.ACCUMULATED
             )
         return Situation.REDUCED if reduced else Situation.IDLE
 
@@ -178,7 +185,7 @@ class Lane(Generic[P, G]):
         except Exception as error:
             self._broken = error
         self._look(near=True)
-        unapplied = self._passes > 1 and self.gradients.has_unapplied()
+        unapplied = self.passes > 1 and self.gradients.has_unapplied()
         self._found = self._situation(not unapplied and self.gradients.has_local(), unapplied)
         self.gradients.put_aside()
         if self._found is Situation.FULL:  # It will be refused, so its gradients are kept separate.
@@ -187,7 +194,7 @@ class Lane(Generic[P, G]):
                     each.on(gradient.Event.PUT_APART, self.store)
         self._failure = None
         self._backward = Backward.BEGUN
-        self._sends = self.usage.pushing and self._accumulation.micro_batches + 1 >= self._passes
+        self._sends = self.usage.pushing and self._accumulation.micro_batches + 1 >= self.passes
 
     def _hook_of(self, each: Gradient[P, G]) -> Callable[[P], None]:
         """The function to call when a backward has accumulated the gradient."""
@@ -239,7 +246,7 @@ class Lane(Generic[P, G]):
 
     def _check_backward(self) -> Backward:
         """Checks the backward that has reached this lane. Its errors are raised when it returns."""
-        action = Action.BACKWARD if self._passes == 1 else Action.BACKWARD_OF_PASSES
+        action = Action.BACKWARD if self.passes == 1 else Action.BACKWARD_OF_PASSES
         try:
             self.usage.check_takes_part("backward()")
             if self._broken is not None:
@@ -247,7 +254,12 @@ class Lane(Generic[P, G]):
             if self._with_graph and self._sends:
                 self.usage.refuse_graph()
             self.usage.decide(action, self._found, "backward()")
-            self._next.check(self._spec, self._accumulation, self._owner)
+            self._next.check(
+                self.spec,
+                self._accumulation,
+                self._owner,
+                knows_samples=self._samples is not None and self._samples.are_samples,
+            )
         except Exception as error:
             self._failure = self._failure or error
             self._next = Accumulation()
@@ -349,13 +361,24 @@ class Lane(Generic[P, G]):
             return
         if self._backward is not Backward.NONE:
             self._count_backward()
-        counts = self._accumulation.counts().check_contributed()
-        spec = replace(self._spec, counts=counts, step=self.usage.steps)
+        counts = self._counts().check_contributed()
+        spec = replace(self.spec, counts=counts, step=self.usage.steps)
+        if self._samples is not None:
+            named = tuple(union(self._accumulation.positions))
+            spec = replace(spec, samples=named, sample_epoch=self._samples.epoch.number)
         self.usage.steps = self.rounds.begin(self.gradients.all, spec)
         self.usage.on(Event.BEGIN)
         self._sent, self._accumulation = self._accumulation, Accumulation()
         self._refusal = None
         self.rounds.after_begin()
+
+    def _counts(self) -> Counts:
+        """Those of the accumulation, whose samples are its positions if the user does not say."""
+        counts = self._accumulation.counts()
+        if counts.samples is not None or self._samples is None or not self._samples.are_samples:
+            return counts
+        # Without any, it is of the same batch as the backward before it.
+        return replace(counts, samples=size(self._accumulation.positions) or self._handed_samples)
 
     def _push(self, gradients: list[Gradient[P, G]]) -> None:
         memory = self.store.memory_of(gradients)
@@ -420,7 +443,7 @@ class Lane(Generic[P, G]):
         except Error as error:
             # No worker applies this round. The gradients are unchanged.
             cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
-            self._accumulation = self._sent
+            self._accumulation, self._sent = self._sent, Accumulation()
             self._accumulation.spoiled = self.usage.phase is Phase.FAILED
             self.usage.on(Event.END)
             for each in gradients:
@@ -447,13 +470,59 @@ class Lane(Generic[P, G]):
             each.sent = each.home = each.left = each.applied = None
             each.touched = False
         self.gradients.has_delivered(self.rounds.last_was_zero())
-        self.rounds.delivered(gradients, self._sent.micro_batches, self._refusal)
+        sent, self._sent = self._sent, Accumulation()
+        if self._samples is not None:
+            self._samples.end_round(sent.positions, self.rounds.has_counted())
+        self.rounds.delivered(gradients, sent.micro_batches, self._refusal)
 
     def _reduce(self) -> None:
         """Runs a round of the local gradients, if any, outside a backward."""
         self.gradients.put_aside()
         self._complete()
         self.await_outcome()
+
+    # ---- the positions of a sampler
+
+    def is_spoiled(self) -> bool:
+        """Whether there are gradients of a failed backward, which nothing sends."""
+        return self._accumulation.spoiled
+
+    def sample(self, samples: Samples, spec: RoundSpec) -> None:
+        """From now on rounds name the positions that they were computed from, and have this spec.
+        REQUIRES: no round is in flight."""
+        self._samples, self.spec = samples, spec
+        self.forget_positions()
+
+    def give_samples_back(self) -> None:
+        """This worker takes part in no other round."""
+        if self._samples is not None:
+            self._samples.stop()
+
+    def claim(self, handed: Sequence[Range]) -> None:
+        self._next.positions += handed
+        self._handed_samples = size(handed)
+
+    def unclaim(self) -> None:
+        self._next.positions = []
+
+    def name_unused(self) -> None:
+        """The script has run no backward of what was handed out last: the next round, in which this
+        worker has nothing else, commits it as used."""
+        self._accumulation.positions += self._next.positions
+        self.unclaim()
+
+    def in_use(self) -> list[Range]:
+        if self._accumulation.positions and not self.usage.in_round:
+            self._look(near=True)
+        return [
+            *self._next.positions,
+            *self._accumulation.positions,
+            *self._sent.positions,
+        ]
+
+    def forget_positions(self) -> None:
+        for each in (self._next, self._accumulation, self._sent):
+            each.positions = []
 
     # ---- calls of the user
 
@@ -509,8 +578,8 @@ class Lane(Generic[P, G]):
         self.gradients.scan()
         self._look()
         self.gradients.disown_what_was_written()
-        action = Action.STEP if self._passes == 1 else Action.STEP_OF_PASSES
-        short = self._passes > 1 and self._accumulation.micro_batches > 0
+        action = Action.STEP if self.passes == 1 else Action.STEP_OF_PASSES
+        short = self.passes > 1 and self._accumulation.micro_batches > 0
         local = list(
             self.gradients.local(
                 self.gradients.all if short else self.gradients.of_optimizer(optimizer)
@@ -547,8 +616,10 @@ class Lane(Generic[P, G]):
         if self.usage.in_round:
             self.usage.on(Event.END)
         self._leave_backward()
-        self._next, self._accumulation = Accumulation(), Accumulation()
+        self._next, self._accumulation, self._sent = Accumulation(), Accumulation(), Accumulation()
         self._refusal = self._failure = None
+        if self._samples is not None:
+            self._samples.forget()
 
 
 def _check_named(unnamed: Sequence[object], unknown: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ from basin.arguments import seconds
 from basin.errors import FailedPrecondition
 from basin.notices import ContributorsChanged
 from basin.spec import Counts, Op
-from basin.torch import context
+from basin.torch import context, loaders
 from basin.torch.clip import clip_grad_norm_
 from basin.torch.collectives import (
     allgather_object,
@@ -41,9 +41,12 @@ from basin.torch.collectives import (
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
 from basin.torch.optimizer import DistributedOptimizer
+from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
 from basin.torch.scaler import GradScaler
 from basin.torch.state import State
 from basin.torch.totals import total_counts
+
+loaders.watch()
 
 Average = Op.AVERAGE
 WeightedAverage = Op.WEIGHTED_AVERAGE
@@ -172,6 +175,8 @@ __all__ = [
     "DDPState",
     "DistributedDataParallel",
     "DistributedOptimizer",
+    "ElasticBatchSampler",
+    "ElasticSampler",
     "GradScaler",
     "Max",
     "Min",
@@ -193,6 +198,7 @@ __all__ = [
     "broadcast_state",
     "clip_grad_norm_",
     "ddp_comm_hook",
+    "elastic_shards",
     "finished",
     "grouped_allreduce",
     "grouped_allreduce_",

@@ -69,10 +69,9 @@ class AloneWatch:
             logger.warning(
                 "A DistributedSampler divides the data among %d workers, but the job has %d now: "
                 "samples are missed or repeated, and workers that end an epoch at different steps "
-                "end with different models. Count the steps in a shared state (while state.step < "
-                "steps), which ends all workers at the same step, and when basin.torch.size() "
-                "changes, make the sampler anew with basin.torch.size() and basin.torch.rank(). "
-                "See docs/pytorch.md, Data and resizes.",
+                "end with different models. Use basin.torch.ElasticSampler(data, optimizer), whose "
+                "epoch is shared by the workers that are there, and ends on all at the same step. "
+                "See docs/pytorch.md, Data that follows the workers.",
                 divided,
                 workers,
             )

@@ -56,6 +56,8 @@ def clip_grad_norm_(
     norm = math.sqrt(sum(squared_norm for *_, squared_norm in gradients))
     if error_if_nonfinite and not math.isfinite(norm):
         raise FloatingPointError(f"The norm of the gradients is {norm}, so they cannot be clipped.")
+    for _, lane, _ in gradients:
+        lane.changes_results = True
     factor = most / (norm + 1e-6)  # Torch does the same.
     if not factor >= 1.0 and gradients:
         with ExitStack() as scaling:

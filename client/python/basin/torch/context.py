@@ -98,6 +98,7 @@ class Context:
             )
         for lane in self.lanes:
             lane.leave_node()
+            lane.give_samples_back()
         self.client.finished()
         for lane in self.lanes:
             lane.usage.finished = True

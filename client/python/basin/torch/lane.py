@@ -8,7 +8,10 @@ from typing import Any, NoReturn
 
 import torch
 
+from basin.errors import FailedPrecondition
 from basin.lane.lane import Lane
+from basin.lane.samples import Samples
+from basin.spec import RoundSpec
 from basin.torch.contributor import Totals
 from basin.torch.rounds import TensorRounds
 from basin.torch.store import TensorStore, parameters_of
@@ -20,6 +23,10 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     store: TensorStore
     rounds: TensorRounds
+
+    # Whether each step applies the results as they come, which a sampler relies on.
+    _plain_steps = False
+    changes_results = False  # Whether the script clips results, or has a gradient scaler.
 
     def start(self) -> None:
         """Adopts the present parameters. If that fails, the lane is closed."""
@@ -49,6 +56,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def scaling(self, parameters: Iterable[torch.Tensor], factor: float) -> Iterator[None]:
         """Encloses a multiplication of the .grad of these by `factor`: clipping, or a scaler."""
         mine = [parameter for parameter in parameters if self.knows(parameter)]
+        self.changes_results = self.changes_results or bool(mine)
         results = [each for each in mine if self.store.squared_norm(each) is not None]
         yield
         for parameter in results:
@@ -78,8 +86,32 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         """Makes sure that .grad is the result of a round, and that the buffers are those of rank
         0."""
         self.reduce_for(optimizer, "step()")
+        self._check_plain()
         self.write_buffers()
         self.rounds.divided_again.before_step(self.usage.steps, self.rounds.info)
+
+    def sample_with(self, samples: Samples, spec: RoundSpec, *, plain_steps: bool) -> None:
+        """Like sample(). With plain_steps, a step that applies something else than the result of a
+        round is refused: in a round without samples the sampler would apply the result itself, and
+        parameters would diverge."""
+        self.sample(samples, spec)
+        self.rounds.sample(spec)
+        self._plain_steps = plain_steps
+
+    def _check_plain(self) -> None:
+        if not self._plain_steps:
+            return
+        # One of them is enough: clipping and scalers change all.
+        result = next((each.parameter for each in self.gradients.all if each.is_result()), None)
+        changed = result is not None and self.store.squared_norm(result) is None
+        if changed or self.changes_results or self.rounds.loss_scale != 1.0:
+            raise FailedPrecondition(
+                f"step() of step {self.usage.steps} was called on gradients of lane {self.name} "
+                "that were changed since their round, for example by clipping or a gradient "
+                "scaler. In a round in which this worker has no samples, the sampler makes the "
+                "step, and must change them in the same way. Give the sampler step=, a function "
+                "that does all that the loop does after backward()."
+            )
 
     def write_buffers(self) -> None:
         """Writes the buffers of rank 0 that a graph of autograd had still saved when they came."""

@@ -469,6 +469,11 @@ class Node:
         if self._mode != "off" and not first:
             self._leave_out("NCCL takes only the first lane of a process")
 
+    @property
+    def groups_ranks(self) -> bool:
+        """Whether one rank contributes for others."""
+        return self._in_node is not None
+
     def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> Contributor:
         """Begins a round of these gradients. Returns what takes part in it."""
         self.take(gradients)

@@ -13,6 +13,7 @@ import torch
 
 from basin import _abi, notices
 from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused, Unsupported
+from basin.lane.samples import Ledger
 from basin.spec import RoundSpec
 from basin.torch import device
 from basin.torch.buffers import BufferLane
@@ -75,6 +76,21 @@ class TensorRounds:
         # The contributors of the counts that divide the next round's gradients.
         self.counted: tuple[str, ...] | None = None
         self.info: RoundInfo | None = None  # The facts about the last round.
+
+    def sample(self, spec: RoundSpec) -> None:
+        """From now on rounds have this spec, because a sampler gives the samples."""
+        self.divided_again = DividedAgain(self._lane, spec.op)
+
+    def ledger(self) -> Ledger:
+        """That of the samples of this lane."""
+        raise Unsupported("This build has no ledger of samples.")
+
+    @property
+    def worker_id(self) -> str:
+        return self._worker.id
+
+    def world_size(self) -> int:
+        return self._worker.place().world_size
 
     # ---- the contribution
 
@@ -206,6 +222,9 @@ class TensorRounds:
             outcome.copy_many(buffers, count)
         else:
             self._worker.copy_device(outcome, buffers, count, index, device.stream_of(index))
+
+    def has_counted(self) -> bool:
+        return self.info is not None and self._worker.id in self.info.contributors
 
     def last_was_zero(self) -> bool:
         return self.info is None or not self.info.squared_norm
