@@ -64,7 +64,8 @@ class Leave:
         self._told: queue.SimpleQueue[float | None] = queue.SimpleQueue()
         self._trains = 0  # The thread that trains.
         self._closing = threading.Lock()
-        self._closed = self._over = False
+        self._closed = False
+        self.over = False  # Whether its time is over, and its step is not.
         self._before: dict[int, Any] = {}
         signals = list(leave_on)
         if signals and threading.current_thread() is not threading.main_thread():
@@ -112,7 +113,7 @@ class Leave:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        if self._over:
+        if self.over:
             raise NoticeOver
         if self._member is None or not client.was_member():
             raise SystemExit(0)  # No step has begun.
@@ -165,7 +166,7 @@ class Leave:
         with self._closing:
             if self._closed:
                 return
-            self._over = True
+            self.over = True
             logger.warning(
                 "the notice of this worker is over, and its step is not: its round goes on without "
                 "it, and the process ends"

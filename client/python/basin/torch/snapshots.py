@@ -10,13 +10,13 @@ Threads. step_begins() belongs to the thread that trains; `_copy` and `_write` r
 thread, and any may read the counts.
 """
 
+import atexit
 import ctypes
 import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,16 +64,21 @@ class Snapshots:
     """
 
     def __init__(
-        self, state: _Source, place: str | os.PathLike[str], every: int, keep: int | None
+        self,
+        state: _Source,
+        place: str | os.PathLike[str],
+        every: int,
+        keep: int | None,
+        has_no_time: Callable[[], bool],
     ) -> None:
         self._state, self._every, self._keep = state, every, keep
+        self._has_no_time = has_no_time  # Whether the process must end now.
         self._place = os.fspath(place)
         self._folder = storage.folder_at(place)
         self.written = self.skipped = self.failed = 0
         self.last: str | None = None
         self.pause_seconds = 0.0
-        self._thread = ThreadPoolExecutor(1, "basin-snapshots")
-        self._writing: Future[None] | None = None
+        self._writing: threading.Thread | None = None
         self._copied = threading.Event()
         self._copied.set()
         self._step: Any = None  # Of the last snapshot.
@@ -81,6 +86,7 @@ class Snapshots:
         for part in state.parts().values():
             if isinstance(part, OptimizerPart):
                 part.optimizer.register_step_pre_hook(self._before_step)
+        atexit.register(self._end)
 
     @staticmethod
     def last_in(place: str | os.PathLike[str]) -> tuple[str, str]:
@@ -93,7 +99,11 @@ class Snapshots:
     def wait(self) -> None:
         """Returns when no snapshot is being written."""
         if self._writing is not None:
-            self._writing.result()
+            self._writing.join()
+
+    def _end(self) -> None:
+        if not self._has_no_time():
+            self.wait()
 
     # ---- the thread that trains
 
@@ -102,7 +112,7 @@ class Snapshots:
         if step == self._step or step <= 0 or step % self._every != 0 or not _is_writer():
             return
         self._step = step
-        if self._writing is not None and not self._writing.done():
+        if self._writing is not None and self._writing.is_alive():
             self.skipped += 1
             return
         began = time.perf_counter()
@@ -133,9 +143,11 @@ class Snapshots:
         self._memory = memory
         self._copied.clear()
         writer = context.current().client.worker_id
-        self._writing = self._thread.submit(
-            self._copy_and_write, step, writer, later, self._state.manifest(), captured
+        given = (step, writer, later, self._state.manifest(), captured)
+        self._writing = threading.Thread(
+            target=self._copy_and_write, args=given, name="basin-snapshot", daemon=True
         )
+        self._writing.start()
 
     def _memory_like(self, source: torch.Tensor, key: tuple[str, int]) -> torch.Tensor:
         """That of the last snapshot if it fits, so that there is never more than one copy."""

@@ -273,7 +273,9 @@ class State(SharedValues):
         for argument, number in (("every", every), ("keep", keep)):
             if not (number is None and argument == "keep") and not whole_number(number):
                 raise InvalidArgument(f"{argument} cannot be {number!r}. Use a number from 1 on.")
-        made = Snapshots(self, folder, every, keep)
+        made = Snapshots(
+            self, folder, every, keep, lambda: self._leave is not None and self._leave.over
+        )
         self._snapshots.append(made)
         return made
 
