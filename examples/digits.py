@@ -150,12 +150,11 @@ def my_part() -> slice:
 def demonstrate(epochs: int, kill: bool, add: bool, leaving: object) -> bool:
     """Trains and prints the results. Returns whether they are as expected."""
     data = load(torch.float32)
-    torch.manual_seed(100 + bt.rank())  # Values differ among workers until the broadcast.
+    torch.manual_seed(100 + bt.rank())  # Values differ among workers until State().
     net = Net()
-    bt.broadcast_parameters(net)
     optimizer: Any = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
     last = epochs * steps_in(data)
-    state = bt.broadcast_state(step=0, last=last, workers=(), added="" if add else "nobody")
+    state = bt.State(net, optimizer, last=last, workers=(), added="" if add else "nobody")
     began = state.step
     if began > 0:
         print(f"joined at step {began} with parameters {hash_of(net)}")

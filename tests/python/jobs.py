@@ -102,7 +102,7 @@ def hear(event: Path) -> None:
 
 class Aggregator:
     """A running basind at `listen`, which is a free port by default. Metrics are served at `http`,
-    if at all, and memory is shared with `local`."""
+    if at all, operators are served at `admin`, and memory is shared with `local`."""
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class Aggregator:
         listen: str = "127.0.0.1:0",
         http: str = "none",
         local: str = "none",
+        admin: str = "none",
     ) -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
         self.process = subprocess.Popen(
@@ -118,7 +119,7 @@ class Aggregator:
                 program,
                 f"--grpc-listen={listen}",
                 f"--http-listen={http}",
-                "--admin-listen=none",
+                f"--admin-listen={admin}",
                 f"--local-listen={local}",
                 *_LEASES,
                 *arguments,
@@ -129,6 +130,7 @@ class Aggregator:
         )
         self.lines: list[str] = []
         self.address = ""
+        self.admin = ""  # The address for operators, if there is one.
         self.metrics = ""  # The address of the metrics, if they are served.
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -137,6 +139,7 @@ class Aggregator:
             if entry["event"] == "serving":
                 self.address = entry["addresses"]["grpc"]
                 self.metrics = entry["addresses"].get("http", "")
+                self.admin = entry["addresses"].get("admin", "")
                 break
         # The log is read continuously, so that it never blocks the aggregator.
         threading.Thread(target=self._read, daemon=True).start()

@@ -593,9 +593,9 @@ class PackTest(unittest.TestCase):
             self.assertFalse(raw.has_bits_of(one, torch.tensor([3.0])))
 
     def test_a_shared_tensor_stays_on_its_device(self) -> None:
-        from basin.torch.state import State, pack
+        from basin.torch.state import SharedValues, pack
 
-        state = State(there=torch.empty(3, device="meta"), here=torch.zeros(3))
+        state = SharedValues(there=torch.empty(3, device="meta"), here=torch.zeros(3))
         state.restore(pack({"there": torch.ones(3), "here": torch.ones(3), "new": torch.ones(3)}))
         self.assertEqual("meta", state.there.device.type)
         self.assertEqual([1.0] * 3, state.here.tolist())

@@ -250,10 +250,13 @@ class Client:
         # How many rounds this worker had begun when it last took part in a broadcast.
         self._last_broadcast: int | None = None
         self._closed = False
+        self._has_left = False
         self._finished = False
         # Called with the lane of each call before it begins; may raise to refuse the call.
         self.before_call: Callable[[str], None] | None = None
         self._will_leave = False
+        # Whether this process has done all that it should when it leaves as it said.
+        self.ends_well = False
         # Leaves the job for leave_on_sigterm(); what holds this client may have more to close.
         self.leave: Callable[[], None] = self.close
         if is_ready:
@@ -604,20 +607,26 @@ class Client:
         self.worker.finished()
         self._finished = True
 
-    def will_leave(self) -> None:
+    def will_leave(self, *, ends_well: bool = False) -> None:
         """Declares that this worker leaves at the end of its step; a signal handler may call it.
 
         The step continues, except in a paused job, where the missing workers may never come: there,
         each wait ends with Paused, about five seconds after the pause began. Then close() the
-        client: the round goes on without this worker."""
+        client: the round goes on without this worker.
+
+        ends_well: a script that does not catch that Paused ends with 0"""
         self.check_open("will_leave()")
         self._will_leave = True
+        self.ends_well = self.ends_well or ends_well
         self.worker.will_leave()
+
+    def has_said_it_leaves(self) -> bool:
+        return self._will_leave
 
     def leaves_with(self, kind: type[BaseException] | None) -> bool:
         """Whether this worker leaves as it should with an exception of this kind, or with None:
-        Paused is how a wait ends after will_leave()."""
-        return kind is None or (self._will_leave and issubclass(kind, Paused))
+        Paused is how a wait ends after will_leave(), and SystemExit is how the script may end."""
+        return kind is None or (self._will_leave and issubclass(kind, Paused | SystemExit))
 
     def close(self, *, finished: bool = True) -> None:
         """Leaves the job. Does nothing the second time, or in a child after fork.
@@ -635,12 +644,19 @@ class Client:
         self._closed = True
         _open_clients.discard(self)
         try:
-            if finished and self._is_ready.is_set():
-                self.worker.finished()
-            self.worker.leave()
+            self.leave_job(finished)
         finally:
             self.worker.close()
             self._in_flight.clear()
+
+    def leave_job(self, finished: bool) -> None:
+        """Leaves the job, but keeps its memory. Any thread may call it; see close()."""
+        if self._has_left:
+            return
+        self._has_left = True
+        if finished and self._is_ready.is_set():
+            self.worker.finished()
+        self.worker.leave()
 
     def hand_over(self) -> None:
         """After a broadcast that no round has followed, waits until every worker has completed it,
@@ -943,6 +959,13 @@ def will_leave_all() -> None:
         client.will_leave()
 
 
+def ends_well_with(error: BaseException) -> bool:
+    """Whether a script that ends with this error has done what it should, because every worker of
+    this process was told to leave."""
+    told = [client for client in _open_clients if client.ends_well]
+    return bool(told) and all(client.leaves_with(type(error)) for client in _open_clients)
+
+
 def leave_all() -> None:
     """Every worker of this process leaves its job."""
     for client in list(_open_clients):
@@ -952,6 +975,8 @@ def leave_all() -> None:
 @atexit.register
 def _close_all() -> None:
     for client in list(_open_clients):
-        if not hasattr(sys, "last_value"):  # The script did not end with an exception.
+        raised = getattr(sys, "last_value", None)
+        if raised is None and not client.has_said_it_leaves():
             client.hand_over()
-        client.close(finished=False)
+        kind = None if raised is None else type(raised)
+        client.close(finished=client.has_said_it_leaves() and client.leaves_with(kind))

@@ -38,6 +38,8 @@ T = TypeVar("T")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait consists of slices of this length, so that Ctrl-C and other signals are handled.
 SLICE_SECONDS = 0.5
+# The same in a worker that is to leave, and may have little time.
+_LEAVING_SLICE_SECONDS = 0.05
 MAX_ID_BYTES = 256
 MAX_SAMPLE_RANGES = 4096  # Of one answer.
 _REJOIN = (
@@ -385,6 +387,7 @@ class Worker:
         self._log = _abi.Log(_write_log)
         self._names: dict[int, list[str]] = {}  # Each lane's tensors, by handle.
         self.rounds_begun = 0
+        self._slice_seconds = SLICE_SECONDS
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
         try:
@@ -697,6 +700,7 @@ class Worker:
         call("finished", self._pointer)
 
     def will_leave(self) -> None:
+        self._slice_seconds = _LEAVING_SLICE_SECONDS
         call("will_leave", self._pointer)
 
     def leave(self) -> None:
@@ -716,7 +720,7 @@ class Worker:
         outputs = () if result is None else (byref(result),)
         at_once = False
         while True:
-            slice_seconds = 0.0 if at_once else min(SLICE_SECONDS, end - time.monotonic())
+            slice_seconds = 0.0 if at_once else min(self._slice_seconds, end - time.monotonic())
             try:
                 call(name, self._pointer, *arguments, _nanoseconds(slice_seconds), *outputs)
                 return

@@ -9,7 +9,9 @@ When backward() returns, .grad is then the gradient averaged over all workers.
 """
 
 import importlib
+import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from basin import client, descent, exit_code, machine
@@ -40,11 +42,13 @@ from basin.torch.collectives import (
 )
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
+from basin.torch.leave import Leave
 from basin.torch.optimizer import DistributedOptimizer
 from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
 from basin.torch.scaler import GradScaler
-from basin.torch.state import State
+from basin.torch.snapshots import Snapshots
 from basin.torch.totals import total_counts
+from basin.torch.training_state import State
 
 loaders.watch()
 
@@ -61,6 +65,9 @@ def init(
     *,
     round_timeout: float | None = None,
     own_state: bool = False,
+    leave_on: Iterable[int] = (),
+    notice: str | os.PathLike[str] | None = None,
+    notice_seconds: float | None = None,
     **options: Any,
 ) -> None:
     """Connects this process as a worker of its job, and returns when it has a rank.
@@ -76,6 +83,14 @@ def init(
                    OutcomeUnknown; None: forever, while late workers are logged
     own_state:     if it joins late, this worker already has the state of the others and makes the
                    same calls as they do; otherwise it gets the state with the first broadcasts
+    leave_on:      signals, for example (signal.SIGTERM,), after which this worker leaves at the end
+                   of its step, until shutdown(); see leaving(). Needs the main thread. A signal
+                   before the worker is a member ends the process with 0
+    notice:        a path, or a URL of the machine's provider, that exists once this worker has to
+                   leave. It is looked at each second. A page that says nothing, or false, is none
+    notice_seconds:
+                   from the signal or the notice until the process has to be gone; None: it has
+                   time for its step. See will_leave()
 
     In a process that a worker has started with its own environment, such as one of a data loader
     that imports the script again, init() does nothing but set rank() and size() to the worker's.
@@ -90,12 +105,17 @@ def init(
         # Torch imports it with the first optimizer, for seconds in which the others may wait.
         importlib.import_module("torch._dynamo")
     options.setdefault("ready", False)
+    leave = Leave(leave_on, notice, notice_seconds)
     try:
         connected = client.connect(address, **options)
     except descent.IsHelper as why:
+        leave.close()
         context.start_helper(why)
         return
-    context.start(connected, round_timeout, own_state)
+    except BaseException:
+        leave.close()
+        raise
+    context.start(connected, round_timeout, own_state, leave)
 
 
 def shutdown() -> None:
@@ -111,14 +131,39 @@ def shutdown() -> None:
         context.stop(context.current().client.leaves_with(sys.exc_info()[0]))
 
 
-def will_leave() -> None:
+def will_leave(by: float | None = None) -> None:
     """Declares that this worker leaves at the end of its step; a signal handler may call it.
 
     The step continues, except in a paused job, where the missing workers may never come: there,
     backward(), step() and every other wait end with Paused, about five seconds after the pause
     began. Then call shutdown(): the round goes on without this worker. Raises FailedPrecondition
-    before init() has returned, when there is no step to finish."""
-    context.current().client.will_leave()
+    before init() has returned, when there is no step to finish.
+
+    by: in how many seconds the process has to be gone; None: it has time for its step. If the step
+        takes longer, the thread that called init() gets a SystemExit with the code 0 before that,
+        in the last half of this time, at most five seconds before its end. Its open round is
+        withdrawn, and the others go on. A script that catches neither it nor that Paused ends with
+        0
+    """
+    context.current().leave.will_leave(by)
+
+
+def leaving() -> bool:
+    """Whether this worker is to leave: after will_leave(), a signal of init(leave_on=...), a
+    notice, or `basinctl drain worker`. The loop ends its step, and calls shutdown():
+
+        while state.step < steps and not basin.torch.leaving():
+    """
+    return not context.is_helper() and bool(context.current().leave)
+
+
+def busy(reason: str, expected: float) -> None:
+    """Reports that this worker does something else, for example an evaluation or a checkpoint.
+    Workers that wait for it get the reason.
+
+    expected: about how many seconds it takes; 0: it is over
+    """
+    context.current().client.busy(reason, expected)
 
 
 def finished() -> None:
@@ -182,6 +227,7 @@ __all__ = [
     "Min",
     "Op",
     "Product",
+    "Snapshots",
     "State",
     "Sum",
     "WeightedAverage",
@@ -196,6 +242,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "broadcast_state",
+    "busy",
     "clip_grad_norm_",
     "ddp_comm_hook",
     "elastic_shards",
@@ -207,6 +254,7 @@ __all__ = [
     "init",
     "is_initialized",
     "join",
+    "leaving",
     "local_rank",
     "local_size",
     "poll",

@@ -16,7 +16,7 @@ from basin.errors import InvalidArgument, Mismatch, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.torch import differentiable, objects, raw, tensors
 from basin.torch.context import current, member
-from basin.torch.state import State, Tensors, optimizer_key, pack, unpack
+from basin.torch.state import SharedValues, Tensors, optimizer_key, pack, unpack
 from basin.worker import Result, RoundInfo, TensorSpec
 
 if TYPE_CHECKING:
@@ -339,12 +339,12 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
                 f"The optimizer is a {kind} here, and a {roots_kind} at the root. Make the same "
                 "optimizer on all workers."
             )
-        _load_optimizer(optimizer, received)
+        load_optimizer(optimizer, received)
 
     share_optimizer(optimizer, broadcast)
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, received: dict[str, Any]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, received: dict[str, Any]) -> None:
     try:
         optimizer.load_state_dict(received)
     except (ValueError, KeyError) as error:
@@ -379,12 +379,12 @@ def share_optimizer(
         optimizer_key(optimizer),
         optimizer,
         optimizer.state_dict,
-        lambda received: _load_optimizer(optimizer, received),
+        lambda received: load_optimizer(optimizer, received),
         broadcast,
     )
 
 
-def broadcast_state(root_rank: int = 0, **values: Any) -> State:
+def broadcast_state(root_rank: int = 0, **values: Any) -> SharedValues:
     """Shares the root's values with all workers, as attributes.
 
         state = basin.torch.broadcast_state(step=0, scheduler=scheduler)
@@ -397,16 +397,20 @@ def broadcast_state(root_rank: int = 0, **values: Any) -> State:
     and GradScaler, keep their identity. Values are pickled, so use this only among workers that
     trust each other.
     """
-    here = member("broadcast_state()")
-    made = State(**values)
+    made = SharedValues(**values)
+    share_values(made, "broadcast_state()", root_rank)
+    return made
+
+
+def share_values(made: SharedValues, call: str, root_rank: int = 0) -> None:
+    """Shares the values with all workers, and with late joiners, in a `call` that all make."""
+    here = member(call)
 
     def broadcast() -> None:
-        call = "broadcast_state()"
         packed = objects.broadcast(here, call, "state", made.capture, root_rank)
         objects.unpickle("the shared state", packed, made.restore)
 
     here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
-    return made
 
 
 def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") -> Any:

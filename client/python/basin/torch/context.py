@@ -25,6 +25,7 @@ from basin.errors import Error, FailedPrecondition, RoundAborted
 from basin.torch import closures
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
+from basin.torch.leave import Leave
 from basin.torch.scaler import ScalerWatch
 from basin.torch.state import JobState
 from basin.torch.unshared import UnsharedWatch
@@ -34,8 +35,11 @@ from basin.worker import Place, logger
 class Context:
     """One process's client and lanes."""
 
-    def __init__(self, connected: client.Client, timeout: float | None, own_state: bool) -> None:
+    def __init__(
+        self, connected: client.Client, timeout: float | None, own_state: bool, leave: Leave
+    ) -> None:
         self.client = connected
+        self.leave = leave
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
         # By name of a call that has not ended: how many bytes each worker contributes.
@@ -57,6 +61,7 @@ class Context:
         )
 
     def close(self, finished: bool) -> None:
+        self.leave.close()
         for lane in self.lanes:
             if finished and not lane.usage.finished and lane.gradients.has_local():
                 logger.warning(
@@ -231,9 +236,10 @@ _context: Context | None = None
 _helper: descent.IsHelper | None = None
 
 
-def start(connected: client.Client, timeout: float | None, own_state: bool) -> None:
+def start(connected: client.Client, timeout: float | None, own_state: bool, leave: Leave) -> None:
     global _context
-    _context = Context(connected, timeout, own_state)
+    _context = Context(connected, timeout, own_state, leave)
+    leave.begin(connected)
 
 
 def start_helper(why: descent.IsHelper) -> None:

@@ -94,7 +94,7 @@ class _Packer(pickle.Pickler):
         return "large", memory.dtype, shape, len(self.large) - 1
 
 
-class _Unpacker(pickle.Unpickler):
+class Unpacker(pickle.Unpickler):
     """The inverse: `large` has the tensors that remain to be filled, by number."""
 
     def __init__(self, stream: io.BytesIO) -> None:
@@ -128,10 +128,10 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(packed: bytes) -> Any:
-    return _Unpacker(io.BytesIO(packed)).load()
+    return Unpacker(io.BytesIO(packed)).load()
 
 
-class State:
+class SharedValues:
     """Values that all workers share, as attributes: counters of epochs and steps, schedulers.
 
     broadcast_state() creates it. A late joiner gets the values that the others have when they begin
@@ -146,11 +146,15 @@ class State:
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
+    def shared(self) -> dict[str, Any]:
+        """The values by name."""
+        return self.__dict__
+
     def capture(self) -> bytes:
         return pack(
             {
                 name: value.state_dict() if hasattr(value, "load_state_dict") else value
-                for name, value in self.__dict__.items()
+                for name, value in self.shared().items()
             }
         )
 
@@ -232,7 +236,7 @@ class _Part:
     loaded: bool = False
 
     def values(self) -> list[Any]:
-        return list(vars(self.owner).values()) if isinstance(self.owner, State) else []
+        return list(vars(self.owner).values()) if isinstance(self.owner, SharedValues) else []
 
 
 @dataclass
@@ -624,7 +628,7 @@ class JobState:
         source, size = found["worker"], found["bytes"]
         content_spec = TensorSpec(f"{source}/content", _abi.U8, (size,))
         packed = self._get(lane, content_spec, version, source, _patience(size))
-        unpacker = _Unpacker(io.BytesIO(packed.numpy().tobytes()))
+        unpacker = Unpacker(io.BytesIO(packed.numpy().tobytes()))
         content = unpacker.load()
 
         def fill(index: int, tensor: torch.Tensor) -> None:
