@@ -172,6 +172,14 @@ TEST_F(SamplesTest, AnEvictionEndsLeasesAndTheRequest) {
   EXPECT_EQ(worker.Do(TakeSamples{0, kEpochOne, 1}).One<Refused>().error.code, ErrorCode::kEvicted);
 }
 
+TEST_F(SamplesTest, TheAggregatorCorrectsTheHello) {
+  Lease({{0, 10}});
+  worker.Receive(SamplesLeased{kLane, 0, 1, LeaseOutcome::kLeased, {{0, 4}, {20, 30}}, {}});
+  EXPECT_EQ(samples().held.Runs(), (Positions{{0, 4}}));
+  worker.Receive(SamplesLeased{kLane, 0, 2, LeaseOutcome::kLeased, {{0, 4}}, {}});
+  EXPECT_TRUE(samples().held.empty()) << "of an earlier epoch";
+}
+
 TEST_F(SamplesTest, AnOldAggregatorIsNamed) {
   worker.Do(SessionDown{"the network"});
   worker.Pass(absl::Seconds(3));
