@@ -146,7 +146,11 @@ void OnLeased(Lane& lane, const Scope& scope, const SamplesLeased& leased) {
   }
   samples.request.reset();
   samples.held.Add(leased.ranges);
-  Error error = leased.outcome == LeaseOutcome::kRefused ? leased.error : Error{};
+  Error error;
+  if (leased.outcome == LeaseOutcome::kRefused) {
+    error = leased.error;
+    samples.asked = samples.held_of;  // The trainer may ask for another one in its place.
+  }
   scope.actions.push_back(
       SamplesAnswered{lane.handle, leased.outcome, leased.ranges, std::move(error)});
 }

@@ -107,6 +107,20 @@ TEST_F(SamplesTest, ARequestIsRepeatedInTheNextSession) {
             LeaseOutcome::kNoneNow);
 }
 
+TEST_F(SamplesTest, ARefusedEpochMayBeCorrected) {
+  Ask(1, {1, 99, 7});
+  worker.Receive(SamplesLeased{kLane,
+                               samples().requests,
+                               1,
+                               LeaseOutcome::kRefused,
+                               {},
+                               {},
+                               {ErrorCode::kMismatch, "gives epoch 1 99 samples"}});
+  Lease({{0, 4}});
+  EXPECT_EQ(worker.Do(TakeSamples{0, {1, 99, 7}, 1}).One<Refused>().error.code,
+            ErrorCode::kMismatch);
+}
+
 TEST_F(SamplesTest, OneRequestAtATime) {
   Ask(10);
   EXPECT_EQ(worker.Do(TakeSamples{0, kEpochOne, 1}).One<Refused>().error.code,
