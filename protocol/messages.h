@@ -501,7 +501,7 @@ enum class LeaseOutcome : uint8_t {
   kRefused = 3,  // As the error says.
 };
 
-// Answers LeaseSamples.
+// Answers LeaseSamples. With request 0 it corrects a hello: `ranges` is all that the worker holds.
 struct SamplesLeased {
   LaneIndex lane = 0;
   uint64_t request = 0;

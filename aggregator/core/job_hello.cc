@@ -448,6 +448,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   AddNote(job, scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
           absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   WelcomeWorker(job, scope, slot, hello);
+  if (reconnects) CorrectSamples(job, scope, slot, hello);
 }
 
 }  // namespace basin::aggregator

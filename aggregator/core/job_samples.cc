@@ -133,6 +133,18 @@ void ResumeSamples(Job& job, Slot slot, const Hello& hello) {
   }
 }
 
+void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hello& hello) {
+  for (const LaneHistory& history : hello.lanes) {
+    const LaneIndex index = job.lanes.IndexOf(history.name);
+    if (index == job.lanes.size()) continue;
+    const SampleLedger& ledger = job.lanes[index].ledger;
+    const IntervalSet& held = ledger.HeldBy(job.workers[slot].incarnation);
+    if (history.leased.ranges.empty() || history.leased.ranges == held.Runs()) continue;
+    SendTo(job, scope, slot,
+           SamplesLeased{index, 0, ledger.epoch().number, LeaseOutcome::kLeased, held.Runs(), {}});
+  }
+}
+
 void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
                      const std::optional<RoundSamples>& samples) {
   lane.ledger.EndRound(samples);

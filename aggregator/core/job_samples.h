@@ -23,6 +23,9 @@ void OnReturnSamples(Job& job, const JobScope& scope, Slot slot, const ReturnSam
 void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot);
 // The worker has a new session in the same life.
 void ResumeSamples(Job& job, Slot slot, const Hello& hello);
+// It is told what it holds, if its hello named more: another worker may have leased that since,
+// from an aggregator that had lost this worker. REQUIRES: it was welcomed.
+void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hello& hello);
 // The open round of the lane has ended; `samples` if it is committed, and commits some.
 void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
                      const std::optional<RoundSamples>& samples);

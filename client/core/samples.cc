@@ -128,6 +128,11 @@ void AdvanceSamples(Lane& lane, const Scope& scope) {
 
 void OnLeased(Lane& lane, const Scope& scope, const SamplesLeased& leased) {
   Samples& samples = lane.samples;
+  if (leased.request == 0) {  // It corrects the hello.
+    if (leased.epoch != samples.held_of.number) samples.held.Clear();
+    samples.held.Intersect(IntervalSet(leased.ranges));
+    return;
+  }
   if (!leased.ranges.empty() && samples.held_of != samples.asked) {
     samples.held.Clear();  // The lane has moved on: these were committed.
     samples.held_of = samples.asked;
@@ -141,7 +146,11 @@ void OnLeased(Lane& lane, const Scope& scope, const SamplesLeased& leased) {
   }
   samples.request.reset();
   samples.held.Add(leased.ranges);
-  Error error = leased.outcome == LeaseOutcome::kRefused ? leased.error : Error{};
+  Error error;
+  if (leased.outcome == LeaseOutcome::kRefused) {
+    error = leased.error;
+    samples.asked = samples.held_of;  // The trainer may ask for another one in its place.
+  }
   scope.actions.push_back(
       SamplesAnswered{lane.handle, leased.outcome, leased.ranges, std::move(error)});
 }

@@ -223,7 +223,15 @@ void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {
   IntervalSet given;
   for (const Contributor& contributor : record.value.contributors) {
     const auto found = contributions_.find({lane, record.round, contributor.incarnation});
-    if (found != contributions_.end()) given.Add(found->second.samples);
+    if (found == contributions_.end()) continue;
+    for (const SampleRange& range : found->second.samples) {
+      if (!given.Inside(range).empty()) {
+        return Fail(Invariant::kSamples,
+                    absl::StrCat(where, "two contributions were computed from sample ",
+                                 given.Inside(range)[0].begin, "."));
+      }
+      given.Add(range);
+    }
   }
   const std::optional<RoundSamples>& samples = record.value.samples;
   if (given.Runs() != (samples.has_value() ? samples->ranges : std::vector<SampleRange>{})) {

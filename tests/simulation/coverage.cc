@@ -168,13 +168,14 @@ std::string Describe(const Coverage& coverage) {
 }
 
 std::string Missing(const Coverage& coverage) {
-  // These are out of reach. A job ends after ten idle minutes. A lane that waits for memory would
-  // wait for the whole run. Members that lost their donor before they had its state are released. A
-  // trainer calls at the wrong time once in some ten thousand jobs. No fault changes the settings
-  // of a job. Connections have no addresses.
+  // These are out of reach, or rare. A lease is refused once in some thousand jobs. A job ends
+  // after ten idle minutes. A lane that waits for memory would wait for the whole run. Members that
+  // lost their donor before they had its state are released. A trainer calls at the wrong time once
+  // in some ten thousand jobs. No fault changes the settings of a job. Connections have no
+  // addresses.
   static constexpr const char* kOutOfReach[] = {
-      "note job_ended", "note job_set", "note address_refused", "note lane_waits_for_memory",
-      "state lost with its donors", "call refused",
+      "note lease_refused", "note job_ended", "note job_set", "note address_refused",
+      "note lane_waits_for_memory", "state lost with its donors", "call refused",
       // The tests of these rows are in tests/aggregator/core/tables_test.cc: another run that ends
       // a halt or a recovery, an operator who ends one in which no worker remembers the run,
       // members that are left out or lost at rare moments, and messages that our clients never

@@ -155,6 +155,10 @@ void WorkerProcess::Train() {
     Step(client::SetBusy{"evaluation", absl::Microseconds(busy)});
     return ActAfter(busy);
   }
+  // The library's call waits for the answer; another thread may load data meanwhile.
+  const bool leases =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.leases; });
+  if (leases && random_.Chance(80)) return ActAfter(random_.Between(1, 5) * kMillisecond);
   std::vector<uint32_t> handles(lanes_.size());
   std::iota(handles.begin(), handles.end(), 0);
   // The turn is the same on every worker: the order of the model.
@@ -281,7 +285,9 @@ void WorkerProcess::Do(client::SamplesAnswered& answered) {
     return;
   }
   const client::Lane& core = core_.lanes()[answered.lane];
-  if (!core.early.has_value()) {
+  // What it has given up for a later epoch is leased to it only as long as the round counts it.
+  const bool gave_up = core.samples.asked.number > core.samples.held_of.number;
+  if (!core.early.has_value() && !gave_up) {
     world_.checker.Leased(index_, id(), lane.model, core.next(),
                           {core.samples.held_of, core.samples.held.Runs()});
   }

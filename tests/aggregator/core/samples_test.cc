@@ -147,6 +147,18 @@ TEST(Samples, AReconnectKeepsWhatTheHelloNames) {
   EXPECT_EQ(t.Leased(t.b, 4), (LeasedRanges{{6, 10}}));
 }
 
+TEST(Samples, AHelloThatNamesMoreIsCorrected) {
+  Leasing t;
+  t.Leased(t.a, 10);
+  t.a.Cut();
+  Hello hello = t.a.MakeHello();
+  hello.lanes[0].leased = {kFirstEpoch, {{4, 12}}};
+  t.a.Connect(hello);
+  const SamplesLeased corrected = t.a.Last<SamplesLeased>();
+  EXPECT_EQ(corrected.request, 0u);
+  EXPECT_EQ(corrected.ranges, (LeasedRanges{{4, 10}}));
+}
+
 TEST(Samples, TheLastSampleEndsTheEpochForAll) {
   Leasing t;
   const SampleEpoch small{1, 2, 7};

@@ -107,6 +107,20 @@ TEST_F(SamplesTest, ARequestIsRepeatedInTheNextSession) {
             LeaseOutcome::kNoneNow);
 }
 
+TEST_F(SamplesTest, ARefusedEpochMayBeCorrected) {
+  Ask(1, {1, 99, 7});
+  worker.Receive(SamplesLeased{kLane,
+                               samples().requests,
+                               1,
+                               LeaseOutcome::kRefused,
+                               {},
+                               {},
+                               {ErrorCode::kMismatch, "gives epoch 1 99 samples"}});
+  Lease({{0, 4}});
+  EXPECT_EQ(worker.Do(TakeSamples{0, {1, 99, 7}, 1}).One<Refused>().error.code,
+            ErrorCode::kMismatch);
+}
+
 TEST_F(SamplesTest, OneRequestAtATime) {
   Ask(10);
   EXPECT_EQ(worker.Do(TakeSamples{0, kEpochOne, 1}).One<Refused>().error.code,
@@ -170,6 +184,14 @@ TEST_F(SamplesTest, AnEvictionEndsLeasesAndTheRequest) {
   EXPECT_EQ(evicted.One<SamplesAnswered>().error.code, ErrorCode::kEvicted);
   EXPECT_TRUE(samples().held.empty());
   EXPECT_EQ(worker.Do(TakeSamples{0, kEpochOne, 1}).One<Refused>().error.code, ErrorCode::kEvicted);
+}
+
+TEST_F(SamplesTest, TheAggregatorCorrectsTheHello) {
+  Lease({{0, 10}});
+  worker.Receive(SamplesLeased{kLane, 0, 1, LeaseOutcome::kLeased, {{0, 4}, {20, 30}}, {}});
+  EXPECT_EQ(samples().held.Runs(), (Positions{{0, 4}}));
+  worker.Receive(SamplesLeased{kLane, 0, 2, LeaseOutcome::kLeased, {{0, 4}}, {}});
+  EXPECT_TRUE(samples().held.empty()) << "of an earlier epoch";
 }
 
 TEST_F(SamplesTest, AnOldAggregatorIsNamed) {

@@ -735,7 +735,11 @@ typedef enum basin_samples_outcome {
   BASIN_SAMPLES_ENDED = 2     /* All is committed, or the lane is at a later epoch. */
 } basin_samples_outcome;
 
-/* Leases up to `count` positions of the epoch, the lowest that are free: `written` ranges,
+/* An eviction voids all leases of a worker. A restart of the aggregator may void some, if the
+ * earlier one had lost the worker without its knowledge, and had leased them to others: basin_begin
+ * then fails, and names the first position that the worker does not hold any more. Drop the batch.
+ *
+ * Leases up to `count` positions of the epoch, the lowest that are free: `written` ranges,
  * ascending. Near the end of the epoch each worker gets its share of what is left. What does not
  * fit `capacity` is returned. Waits for the aggregator's answer, also while it restarts. A later
  * epoch than before gives up the positions that this worker holds of the earlier one; it begins
