@@ -123,11 +123,9 @@ class Training:
 def training(
     folder: str, contributes: str = "mean", way: str = "optimizer", **options: Any
 ) -> Iterator[Training]:
-    from file_ledger import file_ledger
-
     # A loader of this process may start its own.
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    with file_ledger(Path(folder) / "ledger"), session(**options) as bt:
+    with session(**options) as bt:
         yield Training(bt, folder, contributes, way)
 
 
@@ -191,16 +189,40 @@ def joins(rank: int, folder: str, processes: int) -> Any:
         return mine.parameters(), began, state.end
 
 
+def evicted(rank: int, folder: str, processes: int) -> Any:
+    """Rank 2 is evicted with batches in the queue of its loader, and becomes a member again."""
+    import basin
+    from basin.torch import context
+
+    with training(folder, min_workers=1) as mine:
+        mine.sample("batches")
+        state = mine.bt.broadcast_state(epoch=0, end=NEVER, sampler=mine.sampler)
+        evictions = 0
+        while state.epoch < state.end:
+            mine.sampler.set_epoch(state.epoch)
+            for batch in mine.loader(processes):
+                if rank == 2 and mine.rounds == 2 and evictions == 0:
+                    context.current().client.worker.abandon()
+                try:
+                    mine.step(batch)
+                except basin.Evicted:
+                    evictions += 1
+                    mine.bt.rejoin()
+            state.epoch += 1
+            if context.current().client.place.donor_since != (0, 0) and state.end == NEVER:
+                state.end = state.epoch + 1
+        return mine.parameters(), evictions, state.end
+
+
 def fails(rank: int, folder: str, processes: int, how: str) -> Any:
     """In its third step rank 1, or all, is not counted."""
     import basin
 
     with training(folder) as mine:
         mine.sample("samples")
-        breaks = how in ("backward", "skipped")
 
         def hook(_: Any) -> None:
-            if breaks and rank == 1 and mine.rounds == 2:
+            if how == "backward" and rank == 1 and mine.rounds == 2:
                 raise ZeroDivisionError
 
         mine.net[0].weight.register_hook(hook)
@@ -216,10 +238,9 @@ def fails(rank: int, folder: str, processes: int, how: str) -> Any:
                 failed += 1
                 if how == "aborted":
                     mine.optimizer.retry_round()
-                elif how in ("backward", "dropped"):
+                elif how == "dropped":
                     mine.zero()
-                    if how == "dropped":
-                        continue  # On all workers.
+                    continue  # On all workers.
             mine.optimizer.step()
         return mine.parameters(), failed
 
@@ -585,6 +606,16 @@ class Faults(SamplesTest):
                 self.assertEqual(1, len(set(ends)))
                 self.assert_each_once(self.used(folder), range(ends[0]))
                 self.assert_as_one_process(parameters[0], self.used(folder))
+
+    def test_evicted(self) -> None:
+        for processes in (0, 2):
+            with self.subTest(processes=processes):
+                folder = self.new_folder()
+                parameters, evictions, ends = zip(*self.run_job(evicted, folder, processes))
+                self.assertEqual((0, 0, 1), evictions)
+                self.assert_same_bits(list(parameters))
+                self.assertEqual(1, len(set(ends)))
+                self.assert_each_once(self.used(folder), range(ends[0]))
 
     def test_round_that_does_not_count(self) -> None:
         for processes, how, failures in (

@@ -490,11 +490,12 @@ class Lane(Generic[P, G]):
     def sample(self, samples: Samples, spec: RoundSpec) -> None:
         """From now on rounds name the positions that they were computed from, and have this spec.
         REQUIRES: no round is in flight."""
+        self.give_samples_back()
         self._samples, self.spec = samples, spec
         self.forget_positions()
 
     def give_samples_back(self) -> None:
-        """This worker takes part in no other round."""
+        """No backward of what is leased comes any more."""
         if self._samples is not None:
             self._samples.stop()
 

@@ -14,7 +14,6 @@ a position is to come again, and none can be forgotten.
 Threads. One thread at a time: the one that runs backward and step.
 """
 
-import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,45 +21,26 @@ from typing import Protocol
 
 from basin.lane import ranges
 from basin.lane.ranges import Range
-
-
-@dataclass(frozen=True)
-class SampleEpoch:
-    """An epoch of a lane, equal on all workers.
-
-    number:  of the epoch
-    samples: how many positions it has
-    order:   a hash of what determines which sample each position is
-    """
-
-    number: int
-    samples: int
-    order: int
-
-
-class Outcome(enum.Enum):
-    """The answer to a request for positions."""
-
-    LEASED = "there are some"
-    NONE_NOW = "others hold what is left, and may give it back"
-    ENDED = "all are committed, or the epoch is over"
+from basin.worker import LeaseOutcome, SampleEpoch
 
 
 class Ledger(Protocol):
-    """Which positions of a lane are leased and committed, as the aggregator knows it."""
+    """What is leased and committed in a lane, as the aggregator knows it."""
 
-    def lease(self, epoch: SampleEpoch, count: int) -> tuple[Outcome, list[Range]]:
+    def lease(self, epoch: SampleEpoch, count: int) -> tuple[LeaseOutcome, list[Range]]:
         """Leases at most `count` positions. An epoch after the present one gives that up. Raises
         Mismatch if the epoch has another length or order at the other workers."""
 
     def give_back(self, number: int, given: Sequence[Range]) -> None:
         """Gives leased positions of this epoch back, for other workers."""
 
-    def committed(self) -> tuple[SampleEpoch | None, list[Range]]:
-        """The present epoch, if any, and what is committed in it, as of the last verdict."""
+    def committed(self) -> tuple[SampleEpoch, list[Range]]:
+        """The last epoch of which something was committed, and what, as of the last verdict; one of
+        0 samples if there is none."""
 
     def resume(self, epoch: SampleEpoch, committed: Sequence[Range]) -> None:
-        """Before the first lease of an epoch: what is committed in it, from a checkpoint."""
+        """Before the first lease of an epoch: what is committed in it, from a checkpoint. A job
+        that is further already goes on where it is."""
 
 
 class Claims(Protocol):
@@ -167,8 +147,8 @@ class Samples:
     def committed(self) -> list[Range]:
         """What is committed in this epoch, as of this worker's last verdict."""
         known, committed = self._ledger.committed()
-        if known is not None and known.number == self.report.epoch:
-            return ranges.union(committed)
+        if known.samples > 0 and known.number == self.report.epoch:
+            return committed
         if self.has_ended:
             return [(0, self._samples)] if self._samples > 0 else []
         return list(self._resumed or [])
@@ -215,21 +195,16 @@ class Samples:
         self.has_ended = self.has_ended or self._samples == 0
         if self.has_ended:
             return []
-        self._resume_once()
+        resumed, self._resumed = self._resumed, None
+        if resumed:
+            self._ledger.resume(self.epoch, resumed)
         outcome, leased = self._ledger.lease(self.epoch, count)
-        self.has_ended = outcome is Outcome.ENDED
+        self.has_ended = outcome is LeaseOutcome.ENDED
         if self.has_ended:
             self._held = []
             self._claims.forget_positions()
         self._held = ranges.union([*self._held, *leased])
         return leased
-
-    def _resume_once(self) -> None:
-        """Tells the ledger what a checkpoint has, unless the job goes on with this epoch."""
-        resumed, self._resumed = self._resumed, None
-        known, _ = self._ledger.committed()
-        if resumed and (known is None or known.number < self.report.epoch):
-            self._ledger.resume(self.epoch, resumed)
 
     def hand_out(self, count: int | None) -> None:
         """The loader hands out the next `count` positions that are ahead; None: those of one

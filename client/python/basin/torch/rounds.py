@@ -13,6 +13,7 @@ import torch
 
 from basin import _abi, notices
 from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused, Unsupported
+from basin.lane.ranges import Range
 from basin.lane.samples import Ledger
 from basin.spec import RoundSpec
 from basin.torch import device
@@ -23,13 +24,33 @@ from basin.torch.node import Node
 from basin.torch.parameters import TensorGradient
 from basin.torch.state import JobState
 from basin.torch.store import TensorStore
-from basin.worker import Result, RoundInfo, Worker
+from basin.worker import LeaseOutcome, Result, RoundInfo, SampleEpoch, Worker
 
 _version_sent = operator.attrgetter("sent._version")
 
 # _abi.Buffer, which takes longer to write field by field.
 _BUFFER = struct.Struct("@IPPN")
 assert _BUFFER.size == ctypes.sizeof(_abi.Buffer)
+
+
+class LaneLedger:
+    """The ledger of a lane, whose handle is `lane`."""
+
+    def __init__(self, worker: Worker, lane: int) -> None:
+        self._worker = worker
+        self._lane = lane
+
+    def lease(self, epoch: SampleEpoch, count: int) -> tuple[LeaseOutcome, list[Range]]:
+        return self._worker.samples_lease(self._lane, epoch, count)
+
+    def give_back(self, number: int, given: Sequence[Range]) -> None:
+        self._worker.samples_return(self._lane, number, given)
+
+    def committed(self) -> tuple[SampleEpoch, list[Range]]:
+        return self._worker.samples_committed(self._lane)
+
+    def resume(self, epoch: SampleEpoch, committed: Sequence[Range]) -> None:
+        self._worker.samples_resume(self._lane, epoch, committed)
 
 
 class TensorRounds:
@@ -59,6 +80,7 @@ class TensorRounds:
         self.buffers = buffers
         self.totals = Totals()
         alone = Alone(worker, lane, state, self.totals, wire_dtype, full, buffers, store.stream_of)
+        self._handle = alone.lane
         self._contributor: Contributor = alone
         self.node = Node(alone, spec, first=first)
         # What the library reads in this round, so that it stays whatever happens to .grad.
@@ -83,7 +105,7 @@ class TensorRounds:
 
     def ledger(self) -> Ledger:
         """That of the samples of this lane."""
-        raise Unsupported("This build has no ledger of samples.")
+        return LaneLedger(self._worker, self._handle)
 
     @property
     def worker_id(self) -> str:

@@ -29,6 +29,7 @@ from basin.lane.samples import EpochReport, Ledger, Samples
 from basin.spec import Op, Weight
 from basin.torch import context
 from basin.torch.lane import GradientLane
+from basin.worker import logger
 
 
 class Scheduler(Protocol):
@@ -237,6 +238,19 @@ class Elastic(torch.utils.data.Sampler[Any]):
             self._has_loader = False
             self.samples.stop()
 
+    def warn_if_over(self) -> None:
+        """Warns of an epoch that had ended before this worker took part in it."""
+        report = self.samples.report
+        if report.rounds == 0 and report.samples > 0:
+            logger.warning(
+                "Epoch %d of %s has ended in lane %s already, so a loop over it has no samples. A "
+                "worker that joins late gets the present epoch from broadcast_state(); a job that "
+                "goes on with another sampler goes on with later epochs: set_epoch().",
+                report.epoch,
+                type(self).__name__,
+                self.lane.name,
+            )
+
     def indices(self, taken: Sequence[Range]) -> list[int]:
         """The samples at these positions."""
         epoch = self.epoch
@@ -319,6 +333,7 @@ class Loop(Iterator[Any]):
             samples.loader_is_empty()
             if not samples.wait(sampler.batch):
                 self._inner = None
+                sampler.warn_if_over()
                 sampler.end(self._turn)
                 raise StopIteration
             self._life = samples.life
