@@ -103,7 +103,8 @@ const char* SightName(Sight sight) {
                                            "results of another worker",
                                            "results requested after all",
                                            "same members with other ranks",
-                                           "worker joined without its group"};
+                                           "worker joined without its group",
+                                           "worker lost whose machine was not heard"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

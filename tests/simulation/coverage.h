@@ -57,8 +57,9 @@ enum class Sight : uint8_t {
   kRequestedResults,   // A worker without results requested those that it lacked.
   kRanksChanged,       // A generation with the same members had other ranks.
   kJoinedAlone,        // The rest of a worker's group did not come in time.
+  kUnreachable,        // A worker was lost because its machine was not heard.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kJoinedAlone) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kUnreachable) + 1;
 
 const char* SightName(Sight sight);
 
