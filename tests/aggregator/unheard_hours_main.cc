@@ -300,7 +300,10 @@ class Hours {
       }
       case Kind::kAggregatorPause:
         After(Between(10 * kSecond, 200 * kSecond), next.kind);
-        if (!calm_) stopped_until_ = now_ + Between(100 * kMilli, 4500 * kMilli);
+        // A machine that is paused as a whole stays so.
+        if (!calm_) {
+          stopped_until_ = std::max(deaf_until_, now_ + Between(100 * kMilli, 4500 * kMilli));
+        }
         return;
       case Kind::kMachinePause:
         After(Between(60 * kSecond, 600 * kSecond), next.kind);
