@@ -258,6 +258,15 @@ void AddWaits(std::vector<Option>& table) {
       absl::Milliseconds(50), kLongest,
       "A worker that sends nothing for this time is lost. At least three times worker.heartbeat."));
   table.push_back(Duration(
+      "worker.unreachable_lease",
+      [](Settings& s) -> absl::Duration& { return Core(s).unreachable_lease; }, "1500ms",
+      absl::Milliseconds(50), kLongest,
+      "Like worker.lease, for a worker whose machine does not even acknowledge what the kernel "
+      "sends: it has no power or no network. A process that is stopped or starved has a kernel "
+      "that "
+      "acknowledges. Raise this where machines are paused as a whole, or networks fail for longer. "
+      "Counts as three times worker.heartbeat if it is less, and as worker.lease if it is more."));
+  table.push_back(Duration(
       "worker.closed_lease", [](Settings& s) -> absl::Duration& { return Core(s).closed_lease; },
       "75ms", kShortest, kLongest,
       "Like worker.lease, for a worker that has closed all its connections: its process has most "

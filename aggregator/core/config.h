@@ -7,6 +7,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_CONFIG_H_
 #define BASIN_AGGREGATOR_CORE_CONFIG_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -56,8 +57,9 @@ struct Config {
   uint32_t max_streams = 64;  // Data streams of a session. The engine sets the protocol's limit.
 
   absl::Duration heartbeat = absl::Milliseconds(500);
-  absl::Duration lease = absl::Seconds(5);               // For a worker that went silent.
-  absl::Duration closed_lease = absl::Milliseconds(75);  // Its process seems to have ended.
+  absl::Duration lease = absl::Seconds(5);                      // For a worker that went silent.
+  absl::Duration unreachable_lease = absl::Milliseconds(1500);  // Its machine seems to be gone.
+  absl::Duration closed_lease = absl::Milliseconds(75);         // Its process seems to have ended.
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();
@@ -111,6 +113,12 @@ struct Config {
   // How long nothing may arrive from a worker before it counts as silent: a heartbeat may be late,
   // or lost with the connection that carried it.
   absl::Duration silence() const { return 2 * heartbeat; }
+
+  // How long nothing may arrive from the machine of a worker, whatever unreachable_lease is: one
+  // late heartbeat loses nobody, and without any sign of the machine the lease is the limit anyway.
+  absl::Duration unreachable() const {
+    return std::min(lease, std::max(unreachable_lease, 3 * heartbeat));
+  }
 
   bool state_file = false;  // Announce a generation only after StateSaved.
   std::map<JobName, SavedState> saved;

@@ -203,6 +203,17 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             }
             return About{};
           },
+          [&](const SessionsUnheard& seen) {
+            for (const UnheardSession& one : seen.sessions) {
+              const auto it = sessions_.find(one.session);
+              if (it == sessions_.end() || !it->second.slot.has_value()) continue;
+              Job& job = jobs_.at(*it->second.job);
+              if (!LoseIfGone(job, scope, *it->second.slot, one, seen.age)) continue;
+              Reconcile(job, scope);
+              SetDeadline(job, scope.now);
+            }
+            return About{};
+          },
           [&](const DrainService&) {
             Drain(scope);
             return About{};

@@ -13,8 +13,10 @@
 #include <string>
 #include <tuple>
 #include <variant>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/time/time.h"
 #include "aggregator/core/config.h"
 #include "protocol/messages.h"
 
@@ -59,6 +61,21 @@ struct WaitingHello {
 struct MessagesWait {
   std::vector<SessionId> sessions;
   std::vector<WaitingHello> hellos = {};
+};
+
+// The kernel of this machine has heard nothing on any connection of the session, not even an
+// acknowledgement. It hears of a process that is stopped or starved, whose kernel acknowledges, but
+// not of a machine without power or behind a partition.
+struct UnheardSession {
+  SessionId session = 0;
+  absl::Duration unheard;   // For so long, and as long as an answer could be on its way.
+  uint32_t unanswered = 0;  // The packets since then that the other kernel should have answered.
+};
+
+// What the transport saw `age` ago. It looks again as long as that lasts.
+struct SessionsUnheard {
+  std::vector<UnheardSession> sessions;
+  absl::Duration age = absl::ZeroDuration();
 };
 
 // The session stream has ended; its data streams end on their own. `ended`: why the transport ended
@@ -202,9 +219,9 @@ struct Tick {};
 
 // What the coordinator takes, besides SessionLost.
 using Input =
-    std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, FrameReceived, BlobReceived,
-                 ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited, DrainWorker,
-                 DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
+    std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, SessionsUnheard, FrameReceived,
+                 BlobReceived, ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited,
+                 DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
 
 // What the runner reports: that, or what Delivery alone takes.
 using Event = std::variant<Input, SessionClosed, StreamOpened, StreamLost>;

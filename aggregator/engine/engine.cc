@@ -340,6 +340,14 @@ void Engine::CloseSession(SessionId session, std::string ended) {
   });
 }
 
+void Engine::OnUnheard(std::vector<UnheardSession> sessions) {
+  // Last, because what has arrived from these workers until now comes before.
+  Post(kLast, [sessions = std::move(sessions), seen = clock_.Now()](Runner& runner,
+                                                                    absl::Time now) mutable {
+    runner.SessionsUnheard(std::move(sessions), now - seen, now);
+  });
+}
+
 StreamId Engine::OpenStream(SessionToken token) {
   const StreamId stream = next_connection_.fetch_add(1);
   Post(stream, [stream, token](Runner& runner, absl::Time now) {

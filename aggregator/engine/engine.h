@@ -94,6 +94,8 @@ class Engine {
   void OnBatch(SessionId session, Batch batch);
   // `ended`: why the transport ended it, as a sentence; empty when the other side did.
   void CloseSession(SessionId session, std::string ended = "");
+  // The kernel hears nothing of these sessions now; the same again as long as that lasts.
+  void OnUnheard(std::vector<UnheardSession> sessions);
   StreamId OpenStream(SessionToken token);
   void OnFrame(StreamId stream, IncomingFrame frame);
   void CloseStream(StreamId stream);

@@ -243,6 +243,11 @@ void Runner::MessagesWait(std::vector<uint64_t> connections, std::vector<Waiting
   Step(basin::aggregator::MessagesWait{std::move(connections), std::move(hellos)}, now);
 }
 
+void Runner::SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duration age,
+                             absl::Time now) {
+  Step(basin::aggregator::SessionsUnheard{std::move(sessions), age}, now);
+}
+
 absl::Time Runner::NextDeadline() const { return core_.NextDeadline(); }
 
 uint64_t Runner::parked_bytes() const {

@@ -112,6 +112,8 @@ class Runner {
   // Messages of these connections, and these hellos, wait to be handled.
   void MessagesWait(std::vector<uint64_t> connections, std::vector<WaitingHello> hellos,
                     absl::Time now);
+  // The kernel has heard nothing of these sessions, as the transport saw it `age` ago.
+  void SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duration age, absl::Time now);
 
   // When Tick must be called at the latest.
   absl::Time NextDeadline() const;

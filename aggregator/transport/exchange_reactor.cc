@@ -62,7 +62,9 @@ std::shared_ptr<Segments> ExchangeReactor::shared() const {
   return shared_;
 }
 
-void ExchangeReactor::Accept(StreamId stream, const std::shared_ptr<SessionReactor>& session) {
+void ExchangeReactor::Accept(StreamId stream, SessionId id,
+                             const std::shared_ptr<SessionReactor>& session) {
+  BelongsTo(id);
   if (session != nullptr) {
     session_ = session;
     {

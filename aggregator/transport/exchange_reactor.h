@@ -32,8 +32,8 @@ class ExchangeReactor : public StreamReactor {
       : StreamReactor(context, limits, counters, counters.inbox_frame_bytes, newcomers),
         registry_(registry) {}
 
-  // Answers Bind. It belongs to this session.
-  void Accept(StreamId stream, const std::shared_ptr<SessionReactor>& session);
+  // Answers Bind. It belongs to the session `id`; null if that is over.
+  void Accept(StreamId stream, SessionId id, const std::shared_ptr<SessionReactor>& session);
 
   // The job of the session that it belongs to; nothing before it was accepted. From any thread.
   std::optional<std::string> job() const;

@@ -61,11 +61,17 @@ OverheadGuard::~OverheadGuard() {
   for (const auto& [peer, watched] : watched_) close(watched.descriptor);
 }
 
+void OverheadGuard::ReportTo(ReportUnheard report) {
+  MutexLock lock(mutex_);
+  report_ = std::move(report);
+}
+
 void OverheadGuard::Add(int descriptor, const std::string& peer) {
   MutexLock lock(mutex_);
   if (watched_.size() >= most_) return;
   const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return;
+  ProbeWhenIdle(own);
   // What came before has been counted.
   const KernelView view = KernelViewOf(own);
   Watched& watched = watched_[peer];
@@ -105,6 +111,7 @@ void OverheadGuard::Run() {
       MutexLock lock(mutex_);
       while (!stopping_ && watched_.empty()) changed_.Wait(mutex_);
       if (stopping_) return;
+      unheard_.Begin(std::chrono::steady_clock::now());
       for (auto it = watched_.begin(); it != watched_.end();) {
         std::string what;
         if (Look(it->first, it->second, what)) {
@@ -118,6 +125,8 @@ void OverheadGuard::Run() {
         close(it->second.descriptor);
         it = watched_.erase(it);
       }
+      std::vector<UnheardSession> unheard = unheard_.End();
+      if (!unheard.empty() && report_ != nullptr) report_(std::move(unheard));
     }
     for (const auto& [address, what] : violations) refuse_(address, what);
     MutexLock lock(mutex_);
@@ -153,7 +162,7 @@ uint64_t OverheadGuard::AllowanceOf(Watched& watched) const {
   return kFreeBytes + (calls - ended + watched.lingering) * window_;
 }
 
-bool OverheadGuard::Look(const std::string& peer, Watched& watched, std::string& violation) const {
+bool OverheadGuard::Look(const std::string& peer, Watched& watched, std::string& violation) {
   const Traffic& traffic = *watched.traffic;
   const uint64_t begun = traffic.begun;
   watched.lately += begun - watched.begun;
@@ -171,6 +180,8 @@ bool OverheadGuard::Look(const std::string& peer, Watched& watched, std::string&
   const uint64_t bytes = traffic.bytes;
   const KernelView view = KernelViewOf(watched.descriptor);
   if (view.ended) return false;
+  const SessionId session = traffic.session;
+  if (session != kNoSession) unheard_.Add(session, view, watched.descriptor);
   // This thread had to wait meanwhile, and messages that it has not counted have arrived.
   if (view.received - before > window_ / 8) return true;
   const uint64_t more = bytes - watched.bytes;

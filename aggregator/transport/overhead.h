@@ -7,10 +7,12 @@
 // framing and for answers to what was sent. A connection that brings more, or begins many calls
 // without a valid message, is reset.
 //
+// The same looks show which sessions the kernel hears nothing of (unheard.h).
+//
 // A connection is watched through a separate descriptor, so that never another one is closed.
 //
-// Thread contract: safe from any thread; `refuse` is called on the thread that watches. Failure:
-// connections beyond the number that is watched are not.
+// Thread contract: safe from any thread; `refuse` and `report` are called on the thread that
+// watches, `report` under a lock. Failure: connections beyond the number that is watched are not.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_OVERHEAD_H_
 #define BASIN_AGGREGATOR_TRANSPORT_OVERHEAD_H_
@@ -25,15 +27,23 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "aggregator/core/event.h"
+#include "aggregator/transport/unheard.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
 
 class OverheadGuard {
  public:
+  // An engine gives no session this number.
+  static constexpr SessionId kNoSession = 0;
+
   // The address of the peer, without its port, and its violation, as a sentence.
   using Refuse = std::function<void(const std::string& address, const std::string& what)>;
+
+  using ReportUnheard = std::function<void(std::vector<UnheardSession> sessions)>;
 
   // What the calls of a connection count.
   struct Traffic {
@@ -42,6 +52,9 @@ class OverheadGuard {
     std::atomic<uint32_t> calls = 0;  // Calls that had a valid message.
     std::atomic<uint32_t> ended = 0;  // Calls among them that are over.
     std::atomic<uint64_t> begun = 0;  // Calls that a handler has learned of.
+    // The session to which the last call belongs; none before its hello, or its welcome of a data
+    // stream.
+    std::atomic<SessionId> session = kNoSession;
   };
 
   // `window`: the bytes that a call may have on their way; `most`: the connections that are
@@ -50,6 +63,9 @@ class OverheadGuard {
   ~OverheadGuard();
   OverheadGuard(const OverheadGuard&) = delete;
   OverheadGuard& operator=(const OverheadGuard&) = delete;
+
+  // Who gets what the looks show (SessionsUnheard); null: nobody any more. `report` must not block.
+  void ReportTo(ReportUnheard report);
 
   // A connection, by its descriptor and by gRPC's name for its other end, has brought its first
   // valid message.
@@ -84,7 +100,7 @@ class OverheadGuard {
 
   void Run();
   // Looks at one; returns whether its connection goes on. `violation` stays empty without one.
-  bool Look(const std::string& peer, Watched& watched, std::string& violation) const;
+  bool Look(const std::string& peer, Watched& watched, std::string& violation);
   // The bytes that may be on their way.
   uint64_t AllowanceOf(Watched& watched) const;
   // Whether gRPC counts many more calls on the connection than handlers have learned of.
@@ -94,9 +110,12 @@ class OverheadGuard {
   const size_t most_;
   const Refuse refuse_;
 
+  Unheard unheard_;  // For the thread only.
+
   Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  ReportUnheard report_ ABSL_GUARDED_BY(mutex_);
   ByPeer watched_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;

@@ -173,6 +173,8 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     changed_.NotifyAll();
   });
   engine.Start(*this);
+  overhead_.ReportTo(
+      [&engine](std::vector<UnheardSession> sessions) { engine.OnUnheard(std::move(sessions)); });
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
@@ -233,6 +235,7 @@ void GrpcServer::Stop() {
   if (engine_ == nullptr) return;
   if (server_ != nullptr) ShutDown(absl::ZeroDuration());
   server_.reset();
+  overhead_.ReportTo(nullptr);
   engine_->Stop();
   engine_ = nullptr;
 }
@@ -325,7 +328,7 @@ void GrpcServer::AcceptStream(StreamId stream, SessionId session) {
     reactor->Close(admitted, StreamReactor::Rest::kDrop);
     return;
   }
-  reactor->Accept(stream, registry_->FindSession(session));
+  reactor->Accept(stream, session, registry_->FindSession(session));
 }
 
 bool GrpcServer::Shares(StreamId stream) const {

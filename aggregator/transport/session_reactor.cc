@@ -76,6 +76,7 @@ absl::Status SessionReactor::OnHello(const ToAggregator& message) {
   }
   ++counters().sessions;
   Introduced();
+  BelongsTo(*session_);
   return absl::OkStatus();
 }
 

@@ -161,6 +161,10 @@ void StreamReactor::CountTraffic() {
   if (traffic_ == nullptr) traffic_ = newcomers_.Introduced(peer_);
 }
 
+void StreamReactor::BelongsTo(SessionId session) {
+  if (traffic_ != nullptr) traffic_->session = session;
+}
+
 void StreamReactor::IntroductionIsOverdue() {
   uint64_t bytes = 0;
   {

@@ -83,6 +83,9 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // The first message made sense: the peer is given time.
   void Introduced();
 
+  // The messages of its connection are of this session from now on. REQUIRES: it was introduced.
+  void BelongsTo(SessionId session);
+
   // Reads nothing until Resume.
   void Pause();
   void Resume();

@@ -1,7 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Faults in the kernel: dropped packets and killed sockets.
 
-Usage: test_partitions.py BASIND ORACLE_TRAINER
+Usage: test_partitions.py BASIND ORACLE_TRAINER [TURNS SECONDS]
+
+TURNS: of the faults that are measured. SECONDS: of the loss that evicts nobody.
 """
 
 import datetime
@@ -10,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,9 @@ WITH_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'
 
 STEPS = 200
 PACED = (str(STEPS), "--pace-ms=10")
+ENDLESS = ("1000000", "--pace-ms=10")
+# A machine that is cut off for a while has the whole lease.
+PATIENT = ("--worker-lease=8s", "--worker-unreachable-lease=8s")
 
 
 def elapsed(since: dict[str, Any], until: dict[str, Any]) -> float:
@@ -39,6 +45,8 @@ class Partitions(Jobs):
     """Two workers, each in its own namespace; the faults affect w0."""
 
     reason: str | None = None
+    turns = 2
+    seconds = 10.0
 
     def setUp(self) -> None:
         super().setUp()
@@ -75,9 +83,7 @@ class Partitions(Jobs):
         threading.Event().wait(seconds)
 
     def test_fault_n1_a_machine_that_is_gone_is_noticed_by_keepalive(self) -> None:
-        basind = self.serve(
-            "--grpc-keepalive-time=1s", "--grpc-keepalive-timeout=1s", "--worker-lease=8s"
-        )
+        basind = self.serve("--grpc-keepalive-time=1s", "--grpc-keepalive-timeout=1s", *PATIENT)
         trainers = self.join(basind, *PACED)
         trainers[0].await_event("applied", step=10)
         self.network.partition(0)
@@ -129,7 +135,7 @@ class Partitions(Jobs):
         self.expect_whole(moved, trainers, STEPS)
 
     def test_fault_n3_partition_below_the_lease_evicts_nobody(self) -> None:
-        basind = self.serve("--worker-lease=8s")
+        basind = self.serve(*PATIENT)
         trainers = self.join(basind, *PACED)
         trainers[0].await_event("applied", step=10)
         self.network.partition(0)
@@ -147,6 +153,82 @@ class Partitions(Jobs):
             self.network.heal(0)
             self.wait(0.5)
         self.expect_whole(basind, trainers, STEPS)
+
+    def turn(self) -> tuple[Basind, list[Oracle]]:
+        """A job with default settings that has begun and does not end by itself."""
+        basind = self.serve()
+        trainers = self.join(basind, *ENDLESS)
+        trainers[0].await_event("applied", step=10)
+        return basind, trainers
+
+    def end_turn(self, basind: Basind, trainers: list[Oracle]) -> None:
+        for trainer in trainers:
+            trainer.kill()
+        self.expect_one_history(trainers)
+        basind.end()
+
+    def await_mask(self, trainer: Oracle, mask: int, after: int) -> int:
+        """Waits for a step after this one that these workers have made, and returns it."""
+        while True:
+            applied = trainer.find("applied")
+            for line in applied:
+                if line["mask"] == mask and line["step"] > after:
+                    return int(line["step"])
+            trainer.await_more("applied", len(applied) + 1)
+
+    def test_fault_n3_a_partition_is_noticed_long_before_the_lease_is_over(self) -> None:
+        noticed = []
+        for _ in range(self.turns):
+            basind, trainers = self.turn()
+            self.network.partition(0)
+            begun = time.monotonic()
+            alone = self.await_mask(trainers[1], 2, after=10)
+            noticed.append(time.monotonic() - begun)
+            lost = basind.await_event("worker_lost")
+            self.assertEqual("w0", lost["worker"])
+            self.assertIn("its machine has acknowledged nothing for 1.", lost["reason"])
+            self.network.heal(0)
+            self.await_mask(trainers[1], 3, after=alone)
+            self.end_turn(basind, trainers)
+        print("the others' next step, in s:", *(f"{time:.2f}" for time in noticed))
+        # 1.5 s, one look at the connections, and a step.
+        self.assertLess(max(noticed), 2.0, noticed)
+
+    def test_fault_n3_a_partition_below_the_unreachable_lease_evicts_nobody(self) -> None:
+        basind = self.serve()
+        trainers = self.join(basind, *PACED)
+        for step in (10, 60, 110):
+            trainers[0].await_event("applied", step=step)
+            self.network.partition(0)
+            self.wait(1)
+            self.network.heal(0)
+        self.expect_whole(basind, trainers, STEPS)
+
+    def test_fault_w4_a_stopped_worker_whose_kernel_answers_has_the_whole_lease(self) -> None:
+        for _ in range(self.turns):
+            basind, trainers = self.turn()
+            trainers[0].send(signal.SIGSTOP)
+            self.wait(4)
+            trainers[0].send(signal.SIGCONT)
+            stopped_at = trainers[1].find("applied")[-1]["step"]
+            self.await_mask(trainers[1], 3, after=stopped_at + 20)
+            self.assertEqual({3}, set(self.masks(trainers[1])))
+            # Before the trainers end.
+            self.assertEqual([], self.events(basind, "worker_lost"))
+            self.end_turn(basind, trainers)
+
+    def test_fault_n5_a_fifth_of_the_packets_is_lost_and_nobody(self) -> None:
+        basind, trainers = self.turn()
+        self.network.lose(0, 20)
+        self.wait(self.seconds)
+        lost = self.network.lost(0)
+        self.network.heal(0)
+        stopped_at = trainers[1].find("applied")[-1]["step"]
+        self.await_mask(trainers[1], 3, after=stopped_at + 20)
+        self.assertEqual({3}, set(self.masks(trainers[1])))
+        self.assertEqual([], self.events(basind, "worker_lost"))
+        print(f"{lost} packets lost in {self.seconds:.0f} s, {stopped_at} steps")
+        self.end_turn(basind, trainers)
 
     def test_fault_n3_partition_beyond_the_lease_evicts_once_and_the_worker_rejoins(self) -> None:
         basind = self.serve("--worker-lease=1500ms", "--worker-heartbeat=300ms")
@@ -168,7 +250,7 @@ class Partitions(Jobs):
         self.assertEqual(2, sum(a != b for a, b in itertools.pairwise(masks)))
 
     def test_fault_n4_one_direction_is_lost(self) -> None:
-        basind = self.serve("--worker-lease=8s")
+        basind = self.serve(*PATIENT)
         trainers = self.join(basind, *PACED)
         for step, lose in ((10, self.network.lose_results), (60, self.network.lose_pushes)):
             trainers[0].await_event("applied", step=step)
@@ -205,5 +287,8 @@ class Partitions(Jobs):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 3 and sys.argv[3].isdigit():
+        Partitions.turns = int(sys.argv.pop(3))
+        Partitions.seconds = float(sys.argv.pop(3))
     Jobs.basind, Jobs.trainer = (Path(sys.argv.pop(1)).resolve() for _ in range(2))
     unittest.main(verbosity=2)

@@ -182,6 +182,13 @@ void AggregatorProcess::Saved(uint32_t number) {
 
 void AggregatorProcess::Command(const aggregator::Event& event) { Step(event); }
 
+void AggregatorProcess::HearsNothing(aggregator::SessionId session, SimTime unheard) {
+  constexpr uint32_t kMany = 100;
+  const bool open = sessions_.count(session) > 0;
+  Step(aggregator::SessionsUnheard{{{session, absl::Microseconds(unheard), kMany}}});
+  if (open && sessions_.count(session) == 0) world_.coverage.Saw(Sight::kUnreachable);
+}
+
 void AggregatorProcess::Crash(bool reset) {
   alive_ = false;
   deferred.clear();

@@ -39,6 +39,8 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Reduced(uint32_t reduction);
   void Saved(uint32_t save);
   void Command(const aggregator::Event& event);
+  // Its kernel has received nothing of the session for so long.
+  void HearsNothing(aggregator::SessionId session, SimTime unheard);
 
   // The process ends. Everything that it has sent still arrives, unless `reset`.
   void Crash(bool reset);

@@ -107,7 +107,8 @@ const char* SightName(Sight sight) {
                                            "samples committed",
                                            "no samples free now",
                                            "epoch ended",
-                                           "epoch broken off"};
+                                           "epoch broken off",
+                                           "worker lost whose machine was not heard"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

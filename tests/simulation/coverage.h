@@ -62,8 +62,9 @@ enum class Sight : uint8_t {
   kSamplesNoneNow,     // A worker asked for samples while others held what was left.
   kEpochEnded,         // A verdict committed the last sample of an epoch.
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
+  kUnreachable,        // A worker was lost because its machine was not heard.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kEpochBrokenOff) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kUnreachable) + 1;
 
 const char* SightName(Sight sight);
 

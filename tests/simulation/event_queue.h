@@ -42,6 +42,7 @@ enum class Happening : uint8_t {
   kArriveDown,           // a: connection. Its next item reaches the worker.
   kWorkerSeesClose,      // a: connection.
   kAggregatorSeesClose,  // a: connection.
+  kLook,                 // a: connection, b: milliseconds for which nothing came over the network.
   kConnect,              // a: worker process, b: stream + 1, or 0 for the session.
   kWorkerTimer,          // a: worker process.
   kTrainer,              // a: worker process.

@@ -127,6 +127,13 @@ void World::Dispatch(const Scheduled& event) {
         process->SeesClose(event.a);
       }
       return;
+    case Happening::kLook: {
+      const Network::Connection& connection = network[event.a];
+      AggregatorProcess& process = *aggregators_[connection.aggregator];
+      const bool heard = !connection.up.dead && queue.now() >= connection.up.stalled_until;
+      if (!process.alive() || process.stopped || !connection.aggregator_open || heard) return;
+      return process.HearsNothing(connection.session, event.b * kMillisecond);
+    }
     case Happening::kConnect:
       if (WorkerProcess* process = to_worker(event.a)) {
         process->Connect(event.b, event.time);
@@ -374,6 +381,7 @@ void World::StrikeWorker(const Fault& fault, WorkerProcess& process) {
       return;
     case FaultKind::kHalfOpen:
       for (const ConnectionId connection : connections) network.GoSilent(connection, kKeepalive);
+      LookAt(connections, kKeepalive);
       return;
     case FaultKind::kHalfOpenStream:
       if (const auto stream = process.stream(fault.salt / 4)) {
@@ -386,6 +394,7 @@ void World::StrikeWorker(const Fault& fault, WorkerProcess& process) {
       for (const ConnectionId connection : connections) {
         network.Stall(connection, queue.now() + fault.duration, both || flag, both || !flag);
       }
+      LookAt(connections, fault.duration);
       return;
     }
     case FaultKind::kWorkerCrash:
@@ -418,6 +427,15 @@ void World::StrikeWorker(const Fault& fault, WorkerProcess& process) {
       return;
     default:
       return;
+  }
+}
+
+void World::LookAt(const std::vector<ConnectionId>& cut_off, SimTime duration) {
+  for (const ConnectionId connection : cut_off) {
+    if (network[connection].stream != kSessionStream) continue;
+    for (SimTime time = kSecond; time < duration; time += 200 * kMillisecond) {
+      queue.After(time, Happening::kLook, connection, static_cast<uint32_t>(time / kMillisecond));
+    }
   }
 }
 

@@ -86,6 +86,9 @@ class World {
   void Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_aggregator);
   void StrikeWorker(const Fault& fault, WorkerProcess& process);
   void StrikeAggregator(const Fault& fault, AggregatorProcess& process);
+  // Their aggregators look what they hear of these connections, which are cut off from now on. They
+  // do not look at those of a worker that is stopped, because its kernel is heard.
+  void LookAt(const std::vector<ConnectionId>& cut_off, SimTime duration);
   void Move(uint32_t worker, uint32_t to, bool reset);
   void StrikeCommand(const Fault& fault);
   void CrashWorker(WorkerProcess& process, bool reset, SimTime restart_after);
