@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from basin.errors import InvalidArgument, Unsupported
@@ -63,9 +62,8 @@ def _watched(iterate: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
             sampler.batch = unit
         return LoaderLoop(loader, sampler, start, unit)
 
-    wrapped: Any = torch.compiler.disable(watched)
-    wrapped.basin = True
-    return wrapped
+    setattr(watched, "basin", True)  # noqa: B010 - mypy knows no attributes of functions
+    return watched
 
 
 def _of(loader: "DataLoader[Any]") -> BatchSampler:
