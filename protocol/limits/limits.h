@@ -102,7 +102,7 @@ inline constexpr uint32_t kMaxTensors = 65536;  // Per lane.
 inline constexpr uint32_t kMaxRank = 16;        // Dimensions: no framework has more.
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 inline constexpr uint32_t kMaxChunksPerTensor = kMaxTensorBytes / kChunkBytes;
-inline constexpr uint32_t kMaxRanges = 65536;          // Chunk ranges in one message.
+inline constexpr uint32_t kMaxRanges = 65536;  // Chunk ranges in one message.
 // Of one contribution, of what one worker holds, and of one answer. Batches that were leased at
 // different times are seldom neighbours.
 inline constexpr uint32_t kMaxSampleRanges = 4096;
