@@ -718,10 +718,12 @@ BASIN_API basin_code basin_group_share(basin_group* group, basin_worker* worker,
  * positions, and trains on them again. Those of a worker that is lost are leased to others.
  *
  *   basin_samples_lease(worker, lane, &epoch, 64, ranges, 64, &written, &outcome, &error);
- *   BASIN_SAMPLES_LEASED: load them, compute a gradient, and name them in basin_begin
- *   BASIN_SAMPLES_NONE_NOW: take part in a round without a contribution (begin, withdraw, wait),
- * and ask again: other workers hold what is left, and may be lost BASIN_SAMPLES_ENDED: go on with
- * the next epoch */
+ * BASIN_SAMPLES_LEASED: load them, compute a gradient, and name them in basin_begin.
+ *
+ * BASIN_SAMPLES_NONE_NOW: other workers hold what is left, and may be lost. Take part in a round
+ * without a contribution (begin, withdraw, wait), and ask again.
+ *
+ * BASIN_SAMPLES_ENDED: go on with the next epoch. */
 
 typedef struct basin_sample_epoch {
   uint64_t number;  /* A later epoch has a higher one. */
