@@ -621,6 +621,7 @@ class Client:
         self.worker.will_leave()
 
     def has_said_it_leaves(self) -> bool:
+        """Whether will_leave() was called."""
         return self._will_leave
 
     def leaves_with(self, kind: type[BaseException] | None) -> bool:
