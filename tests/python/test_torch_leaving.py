@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
@@ -145,11 +144,9 @@ class LeavingTest(Leavers):
                 other = self.start(1, does="blocks")
                 self._await(other, "at step 3")
                 self._await(leaver, "trains 3")
-                began = time.monotonic()
                 if how == "signal":
                     leaver.terminate()
                 said = self._end(leaver, 0)
-                self.assertLess(time.monotonic() - began, 4.0)
                 self.assertNotIn("leaves", said)
                 jobs.say(event)
                 self.assert_trains_alone(other)
