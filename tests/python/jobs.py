@@ -160,6 +160,8 @@ _DEAD: Outcome = (False, "the process has died")
 
 def _serve(connection: Connection) -> None:
     """A worker process, which calls functions until it is asked to end."""
+    # Its own processes, such as those of a data loader, start as in any program, and not as it did.
+    multiprocessing.set_start_method(None, force=True)
     while (task := connection.recv()) is not None:
         function, environment, arguments = task
         before = dict(os.environ)
