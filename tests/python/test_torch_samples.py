@@ -461,6 +461,20 @@ class SamplesTest(TorchTest):
         self.assert_close([p.detach() for p in net.parameters()], parameters, 1e-12)
 
 
+def counts_steps(rank: int, folder: str) -> Any:
+    with training(folder) as mine:
+        mine.sample("samples")
+        state = mine.bt.State(mine.net, mine.optimizer, sampler=mine.sampler)
+        for epoch in range(2):
+            mine.sampler.set_epoch(epoch)
+            taken = 0
+            for batch in mine.loader(0):
+                mine.step(batch)
+                state.step += 1
+                taken += 1
+        return state.step, mine.rounds, taken
+
+
 class Epochs(SamplesTest):
     def check(self, kind: str, processes: int, persistent: bool = False) -> None:
         folder = self.new_folder()
@@ -514,6 +528,13 @@ class Epochs(SamplesTest):
                 self.assert_same_bits(parameters)
                 self.assert_each_once(self.used(folder), [0, 1])
                 self.assert_as_one_process(parameters[0], self.used(folder))
+
+    def test_state_counts_the_steps_that_the_sampler_makes(self) -> None:
+        each = self.run_job(counts_steps, self.new_folder())
+        self.assertEqual({rounds for _, rounds, _ in each}, {steps for steps, _, _ in each})
+        self.assertEqual(1, len({steps for steps, _, _ in each}))
+        # Which were made, because the batches of an epoch are too few for all.
+        self.assertGreater(len({taken for _, _, taken in each}), 1)
 
     def test_break(self) -> None:
         for processes in (0, 2):

@@ -98,7 +98,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=0,
         metavar="N",
-        help="start a worker that fails again, with the same rank, at most N times in all "
+        help="start a worker that fails again, with the same id, at most N times in all "
         "(default: 0). It joins the others, and gets their state",
     )
     parser.add_argument(

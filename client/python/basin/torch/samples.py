@@ -92,6 +92,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._step = step
+        self._on_step: Callable[[], object] | None = None
         self._turn = 0  # The number of the last loop that has begun.
         self._has_loader = False  # Whether that one goes on, and takes items in advance.
         self._order: tuple[int, torch.Tensor] | None = None  # Of this epoch.
@@ -178,6 +179,11 @@ class Elastic(torch.utils.data.Sampler[Any]):
     def epoch_report(self) -> EpochReport:
         """What has become of the epoch so far."""
         return replace(self.samples.report, committed=size(self.samples.committed()))
+
+    def report_steps(self, on_step: Callable[[], object]) -> None:
+        """Calls `on_step` after each step that the sampler makes, and not a function of the
+        script."""
+        self._on_step = on_step
 
     def _left(self) -> int:
         """About how many positions of the epoch are left for this worker."""
@@ -281,6 +287,8 @@ class Elastic(torch.utils.data.Sampler[Any]):
             if self._scheduler is not None:
                 self._scheduler.step()
         optimizer.zero_grad()
+        if self._step is None and self._on_step is not None:
+            self._on_step()
 
     def _length(self) -> int:
         length = self._data if isinstance(self._data, int) else len(self._data)

@@ -16,6 +16,7 @@ from basin.errors import FailedPrecondition, InvalidArgument
 from basin.torch import checkpoint, context, parts, storage, streams
 from basin.torch.checkpoint import Captured, Manifest
 from basin.torch.collectives import broadcast_optimizer_state, broadcast_parameters, share_values
+from basin.torch.samples import Elastic
 from basin.torch.snapshots import Snapshots
 from basin.torch.state import SharedValues
 
@@ -50,7 +51,8 @@ class State(SharedValues):
     a parameter that no module here has, or a scheduler of an optimizer that is not here.
 
     An assignment to `step` begins the next step: the generators are seeded, and a snapshot is begun
-    if one is due. So assign it once in each step, when all the rest of the step is done. The seed s
+    if one is due. So assign it once in each step, when all the rest of the step is done. The steps
+    that an elastic sampler of this state makes without the script are counted, too. The seed s
     of a step is the first 8 bytes, little-endian, of SHA-256 of "{seed}/{worker id}/{step}"; it is
     used in torch.manual_seed(s), numpy.random.seed([s % 2**32, s >> 32]) and random.seed(s).
     """
@@ -154,7 +156,15 @@ class State(SharedValues):
         share_values(self, "State.start()")
         vars(self)["_leave"] = here.leave
         vars(self)["_worker"] = here.client.worker_id
+        for value in self.shared().values():
+            if isinstance(value, Elastic):
+                value.report_steps(self._count_step)
         self._seed_step()
+
+    def _count_step(self) -> None:
+        """Counts a step that a sampler has made, if the script counts its own."""
+        if self.step:
+            self.step += 1
 
     def restore(self, packed: bytes) -> None:
         super().restore(packed)
