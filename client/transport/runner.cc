@@ -551,7 +551,7 @@ void Runner::StopServing(const std::string& lane, const std::string& tensor, abs
   Step(client::StopServing{lane, tensor}, now);
 }
 
-void Runner::LeaseSamples(const TakeSamples& take, LeaseDone done, absl::Time now) {
+void Runner::LeaseSamples(const TakeSamples& take, const LeaseDone& done, absl::Time now) {
   LaneShell* lane = Find(take.lane);
   if (lane == nullptr) return done(NoLane(take.lane));
   // The core refuses a second request, so that of the first thread stays.

@@ -162,7 +162,7 @@ class Runner {
   void StopServing(const std::string& lane, const std::string& tensor, absl::Time now);
   void Get(const GetBlob& get, BlobDone done, absl::Time now);
 
-  void LeaseSamples(const TakeSamples& take, LeaseDone done, absl::Time now);
+  void LeaseSamples(const TakeSamples& take, const LeaseDone& done, absl::Time now);
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane) const;
 
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is

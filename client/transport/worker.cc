@@ -377,8 +377,8 @@ absl::StatusOr<LeasedSamples> Worker::LeaseSamples(const TakeSamples& take) {
   const basin::LeaseSamples message{0, 0, take.epoch, take.count, {}};
   if (absl::Status status = CheckCall(message); !status.ok()) return status;
   return calls_.Ask<absl::StatusOr<LeasedSamples>>(
-      [&](Runner& runner, absl::Time now, Runner::LeaseDone done) {
-        runner.LeaseSamples(take, std::move(done), now);
+      [&](Runner& runner, absl::Time now, const Runner::LeaseDone& done) {
+        runner.LeaseSamples(take, done, now);
       });
 }
 
