@@ -50,7 +50,7 @@ struct Lane {
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
-  SampleLedger ledger;                                  // Of the samples that its rounds train on.
+  SampleLedger ledger;                                  // For the samples of its rounds.
   std::optional<Round> round;
   absl::Time last_used;
 

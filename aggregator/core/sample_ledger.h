@@ -115,14 +115,14 @@ class SampleLedger {
 
   SampleEpoch epoch_;
   IntervalSet committed_;
-  IntervalSet free_;  // Of the epoch: neither committed nor held.
+  IntervalSet free_;  // Neither committed nor held.
   // The open round of a recovery holds the positions of workers that are not here, as that of no
   // incarnation.
   std::map<Incarnation, Holder> holders_;
   // What is committed as of the last verdict, while no verdict has committed anything of the
   // present epoch.
   std::optional<SampleProgress> before_;
-  WorkerId begun_by_;  // Who first asked for the epoch; empty after a recovery.
+  WorkerId begun_by_;  // The first that asked for the epoch; empty after a recovery.
 };
 
 }  // namespace basin::aggregator

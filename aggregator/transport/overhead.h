@@ -64,7 +64,7 @@ class OverheadGuard {
   OverheadGuard(const OverheadGuard&) = delete;
   OverheadGuard& operator=(const OverheadGuard&) = delete;
 
-  // Who gets what the looks show (SessionsUnheard); null: nobody any more. `report` must not block.
+  // `report` gets what the looks show (SessionsUnheard), and must not block; null: nobody does.
   void ReportTo(ReportUnheard report);
 
   // A connection, by its descriptor and by gRPC's name for its other end, has brought its first

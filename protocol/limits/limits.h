@@ -103,10 +103,10 @@ inline constexpr uint32_t kMaxRank = 16;        // Dimensions: no framework has 
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 inline constexpr uint32_t kMaxChunksPerTensor = kMaxTensorBytes / kChunkBytes;
 inline constexpr uint32_t kMaxRanges = 65536;  // Chunk ranges in one message.
-// Of one contribution, of what one worker holds, and of one answer. Batches that were leased at
+// Bounds one contribution, what one worker holds, and one answer. Batches that were leased at
 // different times are seldom neighbours.
 inline constexpr uint32_t kMaxSampleRanges = 4096;
-// Of what is committed in a lane: a hole for each worker that is behind, and some more.
+// Bounds what is committed in a lane: a hole for each worker that is behind, and some more.
 inline constexpr uint32_t kMaxLedgerRanges = 16384;
 // The most positions that one worker holds: many batches ahead.
 inline constexpr uint64_t kMaxLeasedSamples = uint64_t{1} << 24;

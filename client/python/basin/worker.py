@@ -41,7 +41,7 @@ SLICE_SECONDS = 0.5
 # The same in a worker that is to leave, and may have little time.
 _LEAVING_SLICE_SECONDS = 0.05
 MAX_ID_BYTES = 256
-MAX_SAMPLE_RANGES = 4096  # Of one answer.
+MAX_SAMPLE_RANGES = 4096  # In one answer.
 _REJOIN = (
     " basin.torch.rejoin() makes this worker a member again, with the state of the others; without "
     "PyTorch, close the client and connect again."

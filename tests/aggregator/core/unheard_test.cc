@@ -129,7 +129,7 @@ TEST(Unheard, ALostWorkerRejoinsWithStateOnceItsMachineIsBack) {
   c.b.Connect();
   c.b.Ready();
   EXPECT_EQ(c.b.role, Role::kJoiner);
-  // Of the session that is over, or that never was.
+  // These are about the session that is over, or that never was.
   c.Step(SessionsUnheard{{{old, absl::Seconds(3), kMany}, {4711, absl::Seconds(3), kMany}}});
   c.a.Contribute();
   EXPECT_EQ(c.b.role, Role::kMember);

@@ -383,7 +383,7 @@ class Lane {
  private:
   friend class Worker;
 
-  static constexpr std::size_t kMostSampleRanges = 4096;  // Of one answer.
+  static constexpr std::size_t kMostSampleRanges = 4096;  // In one answer.
 
   struct Pending {
     Done done;

@@ -95,7 +95,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         self._on_step: Callable[[], object] | None = None
         self._turn = 0  # The number of the last loop that has begun.
         self._has_loader = False  # Whether that one goes on, and takes items in advance.
-        self._order: tuple[int, torch.Tensor] | None = None  # Of this epoch.
+        self._order: tuple[int, torch.Tensor] | None = None  # The present epoch and its order.
         self._forks = forks.count()
         self.lane = lane_of(optimizer, self._call)
         _check_lane(self.lane, self._call)

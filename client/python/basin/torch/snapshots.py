@@ -81,7 +81,7 @@ class Snapshots:
         self._writing: threading.Thread | None = None
         self._copied = threading.Event()
         self._copied.set()
-        self._step: Any = None  # Of the last snapshot.
+        self._step: Any = None  # That of the last snapshot.
         self._memory: dict[tuple[str, int], torch.Tensor] = {}
         for part in state.parts().values():
             if isinstance(part, OptimizerPart):

@@ -38,7 +38,7 @@ def folder_at(place: str | os.PathLike[str]) -> Folder:
 
 
 def split(place: str | os.PathLike[str]) -> tuple[str, str]:
-    """Of a file: its folder and its name."""
+    """Splits the path of a file into its folder and its name."""
     folder, name = os.path.split(os.fspath(place))
     return folder or os.curdir, name
 
