@@ -145,8 +145,8 @@ struct Scenario {
   bool broadcast = false;       // Trainers announce values, and joiners get them.
   bool checkpoints = false;     // A restarted trainer loads the last state of its predecessor.
 
-  uint64_t epoch_samples = 0;  // In an epoch of a gradient lane; 0: the rounds name none.
-  uint64_t batch = 0;          // A contribution names at most so many.
+  uint64_t epoch_samples = 0;      // In an epoch of a gradient lane; 0: the rounds name none.
+  uint64_t batch = 0;              // A contribution names at most so many.
   uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
 
   uint32_t streams = 1;
