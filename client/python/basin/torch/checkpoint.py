@@ -27,7 +27,7 @@ from basin.torch.state import Unpacker, pack_apart
 FORMAT = 1
 _MAGIC = b"basin checkpoint\n"
 _LENGTH = struct.Struct(">Q")
-_FOOTER = struct.Struct(">Q32s17s")  # Its size and hash, then _MAGIC.
+_FOOTER = struct.Struct(">Q32s17s")  # The manifest's size and hash, then _MAGIC.
 MANIFEST = "manifest"
 
 
