@@ -37,6 +37,13 @@ struct Leasing : Cluster {
     return leased;
   }
   LeasedRanges Leased(TestWorker& worker, uint64_t count) { return Lease(worker, count).ranges; }
+  // A new session, whose hello names these leases.
+  void Reconnect(TestWorker& worker, const LeasedRanges& leased) {
+    worker.Cut();
+    Hello hello = worker.MakeHello();
+    hello.lanes[0].leased = {kFirstEpoch, leased};
+    worker.Connect(hello);
+  }
   // As the harness contributes, with samples.
   void Begin(TestWorker& worker, const LeasedRanges& samples, uint64_t epoch = 1) {
     basin::Begin begin;
@@ -139,10 +146,7 @@ TEST(Samples, OfAFinishedWorkerAreFree) {
 TEST(Samples, AReconnectKeepsWhatTheHelloNames) {
   Leasing t;
   t.Leased(t.a, 10);
-  t.a.Cut();
-  Hello hello = t.a.MakeHello();
-  hello.lanes[0].leased = {kFirstEpoch, {{0, 6}}};
-  t.a.Connect(hello);
+  t.Reconnect(t.a, {{0, 6}});
   EXPECT_EQ(t.ledger().HeldBy(t.a.incarnation).Runs(), (LeasedRanges{{0, 6}}));
   EXPECT_EQ(t.Leased(t.b, 4), (LeasedRanges{{6, 10}}));
 }
@@ -150,10 +154,7 @@ TEST(Samples, AReconnectKeepsWhatTheHelloNames) {
 TEST(Samples, AHelloThatNamesMoreIsCorrected) {
   Leasing t;
   t.Leased(t.a, 10);
-  t.a.Cut();
-  Hello hello = t.a.MakeHello();
-  hello.lanes[0].leased = {kFirstEpoch, {{4, 12}}};
-  t.a.Connect(hello);
+  t.Reconnect(t.a, {{4, 12}});
   const SamplesLeased corrected = t.a.Last<SamplesLeased>();
   EXPECT_EQ(corrected.request, 0u);
   EXPECT_EQ(corrected.ranges, (LeasedRanges{{4, 10}}));
