@@ -208,6 +208,7 @@ def evicted(rank: int, folder: str, processes: int) -> Any:
                 except basin.Evicted:
                     evictions += 1
                     mine.bt.rejoin()
+                    mine.in_gradients = []  # The gradients are dropped.
             state.epoch += 1
             if context.current().client.place.donor_since != (0, 0) and state.end == NEVER:
                 state.end = state.epoch + 1
