@@ -100,7 +100,7 @@ function(basin_test target)
   else()
     add_test(NAME ${target} COMMAND ${target} ${arg_ARGS})
     set_tests_properties(${target} PROPERTIES
-      TIMEOUT ${timeout} LABELS "${labels}" SKIP_RETURN_CODE 77)
+      TIMEOUT ${timeout} COST ${timeout} LABELS "${labels}" SKIP_RETURN_CODE 77)
   endif()
 endfunction()
 
@@ -116,7 +116,7 @@ function(basin_python_test name)
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}" ${arg_ARGS}
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${timeout} LABELS "${labels}" SKIP_RETURN_CODE 77)
+    TIMEOUT ${timeout} COST ${timeout} LABELS "${labels}" SKIP_RETURN_CODE 77)
 endfunction()
 
 # A benchmark binary; the target `benchmarks` builds all of them. ctest never runs it, because its
@@ -188,7 +188,8 @@ macro(basin_require_parsed target)
   endif()
 endmacro()
 
-# Sets `labels` (area first) and `timeout` (seconds, 300 unless given) in the caller.
+# Sets `labels` (area first) and `timeout` (seconds, 300 unless given) in the caller. Tests that may
+# take longest start first (COST), so that none of them is left alone at the end.
 function(basin_test_properties extra_labels timeout)
   if(timeout STREQUAL "")
     set(timeout 300)
