@@ -153,6 +153,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::BlobReady& ready);
   void Do(client::BlobFailed& failed);
   void Do(client::SamplesAnswered& answered);
+  void Do(client::BatchAnswered&) {}  // No trainer here accumulates.
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
 
