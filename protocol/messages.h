@@ -295,9 +295,20 @@ struct ReturnSamples {
   auto Fields() const { return std::tie(lane, epoch, ranges); }
 };
 
-using ToAggregator = std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip,
-                                  Commit, Withdraw, Staged, ResultAck, Need, Busy, Abandon,
-                                  Finished, Leave, Announce, Get, LeaseSamples, ReturnSamples>;
+// The samples that the worker has accumulated gradients of, for a round that is to begin when the
+// workers have `target` together; answered by BatchReported.
+struct ReportBatch {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  uint64_t samples = 0;
+  uint64_t target = 0;
+  auto Fields() const { return std::tie(lane, round, samples, target); }
+};
+
+using ToAggregator =
+    std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip, Commit, Withdraw,
+                 Staged, ResultAck, Need, Busy, Abandon, Finished, Leave, Announce, Get,
+                 LeaseSamples, ReturnSamples, ReportBatch>;
 
 // ---------------------------------------------------------------- aggregator -> worker
 
@@ -513,9 +524,19 @@ struct SamplesLeased {
   auto Fields() const { return std::tie(lane, request, epoch, outcome, ranges, resumed, error); }
 };
 
+// Answers ReportBatch. Once a round is closed it stays so: each worker begins it with what it has.
+struct BatchReported {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  uint64_t samples = 0;  // Of all workers.
+  bool closed = false;
+  Error error = {};  // Why the report was refused; kOk: it was not.
+  auto Fields() const { return std::tie(lane, round, samples, closed, error); }
+};
+
 using ToWorker = std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull,
                               AttemptRestarted, Prepared, Supply, Verdict, Rejected, Ended, Drain,
-                              Ask, BlobKnown, GetFailed, HeldUp, SamplesLeased>;
+                              Ask, BlobKnown, GetFailed, HeldUp, SamplesLeased, BatchReported>;
 
 }  // namespace basin
 

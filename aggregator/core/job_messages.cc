@@ -238,6 +238,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           },
           [&](const LeaseSamples& ask) { OnLeaseSamples(job, scope, slot, ask); },
           [&](const ReturnSamples& back) { OnReturnSamples(job, scope, slot, back); },
+          [&](const ReportBatch& report) { OnReportBatch(job, scope, slot, report); },
       },
       message);
 }

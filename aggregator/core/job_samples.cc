@@ -103,9 +103,30 @@ void OnReturnSamples(Job& job, const JobScope& scope, Slot slot, const ReturnSam
                                  absl::StrCat("Worker ", worker.id, " ", why, ".")));
 }
 
+void OnReportBatch(Job& job, const JobScope& scope, Slot slot, const ReportBatch& report) {
+  Lane* lane = FindLane(job, scope, slot, report.lane);
+  if (lane == nullptr) return;
+  const Worker& worker = job.workers[slot];
+  BatchReported answer{report.lane, report.round, report.samples, false, {}};
+  if (!IsMember(worker) || worker.finishing) {
+    answer.error = {ErrorCode::kFailedPrecondition,
+                    worker.finishing ? "has finished, and accumulates no more samples"
+                                     : "is not a member of the job; wait until it is one"};
+  } else {
+    answer = lane->batch.Report(worker.incarnation, worker.id, report, lane->next, lane->Open());
+  }
+  if (answer.error.code != ErrorCode::kOk) {
+    answer.error.text =
+        absl::StrCat("Job ", job.name, ", lane ", lane->name, ", round ", report.round, ": worker ",
+                     worker.id, " ", answer.error.text, ".");
+  }
+  SendTo(job, scope, slot, std::move(answer));
+}
+
 void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot) {
   const Worker& worker = job.workers[slot];
   for (Lane& lane : job.lanes) {
+    lane.batch.Leave(worker.incarnation);
     const uint64_t before = lane.ledger.free();
     IntervalSet counted = CountedIn(lane);
     if (scope.config.rules.keeps_lost_samples) continue;
@@ -148,6 +169,7 @@ void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hell
 void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
                      const std::optional<RoundSamples>& samples) {
   lane.ledger.EndRound(samples);
+  lane.batch.EndRound();
   if (!samples.has_value() || !samples->ends_epoch()) return;
   scope.actions.push_back(
       NoteOf(job, lane, NoteKind::kEpochEnded, "",

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The samples of a job's lanes: who leases them, and what becomes of them when a worker goes or
-// returns.
+// The samples of a job's lanes: who leases them, what becomes of them when a worker goes or
+// returns, and how many a round waits for.
 //
 // Thread contract: functions of a Job with a JobScope; see job_scope.h.
 
@@ -17,6 +17,7 @@ namespace basin::aggregator {
 
 void OnLeaseSamples(Job& job, const JobScope& scope, Slot slot, const LeaseSamples& ask);
 void OnReturnSamples(Job& job, const JobScope& scope, Slot slot, const ReturnSamples& back);
+void OnReportBatch(Job& job, const JobScope& scope, Slot slot, const ReportBatch& report);
 
 // The worker takes part in no later round: it is lost, it has finished, or it is no member any
 // more.

@@ -20,6 +20,7 @@
 #include "aggregator/core/round_summary.h"
 #include "aggregator/core/sample_ledger.h"
 #include "aggregator/core/spec.h"
+#include "aggregator/core/target_batch.h"
 #include "protocol/layout.h"
 #include "protocol/messages.h"
 
@@ -51,6 +52,7 @@ struct Lane {
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
   SampleLedger ledger;                                  // For the samples of its rounds.
+  TargetBatch batch;                                    // Of its next round.
   std::optional<Round> round;
   absl::Time last_used;
 
@@ -121,7 +123,7 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, ledger, round, last_used, paced, expired);
+                    norms, ledger, batch, round, last_used, paced, expired);
   }
 };
 

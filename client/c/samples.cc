@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The part of basin.h about samples.
+// The part of basin.h about samples and target batches.
 
 #include <algorithm>
 #include <utility>
@@ -115,6 +115,22 @@ basin_code basin_samples_resume(basin_worker* worker, uint32_t lane,
   auto list = basin::c::RangesOf(committed, count);
   if (!list.ok()) return Return(list.status(), error);
   return Return(worker->client().ResumeSamples({lane, {*of, *std::move(list)}}), error);
+}
+
+basin_code basin_report_batch(basin_worker* worker, uint32_t lane, uint64_t samples,
+                              uint64_t target, uint64_t* total, int* closed, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok() && (total == nullptr || closed == nullptr)) {
+    status = absl::InvalidArgumentError(
+        "The memory for the samples of all workers, or for whether the batch is closed, is null. "
+        "Pass both.");
+  }
+  if (!status.ok()) return Return(status, error);
+  const auto batch = worker->client().ReportBatch({lane, samples, target});
+  if (!batch.ok()) return Return(batch.status(), error);
+  *total = batch->samples;
+  *closed = batch->closed ? 1 : 0;
+  return BASIN_OK;
 }
 
 }  // extern "C"

@@ -148,6 +148,14 @@ struct SamplesAnswered {
   Error error;  // With kRefused.
 };
 
+// Answers AccumulateBatch.
+struct BatchAnswered {
+  LaneHandle lane = 0;
+  uint64_t samples = 0;  // Of all workers.
+  bool closed = false;   // The round begins with what each worker has.
+  Error error;           // Not kOk: the report was refused.
+};
+
 // The process cannot go on with this job (superseded, another lineage, refused for good).
 struct Fatal {
   Error error;
@@ -159,7 +167,7 @@ struct Left {};
 using Action = std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution,
                             SendSupply, SendBlob, KeepResult, KeepBlob, Deliver, FailRound,
                             RoundRejected, RoundHeldUp, JobPaused, Refused, MembershipNow,
-                            BlobReady, BlobFailed, SamplesAnswered, Fatal, Left>;
+                            BlobReady, BlobFailed, SamplesAnswered, BatchAnswered, Fatal, Left>;
 
 }  // namespace basin::client
 

@@ -150,6 +150,15 @@ void OnCall(ClientState& state, const Scope& scope, const TakeSamples& take) {
   ReleaseFromPause(state, scope);
 }
 
+void OnCall(ClientState& state, const Scope& scope, const AccumulateBatch& batch) {
+  if (Error error = WhyNotMember(state, "reported a batch"); error.code != ErrorCode::kOk) {
+    Refuse(state, scope, std::move(error));
+    return;
+  }
+  WithLane(state, scope, batch.lane, [&](Lane& lane) { return Take(lane, scope, batch); });
+  ReleaseFromPause(state, scope);
+}
+
 void OnCall(ClientState& state, const Scope& scope, const AbandonRounds&) {
   GiveUp(state, scope,
          {ErrorCode::kEvicted,

@@ -174,6 +174,11 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                  [&](const SamplesLeased& leased) {
                    if (Lane* lane = state.lanes.Find(leased.lane)) OnLeased(*lane, scope, leased);
                  },
+                 [&](const BatchReported& reported) {
+                   if (Lane* lane = state.lanes.Find(reported.lane)) {
+                     OnReported(*lane, scope, reported);
+                   }
+                 },
              },
              message);
 }

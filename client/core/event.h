@@ -216,14 +216,23 @@ struct ResumeSamples {
   SampleProgress committed;
 };
 
+// Reports the samples that the trainer has accumulated gradients of for its next round, which is to
+// have `target` samples of all workers; answered by BatchAnswered.
+struct AccumulateBatch {
+  LaneHandle lane = 0;
+  uint64_t samples = 0;
+  uint64_t target = 0;
+};
+
 struct Tick {};
 
-using Event = std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
-                           ResultReceived, BlobReceived, DeclareReady, RegisterTensors, BeginRound,
-                           PushTensor, PushTensors, PushMore, SkipTensor, CommitRound,
-                           WithdrawRound, RequestResults, WaitRound, AbandonRounds, SetBusy,
-                           SetRanks, Progress, Finish, WillLeave, LeaveJob, AnnounceBlob,
-                           StopServing, GetBlob, TakeSamples, GiveBackSamples, ResumeSamples>;
+using Event =
+    std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
+                 ResultReceived, BlobReceived, DeclareReady, RegisterTensors, BeginRound,
+                 PushTensor, PushTensors, PushMore, SkipTensor, CommitRound, WithdrawRound,
+                 RequestResults, WaitRound, AbandonRounds, SetBusy, SetRanks, Progress, Finish,
+                 WillLeave, LeaveJob, AnnounceBlob, StopServing, GetBlob, TakeSamples,
+                 GiveBackSamples, ResumeSamples, AccumulateBatch>;
 
 }  // namespace basin::client
 

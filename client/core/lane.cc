@@ -69,6 +69,7 @@ void Lane::EndSession() {
   settlement.EndSession();
   samples.returning.Clear();
   if (samples.request.has_value()) samples.request->sent = false;
+  if (report.has_value()) report->sent = false;
   if (round.has_value()) round->EndSession();
   // Everything is registered again with the next aggregator.
   for (RegisteredTensor& tensor : tensors) {

@@ -24,6 +24,7 @@
 #include "client/core/samples.h"
 #include "client/core/settlement.h"
 #include "client/core/streams.h"
+#include "client/core/target_batch.h"
 
 namespace basin::client {
 
@@ -96,7 +97,8 @@ struct Lane {
 
   Settlement settlement;
   Samples samples;
-  std::optional<Round> round;  // The round in flight.
+  std::optional<BatchReport> report;  // That is not answered.
+  std::optional<Round> round;         // The round in flight.
   // A received verdict, which is delivered when the trainer has committed or withdrawn.
   std::optional<VerdictRecord> undelivered;
   std::optional<VerdictRecord> early;  // A verdict that arrived before its results.
@@ -106,7 +108,7 @@ struct Lane {
   auto Fields() const {
     return std::tie(handle, name, kind, tensors, by_name, index, in_session, layout, window,
                     layout_round, started, last_verdict, chain, verdicts, settlement, samples,
-                    round, undelivered, early, asked_again, finished);
+                    report, round, undelivered, early, asked_again, finished);
   }
 };
 

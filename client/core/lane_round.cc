@@ -314,6 +314,7 @@ void Advance(Lane& lane, const Scope& scope) {
   if (!scope.welcomed || !lane.in_session) return;
   lane.settlement.PumpSupply(scope, lane.Id());
   AdvanceSamples(lane, scope);
+  AdvanceReport(lane, scope);
   if (!lane.round.has_value()) return;
   if (lane.round->number() == 0 && lane.started) lane.round->SetNumber(lane.next());
   if (lane.round->number() > 0) lane.round->Advance(scope, lane.Id());

@@ -173,6 +173,7 @@ void StopLeasing(Lane& lane, const Scope& scope, const Error& error) {
 }
 
 void FailRequest(Lane& lane, const Scope& scope, const Error& error) {
+  FailReport(lane, scope, error);
   if (!lane.samples.request.has_value()) return;
   lane.samples.request.reset();
   scope.actions.push_back(SamplesAnswered{lane.handle, LeaseOutcome::kRefused, {}, error});

@@ -82,7 +82,7 @@ void OnVerdictSamples(Samples& samples, const RoundValue& value);
 // The worker leases no more: it has finished, or is no member any more. `error` answers the
 // request.
 void StopLeasing(Lane& lane, const Scope& scope, const Error& error);
-// The request, if any, gets no other answer.
+// The request and the report of a batch, if any, get no other answer.
 void FailRequest(Lane& lane, const Scope& scope, const Error& error);
 
 }  // namespace basin::client

@@ -562,6 +562,17 @@ void Runner::LeaseSamples(const TakeSamples& take, const LeaseDone& done, absl::
   }
 }
 
+void Runner::ReportBatch(const AccumulateBatch& batch, const BatchDone& done, absl::Time now) {
+  LaneShell* lane = Find(batch.lane);
+  if (lane == nullptr) return done(NoLane(batch.lane));
+  // The core refuses a second report, so that of the first thread stays.
+  BatchDone before = std::exchange(lane->batch_waiter, done);
+  if (const auto refused = Step(batch, now)) {
+    lanes_[batch.lane].batch_waiter = std::move(before);
+    done(wire::ToStatus(*refused));
+  }
+}
+
 absl::StatusOr<SampleProgress> Runner::CommittedSamples(LaneHandle lane) const {
   if (lane >= lanes_.size()) return NoLane(lane);
   return core_.lanes()[lane].samples.progress();
@@ -586,6 +597,7 @@ void Runner::Shutdown(StatusDone done) {
   }
   for (LaneShell& lane : lanes_) {
     if (const LeaseDone done = std::exchange(lane.lease_waiter, nullptr)) done(closed);
+    if (const BatchDone done = std::exchange(lane.batch_waiter, nullptr)) done(closed);
   }
   ReportPrepared();
   while (!fetches_.empty()) EndBlob(BlobKey(fetches_.begin()->first), closed);

@@ -81,6 +81,12 @@ struct LeasedSamples {
   std::vector<SampleRange> ranges;
 };
 
+// The answer to the report of a batch.
+struct BatchProgress {
+  uint64_t samples = 0;  // Of all workers.
+  bool closed = false;
+};
+
 // A value that this process serves: from `data`, which stays valid until the value is replaced or
 // withdrawn, or from `own`.
 struct ServedBlob {
@@ -97,6 +103,7 @@ class Runner {
   using BlobDone = std::function<void(const BlobOutcome&)>;
   using StatusDone = std::function<void(const absl::Status&)>;
   using LeaseDone = std::function<void(const absl::StatusOr<LeasedSamples>&)>;
+  using BatchDone = std::function<void(const absl::StatusOr<BatchProgress>&)>;
 
   Runner(Config config, RunnerDependencies dependencies);
 
@@ -164,6 +171,7 @@ class Runner {
 
   void LeaseSamples(const TakeSamples& take, const LeaseDone& done, absl::Time now);
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane) const;
+  void ReportBatch(const AccumulateBatch& batch, const BatchDone& done, absl::Time now);
 
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
   // released.
@@ -222,6 +230,7 @@ class Runner {
     RoundDone waiter;
     std::optional<ValueWaiter> value_waiter;
     LeaseDone lease_waiter;
+    BatchDone batch_waiter;
   };
   struct Fetch {
     StagedTensor bytes;
@@ -255,6 +264,7 @@ class Runner {
   void Do(const BlobReady& ready);
   void Do(const BlobFailed& failed);
   void Do(const SamplesAnswered& answered);
+  void Do(const BatchAnswered& answered);
   void Do(const Fatal& fatal);
   void Do(const Left& left);
   void SendFrame(uint32_t stream, OutgoingFrame frame);

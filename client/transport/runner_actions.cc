@@ -452,6 +452,13 @@ void Runner::Do(const SamplesAnswered& answered) {
   done(LeasedSamples{answered.outcome, answered.ranges});
 }
 
+void Runner::Do(const BatchAnswered& answered) {
+  const BatchDone done = std::exchange(lanes_[answered.lane].batch_waiter, nullptr);
+  if (done == nullptr) return;
+  if (answered.error.code != ErrorCode::kOk) return done(wire::ToStatus(answered.error));
+  done(BatchProgress{answered.samples, answered.closed});
+}
+
 void Runner::Do(const Fatal& fatal) {
   view_.fatal = fatal.error;
   EndView();

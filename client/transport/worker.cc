@@ -394,6 +394,15 @@ absl::Status Worker::ResumeSamples(const client::ResumeSamples& resume) {
   return Call(resume);
 }
 
+absl::StatusOr<BatchProgress> Worker::ReportBatch(const AccumulateBatch& batch) {
+  const basin::ReportBatch message{0, 0, batch.samples, batch.target};
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
+  return calls_.Ask<absl::StatusOr<BatchProgress>>(
+      [&](Runner& runner, absl::Time now, const Runner::BatchDone& done) {
+        runner.ReportBatch(batch, done, now);
+      });
+}
+
 absl::StatusOr<SampleProgress> Worker::CommittedSamples(LaneHandle lane) {
   return calls_.Do([lane](Runner& runner, absl::Time) { return runner.CommittedSamples(lane); });
 }

@@ -174,6 +174,8 @@ class Worker {
   absl::Status ResumeSamples(const client::ResumeSamples& resume);
   // As of the last verdict that this worker has.
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane);
+  // Like LeaseSamples, about the batch of the next round.
+  absl::StatusOr<BatchProgress> ReportBatch(const AccumulateBatch& batch);
 
   // Gives up every round in flight, and with them the membership. Returns when all memory is free.
   absl::Status Abandon();

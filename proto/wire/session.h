@@ -35,6 +35,7 @@ absl::Status Check(const Announce& call);
 absl::Status Check(const Get& call);
 absl::Status Check(const LeaseSamples& call);
 absl::Status Check(const ReturnSamples& call);
+absl::Status Check(const ReportBatch& call);
 
 // Conversion to and from generated classes. REQUIRES: no list is longer than its bound. Lists are
 // not counted here, because they already have their memory; Weigh (bytes.h) counts them before they

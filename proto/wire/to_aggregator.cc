@@ -365,6 +365,19 @@ ReturnSamples Decode(const v1::ReturnSamples& in, Checker& checker) {
           DecodePositions("ranges", in.ranges(), kMaxEpochSamples, checker)};
 }
 
+void Encode(const ReportBatch& in, v1::ReportBatch* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  out->set_samples(in.samples);
+  out->set_target(in.target);
+}
+
+ReportBatch Decode(const v1::ReportBatch& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          checker.AtMost("samples", in.samples(), kMaxEpochSamples),
+          checker.AtMost("target", checker.Required("target", in.target()), kMaxEpochSamples)};
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -390,6 +403,7 @@ struct PutToAggregator {
   void operator()(const Get& in) { Encode(in, out->mutable_get()); }
   void operator()(const LeaseSamples& in) { Encode(in, out->mutable_lease_samples()); }
   void operator()(const ReturnSamples& in) { Encode(in, out->mutable_return_samples()); }
+  void operator()(const ReportBatch& in) { Encode(in, out->mutable_report_batch()); }
 };
 
 ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
@@ -434,6 +448,8 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
       return DecodeField("lease_samples", in.lease_samples(), checker);
     case v1::ToAggregator::kReturnSamples:
       return DecodeField("return_samples", in.return_samples(), checker);
+    case v1::ToAggregator::kReportBatch:
+      return DecodeField("report_batch", in.report_batch(), checker);
     case v1::ToAggregator::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};
@@ -500,6 +516,14 @@ absl::Status Check(const ReturnSamples& call) {
   const Checker::Scope scope(checker, "return_samples");
   CheckList("ranges", call.ranges, kMaxSampleRanges, checker);
   CheckPositions("ranges", call.ranges, kMaxEpochSamples, checker);
+  return checker.status();
+}
+
+absl::Status Check(const ReportBatch& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "report_batch");
+  checker.AtMost("samples", call.samples, kMaxEpochSamples);
+  checker.AtMost("target", checker.Required("target", call.target), kMaxEpochSamples);
   return checker.status();
 }
 

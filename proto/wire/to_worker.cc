@@ -349,6 +349,24 @@ SamplesLeased Decode(const v1::SamplesLeased& in, Checker& checker) {
   return out;
 }
 
+void Encode(const BatchReported& in, v1::BatchReported* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  out->set_samples(in.samples);
+  out->set_closed(in.closed);
+  if (in.error.code != ErrorCode::kOk) Encode(in.error, out->mutable_error());
+}
+
+BatchReported Decode(const v1::BatchReported& in, Checker& checker) {
+  BatchReported out;
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.round = checker.Required("round", in.round());
+  out.samples = in.samples();
+  out.closed = in.closed();
+  if (in.has_error()) out.error = DecodeField("error", in.error(), checker);
+  return out;
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -371,6 +389,7 @@ struct PutToWorker {
   void operator()(const GetFailed& in) { Encode(in, out->mutable_get_failed()); }
   void operator()(const HeldUp& in) { Encode(in, out->mutable_held_up()); }
   void operator()(const SamplesLeased& in) { Encode(in, out->mutable_samples_leased()); }
+  void operator()(const BatchReported& in) { Encode(in, out->mutable_batch_reported()); }
 };
 
 ToWorker Take(const v1::ToWorker& in, Checker& checker) {
@@ -409,6 +428,8 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("held_up", in.held_up(), checker);
     case v1::ToWorker::kSamplesLeased:
       return DecodeField("samples_leased", in.samples_leased(), checker);
+    case v1::ToWorker::kBatchReported:
+      return DecodeField("batch_reported", in.batch_reported(), checker);
     case v1::ToWorker::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};

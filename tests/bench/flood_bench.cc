@@ -354,12 +354,16 @@ void RegisterAll() {
        [](size_t, uint64_t) {
          return ReturnSamples{0, 1, {{0, 64}}};
        }},
+      {"ReportBatch",
+       [](size_t, uint64_t number) {
+         return ReportBatch{0, 1, number, uint64_t{1} << 40};
+       }},
       {"Abandon", [](size_t, uint64_t) { return Abandon{}; }},
       {"Finished", [](size_t, uint64_t) { return Finished{}; }},
       {"Leave", [](size_t, uint64_t) { return Leave{}; }},
       {"Hello", [](size_t source, uint64_t number) { return HelloOf(source, 1000 + number); }},
   };
-  static_assert(std::variant_size_v<ToAggregator> == 20, "each kind of message has a flood above");
+  static_assert(std::variant_size_v<ToAggregator> == 21, "each kind of message has a flood above");
   for (const auto& [name, make] : floods) {
     benchmark::RegisterBenchmark(absl::StrCat("RoundBeside/", name).c_str(), RoundBeside, make)
         ->Unit(benchmark::kMillisecond)

@@ -380,6 +380,10 @@ void RandomMessages::Fill(ReturnSamples* out) {
   *out = {Lane(), Number(), Positions(kMaxEpochSamples)};
 }
 
+void RandomMessages::Fill(ReportBatch* out) {
+  *out = {Lane(), Round(), UpTo(kMaxEpochSamples), 1 + UpTo(kMaxEpochSamples - 1)};
+}
+
 // ---- aggregator -> worker
 
 void RandomMessages::Fill(StartRound* out) {
@@ -485,6 +489,11 @@ void RandomMessages::Fill(SamplesLeased* out) {
           Positions(kMaxEpochSamples),
           Positions(kMaxEpochSamples)};
   if (out->outcome == LeaseOutcome::kRefused) Fill(&out->error);
+}
+
+void RandomMessages::Fill(BatchReported* out) {
+  *out = {Lane(), Round(), Number(), Coin()};
+  if (Coin()) Fill(&out->error);
 }
 
 }  // namespace basin::testing

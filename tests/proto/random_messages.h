@@ -101,6 +101,7 @@ class RandomMessages {
   void Fill(Get* out);
   void Fill(LeaseSamples* out);
   void Fill(ReturnSamples* out);
+  void Fill(ReportBatch* out);
 
   void Fill(StartRound* out);
   void Fill(OpenRound* out);
@@ -122,6 +123,7 @@ class RandomMessages {
   void Fill(GetFailed* out);
   void Fill(HeldUp* out);
   void Fill(SamplesLeased* out);
+  void Fill(BatchReported* out);
 
  private:
   template <typename Variant, size_t... I>

@@ -194,6 +194,9 @@ class NumberRounds:
     def after_begin(self) -> None:
         self._calls.note("after_begin")
 
+    def report_batch(self, samples: int, target: int) -> bool:
+        return samples >= target
+
     def send(self, gradients: Sequence[NumberGradient]) -> None:
         self._calls.note("send")
         for each in gradients:

@@ -4,14 +4,16 @@
 Usage: test_torch_accumulation.py BASIND LIBBASIN
 """
 
+import contextlib
 import tempfile
 import weakref
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from jobs import require
+from jobs import hear, make_events, message, require, say
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -46,6 +48,72 @@ def mean_of_sums(steps: tuple[int, ...]) -> list[torch.Tensor]:
 
 
 # ---- workers
+
+
+TARGET = 30
+BATCHES = (5, 3, 1)  # Samples in a micro-batch, by rank.
+
+
+def sum_loss(net: nn.Module, first: int, samples: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(first)
+    x = torch.randn(samples, 5, dtype=torch.float64, generator=generator)
+    loss: torch.Tensor = net(x).square().mean(1).sum()
+    return loss
+
+
+def target_batches(rank: int, folder: str) -> Any:
+    """Four steps, each over a target batch. Rank 2 has nothing in the second, and leaves after the
+    third. Returns the parameters, and of each step what it has used and the facts of the round."""
+    closed = Path(folder) / "closed"
+    with session(min_workers=1) as bt:
+        net = model()
+        options = {"op": bt.WeightedAverage, "weight_by": "samples", "contributes": "sum"}
+        optimizer = sgd(net, bt, target_batch=TARGET, **options)
+        steps, seed = [], 1000 * rank
+        for step in range(3 if rank == 2 else 4):
+            used = []
+            if rank == 2 and step == 1:
+                hear(closed)
+            while (rank, step) != (2, 1):
+                seed += 1
+                used.append((seed, BATCHES[rank]))
+                optimizer.contribute(samples=BATCHES[rank])
+                sum_loss(net, *used[-1]).backward()
+                if optimizer.is_batch_complete():
+                    break
+            if rank == 0 and step == 1:
+                say(closed)
+            optimizer.step()
+            optimizer.zero_grad()
+            info = optimizer.last_round()
+            steps.append((used, info.spec.counts.samples, len(info.contributors)))
+        if rank == 2:
+            bt.shutdown()
+        return [p.detach().clone() for p in net.parameters()], steps
+
+
+def wrong_targets(rank: int) -> Any:
+    """What is refused: a plain average, two kinds of windows, another target than the others."""
+    with session() as bt:
+        net = model()
+        options = {"op": bt.WeightedAverage, "weight_by": "samples", "contributes": "sum"}
+        texts = [
+            message("InvalidArgument", sgd, net, bt, target_batch=TARGET),
+            message("InvalidArgument", sgd, net, bt, target_batch=0, **options),
+            message(
+                "InvalidArgument",
+                sgd,
+                net,
+                bt,
+                target_batch=TARGET,
+                backward_passes_per_step=2,
+                **options,
+            ),
+        ]
+        optimizer = sgd(net, bt, target_batch=TARGET + rank, **options)
+        optimizer.contribute(samples=1)
+        sum_loss(net, rank, 1).backward()
+        return [*texts, message("Mismatch", optimizer.is_batch_complete)]
 
 
 def quiet_until_the_last(rank: int, way: str) -> Any:
@@ -819,6 +887,45 @@ class AccumulationTest(TorchTest):
         for counts, result in self.run_job(drop_what_failed):
             self.assertEqual((8 * WORKERS, 2 * WORKERS), (counts.samples, counts.micro_batches))
             self.assert_close(mean_of_sums((1, 2)), result, 1e-12)
+
+    def test_criterion_4_7_a_step_is_over_a_target_batch(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            make_events(folder, ["closed"], kept)
+            parameters, steps = zip(*self.run_job(target_batches, folder))
+        self.assert_same_bits(list(parameters[:2]))
+        expected = [p.detach().clone() for p in model().parameters()]
+        for step in range(4):
+            each = [mine[step] for mine in steps if step < len(mine)]
+            total = sum(samples for used, _, _ in each for _, samples in used)
+            self.assertEqual({total}, {samples for _, samples, _ in each})
+            # The last micro-batch of each may go beyond the target.
+            self.assertTrue(TARGET <= total < TARGET + sum(BATCHES), total)
+            net = model()
+            with torch.no_grad():
+                for p, value in zip(net.parameters(), expected):
+                    p.copy_(value)
+            for used, _, _ in each:
+                for first, samples in used:
+                    sum_loss(net, first, samples).backward()
+            expected = [
+                p.detach() - 0.1 * p.grad / total for p in net.parameters() if p.grad is not None
+            ]
+            if step == 2:
+                self.assert_close(expected, parameters[2], 1e-12)
+        self.assertEqual([], steps[2][1][0], "a worker may contribute nothing")
+        self.assertEqual([3, 3, 3, 2], [workers for _, _, workers in steps[0]])
+        self.assert_close(expected, parameters[0], 1e-12)
+
+    def test_wrong_target_batches_are_refused(self) -> None:
+        results = self.run_job(wrong_targets)
+        for plain, zero, both, _ in results:
+            self.assertIn('op=basin.WeightedAverage, weight_by="samples"', plain)
+            self.assertIn("target_batch cannot be 0", zero)
+            self.assertIn("both say when a window of micro-batches ends", both)
+        refused = [text for *_, text in results if text]
+        self.assertEqual(WORKERS - 1, len(refused), "the first has set the target")
+        for text in refused:
+            self.assertRegex(text, r"worker w\d accumulates for a target batch of 3\d samples, but")
 
     def test_a_window_of_too_many_backwards_is_refused(self) -> None:
         for way in WAYS:

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import itertools
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs import hear, make_events, message, require, say
+from jobs import hear, logged, make_events, message, require, say
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -65,6 +66,7 @@ class Training:
         self.me = bt.context.current().client.worker_id
         self.contributes = contributes
         self.in_gradients: list[int] = []
+        self.data, self.batch = data(), BATCH
         self._used = Path(folder) / f"used-{self.me}-{os.getpid()}"
         self.sampler: Any = None
 
@@ -72,10 +74,10 @@ class Training:
         """Makes the sampler, and records what its rounds commit."""
         if kind == "batches":
             self.sampler = self.bt.ElasticBatchSampler(
-                data(), self.optimizer, BATCH, seed=3, **options
+                self.data, self.optimizer, self.batch, seed=3, **options
             )
         else:
-            self.sampler = self.bt.ElasticSampler(data(), self.optimizer, seed=3, **options)
+            self.sampler = self.bt.ElasticSampler(self.data, self.optimizer, seed=3, **options)
         end_round = self.sampler.samples.end_round
 
         def recording(named: Any, counted: bool) -> None:
@@ -93,8 +95,8 @@ class Training:
     def loader(self, processes: int, **options: Any) -> Any:
         options["num_workers"] = processes
         if isinstance(self.sampler, self.bt.ElasticBatchSampler):
-            return DataLoader(data(), batch_sampler=self.sampler, **options)
-        return DataLoader(data(), batch_size=BATCH, sampler=self.sampler, **options)
+            return DataLoader(self.data, batch_sampler=self.sampler, **options)
+        return DataLoader(self.data, batch_size=self.batch, sampler=self.sampler, **options)
 
     def zero(self) -> None:
         self.optimizer.zero_grad()
@@ -344,6 +346,14 @@ def refusals(rank: int, folder: str) -> Any:
                 "InvalidArgument", sampler.load_state_dict, {**state, "committed": [[3, 99]]}
             ),
         }
+        whole = dict(state)
+        del whole["committed"]
+        found["missing"] = message("InvalidArgument", sampler.load_state_dict, whole)
+        other = bt.ElasticBatchSampler(data(), optimizer, BATCH, seed=4)
+        kept, loading = (
+            bt.State(mine.net, optimizer, sampler=each, start=False) for each in (other, sampler)
+        )
+        found["state"] = message("Mismatch", loading.load_state_dict, kept.state_dict())
         same = sampler.state_dict() == state
         grows = Growing()
         growing = bt.ElasticBatchSampler(grows, optimizer, 2)
@@ -358,6 +368,28 @@ def refusals(rank: int, folder: str) -> Any:
         local = torch.optim.SGD(model().parameters(), lr=0.1)
         found["not reduced"] = message("FailedPrecondition", bt.ElasticSampler, data(), local)
         return found, same
+
+
+def repeats(rank: int, folder: str) -> list[str]:
+    with training(folder) as mine, logged(logging.WARNING) as lines:
+        mine.sample("batches")
+        for _ in range(3):
+            mine.sampler.set_epoch(0)
+            for batch in mine.loader(0):
+                mine.step(batch)
+        return lines
+
+
+def resumes_at_the_end(rank: int, folder: str) -> Any:
+    with training(folder) as mine, logged(logging.WARNING) as lines:
+        mine.sample("batches")
+        mine.sampler.load_state_dict({**mine.sampler.state_dict(), "committed": [[0, SAMPLES]]})
+        epochs = []
+        for _ in range(2):
+            for batch in mine.loader(0):
+                mine.step(batch)
+                epochs.append(mine.sampler.epoch)
+        return lines, epochs
 
 
 def clips(rank: int, folder: str, says: bool) -> Any:
@@ -442,18 +474,22 @@ class SamplesTest(TorchTest):
         files = [each for folder in folders for each in Path(folder).glob("used-*")]
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
-    def assert_each_once(self, used: Sequence[Any], epochs: Sequence[int]) -> None:
+    def assert_each_once(
+        self, used: Sequence[Any], epochs: Sequence[int], samples: int = SAMPLES
+    ) -> None:
         seen = Counter((epoch, i) for epoch, _, indices in used for i in indices)
-        self.assertEqual(Counter((epoch, i) for epoch in epochs for i in range(SAMPLES)), seen)
+        self.assertEqual(Counter((epoch, i) for epoch in epochs for i in range(samples)), seen)
 
-    def assert_as_one_process(self, parameters: list[Any], used: Sequence[Any]) -> None:
+    def assert_as_one_process(
+        self, parameters: list[Any], used: Sequence[Any], samples: int = SAMPLES
+    ) -> None:
         """The parameters are those of one process with the same samples in each step."""
         by_round: dict[int, list[int]] = {}
         for _, number, indices in used:
             by_round.setdefault(number, []).extend(indices)
         net = model()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        x, _ = data().tensors
+        x, _ = data(samples).tensors
         for number in sorted(by_round):
             optimizer.zero_grad()
             if by_round[number]:
@@ -571,6 +607,8 @@ class Epochs(SamplesTest):
             for name, text in {
                 "samples": "samples=9, but .* samples=50. Nothing was loaded",
                 "seed": "seed=4, but .* seed=3",
+                "missing": "Worker w[0-2]: .* a state without committed, so",
+                "state": "sampler of state_dict does not fit: Worker w[0-2]: .*=4, but .* seed=3",
                 "shuffle": "shuffle=False, but .* shuffle=True",
                 "damaged": "3 to 99, but the epoch has 50",
                 "length": "had 6 samples when it was made, and has 7 now",
@@ -580,6 +618,18 @@ class Epochs(SamplesTest):
                 "not reduced": "not reduced. Call DistributedOptimizer",
             }.items():
                 self.assertRegex(found[name], text)
+
+    def test_an_epoch_that_is_set_again_after_its_end(self) -> None:
+        for lines in self.run_job(repeats, self.new_folder()):
+            (line,) = [each for each in lines if "set_epoch(" in each]
+            self.assertIn("calls set_epoch(0) after its loop has reached the end", line)
+
+    def test_a_checkpoint_of_the_end_of_an_epoch(self) -> None:
+        folder = self.new_folder()
+        for lines, epochs in self.run_job(resumes_at_the_end, folder):
+            self.assertEqual([], [each for each in lines if "has ended" in each])
+            self.assertEqual({1}, set(epochs))
+        self.assert_each_once(self.used(folder), [1])
 
     def test_clipping(self) -> None:
         for _, refused, _ in self.run_job(clips, self.new_folder(), False):

@@ -7,6 +7,7 @@ Usage: test_torch_state.py BASIND LIBBASIN
 import contextlib
 import errno
 import functools
+import io
 import json
 import os
 import random
@@ -449,6 +450,14 @@ class Checkpoints(AloneTest):
             self.trained.state.save_checkpoint(self.path)
         self.assertEqual(before, Path(self.path).read_bytes())
         self.assertEqual(["last"], os.listdir(self.folder))
+
+    def test_a_folder_that_is_made_is_told(self) -> None:
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            for _ in range(2):
+                self.trained.state.save_checkpoint(f"{self.folder}/new/last")
+        self.assertEqual(
+            f"basin: made the folder {self.folder}/new, which was not there\n", told.getvalue()
+        )
 
     def test_a_url(self) -> None:
         self.trained.state.save_checkpoint("memory://run/last")

@@ -262,6 +262,7 @@ std::string Describe(const Names& names, const ToAggregator& message) {
           [&](const ReturnSamples& m) {
             return absl::StrCat(" ", IntervalSet(m.ranges).count(), " of epoch ", m.epoch);
           },
+          [&](const ReportBatch& m) { return absl::StrCat(" ", m.samples, " of ", m.target); },
       },
       message);
   if (const auto* hello = std::get_if<Hello>(&message)) return DescribeHello(*hello);
@@ -340,6 +341,9 @@ std::string Describe(const Names& names, const ToWorker& message) {
           },
           [&](const SamplesLeased& m) {
             return absl::StrCat(" ", IntervalSet(m.ranges).count(), " of epoch ", m.epoch);
+          },
+          [&](const BatchReported& m) {
+            return absl::StrCat(" ", m.samples, m.closed ? ", closed" : ", open");
           },
       },
       message);

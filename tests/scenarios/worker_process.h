@@ -76,6 +76,7 @@ class WorkerProcess : public world::WorkerProcess<Elements> {
   void Do(const client::BlobReady& ready);
   void Do(const client::BlobFailed& failed);
   void Do(const client::SamplesAnswered&) {}
+  void Do(const client::BatchAnswered&) {}
   void Do(const client::Fatal& fatal);
   void Do(const client::Left&) { Print("has left"); }
   void Print(const std::string& text);

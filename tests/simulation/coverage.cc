@@ -107,6 +107,7 @@ const char* SightName(Sight sight) {
                                            "samples committed",
                                            "no samples free now",
                                            "epoch ended",
+                                           "batch closed",
                                            "epoch broken off",
                                            "worker lost whose machine was not heard"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);

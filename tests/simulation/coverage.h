@@ -61,6 +61,7 @@ enum class Sight : uint8_t {
   kSamplesCommitted,   // A round committed samples.
   kSamplesNoneNow,     // A worker asked for samples while others held what was left.
   kEpochEnded,         // A verdict committed the last sample of an epoch.
+  kBatchClosed,        // A batch had its samples.
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
   kUnreachable,        // A worker was lost because its machine was not heard.
 };

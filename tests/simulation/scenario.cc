@@ -281,6 +281,8 @@ std::string Describe(const Scenario& scenario) {
       scenario.groups ? ", workers join in pairs" : "",
       scenario.epoch_samples > 0 ? absl::StrCat(", epochs of ", scenario.epoch_samples, " samples")
                                  : "",
+      scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
+                                : "",
       "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
@@ -339,6 +341,10 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.epoch_samples = static_cast<uint64_t>(samples.Between(4, 40));
     scenario.batch = static_cast<uint64_t>(samples.Between(1, 6));
     if (samples.Chance(25)) scenario.break_off_percent = 10;
+  }
+  // With several lanes, the trainers would begin them in different orders.
+  if (scenario.lanes.size() == 1 && samples.Chance(30)) {
+    scenario.target_batch = static_cast<uint64_t>(samples.Between(1, 40));
   }
   return scenario;
 }

@@ -148,6 +148,7 @@ struct Scenario {
   uint64_t epoch_samples = 0;      // In an epoch of a gradient lane; 0: the rounds name none.
   uint64_t batch = 0;              // A contribution names at most so many.
   uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
+  uint64_t target_batch = 0;       // Of the rounds of gradient lanes; 0: they have none.
 
   uint32_t streams = 1;
   SimTime latency = 0;  // The least latency of a connection.

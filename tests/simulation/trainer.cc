@@ -175,10 +175,40 @@ void WorkerProcess::Train() {
   for (const uint32_t handle : handles) {
     if (phase_ != Phase::kTraining) return;
     if (!world_.scenario.scripts && lanes_[handle].last != least) continue;
-    BeginLane(handle);
+    if (!WaitsForBatch(handle)) BeginLane(handle);
     if (world_.scenario.one_lane_at_a_time) break;
   }
   if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
+}
+
+bool WorkerProcess::WaitsForBatch(uint32_t handle) {
+  const Scenario& scenario = world_.scenario;
+  Lane& lane = lanes_[handle];
+  if (scenario.target_batch == 0 || scenario.lanes[lane.model].kind == LaneKind::kCall)
+    return false;
+  if (lane.batch_of != lane.last + 1) {
+    lane.batch_of = lane.last + 1;
+    lane.accumulated = 0;
+    lane.closed = false;
+  }
+  if (lane.closed || core_.role() != Role::kMember) return false;
+  if (lane.reports) return true;
+  lane.reports = true;
+  lane.accumulated += static_cast<uint64_t>(random_.Between(0, 8));
+  Step(client::AccumulateBatch{handle, lane.accumulated, scenario.target_batch});
+  return true;
+}
+
+void WorkerProcess::Do(client::BatchAnswered& answered) {
+  Lane& lane = lanes_[answered.lane];
+  lane.reports = false;
+  if (answered.error.code == ErrorCode::kMismatch) {
+    world_.checker.Fail(Invariant::kSamples, answered.error.text);
+  }
+  if (answered.closed) {
+    lane.closed = lane.batch_of == lane.last + 1;
+    world_.coverage.Saw(Sight::kBatchClosed);
+  }
 }
 
 void WorkerProcess::BeginLane(uint32_t handle) {

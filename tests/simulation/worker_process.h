@@ -128,6 +128,10 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner begins.
     uint64_t epoch = 1;                                     // Whose samples it asks for next.
     bool leases = false;                                    // It waits for samples.
+    RoundNumber batch_of = 0;  // The round for whose batch it accumulates, ...
+    uint64_t accumulated = 0;  // ... so many samples.
+    bool closed = false;       // That batch has its samples.
+    bool reports = false;      // It waits for the answer to a report of its batch.
   };
 
   void Step(const client::Event& event);
@@ -153,6 +157,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::BlobReady& ready);
   void Do(client::BlobFailed& failed);
   void Do(client::SamplesAnswered& answered);
+  void Do(client::BatchAnswered& answered);
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
 
@@ -179,6 +184,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void BeginLane(uint32_t handle);
   // Asks for samples, or returns some, now and then.
   void MindSamples(uint32_t handle);
+  // Whether the lane begins its round later, because its batch lacks samples.
+  bool WaitsForBatch(uint32_t handle);
   void NameSamples(uint32_t handle, client::BeginRound& begin);
   void PushNext(uint32_t handle);
   // Notes that the tensor is pushed.

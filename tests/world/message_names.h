@@ -16,20 +16,21 @@ namespace basin::world {
 
 inline const char* ToAggregatorName(size_t index) {
   static constexpr const char* kNames[] = {
-      "Hello",    "Ready",    "Heartbeat", "Register",  "LayoutSeen",   "Begin",        "Skip",
-      "Commit",   "Withdraw", "Staged",    "ResultAck", "Need",         "Busy",         "Abandon",
-      "Finished", "Leave",    "Announce",  "Get",       "LeaseSamples", "ReturnSamples"};
+      "Hello",        "Ready",         "Heartbeat",  "Register", "LayoutSeen", "Begin",
+      "Skip",         "Commit",        "Withdraw",   "Staged",   "ResultAck",  "Need",
+      "Busy",         "Abandon",       "Finished",   "Leave",    "Announce",   "Get",
+      "LeaseSamples", "ReturnSamples", "ReportBatch"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
   return kNames[index];
 }
 
 inline const char* ToWorkerName(size_t index) {
   static constexpr const char* kNames[] = {
-      "Welcome",      "MembershipChanged", "LaneLayout", "Credit",
-      "Pull",         "AttemptRestarted",  "Prepared",   "Supply",
-      "Verdict",      "Rejected",          "Ended",      "Drain",
-      "Ask",          "ValueKnown",        "GetFailed",  "HeldUp",
-      "SamplesLeased"};
+      "Welcome",       "MembershipChanged", "LaneLayout", "Credit",
+      "Pull",          "AttemptRestarted",  "Prepared",   "Supply",
+      "Verdict",       "Rejected",          "Ended",      "Drain",
+      "Ask",           "ValueKnown",        "GetFailed",  "HeldUp",
+      "SamplesLeased", "BatchReported"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[index];
 }

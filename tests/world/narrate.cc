@@ -134,6 +134,10 @@ std::string Narrate(const ToAggregator& message) {
                      [](const ReturnSamples& m) {
                        return absl::StrCat(" lane ", m.lane, " epoch ", m.epoch, Text(m.ranges));
                      },
+                     [](const ReportBatch& m) {
+                       return absl::StrCat(" lane ", m.lane, " round ", m.round, " ", m.samples,
+                                           " of ", m.target);
+                     },
                      [](const auto&) { return std::string(); },
                  },
                  message));
@@ -202,6 +206,10 @@ std::string Narrate(const ToWorker& message) {
                      [](const SamplesLeased& m) {
                        return absl::StrCat(" lane ", m.lane, " epoch ", m.epoch, " outcome ",
                                            static_cast<int>(m.outcome), Text(m.ranges));
+                     },
+                     [](const BatchReported& m) {
+                       return absl::StrCat(" lane ", m.lane, " round ", m.round, " ", m.samples,
+                                           m.closed ? " closed" : " open");
                      },
                      [](const auto&) { return std::string(); },
                  },

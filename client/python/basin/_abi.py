@@ -241,6 +241,8 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
         c_size_t, POINTER(c_size_t), POINTER(c_void_p)]),
     ("samples_resume", c_int, [c_void_p, c_uint32, POINTER(SampleEpoch), POINTER(SampleRange),
         c_size_t, POINTER(c_void_p)]),
+    ("report_batch", c_int, [c_void_p, c_uint32, c_uint64, c_uint64, POINTER(c_uint64),
+        POINTER(c_int), POINTER(c_void_p)]),
     ("announce", c_int, [c_void_p, c_char_p, POINTER(Tensor), c_uint64, c_void_p, c_size_t, c_int,
         POINTER(c_void_p)]),
     ("stop_serving", c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),

@@ -646,6 +646,13 @@ class Worker:
             len(committed),
         )
 
+    def report_batch(self, lane: int, samples: int, target: int) -> tuple[int, bool]:
+        """Reports the samples whose gradients are accumulated for the next round. Returns those of
+        all workers, and whether the round is closed: then each begins it with what it has."""
+        total, closed = c_uint64(), c_int()
+        call("report_batch", self._pointer, lane, samples, target, byref(total), byref(closed))
+        return total.value, bool(closed.value)
+
     # ---- values
 
     def announce(

@@ -776,6 +776,24 @@ BASIN_API basin_code basin_samples_resume(basin_worker* worker, uint32_t lane,
                                           const basin_sample_range* committed, size_t count,
                                           basin_error** error);
 
+/* ---- target batches
+ *
+ * A round whose batch has a given number of samples, however many workers share it, and however
+ * fast each of them is: each accumulates the gradients of micro-batches, reports after each how
+ * many samples it has, and begins the round when all workers together have the target. Its counts
+ * say how many samples the batch really has. */
+
+/* Reports the `samples` whose gradients this worker has accumulated for the next round of the lane,
+ * and learns those of all workers (`total`), and whether the round is `closed`: then every worker
+ * begins it with what it has, which may be nothing. A round that a worker has begun is closed.
+ * Waits for the aggregator's answer, also while it restarts. Both numbers are at most 2^48.
+ *
+ * BASIN_MISMATCH: another worker has given this round another target. The other errors are those of
+ * basin_samples_lease. BASIN_FAILED_PRECONDITION also while a round is in flight. */
+BASIN_API basin_code basin_report_batch(basin_worker* worker, uint32_t lane, uint64_t samples,
+                                        uint64_t target, uint64_t* total, int* closed,
+                                        basin_error** error);
+
 /* ---- values: tensors of one worker that other workers can get */
 
 typedef enum basin_hold {

@@ -379,6 +379,17 @@ class Lane {
                          committed.ranges.size(), error.out());
     return error.Take();
   }
+  Result<BatchProgress> ReportBatch(std::uint64_t samples, std::uint64_t target) {
+    BatchProgress batch;
+    int closed = 0;
+    internal::Taken error;
+    if (basin_report_batch(worker_, lane_, samples, target, &batch.samples, &closed, error.out()) !=
+        BASIN_OK) {
+      return error.Take();
+    }
+    batch.closed = closed != 0;
+    return batch;
+  }
 
  private:
   friend class Worker;

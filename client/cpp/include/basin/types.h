@@ -91,6 +91,12 @@ struct LeasedSamples {
   std::vector<SampleRange> ranges;  // Ascending.
 };
 
+// The batch of a round that waits for a number of samples.
+struct BatchProgress {
+  std::uint64_t samples = 0;  // Of all workers.
+  bool closed = false;        // Every worker begins the round with what it has.
+};
+
 // What is committed of an epoch.
 struct SampleProgress {
   SampleEpoch epoch{};

@@ -44,6 +44,10 @@ class Rounds(Protocol):
 
     def after_begin(self) -> None: ...
 
+    def report_batch(self, samples: int, target: int) -> bool:
+        """Reports how many samples are accumulated for the next round. Returns whether all workers
+        together have the target, or one of them has begun the round."""
+
     def send(self, gradients: Sequence[Any]) -> None:
         """Sends the memory that is `sent`, now or with a later call, at the latest in commit()."""
 
@@ -82,7 +86,8 @@ class Lane(Generic[P, G]):
     rounds:    what carries out its rounds
     name:      the name of the lane
     spec:      the spec of its rounds, without counts and step
-    passes:    backwards in a window: the last one sends, and so does a step() before it
+    passes:    backwards in a window: the last one sends, and so does a step() before it; 0: a
+               step() sends, when all workers have a target batch
     owner:     the object whose methods the user calls, for messages: "the optimizer"
     own_hooks: whether it pushes each gradient when it is accumulated; otherwise the caller calls
                push_ready()
@@ -185,7 +190,7 @@ class Lane(Generic[P, G]):
         except Exception as error:
             self._broken = error
         self._look(near=True)
-        unapplied = self.passes > 1 and self.gradients.has_unapplied()
+        unapplied = self.passes != 1 and self.gradients.has_unapplied()
         self._found = self._situation(not unapplied and self.gradients.has_local(), unapplied)
         self.gradients.put_aside()
         if self._found is Situation.FULL:  # It will be refused, so its gradients are kept separate.
@@ -194,7 +199,8 @@ class Lane(Generic[P, G]):
                     each.on(gradient.Event.PUT_APART, self.store)
         self._failure = None
         self._backward = Backward.BEGUN
-        self._sends = self.usage.pushing and self._accumulation.micro_batches + 1 >= self.passes
+        is_last = self._accumulation.micro_batches + 1 >= self.passes > 0
+        self._sends = self.usage.pushing and is_last
 
     def _hook_of(self, each: Gradient[P, G]) -> Callable[[P], None]:
         """The function to call when a backward has accumulated the gradient."""
@@ -555,6 +561,20 @@ class Lane(Generic[P, G]):
         if self.usage.decide(Action.SYNC, situation, "sync_gradients()") is Deed.REDUCE:
             self._reduce()
 
+    def is_batch_complete(self, target: int) -> bool:
+        """Reports the samples of the local gradients, and returns whether step() is due: all
+        workers together have `target` samples, or one of them has begun the round."""
+        self.usage.check_takes_part("is_batch_complete()")
+        self.usage.check_no_round("is_batch_complete()")
+        self.gradients.scan()
+        self._look()
+        situation = self._situation(self.gradients.has_local(), self.gradients.has_round_for())
+        if situation is Situation.REDUCED:
+            return True
+        if situation is Situation.SPOILED:
+            return self.rounds.report_batch(0, target)
+        return self.rounds.report_batch(self._accumulation.counts().samples or 0, target)
+
     def contribute(
         self,
         *unnamed: NoReturn,
@@ -580,7 +600,7 @@ class Lane(Generic[P, G]):
         self._look()
         self.gradients.disown_what_was_written()
         action = Action.STEP if self.passes == 1 else Action.STEP_OF_PASSES
-        short = self.passes > 1 and self._accumulation.micro_batches > 0
+        short = self.passes != 1 and self._accumulation.micro_batches > 0
         local = list(
             self.gradients.local(
                 self.gradients.all if short else self.gradients.of_optimizer(optimizer)

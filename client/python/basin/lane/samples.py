@@ -117,7 +117,8 @@ class Samples:
         self.life = 0  # Grows when all that is ahead becomes void.
         self._resumed: list[Range] | None = None  # What a checkpoint has as committed.
         self.has_ended = False
-        self._is_over = False  # Whether a loop has reached the end of the epoch.
+        self.is_over = False  # Whether a loop has reached the end of the epoch.
+        self.was_resumed_at_its_end = False  # Whether a checkpoint has all as committed.
         self.report = EpochReport(0, samples)
 
     @property
@@ -128,7 +129,7 @@ class Samples:
 
     def set_epoch(self, number: int) -> None:
         """Goes on with this epoch. What is held of another one goes back."""
-        self._is_over = False
+        self.is_over = False
         if number != self.report.epoch:
             self._start(number, None)
 
@@ -140,8 +141,9 @@ class Samples:
         self.stop()
         self._claims.forget_positions()
         self.forget()
-        self.has_ended = self._is_over = False
+        self.has_ended = self.is_over = False
         self._resumed = resumed
+        self.was_resumed_at_its_end = ranges.size(resumed or []) == self._samples > 0
         self.report = EpochReport(number, self._samples)
 
     def committed(self) -> list[Range]:
@@ -156,7 +158,7 @@ class Samples:
     def begin(self) -> None:
         """A loop over the epoch begins, or goes on. If a loop has reached the end of one, and
         set_epoch() was not called since, it is the next epoch."""
-        if self._is_over:
+        if self.is_over:
             self.set_epoch(self.report.epoch + 1)
         self.stop()
 
@@ -240,7 +242,7 @@ class Samples:
         self._open_is_over()
         while not self._find(count):
             if self.has_ended:
-                self._is_over = True
+                self.is_over = True
                 return False
             self.report.idle += 1
             self._take_part()

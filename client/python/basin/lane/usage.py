@@ -25,7 +25,7 @@ class Usage:
 
     lane:   the name of the lane
     owner:  the object whose methods the user calls: "the optimizer"
-    passes: backwards in a window
+    passes: backwards in a window; 0: until all workers have a target batch
     """
 
     def __init__(self, lane: str, owner: str, passes: int) -> None:
@@ -137,19 +137,25 @@ class Usage:
     def _refuse_another_pass(self) -> NoReturn:
         """Another backward would begin a window that the other workers do not have, and later
         rounds would mix different steps."""
+        last, longer = "sync_gradients()", ""
+        if self._passes > 0:
+            last = f"backward number {self._passes} (backward_passes_per_step), or {last},"
+            longer = ", or make the window longer"
         raise FailedPrecondition(
-            f"backward() was called after the last one of step {self.steps}: backward number "
-            f"{self._passes} (backward_passes_per_step), or sync_gradients(), has sent the "
-            f"gradients of lane {self._lane}. Call step() first, or zero_grad() to skip the step, "
-            "or make the window longer."
+            f"backward() was called after the last one of step {self.steps}: {last} has sent the "
+            f"gradients of lane {self._lane}. Call step() first, or zero_grad() to skip the "
+            f"step{longer}."
         )
 
     def refuse_written(self, call: str, parameter: str) -> NoReturn:
         """A full window is reduced before it is clipped. A short one would be clipped before it is
         reduced, by its local norm, and parameters would diverge."""
+        window = "micro-batches (target_batch)"
+        if self._passes > 0:
+            window = f"fewer than {self._passes} backwards (backward_passes_per_step)"
         raise FailedPrecondition(
-            f"{call} of step {self.steps} was called on a window of fewer than {self._passes} "
-            "backwards (backward_passes_per_step), which has not been reduced, but the gradient of "
+            f"{call} of step {self.steps} was called on a window of {window}, which has not been "
+            "reduced, but the gradient of "
             f"parameter {parameter} of lane {self._lane} was written to, for example by clipping, "
             "which other workers apply to the result. Call sync_gradients() of "
             f"{self._owner} after the last backward() and before anything that changes .grad."

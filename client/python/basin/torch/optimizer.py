@@ -25,6 +25,7 @@ def DistributedOptimizer(
     *,
     op: Op = Op.AVERAGE,
     backward_passes_per_step: int = 1,
+    target_batch: int | None = None,
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
     same_parameters: bool = True,
@@ -44,6 +45,10 @@ def DistributedOptimizer(
                       backward sends them. A step() before that sends the gradients so far, unless
                       .grad was written to: call sync_gradients() before you clip. Another backward
                       before the step() is refused
+    target_batch:     the samples of a step of all workers together, however many they are: each
+                      accumulates micro-batches until is_batch_complete(). Faster workers contribute
+                      more. Needs op=basin.WeightedAverage, weight_by="samples", contributes="sum".
+                      last_round().spec.counts has the samples that a step really had
     wire_dtype:       None, torch.bfloat16 or torch.float16: the dtype in which float32 gradients
                       are sent; the sum is computed in float32
     batch_size:       samples of this worker in a step, only for the line that is written at the
@@ -74,6 +79,8 @@ def DistributedOptimizer(
                      when the backward of another model passes through this one
       sync_gradients()
                      reduces the accumulated gradients without another backward
+      is_batch_complete()
+                     with target_batch, after each backward: whether step() is due
       wait_round()   waits again, after OutcomeUnknown or Paused
       retry_round()  sends the gradients of an aborted round again; those of a failed backward are
                      refused
@@ -120,10 +127,11 @@ def DistributedOptimizer(
         options=options,
         same_parameters=same_parameters,
         passes=backward_passes_per_step,
+        target_batch=target_batch,
         owner="the optimizer",
         optimizer=optimizer,
     )
-    _attach(optimizer, lane)
+    _attach(optimizer, lane, target_batch)
     share_optimizer(optimizer)
     return optimizer
 
@@ -155,7 +163,7 @@ def _names(
     return names
 
 
-def _attach(optimizer: Any, lane: GradientLane) -> None:
+def _attach(optimizer: Any, lane: GradientLane, target_batch: int | None) -> None:
     """Adds the methods to the optimizer itself, because LR schedulers refer to that object."""
     if not hasattr(optimizer, "basin_lane"):
         optimizer.register_step_pre_hook(_check_open)
@@ -163,6 +171,8 @@ def _attach(optimizer: Any, lane: GradientLane) -> None:
     optimizer.contribute = lane.contribute
     optimizer.no_sync = lane.usage.no_sync
     optimizer.sync_gradients = lane.sync_gradients
+    if target_batch is not None:
+        optimizer.is_batch_complete = lambda: lane.is_batch_complete(target_batch)
     optimizer.wait_round = lane.wait_round
     optimizer.retry_round = lane.retry_round
     optimizer.last_round = lambda: lane.rounds.info

@@ -119,7 +119,13 @@ class ObjectPart:
         return ()
 
     def check(self, where: str, value: Any) -> None:
-        pass  # Only its load_state_dict() can say.
+        check = getattr(self._object(), "check_state_dict", None)
+        if check is None:
+            return  # Only its load_state_dict() can say.
+        try:
+            check(value)
+        except InvalidArgument as error:
+            raise Mismatch(f"{self.name} of {where} does not fit: {error}") from error
 
     def apply(self, value: Any) -> None:
         before = copy.deepcopy(self.value())

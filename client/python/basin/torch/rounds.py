@@ -114,6 +114,10 @@ class TensorRounds:
     def world_size(self) -> int:
         return self._worker.place().world_size
 
+    def report_batch(self, samples: int, target: int) -> bool:
+        _, closed = self._worker.report_batch(self._handle, samples, target)
+        return closed
+
     # ---- the contribution
 
     def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> int:

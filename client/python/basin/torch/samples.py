@@ -93,6 +93,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         self._scheduler = scheduler
         self._step = step
         self._on_step: Callable[[], object] | None = None
+        self._has_warned = False  # Of an epoch that is set again after its end.
         self._turn = 0  # The number of the last loop that has begun.
         self._has_loader = False  # Whether that one goes on, and takes items in advance.
         self._order: tuple[int, torch.Tensor] | None = None  # The present epoch and its order.
@@ -135,7 +136,17 @@ class Elastic(torch.utils.data.Sampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Goes on with this epoch, and gives up another one. Without it, an iter() after the end of
         an epoch begins the next one."""
-        self.samples.set_epoch(_whole("set_epoch()", "epoch", epoch))
+        number = _whole("set_epoch()", "epoch", epoch)
+        if self.samples.is_over and number == self.epoch and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "Worker %s calls set_epoch(%d) after its loop has reached the end of this epoch, "
+                "so the next loop has no samples. Count the epochs: set_epoch(%d).",
+                self.lane.rounds.worker_id,
+                number,
+                number + 1,
+            )
+        self.samples.set_epoch(number)
 
     @property
     def epoch(self) -> int:
@@ -155,26 +166,38 @@ class Elastic(torch.utils.data.Sampler[Any]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where state_dict() was made, with any number of workers. Raises InvalidArgument,
-        and applies nothing, if the state is of another length, seed or order."""
+        and applies nothing, if the state is of another length, seed or order, or not whole."""
+        self.samples.resume(*self.check_state_dict(state))
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> tuple[int, list[Range]]:
+        """Returns the epoch and the committed positions of a state that load_state_dict() can take,
+        and raises its errors for another one."""
+        who = f"Worker {self.lane.rounds.worker_id}: load_state_dict()"
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise InvalidArgument(
+                f"{who} was given a state without {', '.join(missing)}, so no sampler of "
+                "basin.torch has made it. Nothing was loaded. Give it what state_dict() returned."
+            )
         mine = {"samples": self._n, "seed": self._seed, "shuffle": self._shuffle}
         for name, here in mine.items():
-            if name not in state or state[name] != here:
+            if state[name] != here:
                 raise InvalidArgument(
-                    f"load_state_dict() was given a state with {name}={state.get(name)!r}, but "
+                    f"{who} was given a state with {name}={state[name]!r}, but "
                     f"this {type(self).__name__} has {name}={here!r}. Nothing was loaded. Make the "
                     "sampler as it was, or begin the epoch anew without its state."
                 )
-        epoch = _whole("load_state_dict()", "epoch", state.get("epoch"))
+        epoch = _whole("load_state_dict()", "epoch", state["epoch"])
         committed: list[Range] = []
-        for each in state.get("committed", ()):
+        for each in state["committed"]:
             begin, end = (_whole("load_state_dict()", "committed", place) for place in each)
             if not begin < end <= self._n:
                 raise InvalidArgument(
-                    f"load_state_dict() was given the committed positions {begin} to {end}, but "
+                    f"{who} was given the committed positions {begin} to {end}, but "
                     f"the epoch has {self._n}. Nothing was loaded: the state is damaged."
                 )
             committed.append((begin, end))
-        self.samples.resume(epoch, committed)
+        return epoch, committed
 
     def epoch_report(self) -> EpochReport:
         """What has become of the epoch so far."""
@@ -245,9 +268,10 @@ class Elastic(torch.utils.data.Sampler[Any]):
             self.samples.stop()
 
     def warn_if_over(self) -> None:
-        """Warns of an epoch that had ended before this worker took part in it."""
+        """Warns of an epoch that had ended before this worker took part in it, unless it has
+        resumed it at its end."""
         report = self.samples.report
-        if report.rounds == 0 and report.samples > 0:
+        if report.rounds == 0 and report.samples > 0 and not self.samples.was_resumed_at_its_end:
             logger.warning(
                 "Epoch %d of %s has ended in lane %s already, so a loop over it has no samples. A "
                 "worker that joins late gets the present epoch from broadcast_state(); a job that "

@@ -7,7 +7,7 @@ import torch
 
 from basin import __version__, notices
 from basin.arguments import whole_number
-from basin.errors import FailedPrecondition, InvalidArgument
+from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.lane.accumulation import AS_SUMS, may_accumulate
 from basin.spec import (
     AVERAGES,
@@ -45,6 +45,7 @@ def start_lane(
     owner: str,
     options: ReductionOptions,
     passes: int = 1,
+    target_batch: int | None = None,
     own_hooks: bool = True,
     optimizer: torch.optim.Optimizer | None = None,
     module: torch.nn.Module | None = None,
@@ -70,6 +71,9 @@ def start_lane(
             "basin.WeightedAverage."
         )
     spec = reduction(call, op, options)
+    if target_batch is not None:
+        _check_target(target_batch, passes, spec)
+        passes = 0
     if passes > 1 and not may_accumulate(spec):
         raise InvalidArgument(
             f"backward_passes_per_step={passes} adds the gradients of micro-batches, and a sum of "
@@ -114,16 +118,42 @@ def start_lane(
     lane = GradientLane(
         store, rounds, lane_name, spec, passes, owner, own_hooks, full, here.timeout
     )
+    if target_batch is not None and rounds.node.groups_ranks:
+        lane.close()
+        raise Unsupported(
+            "target_batch needs rounds in which each rank contributes for itself, but local_group="
+            "(BASIN_LOCAL_GROUP) reduces the ranks of this node to one contribution. Use "
+            'local_group="off", or backward_passes_per_step.'
+        )
     lane.start()
     here.lanes.append(lane)
-    _report(here, spec, passes, wire_dtype, batch_size, names)
+    _report(here, spec, passes, target_batch, wire_dtype, batch_size, names)
     return lane
+
+
+def _check_target(target_batch: object, passes: int, spec: RoundSpec) -> None:
+    if not whole_number(target_batch):
+        raise InvalidArgument(
+            f"target_batch cannot be {target_batch!r}. Use a whole number of samples, from 1."
+        )
+    if passes != 1:
+        raise InvalidArgument(
+            f"target_batch={target_batch} and backward_passes_per_step={passes} both say when a "
+            "window of micro-batches ends. Use one of them."
+        )
+    if spec.weight_by != Weight.SAMPLES or not spec.contributes_sum:
+        raise InvalidArgument(
+            f"target_batch={target_batch} lets workers accumulate different numbers of samples, so "
+            "that only sums over samples give the mean of the batch. Make each loss the sum over "
+            'its samples, and use op=basin.WeightedAverage, weight_by="samples", contributes="sum".'
+        )
 
 
 def _report(
     here: context.Context,
     spec: RoundSpec,
     passes: int,
+    target_batch: int | None,
     wire_dtype: torch.dtype | None,
     batch_size: int | None,
     parameters: Iterable[torch.Tensor],
@@ -140,6 +170,8 @@ def _report(
     )
     window = f"{passes} backwards per step, " if passes > 1 else ""
     batch = "unknown" if batch_size is None else f"{batch_size} of this worker"
+    if target_batch is not None:
+        batch = f"of {target_batch} samples of all workers"
     least = options["min_workers"] if options["min_workers"] not in ("", "0") else "max"
     line = (
         f"basin: worker {here.client.worker_id} of job {options['job']}: rank {place.rank} of "

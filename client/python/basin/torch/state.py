@@ -37,6 +37,7 @@ from basin.errors import (
     DeadlineExceeded,
     Evicted,
     FailedPrecondition,
+    InvalidArgument,
     Mismatch,
     Unavailable,
     Unsupported,
@@ -163,7 +164,10 @@ class SharedValues:
             held = self.__dict__.get(name)
             load = getattr(held, "load_state_dict", None)
             if load is not None:
-                load(value)
+                try:
+                    load(value)
+                except InvalidArgument as error:
+                    raise Mismatch(f"{name} of the others does not fit: {error}") from error
             elif isinstance(held, torch.Tensor) and isinstance(value, torch.Tensor):
                 self.__dict__[name] = value.to(held.device)
             else:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
+from basin import notices
 from basin.errors import NotFound, Unsupported
 
 
@@ -52,7 +53,9 @@ class _Local:
         self._path = path
 
     def write(self, name: str, writer: str, fill: Callable[[BinaryIO], None]) -> None:
-        os.makedirs(self._path, exist_ok=True)
+        if not os.path.isdir(self._path):
+            os.makedirs(self._path, exist_ok=True)
+            notices.tell(f"basin: made the folder {self._path}, which was not there")
         temporary = os.path.join(self._path, _temporary(writer))
         try:
             with open(temporary, "wb") as stream:
