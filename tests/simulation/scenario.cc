@@ -226,7 +226,8 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "acknowledge-twice",
                                            "settle-early",
                                            "keep-samples",
-                                           "free-counted"};
+                                           "free-counted",
+                                           "parts-of-steps"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -281,7 +282,7 @@ std::string Describe(const Scenario& scenario) {
       scenario.groups ? ", workers join in pairs" : "",
       scenario.epoch_samples > 0 ? absl::StrCat(", epochs of ", scenario.epoch_samples, " samples")
                                  : "",
-      "\n");
+      scenario.global_batch > 0 ? absl::StrCat(" in steps of ", scenario.global_batch) : "", "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -339,6 +340,9 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.epoch_samples = static_cast<uint64_t>(samples.Between(4, 40));
     scenario.batch = static_cast<uint64_t>(samples.Between(1, 6));
     if (samples.Chance(25)) scenario.break_off_percent = 10;
+    if (samples.Chance(40)) {
+      scenario.global_batch = static_cast<uint64_t>(samples.Between(1, 12));
+    }
   }
   return scenario;
 }

@@ -11,6 +11,7 @@
 #define BASIN_TESTS_SIMULATION_WORKER_PROCESS_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -128,6 +129,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner begins.
     uint64_t epoch = 1;                                     // Whose samples it asks for next.
     bool leases = false;                                    // It waits for samples.
+    std::deque<std::vector<SampleRange>> shares;            // Of the next steps, ...
+    Generation shares_of;                                   // ... by the ranks of this one.
   };
 
   void Step(const client::Event& event);
@@ -179,6 +182,9 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void BeginLane(uint32_t handle);
   // Asks for samples, or returns some, now and then.
   void MindSamples(uint32_t handle);
+  // Leases and forgets shares of steps.
+  void MindSteps(uint32_t handle);
+  void LeaseSamples(uint32_t handle);
   void NameSamples(uint32_t handle, client::BeginRound& begin);
   void PushNext(uint32_t handle);
   // Notes that the tensor is pushed.
