@@ -51,6 +51,7 @@ enum class AbortCause : uint8_t {
   kLoss = 2,           // Under the loss policy `abort`.
   kDeadlock = 3,       // The workers wait for each other.
   kReduction = 4,      // A tensor cannot be reduced.
+  kStepAgain = 5,      // Samples of a step of a global batch were missing; the step comes again.
 };
 
 // A code and a text that names job, worker and tensor, and ends with what to do next.

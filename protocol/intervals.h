@@ -59,6 +59,9 @@ class IntervalSet {
   // The lowest run. REQUIRES: !empty().
   Interval First() const { return {runs_.begin()->first, runs_.begin()->second}; }
 
+  // The highest run. REQUIRES: !empty().
+  Interval Last() const { return {runs_.rbegin()->first, runs_.rbegin()->second}; }
+
   // The lowest run that begins at or after `from`, or the rest of the run that contains `from`.
   // Empty if there is none.
   Interval FirstFrom(uint64_t from) const {

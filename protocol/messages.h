@@ -284,7 +284,10 @@ struct LeaseSamples {
   uint64_t count = 0;
   // What a checkpoint had committed of this epoch; it counts if nothing of the epoch has begun.
   std::vector<SampleRange> resumed;
-  auto Fields() const { return std::tie(lane, request, epoch, count, resumed); }
+  // In an epoch of steps: the positions of its share of the first step that begins at or after this
+  // one. It has those of earlier steps.
+  uint64_t after = 0;
+  auto Fields() const { return std::tie(lane, request, epoch, count, resumed, after); }
 };
 
 // Gives back positions that the worker holds and will not use.

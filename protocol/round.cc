@@ -117,6 +117,7 @@ uint64_t MixSamples(uint64_t hash, const RoundSamples& samples) {
   add(samples.epoch.number);
   add(samples.epoch.samples);
   add(samples.epoch.order);
+  if (samples.epoch.has_steps()) add(samples.epoch.global_batch);
   for (const std::vector<SampleRange>* ranges : {&samples.ranges, &samples.resumed}) {
     add(ranges->size());
     for (const SampleRange& range : *ranges) {

@@ -28,10 +28,17 @@ struct SampleEpoch {
   uint64_t number = 0;
   uint64_t samples = 0;  // Its positions are the numbers below this one.
   uint64_t order = 0;    // A hash of what determines the order: seed, kind, length.
+  // The samples of each step over all workers, or 0: each worker trains on what it has leased.
+  uint64_t global_batch = 0;
   bool exists() const { return samples > 0; }
+  bool has_steps() const { return global_batch > 0; }
+  // Whether a position is the same sample in both.
+  bool HasOrderOf(const SampleEpoch& other) const {
+    return number == other.number && samples == other.samples && order == other.order;
+  }
   // REQUIRES: this one exists.
   bool IsAfter(const SampleEpoch& other) const { return !other.exists() || number > other.number; }
-  auto Fields() const { return std::tie(number, samples, order); }
+  auto Fields() const { return std::tie(number, samples, order, global_batch); }
 };
 
 // Positions of an epoch: those that are committed, or those that a worker holds.

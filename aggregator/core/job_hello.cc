@@ -179,7 +179,8 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   welcome.frame_bytes = scope.config.frame_bytes;
   welcome.heartbeat = scope.config.heartbeat;
   const bool runs = scope.config.frame_tensors > 1 && (hello.features & kFeatureRuns) != 0;
-  welcome.features = (hello.features & (scope.config.features | kFeatureRanks | kFeatureSamples)) |
+  welcome.features = (hello.features & (scope.config.features | kFeatureRanks | kFeatureSamples |
+                                        kFeatureGlobalBatch)) |
                      (runs ? kFeatureRuns : 0);
   worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
   welcome.job_runs = job.GoesOnWithout();
@@ -357,9 +358,8 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
                           job.workers[*found].state != WorkerState::kLost &&
                           job.workers[*found].incarnation == hello.incarnation;
   const bool knows_ranks = (hello.features & kFeatureRanks) != 0;
-  const bool knows_samples = (hello.features & kFeatureSamples) != 0;
   std::string why_not = WhyNotKnown(job, hello.ranks, knows_ranks, hello.worker);
-  if (why_not.empty() && !knows_samples) why_not = WhyNotWithoutSamples(job);
+  if (why_not.empty()) why_not = WhyNotKnowsSamples(job, hello.features);
   // A worker that reconnects is no newcomer. It keeps the number that it had, as when it reports
   // another one in a session: its begins of several trainers are refused.
   if (!reconnects && !why_not.empty()) {
@@ -432,7 +432,8 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   if (reconnects) ResumeSamples(job, slot, hello);
   if (why_not.empty()) worker.ranks = hello.ranks;
   worker.knows_ranks = knows_ranks;
-  worker.knows_samples = knows_samples;
+  worker.knows_samples = (hello.features & kFeatureSamples) != 0;
+  worker.knows_steps = (hello.features & kFeatureGlobalBatch) != 0;
   worker.group = hello.group;
   worker.repeats.clear();
   for (const LaneHistory& history : hello.lanes) {

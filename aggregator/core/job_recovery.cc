@@ -123,6 +123,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     worker.ranks = all_know ? hello.ranks : 1;
     worker.knows_ranks = knows_ranks(id);
     worker.knows_samples = (hello.features & kFeatureSamples) != 0;
+    worker.knows_steps = (hello.features & kFeatureGlobalBatch) != 0;
     worker.group = hello.group;
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =

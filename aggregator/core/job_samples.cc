@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job_lanes.h"
 #include "protocol/plural.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -32,14 +33,23 @@ Note NoteOf(const Job& job, const Lane& lane, NoteKind kind, const WorkerId& wor
 
 // Why no worker of the job can lease samples now: the client of one of them would not know what
 // verdicts name, and would take them for damaged.
-std::string WhyNotAll(const Job& job) {
+std::string WhyNotAll(const Job& job, const SampleEpoch& epoch) {
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     const Worker& worker = job.workers[slot];
-    if (worker.state == WorkerState::kLost || worker.knows_samples) continue;
+    const bool knows = epoch.has_steps() ? worker.knows_steps : worker.knows_samples;
+    if (worker.state == WorkerState::kLost || knows) continue;
     return absl::StrCat("cannot lease samples, because the client of worker ", worker.id,
                         " is too old to know them; update it");
   }
   return "";
+}
+
+SampleLedger::Asker AskerOf(const Job& job, const Worker& worker) {
+  const MemberList& members = job.membership().members;
+  const auto place = std::find(members.begin(), members.end(), worker.id) - members.begin();
+  const auto position = static_cast<size_t>(place);
+  return {job.workers.Count(WorkerState::kMember), members.FirstRank(position),
+          position < members.size() ? members.RanksOf(position) : 0, members.trainers()};
 }
 
 }  // namespace
@@ -49,7 +59,7 @@ void OnLeaseSamples(Job& job, const JobScope& scope, Slot slot, const LeaseSampl
   if (lane == nullptr) return;
   const Worker& worker = job.workers[slot];
   SampleLedger::Answer answer;
-  if (std::string why = WhyNotAll(job); !why.empty()) {
+  if (std::string why = WhyNotAll(job, ask.epoch); !why.empty()) {
     answer = {LeaseOutcome::kRefused, {}, {ErrorCode::kVersionMismatch, std::move(why)}};
   } else if (!IsMember(worker) || worker.finishing) {
     answer = {LeaseOutcome::kRefused,
@@ -58,9 +68,9 @@ void OnLeaseSamples(Job& job, const JobScope& scope, Slot slot, const LeaseSampl
                worker.finishing ? "has finished, and leases no more samples"
                                 : "is not a member of the job; wait until it is one"}};
   } else {
-    const uint32_t members = job.workers.Count(WorkerState::kMember);
     const SampleEpoch before = lane->ledger.epoch();
-    answer = lane->ledger.Lease(worker.incarnation, worker.id, ask, members, CountedIn(*lane));
+    answer = lane->ledger.Lease(worker.incarnation, worker.id, ask, AskerOf(job, worker),
+                                CountedIn(*lane));
     if (answer.left > 0) {
       scope.actions.push_back(NoteOf(
           job, *lane, NoteKind::kEpochEnded, "",
@@ -159,6 +169,7 @@ void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hell
     const LaneIndex index = job.lanes.IndexOf(history.name);
     if (index == job.lanes.size()) continue;
     const SampleLedger& ledger = job.lanes[index].ledger;
+    if (ledger.epoch().has_steps()) continue;  // Nobody holds any.
     const IntervalSet& held = ledger.HeldBy(job.workers[slot].incarnation);
     if (history.leased.ranges.empty() || history.leased.ranges == held.Runs()) continue;
     SendTo(job, scope, slot,
@@ -177,15 +188,19 @@ void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
                           " has ended: all ", samples->epoch.samples, " samples are committed.")));
 }
 
-bool HasSamples(const Job& job) {
-  return std::any_of(job.lanes.begin(), job.lanes.end(),
-                     [](const Lane& lane) { return lane.ledger.epoch().exists(); });
-}
-
-std::string WhyNotWithoutSamples(const Job& job) {
-  if (!HasSamples(job)) return "";
-  return "has a client that is too old to know the samples that the workers of the job lease; "
-         "update it";
+std::string WhyNotKnowsSamples(const Job& job, uint64_t features) {
+  for (const Lane& lane : job.lanes) {
+    const SampleEpoch& epoch = lane.ledger.epoch();
+    if (epoch.exists() && (features & kFeatureSamples) == 0) {
+      return "has a client that is too old to know the samples that the workers of the job lease; "
+             "update it";
+    }
+    if (epoch.has_steps() && (features & kFeatureGlobalBatch) == 0) {
+      return "has a client that is too old to know the steps of a global batch that the workers of "
+             "the job make; update it";
+    }
+  }
+  return "";
 }
 
 }  // namespace basin::aggregator

@@ -8,6 +8,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_JOB_SAMPLES_H_
 #define BASIN_AGGREGATOR_CORE_JOB_SAMPLES_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -31,12 +32,9 @@ void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hell
 void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
                      const std::optional<RoundSamples>& samples);
 
-// Whether a lane of the job has an epoch. Then every worker must have FEATURE_SAMPLES, because the
-// verdicts name samples.
-bool HasSamples(const Job& job);
-// Why a worker whose client lacks the feature cannot be admitted, as the end of a sentence; empty
-// if it can.
-std::string WhyNotWithoutSamples(const Job& job);
+// Why a worker whose client has these features cannot be admitted, as the end of a sentence; empty
+// if it can. Verdicts name samples while a lane has an epoch, so every worker must know them.
+std::string WhyNotKnowsSamples(const Job& job, uint64_t features);
 
 }  // namespace basin::aggregator
 

@@ -80,7 +80,7 @@ inline constexpr RoundTransition kRoundTransitions[] = {
      "every contribution is effective and reduced", "Prepared(COMMITTED)"},
     {RoundPhase::kCollect, RoundInput::kAbort, RoundPhase::kPrepared,
      "no contributor is left; a loss under policy `abort`; a deadlock; a reduction that cannot be "
-     "computed",
+     "computed; contributions that are not of a whole step of a global batch",
      "Prepared(ABORTED)"},
 
     {RoundPhase::kPrepared, RoundInput::kPrepareAgain, RoundPhase::kPrepared,

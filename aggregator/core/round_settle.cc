@@ -32,16 +32,21 @@ RoundFacts Facts(const Round& round, const RoundScope& scope) {
   return facts;
 }
 
-// The samples that the contributions were computed from; none if no contribution names any.
-std::optional<RoundSamples> Samples(const Round& round, const RoundScope& scope) {
+// The samples that the contributions were computed from.
+struct Named {
   IntervalSet positions;
+  uint64_t count = 0;  // More than the positions if some are named twice.
+};
+Named SamplesOf(const Round& round) {
+  Named named;
   for (const RoundMember& member : round.roster) {
     if (!member.contribution.counts()) continue;
     const Begin& begin = member.contribution.begin();
-    if (begin.sample_epoch.has_value()) positions.Add(begin.samples);
+    if (!begin.sample_epoch.has_value()) continue;
+    named.positions.Add(begin.samples);
+    for (const SampleRange& range : begin.samples) named.count += range.size();
   }
-  if (positions.empty()) return std::nullopt;
-  return scope.lane.ledger.Of(positions);
+  return named;
 }
 
 // Each worker is in one contribution, so that the plan is no longer than the list of members; what
@@ -101,7 +106,8 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
     }
   }
   value.facts = Facts(round, scope);
-  value.samples = Samples(round, scope);
+  const Named named = SamplesOf(round);
+  if (named.count > 0) value.samples = scope.lane.ledger.Of(named.positions);
   value.decision = DecisionOf(value);
   Note prepared{
       NoteKind::kRoundPrepared,
@@ -170,6 +176,12 @@ void TryPrepare(Round& round, const RoundScope& scope) {
   if (!round.agreement.made() || round.roster.effective() < round.roster.contributors() ||
       !round.attempt.idle())
     return;
+  const Named named = SamplesOf(round);
+  const std::string why_not = scope.lane.ledger.WhyNotCommit(named.positions, named.count);
+  if (!why_not.empty() && !scope.config.rules.commits_parts_of_steps) {
+    PrepareAborted(round, scope, AbortCause::kStepAgain, why_not);
+    return;
+  }
   PrepareCommitted(round, scope);
 }
 

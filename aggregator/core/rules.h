@@ -36,6 +36,8 @@ struct Rules {
   static constexpr bool keeps_lost_samples = false;
   // Free those, too, that an open round counts.
   static constexpr bool frees_counted_samples = false;
+  // Commit what the contributions name of a step of a global batch.
+  static constexpr bool commits_parts_of_steps = false;
 };
 
 }  // namespace basin::aggregator

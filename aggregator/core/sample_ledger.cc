@@ -12,7 +12,8 @@ namespace basin::aggregator {
 namespace {
 
 std::string DescribeEpoch(const SampleEpoch& epoch) {
-  return absl::StrCat(epoch.samples, " samples in order ", absl::Hex(epoch.order));
+  return absl::StrCat(epoch.samples, " samples in order ", absl::Hex(epoch.order),
+                      epoch.has_steps() ? absl::StrCat(" in steps of ", epoch.global_batch) : "");
 }
 
 }  // namespace
@@ -30,7 +31,7 @@ SampleProgress SampleLedger::settled() const {
 // ---- what workers ask for
 
 SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const WorkerId& worker,
-                                         const LeaseSamples& ask, uint32_t members,
+                                         const LeaseSamples& ask, const Asker& asker,
                                          const IntervalSet& counted) {
   Answer answer;
   if (epoch_.exists() && ask.epoch.number < epoch_.number) {
@@ -42,7 +43,7 @@ SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const W
   holder.stays = true;
   if (ask.epoch.IsAfter(epoch_)) {
     Free(holder, counted);
-    if (!MayMoveOn()) {
+    if (!MayMoveOn(counted)) {
       answer.outcome = LeaseOutcome::kNoneNow;
       return answer;
     }
@@ -68,8 +69,20 @@ SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const W
     answer.outcome = Ended() ? LeaseOutcome::kEnded : LeaseOutcome::kNoneNow;
     return answer;
   }
+  if (epoch_.has_steps()) {
+    answer.ranges = ShareOf(asker, ask.after, counted).Runs();
+    if (answer.ranges.empty()) answer.outcome = LeaseOutcome::kNoneNow;
+    if (answer.ranges.size() <= kMaxSampleRanges) return answer;
+    answer.outcome = LeaseOutcome::kRefused;
+    answer.refusal = {ErrorCode::kResourceExhausted,
+                      absl::StrCat("has ", answer.ranges.size(), " ranges of samples in a step of ",
+                                   epoch_.global_batch, "; the limit is ", kMaxSampleRanges,
+                                   ". Begin the epoch anew")};
+    answer.ranges.clear();
+    return answer;
+  }
   uint64_t count = std::min(ask.count, kMaxLeasedSamples - holder.positions.count());
-  members = std::max<uint32_t>(1, members);
+  const uint32_t members = std::max<uint32_t>(1, asker.members);
   if (free_.count() / members < count) {
     count = std::min(count, std::max<uint64_t>(1, (free_.count() + members - 1) / members));
   }
@@ -83,6 +96,40 @@ SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const W
   return answer;
 }
 
+IntervalSet SampleLedger::Uncommitted(uint64_t first, uint64_t count) const {
+  IntervalSet left({{0, epoch_.samples}});
+  left.Remove(committed_.Runs());
+  IntervalSet part;
+  for (Interval run : left.Runs()) {
+    const uint64_t before = std::min(first, run.size());
+    first -= before;
+    run.begin += before;
+    run.end = run.begin + std::min(run.size(), count);
+    count -= run.size();
+    part.Add(run);
+  }
+  return part;
+}
+
+IntervalSet SampleLedger::ShareOf(const Asker& asker, uint64_t after,
+                                  const IntervalSet& counted) const {
+  uint64_t earlier = std::min(after, epoch_.samples);
+  for (const Interval& run : committed_.Inside({0, earlier})) earlier -= run.size();
+  const uint64_t batch = epoch_.global_batch;
+  const uint64_t begin = (earlier + batch - 1) / batch * batch;
+  const uint64_t size = Uncommitted(begin, batch).count();
+  // Without a product of more than 64 bits.
+  const auto until = [&](uint64_t rank) {
+    return size / asker.trainers * rank + size % asker.trainers * rank / asker.trainers;
+  };
+  const uint64_t first = until(asker.rank);
+  IntervalSet share = Uncommitted(begin + first, until(asker.rank + asker.ranks) - first);
+  share.Remove(counted.Runs());
+  // An earlier aggregator has prepared a round with these.
+  for (const auto& [incarnation, holder] : holders_) share.Remove(holder.positions.Runs());
+  return share;
+}
+
 Error SampleLedger::WhyNotLease(const LeaseSamples& ask) const {
   const std::string first =
       begun_by_.empty() ? "the epoch has" : absl::StrCat("worker ", begun_by_, " gave");
@@ -90,7 +137,7 @@ Error SampleLedger::WhyNotLease(const LeaseSamples& ask) const {
     return {ErrorCode::kMismatch,
             absl::StrCat("gives epoch ", epoch_.number, " ", DescribeEpoch(ask.epoch), ", but ",
                          first, " ", DescribeEpoch(epoch_),
-                         ". Use the same data set, seed and order on every worker")};
+                         ". Use the same data set, seed, order and global batch on every worker")};
   }
   if (ask.resumed.empty()) return {};
   const bool same =
@@ -108,12 +155,13 @@ Error SampleLedger::WhyNotLease(const LeaseSamples& ask) const {
 }
 
 // The positions of the present epoch that an open round counts are held until it has ended.
-bool SampleLedger::MayMoveOn() const {
+bool SampleLedger::MayMoveOn(const IntervalSet& counted) const {
   const auto all = [this](const auto& is) {
     return std::all_of(holders_.begin(), holders_.end(),
                        [&](const auto& entry) { return is(entry.second); });
   };
   if (!epoch_.exists()) return true;
+  if (!counted.empty()) return false;
   if (!all([](const Holder& holder) { return holder.positions.empty(); })) return false;
   return Ended() ||
          all([this](const Holder& holder) { return !holder.stays || holder.asks > epoch_.number; });
@@ -155,6 +203,7 @@ std::string SampleLedger::WhyNotBegin(const std::vector<Incarnation>& workers, u
                                         : "no worker has leased samples in the lane");
   }
   IntervalSet held;
+  if (epoch_.has_steps()) held = NextStep();
   for (const Incarnation& worker : workers) held.Add(HeldBy(worker).Runs());
   IntervalSet named;
   for (const SampleRange& range : ranges) {
@@ -164,7 +213,8 @@ std::string SampleLedger::WhyNotBegin(const std::vector<Incarnation>& workers, u
     const std::vector<Interval> outside = held.Outside(range);
     if (!outside.empty()) {
       return absl::StrCat("names sample ", outside.front().begin, " of epoch ", epoch,
-                          ", which is not leased to it");
+                          epoch_.has_steps() ? ", which is not of the step that comes next"
+                                             : ", which is not leased to it");
     }
     named.Add(range);
   }
@@ -179,6 +229,17 @@ std::string SampleLedger::WhyNotBegin(const std::vector<Incarnation>& workers, u
 }
 
 // ---- rounds
+
+std::string SampleLedger::WhyNotCommit(const IntervalSet& positions, uint64_t named) const {
+  if (!epoch_.has_steps() || named == 0) return "";
+  const IntervalSet step = NextStep();
+  if (positions == step && named == step.count()) return "";
+  return absl::StrCat("its contributions are of ", positions.count(), " of the ", step.count(),
+                      " samples of the step",
+                      named > positions.count() ? ", and of some of them twice" : "",
+                      ", because a worker was lost, left, joined or withdrew. The step comes again "
+                      "with all its samples: drop the gradients of it");
+}
 
 RoundSamples SampleLedger::Of(const IntervalSet& positions) const {
   IntervalSet after = committed_;
@@ -262,7 +323,7 @@ void SampleLedger::Restore(const Incarnation& incarnation, const WorkerId& worke
   }
   Holder& holder = holders_[incarnation];
   holder.asks = leased.epoch.number;
-  if (leased.epoch == epoch_) Hold(holder, leased.ranges);
+  if (leased.epoch == epoch_ && !epoch_.has_steps()) Hold(holder, leased.ranges);
 }
 
 void SampleLedger::Adopt(const RoundSamples& samples) {

@@ -11,6 +11,11 @@
 // only the positions that the open round still counts, until that round ends: they may be
 // committed. All others are free at once.
 //
+// An epoch of steps is leased by another rule. Each round is of one step: of the `global_batch`
+// lowest positions that are not committed, each of which is in one contribution. So who has which
+// follows from what is committed and from the ranks of the generation. A lease is then only the
+// asker's share of a step; nobody holds it, and a round that is not of a whole step is aborted.
+//
 // Whatever is committed is in the verdicts, so that a recovery finds it; who holds what is in the
 // hellos. The caller passes the incarnations of workers, and the positions that the open round
 // counts for one of them (`counted`).
@@ -40,6 +45,13 @@ using basin::operator!=;
 
 class SampleLedger {
  public:
+  // How the worker that asks stands among the members.
+  struct Asker {
+    uint32_t members = 1;   // So many workers lease.
+    uint32_t rank = 0;      // The first of the trainers that it stands for, ...
+    uint32_t ranks = 1;     // ... of so many, ...
+    uint32_t trainers = 1;  // ... among those of the generation.
+  };
   struct Answer {
     LeaseOutcome outcome = LeaseOutcome::kLeased;
     std::vector<SampleRange> ranges;
@@ -63,9 +75,10 @@ class SampleLedger {
 
   // ---- what workers ask for
   // Free positions, the lowest first. At the end of the epoch a worker gets its share of what is
-  // left, if it is one of `members`.
+  // left. Of an epoch of steps: its share of the step that it asks for. `counted` has the positions
+  // of all contributions.
   Answer Lease(const Incarnation& incarnation, const WorkerId& worker, const LeaseSamples& ask,
-               uint32_t members, const IntervalSet& counted);
+               const Asker& asker, const IntervalSet& counted);
   // Positions that the worker does not hold, or that the open round counts, are ignored. Returns
   // why nothing was taken back, as the end of a sentence; empty if it was.
   std::string Return(const Incarnation& incarnation, const ReturnSamples& back,
@@ -77,6 +90,9 @@ class SampleLedger {
                           const std::vector<SampleRange>& ranges, uint64_t begun) const;
 
   // ---- rounds
+  // Why a round whose contributions name so many positions, and together these, cannot commit them,
+  // as the reason of an abort; empty if it can.
+  std::string WhyNotCommit(const IntervalSet& positions, uint64_t named) const;
   // What a round commits whose contributions are of these positions. REQUIRES: the epoch exists.
   RoundSamples Of(const IntervalSet& positions) const;
   // The open round has ended; `samples` if it is committed, and commits some.
@@ -104,10 +120,18 @@ class SampleLedger {
     auto Fields() const { return std::tie(positions, asks, stays); }
   };
 
-  bool MayMoveOn() const;
+  bool MayMoveOn(const IntervalSet& counted) const;
   void MoveTo(const SampleEpoch& epoch, const std::vector<SampleRange>& resumed,
               const WorkerId& worker);
   Error WhyNotLease(const LeaseSamples& ask) const;
+  // Of the positions that are not committed, in ascending order: those from number `first` on, at
+  // most `count`.
+  IntervalSet Uncommitted(uint64_t first, uint64_t count) const;
+  // The positions of the next round. REQUIRES: the epoch has steps.
+  IntervalSet NextStep() const { return Uncommitted(0, epoch_.global_batch); }
+  // What the asker trains on of the first step that begins at or after this position, without what
+  // the open round counts. REQUIRES: likewise.
+  IntervalSet ShareOf(const Asker& asker, uint64_t after, const IntervalSet& counted) const;
   // Frees what the holder has, except for `kept`.
   void Free(Holder& holder, const IntervalSet& kept);
   // Gives the holder what is free of this.

@@ -119,6 +119,7 @@ struct Worker {
   uint32_t ranks = 1;          // The trainers that it stands for, as it last reported.
   bool knows_ranks = false;    // Its client knows that workers may stand for several trainers.
   bool knows_samples = false;  // Its client knows samples that workers lease.
+  bool knows_steps = false;    // Its client knows steps of a global batch.
   JoinGroup group;             // The workers with which it joins.
   bool joins_alone = false;    // Some of them did not come in time.
   absl::Time ready_since;      // While it is a candidate or a spare.
@@ -156,10 +157,10 @@ struct Worker {
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
                     still_counts, left, member_since, session, last_message, silent_until,
-                    unread_at, lost_at, frame_tensors, ranks, knows_ranks, knows_samples, group,
-                    joins_alone, ready_since, ready_order, step_label, state_hash, progress, waits,
-                    waits_since, busy, busy_until, misfit, superseded, layouts, registered,
-                    repeats);
+                    unread_at, lost_at, frame_tensors, ranks, knows_ranks, knows_samples,
+                    knows_steps, group, joins_alone, ready_since, ready_order, step_label,
+                    state_hash, progress, waits, waits_since, busy, busy_until, misfit, superseded,
+                    layouts, registered, repeats);
   }
 };
 

@@ -14,6 +14,7 @@ static_assert(static_cast<int>(ErrorCode::kOutcomeUnknown) == BASIN_OUTCOME_UNKN
 static_assert(static_cast<int>(ErrorCode::kNotFound) == BASIN_NOT_FOUND);
 static_assert(static_cast<int>(AbortCause::kNoContributor) == BASIN_ABORT_NO_CONTRIBUTOR);
 static_assert(static_cast<int>(AbortCause::kReduction) == BASIN_ABORT_REDUCTION);
+static_assert(static_cast<int>(AbortCause::kStepAgain) == BASIN_ABORT_STEP_AGAIN);
 
 basin_error ToError(const Error& error) {
   return {static_cast<basin_code>(error.code), error.text,

@@ -51,6 +51,31 @@ absl::Status CheckOutputs(const void* ranges, size_t capacity, const void* writt
       "The memory for the ranges of samples, or for their number, is null. Pass both.");
 }
 
+// Where a lease goes.
+struct LeaseOutputs {
+  basin_sample_range* ranges;
+  size_t capacity;
+  size_t* written;
+  int* outcome;
+};
+
+absl::Status CheckLease(basin_worker* worker, const LeaseOutputs& to) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = CheckOutputs(to.ranges, to.capacity, to.written);
+  if (status.ok() && (to.capacity == 0 || to.outcome == nullptr)) {
+    status = absl::InvalidArgumentError(
+        "A lease of samples needs room for one range at least, and for the outcome. Pass both.");
+  }
+  return status;
+}
+
+// REQUIRES: what is leased fits.
+void CopyLease(const basin::client::LeasedSamples& leased, const LeaseOutputs& to) {
+  CopyRanges(leased.ranges, to.ranges, to.capacity);
+  *to.written = leased.ranges.size();
+  *to.outcome = static_cast<int>(leased.outcome);
+}
+
 }  // namespace
 
 extern "C" {
@@ -58,26 +83,51 @@ extern "C" {
 basin_code basin_samples_lease(basin_worker* worker, uint32_t lane, const basin_sample_epoch* epoch,
                                uint64_t count, basin_sample_range* ranges, size_t capacity,
                                size_t* written, int* outcome, basin_error** error) {
-  absl::Status status = Check(worker);
-  if (status.ok()) status = CheckOutputs(ranges, capacity, written);
-  if (status.ok() && (capacity == 0 || outcome == nullptr)) {
-    status = absl::InvalidArgumentError(
-        "A lease of samples needs room for one range at least, and for the outcome. Pass both.");
-  }
-  if (!status.ok()) return Return(status, error);
+  const LeaseOutputs to{ranges, capacity, written, outcome};
+  if (absl::Status status = CheckLease(worker, to); !status.ok()) return Return(status, error);
   const auto of = EpochOf(epoch);
   if (!of.ok()) return Return(of.status(), error);
   auto leased = worker->client().LeaseSamples({lane, *of, count});
   if (!leased.ok()) return Return(leased.status(), error);
   if (leased->ranges.size() > capacity) {
     const auto end = leased->ranges.begin() + static_cast<std::ptrdiff_t>(capacity);
-    status = worker->client().ReturnSamples({lane, of->number, {end, leased->ranges.end()}});
+    const absl::Status status =
+        worker->client().ReturnSamples({lane, of->number, {end, leased->ranges.end()}});
     if (!status.ok()) return Return(status, error);
     leased->ranges.erase(end, leased->ranges.end());
   }
-  CopyRanges(leased->ranges, ranges, capacity);
-  *written = leased->ranges.size();
-  *outcome = static_cast<int>(leased->outcome);
+  CopyLease(*leased, to);
+  return BASIN_OK;
+}
+
+basin_code basin_samples_lease_step(basin_worker* worker, uint32_t lane,
+                                    const basin_sample_epoch* epoch, uint64_t global_batch,
+                                    basin_sample_range* ranges, size_t capacity, size_t* written,
+                                    int* outcome, basin_error** error) {
+  const LeaseOutputs to{ranges, capacity, written, outcome};
+  if (absl::Status status = CheckLease(worker, to); !status.ok()) return Return(status, error);
+  auto of = EpochOf(epoch);
+  if (!of.ok()) return Return(of.status(), error);
+  if (global_batch == 0) {
+    return Return(absl::InvalidArgumentError(
+                      "The global batch is 0. Pass the number of samples of a step, or use "
+                      "basin_samples_lease()."),
+                  error);
+  }
+  of->global_batch = global_batch;
+  auto leased = worker->client().LeaseSamples({lane, *of, global_batch});
+  if (!leased.ok()) return Return(leased.status(), error);
+  if (leased->ranges.size() > capacity) {
+    const size_t size = leased->ranges.size();
+    const absl::Status status =
+        worker->client().ReturnSamples({lane, of->number, std::move(leased->ranges)});
+    if (!status.ok()) return Return(status, error);
+    return Return(absl::ResourceExhaustedError(absl::StrCat(
+                      "The share of a step is ", size, " ranges of samples, and there is room for ",
+                      capacity, ". Pass room for all; 4096 are always enough.")),
+                  error);
+  }
+  CopyLease(*leased, to);
   return BASIN_OK;
 }
 

@@ -37,7 +37,7 @@ Hello MakeHello(const ClientState& state) {
   hello.run = state.identity.run;
   hello.worker = state.config.worker;
   hello.nonce = state.config.nonce;
-  hello.features = state.config.features | kFeatureRanks | kFeatureSamples;
+  hello.features = state.config.features | kFeatureRanks | kFeatureSamples | kFeatureGlobalBatch;
   hello.ranks = state.ranks.count;
   hello.group = state.config.group;
   hello.fresh = state.config.fresh && !state.in_job.saw_members;

@@ -92,6 +92,7 @@ struct ClientState {
                  identity.incarnation,
                  session.welcomed(),
                  session.knows_samples(),
+                 session.knows_steps(),
                  pause,
                  {session.frame_chunks(), session.lists() ? config.frame_tensors : 1},
                  session.streams(),

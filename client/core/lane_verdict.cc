@@ -88,13 +88,17 @@ void Record(Lane& lane, const Scope& scope, const VerdictRecord& record) {
   if (record.value.outcome != Outcome::kCommitted) {
     if (round == nullptr) return;
     const std::string& refusal = round->refusal();
+    std::string next = " The gradients are kept; retry to send them as the next round.";
+    if (!refusal.empty()) {
+      next = absl::StrCat(" The gradients are kept; before a retry, correct what was refused: ",
+                          refusal);
+    } else if (record.value.abort_cause == AbortCause::kStepAgain) {
+      next.clear();  // The reason says what to do.
+    }
     FailRoundInFlight(lane, scope,
                       {ErrorCode::kRoundAborted,
-                       absl::StrCat("Lane ", lane.name, ", round ", record.round, " is ABORTED: ",
-                                    record.value.reason, ". The gradients are kept; ",
-                                    refusal.empty() ? "retry to send them as the next round."
-                                                    : "before a retry, correct what was refused: ",
-                                    refusal),
+                       absl::StrCat("Lane ", lane.name, ", round ", record.round,
+                                    " is ABORTED: ", record.value.reason, ".", next),
                        record.value.abort_cause});
     return;
   }

@@ -17,6 +17,11 @@ IntervalSet InFlight(const Lane& lane) {
   return IntervalSet(lane.round->begin().samples);
 }
 
+std::string Describe(const SampleEpoch& epoch) {
+  return absl::StrCat(epoch.samples, " samples in order ", absl::Hex(epoch.order),
+                      epoch.has_steps() ? absl::StrCat(" in steps of ", epoch.global_batch) : "");
+}
+
 // Gives up all positions but those of the round in flight.
 void GiveUpOthers(Lane& lane) { lane.samples.held.Intersect(InFlight(lane)); }
 
@@ -32,10 +37,9 @@ Error Take(Lane& lane, const Scope& scope, const TakeSamples& take) {
       take.epoch != samples.asked) {
     return lane.RefuseCall(
         ErrorCode::kMismatch,
-        absl::StrCat("epoch ", take.epoch.number, " had ", samples.asked.samples,
-                     " samples in order ", absl::Hex(samples.asked.order), " before, and has ",
-                     take.epoch.samples, " in order ", absl::Hex(take.epoch.order),
-                     " now. An epoch keeps its data set, seed and order."));
+        absl::StrCat("epoch ", take.epoch.number, " had ", Describe(samples.asked),
+                     " before, and has ", Describe(take.epoch),
+                     " now. An epoch keeps its data set, seed, order and global batch."));
   }
   if (samples.held_of.exists() && take.epoch.number > samples.held_of.number) GiveUpOthers(lane);
   samples.asked = take.epoch;
@@ -75,7 +79,7 @@ Error Take(Lane& lane, const Scope&, const ResumeSamples& resume) {
   const SampleProgress& now = samples.progress();
   if (epoch.number < now.epoch.number) return {};
   const IntervalSet known(now.ranges);
-  const bool within = epoch == now.epoch &&
+  const bool within = epoch.HasOrderOf(now.epoch) &&
                       std::all_of(resume.committed.ranges.begin(), resume.committed.ranges.end(),
                                   [&](const SampleRange& range) { return known.Contains(range); });
   if (within) return {};
@@ -92,6 +96,8 @@ Error WhyNotBegin(const Lane& lane, const BeginRound& begin) {
   // The aggregator knows what the others hold that this contribution was reduced with.
   if (!begin.sample_epoch.has_value() || !begin.reduced_with.empty()) return {};
   const Samples& samples = lane.samples;
+  // Nobody holds samples of steps: the aggregator knows which step comes next.
+  if (samples.asked.has_steps()) return {};
   for (const SampleRange& range : begin.samples) {
     const std::vector<Interval> outside = samples.held_of.number == *begin.sample_epoch
                                               ? samples.held.Outside(range)
@@ -115,15 +121,20 @@ void AdvanceSamples(Lane& lane, const Scope& scope) {
     samples.returning.Clear();
   }
   if (!samples.request.has_value() || samples.request->sent) return;
-  if (!scope.knows_samples) {
+  const bool in_steps = samples.asked.has_steps();
+  if (in_steps ? !scope.knows_steps : !scope.knows_samples) {
     FailRequest(lane, scope,
-                lane.RefuseCall(ErrorCode::kVersionMismatch,
-                                "the aggregator is too old to lease samples. Update it."));
+                lane.RefuseCall(
+                    ErrorCode::kVersionMismatch,
+                    absl::StrCat("the aggregator is too old to lease samples",
+                                 in_steps ? " in steps of a global batch" : "", ". Update it.")));
     return;
   }
   samples.request->sent = true;
+  const bool follows = in_steps && !samples.held.empty() && samples.held_of == samples.asked;
   scope.Send(LeaseSamples{*lane.index, samples.request->number, samples.asked,
-                          samples.request->count, samples.ResumedOf(samples.asked)});
+                          samples.request->count, samples.ResumedOf(samples.asked),
+                          follows ? samples.held.Last().end : 0});
 }
 
 void OnLeased(Lane& lane, const Scope& scope, const SamplesLeased& leased) {

@@ -45,7 +45,7 @@ struct Samples {
   }
   // For a message about this epoch: what a checkpoint had committed of it, if no verdict has.
   std::vector<SampleRange> ResumedOf(const SampleEpoch& epoch) const {
-    const bool known = epoch == resumed.epoch && epoch.IsAfter(committed.epoch);
+    const bool known = epoch.HasOrderOf(resumed.epoch) && epoch.IsAfter(committed.epoch);
     return known ? resumed.ranges : std::vector<SampleRange>{};
   }
   // For a hello.
@@ -57,7 +57,8 @@ struct Samples {
   SampleProgress resumed;    // What a checkpoint had committed, whichever worker had it.
   SampleEpoch asked;         // The epoch that the trainer last asked for.
   SampleEpoch held_of;       // That of the positions that it holds, ...
-  IntervalSet held;          // ... which include those of the round in flight.
+  IntervalSet held;          // ... which include those of the round in flight. Of an epoch of
+                             // steps, what was leased and is neither committed nor returned.
   IntervalSet returning;     // To be returned in this session.
   std::optional<Request> request;
   uint64_t requests = 0;

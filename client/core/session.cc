@@ -79,6 +79,7 @@ void Session::Configure(absl::Time now, const Welcome& welcome, std::vector<Acti
   lists_ = (welcome.features & kFeatureRuns) != 0;
   knows_ranks_ = (welcome.features & kFeatureRanks) != 0;
   knows_samples_ = (welcome.features & kFeatureSamples) != 0;
+  knows_steps_ = (welcome.features & kFeatureGlobalBatch) != 0;
   heartbeat_ = std::clamp(welcome.heartbeat, kShortestHeartbeat, kLongestHeartbeat);
   next_beat_ = now + heartbeat_;
   for (uint32_t i = 0; i < streams_.size(); ++i) {

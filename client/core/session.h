@@ -92,7 +92,8 @@ class Session {
   bool lists() const { return lists_; }  // Frames of several tensors are in use.
   // The aggregator knows that workers may stand for several trainers.
   bool knows_ranks() const { return knows_ranks_; }
-  bool knows_samples() const { return knows_samples_; }  // It leases samples.
+  bool knows_samples() const { return knows_samples_; }  // It leases samples, ...
+  bool knows_steps() const { return knows_steps_; }      // ... also in steps of a global batch.
   uint64_t progress() const { return progress_; }
 
   // Takes one input; returns whether the table has it. The caller sends the hello on kUp, and the
@@ -119,7 +120,7 @@ class Session {
 
   auto Fields() const {
     return std::tie(phase_, streams_, jitter_, failures_, trouble_, token_, frame_chunks_, lists_,
-                    knows_ranks_, knows_samples_, heartbeat_, next_beat_, progress_);
+                    knows_ranks_, knows_samples_, knows_steps_, heartbeat_, next_beat_, progress_);
   }
 
  private:
@@ -136,6 +137,7 @@ class Session {
   bool lists_ = false;
   bool knows_ranks_ = false;
   bool knows_samples_ = false;
+  bool knows_steps_ = false;
   absl::Duration heartbeat_;
   absl::Time next_beat_ = absl::InfiniteFuture();
   uint64_t progress_ = 0;

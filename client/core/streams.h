@@ -141,7 +141,8 @@ struct Scope {
   const Config& config;
   const Incarnation& incarnation;
   bool welcomed;             // Messages may be sent.
-  bool knows_samples;        // The aggregator of this session leases samples.
+  bool knows_samples;        // The aggregator of this session leases samples, ...
+  bool knows_steps;          // ... also in steps of a global batch.
   const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
   FrameLimit frame;
   Streams& streams;

@@ -342,6 +342,7 @@ void Encode(const LeaseSamples& in, v1::LeaseSamples* out) {
   Encode(in.epoch, out->mutable_epoch());
   out->set_count(in.count);
   EncodePositions(in.resumed, out->mutable_resumed());
+  out->set_after(in.after);
 }
 
 LeaseSamples Decode(const v1::LeaseSamples& in, Checker& checker) {
@@ -351,6 +352,7 @@ LeaseSamples Decode(const v1::LeaseSamples& in, Checker& checker) {
   out.epoch = DecodeRequired("epoch", in.has_epoch(), in.epoch(), checker);
   out.count = checker.Required("count", in.count());
   out.resumed = DecodePositions("resumed", in.resumed(), out.epoch.samples, checker);
+  out.after = checker.AtMost("after", in.after(), kMaxEpochSamples);
   return out;
 }
 

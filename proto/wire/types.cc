@@ -278,16 +278,18 @@ void CheckPositions(const char* field, const std::vector<SampleRange>& ranges, u
 
 void Check(const SampleEpoch& epoch, Checker& checker) {
   checker.AtMost("samples", checker.Required("samples", epoch.samples), kMaxEpochSamples);
+  checker.AtMost("global_batch", epoch.global_batch, kMaxEpochSamples);
 }
 
 void Encode(const SampleEpoch& in, v1::SampleEpoch* out) {
   out->set_number(in.number);
   out->set_samples(in.samples);
   out->set_order(in.order);
+  out->set_global_batch(in.global_batch);
 }
 
 SampleEpoch Decode(const v1::SampleEpoch& in, Checker& checker) {
-  SampleEpoch out{in.number(), in.samples(), in.order()};
+  SampleEpoch out{in.number(), in.samples(), in.order(), in.global_batch()};
   Check(out, checker);
   return out;
 }

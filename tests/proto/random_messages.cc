@@ -105,7 +105,7 @@ void RandomMessages::Fill(Ballot* out) { *out = {Number(), Number()}; }
 
 void RandomMessages::Fill(Error* out) {
   *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text(),
-          Enum(AbortCause::kUnspecified, AbortCause::kReduction)};
+          Enum(AbortCause::kUnspecified, AbortCause::kStepAgain)};
 }
 
 uint32_t RandomMessages::Ranks() {
@@ -179,7 +179,7 @@ std::vector<SampleRange> RandomMessages::Positions(uint64_t samples) {
 }
 
 void RandomMessages::Fill(SampleEpoch* out) {
-  *out = {Number(), 1 + UpTo(kMaxEpochSamples - 1), Number()};
+  *out = {Number(), 1 + UpTo(kMaxEpochSamples - 1), Number(), Coin() ? 0 : UpTo(kMaxEpochSamples)};
 }
 
 void RandomMessages::Fill(SampleProgress* out) {
@@ -225,7 +225,7 @@ void RandomMessages::Fill(RoundFacts* out) {
 void RandomMessages::Fill(RoundValue* out) {
   out->outcome = Enum(Outcome::kCommitted, Outcome::kAborted);
   out->reason = Text();
-  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kReduction);
+  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kStepAgain);
   if (out->outcome == Outcome::kCommitted || Coin()) Fill(&out->spec);
   out->contributors = List<Contributor>(4);
   std::sort(out->contributors.begin(), out->contributors.end(),
@@ -372,7 +372,12 @@ void RandomMessages::Fill(Get* out) {
 }
 
 void RandomMessages::Fill(LeaseSamples* out) {
-  *out = {Lane(), Number(), Make<SampleEpoch>(), std::max<uint64_t>(1, Number()), {}};
+  *out = {Lane(),
+          Number(),
+          Make<SampleEpoch>(),
+          std::max<uint64_t>(1, Number()),
+          {},
+          UpTo(kMaxEpochSamples)};
   out->resumed = Positions(out->epoch.samples);
 }
 

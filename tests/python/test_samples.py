@@ -58,6 +58,7 @@ class OneWorker:
         self.resumed: list[tuple[int, list[Range]]] = []
         self.returned: list[Range] = []
         # ---- as a lane
+        self.changes = 0  # Of the members.
         self.claimed: list[Range] = []
         self.used: list[Range] = []
 
@@ -69,6 +70,13 @@ class OneWorker:
         if leased:
             return LeaseOutcome.LEASED, leased
         return (LeaseOutcome.NONE_NOW if self.others else LeaseOutcome.ENDED), []
+
+    def lease_step(self, epoch: SampleEpoch, global_batch: int) -> tuple[LeaseOutcome, list[Range]]:
+        """All of the step: this worker is alone."""
+        return self.lease(epoch, global_batch)
+
+    def generation(self) -> tuple[int, int]:
+        return (1, self.changes)
 
     def give_back(self, number: int, given: Sequence[Range]) -> None:
         if number == self.number:
@@ -87,6 +95,9 @@ class OneWorker:
     def unclaim(self) -> None:
         self.claimed = []
 
+    def unclaimed(self) -> bool:
+        return bool(self.claimed)
+
     def in_use(self) -> list[Range]:
         return self.claimed + self.used
 
@@ -97,6 +108,11 @@ class OneWorker:
 
     def backward(self) -> None:
         self.used, self.claimed = self.used + self.claimed, []
+
+    def skip(self) -> None:
+        """Takes part without a backward: what was handed out counts as used."""
+        self.done = ranges.union([*self.done, *self.claimed])
+        self.claimed = []
 
     def end_round(self, samples: Samples, counted: bool) -> None:
         named, self.used = self.used, []
@@ -195,6 +211,31 @@ class OfOneWorker(unittest.TestCase):
         self.assertTrue(self.samples.wait(4))
         self.assertEqual((2, 2), (self.rounds, self.samples.report.idle))
         self.assertEqual([(5, 7)], self.samples.take(4))
+
+    def test_steps_of_a_global_batch(self) -> None:
+        samples = Samples(self.world, self.world, 10, 7, True, self.world.skip, 4)
+        self.assertEqual([[(0, 4)], [(4, 8)]], [samples.take(4), samples.take(4)])
+        samples.renew()
+        samples.hand_out(None)
+        self.world.backward()
+        self.world.used = []  # The round was aborted, and its gradients were dropped.
+        life = samples.life
+        samples.renew()
+        self.assertLess(life, samples.life)
+        self.assertEqual([[(0, 4)], [(4, 8)]], [samples.take(4), samples.take(4)])
+        samples.hand_out(None)
+        self.world.backward()
+        self.world.end_round(samples, True)
+        life = samples.life
+        samples.renew()
+        self.assertEqual(life, samples.life, "nothing has changed")
+        self.world.changes = 1
+        samples.renew()
+        self.assertLess(life, samples.life)
+        self.assertEqual([(4, 8)], samples.take(4))
+        samples.hand_out(None)
+        samples.renew()  # The script has run no backward of it.
+        self.assertEqual([(0, 8)], self.world.done)
 
     def test_the_next_epoch(self) -> None:
         self.world.free, self.world.done = [], [(0, 10)]

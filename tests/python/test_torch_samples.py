@@ -35,6 +35,7 @@ from torch_jobs import (  # noqa: E402
 
 SAMPLES = 50  # Which no batch divides.
 BATCH = 4
+GLOBAL_BATCH = 12  # Of which the last one of an epoch has 2.
 NEVER = 10**6
 
 
@@ -75,6 +76,10 @@ class Training:
         if kind == "batches":
             self.sampler = self.bt.ElasticBatchSampler(
                 self.data, self.optimizer, self.batch, seed=3, **options
+            )
+        elif kind == "steps":
+            self.sampler = self.bt.ElasticBatchSampler(
+                data(), self.optimizer, keep_global_batch=GLOBAL_BATCH, seed=3, **options
             )
         else:
             self.sampler = self.bt.ElasticSampler(self.data, self.optimizer, seed=3, **options)
@@ -318,6 +323,67 @@ def resumes(rank: int, folder: str, parameters: Any, state: Any) -> Any:
             for batch in mine.loader(0):
                 mine.step(batch)
         return mine.parameters(), left
+
+
+def decaying(optimizer: Any) -> Any:
+    return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.99)
+
+
+def steps(rank: int, folder: str, processes: int, epochs: int) -> Any:
+    """In steps of a global batch, for so many epochs. With NEVER, ranks 4 to 7 join in the second
+    one; after an epoch of all eight, rank 7 is killed in the middle of a step; after that epoch,
+    ranks 3 to 6 leave."""
+    import basin
+
+    changes = epochs == NEVER
+    if changes and rank >= 4:
+        hear(Path(folder) / f"go{rank}")
+    with training(folder) as mine:
+        scheduler = decaying(mine.optimizer)
+        mine.sample("steps", scheduler=scheduler)
+        state = mine.bt.broadcast_state(
+            epoch=0, eight=NEVER, end=epochs, scheduler=scheduler, sampler=mine.sampler
+        )
+        aborted = 0
+        while state.epoch < state.end:
+            if state.epoch == state.eight + 3 and rank >= 3:
+                mine.bt.shutdown()
+                return None
+            mine.sampler.set_epoch(state.epoch)
+            for step, batch in enumerate(mine.loader(processes)):
+                if changes and (rank, state.epoch, step) == (0, 1, 1):
+                    for joiner in range(4, 8):
+                        say(Path(folder) / f"go{joiner}")
+                if (rank, state.epoch, step) == (7, state.eight + 2, 1):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    mine.step(batch)
+                except basin.RoundAborted:
+                    aborted += 1
+                    mine.in_gradients = []  # The gradients were dropped.
+                    continue
+                scheduler.step()
+            state.epoch += 1
+            if changes and state.eight == NEVER and mine.owner.last_round().world_size == 8:
+                state.eight, state.end = state.epoch - 1, state.epoch + 4
+        return mine.parameters(), state.end, scheduler.last_epoch, aborted
+
+
+def resumes_steps(rank: int, folder: str, saved: Any) -> Any:
+    """Saves in the middle of an epoch, or goes on from there."""
+    with training(folder) as mine:
+        mine.sample("steps")
+        found = {}
+        if saved is not None:
+            other = mine.bt.ElasticBatchSampler(data(), mine.optimizer, BATCH, seed=3)
+            found["other"] = message("InvalidArgument", other.load_state_dict, saved)
+            mine.sample("steps")
+            mine.sampler.load_state_dict(saved)
+        for batch in mine.loader(0):
+            mine.step(batch)
+            if saved is None and mine.rounds == 2:
+                break
+        return mine.sampler.state_dict(), found
 
 
 class Growing(Dataset[Any]):
@@ -704,6 +770,87 @@ class Faults(SamplesTest):
                 self.assert_same_bits(list(parameters))
                 self.assert_each_once(self.used(folder), [0])
                 self.assert_as_one_process(parameters[0], self.used(folder))
+
+
+class Steps(SamplesTest):
+    def run_steps(self, workers: int, processes: int, epochs: int, **options: Any) -> Any:
+        folder = self.new_folder()
+        with contextlib.ExitStack() as kept:
+            make_events(folder, [f"go{rank}" for rank in range(4, 8)], kept)
+            results = self.jobs.run(steps, workers, folder, processes, epochs, **options)
+        ended = [each for each in results if each is not None]
+        parameters, ends, made, _ = zip(*ended)
+        self.assert_same_bits(list(parameters))
+        self.assertEqual(1, len(set(ends)))
+        self.assert_steps(folder, ends[0])
+        self.assertEqual({5 * ends[0]}, set(made))
+        return parameters[0], ends[0], ended
+
+    def assert_steps(self, folder: str, epochs: int) -> None:
+        """Each committed round was of the next step, exactly."""
+        by_round: dict[int, list[int]] = {}
+        for _, number, indices in self.used(folder):
+            by_round.setdefault(number, []).extend(indices)
+        expected = []
+        for epoch in range(epochs):
+            generator = torch.Generator().manual_seed(3 + epoch)
+            order = torch.randperm(SAMPLES, generator=generator).tolist()
+            expected += [
+                sorted(order[begin : begin + GLOBAL_BATCH])
+                for begin in range(0, SAMPLES, GLOBAL_BATCH)
+            ]
+        self.assertEqual(expected, [sorted(by_round[number]) for number in sorted(by_round)])
+
+    def one_process(self, epochs: int) -> list[torch.Tensor]:
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        scheduler = decaying(optimizer)
+        x, _ = data().tensors
+        for epoch in range(epochs):
+            generator = torch.Generator().manual_seed(3 + epoch)
+            for indices in torch.randperm(SAMPLES, generator=generator).split(GLOBAL_BATCH):
+                optimizer.zero_grad()
+                loss_of(net, x[indices]).backward()
+                optimizer.step()
+                scheduler.step()
+        return [p.detach() for p in net.parameters()]
+
+    def assert_relative(self, expected: list[Any], got: list[Any]) -> None:
+        for a, b in zip(expected, got, strict=True):
+            self.assertLessEqual(float((a - b).norm() / a.norm()), 1e-6)
+
+    def test_any_number_of_workers(self) -> None:
+        for workers, processes in ((1, 0), (8, 0), (3, 2)):
+            with self.subTest(workers=workers, processes=processes):
+                parameters, _, _ = self.run_steps(workers, processes, 2)
+                self.assert_relative(self.one_process(2), parameters)
+
+    def check_changes(self, processes: int) -> None:
+        parameters, epochs, ended = self.run_steps(
+            8,
+            processes,
+            NEVER,
+            mortal=[7],
+            BASIN_START_WORKERS="4",
+            BASIN_MIN_WORKERS="1",
+        )
+        self.assertEqual(3, len(ended))
+        self.assertLessEqual(1, ended[0][3], "the kill has aborted a round")
+        self.assert_relative(self.one_process(epochs), parameters)
+
+    def test_changes(self) -> None:
+        self.check_changes(0)
+
+    def test_changes_with_loader_processes(self) -> None:
+        self.check_changes(2)
+
+    def test_checkpoint(self) -> None:
+        before, after = self.new_folder(), self.new_folder()
+        state, _ = self.jobs.run(resumes_steps, 3, before, None)[0]
+        self.assertEqual((GLOBAL_BATCH, [[0, 24]]), (state["global_batch"], state["committed"]))
+        resumed = self.jobs.run(resumes_steps, 2, after, json.loads(json.dumps(state)))
+        self.assertRegex(resumed[0][1]["other"], "keep_global_batch=12 in the middle of an epoch")
+        self.assert_each_once(self.used(before, after), [0])
 
 
 if __name__ == "__main__":

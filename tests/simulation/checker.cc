@@ -255,6 +255,21 @@ void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {
                 absl::StrCat(where, "sample ", earlier.Inside(range)[0].begin, " of epoch ",
                              samples->epoch.number, " is committed for the second time."));
   }
+  if (scenario_.global_batch > 0 && chain.has_value()) {
+    IntervalSet left({{0, samples->epoch.samples}});
+    left.Remove(next ? samples->resumed : before.ranges);
+    IntervalSet step;
+    for (SampleRange run : left.Runs()) {
+      run.end = std::min(run.end, run.begin + scenario_.global_batch - step.count());
+      step.Add(run);
+    }
+    if (samples->ranges != step.Runs()) {
+      return Fail(Invariant::kSamples,
+                  absl::StrCat(where, "the round commits ", IntervalSet(samples->ranges).count(),
+                               " samples, which are not those of the step of ",
+                               scenario_.global_batch, "."));
+    }
+  }
   if (IntervalSet(after.ranges).count() != samples->committed) {
     Fail(Invariant::kSamples, where + "the verdict counts the committed samples wrongly.");
   }

@@ -106,6 +106,8 @@ const char* SightName(Sight sight) {
                                            "worker joined without its group",
                                            "samples committed",
                                            "no samples free now",
+                                           "step of a global batch committed",
+                                           "step of a global batch comes again",
                                            "epoch ended",
                                            "batch closed",
                                            "epoch broken off",

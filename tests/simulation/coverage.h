@@ -60,6 +60,8 @@ enum class Sight : uint8_t {
   kJoinedAlone,        // The rest of a worker's group did not come in time.
   kSamplesCommitted,   // A round committed samples.
   kSamplesNoneNow,     // A worker asked for samples while others held what was left.
+  kStepCommitted,      // A round committed a whole step of a global batch.
+  kStepAgain,          // A round was aborted because samples of its step were missing.
   kEpochEnded,         // A verdict committed the last sample of an epoch.
   kBatchClosed,        // A batch had its samples.
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.

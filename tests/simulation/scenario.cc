@@ -226,7 +226,8 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "acknowledge-twice",
                                            "settle-early",
                                            "keep-samples",
-                                           "free-counted"};
+                                           "free-counted",
+                                           "parts-of-steps"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -281,6 +282,7 @@ std::string Describe(const Scenario& scenario) {
       scenario.groups ? ", workers join in pairs" : "",
       scenario.epoch_samples > 0 ? absl::StrCat(", epochs of ", scenario.epoch_samples, " samples")
                                  : "",
+      scenario.global_batch > 0 ? absl::StrCat(" in steps of ", scenario.global_batch) : "",
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
       "\n");
@@ -341,6 +343,9 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.epoch_samples = static_cast<uint64_t>(samples.Between(4, 40));
     scenario.batch = static_cast<uint64_t>(samples.Between(1, 6));
     if (samples.Chance(25)) scenario.break_off_percent = 10;
+    if (samples.Chance(40)) {
+      scenario.global_batch = static_cast<uint64_t>(samples.Between(1, 12));
+    }
   }
   // With several lanes, the trainers would begin them in different orders.
   if (scenario.lanes.size() == 1 && samples.Chance(30)) {

@@ -121,8 +121,9 @@ enum class PlantedBug : uint8_t {
   kLoseEarly,          // Rules::loses_at_once.
   kKeepSamples,        // Rules::keeps_lost_samples.
   kFreeCounted,        // Rules::frees_counted_samples.
+  kPartsOfSteps,       // Rules::commits_parts_of_steps.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kFreeCounted) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kPartsOfSteps) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -147,6 +148,7 @@ struct Scenario {
 
   uint64_t epoch_samples = 0;      // In an epoch of a gradient lane; 0: the rounds name none.
   uint64_t batch = 0;              // A contribution names at most so many.
+  uint64_t global_batch = 0;       // A round is of so many; 0: of what the contributions name.
   uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
   uint64_t target_batch = 0;       // Of the rounds of gradient lanes; 0: they have none.
 

@@ -271,6 +271,12 @@ void WorkerProcess::BeginLane(uint32_t handle) {
 void WorkerProcess::NameSamples(uint32_t handle, client::BeginRound& begin) {
   const client::Samples& samples = core_.lanes()[handle].samples;
   if (samples.held.empty() || world_.scenario.epoch_samples == 0) return;
+  if (world_.scenario.global_batch > 0) {
+    if (lanes_[handle].shares.empty()) return;
+    begin.samples = lanes_[handle].shares.front();
+    begin.sample_epoch = samples.held_of.number;
+    return;
+  }
   uint64_t left = world_.scenario.batch;
   for (SampleRange run : samples.held.Runs()) {
     if (left == 0 || random_.Chance(20)) continue;
@@ -287,21 +293,50 @@ void WorkerProcess::MindSamples(uint32_t handle) {
   Lane& lane = lanes_[handle];
   if (scenario.epoch_samples == 0 || scenario.lanes[lane.model].kind == LaneKind::kCall) return;
   if (lane.leases || finished_ || dropped_ || core_.role() != Role::kMember) return;
+  if (scenario.global_batch > 0) return MindSteps(handle);
   const client::Samples& samples = core_.lanes()[handle].samples;
   if (random_.Chance(5) && lane.phase == LanePhase::kIdle && !samples.held.empty()) {
     const SampleRange run = random_.Pick(samples.held.Runs());
     return Step(client::GiveBackSamples{handle, samples.held_of.number, {run}});
   }
   if (samples.held.count() >= 2 * scenario.batch || random_.Chance(30)) return;
+  LeaseSamples(handle);
+}
+
+void WorkerProcess::MindSteps(uint32_t handle) {
+  Lane& lane = lanes_[handle];
+  const client::Samples& samples = core_.lanes()[handle].samples;
+  // What is committed, or was given up for a later epoch, is not held.
+  const auto held = [&](const std::vector<SampleRange>& share) {
+    return std::all_of(share.begin(), share.end(),
+                       [&](const SampleRange& range) { return samples.held.Contains(range); });
+  };
+  while (!lane.shares.empty() && !held(lane.shares.front())) lane.shares.pop_front();
+  const Generation& generation = core_.membership().generation;
+  const bool again = !lane.shares.empty() && (lane.shares_of != generation || random_.Chance(5));
+  if (lane.phase == LanePhase::kIdle && (again || (lane.shares.empty() && !samples.held.empty()))) {
+    lane.shares.clear();
+    return Step(client::GiveBackSamples{handle, samples.held_of.number, samples.held.Runs()});
+  }
+  if (lane.shares.size() >= 3 || (!lane.shares.empty() && random_.Chance(30))) return;
+  if (lane.shares.empty()) lane.shares_of = generation;
+  LeaseSamples(handle);
+}
+
+void WorkerProcess::LeaseSamples(uint32_t handle) {
+  const Scenario& scenario = world_.scenario;
+  Lane& lane = lanes_[handle];
+  const client::Samples& samples = core_.lanes()[handle].samples;
   lane.epoch = std::max(lane.epoch, samples.committed.epoch.number);
   if (scenario.break_off_percent > 0 && random_.Chance(scenario.break_off_percent)) {
     world_.coverage.Saw(Sight::kEpochBrokenOff);
     world_.checker.BrokeOff(lane.model, lane.epoch++);
   }
   lane.leases = true;
-  Step(client::TakeSamples{handle,
-                           {lane.epoch, scenario.epoch_samples, scenario.seed},
-                           static_cast<uint64_t>(random_.Between(1, 6))});
+  Step(client::TakeSamples{
+      handle,
+      {lane.epoch, scenario.epoch_samples, scenario.seed, scenario.global_batch},
+      static_cast<uint64_t>(random_.Between(1, 6))});
 }
 
 void WorkerProcess::Do(client::SamplesAnswered& answered) {
@@ -317,7 +352,9 @@ void WorkerProcess::Do(client::SamplesAnswered& answered) {
   const client::Lane& core = core_.lanes()[answered.lane];
   // What it has given up for a later epoch is leased to it only as long as the round counts it.
   const bool gave_up = core.samples.asked.number > core.samples.held_of.number;
-  if (!core.early.has_value() && !gave_up) {
+  if (world_.scenario.global_batch > 0) {
+    if (answered.outcome == LeaseOutcome::kLeased) lane.shares.push_back(answered.ranges);
+  } else if (!core.early.has_value() && !gave_up) {
     world_.checker.Leased(index_, id(), lane.model, core.next(),
                           {core.samples.held_of, core.samples.held.Runs()});
   }
@@ -574,8 +611,10 @@ void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
     world_.checker.SamplesKnown(id(), lane.model, record.chain,
                                 core_.lanes()[handle].samples.committed);
   }
+  if (record.value.abort_cause == AbortCause::kStepAgain) world_.coverage.Saw(Sight::kStepAgain);
   if (record.value.samples.has_value()) {
     world_.coverage.Saw(Sight::kSamplesCommitted);
+    if (record.value.samples->epoch.has_steps()) world_.coverage.Saw(Sight::kStepCommitted);
     if (record.value.samples->ends_epoch()) world_.coverage.Saw(Sight::kEpochEnded);
   }
   Settle(lane, record);

@@ -11,6 +11,7 @@
 #define BASIN_TESTS_SIMULATION_WORKER_PROCESS_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -132,6 +133,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     uint64_t accumulated = 0;  // ... so many samples.
     bool closed = false;       // That batch has its samples.
     bool reports = false;      // It waits for the answer to a report of its batch.
+    std::deque<std::vector<SampleRange>> shares;            // Of the next steps, ...
+    Generation shares_of;                                   // ... by the ranks of this one.
   };
 
   void Step(const client::Event& event);
@@ -186,6 +189,9 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void MindSamples(uint32_t handle);
   // Whether the lane begins its round later, because its batch lacks samples.
   bool WaitsForBatch(uint32_t handle);
+  // Leases and forgets shares of steps.
+  void MindSteps(uint32_t handle);
+  void LeaseSamples(uint32_t handle);
   void NameSamples(uint32_t handle, client::BeginRound& begin);
   void PushNext(uint32_t handle);
   // Notes that the tensor is pushed.

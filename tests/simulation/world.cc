@@ -33,6 +33,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.counts_acks_twice = bug == PlantedBug::kAcknowledgeTwice;
   rules.keeps_lost_samples = bug == PlantedBug::kKeepSamples;
   rules.frees_counted_samples = bug == PlantedBug::kFreeCounted;
+  rules.commits_parts_of_steps = bug == PlantedBug::kPartsOfSteps;
   return rules;
 }
 

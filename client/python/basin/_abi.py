@@ -36,6 +36,7 @@ ABORT_NO_CONTRIBUTOR = 1
 ABORT_LOSS = 2
 ABORT_DEADLOCK = 3
 ABORT_REDUCTION = 4
+ABORT_STEP_AGAIN = 5
 READ_ENVIRONMENT = 1
 LOG_DEBUG = 0
 LOG_INFO = 1
@@ -234,6 +235,8 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("group_share", c_int, [c_void_p, c_void_p, c_uint32, POINTER(Shared), c_size_t, c_void_p,
         c_int64, POINTER(c_void_p)]),
     ("samples_lease", c_int, [c_void_p, c_uint32, POINTER(SampleEpoch), c_uint64,
+        POINTER(SampleRange), c_size_t, POINTER(c_size_t), POINTER(c_int), POINTER(c_void_p)]),
+    ("samples_lease_step", c_int, [c_void_p, c_uint32, POINTER(SampleEpoch), c_uint64,
         POINTER(SampleRange), c_size_t, POINTER(c_size_t), POINTER(c_int), POINTER(c_void_p)]),
     ("samples_return", c_int, [c_void_p, c_uint32, c_uint64, POINTER(SampleRange), c_size_t,
         POINTER(c_void_p)]),

@@ -83,6 +83,7 @@ class AbortCause(enum.IntEnum):
     LOSS = _abi.ABORT_LOSS  # A worker was lost, and round.loss_policy is abort.
     DEADLOCK = _abi.ABORT_DEADLOCK  # The workers wait for each other.
     REDUCTION = _abi.ABORT_REDUCTION  # A tensor cannot be reduced. Correct it before a retry.
+    STEP_AGAIN = _abi.ABORT_STEP_AGAIN  # See RoundAborted.step_again.
 
 
 class RoundAborted(Error):
@@ -94,6 +95,13 @@ class RoundAborted(Error):
     def no_contributor(self) -> bool:
         """Whether every worker has withdrawn, or was lost before it had sent its contribution."""
         return self.abort_cause is AbortCause.NO_CONTRIBUTOR
+
+    @property
+    def step_again(self) -> bool:
+        """Whether a worker was lost, or came or went, in the middle of a step of a fixed global
+        batch. Its gradients were dropped, on all workers, and its samples come again: go on with
+        the loop."""
+        return self.abort_cause is AbortCause.STEP_AGAIN
 
 
 class OutcomeUnknown(Error):

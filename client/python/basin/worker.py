@@ -607,6 +607,27 @@ class Worker:
         leased = [(each.begin, each.end) for each in ranges[: written.value]]
         return LeaseOutcome(outcome.value), leased
 
+    def samples_lease_step(
+        self, lane: int, epoch: "SampleEpoch", global_batch: int
+    ) -> "tuple[LeaseOutcome, list[tuple[int, int]]]":
+        """Leases this worker's share of the next step of `global_batch` samples of which it has
+        none, as samples_lease() does."""
+        ranges = (_abi.SampleRange * MAX_SAMPLE_RANGES)()
+        written, outcome = c_size_t(), c_int()
+        call(
+            "samples_lease_step",
+            self._pointer,
+            lane,
+            byref(_abi.SampleEpoch(*epoch)),
+            global_batch,
+            ranges,
+            MAX_SAMPLE_RANGES,
+            byref(written),
+            byref(outcome),
+        )
+        leased = [(each.begin, each.end) for each in ranges[: written.value]]
+        return LeaseOutcome(outcome.value), leased
+
     def samples_return(self, lane: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Returns positions that this worker will not use: ranges [begin, end) that ascend and do
         not touch."""

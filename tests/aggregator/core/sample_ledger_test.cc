@@ -34,11 +34,42 @@ struct Ledger : SampleLedger {
   uint32_t members = 1;
   Answer Ask(const Incarnation& who, uint64_t count, const SampleEpoch& epoch = kThisEpoch,
              const Positions& resumed = {}, const IntervalSet& counted = {}) {
-    return Lease(who, absl::StrCat("w", who.counter), {0, 1, epoch, count, resumed}, members,
+    return Lease(who, absl::StrCat("w", who.counter), {0, 1, epoch, count, resumed}, {members},
                  counted);
   }
   void Commit(const Positions& ranges) { EndRound(Of(IntervalSet(ranges))); }
 };
+
+// Whatever is committed, and however many trainers there are: each position of a step is in the
+// share of one of them, and no share has two more than another one.
+TEST(LedgerOfSteps, SharesAreAPartition) {
+  const SampleEpoch epoch{1, 50, 7, 12};
+  const Positions committed = {{3, 5}, {8, 9}, {20, 31}};
+  for (uint32_t trainers = 1; trainers <= 16; ++trainers) {
+    Ledger ledger;
+    for (uint64_t step = 0; step < 3; ++step) {
+      IntervalSet all;
+      uint64_t named = 0;
+      uint64_t least = 50;
+      uint64_t most = 0;
+      for (uint32_t rank = 0; rank < trainers; ++rank) {
+        const auto answer = ledger.Lease({1, rank}, "w", {0, 1, epoch, 1, committed, 0},
+                                         {trainers, rank, 1, trainers}, {});
+        const IntervalSet share(answer.ranges);
+        all.Add(answer.ranges);
+        named += share.count();
+        least = std::min(least, share.count());
+        most = std::max(most, share.count());
+      }
+      EXPECT_EQ(named, 12u);
+      EXPECT_LE(most - least, 1u);
+      EXPECT_EQ(ledger.WhyNotCommit(all, named), "");
+      EXPECT_NE(ledger.WhyNotCommit(all, named + 1), "");
+      ledger.Commit(all.Runs());
+    }
+    EXPECT_TRUE(ledger.Ended()) << "36 were left";
+  }
+}
 
 TEST(SampleLedger, LeasesTheLowestThatAreFree) {
   Ledger t;
@@ -334,7 +365,7 @@ class WordModel {
     const uint64_t count = 1 + Below(8);
     const auto members = static_cast<uint32_t>(alive_.size());
     const SampleLedger::Answer answer =
-        ledger_.Lease(Who(worker), "w", {0, 1, Epoch(), count, {}}, members, CountedFor(worker));
+        ledger_.Lease(Who(worker), "w", {0, 1, Epoch(), count, {}}, {members}, CountedFor(worker));
     EXPECT_EQ(answer.moved, ended || !begun_ever_);
     begun_ever_ = true;
     uint64_t most = count;

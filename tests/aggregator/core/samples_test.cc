@@ -18,11 +18,14 @@ using testing::IsEmpty;
 using LeasedRanges = std::vector<SampleRange>;
 
 constexpr SampleEpoch kFirstEpoch{1, 100, 7};
+constexpr SampleEpoch kSteps{1, 20, 7, 8};  // Of which the last one has 4.
 
 // a, b and c, whose clients lease samples.
 struct Leasing : Cluster {
   explicit Leasing(Config config = {}) : Cluster(Settings(1, 4, 3), std::move(config)) {
-    for (const char* id : {"a", "b", "c"}) Worker(id).features = kFeatureSamples;
+    for (const char* id : {"a", "b", "c"}) {
+      Worker(id).features = kFeatureSamples | kFeatureGlobalBatch;
+    }
     for (const char* id : {"a", "b", "c"}) Join(id);
   }
   TestWorker& a = Worker("a");
@@ -31,10 +34,15 @@ struct Leasing : Cluster {
 
   SamplesLeased Lease(TestWorker& worker, uint64_t count, const SampleEpoch& epoch = kFirstEpoch,
                       const LeasedRanges& resumed = {}) {
-    worker.Send(LeaseSamples{worker.lane().index, ++requests, epoch, count, resumed});
+    worker.Send(LeaseSamples{worker.lane().index, ++requests, epoch, count, resumed, 0});
     const SamplesLeased leased = worker.Last<SamplesLeased>();
     EXPECT_EQ(leased.request, requests);
     return leased;
+  }
+  SamplesLeased LeaseStep(TestWorker& worker, uint64_t after = 0,
+                          const SampleEpoch& epoch = kSteps) {
+    worker.Send(LeaseSamples{worker.lane().index, ++requests, epoch, 1, {}, after});
+    return worker.Last<SamplesLeased>();
   }
   LeasedRanges Leased(TestWorker& worker, uint64_t count) { return Lease(worker, count).ranges; }
   // A new session, whose hello names these leases.
@@ -184,6 +192,145 @@ TEST(Samples, AMismatchNamesBothWorkersAndValues) {
               HasSubstr("Job job, lane model: worker b gives epoch 1 99 samples in order 7, but "
                         "worker a gave 100 samples in order 7"));
   EXPECT_EQ(t.Notes(NoteKind::kLeaseRefused), 1u);
+}
+
+TEST(Steps, AreSharedByRankAndCommittedAsAWhole) {
+  Leasing t;
+  EXPECT_EQ(t.LeaseStep(t.a).ranges, (LeasedRanges{{0, 2}}));
+  EXPECT_EQ(t.LeaseStep(t.b).ranges, (LeasedRanges{{2, 5}}));
+  EXPECT_EQ(t.LeaseStep(t.c).ranges, (LeasedRanges{{5, 8}}));
+  EXPECT_EQ(t.LeaseStep(t.a, 2).ranges, (LeasedRanges{{8, 10}})) << "ahead";
+  EXPECT_EQ(t.LeaseStep(t.a, 10).ranges, (LeasedRanges{{16, 17}})) << "of the last step";
+  EXPECT_EQ(t.LeaseStep(t.a, 17).outcome, LeaseOutcome::kNoneNow);
+  t.Contribute(t.a, {{0, 2}});
+  t.Contribute(t.b, {{2, 5}});
+  t.Contribute(t.c, {{5, 8}});
+  const RoundSamples& samples = *t.c.verdict().value.samples;
+  EXPECT_EQ(samples.epoch, kSteps);
+  EXPECT_EQ(samples.ranges, (LeasedRanges{{0, 8}}));
+  EXPECT_EQ(t.LeaseStep(t.b, 5).ranges, (LeasedRanges{{10, 13}}));
+  t.Contribute(t.a, {{8, 10}});
+  t.Contribute(t.b, {{10, 13}});
+  t.Contribute(t.c, {{13, 16}});
+  t.Contribute(t.a, {{16, 17}});
+  t.Contribute(t.b, {{17, 18}});
+  t.Contribute(t.c, {{18, 20}});
+  EXPECT_TRUE(t.c.verdict().value.samples->ends_epoch());
+  EXPECT_EQ(t.LeaseStep(t.b).outcome, LeaseOutcome::kEnded);
+}
+
+TEST(Steps, AreAbortedWithoutAWorkerThatIsLostAndComeAgain) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  t.Begin(t.a, {{0, 2}});
+  t.Contribute(t.b, {{2, 5}});
+  t.Contribute(t.c, {{5, 8}});
+  t.Step(WorkerExited{kJob, "a"});
+  for (TestWorker* worker : {&t.b, &t.c}) {
+    const RoundValue& value = worker->verdict().value;
+    EXPECT_EQ(value.outcome, Outcome::kAborted);
+    EXPECT_EQ(value.abort_cause, AbortCause::kStepAgain);
+    EXPECT_THAT(value.reason, HasSubstr("of 6 of the 8 samples of the step, because"));
+  }
+  EXPECT_EQ(t.LeaseStep(t.b).ranges, (LeasedRanges{{0, 4}}));
+  EXPECT_EQ(t.LeaseStep(t.c).ranges, (LeasedRanges{{4, 8}}));
+  t.Contribute(t.b, {{0, 4}});
+  t.Contribute(t.c, {{4, 8}});
+  EXPECT_EQ(t.c.verdict().value.samples->committed, 8u);
+}
+
+TEST(Steps, CountALostWorkerWhoseContributionIsComplete) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  t.Contribute(t.a, {{0, 2}});
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t.LeaseStep(t.b).ranges, (LeasedRanges{{2, 5}}));
+  t.Contribute(t.b, {{2, 5}});
+  t.Contribute(t.c, {{5, 8}});
+  EXPECT_EQ(t.b.verdict().value.samples->committed, 8u);
+}
+
+TEST(Steps, OneThatIsTakenIsNotLeasedToAJoiner) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  t.Begin(t.a, {{0, 2}});
+  EXPECT_EQ(t.LeaseStep(t.a).outcome, LeaseOutcome::kNoneNow) << "the open round counts its share";
+  EXPECT_EQ(t.LeaseStep(t.b).ranges, (LeasedRanges{{2, 5}}));
+}
+
+TEST(Steps, ABeginOfAnotherStepIsRejected) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  t.Begin(t.a, {{8, 10}});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text,
+              HasSubstr("names sample 8 of epoch 1, which is not of the step that comes next"));
+}
+
+TEST(Steps, TheSameSampleTwiceIsNoStep) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  t.Contribute(t.a, {{0, 5}});
+  t.Contribute(t.b, {{2, 5}});
+  t.Contribute(t.c, {{5, 8}});
+  EXPECT_EQ(t.b.verdict().value.abort_cause, AbortCause::kStepAgain);
+  EXPECT_THAT(t.b.verdict().value.reason, HasSubstr("some of them twice"));
+}
+
+TEST(Steps, MoreWorkersThanSamples) {
+  Leasing t;
+  const SampleEpoch small{1, 2, 7, 2};
+  EXPECT_EQ(t.LeaseStep(t.a, 0, small).outcome, LeaseOutcome::kNoneNow);
+  EXPECT_EQ(t.LeaseStep(t.b, 0, small).ranges, (LeasedRanges{{0, 1}}));
+  EXPECT_EQ(t.LeaseStep(t.c, 0, small).ranges, (LeasedRanges{{1, 2}}));
+  t.Begin(t.a, {});
+  t.a.Withdraw();
+  t.Contribute(t.b, {{0, 1}});
+  t.Contribute(t.c, {{1, 2}});
+  EXPECT_TRUE(t.c.verdict().value.samples->ends_epoch());
+}
+
+TEST(Steps, AnotherGlobalBatchIsAMismatch) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  const SamplesLeased refused = t.LeaseStep(t.b, 0, {1, 20, 7, 9});
+  EXPECT_EQ(refused.error.code, ErrorCode::kMismatch);
+  EXPECT_THAT(refused.error.text,
+              HasSubstr("worker b gives epoch 1 20 samples in order 7 in steps of 9, but worker a "
+                        "gave 20 samples in order 7 in steps of 8"));
+  EXPECT_EQ(t.Lease(t.c, 1, {1, 20, 7}).error.code, ErrorCode::kMismatch);
+}
+
+TEST(Steps, NeedAClientThatKnowsThem) {
+  Leasing t;
+  t.Worker("d").features = kFeatureSamples;
+  TestWorker& old = t.Join("d");
+  EXPECT_EQ(t.LeaseStep(t.a).error.code, ErrorCode::kVersionMismatch);
+  old.Send(Leave{});
+  EXPECT_EQ(t.LeaseStep(t.a).outcome, LeaseOutcome::kLeased);
+  TestWorker& later = t.Worker("e");
+  later.features = kFeatureSamples;
+  later.Connect();
+  ASSERT_TRUE(later.ended.has_value());
+  EXPECT_EQ(later.ended->code, ErrorCode::kVersionMismatch);
+}
+
+TEST(Steps, ARecoveryKnowsTheGlobalBatch) {
+  Leasing t;
+  t.LeaseStep(t.a);
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->fresh = false;
+    Hello hello = worker->MakeHello();
+    if (worker == &t.a) hello.lanes[0].leased = {kSteps, {{0, 2}}};
+    worker->Connect(hello);
+  }
+  EXPECT_EQ(t.ledger().epoch(), kSteps);
+  t.Contribute(t.a, {{0, 2}});
+  EXPECT_EQ(t.LeaseStep(t.b).ranges, (LeasedRanges{{2, 5}}));
+  t.Contribute(t.b, {{2, 5}});
+  t.Contribute(t.c, {{5, 8}});
+  EXPECT_EQ(t.c.verdict().value.samples->committed, 8u);
 }
 
 TEST(Samples, AJoinerGetsWhatIsCommitted) {

@@ -29,7 +29,7 @@ struct SamplesTest : testing::Test {
 
   Welcome Known(Role role = Role::kJoiner) const {
     Welcome welcome = worker.MakeWelcome(role);
-    welcome.features = kFeatureSamples;
+    welcome.features = kFeatureSamples | kFeatureGlobalBatch;
     return welcome;
   }
   const Samples& samples() const { return worker.client.lanes()[0].samples; }
@@ -192,6 +192,18 @@ TEST_F(SamplesTest, TheAggregatorCorrectsTheHello) {
   EXPECT_EQ(samples().held.Runs(), (Positions{{0, 4}}));
   worker.Receive(SamplesLeased{kLane, 0, 2, LeaseOutcome::kLeased, {{0, 4}}, {}});
   EXPECT_TRUE(samples().held.empty()) << "of an earlier epoch";
+}
+
+TEST_F(SamplesTest, ARequestForAStepSaysWhatItHas) {
+  const SampleEpoch steps{1, 50, 7, 12};
+  EXPECT_EQ(Ask(1, steps).after, 0u);
+  Answer({{0, 4}});
+  EXPECT_EQ(Ask(1, steps).after, 4u);
+  Answer({{12, 16}});
+  EXPECT_EQ(Ask(1, steps).after, 16u);
+  Answer({}, LeaseOutcome::kNoneNow);
+  worker.Do(GiveBackSamples{0, 1, {{0, 4}, {12, 16}}});
+  EXPECT_EQ(Ask(1, steps).after, 0u) << "the next lease is of the lowest step";
 }
 
 TEST_F(SamplesTest, AnOldAggregatorIsNamed) {

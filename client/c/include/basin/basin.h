@@ -138,7 +138,8 @@ typedef enum basin_abort_cause {
   BASIN_ABORT_NO_CONTRIBUTOR = 1, /* All have withdrawn or were lost before they had committed. */
   BASIN_ABORT_LOSS = 2,           /* A worker was lost, and `round.loss_policy` is abort. */
   BASIN_ABORT_DEADLOCK = 3,       /* The workers wait for each other. */
-  BASIN_ABORT_REDUCTION = 4       /* A tensor cannot be reduced. Correct it before a retry. */
+  BASIN_ABORT_REDUCTION = 4,      /* A tensor cannot be reduced. Correct it before a retry. */
+  BASIN_ABORT_STEP_AGAIN = 5      /* See basin_samples_lease_step(). Drop the gradients. */
 } basin_abort_cause;
 BASIN_API basin_abort_cause basin_error_abort_cause(const basin_error* error);
 BASIN_API void basin_error_free(basin_error* error);
@@ -755,6 +756,24 @@ BASIN_API basin_code basin_samples_lease(basin_worker* worker, uint32_t lane,
                                          const basin_sample_epoch* epoch, uint64_t count,
                                          basin_sample_range* ranges, size_t capacity,
                                          size_t* written, int* outcome, basin_error** error);
+/* In place of basin_samples_lease(), on all workers: each round is over exactly `global_batch`
+ * samples, whatever the number of workers; the last one of an epoch has what is left. Leases this
+ * worker's share of the next step of which it has none, as equal as possible, by its rank in the
+ * present generation. So steps can be leased ahead, and each round is begun with the share of the
+ * lowest step. Shares are those of one generation: when it changes (basin_place), return all, and
+ * lease again.
+ *
+ * A round whose contributions are not of exactly the samples of the step, because a worker was lost
+ * or has joined meanwhile, is aborted on all workers, with BASIN_ABORT_STEP_AGAIN: drop the
+ * gradients, return all, and lease again. The step comes again.
+ *
+ * BASIN_SAMPLES_NONE_NOW: the step has fewer samples than workers, or others train on all of it.
+ * BASIN_RESOURCE_EXHAUSTED: the share has more ranges than `capacity`. The rest is as above. */
+BASIN_API basin_code basin_samples_lease_step(basin_worker* worker, uint32_t lane,
+                                              const basin_sample_epoch* epoch,
+                                              uint64_t global_batch, basin_sample_range* ranges,
+                                              size_t capacity, size_t* written, int* outcome,
+                                              basin_error** error);
 /* Returns positions that this worker will not use. They ascend, and no two ranges touch; at most
  * 4096. Those that it does not hold are ignored. BASIN_FAILED_PRECONDITION for positions that the
  * round in flight was begun with. */

@@ -354,6 +354,22 @@ class Lane {
     leased.outcome = static_cast<LeaseOutcome>(outcome);
     return leased;
   }
+  // Of each step of `global_batch` samples over all workers: this worker's share.
+  Result<LeasedSamples> LeaseStep(const SampleEpoch& epoch, std::uint64_t global_batch) {
+    LeasedSamples leased;
+    leased.ranges.resize(kMostSampleRanges);
+    std::size_t written = 0;
+    int outcome = 0;
+    internal::Taken error;
+    if (basin_samples_lease_step(worker_, lane_, &epoch, global_batch, leased.ranges.data(),
+                                 leased.ranges.size(), &written, &outcome,
+                                 error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    leased.ranges.resize(written);
+    leased.outcome = static_cast<LeaseOutcome>(outcome);
+    return leased;
+  }
   Status ReturnSamples(std::uint64_t epoch, const std::vector<SampleRange>& ranges) {
     internal::Taken error;
     basin_samples_return(worker_, lane_, epoch, ranges.data(), ranges.size(), error.out());

@@ -54,6 +54,7 @@ enum class AbortCause {
   kLoss = BASIN_ABORT_LOSS,
   kDeadlock = BASIN_ABORT_DEADLOCK,
   kReduction = BASIN_ABORT_REDUCTION,
+  kStepAgain = BASIN_ABORT_STEP_AGAIN,
 };
 
 // "OUTCOME_UNKNOWN".

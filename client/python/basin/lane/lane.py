@@ -21,7 +21,7 @@ from typing import Any, Generic, NoReturn, Protocol
 
 from basin import forks
 from basin.arguments import seconds
-from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, Unsupported
+from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, RoundAborted, Unsupported
 from basin.lane import actions, gradient
 from basin.lane.accumulation import Accumulation
 from basin.lane.actions import Action, Deed, Situation
@@ -458,6 +458,8 @@ class Lane(Generic[P, G]):
                 each.sent = each.home = None
             self.gradients.note()
             self.gradients.restore()
+            if isinstance(error, RoundAborted) and error.step_again:
+                self._drop_local()
             if cause is not None:
                 raise cause from error
             raise
@@ -480,6 +482,13 @@ class Lane(Generic[P, G]):
         if self._samples is not None:
             self._samples.end_round(sent.positions, self.rounds.has_counted())
         self.rounds.delivered(gradients, sent.micro_batches, self._refusal)
+
+    def _drop_local(self) -> None:
+        for each in self.gradients.all:
+            if each.is_local():
+                self.store.set_grad(each.parameter, None)
+        self._accumulation = Accumulation()
+        self.gradients.note()
 
     def _reduce(self) -> None:
         """Runs a round of the local gradients, if any, outside a backward."""
@@ -511,6 +520,9 @@ class Lane(Generic[P, G]):
 
     def unclaim(self) -> None:
         self._next.positions = []
+
+    def unclaimed(self) -> bool:
+        return bool(self._next.positions)
 
     def name_unused(self) -> None:
         """The script has run no backward of what was handed out last: the next round, in which this

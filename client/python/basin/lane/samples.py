@@ -11,6 +11,10 @@ A position that is leased but neither ahead nor in use comes again with the next
 was withdrawn, its backward has failed, or its gradients were dropped. So no event has to say that
 a position is to come again, and none can be forgotten.
 
+With a global batch, each take() is this worker's share of one step, and a round is of one step.
+What comes again then has to come before what is ahead, and the shares are those of the ranks of one
+generation. So renew() gives all back in these cases, and the next take() is of the lowest step.
+
 Threads. One thread at a time: the one that runs backward and step.
 """
 
@@ -30,6 +34,12 @@ class Ledger(Protocol):
     def lease(self, epoch: SampleEpoch, count: int) -> tuple[LeaseOutcome, list[Range]]:
         """Leases at most `count` positions. An epoch after the present one gives that up. Raises
         Mismatch if the epoch has another length or order at the other workers."""
+
+    def lease_step(self, epoch: SampleEpoch, global_batch: int) -> tuple[LeaseOutcome, list[Range]]:
+        """Likewise this worker's share of the next step of `global_batch` positions."""
+
+    def generation(self) -> tuple[int, int]:
+        """That of the ranks by which steps are shared."""
 
     def give_back(self, number: int, given: Sequence[Range]) -> None:
         """Gives leased positions of this epoch back, for other workers."""
@@ -51,6 +61,9 @@ class Claims(Protocol):
 
     def unclaim(self) -> None:
         """No backward comes for what was handed out since the last one."""
+
+    def unclaimed(self) -> bool:
+        """Whether positions were handed out since the last backward."""
 
     def in_use(self) -> Sequence[Range]:
         """What was handed out, as far as its gradients are local or in a round."""
@@ -93,6 +106,8 @@ class Samples:
               over when the loop asks for the next one
     take_part:
               takes part in a round without a backward
+    global_batch:
+              how many positions each round is of, over all workers; None: as many as they lease
     """
 
     def __init__(
@@ -103,6 +118,7 @@ class Samples:
         order: int,
         are_samples: bool,
         take_part: Callable[[], None],
+        global_batch: int | None = None,
     ) -> None:
         self._ledger = ledger
         self._claims = claims
@@ -110,6 +126,8 @@ class Samples:
         self._order = order
         self.are_samples = are_samples
         self._take_part = take_part
+        self._global_batch = global_batch
+        self._generation = (0, 0)  # That of the steps that are leased.
         self._held: list[Range] = []  # Leased, and not committed.
         # What each take() has returned, in the order in which a loader hands it out.
         self._ahead: deque[list[Range]] = deque()
@@ -182,6 +200,21 @@ class Samples:
 
     # ---- positions
 
+    def renew(self) -> None:
+        """Before the loop hands out more. With a global batch, each item is one step: one that the
+        script has run no backward of is over, and shares that are not of the next steps go back."""
+        if self._global_batch is None:
+            return
+        if self._claims.unclaimed():
+            self._take_part()
+        if self._unused() or (self._held and self._generation != self._ledger.generation()):
+            self.stop()
+
+    def _unused(self) -> list[Range]:
+        """What is leased, and neither ahead nor in use."""
+        ahead = [each for taken in self._ahead for each in taken]
+        return ranges.without(self._held, [*ahead, *self._open, *self._claims.in_use()])
+
     def take(self, count: int) -> list[Range]:
         """At most `count` positions for a loader; none if there are none now, or has_ended."""
         taken = self._find(count)
@@ -190,9 +223,7 @@ class Samples:
         return taken
 
     def _find(self, count: int) -> list[Range]:
-        ahead = [each for taken in self._ahead for each in taken]
-        again = ranges.without(self._held, [*ahead, *self._open, *self._claims.in_use()])
-        if again:
+        if again := self._unused():
             return ranges.first(again, count)
         self.has_ended = self.has_ended or self._samples == 0
         if self.has_ended:
@@ -200,13 +231,20 @@ class Samples:
         resumed, self._resumed = self._resumed, None
         if resumed:
             self._ledger.resume(self.epoch, resumed)
-        outcome, leased = self._ledger.lease(self.epoch, count)
+        outcome, leased = self._lease(count)
         self.has_ended = outcome is LeaseOutcome.ENDED
         if self.has_ended:
             self._held = []
             self._claims.forget_positions()
         self._held = ranges.union([*self._held, *leased])
         return leased
+
+    def _lease(self, count: int) -> tuple[LeaseOutcome, list[Range]]:
+        if self._global_batch is None:
+            return self._ledger.lease(self.epoch, count)
+        if not self._held:
+            self._generation = self._ledger.generation()
+        return self._ledger.lease_step(self.epoch, self._global_batch)
 
     def hand_out(self, count: int | None) -> None:
         """The loader hands out the next `count` positions that are ahead; None: those of one

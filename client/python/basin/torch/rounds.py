@@ -43,6 +43,12 @@ class LaneLedger:
     def lease(self, epoch: SampleEpoch, count: int) -> tuple[LeaseOutcome, list[Range]]:
         return self._worker.samples_lease(self._lane, epoch, count)
 
+    def lease_step(self, epoch: SampleEpoch, global_batch: int) -> tuple[LeaseOutcome, list[Range]]:
+        return self._worker.samples_lease_step(self._lane, epoch, global_batch)
+
+    def generation(self) -> tuple[int, int]:
+        return self._worker.place().generation
+
     def give_back(self, number: int, given: Sequence[Range]) -> None:
         self._worker.samples_return(self._lane, number, given)
 

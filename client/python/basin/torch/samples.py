@@ -82,6 +82,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         weighted: bool,
         scheduler: Scheduler | None,
         step: Callable[[], object] | None,
+        global_batch: int | None = None,
     ) -> None:
         self._call = f"{type(self).__name__}()"
         self._data = data
@@ -89,6 +90,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         self._seed = _whole(self._call, "seed", seed)
         self._shuffle = bool(shuffle)
         self.batch = batch
+        self._global_batch = global_batch
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._step = step
@@ -107,7 +109,13 @@ class Elastic(torch.utils.data.Sampler[Any]):
             self._hash(),
             self.are_samples,
             self._take_part,
+            global_batch,
         )
+        if global_batch is not None and self.lane.passes > 1:
+            raise InvalidArgument(
+                f"{self._call} has keep_global_batch, with which each step has one backward, but "
+                "the optimizer has backward_passes_per_step. Use one of them."
+            )
         spec = self.lane.spec
         if weighted and self.are_samples and spec.op == Op.AVERAGE:
             if self.lane.passes > 1:
@@ -161,6 +169,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
             "samples": self._n,
             "seed": self._seed,
             "shuffle": self._shuffle,
+            "global_batch": self._global_batch,
             "committed": [list(each) for each in self.samples.committed()],
         }
 
@@ -197,6 +206,15 @@ class Elastic(torch.utils.data.Sampler[Any]):
                     f"the epoch has {self._n}. Nothing was loaded: the state is damaged."
                 )
             committed.append((begin, end))
+        # The steps of an epoch that has begun are those of its batch.
+        global_batch = state.get("global_batch")
+        if global_batch != self._global_batch and 0 < size(committed) < self._n:
+            raise InvalidArgument(
+                f"load_state_dict() was given a state with keep_global_batch={global_batch!r} in "
+                f"the middle of an epoch, but this {type(self).__name__} has "
+                f"keep_global_batch={self._global_batch!r}. Nothing was loaded. Change it when an "
+                "epoch begins."
+            )
         return epoch, committed
 
     def epoch_report(self) -> EpochReport:
@@ -301,7 +319,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         try:
             lane.sync_gradients()
         except RoundAborted as error:
-            if not error.no_contributor:
+            if not error.no_contributor and not error.step_again:
                 raise
             return  # On all workers.
         if self._step is not None:
@@ -356,6 +374,7 @@ class Loop(Iterator[Any]):
         sampler = self._sampler
         samples = sampler.samples
         sampler.check(self._turn)
+        samples.renew()
         if self._life != samples.life:
             self._inner = None  # What it has taken in advance is void.
         while True:
@@ -453,31 +472,52 @@ class ElasticSampler(Elastic):
 
 class ElasticBatchSampler(Elastic):
     """Like ElasticSampler, as a loader's batch_sampler: lists of at most `batch_size` indices. What
-    is left at the end of an epoch is shared among the workers, in shorter batches."""
+    is left at the end of an epoch is shared among the workers, in shorter batches.
+
+    keep_global_batch:
+        in place of batch_size, the same on all workers: each step is over so many samples, whatever
+        the number of workers, and step k of an epoch is over the same ones. The last step has what
+        is left. Each list is this worker's share of a step, as equal as possible, for one backward.
+
+    If a worker is lost, or comes or goes, in the middle of such a step, RoundAborted is raised on
+    all of them (its step_again is true). The gradients were dropped, and the step comes again.
+    """
 
     def __init__(
         self,
         data: Sized | int,
         optimizer: torch.optim.Optimizer,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
+        keep_global_batch: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
         weighted: bool = True,
         scheduler: Scheduler | None = None,
         step: Callable[[], object] | None = None,
     ) -> None:
+        call = "ElasticBatchSampler()"
+        if (batch_size is None) == (keep_global_batch is None):
+            raise InvalidArgument(
+                f"{call} was given batch_size={batch_size!r} and "
+                f"keep_global_batch={keep_global_batch!r}. Give it one of them."
+            )
+        if keep_global_batch is None:
+            batch = _batch(call, batch_size)
+        else:
+            batch = keep_global_batch = _batch(call, keep_global_batch, "keep_global_batch")
         super().__init__(
             data,
             optimizer,
-            batch=_batch("ElasticBatchSampler()", batch_size),
+            batch=batch,
             shuffle=shuffle,
             seed=seed,
             weighted=weighted,
             scheduler=scheduler,
             step=step,
+            global_batch=keep_global_batch,
         )
-        self.batch_size = self.batch
+        self.batch_size = batch_size
 
     def ahead(self) -> Iterator[list[int]]:
         return _Ahead(self._take_batch)
@@ -491,6 +531,8 @@ class ElasticBatchSampler(Elastic):
 
     def __len__(self) -> int:
         """About how many batches of the epoch are left for this worker."""
+        if self._global_batch is not None:
+            return -(-(self._n - size(self.samples.committed())) // self._global_batch)
         return -(-self._left() // self.batch)
 
 
@@ -580,10 +622,10 @@ def _whole(call: str, name: str, value: object) -> int:
     return number
 
 
-def _batch(call: str, batch_size: object) -> int:
+def _batch(call: str, batch_size: object, name: str = "batch_size") -> int:
     number = whole_number(batch_size)
     if not number:
         raise InvalidArgument(
-            f"{call}: batch_size cannot be {batch_size!r}. Use a whole number from 1."
+            f"{call}: {name} cannot be {batch_size!r}. Use a whole number from 1."
         )
     return number

@@ -21,6 +21,7 @@ struct Rules {
   bool counts_acks_twice = false;
   bool keeps_lost_samples = false;
   bool frees_counted_samples = false;
+  bool commits_parts_of_steps = false;
 };
 
 }  // namespace basin::aggregator
