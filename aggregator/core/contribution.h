@@ -141,9 +141,14 @@ class Contribution {
   bool Commits(TensorIndex tensor) const { return Names(commit_, tensor); }
   bool Complete() const { return have_.count() == commit_.chunks; }
 
-  // For observers: when it last became effective.
+  // For observers: when the round first and last stopped waiting for it, because it was effective
+  // or did not count any more. InfinitePast if the round still waits.
+  absl::Time first_arrived() const { return first_arrived_; }
   absl::Time arrived() const { return arrived_; }
-  void NoteArrival(absl::Time now) { arrived_ = now; }
+  void NoteArrival(absl::Time now) {
+    arrived_ = now;
+    if (first_arrived_ == absl::InfinitePast()) first_arrived_ = now;
+  }
 
   // ---- what the round does with it
   // The chunk was reduced, so its bytes are no longer held.
@@ -186,6 +191,7 @@ class Contribution {
   Begin begin_;
   Commit commit_;
   bool refetched_ = false;
+  absl::Time first_arrived_ = absl::InfinitePast();
   absl::Time arrived_ = absl::InfinitePast();
 };
 

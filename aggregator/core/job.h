@@ -33,6 +33,7 @@
 #include "aggregator/core/evidence.h"
 #include "aggregator/core/forming.h"
 #include "aggregator/core/generations.h"
+#include "aggregator/core/goodput.h"
 #include "aggregator/core/lanes.h"
 #include "aggregator/core/notice.h"
 #include "aggregator/core/pace.h"
@@ -219,6 +220,7 @@ struct Job {
   Pause pause;
   Notice why_not_running;                            // Sent to the workers that wait for the job.
   RoundCounts rounds;                                // That this aggregator ended, for observers.
+  Goodput goodput;                                   // Of its gradient lanes, for observers.
   absl::Time deadlock_check = absl::InfinitePast();  // The earliest time of the next check.
   absl::Time idle_since;                             // Meaningful while Idle().
   bool forget_when_idle = false;  // The last worker that was lost has left, and asked for that.

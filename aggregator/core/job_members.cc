@@ -15,6 +15,7 @@
 #include "aggregator/core/job_samples.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/round_members.h"
+#include "aggregator/core/round_waits.h"
 
 namespace basin::aggregator {
 namespace {
@@ -127,6 +128,9 @@ void EndLineage(Job& job, const JobScope& scope) {
         scope.actions.push_back(Note{NoteKind::kRoundAborted, job.name, "", lane.name, record.round,
                                      "Every member was lost."});
         ++job.rounds.aborted;
+        if (lane.kind == LaneKind::kGradient) {
+          job.goodput.End(TimesOf(*lane.round, record, scope.now));
+        }
         lane.Remember(std::move(record), scope.now);
       }
       scope.actions.push_back(EndRound{job.id, i, lane.round->number});
@@ -179,6 +183,20 @@ void RepairLineage(Job& job, const JobScope& scope) {
   } else {
     ReplaceDonor(job, scope);
   }
+}
+
+// How the worker was lost, for its job's goodput. Its rounds do not know it yet.
+LostMember LossOf(const Job& job, Slot slot, absl::Time now) {
+  const Worker& worker = job.workers[slot];
+  LostMember lost{slot, worker.id, worker.left ? now : worker.last_message};
+  for (const Lane& lane : job.lanes) {
+    if (lane.kind != LaneKind::kGradient || !lane.Open() || !lane.round->Has(slot)) continue;
+    const RoundMember& member = lane.round->roster.At(slot);
+    lost.contributed |= member.contribution.effective();
+    lost.owed |= member.contribution.incomplete();
+    lost.delayed |= Awaits(*lane.round, lane.layout, member).what != Awaited::What::kNothing;
+  }
+  return lost;
 }
 
 }  // namespace
@@ -285,6 +303,7 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
       if (was_member && !to_members) continue;
       if (!was_member) {
         worker.member_since = next.generation;
+        job.goodput.Join(slot, scope.now, others_go_on);
         worker.out_of_step = others_go_on;
         worker.holds_state = !donor.has_value() || donor == id;
       }
@@ -296,6 +315,7 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
     if (was_member) {
       job.workers.Apply(slot, worker.finishing ? WorkerInput::kFinish : WorkerInput::kLeaveOut);
       ReturnAllSamples(job, scope, slot);
+      job.goodput.Leave(slot, scope.now);
     }
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(job, scope, slot, MembershipChanged{job.membership(), role, std::nullopt, {}});
@@ -326,6 +346,7 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
     worker.session.reset();
   }
   job.blobs.Lose(BlobScopeOf(job, scope), slot);
+  job.goodput.Lose(LossOf(job, slot, scope.now), scope.now);
   ForRoundsOf(job, scope, slot,
               [&](Round& round, const RoundScope& in) { Lose(round, in, slot, reason); });
   ReturnAllSamples(job, scope, slot);

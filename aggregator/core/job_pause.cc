@@ -89,6 +89,7 @@ void ReviewPause(Job& job, const JobScope& scope) {
     if (runs) job.reason.clear();
     if (!job.pause.noted()) return;
     job.pause.End();
+    job.goodput.Resume(scope.now);
     if (runs) AddNote(job, scope, NoteKind::kResumed, "", "The job continues.");
     return;
   }
@@ -101,6 +102,7 @@ void ReviewPause(Job& job, const JobScope& scope) {
                         job.workers.Count(WorkerState::kCandidate) > 0;
   if (!holds_up) return;
   job.pause.Begin(scope.now);
+  job.goodput.Hold(scope.now);
   AddNote(job, scope, NoteKind::kPaused, "", job.reason);
 }
 

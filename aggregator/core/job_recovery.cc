@@ -73,6 +73,7 @@ void StartFresh(Job& job, const JobScope& scope, const std::string& reason) {
   if (!job.Apply(JobInput::kKnowNothing)) return;
   TakeUnusedTerm(job, scope);
   job.forming.Begin(scope.now);
+  job.goodput.Resume(scope.now);
   job.evidence.CloseAsNew();
   job.reason = reason;
   AddNote(job, scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."))
@@ -189,6 +190,7 @@ void EnterRecovery(Job& job, const JobScope& scope, const std::string& reason) {
   job.evidence.Begin(scope.now, led ? std::optional(job.membership()) : std::nullopt);
   Forget(job, scope);
   job.Apply(JobInput::kRecover);
+  job.goodput.Hold(scope.now);
   job.reason = reason;
   AddNote(job, scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
 }
@@ -208,6 +210,7 @@ void Forget(Job& job, const JobScope& scope) {
   job.standing.Forget();
   job.forming.Forget();
   if (job.pause.noted()) job.pause.End();
+  job.goodput.LeaveAll(scope.now);
 }
 
 void RecoverOnceMore(Job& job, const JobScope& scope) {
@@ -363,7 +366,9 @@ void FinishRecovery(Job& job, const JobScope& scope) {
     Worker& worker = job.workers[slot];
     worker.last_message = scope.now;
     worker.lost_at = scope.now + scope.config.lease;
+    if (IsMember(worker)) job.goodput.Join(slot, job.goodput.HeldSince(scope.now), false);
   }
+  job.goodput.Resume(scope.now);
   // These include workers that came while the decision was written down.
   for (const auto& [id, session] : job.evidence.held().TakeSessions()) {
     if (CheckLineage(job, scope, session, hellos.at(id))) Admit(job, scope, session, hellos.at(id));

@@ -117,6 +117,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
     scope.actions.push_back(std::move(all));
   }
   ++(committed ? job.rounds.committed : job.rounds.aborted);
+  if (lane.kind == LaneKind::kGradient) job.goodput.End(TimesOf(round, record, scope.now));
   EndRoundSamples(job, scope, lane, committed ? record.value.samples : std::nullopt);
   lane.Remember(std::move(record), scope.now);
   lane.round.reset();

@@ -93,6 +93,23 @@ inline constexpr RoundTransition kRoundTransitions[] = {
 };
 static_assert(IsUnambiguous(kRoundTransitions));
 
+// A round waits for this from a member.
+struct Awaited {
+  enum class What : uint8_t {
+    kNothing = 0,
+    kBegin = 1,
+    kBeginCall = 2,  // To begin the call or to wait elsewhere: it is undecided; see Presence.
+    kState = 3,      // To load the job's state and begin.
+    kTensor = 4,
+    kCommit = 5,
+    kResults = 6,  // To take its results.
+    kStage = 7,
+  };
+  What what = What::kNothing;
+  TensorIndex tensor = 0;                     // With kTensor: the first incomplete one.
+  absl::Time since = absl::InfiniteFuture();  // Infinite while no other member waits for it.
+};
+
 // The worker that completed its contribution last. The others waited only for it, from `since` to
 // `until`.
 struct Straggler {
@@ -169,9 +186,11 @@ struct Round {
   // The ballot at which recovery found the value staged; absent if the round adopted none. This
   // aggregator does not have its bytes.
   std::optional<Ballot> adopted;
-  // These decide nothing, so Fields() omits them: when the round left kIdle, and its straggler.
+  // These decide nothing, so Fields() omits them: when the round left kIdle, its straggler, and
+  // what the only contributor that was left still owed when all others had arrived.
   absl::Time opened;
   Straggler straggler;
+  Awaited last_owes;
 
   auto Fields() const {
     return std::tie(number, ballot, value_ballot, machine, value, roster, agreement, flow, pull,

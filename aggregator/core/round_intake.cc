@@ -10,6 +10,7 @@
 #include "aggregator/core/round_attempt.h"
 #include "aggregator/core/round_members.h"
 #include "aggregator/core/round_results.h"
+#include "aggregator/core/round_waits.h"
 #include "aggregator/core/spec.h"
 #include "protocol/plural.h"
 
@@ -117,6 +118,15 @@ void MarkSkipped(Round& round, const RoundScope& scope, RoundMember& member, Ten
   }
 }
 
+// If one contributor is left, notes what it owes, for observers.
+void NoteWhatTheLastOwes(Round& round, const RoundScope& scope) {
+  if (round.roster.effective() + 1 != round.roster.contributors()) return;
+  for (const RoundMember& member : round.roster) {
+    if (!member.contribution.incomplete()) continue;
+    round.last_owes = Awaits(round, scope.lane.layout, member);
+  }
+}
+
 void CheckEffective(Round& round, const RoundScope& scope, RoundMember& member) {
   if (member.contribution.state() != ContributionState::kCommitted) return;
   if (!member.contribution.Complete()) return;
@@ -125,6 +135,7 @@ void CheckEffective(Round& round, const RoundScope& scope, RoundMember& member) 
     member.contribution.NoteArrival(scope.now);
     round.straggler = Straggler{member.id, round.straggler.until, scope.now};
     UpdateBlocked(round, scope, member);
+    NoteWhatTheLastOwes(round, scope);
     return;
   }
   const std::string text = absl::StrCat("Job ", scope.job.name, ", round ", round.number,
@@ -351,7 +362,7 @@ void OnWithdraw(Round& round, const RoundScope& scope, Slot slot, const std::str
   if (round.phase() == RoundPhase::kPrepared) return;
   if (round.phase() == RoundPhase::kIdle) round.Apply(scope, RoundInput::kOpen);
   // It happens in each round of a node that reduces its gradients itself, to all ranks but one.
-  const bool carried = reason.empty();
+  const bool carried = member.carried = reason.empty();
   const std::string why = carried ? "another worker of its node contributes its gradients" : reason;
   AddNote(round, scope, carried ? NoteKind::kContributionCarried : NoteKind::kContributionWithdrawn,
           member.id, why);

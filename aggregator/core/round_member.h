@@ -177,6 +177,7 @@ struct RoundMember {
   bool holds = false;            // It has staged this value at some ballot, so it can supply it.
   bool without_results = false;  // They reach it another way.
   bool named_late = false;
+  bool carried = false;  // For observers: another worker of its node contributes its gradients.
 
   bool alive() const { return presence.state() != Presence::kLost; }
   // Returns whether it takes part in the round.

@@ -78,6 +78,7 @@ bool RemoveContribution(Round& round, const RoundScope& scope, RoundMember& memb
                                           member.incarnation, std::move(ranges)});
   }
   round.roster.Apply(member, input);
+  member.contribution.NoteArrival(scope.now);
   UpdateBlocked(round, scope, member);
   return reduced;
 }

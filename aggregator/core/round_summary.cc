@@ -22,6 +22,24 @@ std::vector<Arrival> ArrivalsOf(const Round& round) {
   return arrivals;
 }
 
+// REQUIRES: the round is committed, so there is a contribution.
+absl::Time FirstArrival(const Round& round) {
+  absl::Time first = absl::InfiniteFuture();
+  for (const RoundMember& member : round.members()) {
+    if (member.contribution.effective()) first = std::min(first, member.contribution.arrived());
+  }
+  return first;
+}
+
+// Returns whether the member has a part in the committed work: its contribution, or that of its
+// node. Where contributions name samples, one that names none adds no work.
+bool HasPart(const RoundMember& member, const RoundValue& value) {
+  if (value.outcome != Outcome::kCommitted) return false;
+  if (member.carried) return true;
+  return member.contribution.effective() &&
+         (!value.samples.has_value() || member.contribution.begin().sample_epoch.has_value());
+}
+
 }  // namespace
 
 RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRecord& record,
@@ -37,15 +55,31 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;
   summary.arrivals = ArrivalsOf(round);
+  summary.first = FirstArrival(round) - round.opened;
   const Straggler& last = round.straggler;
   if (last.waited()) {
     summary.gathered = last.since - round.opened;
     summary.waited_for = last.worker;
     summary.waited = last.until - last.since;
+    summary.owed = round.last_owes;
   } else if (last.until != absl::InfinitePast()) {  // It was the only one.
     summary.gathered = last.until - round.opened;
   }
   return summary;
+}
+
+RoundTimes TimesOf(const Round& round, const VerdictRecord& record, absl::Time now) {
+  RoundTimes times;
+  times.verdict = now;
+  times.parts.reserve(round.members().size());
+  for (const RoundMember& member : round.members()) {
+    times.parts.push_back({member.slot, member.alive(), HasPart(member, record.value),
+                           member.contribution.first_arrived()});
+    if (member.contribution.arrived() <= times.last_at) continue;
+    times.last_at = member.contribution.arrived();
+    times.last = member.id;
+  }
+  return times;
 }
 
 ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "aggregator/core/goodput.h"
 #include "aggregator/core/round.h"
 #include "protocol/layout.h"
 #include "protocol/round.h"
@@ -48,12 +49,17 @@ struct RoundSummary {
   WorkerId waited_for;         // The last of several to contribute to a committed round, or empty.
   std::optional<double> norm;  // The norm of the result; absent if there is none.
   Counts batch;
+  Awaited owed;                   // What the last one still owed when `waited` began.
+  absl::Duration first;           // When the first contribution was complete.
   std::vector<Arrival> arrivals;  // The last ones of a committed round, in order.
 };
 
 // Summarizes a round of `layout` that gets the verdict in `record` now.
 RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRecord& record,
                        absl::Time now);
+
+// What the time of the members of a round is counted from, if it gets the verdict in `record` now.
+RoundTimes TimesOf(const Round& round, const VerdictRecord& record, absl::Time now);
 
 // The 2-norms of a round's result and of each tensor of the layout. They are absent without a
 // result, and for integers.

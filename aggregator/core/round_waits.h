@@ -14,23 +14,6 @@
 
 namespace basin::aggregator {
 
-// A round waits for this from a member.
-struct Awaited {
-  enum class What : uint8_t {
-    kNothing = 0,
-    kBegin = 1,
-    kBeginCall = 2,  // To begin the call or to wait elsewhere: it is undecided; see Presence.
-    kState = 3,      // To load the job's state and begin.
-    kTensor = 4,
-    kCommit = 5,
-    kResults = 6,  // To take its results.
-    kStage = 7,
-  };
-  What what = What::kNothing;
-  TensorIndex tensor = 0;                     // With kTensor: the first incomplete one.
-  absl::Time since = absl::InfiniteFuture();  // Infinite while no other member waits for it.
-};
-
 // Returns what the round waits for from the member.
 Awaited Awaits(const Round& round, const Layout& layout, const RoundMember& member);
 // Returns the first member that the round waits for, and what it lacks, for errors: "worker w-7:

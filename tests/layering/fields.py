@@ -17,6 +17,7 @@ FOLDERS = ("aggregator/core", "client/core", "accelerator/node/core", "protocol"
 # Members that Fields() may lack, and why.
 LEFT_OUT = {
     "aggregator/core/contribution.h: arrived_": "for observers",
+    "aggregator/core/contribution.h: first_arrived_": "for observers",
     "aggregator/core/coordinator.h: config_": "constant",
     "aggregator/core/coordinator.h: shortest_wait_": "constant",
     "aggregator/core/coordinator.h: deadlines_": "how early jobs are looked at changes nothing",
@@ -35,11 +36,14 @@ LEFT_OUT = {
     "aggregator/core/workers.h: taken_": "for observers",
     "aggregator/core/roster.h: index_": "derived from the members",
     "aggregator/core/roster.h: tally_": "derived from the members",
+    "aggregator/core/job.h: goodput": "for observers",
     "aggregator/core/job.h: rounds": "for observers",
     "aggregator/core/lane.h: past": "for observers",
     "aggregator/core/flow_control.h: stalls_": "for observers",
     "aggregator/core/round.h: opened": "for observers",
+    "aggregator/core/round.h: last_owes": "for observers",
     "aggregator/core/round.h: straggler": "for observers",
+    "aggregator/core/round_member.h: carried": "for observers",
     "aggregator/core/workers.h: by_id_": "derived from the workers",
     "aggregator/core/workers.h: counts_": "derived from the workers",
     "client/core/client_state.h: config": "constant",
