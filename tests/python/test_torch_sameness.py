@@ -35,7 +35,9 @@ def other_numbers(rank: int, kind: str, mine: dict[str, Any], usual: dict[str, A
         net = model()
         options = mine if bt.rank() == 1 else usual
         optimizer = bt.DistributedOptimizer(
-            getattr(torch.optim, kind)(net.parameters(), **options), net.named_parameters()
+            getattr(torch.optim, kind)(net.parameters(), **options),
+            net.named_parameters(),
+            check_optimizer=True,
         )
         text = ""
         if bt.rank() == 1:
@@ -50,7 +52,9 @@ def forgets_a_schedule(rank: int) -> Any:
     with session() as bt:
         net = model()
         optimizer = bt.DistributedOptimizer(
-            torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), net.named_parameters()
+            torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9),
+            net.named_parameters(),
+            check_optimizer=True,
         )
         texts = []
         for step in range(6):
@@ -85,7 +89,7 @@ def equal_steps(rank: int, optimizer_of: Any) -> Any:
     with session() as bt:
         net = model()
         made = optimizer_of(bt.rank(), net)
-        optimizer = bt.DistributedOptimizer(made, net.named_parameters())
+        optimizer = bt.DistributedOptimizer(made, net.named_parameters(), check_optimizer=True)
         for step in range(10):
             take_step(net, optimizer, rank, step)
             for group in made.param_groups:
@@ -100,13 +104,12 @@ def tensor_as_rate(rank: int, net: nn.Module) -> Any:
     return torch.optim.Adam(net.parameters(), lr=torch.tensor(0.1 + rank), capturable=False)
 
 
-def turned_off(rank: int) -> Any:
+def unchecked(rank: int) -> Any:
     with session() as bt:
         net = model()
         optimizer = bt.DistributedOptimizer(
             torch.optim.SGD(net.parameters(), lr=0.1 + bt.rank()),
             net.named_parameters(),
-            check_optimizer=False,
         )
         take_step(net, optimizer, rank)
         return len(optimizer.last_round().contributors)
@@ -118,7 +121,9 @@ def other_schedule(rank: int) -> Any:
     with session() as bt:
         net = model()
         optimizer = bt.DistributedOptimizer(
-            torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters()
+            torch.optim.SGD(net.parameters(), lr=0.1),
+            net.named_parameters(),
+            check_optimizer=True,
         )
         texts = []
         for step in range(20):
@@ -145,7 +150,7 @@ class Optimizers(TorchTest):
     def test_another_rate_is_refused_with_worker_group_and_both_values(self) -> None:
         self.assert_named(
             r"worker \S+ has lr=0.01 in the group of parameter 0.bias, and \S+ \(as all .*\) "
-            r"has lr=0.1 in the group of parameter 0.bias\. .*check_optimizer=False",
+            r"has lr=0.1 in the group of parameter 0.bias\. .*check_optimizer=True",
             "SGD",
             {"lr": 0.01},
             {"lr": 0.1},
@@ -174,8 +179,8 @@ class Optimizers(TorchTest):
             with self.subTest(optimizer_of.__name__):
                 self.assertEqual([WORKERS] * WORKERS, self.run_job(equal_steps, optimizer_of))
 
-    def test_workers_may_differ_with_check_optimizer_false(self) -> None:
-        self.assertEqual([WORKERS] * WORKERS, self.run_job(turned_off))
+    def test_workers_may_differ_without_the_check(self) -> None:
+        self.assertEqual([WORKERS] * WORKERS, self.run_job(unchecked))
 
     def test_each_round_of_another_schedule_is_explained_and_leaves_no_list_behind(self) -> None:
         outcomes = self.run_job(other_schedule)

@@ -126,7 +126,7 @@ class LayoutCheck:
             f"has {differences(theirs, mine)}. Their steps would differ. Create the optimizer with "
             "the same arguments on all workers, step schedulers in the same steps, and after a "
             "checkpoint was loaded on one worker, share it with broadcast_optimizer_state() or "
-            "State. If the workers are meant to differ, give check_optimizer=False on all of them."
+            "State. If the workers are meant to differ, do not give check_optimizer=True."
         )
 
     def _name(self, of_hash: int) -> str:

@@ -28,7 +28,7 @@ def DistributedOptimizer(
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
     same_parameters: bool = True,
-    check_optimizer: bool = True,
+    check_optimizer: bool = False,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
     """Returns the same optimizer. From now on, when backward() returns, .grad of its parameters is
@@ -53,10 +53,11 @@ def DistributedOptimizer(
                       False: workers may have gradients of different tensors, and skip those that
                       they do not have; otherwise a worker that differs gets Mismatch with the
                       names. Must be the same on all workers
-    check_optimizer:  False: workers may have different numbers in their optimizers: learning rate,
-                      momentum, betas, weight decay and the optimizer's other options. Otherwise a
-                      worker that differs gets Mismatch with the group and both values. Must be the
-                      same on all workers; without same_parameters nothing is compared
+    check_optimizer:  True: a worker whose optimizer has other numbers than the others' gets
+                      Mismatch with the group and both values: learning rate, momentum, betas,
+                      weight decay and the optimizer's other options. Create schedulers before
+                      DistributedOptimizer(). Must be the same on all workers; without
+                      same_parameters nothing is compared
     options:          how gradients are reduced; must be the same on all workers:
     weight_by:        for a weighted average: "samples", "tokens" or "micro_batches"
     contributes:      for a weighted average: "sum" if gradients are sums over what weight_by names,
