@@ -1,10 +1,12 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Checks that all workers have gradients of the same tensors.
+"""Checks that all workers have gradients of the same tensors, and the same numbers in their
+optimizers.
 
 Tensors are matched by name, so workers with different models would silently average some tensors
-without each other. Each round carries a hash of names, dtypes and shapes. The aggregator compares
-the hashes and refuses the contribution of a worker that differs. Each worker serves the list behind
-its hash, so that a refused worker can report the differences.
+without each other, and workers with other learning rates would make other steps of the same
+gradients. Each round carries a hash of names, dtypes and shapes, and of the optimizer's numbers.
+The aggregator compares the hashes and refuses the contribution of a worker that differs. Each
+worker serves what is behind its hash, so that a refused worker can report the differences.
 """
 
 import hashlib
@@ -14,7 +16,8 @@ import numpy as np
 from basin import _abi
 from basin.errors import Error, Mismatch
 from basin.torch import tensors
-from basin.worker import TensorSpec, Worker
+from basin.torch.optimizer_numbers import OptimizerNumbers, differences
+from basin.worker import RoundInfo, TensorSpec, Worker
 
 _LANE = "layouts"
 _VERSION = 1  # A hash has one list.
@@ -29,36 +32,81 @@ _OTHER_VALUES = (
 
 
 class LayoutCheck:
-    """Checks the rounds of one lane, named `lane`. If not `enabled`, it sends no hash."""
+    """Checks the rounds of one lane, named `lane`. If not `enabled`, it sends no hash. `numbers`
+    are compared as well; None: only the tensors are."""
 
-    def __init__(self, worker: Worker, lane: str, enabled: bool) -> None:
+    def __init__(
+        self, worker: Worker, lane: str, enabled: bool, numbers: OptimizerNumbers | None
+    ) -> None:
         self._worker = worker
         self._lane = lane
         self._enabled = enabled
+        self._numbers = numbers if enabled else None
         self._specs: list[TensorSpec] = []
-        self.hash = 0  # The hash of the next round.
+        self._tensors = 0  # The hash of the tensors of the next round.
+        self._combined: tuple[int, str] | None = None  # What is behind the hash of the last round.
+        self._served: list[int] = []  # The last hashes behind which numbers are served.
+        self.hash = 0  # The hash of the last round.
 
     def take(self, specs: list[TensorSpec]) -> None:
         """Sets the tensors of the next round, and serves their list from now on."""
-        if not self._enabled or (specs == self._specs and self.hash != 0):
+        if not self._enabled or (specs == self._specs and self._tensors != 0):
             return
         self._specs = specs
         content = "\n".join(_lines(specs)).encode()
-        digest = hashlib.blake2b(content, digest_size=8).digest()
-        self.hash = int.from_bytes(digest, "little") or 1
-        self._serve(self._name(self.hash), content)
-        self._serve(self._size(self.hash), len(content).to_bytes(8, "little"))
+        self._tensors = _hash_of(content)
+        self._serve_sized(self._tensors, content)
 
-    def explain(self, refusal: Exception, reference: int) -> Exception:
-        """Explains the refusal of a round in which the others had the hash `reference`: if the
-        tensors caused it, the error names those that only one side has."""
+    def begin(self) -> int:
+        """Returns the hash of the round that begins now."""
+        if self._numbers is None:
+            self.hash = self._tensors
+            return self.hash
+        combined = (self._tensors, self._numbers.text())
+        if combined == self._combined:
+            return self.hash
+        self._combined = combined
+        self.hash = _hash_of(self._content())
+        return self.hash
+
+    def round_ended(self, *, all_counted: bool) -> None:
+        """If not all workers were counted, one of them may ask for what is behind the hash of this
+        worker. It is served only then, because with a schedule it changes in each step."""
+        if all_counted or self._combined is None or self.hash in self._served:
+            return
+        self._serve_sized(self.hash, self._content())
+        self._served.append(self.hash)
+        # A refused worker asks for that of its round. The others begin the next one meanwhile,
+        # which cannot end without it, so the last two are enough.
+        while len(self._served) > 2:
+            old = self._served.pop(0)
+            for name in (self._name(old), self._size(old)):
+                self._worker.stop_serving(_LANE, name)
+
+    def _content(self) -> bytes:
+        assert self._combined is not None
+        of_tensors, numbers = self._combined
+        return f"{of_tensors:016x}\n{numbers}".encode()
+
+    def explain(self, refusal: Exception, info: RoundInfo) -> Exception:
+        """Explains the refusal of a round with these facts: if the tensors caused it, the error
+        names those that only one side has; if the optimizer did, it names the numbers."""
+        reference = info.spec.layout
         if not isinstance(refusal, Mismatch) or reference in (0, self.hash) or self.hash == 0:
             return refusal
         try:
-            size = int.from_bytes(self._get(self._size(reference), 8), "little")
-            others = set(self._get(self._name(reference), size).decode().split("\n"))
-        except Error as error:
-            return Mismatch(f"{refusal} The differences are unknown: {error}")
+            if self._numbers is not None:
+                head, _, numbers = self._get_sized(reference).partition("\n")
+                reference = int(head, 16)
+                if reference == self._tensors:
+                    assert self._combined is not None
+                    return self._other_numbers(self._combined[1], numbers, info.contributors)
+            others = set(self._get_sized(reference).split("\n"))
+        except (Error, ValueError) as error:
+            return Mismatch(
+                f"{refusal} The differences are unknown: {error} Give check_optimizer and "
+                "same_parameters the same values on all workers."
+            )
         mine = set(_lines(self._specs))
         values = any(WITH_VALUES in line for line in mine ^ others)
         return Mismatch(
@@ -70,11 +118,30 @@ class LayoutCheck:
             + (_OTHER_VALUES if values else "")
         )
 
+    def _other_numbers(self, mine: str, theirs: str, others: tuple[str, ...]) -> Mismatch:
+        who = others[0] if len(others) == 1 else f"{others[0]} (as all others that were counted)"
+        return Mismatch(
+            f"Worker {self._worker.id} and the others have different optimizers in lane "
+            f"{self._lane}: worker {self._worker.id} has {differences(mine, theirs)}, and {who} "
+            f"has {differences(theirs, mine)}. Their steps would differ. Create the optimizer with "
+            "the same arguments on all workers, step schedulers in the same steps, and after a "
+            "checkpoint was loaded on one worker, share it with broadcast_optimizer_state() or "
+            "State. If the workers are meant to differ, do not give check_optimizer=True."
+        )
+
     def _name(self, of_hash: int) -> str:
         return f"{self._lane}/{of_hash:016x}"
 
     def _size(self, of_hash: int) -> str:
         return self._name(of_hash) + ".size"
+
+    def _serve_sized(self, of_hash: int, content: bytes) -> None:
+        self._serve(self._name(of_hash), content)
+        self._serve(self._size(of_hash), len(content).to_bytes(8, "little"))
+
+    def _get_sized(self, of_hash: int) -> str:
+        size = int.from_bytes(self._get(self._size(of_hash), 8), "little")
+        return self._get(self._name(of_hash), size).decode()
 
     def _serve(self, name: str, content: bytes) -> None:
         memory = np.frombuffer(content or b"\n", np.uint8)
@@ -88,6 +155,10 @@ class LayoutCheck:
             _LANE, spec, _VERSION, None, _TIMEOUT_SECONDS, received.ctypes.data, received.nbytes
         )
         return received.tobytes()[:size]
+
+
+def _hash_of(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") or 1
 
 
 def _lines(specs: list[TensorSpec]) -> list[str]:

@@ -29,6 +29,7 @@ def DistributedOptimizer(
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
     same_parameters: bool = True,
+    check_optimizer: bool = False,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
     """Returns the same optimizer. From now on, when backward() returns, .grad of its parameters is
@@ -57,6 +58,11 @@ def DistributedOptimizer(
                       False: workers may have gradients of different tensors, and skip those that
                       they do not have; otherwise a worker that differs gets Mismatch with the
                       names. Must be the same on all workers
+    check_optimizer:  True: a worker whose optimizer has other numbers than the others' gets
+                      Mismatch with the group and both values: learning rate, momentum, betas,
+                      weight decay and the optimizer's other options. Create schedulers before
+                      DistributedOptimizer(). Must be the same on all workers; without
+                      same_parameters nothing is compared
     options:          how gradients are reduced; must be the same on all workers:
     weight_by:        for a weighted average: "samples", "tokens" or "micro_batches"
     contributes:      for a weighted average: "sum" if gradients are sums over what weight_by names,
@@ -126,6 +132,7 @@ def DistributedOptimizer(
         call="DistributedOptimizer()",
         options=options,
         same_parameters=same_parameters,
+        check_optimizer=check_optimizer,
         passes=backward_passes_per_step,
         target_batch=target_batch,
         owner="the optimizer",

@@ -137,7 +137,7 @@ class TensorRounds:
             spec,
             step=self._step,
             loss_scale=self.loss_scale,
-            layout=self._store.layout.hash,
+            layout=self._store.layout.begin(),
             compares_step=self._state.counts_steps,
         )
         self._contributor = self.node.begin(gradients, spec)
@@ -276,9 +276,11 @@ class TensorRounds:
         self.divided_again.delivered(results, micro_batches)
         self.totals.rounds += 1
         self._compare_counted()
+        counted = len(self.info.contributors)
+        self._store.layout.round_ended(all_counted=counted >= self.world_size())
         refusal = self._buffers_refusal or refusal or rejection
         if refusal is not None:
-            raise self._store.layout.explain(refusal, self.info.spec.layout)
+            raise self._store.layout.explain(refusal, self.info)
 
     def _compare_counted(self) -> None:
         counted, self.counted = self.counted, None

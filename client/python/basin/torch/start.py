@@ -51,6 +51,7 @@ def start_lane(
     module: torch.nn.Module | None = None,
     send_buffers: bool = False,
     same_parameters: bool = True,
+    check_optimizer: bool = False,
 ) -> GradientLane:
     """Creates the lane of these parameters and writes the line at the start, for a `call` of the
     user. The other arguments are those of Lane and TensorStore. With send_buffers, its rounds also
@@ -103,6 +104,7 @@ def start_lane(
         modules=here.state.modules if module is None else lambda: [module],
         optimizer=optimizer,
         compared=same_parameters,
+        optimizer_compared=check_optimizer,
     )
     rounds = TensorRounds(
         worker,

@@ -13,6 +13,7 @@ import torch
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.torch import device, raw
 from basin.torch.layout import LayoutCheck
+from basin.torch.optimizer_numbers import OptimizerNumbers
 from basin.torch.parameters import Hook, Parameters, TensorGradient
 from basin.worker import Worker
 
@@ -27,6 +28,8 @@ class TensorStore:
     modules:   models that may contain the parameters
     optimizer: the optimizer that all parameters belong to, if it is known
     compared:  whether all workers must have gradients of the same tensors
+    optimizer_compared:
+               whether they must then have the same numbers in their optimizers, too
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class TensorStore:
         modules: Callable[[], Iterable[torch.nn.Module]],
         optimizer: torch.optim.Optimizer | None,
         compared: bool,
+        optimizer_compared: bool,
     ) -> None:
         self._lane = lane
         self._owner = owner
@@ -49,7 +53,10 @@ class TensorStore:
         self._hooked = threading.RLock()
         self._in_hook = False
         self.parameters = Parameters(worker, lane, names, self._hook_on_device, modules, optimizer)
-        self.layout = LayoutCheck(worker, lane, compared)
+        numbers = None
+        if optimizer is not None and optimizer_compared:
+            numbers = OptimizerNumbers(optimizer, names)
+        self.layout = LayoutCheck(worker, lane, compared, numbers)
 
     # ---- parameters
 
