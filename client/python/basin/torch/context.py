@@ -79,6 +79,7 @@ class Context:
         for lane in self.lanes:
             lane.close()
         self.lanes.clear()
+        self.state.close()
         self.client.close(finished=finished)
 
     def rejoin(self, timeout: float | None) -> None:

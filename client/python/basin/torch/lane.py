@@ -3,15 +3,18 @@
 contains; store.py has the tensors, and rounds.py the client."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
 from basin.errors import FailedPrecondition
+from basin.lane.accumulation import Accumulation
 from basin.lane.lane import Lane
 from basin.lane.samples import Samples
 from basin.spec import RoundSpec
+from basin.torch.ahead import Ahead
 from basin.torch.contributor import Totals
 from basin.torch.rounds import TensorRounds
 from basin.torch.store import TensorStore, parameters_of
@@ -137,6 +140,15 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The parameters that are reduced, with their names."""
         return ((self.store.name_of(each), each) for each in self.store.gradients)
+
+    def spec_ahead(self) -> RoundSpec | None:
+        """See TensorRounds. A sampler's samples and a scaler are not known to the library."""
+        if self._samples is not None:
+            return None
+        return self.rounds.spec_ahead(replace(self.spec, counts=Accumulation().counts()))
+
+    def ahead(self, spec: RoundSpec, most: int, others_call: Callable[[], bool]) -> Ahead:
+        return self.rounds.ahead(spec, most, others_call)
 
 
 class LaneOwner:

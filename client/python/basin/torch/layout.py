@@ -48,6 +48,10 @@ class LayoutCheck:
         self._served: list[int] = []  # The last hashes behind which numbers are served.
         self.hash = 0  # The hash of the last round.
 
+    @property
+    def compares_numbers(self) -> bool:
+        return self._numbers is not None
+
     def take(self, specs: list[TensorSpec]) -> None:
         """Sets the tensors of the next round, and serves their list from now on."""
         if not self._enabled or (specs == self._specs and self._tensors != 0):

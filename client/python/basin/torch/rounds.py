@@ -6,7 +6,7 @@ import ctypes
 import operator
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,6 +17,7 @@ from basin.lane.ranges import Range
 from basin.lane.samples import Ledger
 from basin.spec import RoundSpec
 from basin.torch import device
+from basin.torch.ahead import Ahead
 from basin.torch.buffers import BufferLane
 from basin.torch.contributor import Alone, Contributor, Totals
 from basin.torch.divided_again import DividedAgain
@@ -124,6 +125,22 @@ class TensorRounds:
         _, closed = self._worker.report_batch(self._handle, samples, target)
         return closed
 
+    # ---- without the trainer
+
+    def spec_ahead(self, spec: RoundSpec) -> RoundSpec | None:
+        """The spec of rounds that this lane could make while its trainer loads the state; None: it
+        can make none, because such a round needs more than this lane, the scale of a scaler, or the
+        numbers of an optimizer that is not loaded yet."""
+        if self.buffers is not None or self.node.groups_ranks or self.loss_scale != 1.0:
+            return None
+        if self._store.layout.compares_numbers:
+            return None
+        return replace(spec, layout=self._store.layout.begin(), compares_step=False)
+
+    def ahead(self, spec: RoundSpec, most: int, others_call: Callable[[], bool]) -> Ahead:
+        """Makes rounds from now on, until the trainer has the state."""
+        return Ahead(self._worker, self._handle, spec, most, others_call)
+
     # ---- the contribution
 
     def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> int:
@@ -140,7 +157,7 @@ class TensorRounds:
             layout=self._store.layout.begin(),
             compares_step=self._state.counts_steps,
         )
-        self._contributor = self.node.begin(gradients, spec)
+        self._contributor = self._state.rounds_ahead() or self.node.begin(gradients, spec)
         return self._step
 
     def after_begin(self) -> None:
@@ -200,6 +217,7 @@ class TensorRounds:
         self._outcome = result
         self.totals.wait_seconds += time.perf_counter() - began
         self._check_round(self.info.round)
+        self._state.after_outcome(self.info)
 
     def _check_round(self, number: int) -> None:
         if self._expected_round not in (None, number):

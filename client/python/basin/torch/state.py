@@ -11,6 +11,10 @@ forward before it, so they are copied after each step. Tensors on CUDA devices a
 host, and from there to the devices of the joiner's own. A paused job waits for the joiner in the
 middle of a round, so members also check for joiners while they wait.
 
+If the others' State has catch_up=, they do not wait for the joiner: ahead.py takes part in its
+rounds while it loads. The members then serve copies, until a round has a contribution of everyone.
+In that round a checksum of the parameters is compared.
+
 In the joiner, the same broadcasts load the state instead of taking part. Everything that it loads
 comes from one member and one boundary: the version is the generation in which the joiner joined. If
 the member dies, the joiner starts again with the other one.
@@ -35,6 +39,7 @@ from basin import _abi
 from basin.errors import (
     DataCorrupt,
     DeadlineExceeded,
+    Error,
     Evicted,
     FailedPrecondition,
     InvalidArgument,
@@ -42,10 +47,16 @@ from basin.errors import (
     Unavailable,
     Unsupported,
 )
+from basin.spec import RoundSpec
 from basin.torch import raw, tensors
-from basin.worker import Place, TensorSpec, Worker, logger
+from basin.torch.ahead import Ahead, Copies, sum_of
+from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
 _RECORD = TensorSpec("record", _abi.U8, (512,))
+# The checksum of the parameters before the step of a round, whose number is the version.
+_SUM = TensorSpec("sum", _abi.U8, (8,))
+# A member that serves makes a call in which it waits for the joiners.
+_IN_CALL = TensorSpec("in call", _abi.U8, (1,))
 # Smaller tensors are sent together.
 _LARGE_BYTES = 1 << 16
 # Values requested at the same time; the library has the same limit.
@@ -56,6 +67,8 @@ _SLOWEST_BYTES_PER_SECOND = 10e6
 _TIMEOUT_SECONDS = 300.0
 # How long to request the record from the donor, and then from any member, in turns.
 _RECORD_SECONDS = 1.0
+# How long to look whether there is a value.
+_LOOK_SECONDS = 0.01
 
 
 def boundary_of(place: Place) -> tuple[str, int]:
@@ -254,6 +267,8 @@ class _Content:
     first:   the lane that begins first; None: any, because a round is open
     call:    the call that the member makes before that, if any
     refusal: why no worker can join
+    ahead:   the most rounds that the joiner may make before it has the state; 0: the others wait
+    spec:    that of these rounds
     """
 
     parts: dict[str, Any] = field(default_factory=dict)
@@ -263,6 +278,20 @@ class _Content:
     first: str | None = None
     call: str | None = None
     refusal: str | None = None
+    ahead: int = 0
+    spec: RoundSpec | None = None
+
+
+@dataclass
+class CatchUp:
+    """Lets joiners catch up, if no more is shared than these.
+
+    owners: the shared objects
+    most:   as Ahead has it
+    """
+
+    owners: Sequence[Any]
+    most: int
 
 
 class Lane(Protocol):
@@ -281,6 +310,12 @@ class Lane(Protocol):
     def knows(self, parameter: torch.Tensor) -> bool: ...
 
     def parameters(self) -> Iterable[tuple[str, torch.Tensor]]: ...
+
+    def sync_gradients(self) -> None: ...
+
+    def spec_ahead(self) -> RoundSpec | None: ...
+
+    def ahead(self, spec: RoundSpec, most: int, others_call: Callable[[], bool]) -> Ahead: ...
 
 
 class JobState:
@@ -303,9 +338,23 @@ class JobState:
         # Whether this worker numbers its steps as the others do.
         self.counts_steps = True
         self._joining = False  # Whether it has to load the state, and has not begun a round.
-        self._lane = ""  # In which this worker has last served.
+        self._lane, self._served = "", 0  # The lane and the version that it has last served.
         self._own_state = own_state
+        self._catch_up: CatchUp | None = None
+        self._copies: Copies | None = None  # What is served while training goes on.
+        self._ahead: Ahead | None = None  # The rounds of this joiner before it has the state.
+        self._may_be_ahead = True
+        self._catches_up = False  # Whether the results of these rounds are being applied.
+        self._unverified = False  # Whether it has caught up, and was not compared yet.
+        # Why what this worker has caught up with differs, so that it has to load the state again.
+        self.differs: str | None = None
         self.join()
+
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+        if self._copies is not None:
+            self._copies.close()
 
     def join(self) -> None:
         """This worker has become a member. Before that it shares nothing."""
@@ -320,6 +369,7 @@ class JobState:
         self._sighted: tuple[int, int] | None = None  # Found in this round, but not yet served.
         self._joining = place.donor_since != (0, 0) and not place.is_donor
         self._in_line = False  # Whether it makes the calls that the others make.
+        self._in_line_after_ahead = False  # Whether it was found to be, and has made rounds since.
         self._content: _Content | None = None
         self._expected: dict[str, int] = {}  # The first round of each lane.
         self._steps: dict[str, int] = {}  # And the steps before it.
@@ -433,9 +483,9 @@ class JobState:
         self.stop()
         me = self._worker.id
         if self._lane not in ("", lane):  # An earlier term: nobody asks for it.
-            for name in (f"{me}/content", _RECORD.name):
+            for name in (f"{me}/content", _RECORD.name, _SUM.name, _IN_CALL.name):
                 self._worker.stop_serving(self._lane, name)
-        self._lane = lane
+        self._lane, self._served = lane, version
         content = _Content(refusal=self._why_nobody_can_join())
         try:
             if content.refusal is None:
@@ -443,18 +493,30 @@ class JobState:
                 # A part may pickle what it captures.
                 parts = {part.name: part.capture() for part in self._parts}
                 steps = {lane.name: lane.steps for lane in self._lanes}
-                content = _Content(parts, self._objects, rounds, steps, first, call)
+                spec = self._spec_ahead() if call is None else None
+                most = 0 if spec is None or self._catch_up is None else self._catch_up.most
+                content = _Content(
+                    parts, self._objects, rounds, steps, first, call, ahead=most, spec=spec
+                )
             packed, large = pack_apart(content)
         except Exception as error:
             refusal = f"The others cannot pickle their shared state: {error}. Share less."
             packed, large = pack_apart(_Content(refusal=refusal))
-        for i, memory in enumerate(large):
+
+        def announce(i: int, memory: torch.Tensor) -> None:
             size = tensors.bytes_of(memory)
             spec = TensorSpec(f"{me}/{i}", _abi.U8, (size,))
             self._serving.append((spec.name, memory))
             self._worker.announce(lane, spec, version, memory.data_ptr(), size, in_place=True)
+
+        if content.ahead > 0:
+            # The joiner begins its rounds as soon as it has the content, and waits for the rest.
+            self._copies = Copies(large, announce)
+        else:
+            for i, memory in enumerate(large):
+                announce(i, memory)
         self._announce_bytes(f"{me}/content", packed, version)
-        # The record is announced last, so that a joiner that gets it finds all other values.
+        # The record comes after the content, so that a joiner that gets it finds that.
         record = json.dumps({"worker": me, "bytes": len(packed)}).encode()
         self._announce_bytes(_RECORD.name, record.ljust(_RECORD.shape[0]), version)
         logger.info(
@@ -463,6 +525,15 @@ class JobState:
             len(large),
             time.perf_counter() - began,
         )
+
+    def _spec_ahead(self) -> RoundSpec | None:
+        """The spec of rounds that a joiner makes before it has the state; None: it makes none."""
+        if self._catch_up is None or len(self._lanes) != 1:
+            return None
+        owners = {id(owner) for owner in self._catch_up.owners}
+        if any(id(part.owner) not in owners for part in self._parts):
+            return None
+        return self._lanes[0].spec_ahead()
 
     def _announce_bytes(self, name: str, content: bytes, version: int) -> None:
         memory = torch.frombuffer(bytearray(content), dtype=torch.uint8)
@@ -509,12 +580,47 @@ class JobState:
 
     def stop(self) -> None:
         """Stops serving, before the state changes. All joiners have loaded it by then."""
+        if self._copies is not None:
+            self._copies.close()
+            self._copies = None
+            self._worker.stop_serving(self._lane, _IN_CALL.name)
         for name, _ in self._serving:
             self._worker.stop_serving(self._lane, name)
         self._serving.clear()
 
     def before_step(self) -> None:
-        self.stop()
+        if self._copies is None:
+            self.stop()
+        else:
+            self._copies.wait_copied()
+
+    def after_outcome(self, info: RoundInfo) -> None:
+        """Called with each outcome, before it is applied. When everyone has contributed, everyone
+        has the state, and the same parameters."""
+        if self._copies is None and not self._unverified:
+            return
+        if info.trainers != info.world_size or info.generation < self._seen:
+            return
+        if self._copies is not None:
+            self.stop()
+            if len(self._lanes) == 1:
+                self._announce_bytes(_SUM.name, self._sum(), info.round)
+        if self._unverified:
+            self._unverified = False
+            self._compare(info.round)
+
+    def _sum(self) -> bytes:
+        return sum_of(each for _, each in self._lanes[0].parameters()).to_bytes(8, "little")
+
+    def _compare(self, number: int) -> None:
+        lane, _ = boundary_of(self._worker.place())
+        try:
+            theirs = self._get(lane, _SUM, number, None, _PATIENCE_SECONDS)
+        except Error as error:
+            logger.warning("the parameters after catching up were not compared: %s", error)
+            return
+        if theirs.numpy().tobytes() != self._sum():
+            self.differs = f"its parameters before the step of round {number} were others"
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(optimizer)
@@ -531,6 +637,8 @@ class JobState:
         """Serves the state before a call, because the step before the call is over. A late joiner
         checks that the others make the same call."""
         if not self._joining or self._in_line:
+            if self._copies is not None:
+                self._announce_bytes(_IN_CALL.name, b"!", self._served)
             self.serve(call=name)
             return
         content = self._fetch()
@@ -549,8 +657,14 @@ class JobState:
         it, if the others have said them. Checks that a late joiner is at the same point as the
         others."""
         self._started = True
-        if self._joining:
+        if self._ahead is not None and not self._catches_up:
+            raise FailedPrecondition(
+                f"The State of the others has catch_up=, and that of worker {self._worker.id} has "
+                "not. Give it the same function."
+            )
+        if self._joining and not self._in_line_after_ahead:
             self._check_level(lane)
+            self._in_line_after_ahead = self._ahead is not None
             assert self._content is not None
             self._expected = self._content.rounds
             self._steps = getattr(self._content, "steps", {})
@@ -584,7 +698,7 @@ class JobState:
     def after_begin(self, lane: str) -> None:
         """Reports that a round has begun, so this worker has the job's state."""
         if self._joining:
-            self._joining = False
+            self._joining = self._in_line_after_ahead = False
             self._content = None
             self._worker.busy("has loaded the state", 0)
         self.serve(first=lane)
@@ -594,10 +708,75 @@ class JobState:
     def rejoin(self) -> None:
         """Loads everything again, after this worker was evicted and has become a member again."""
         self.stop()
+        self._end_ahead()
+        self._may_be_ahead = self._unverified = False
+        self.differs = None
         self._look_for_state()
         for part in self._parts:
             part.loaded = False
             self._load(part)
+
+    def let_catch_up(self, owners: Sequence[Any], most: int) -> None:
+        """Joiners may catch up, by a function that the State of this worker has."""
+        self._catch_up = CatchUp(owners, most)
+
+    def catch_up(self, step: Callable[[], object]) -> str | None:
+        """Applies the results of the rounds that were made while this worker has loaded the state.
+        Returns why it has to load the state again, or None.
+
+        step: all that the loop does after backward()
+        """
+        if self._ahead is None or self._content is None:
+            return None
+        (lane,) = self._lanes
+        self._ahead.drop_before(self._content.rounds[lane.name])
+        self._catches_up, applied = True, 0
+        try:
+            while self._ahead.has_more():
+                for _, parameter in lane.parameters():
+                    parameter.grad = None
+                lane.sync_gradients()
+                step()
+                applied += 1
+        except Error as error:
+            return str(error)
+        finally:
+            self._end_ahead()
+        for _, parameter in lane.parameters():
+            parameter.grad = None
+        self._unverified = applied > 0
+        logger.info("has caught up with the others: %d rounds", applied)
+        return None
+
+    def rounds_ahead(self) -> Ahead | None:
+        """The rounds whose results are being applied."""
+        return self._ahead if self._catches_up else None
+
+    def _begin_ahead(self, content: _Content, lane: str, version: int) -> None:
+        mine = self._lanes[0] if len(self._lanes) == 1 else None
+        if (
+            not self._may_be_ahead
+            or self._ahead is not None
+            or mine is None
+            or mine.spec_ahead() is None
+            or content.spec is None
+            or content.rounds.keys() != {mine.name}
+        ):
+            return
+
+        def others_call() -> bool:
+            try:
+                self._get(lane, _IN_CALL, version, None, _LOOK_SECONDS)
+            except Error:
+                return False
+            return True
+
+        self._ahead = mine.ahead(content.spec, content.ahead, others_call)
+
+    def _end_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead, self._catches_up = None, False
 
     def _fetch(self) -> _Content:
         """Gets the whole state from one member, of one boundary."""
@@ -634,6 +813,9 @@ class JobState:
         packed = self._get(lane, content_spec, version, source, _patience(size))
         unpacker = Unpacker(io.BytesIO(packed.numpy().tobytes()))
         content = unpacker.load()
+        assert isinstance(content, _Content)
+        if content.ahead > 0:
+            self._begin_ahead(content, lane, version)
 
         def fill(index: int, tensor: torch.Tensor) -> None:
             size = tensors.bytes_of(tensor)
@@ -648,7 +830,6 @@ class JobState:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        assert isinstance(content, _Content)
         return content
 
     def _get(

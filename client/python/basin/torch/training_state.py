@@ -5,8 +5,9 @@ checkpoints.
 Threads. One thread at a time: the one that runs backward and step.
 """
 
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from basin.torch.collectives import broadcast_optimizer_state, broadcast_paramet
 from basin.torch.samples import Elastic
 from basin.torch.snapshots import Snapshots
 from basin.torch.state import SharedValues
+from basin.worker import logger
 
 _VALUES = "values"
 
@@ -42,6 +44,11 @@ class State(SharedValues):
                from (seed, worker id, step), so that a restored run repeats; see below
     seed:      of the run, from 0; None: torch.initial_seed() of rank 0
     start:     False: the values are not shared before start(), for example to load a checkpoint
+    catch_up:  a function of this State that does all that the loop does after backward(), up to
+               the assignment to `step`. With it, the others do not wait for a late joiner: see
+               docs/pytorch.md. None: they wait while it loads
+    catch_up_rounds:
+               the results that a joiner keeps while it loads; with so many, the others wait
     more:      other modules, optimizers and objects of these kinds, and plain data: numbers,
                strings, tensors, lists and dicts of these
 
@@ -69,6 +76,8 @@ class State(SharedValues):
         rng: bool = True,
         seed: int | None = None,
         start: bool = True,
+        catch_up: Callable[[Any], object] | None = None,
+        catch_up_rounds: int = 8,
         **more: Any,
     ) -> None:
         named = {
@@ -90,6 +99,11 @@ class State(SharedValues):
         hidden["_worker"] = None  # The id of this worker, once the state is shared.
         hidden["_leave"] = None
         hidden["_snapshots"] = []
+        if whole_number(catch_up_rounds) is None or catch_up_rounds < 1:
+            raise InvalidArgument(
+                f"catch_up_rounds cannot be {catch_up_rounds!r}. Use a number from 1 on."
+            )
+        hidden["_catch_up"], hidden["_catch_up_rounds"] = catch_up, catch_up_rounds
         modules, optimizers = {}, {}
         for name, value in values.items():
             if isinstance(value, torch.nn.Module):
@@ -149,8 +163,12 @@ class State(SharedValues):
         if self._worker is not None:
             raise FailedPrecondition("This State is shared already. Call start() only once.")
         here = context.member("State.start()")
-        for module in self._modules.values():
-            broadcast_parameters(module.module)
+        modules = [module.module for module in self._modules.values()]
+        if self._catch_up is not None:
+            optimizers = [each.optimizer for each in self._optimizers.values()]
+            here.state.let_catch_up([*modules, *optimizers, self], self._catch_up_rounds)
+        for module in modules:
+            broadcast_parameters(module)
         for optimizer in self._optimizers.values():
             broadcast_optimizer_state(optimizer.optimizer)
         share_values(self, "State.start()")
@@ -160,6 +178,10 @@ class State(SharedValues):
             if isinstance(value, Elastic):
                 value.report_steps(self._count_step)
         self._seed_step()
+        if self._catch_up is not None:
+            why = here.state.catch_up(functools.partial(self._catch_up, self))
+            if why is not None:
+                self._load_again(why)
 
     def _count_step(self) -> None:
         """Counts a step that a sampler has made, if the script counts its own."""
@@ -170,7 +192,25 @@ class State(SharedValues):
         super().restore(packed)
         self._seed_step()
 
+    def _load_again(self, why: str) -> None:
+        """Joins again, and the others wait while it loads."""
+        logger.warning(
+            "worker %s could not catch up with the others: %s. It joins again, and the others wait "
+            "while it loads. The function catch_up= of State must do all that the loop does after "
+            "backward(): clip, step the optimizer and the scheduler, and assign `step`. Give none "
+            "if that is not possible.",
+            self._worker,
+            why,
+        )
+        here = context.current()
+        here.client.worker.abandon()
+        here.rejoin(here.timeout)
+
     def _begin_step(self) -> None:
+        if self._catch_up is not None and context.is_started() and not context.is_helper():
+            why = context.current().state.differs
+            if why is not None:
+                self._load_again(why)
         self._seed_step()
         for each in self._snapshots:
             each.step_begins()

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""How long two workers pause for a third one that joins them with its state.
+
+They train a perceptron of --megabytes / 12 million parameters in float32 with Adam, through basind.
+For --device-ms of each step the trainer waits, as it does while an accelerator computes; otherwise
+two cores would compute for three workers and for the transfer. The third worker has built the same
+before it joins. It prints the median step of the two before that, their longest one from the step
+in which it joins to the one after its first contribution, and the ratio; with --catch-up they do
+not wait while it loads.
+
+example:
+  join.py build/release/aggregator/basind/basind build/release/client/c/libbasin.so.2
+"""
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+import jobs
+
+NEVER = 10**6
+BEFORE = 12
+AFTER = 8
+
+
+def train(
+    rank: int, folder: str, megabytes: float, device_ms: float, catch_up: bool, rounds: int
+) -> tuple[list[tuple[float, int, bool]], float]:
+    """The seconds of each step, with the workers and whether the third has contributed; and the
+    bytes of the state."""
+    import basin.torch as bt
+    import torch
+
+    torch.set_num_threads(1)
+    width = round((megabytes * 1e6 / 12 / 4) ** 0.5)
+    layers = (layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU()))
+    net = torch.nn.Sequential(*layers)
+    optimizer: Any = torch.optim.Adam(net.parameters(), lr=1e-4)
+    images = torch.randn(8, width)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        loss = net(images).square().mean()
+        # The part of a step that an accelerator computes.
+        threading.Event().wait(device_ms / 1000)
+        loss.backward()
+
+    if rank == 2:
+        run()
+        jobs.hear(Path(folder) / "go")
+    bt.init()
+    bt.DistributedOptimizer(optimizer, net.named_parameters())
+
+    def finish_step(state: Any) -> None:
+        optimizer.step()
+        if bt.size() == 3 and state.end == NEVER:
+            state.end = state.step + rounds + AFTER
+        state.step += 1
+
+    given: dict[str, Any] = {"catch_up": finish_step, "catch_up_rounds": rounds}
+    state: Any = bt.State(net, optimizer, end=NEVER, **(given if catch_up else {}))
+    steps: list[tuple[float, int, bool]] = []
+    while state.step < state.end:
+        if state.step == BEFORE and rank == 0:
+            jobs.say(Path(folder) / "go")
+        began = time.perf_counter()
+        run()
+        contributed = "w2" in optimizer.last_round().contributors
+        finish_step(state)
+        steps.append((time.perf_counter() - began, bt.size(), contributed))
+    size = 3 * sum(each.numel() * each.element_size() for each in net.parameters())
+    bt.barrier("end")
+    bt.shutdown()
+    return steps, size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("basind", type=Path)
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--megabytes", type=float, default=200.0, help="of the state (200)")
+    parser.add_argument(
+        "--device-ms", type=float, default=1000.0, help="in which a step needs no CPU (1000)"
+    )
+    parser.add_argument("--catch-up", action="store_true", help="the others do not wait")
+    parser.add_argument("--rounds", type=int, default=8, help="that the third may be behind (8)")
+    options = parser.parse_args()
+    jobs.PATIENCE = 600.0
+    job = jobs.Jobs(options.basind, options.library)
+    try:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            jobs.make_events(folder, ("go",), kept)
+            given = (folder, options.megabytes, options.device_ms, options.catch_up, options.rounds)
+            numbers: Any = {"BASIN_START_WORKERS": "2", "BASIN_MIN_WORKERS": "2"}
+            outcomes = job.run(train, 3, *given, **numbers)
+    finally:
+        job.close()
+    size = outcomes[0][1]
+    before: list[float] = []
+    during: list[float] = []
+    behind = 0
+    for steps, _ in outcomes[:2]:
+        before += [seconds for seconds, workers, _ in steps[3:] if workers == 2]
+        joined = [(seconds, done) for seconds, workers, done in steps if workers == 3]
+        behind = [done for _, done in joined].index(True)
+        during += [seconds for seconds, _ in joined[: behind + 2]]
+    median, longest = statistics.median(before), max(during)
+    print(f"state     {size / 1e6:8.0f} MB")
+    print(f"step      {1000 * median:8.1f} ms, median of two workers")
+    print(f"longest   {1000 * longest:8.1f} ms, while the third one joins")
+    print(f"ratio     {longest / median:8.2f}")
+    print(f"behind    {behind - 1:8d} steps of the others without the third one")
+    print("during    " + " ".join(f"{1000 * each:.0f}" for each in during) + " ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Workers that join while nobody waits for them: State(catch_up=).
+
+Usage: test_torch_catch_up.py BASIND LIBBASIN
+"""
+
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from jobs import hear, logged, say
+from test_state import LateJoinersTest, hash_of, someone_has_joined
+from torch_jobs import main
+
+import torch  # isort: skip - torch_jobs ends the program when there is none
+from torch import nn  # isort: skip
+
+LARGE = "/2"  # The end of the name of a value that a joiner loads.
+
+
+class Training:
+    """A training whose loop clips, and has a scheduler and an average of the parameters.
+
+    joiner:  whose contributions are counted
+    forgets: what this worker's function forgets to do
+    """
+
+    def __init__(self, bt: Any, rank: int, joiner: str, *, most: int, forgets: str) -> None:
+        self.rank, self.joiner, self.forgets = rank, joiner, forgets
+        torch.manual_seed(os.getpid())
+        self.net = nn.Sequential(nn.Linear(5, 4000), nn.Tanh(), nn.Linear(4000, 3)).double()
+        self.optimizer: Any = torch.optim.AdamW(self.net.parameters(), lr=0.01)
+        bt.DistributedOptimizer(self.optimizer, self.net.named_parameters())
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=3, gamma=0.9)
+        self.ema = torch.optim.swa_utils.AveragedModel(self.net)
+        self.history: dict[int, Any] = {}
+        self.caught_up = 0
+        self.state: Any = bt.State(
+            self.net,
+            self.optimizer,
+            scheduler=self.scheduler,
+            ema=self.ema,
+            full=0,
+            catch_up=self._catch_up,
+            catch_up_rounds=most,
+        )
+        self.began = self.state.step - self.caught_up
+
+    def _catch_up(self, state: Any) -> None:
+        self.caught_up += 1
+        self.finish_step(state, self.forgets)
+
+    def finish_step(self, state: Any, forgets: str = "") -> None:
+        if forgets != "clip":
+            nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)
+        self.optimizer.step()
+        self.scheduler.step()
+        self.ema.update_parameters(self.net)
+        # Everyone counts, so that all end with the same step.
+        state.full += self.joiner in self.contributors()
+        state.step += 1
+        self.history[state.step] = self.describe()
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        generator = torch.Generator().manual_seed(1000 * self.rank + self.state.step)
+        batch = torch.randn(4, 5, dtype=torch.float64, generator=generator)
+        self.net(batch).square().mean().backward()
+        self.finish_step(self.state)
+
+    def describe(self) -> Any:
+        moments = self.optimizer.state_dict()["state"].values()
+        return (
+            hash_of(self.net.parameters()),
+            hash_of(self.ema.parameters()),
+            hash_of(value for each in moments for value in each.values()),
+            self.optimizer.param_groups[0]["lr"],
+        )
+
+    def contributors(self) -> Any:
+        return self.optimizer.last_round().contributors
+
+
+def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
+    """The last rank joins, and a tensor that it loads is held until the others have trained on.
+
+    case: "trains on", or what happens while it is held: "donor dies", "joiner dies", "is full"; or
+          what its loop does: "forgets", "calls"
+    """
+    import basin.torch as bt
+    from basin.torch.ahead import Ahead
+    from basin.worker import Worker
+
+    go, trained = Path(folder) / "go", Path(folder) / "trained"
+    joins = rank == members
+    get, may_begin, take_part = Worker.get, Ahead._may_begin, Ahead._take_part
+    kept: list[int] = []
+
+    def held_get(self: Any, lane: str, tensor: Any, *more: Any) -> None:
+        if tensor.name.endswith(LARGE):
+            if case == "joiner dies":
+                say(Path(folder) / "killed")
+            hear(trained)
+            if case == "joiner dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+        get(self, lane, tensor, *more)
+
+    def noted_may_begin(self: Any) -> bool:
+        kept.append(len(self._results))
+        if len(self._results) == most:
+            say(trained)
+        return may_begin(self)
+
+    def noted_take_part(self: Any) -> None:
+        try:
+            take_part(self)
+        except Exception:
+            say(trained)
+            raise
+
+    if joins:
+        hear(go)
+    with (
+        mock.patch.object(Worker, "get", held_get if joins else get),
+        mock.patch.object(Ahead, "_may_begin", noted_may_begin),
+        mock.patch.object(Ahead, "_take_part", noted_take_part),
+        logged(logging.WARNING) as warnings,
+    ):
+        bt.init()
+        forgets = "clip" if case == "forgets" and joins else ""
+        training = Training(bt, rank, f"w{members}", most=most, forgets=forgets)
+        since = 0
+        while training.state.full < 8:
+            if training.state.step == 3 and rank == 1:
+                say(go)
+            if case == "calls" and since == 3 and not joins:
+                bt.allreduce(torch.ones(1), "metric", op=bt.Sum)
+            training.step()
+            since += someone_has_joined()
+            if case == "joiner dies" and since > 7 and bt.size() == members:
+                break  # All see that after the same round.
+            if since == 5 and rank == 0 and case == "donor dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if since == 7 and rank == 1 and case not in ("is full", "calls"):
+                say(trained)
+        bt.barrier("end of test")
+        bt.shutdown()
+    return (
+        training.began,
+        training.history,
+        training.caught_up,
+        training.contributors(),
+        (
+            [each for each in warnings if "could not catch up" in each],
+            max(kept, default=0),
+        ),
+    )
+
+
+class CatchUpTest(LateJoinersTest):
+    def run_case(self, case: str, members: int = 2, most: int = 20, **options: Any) -> list[Any]:
+        return self.run_job(
+            held,
+            members + 1,
+            case,
+            members,
+            most,
+            start=members,
+            least=1 if options else members,
+            most=members + 1,
+            **options,
+        )
+
+    def assert_equal(self, outcomes: list[Any], *, only_last: bool = False) -> None:
+        """All had the same values after each step."""
+        ends = {max(history) for _, history, *_ in outcomes}
+        self.assertEqual(1, len(ends), ends)
+        (_, first, *_), *others = outcomes
+        for _, history, *_ in others:
+            for step, described in history.items():
+                if not only_last or step in ends:
+                    self.assertEqual(first[step], described, f"step {step}")
+
+    def test_the_others_train_on_while_a_worker_loads(self) -> None:
+        outcomes = self.run_case("trains on")
+        self.assert_equal(outcomes)
+        _, history, caught_up, contributors, (warnings, _) = outcomes[2]
+        self.assertGreaterEqual(caught_up, 4)
+        self.assertEqual(("w0", "w1", "w2"), contributors)
+        self.assertEqual([], warnings)
+        self.assertGreaterEqual(min(history), 4)
+
+    def test_the_donor_dies_meanwhile(self) -> None:
+        gone, *outcomes = self.run_case("donor dies", 3, mortal=(0,))
+        self.assertIsNone(gone)
+        self.assert_equal(outcomes)
+        self.assertGreaterEqual(outcomes[2][2], 4)
+        self.assertEqual(("w1", "w2", "w3"), outcomes[2][3])
+
+    def test_the_joiner_dies_meanwhile(self) -> None:
+        *outcomes, gone = self.run_case("joiner dies", mortal=(2,))
+        self.assertIsNone(gone)
+        self.assert_equal(outcomes)
+        self.assertEqual(("w0", "w1"), outcomes[0][3])
+
+    def test_the_others_wait_when_it_has_no_memory_for_more(self) -> None:
+        outcomes = self.run_case("is full", most=3)
+        self.assert_equal(outcomes)
+        self.assertGreaterEqual(outcomes[2][2], 3)
+        self.assertEqual(3, outcomes[2][4][1])
+
+    def test_a_function_that_does_something_else_is_noticed(self) -> None:
+        outcomes = self.run_case("forgets")
+        self.assert_equal(outcomes, only_last=True)
+        (warning,) = outcomes[2][4][0]
+        self.assertIn("its parameters before the step of round", warning)
+        self.assertEqual(("w0", "w1", "w2"), outcomes[2][3])
+
+    def test_a_call_of_the_others_makes_it_join_again(self) -> None:
+        outcomes = self.run_case("calls")
+        self.assert_equal(outcomes, only_last=True)
+        (warning,) = outcomes[2][4][0]
+        self.assertIn("collective call between two steps", warning)
+
+
+if __name__ == "__main__":
+    main()
