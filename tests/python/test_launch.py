@@ -6,6 +6,7 @@ Usage: test_launch.py BASIND LIBBASIN BASINCTL [CLASS...]
 
 import contextlib
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -84,6 +85,50 @@ with basin.connect() as client:
             os.kill(os.getpid(), signal.SIGKILL)
     print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
     client.barrier("end")
+"""
+# Rank 0 evicts rank 1 between two rounds, and the next life of rank 1 takes part in the second.
+EVICTED_ONCE = """
+import json, os, subprocess, sys
+import basin, numpy
+folder, ctl = sys.argv[1:]
+mark = os.path.join(folder, "evicted")
+client = basin.connect()
+if not os.path.exists(mark):
+    client.barrier("all")
+    if client.worker_id == "worker-0":
+        open(mark, "w").close()
+        with open(os.path.join(folder, "logs/basind.log")) as log:
+            admin = json.loads(log.readline())["addresses"]["admin"]
+        subprocess.run([ctl, "evict", "local", "worker-1", "--address=" + admin],
+                       check=True, capture_output=True)
+print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
+client.close()
+"""
+# Rank 1 fails when both have finished.
+FAILS_LATE = """
+import os, sys
+import basin
+client = basin.connect()
+client.barrier("all")
+client.close()
+if os.environ["BASIN_RUN_RANK"] == "1":
+    open(sys.argv[1]).read()
+    os._exit(3)
+open(sys.argv[1], "w").close()
+"""
+# Asks for another worker when both have finished.
+ADDS_LATE = """
+import os, signal, sys
+import basin
+client = basin.connect()
+client.barrier("all")
+client.close()
+rank = os.environ["BASIN_RUN_RANK"]
+if rank == "1":
+    open(sys.argv[1], "w").close()
+else:
+    open(sys.argv[1]).read()
+    os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGRTMIN)
 """
 # Rank 0 dies by a signal in the middle of a round, then rank 1 with a code; rank 2 continues alone.
 TWO_DIE = """
@@ -173,6 +218,7 @@ else:
 select.select([ended], [], [])
 print("saved", flush=True)
 """
+NUMBER_OF_WORKER = 'rank = int(os.environ["BASIN_WORKER_ID"].removeprefix("worker-"))'
 ADDS_TWO = """
 import os, signal, sys
 rank = int(os.environ["BASIN_RUN_RANK"])
@@ -213,6 +259,26 @@ for number in (signal.SIGHUP, signal.SIGTERM):
 print("ready", flush=True)
 while True:
     signal.pause()
+"""
+SAYS_PLACE = """
+import os, sys
+names = ("BASIN_WORKER_ID", "BASIN_RUN_RANK", "BASIN_RUN_SIZE", "GROUP_RANK", "LOCAL_RANK", "ASKED",
+         "BASIN_RUN_PROCESS", "NOT_ASKED")
+print(*(os.environ.get(name, "-") for name in names), os.getcwd(), repr(sys.argv[1]))
+"""
+SAYS_PROCESS = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+# In place of ssh. As on another machine, nothing that is done to the group of ssh is done to the
+# worker. Notes the host.
+FAKE_SSH = """#!/bin/sh
+echo "$1" >> "$0.hosts"
+[ "$1" = away ] && exit 255
+shift
+exec env -i PATH=/usr/bin:/bin setsid --wait sh -c "$*"
 """
 IGNORES_SIGNALS = """
 import signal
@@ -411,6 +477,36 @@ class Launch(unittest.TestCase):
         self.assertIn("it is started again (restart 2 of 2)", done.stderr)
         self.assertEqual(3, done.stderr.count("[1] fails"))
         self.assertIn("the job has failed: worker 1 ended with 5", done.stderr.splitlines()[-1])
+
+    def test_a_worker_that_was_evicted_comes_back_and_is_counted_apart(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            logs = ("--log-dir", f"{folder}/logs")
+            script = ("--", sys.executable, "-c", EVICTED_ONCE, folder, sys.argv[3])
+            done = run("-n", "2", *logs, *script)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn(
+                "worker 1 ended with 1; it is started again (it was evicted; rejoin 1 of 10)",
+                done.stderr,
+            )
+            self.assertEqual(["[0] 2.0", "[1] 2.0"], sorted(done.stdout.splitlines()))
+            Path(folder, "evicted").unlink()
+            done = run("-n", "2", "--max-rejoins", "0", *logs, *script)
+            self.assertEqual(1, done.returncode, done.stderr)
+            self.assertIn("the job has failed: worker 1 ended with 1", done.stderr.splitlines()[-1])
+
+    def test_a_worker_that_comes_when_the_others_have_finished_is_ended(self) -> None:
+        nothing_left = "the workers of the job have just finished, so there is nothing left to join"
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            os.mkfifo(pipe)
+            script = ("--", sys.executable, "-c", FAILS_LATE, pipe)
+            done = run("-n", "2", "--max-restarts", "1", *script)
+            self.assertNotEqual(0, done.returncode)
+            self.assertIn(f"worker 1 is ended: {nothing_left}", done.stderr)
+            script = ("--", sys.executable, "-c", ADDS_LATE, pipe)
+            done = run("-n", "2", "--max-workers", "3", *script)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn(nothing_left, done.stderr)
 
     def test_a_log_folder_that_cannot_be_made_is_named(self) -> None:
         done = run("-n", "1", "--log-dir", "/proc/logs", "--", "true")
@@ -741,6 +837,129 @@ class Launch(unittest.TestCase):
         done = run("-n", "1", "--basind", "/no/basind", "--", "true")
         self.assertEqual(1, done.returncode)
         self.assertIn("/no/basind cannot be started", done.stderr)
+
+
+class Hosts(unittest.TestCase):
+    """With --hosts, and a program in place of ssh."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.ssh = self.folder / "ssh"
+        self.ssh.write_text(FAKE_SSH)
+        self.ssh.chmod(0o755)
+
+    def given(self, hosts: str, *more: str) -> tuple[str, ...]:
+        own = ("--hosts", hosts, "--listen", "127.0.0.1", "--ssh", str(self.ssh))
+        return (*own, *more, "--", sys.executable, "-c")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command(*arguments), env=environment(), stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_a_list_is_given_or_a_file(self) -> None:
+        from basin.hosts import Host, parse
+
+        whole = [Host("localhost", 2), Host("me@gpu-1", 8), Host("::1", 1)]
+        self.assertEqual(whole, parse("localhost:2,me@gpu-1:8,[::1]"))
+        file = self.folder / "hosts"
+        file.write_text("# ours\nlocalhost slots=2\n\nme@gpu-1:8  # fast\n[::1]\n")
+        self.assertEqual(whole, parse(str(file)))
+        for bad in ("", "a:0", "a:b", "a,,b", "-oProxyCommand=x:1"):
+            self.assertRaisesRegex(ValueError, "is not HOST:SLOTS", parse, bad)
+        self.assertRaisesRegex(ValueError, "a is named twice", parse, "a:1,a:2")
+
+    def test_workers_fill_the_hosts_and_know_their_place(self) -> None:
+        text = "it's\ntwo $lines"
+        done = run(
+            *self.given("a:2,localhost:1,b:2", "--torchrun-variables", "--pass", "ASKED"),
+            *(SAYS_PLACE, text),
+            ASKED="an answer",
+            NOT_ASKED="x",
+            BASIN_RUN_PROCESS="",
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+        lines = dict(line.split("] ", 1) for line in done.stdout.splitlines())
+        here = lines.pop("[2")
+        self.assertRegex(here, "^worker-2 0 1 1 0 an answer [0-9]+ x ")
+        places = {"[0": "0 2 0 0", "[1": "1 2 0 1", "[3": "0 2 2 0", "[4": "1 2 2 1"}
+        expected = {
+            rank: f"worker-{rank[1]} {place} an answer - - {os.getcwd()} {text!r}"
+            for rank, place in places.items()
+        }
+        self.assertEqual(expected, lines)
+        noted = Path(f"{self.ssh}.hosts").read_text().split()
+        self.assertEqual(["a", "a", "b", "b"], sorted(noted))
+
+    def test_they_train_and_go_on_without_one(self) -> None:
+        done = run(*self.given("a:2,b:1", "--min-workers", "2"), RANK_0_IS_KILLED)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("worker 0 on a was ended by SIGKILL", done.stderr)
+        self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+
+    def test_the_first_failure_ends_the_others_and_gives_its_code(self) -> None:
+        done = run(*self.given("a:2,b:1"), RANK_1_FAILS)
+        self.assertEqual(5, done.returncode, done.stderr)
+        self.assertIn("worker 2 on b was ended by SIGTERM", done.stderr)
+        self.assertEqual(
+            "basin-run: the job has failed: worker 1 on a ended with 5. "
+            "The last line of its stderr: fails",
+            done.stderr.splitlines()[-1],
+        )
+
+    def test_a_host_that_is_not_reached_is_named(self) -> None:
+        done = run(*self.given("a:1,away:1"), "import signal; signal.pause()")
+        self.assertEqual(255, done.returncode)
+        self.assertIn("worker 1 on away ended with 255, as ssh does when it can", done.stderr)
+
+    def test_signals_are_passed_on(self) -> None:
+        process = self.start(*self.given("a:1,b:1"), SAYS_SIGNALS)
+        assert process.stdout is not None
+        for _ in range(2):
+            self.assertIn("ready", process.stdout.readline())
+        process.send_signal(signal.SIGHUP)
+        said, _ = process.communicate(timeout=PATIENCE)
+        self.assertEqual(["[0] SIGHUP", "[1] SIGHUP"], sorted(said.splitlines()))
+        self.assertEqual(0, process.returncode)
+
+    def test_no_worker_outlives_a_killed_basin_run_or_a_second_signal(self) -> None:
+        for kill in (
+            lambda process: process.kill(),
+            lambda process: [process.send_signal(each) for each in (signal.SIGINT, signal.SIGTERM)],
+        ):
+            process = self.start(*self.given("a:1,b:1"), SAYS_PROCESS)
+            assert process.stdout is not None
+            ends = [os.pidfd_open(int(process.stdout.readline().split()[1])) for _ in range(2)]
+            kill(process)
+            for end in ends:
+                self.assertTrue(select.select([end], [], [], PATIENCE)[0], "a worker goes on")
+                os.close(end)
+
+    def test_an_added_worker_gets_a_free_slot(self) -> None:
+        pipe = str(self.folder / "pipe")
+        for rank in "12":
+            os.mkfifo(pipe + rank)
+        script = ADDS_TWO.replace('rank = int(os.environ["BASIN_RUN_RANK"])', NUMBER_OF_WORKER)
+        given = self.given("localhost:1,b:2", "-n", "1", "--max-workers", "3")
+        done = run(*given, script, pipe)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("[0] worker 1 worker 2\n", done.stdout)
+        self.assertEqual(["b", "b"], Path(f"{self.ssh}.hosts").read_text().split())
+
+    def test_usage(self) -> None:
+        for arguments, text in (
+            (("--hosts", "a:2", "--", "true"), "a cannot reach an aggregator that is open to this"),
+            (("--hosts", "a:0", "--", "true"), "'a:0' is not HOST:SLOTS"),
+            (("--hosts", "localhost:2", "-n", "3", "--", "true"), "2 slots, and 3 workers need"),
+            (("-n", "2", "--listen", "127.0.0.1", "--", "true"), "--listen is for --hosts"),
+            (("--", "true"), "-n or --hosts is needed"),
+        ):
+            done = run(*arguments)
+            self.assertEqual(2, done.returncode)
+            self.assertIn(text, " ".join(done.stderr.split()))
 
 
 class Elsewhere(unittest.TestCase):

@@ -60,6 +60,11 @@ def main(arguments: Sequence[str]) -> int:
         raise SystemExit(
             f"basin-run add: process {process} is no basin-run of this user with workers."
         )
-    os.kill(process, signal.SIGRTMIN)
+    try:
+        os.kill(process, signal.SIGRTMIN)
+    except ProcessLookupError:
+        raise SystemExit(
+            f"basin-run add: job {found[process]} of process {process} has just ended."
+        ) from None
     print(f"basin-run add: asked process {process} for one more worker of job {found[process]}")
     return 0

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""basin-run: an aggregator and N workers on this machine, for laptops, demos and tests. With
+"""basin-run: an aggregator and N workers, on this machine or with --hosts on several. With
 --aggregator the workers use one that runs elsewhere.
 
 Each worker has its own process group, and so has the aggregator: basin-run forwards signals to
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from basin import adding, programs
+from basin import adding, hosts, programs
 from basin.output import Errors, Output, Pipe, Relayed
 from basin.story import Story
 
@@ -38,27 +38,80 @@ _NOT_FOUND = 5
 # How a worker reaches an aggregator that does not trust its network. The one that basin-run starts
 # serves this machine alone, and has neither TLS nor tokens.
 _CREDENTIALS = ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY", "BASIN_TOKEN_FILE")
-# There is no network here, and ended workers are reported, so a silent worker lacks CPU time. Only
-# a worker that is stopped for this long counts as lost.
+# On one machine there is no network, and ended workers are reported, so a silent worker lacks CPU
+# time. Only a worker that is stopped for this long counts as lost.
 _LEASES = ("--worker-lease=60s", "--worker-closed-lease=60s")
 # By default glibc returns freed messages to the kernel and maps memory again, which costs more than
 # sending them. 32 MiB is the largest threshold that it accepts.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
 
 
+_EXAMPLES = """\
+examples:
+  basin-run -n 4 -- python train.py
+  basin-run -n 4 --min-workers 2 --max-workers 8 --max-restarts 10 -- python train.py
+  basin-run add
+  basin-run --hosts localhost:2,gpu-1:8,gpu-2:8 --listen 10.0.0.5 -- python train.py
+  basin-run --hosts hosts.txt --aggregator basin.example:29600 -- python train.py
+  basin-run --hosts gpu-1:8 --listen 10.0.0.5 --ssh "ssh -p 2222" -n 4 -- python train.py
+"""
+
+
+class _Help(argparse.HelpFormatter):
+    """Keeps the lines of the examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text is _EXAMPLES else super()._fill_text(text, width, indent)
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="basin-run",
         usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]\n       basin-run add [PROCESS]",
-        description="Starts an aggregator and N workers on this machine. Each line of their output "
-        "is prefixed with the worker's rank. When a worker fails, the others are ended and its "
-        "exit code is returned, unless at least --min-workers are left and succeed, or "
-        "--max-restarts allows another process in its place. The aggregator "
-        f"is open to this machine alone, without TLS and tokens, so {', '.join(_CREDENTIALS)} are "
-        "not passed to the workers. With --aggregator, which starts none, they are.",
+        formatter_class=_Help,
+        description="Starts an aggregator and N workers on this machine, or on --hosts. Each line "
+        "of their output is prefixed with the worker's rank. When a worker fails, the others are "
+        "ended and its exit code is returned, unless at least --min-workers are left and succeed, "
+        "or --max-restarts allows another process in its place. The aggregator is open to this "
+        f"machine alone, or with --listen, without TLS and tokens, so {', '.join(_CREDENTIALS)} "
+        "are not passed to the workers. With --aggregator, which starts none, they are.",
+        epilog=_EXAMPLES,
     )
     parser.add_argument(
-        "-n", "--workers", type=int, required=True, metavar="N", help="number of workers"
+        "-n",
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of workers (default with --hosts: the sum of their slots)",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="LIST",
+        help="start the workers on these machines, over ssh: HOST:SLOTS,HOST:SLOTS,... or a file "
+        "with one a line. localhost is this machine, without ssh. The folder and the command must "
+        "be the same on all, and ssh must not ask for a password",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST",
+        help="the address of this machine at which the hosts reach the aggregator. Whoever reaches "
+        "it can read and change gradients; for a network that is not trusted, run basind with TLS "
+        "and name it with --aggregator",
+    )
+    parser.add_argument(
+        "--ssh",
+        default=hosts.SSH,
+        metavar="COMMAND",
+        help="how to reach a host, before its name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--pass",
+        dest="passed",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="give the workers on other machines this variable too. They get all of BASIN_*, PATH, "
+        "LD_LIBRARY_PATH, PYTHONPATH, VIRTUAL_ENV and OMP_NUM_THREADS",
     )
     parser.add_argument(
         "--min-workers",
@@ -102,6 +155,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "(default: 0). It joins the others, and gets their state",
     )
     parser.add_argument(
+        "--max-rejoins",
+        type=int,
+        default=10,
+        metavar="N",
+        help="start a worker again that has ended because the aggregator had evicted it, at most N "
+        "times in all (default: %(default)s). They do not count as restarts",
+    )
+    parser.add_argument(
         "--log-dir",
         metavar="FOLDER",
         help="also write the output of each worker to FOLDER/worker-RANK.log, and the log of the "
@@ -121,6 +182,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.job is None:
         given = os.environ.get("BASIN_JOB") if options.aggregator is not None else None
         options.job = given or "local"
+    _set_hosts(parser, options)
     if options.workers < 1:
         parser.error("-n must be at least 1")
     if options.min_workers is not None and not 1 <= options.min_workers <= options.workers:
@@ -129,9 +191,40 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.max_workers = options.workers
     if options.max_workers < options.workers:
         parser.error(f"--max-workers must be at least {options.workers}")
+    room = sum(host.slots for host in options.hosts)
+    if options.hosts and options.max_workers > room:
+        parser.error(f"--hosts has {room} slots, and {options.max_workers} workers need one each")
     if options.max_restarts < 0:
         parser.error("--max-restarts must be at least 0")
+    if options.max_rejoins < 0:
+        parser.error("--max-rejoins must be at least 0")
     return options
+
+
+def _set_hosts(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Replaces --hosts by a list, which without it is empty, and completes -n."""
+    if options.hosts is None:
+        if options.workers is None:
+            parser.error("-n or --hosts is needed")
+        if options.listen is not None:
+            parser.error("--listen is for --hosts")
+        options.hosts = []
+        return
+    try:
+        options.hosts = hosts.parse(options.hosts)
+    except (ValueError, OSError) as error:
+        parser.error(f"--hosts: {error}")
+    if options.workers is None:
+        options.workers = sum(host.slots for host in options.hosts)
+    if options.listen is not None and options.aggregator is not None:
+        parser.error("--listen is for an aggregator that basin-run starts")
+    others = [host.name for host in options.hosts if not host.is_here]
+    if others and options.listen is None and options.aggregator is None:
+        parser.error(
+            f"{', '.join(others)} cannot reach an aggregator that is open to this machine alone. "
+            "On a trusted network, name this machine's address with --listen; otherwise run basind "
+            "with TLS and name it with --aggregator"
+        )
 
 
 _NO_BASIND = """\
@@ -160,11 +253,14 @@ def _find_basinctl(basind: str) -> str | None:
 class _Group:
     """A program in its own process group."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: dict[str, str], stdin: int | None = None
+    ) -> None:
         self._waiting = threading.Lock()
         self.process = subprocess.Popen(
             command,
             env=environment,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -191,6 +287,36 @@ class _Group:
         self.stdout.end()
         self.stderr.end()
         return code
+
+
+class _Remote(_Group):
+    """A worker on another machine: ssh here, and there what basin.hosts describes."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], script: str) -> None:
+        super().__init__(command, environment, subprocess.PIPE)
+        self._writing = threading.Lock()  # Nothing is written to a descriptor after its end.
+        self._write(script.encode())
+
+    def signal(self, number: int) -> None:
+        if number != signal.SIGKILL:
+            self._write(signal.Signals(number).name.removeprefix("SIG").encode() + b"\n")
+            return
+        assert self.process.stdin is not None
+        with self._writing:
+            self.process.stdin.close()
+        super().signal(number)
+
+    def wait(self) -> int:
+        code = super().wait()
+        # The shell there has the code of a signal that ended the worker, as shells do.
+        is_signal = 128 < code <= 128 + signal.SIGRTMAX
+        return 128 - code if is_signal else code
+
+    def _write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        # It may have ended, or was killed.
+        with self._writing, contextlib.suppress(OSError, ValueError):
+            os.write(self.process.stdin.fileno(), data)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -254,9 +380,16 @@ class _Aggregator:
     """A running basind, which basin-run operates through basinctl."""
 
     def __init__(
-        self, program: str, output: Output, copy: TextIO | None, verbose: bool, signals: _Signals
+        self,
+        program: str,
+        listen_at: str | None,
+        output: Output,
+        copy: TextIO | None,
+        verbose: bool,
+        signals: _Signals,
     ) -> None:
-        """Returns when the aggregator serves. Its log also goes to `copy`."""
+        """Returns when the aggregator serves, at an address of this machine that others reach or by
+        default for this machine alone. Its log also goes to `copy`."""
         self._output = output
         self._copy = copy
         self._verbose = verbose
@@ -268,12 +401,13 @@ class _Aggregator:
             self._folder = tempfile.TemporaryDirectory(prefix="basin-run-")
             kept["TMPDIR"] = self._folder.name
         listen = (
-            "--grpc-listen=127.0.0.1:0",
+            f"--grpc-listen={listen_at or '127.0.0.1'}:0",
+            f"--grpc-insecure={'false' if listen_at is None else 'true'}",
             "--admin-listen=127.0.0.1:0",
             "--http-listen=none",
             "--local-listen=none" if self._folder is None else "--local-listen=auto",
         )
-        leases = () if self._ctl is None else _LEASES
+        leases = _LEASES if self._ctl is not None and listen_at is None else ()
         try:
             self._group = _Group([program, "serve", *listen, *leases, "--drain-grace=0s"], kept)
         except OSError as error:
@@ -389,12 +523,19 @@ def _worker_id(rank: int) -> str:
 
 
 def _environment(
-    options: argparse.Namespace, address: str, run_id: str, master_port: int | None, rank: int
+    options: argparse.Namespace,
+    address: str,
+    run_id: str,
+    master_port: int | None,
+    rank: int,
+    place: hosts.Place,
 ) -> dict[str, str]:
     workers = options.workers
     environment = dict(_MALLOC)
-    # Otherwise each worker would use all cores. torchrun does the same.
-    environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // workers))
+    if place.host.is_here:
+        # Otherwise each worker would use all cores. torchrun does the same.
+        cores = len(os.sched_getaffinity(0))
+        environment["OMP_NUM_THREADS"] = str(max(1, cores // place.size))
     environment["PYTHONUNBUFFERED"] = "1"
     environment.update(os.environ)
     if options.aggregator is None:
@@ -407,21 +548,20 @@ def _environment(
         BASIN_FRESH="true",
         BASIN_WORKER_ID=_worker_id(rank),
         BASIN_RUN_PROCESS=str(os.getpid()),
-        BASIN_RUN_RANK=str(rank),
-        BASIN_RUN_SIZE=str(max(workers, rank + 1)),
+        BASIN_RUN_RANK=str(place.slot),
+        BASIN_RUN_SIZE=str(place.size),
         BASIN_START_WORKERS=str(workers),
         BASIN_MAX_WORKERS=str(options.max_workers),
         BASIN_MIN_WORKERS=str(options.min_workers or workers),
     )
     if master_port is not None:
-        size = str(max(workers, rank + 1))
         environment.update(
             RANK=str(rank),
-            WORLD_SIZE=size,
-            LOCAL_RANK=str(rank),
-            LOCAL_WORLD_SIZE=size,
-            GROUP_RANK="0",
-            MASTER_ADDR="127.0.0.1",
+            WORLD_SIZE=str(max(workers, rank + 1)),
+            LOCAL_RANK=str(place.slot),
+            LOCAL_WORLD_SIZE=str(place.size),
+            GROUP_RANK=str(place.number),
+            MASTER_ADDR=options.listen or "127.0.0.1",
             MASTER_PORT=str(master_port),
         )
     return environment
@@ -448,9 +588,14 @@ class _Ended:
 
     rank: int | None
     code: int
+    host: hosts.Host | None = None  # Another machine.
 
     def __str__(self) -> str:
         who = "the aggregator" if self.rank is None else f"worker {self.rank}"
+        if self.host is not None:
+            who += f" on {self.host.name}"
+            if self.code == hosts.SSH_FAILED:
+                return f"{who} ended with {self.code}, as ssh does when it cannot reach a host"
         if self.code >= 0:
             return f"{who} ended with {self.code}"
         return f"{who} was ended by {_name_of(-self.code)}"
@@ -459,6 +604,10 @@ class _Ended:
     def exit_code(self) -> int:
         """What a shell would return."""
         return self.code if self.code >= 0 else 128 - self.code
+
+
+# Why a worker is not added, or is ended.
+_OVER = "the workers of the job have just finished, so there is nothing left to join"
 
 
 class _Late:
@@ -475,6 +624,9 @@ class _Job:
         self._aggregator = aggregator
         self._least = options.min_workers or options.workers
         self._restarts_left = self._most_restarts = options.max_restarts
+        self._rejoins_left = self._most_rejoins = options.max_rejoins
+        self._hosts: list[hosts.Host] = options.hosts
+        self._ssh, self._passed = options.ssh, options.passed
         self._folder = options.log_dir
         self._output = output
         self._command = options.command
@@ -487,8 +639,9 @@ class _Job:
         )
         # The end of a process, a wait that is to be reported, a signal, or an entry of the log.
         self._events: queue.Queue[_Ended | _Late | int | dict[str, Any]] = queue.Queue()
-        # The present process of each rank.
+        # The present process of each rank, and where it runs.
         self._groups: list[_Group] = []
+        self._places: list[hosts.Place] = []
         self._errors: list[Errors] = []
         self._copies: list[TextIO | None] = []
         self._story = Story()
@@ -505,25 +658,48 @@ class _Job:
         rank = len(self._groups)
         self._copies.append(_open_copy(self._folder, f"{_worker_id(rank)}.log"))
         self._errors.append(Errors())
+        self._places.append(self._next_place(rank))
         self._groups.append(self._start(rank))
 
-    def _start_again(self, rank: int) -> None:
+    def _next_place(self, rank: int) -> hosts.Place:
+        if not self._hosts:
+            here = hosts.Host(hosts.HERE, self._most)
+            return hosts.Place(here, 0, rank, max(self._workers, rank + 1))
+        places = [self._places[each] for each in self._running]
+        taken = {(place.host.name, place.slot) for place in places}
+        return hosts.free_place(self._hosts, self._workers, taken)
+
+    def _start_again(self, rank: int, code: int) -> None:
+        # Only then does it not have to wait until its predecessor counts as lost.
+        self._aggregator.report_exit(self._name, _worker_id(rank), code)
         self._errors[rank] = Errors()
         self._groups[rank] = self._start(rank)
 
     def _start(self, rank: int) -> _Group:
+        place = self._places[rank]
+        environment = self._environment_of(rank, place)
+        command = self._command
         try:
-            group = _Group(self._command, self._environment_of(rank))
+            if place.host.is_here:
+                group = _Group(command, environment)
+            else:
+                script = hosts.remote_script(
+                    command, environment, self._passed, place.size, os.getcwd()
+                )
+                command = hosts.ssh_command(self._ssh, place.host, script)
+                group = _Remote(command, environment, script)
         except OSError as error:
-            name = self._command[0]
+            name = command[0]
             raise SystemExit(f"basin-run: {name} cannot be started: {error.strerror}") from error
+        self._story.started(_worker_id(rank))
         self._running.add(rank)
+        host = None if place.host.is_here else place.host
         prefix, who, copy = f"[{rank}] ", f"worker {rank}", self._copies[rank]
         self._output.relay(prefix, Relayed(who, group.stdout, sys.stdout, copy=copy))
         errors = Relayed(who, group.stderr, sys.stderr, self._errors[rank], copy)
         self._output.relay(prefix, errors)
         threading.Thread(
-            target=lambda: self._events.put(_Ended(rank, group.wait())), daemon=True
+            target=lambda: self._events.put(_Ended(rank, group.wait(), host)), daemon=True
         ).start()
         return group
 
@@ -578,6 +754,8 @@ class _Job:
         if number in _ADDS_WORKER:
             if self._aggregator_ended:
                 self._output.say("no worker is added: the aggregator has ended")
+            elif self._story.over:
+                self._output.say(f"no worker is added: {_OVER}")
             elif len(self._running) < self._most and self._patience is None:
                 self.start()
             else:
@@ -602,20 +780,15 @@ class _Job:
         if self._patience is None:  # Later, workers leave one after the other; do not report that.
             self._aggregator.show(entry, told)
         self._check_enough()
+        self._check_late()
 
     def _on_worker_end(self, rank: int, ended: _Ended) -> None:
         self._running.discard(rank)
         if ended.code == 0:
             self._succeeded.add(rank)
-        elif self._patience is None and self._restarts_left and not self._aggregator_ended:
-            self._restarts_left -= 1
-            number = self._most_restarts - self._restarts_left
-            self._output.say(
-                f"{ended}; it is started again (restart {number} of {self._most_restarts})"
-            )
-            # Only then does its successor not have to wait until it counts as lost.
-            self._aggregator.report_exit(self._name, _worker_id(rank), ended.code)
-            self._start_again(rank)
+        elif again := self._begin_again(rank, ended):
+            self._output.say(f"{ended}; it is started again ({again})")
+            self._start_again(rank, ended.code)
             return
         else:
             self._output.say(str(ended))
@@ -630,6 +803,26 @@ class _Job:
         elif self._running:
             self._aggregator.report_exit(self._name, _worker_id(rank), ended.code)
             self._check_enough()
+            self._check_late()
+
+    def _begin_again(self, rank: int, ended: _Ended) -> str:
+        """How a worker that has failed is counted when it is started again; empty if it is not."""
+        if self._patience is not None or self._aggregator_ended:
+            return ""
+        # An evicted worker fails by itself, because of its error.
+        evicted = ended.code > 0 and (
+            _worker_id(rank) in self._story.lost
+            or self._errors[rank].last.startswith("basin.errors.Evicted")
+        )
+        if evicted and self._rejoins_left:
+            self._rejoins_left -= 1
+            number = self._most_rejoins - self._rejoins_left
+            return f"it was evicted; rejoin {number} of {self._most_rejoins}"
+        if self._restarts_left:
+            self._restarts_left -= 1
+            number = self._most_restarts - self._restarts_left
+            return f"restart {number} of {self._most_restarts}"
+        return ""
 
     def _on_aggregator_end(self, ended: _Ended) -> None:
         """Ends workers that would otherwise wait for another aggregator for ever."""
@@ -660,6 +853,18 @@ class _Job:
             f"are left wait for others, because {self._least} are needed. Call it at the end of "
             "the script, or use --min-workers"
         )
+
+    def _check_late(self) -> None:
+        """Ends workers that were started when all others had just finished: they would wait for as
+        many others as began the job."""
+        late = {rank for rank in self._running if self._story.is_late(_worker_id(rank))}
+        if self._patience is not None or late != self._running:
+            return
+        if not 0 < len(late) < self._workers:
+            return
+        self._output.say(f"worker {', '.join(map(str, sorted(late)))} is ended: {_OVER}")
+        self._first_failure = self._first_failure or 1
+        self._end(signal.SIGTERM)
 
 
 def _open_missing_streams() -> None:
@@ -694,7 +899,7 @@ def _aggregator(
         )
     basind = _find_basind(options.basind)
     copy = _open_copy(options.log_dir, "basind.log")
-    return _Aggregator(basind, output, copy, options.verbose, signals)
+    return _Aggregator(basind, options.listen, output, copy, options.verbose, signals)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

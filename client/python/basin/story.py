@@ -13,11 +13,16 @@ class Story:
     finished: the workers that have called finished()
     waits:    whether the first workers wait for the job to begin
     paused:   why the job is paused; empty if it is not
+    over:     whether all workers have finished, and no others have begun since
+    lost:     the workers that the aggregator has lost since they were started
     """
 
     def __init__(self) -> None:
         self.finished: set[str] = set()
         self.paused = ""
+        self.over = False
+        self.lost: set[str] = set()
+        self._members: set[str] = set()  # Those that have been members since they were started.
         self._ready: set[str] = set()
         self._size = 0
         self._begun = False
@@ -32,6 +37,15 @@ class Story:
     def waits(self) -> bool:
         return not self._begun and bool(self._ready)
 
+    def started(self, worker: str) -> None:
+        """A process of this worker begins."""
+        self.lost.discard(worker)
+        self._members.discard(worker)
+
+    def is_late(self, worker: str) -> bool:
+        """Whether a worker was started too late to become a member."""
+        return self.over and worker in self._ready and worker not in self._members
+
     def on_entry(self, entry: dict[str, Any]) -> str | None:
         """Returns the line for an entry of the log, or None."""
         event, worker = entry["event"], entry.get("worker", "")
@@ -42,6 +56,8 @@ class Story:
             if event == "worker_finished":
                 self.finished.add(worker)
             self._departures.setdefault(worker, reason.rstrip("."))
+            if event == "worker_lost":
+                self.lost.add(worker)
             if event == "worker_lost" and worker in self._ready and not self._begun:
                 self._ready.discard(worker)
         elif event == "worker_reconnected":
@@ -52,6 +68,8 @@ class Story:
         elif event == "resumed":
             self.paused = ""
             return "resumed"
+        elif event == "new_lineage":
+            self.over = True
         elif event == "generation":
             return self._on_members(entry["members"])
         return None
@@ -60,6 +78,8 @@ class Story:
         before, self._size = self._size, size
         departures, self._departures = self._departures, {}
         joined, self._ready = self._ready, set()
+        self._members |= joined
+        self.over = self.over and size == 0
         if not self._begun:
             self._begun = True
             return "1 worker has joined" if self._size == 1 else f"{self._size} workers have joined"
