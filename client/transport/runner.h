@@ -164,6 +164,7 @@ class Runner {
 
   void LeaseSamples(const TakeSamples& take, const LeaseDone& done, absl::Time now);
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane) const;
+  absl::StatusOr<SampleProgress> HeldSamples(LaneHandle lane) const;
 
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
   // released.

@@ -174,6 +174,9 @@ class Worker {
   absl::Status ResumeSamples(const client::ResumeSamples& resume);
   // As of the last verdict that this worker has.
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane);
+  // What the worker holds and has to train on. FAILED_PRECONDITION while the outcome of a round of
+  // the lane has not been taken: the worker does not know then whether it still holds its samples.
+  absl::StatusOr<SampleProgress> HeldSamples(LaneHandle lane);
 
   // Gives up every round in flight, and with them the membership. Returns when all memory is free.
   absl::Status Abandon();
