@@ -25,7 +25,8 @@ std::optional<uint64_t> Known(int64_t count) {
   return count < 0 ? std::nullopt : std::optional<uint64_t>(count);
 }
 
-absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_round_spec* given) {
+absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, uint32_t lane,
+                                                  const basin_round_spec* given) {
   if (given == nullptr) {
     return absl::InvalidArgumentError(
         "The specification of the round is null. Begin with BASIN_ROUND_SPEC_INIT and set op.");
@@ -70,7 +71,13 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   auto samples = basin::c::RangesOf(in.sample_ranges, in.sample_range_count);
   if (!samples.ok()) return samples.status();
   begin.samples = *std::move(samples);
-  if (!begin.samples.empty()) begin.sample_epoch = in.sample_epoch;
+  begin.sample_epoch = in.sample_epoch;
+  if (begin.samples.empty()) {
+    basin::SampleProgress batch = worker.Batch(lane);
+    begin.samples = std::move(batch.ranges);
+    begin.sample_epoch = batch.epoch.number;
+  }
+  if (begin.samples.empty()) begin.sample_epoch.reset();
   return begin;
 }
 
@@ -187,7 +194,7 @@ basin_code basin_free(basin_worker* worker, void* memory, basin_error** error) {
 basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
                        basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const auto begin = BeginOf(lane, spec);
+  const auto begin = BeginOf(*worker, lane, spec);
   if (!begin.ok()) return Return(begin.status(), error);
   basin::client::DeviceTransfers* const transfers = worker->used_transfers();
   return Return(transfers == nullptr ? worker->client().Begin(*begin) : transfers->Begin(*begin),
@@ -272,7 +279,7 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
                            const basin_buffer* buffers, size_t count, int64_t timeout,
                            basin_result** result, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const auto begin = BeginOf(lane, spec);
+  const auto begin = BeginOf(*worker, lane, spec);
   if (!begin.ok()) return Return(begin.status(), error);
   if (buffers == nullptr && count > 0) {
     return Return(absl::InvalidArgumentError(absl::StrCat("The buffers of an allreduce of ", count,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/c/error.h"
 #include "client/c/worker.h"
+#include "client/core/shuffle.h"
 
 using basin::c::Check;
 using basin::c::Return;
@@ -76,9 +77,57 @@ void CopyLease(const basin::client::LeasedSamples& leased, const LeaseOutputs& t
   *to.outcome = static_cast<int>(leased.outcome);
 }
 
+// Leases the batch, unless the worker holds samples that it has not trained on: those of a round
+// that was aborted, or that did not count it, come again.
+absl::StatusOr<basin::client::LeasedSamples> NextBatch(basin::client::Worker& client, uint32_t lane,
+                                                       const basin::SampleEpoch& epoch,
+                                                       uint64_t count) {
+  const auto held = client.HeldSamples(lane);
+  if (!held.ok()) return held.status();
+  if (count == 0 || held->ranges.empty() || held->epoch != epoch) {
+    return client.LeaseSamples({lane, epoch, count});
+  }
+  basin::client::LeasedSamples batch;
+  for (const basin::SampleRange& range : held->ranges) {
+    if (count == 0) break;
+    const uint64_t taken = std::min(count, range.size());
+    batch.ranges.emplace_back(range.begin, range.begin + taken);
+    count -= taken;
+  }
+  return batch;
+}
+
 }  // namespace
 
 extern "C" {
+
+basin_code basin_samples_next(basin_worker* worker, uint32_t lane, const basin_sample_epoch* epoch,
+                              uint64_t count, uint64_t* positions, size_t* written, int* outcome,
+                              basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok() && (positions == nullptr || written == nullptr || outcome == nullptr)) {
+    status = absl::InvalidArgumentError(
+        "The memory for the positions of a batch, for their number or for the outcome is null. "
+        "Pass all three.");
+  }
+  if (!status.ok()) return Return(status, error);
+  const auto of = EpochOf(epoch);
+  if (!of.ok()) return Return(of.status(), error);
+  auto batch = NextBatch(worker->client(), lane, *of, count);
+  if (!batch.ok()) return Return(batch.status(), error);
+  *outcome = static_cast<int>(batch->outcome);
+  *written = 0;
+  for (const basin::SampleRange& range : batch->ranges) {
+    for (uint64_t i = range.begin; i < range.end; ++i) positions[(*written)++] = i;
+  }
+  worker->SetBatch(lane, {*of, std::move(batch->ranges)});
+  return BASIN_OK;
+}
+
+uint64_t basin_samples_shuffled(const basin_sample_epoch* epoch, uint64_t position) {
+  if (epoch == nullptr || position >= epoch->samples) return UINT64_MAX;
+  return basin::client::Shuffled({epoch->number, epoch->samples, epoch->order}, position);
+}
 
 basin_code basin_samples_lease(basin_worker* worker, uint32_t lane, const basin_sample_epoch* epoch,
                                uint64_t count, basin_sample_range* ranges, size_t capacity,

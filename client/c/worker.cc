@@ -169,6 +169,17 @@ void basin_worker::KeepReporting(std::unique_ptr<basin::accelerator::node::Runne
   // The earlier one ends without the lock.
 }
 
+void basin_worker::SetBatch(uint32_t lane, basin::SampleProgress batch) {
+  const basin::MutexLock lock(mutex_);
+  batches_[lane] = std::move(batch);
+}
+
+basin::SampleProgress basin_worker::Batch(uint32_t lane) const {
+  const basin::MutexLock lock(mutex_);
+  const auto it = batches_.find(lane);
+  return it == batches_.end() ? basin::SampleProgress{} : it->second;
+}
+
 void basin_worker::Signal() const {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the descriptor is readable anyway.

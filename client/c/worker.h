@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "client/device/transfers.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
+#include "protocol/samples.h"
 #include "runtime/clock.h"
 #include "runtime/mutex.h"
 
@@ -64,6 +66,10 @@ struct basin_worker {
   // Tells the other ranks of the node why this one has no group, until the worker is closed or
   // there is another such reason.
   void KeepReporting(std::unique_ptr<basin::accelerator::node::Runner> why_not);
+  // The positions that basin_samples_next gave last in this lane, which its rounds name; without
+  // ranges there are none.
+  void SetBatch(uint32_t lane, basin::SampleProgress batch);
+  basin::SampleProgress Batch(uint32_t lane) const;
   const basin::c::Log& log() const { return log_; }
   int event_fd() const { return event_fd_; }
 
@@ -90,8 +96,9 @@ struct basin_worker {
   std::unique_ptr<basin::client::Worker> worker_;
   std::atomic<bool> uses_devices_{false};
   std::unique_ptr<basin::client::DeviceTransfers> transfers_;
-  basin::Mutex mutex_;
+  mutable basin::Mutex mutex_;
   std::unique_ptr<basin::accelerator::node::Runner> why_not_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, basin::SampleProgress> batches_ ABSL_GUARDED_BY(mutex_);  // By lane.
 };
 
 namespace basin::c {

@@ -578,6 +578,16 @@ absl::StatusOr<SampleProgress> Runner::CommittedSamples(LaneHandle lane) const {
   return core_.lanes()[lane].samples.progress();
 }
 
+absl::StatusOr<SampleProgress> Runner::HeldSamples(LaneHandle lane) const {
+  if (lane >= lanes_.size()) return NoLane(lane);
+  const Lane& of = core_.lanes()[lane];
+  if (!Outstanding(lane)) return of.samples.Leased();
+  return wire::ToStatus(of.RefuseCall(
+      ErrorCode::kFailedPrecondition,
+      "the next batch of samples was asked for before the outcome of the last round. Wait for the "
+      "outcome first. To lease ahead, use leases without batches."));
+}
+
 void Runner::GateOpened(absl::Time now) {
   now_ = now;
   for (const SendBlob& send : std::exchange(held_back_, {})) Do(send);

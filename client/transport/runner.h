@@ -172,6 +172,7 @@ class Runner {
   void LeaseSamples(const TakeSamples& take, const LeaseDone& done, absl::Time now);
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane) const;
   void ReportBatch(const AccumulateBatch& batch, const BatchDone& done, absl::Time now);
+  absl::StatusOr<SampleProgress> HeldSamples(LaneHandle lane) const;
 
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
   // released.

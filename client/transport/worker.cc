@@ -407,6 +407,10 @@ absl::StatusOr<SampleProgress> Worker::CommittedSamples(LaneHandle lane) {
   return calls_.Do([lane](Runner& runner, absl::Time) { return runner.CommittedSamples(lane); });
 }
 
+absl::StatusOr<SampleProgress> Worker::HeldSamples(LaneHandle lane) {
+  return calls_.Do([lane](Runner& runner, absl::Time) { return runner.HeldSamples(lane); });
+}
+
 absl::Status Worker::Abandon() {
   return calls_.Ask<absl::Status>([](Runner& runner, absl::Time now, Runner::StatusDone done) {
     runner.Abandon(std::move(done), now);

@@ -176,6 +176,9 @@ class Worker {
   absl::StatusOr<SampleProgress> CommittedSamples(LaneHandle lane);
   // Like LeaseSamples, about the batch of the next round.
   absl::StatusOr<BatchProgress> ReportBatch(const AccumulateBatch& batch);
+  // What the worker holds and has to train on. FAILED_PRECONDITION while the outcome of a round of
+  // the lane has not been taken: the worker does not know then whether it still holds its samples.
+  absl::StatusOr<SampleProgress> HeldSamples(LaneHandle lane);
 
   // Gives up every round in flight, and with them the membership. Returns when all memory is free.
   absl::Status Abandon();

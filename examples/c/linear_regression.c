@@ -8,9 +8,10 @@
  *
  * usage: linear_regression [STEPS]
  *
- * In each step every worker computes the gradient over its share of the step's samples, and all
- * apply the average, weighted by the number of samples. All workers therefore hold the same
- * parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
+ * In each step every worker computes the gradient over samples that it leases, and all apply the
+ * average, weighted by the number of samples. All workers therefore hold the same parameters, bit
+ * for bit, and end with the same last line, whichever workers took part meanwhile; and each sample
+ * is used once in an epoch.
  * A worker that gets SIGTERM leaves after the step that it is in, or during the step if the job is
  * paused, with exit code 143. After an error it ends with the error's exit code, by which a Job of
  * Kubernetes decides whether to restart it.
@@ -22,8 +23,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { kInputs = 8, kParameters = kInputs + 1, kSamplesPerStep = 64 };
+enum { kInputs = 8, kParameters = kInputs + 1, kBatch = 32 };
 
+static const uint64_t kSamples = 1024; /* In the data set. */
+static const uint64_t kSeed = 1;       /* Of the order of the samples. */
 static const double kLearningRate = 0.1;
 static const int64_t kPatience = BASIN_SECONDS(300);
 static const int64_t kSlice = BASIN_SECONDS(1); /* The part of a wait between checks for members. */
@@ -39,6 +42,7 @@ static void Leave(int signal_number) {
 typedef struct State {
   double parameter[kParameters]; /* The weights, then the bias. */
   double step;                   /* The number of applied steps. */
+  double epoch;
 } State;
 
 typedef struct Trainer {
@@ -73,26 +77,22 @@ static double Input(uint64_t sample, int k) {
   return k < kInputs ? Noise(sample, (uint64_t)k) : 1; /* The bias has no input. */
 }
 
-/* The mean gradient of the squared error over samples `rank`, `rank` + `world`, ... of the step.
- * Returns their number. */
-static int64_t Compute(const State* state, uint32_t rank, uint32_t world, double* gradient,
-                       double* loss) {
-  const uint64_t first = (uint64_t)state->step * kSamplesPerStep;
-  int64_t samples = 0;
+/* The mean gradient of the squared error over these samples of the epoch. */
+static void Compute(const State* state, const basin_sample_epoch* epoch, const uint64_t* positions,
+                    size_t count, double* gradient, double* loss) {
   *loss = 0;
   for (int k = 0; k < kParameters; ++k) gradient[k] = 0;
-  for (uint64_t i = rank; i < kSamplesPerStep; i += world, ++samples) {
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t sample = basin_samples_shuffled(epoch, positions[i]);
     double error = 0;
     for (int k = 0; k < kParameters; ++k) {
-      error += (state->parameter[k] - TrueParameter(k)) * Input(first + i, k);
+      error += (state->parameter[k] - TrueParameter(k)) * Input(sample, k);
     }
-    for (int k = 0; k < kParameters; ++k) gradient[k] += 2 * error * Input(first + i, k);
+    for (int k = 0; k < kParameters; ++k) gradient[k] += 2 * error * Input(sample, k);
     *loss += error * error;
   }
-  const double count = samples > 0 ? (double)samples : 1;
-  for (int k = 0; k < kParameters; ++k) gradient[k] /= count;
-  *loss /= count;
-  return samples;
+  for (int k = 0; k < kParameters; ++k) gradient[k] /= (double)count;
+  *loss /= (double)count;
 }
 
 static void Apply(State* state, const double* gradient) {
@@ -102,7 +102,7 @@ static void Apply(State* state, const double* gradient) {
 
 /* ---- state, for joiners */
 
-static const uint64_t kStateShape[] = {kParameters + 1};
+static const uint64_t kStateShape[] = {kParameters + 2};
 static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
 
 /* Grows with the generation; a term has room for 4096. */
@@ -192,35 +192,47 @@ static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** er
   }
 }
 
-/* Runs one round: sends the gradient and applies the average. */
-static basin_code Step(Trainer* trainer, basin_error** error) {
-  basin_place place = BASIN_PLACE_INIT;
-  basin_code code = basin_get_place(trainer->worker, &place, error);
+/* Begins a round with the gradient of the next batch. */
+static basin_code Contribute(Trainer* trainer, basin_error** error) {
+  const basin_sample_epoch epoch = {(uint64_t)trainer->state.epoch, kSamples, kSeed};
+  uint64_t positions[kBatch];
+  size_t count = 0;
+  int outcome = 0;
+  basin_code code = basin_samples_next(trainer->worker, trainer->lane, &epoch, kBatch, positions,
+                                       &count, &outcome, error);
   if (code != BASIN_OK) return code;
 
   basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
   spec.op = BASIN_WEIGHTED_AVERAGE;
   spec.weight = BASIN_BY_SAMPLES;
-  spec.samples = 0;
+  spec.samples = (int64_t)count;
   spec.step = (uint64_t)trainer->state.step;
-  /* A worker that is no longer a member has no share; basin_begin returns the reason. */
-  if (place.role == BASIN_MEMBER) {
-    spec.samples =
-        Compute(&trainer->state, place.rank, place.world_size, trainer->value, &trainer->loss);
-  }
   code = basin_begin(trainer->worker, trainer->lane, &spec, error);
-  if (code == BASIN_OK) {
-    code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value,
-                      sizeof trainer->value, error);
+  if (code != BASIN_OK) return code;
+  if (count == 0) {
+    return basin_withdraw(trainer->worker, trainer->lane,
+                          "other workers have the rest of the epoch", NULL, NULL, error);
   }
-  if (code == BASIN_OK) code = basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
+  Compute(&trainer->state, &epoch, positions, count, trainer->value, &trainer->loss);
+  code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value,
+                    sizeof trainer->value, error);
+  if (code != BASIN_OK) return code;
+  return basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
+}
+
+/* Runs one round: sends the gradient and applies the average. */
+static basin_code Step(Trainer* trainer, basin_error** error) {
   basin_result* result = NULL;
+  basin_code code = Contribute(trainer, error);
   if (code == BASIN_OK) code = Wait(trainer, &result, error);
   if (code != BASIN_OK) return code;
+  basin_round_info info = BASIN_ROUND_INFO_INIT;
+  basin_result_info(result, &info);
   code = basin_result_copy(result, trainer->gradient, trainer->value, sizeof trainer->value, error);
   basin_result_free(result);
   if (code != BASIN_OK) return code;
   Apply(&trainer->state, trainer->value);
+  if (info.epoch_ended) ++trainer->state.epoch; /* On all workers at the same step. */
   return ServeNewMembers(trainer, error);
 }
 

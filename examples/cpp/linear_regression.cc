@@ -8,9 +8,10 @@
 //
 // usage: linear_regression [STEPS [STEP_MILLISECONDS]]
 //
-// In each step every worker computes the gradient over its share of the step's samples, and all
-// apply the average, weighted by the number of samples. All workers therefore hold the same
-// parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
+// In each step every worker computes the gradient over samples that it leases, and all apply the
+// average, weighted by the number of samples. All workers therefore hold the same parameters, bit
+// for bit, and end with the same last line, whichever workers took part meanwhile; and each sample
+// is used once in an epoch.
 // A worker that gets SIGTERM leaves after the step that it is in, or during the step if the job is
 // paused, with exit code 143. After an error it ends with the error's exit code, by which a Job of
 // Kubernetes decides whether to restart it.
@@ -24,13 +25,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
 constexpr std::chrono::minutes kPatience(5);
 constexpr std::chrono::seconds kSlice(1);  // The part of a wait between checks for new members.
 constexpr std::size_t kInputs = 8;
-constexpr std::uint64_t kSamplesPerStep = 64;
+constexpr std::uint64_t kSamples = 1024;  // In the data set.
+constexpr std::size_t kBatch = 32;        // Samples of a worker in a step.
+constexpr std::uint64_t kSeed = 1;        // Of the order of the samples.
 constexpr double kLearningRate = 0.1;
 
 volatile std::sig_atomic_t leaving = 0;
@@ -40,6 +45,7 @@ struct State {
   std::array<double, kInputs> weight = {};
   double bias = 0;
   double step = 0;  // The number of applied steps.
+  double epoch = 0;
 };
 constexpr std::size_t kGradientBytes = sizeof(State::weight) + sizeof(State::bias);
 
@@ -56,28 +62,25 @@ double Noise(std::uint64_t sample, std::uint64_t input) {
   return static_cast<double>(z >> 11) * 0x1p-52 - 1;
 }
 
-// The mean gradient of the squared error over samples `rank`, `rank` + `world`, ... of the step.
+// The mean gradient of the squared error over these samples of the epoch.
 struct Gradient {
   std::array<double, kInputs + 1> value = {};  // The gradients of the weights and of the bias.
-  std::int64_t samples = 0;
   double loss = 0;
 };
-Gradient Compute(const State& state, std::uint32_t rank, std::uint32_t world) {
+Gradient Compute(const State& state, const basin::SampleEpoch& epoch,
+                 const std::vector<std::uint64_t>& positions) {
   Gradient gradient;
-  const auto first = static_cast<std::uint64_t>(state.step) * kSamplesPerStep;
-  for (std::uint64_t i = rank; i < kSamplesPerStep; i += world) {
+  for (const std::uint64_t position : positions) {
+    const std::uint64_t sample = basin::Shuffled(epoch, position);
     double error = state.bias - kBias;
     for (std::size_t k = 0; k < kInputs; ++k) {
-      error += (state.weight[k] - Weight(k)) * Noise(first + i, k);
+      error += (state.weight[k] - Weight(k)) * Noise(sample, k);
     }
-    for (std::size_t k = 0; k < kInputs; ++k) {
-      gradient.value[k] += 2 * error * Noise(first + i, k);
-    }
+    for (std::size_t k = 0; k < kInputs; ++k) gradient.value[k] += 2 * error * Noise(sample, k);
     gradient.value[kInputs] += 2 * error;
     gradient.loss += error * error;
-    ++gradient.samples;
   }
-  const double count = gradient.samples > 0 ? static_cast<double>(gradient.samples) : 1;
+  const auto count = static_cast<double>(positions.size());
   for (double& x : gradient.value) x /= count;
   gradient.loss /= count;
   return gradient;
@@ -97,21 +100,24 @@ class Trainer {
 
   // Runs one round: sends the gradient and applies the average.
   basin::Status Step() {
-    const basin::Result<basin::Place> place = worker_.place();
-    if (!place.ok()) return place.status();
-    // A worker that is no longer a member has no share; Begin returns the reason.
-    Gradient gradient = place->role == basin::Role::kMember
-                            ? Compute(state_, place->rank, place->world_size)
-                            : Gradient();
-    loss_ = gradient.loss;
+    const basin::SampleEpoch epoch = {static_cast<std::uint64_t>(state_.epoch), kSamples, kSeed};
+    const basin::Result<basin::SampleBatch> batch = lane_.NextSamples(epoch, kBatch);
+    if (!batch.ok()) return batch.status();
 
     basin::RoundSpec spec(basin::Op::kWeightedAverage);
     spec.weight = basin::Weight::kSamples;
-    spec.counts.samples = gradient.samples;
+    spec.counts.samples = static_cast<std::int64_t>(batch->positions.size());
     spec.step = static_cast<std::uint64_t>(state_.step);
     basin::Status status = lane_.Begin(spec);
-    if (status.ok()) status = lane_.Push(0, gradient.value.data(), kGradientBytes);
-    if (status.ok()) status = lane_.Commit();
+    Gradient gradient;
+    if (status.ok() && batch->positions.empty()) {
+      status = lane_.Withdraw("other workers have the rest of the epoch");
+    } else if (status.ok()) {
+      gradient = Compute(state_, epoch, batch->positions);
+      loss_ = gradient.loss;
+      status = lane_.Push(0, gradient.value.data(), kGradientBytes);
+      if (status.ok()) status = lane_.Commit();
+    }
     if (!status.ok()) return status;
 
     // A round with too few workers continues with new ones once they have the state. This serves
@@ -136,7 +142,7 @@ class Trainer {
     }
     if (!result.ok()) return result.status();
     status = result->Copy(0, gradient.value.data(), kGradientBytes);
-    if (status.ok()) Apply(gradient);
+    if (status.ok()) Apply(gradient, result->info());
     if (status.ok()) status = ServeNewMembers();
     return status;
   }
@@ -146,7 +152,7 @@ class Trainer {
   basin::Worker& worker() { return worker_; }
 
  private:
-  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 2}};
+  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 3}};
 
   // Grows with the generation; a term has room for 4096.
   static std::uint64_t Version(const basin::Place& place) {
@@ -170,12 +176,14 @@ class Trainer {
     }
   }
 
-  void Apply(const Gradient& gradient) {
+  void Apply(const Gradient& gradient, const basin::RoundInfo& info) {
     for (std::size_t k = 0; k < kInputs; ++k) {
       state_.weight[k] -= kLearningRate * gradient.value[k];
     }
     state_.bias -= kLearningRate * gradient.value[kInputs];
     ++state_.step;
+    // On all workers at the same step.
+    if (info.samples.has_value() && info.samples->epoch_ended) ++state_.epoch;
   }
 
   // A worker that joined with this round begins with the state after it.

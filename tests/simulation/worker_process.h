@@ -133,8 +133,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     uint64_t accumulated = 0;  // ... so many samples.
     bool closed = false;       // That batch has its samples.
     bool reports = false;      // It waits for the answer to a report of its batch.
-    std::deque<std::vector<SampleRange>> shares;            // Of the next steps, ...
-    Generation shares_of;                                   // ... by the ranks of this one.
+    std::deque<std::vector<SampleRange>> shares;  // Of the next steps, ...
+    Generation shares_of;                         // ... by the ranks of this one.
   };
 
   void Step(const client::Event& event);

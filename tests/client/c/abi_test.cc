@@ -1188,6 +1188,22 @@ TEST_F(Abi, NullsAreErrorsAndNotCrashes) {
   EXPECT_EQ(basin_begin(t.worker, t.lane, &no_op, failure.out()), BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), HasSubstr("op"));
 
+  const basin_sample_epoch epoch = {1, 10, 0};
+  uint64_t positions[4];
+  size_t written = 0;
+  int outcome = 0;
+  EXPECT_EQ(basin_samples_next(t.worker, t.lane, nullptr, 4, positions, &written, &outcome,
+                               failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      basin_samples_next(t.worker, t.lane, &epoch, 4, nullptr, &written, &outcome, failure.out()),
+      BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      basin_samples_next(t.worker, 99, &epoch, 4, positions, &written, &outcome, failure.out()),
+      BASIN_NOT_FOUND);
+  EXPECT_EQ(basin_samples_shuffled(nullptr, 0), UINT64_MAX);
+  EXPECT_EQ(basin_samples_shuffled(&epoch, 10), UINT64_MAX);
+
   // An allreduce that is refused begins nothing.
   const basin_buffer no_data = {t.handles[1], nullptr, nullptr, 12};
   EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, &no_data, 1, 0, nullptr, failure.out()),

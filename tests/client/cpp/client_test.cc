@@ -6,6 +6,7 @@
 #include <basin/client.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -201,6 +202,96 @@ TEST(CppClient, ACallbackMayCloseItsWorker) {
   EXPECT_EQ(closed.get_future().get(), Code::kOk);
   // The round that only this worker had committed ends with it.
   EXPECT_EQ(told.get_future().get(), Code::kUnavailable);
+}
+
+constexpr SampleEpoch kEpoch = {3, 100, 7};
+
+// Begins a round with a gradient, or without one.
+void Begin(Lane& lane, bool contributes) {
+  static const float bias[6] = {1, 1, 1, 1, 1, 1};
+  const Status begun = lane.Begin(RoundSpec(Op::kAverage));
+  ASSERT_TRUE(begun.ok()) << begun.message();
+  if (!contributes) {
+    ASSERT_TRUE(lane.Withdraw("it has no samples").ok());
+    return;
+  }
+  ASSERT_TRUE(lane.Push(1, bias, sizeof bias).ok());
+  ASSERT_TRUE(lane.Commit().ok());
+}
+
+SampleBatch Next(Lane& lane, std::size_t count, const SampleEpoch& epoch = kEpoch) {
+  Result<SampleBatch> batch = lane.NextSamples(epoch, count);
+  EXPECT_TRUE(batch.ok()) << batch.status().message();
+  return batch.ok() ? *std::move(batch) : SampleBatch{LeaseOutcome::kEnded, {}};
+}
+
+TEST(CppClient, BatchesGiveEachSampleOnceAndEndAtTheSameRoundOnAllWorkers) {
+  Job job(3);
+  std::vector<std::vector<std::uint64_t>> trained(3);
+  std::vector<std::uint64_t> rounds(3);
+  std::vector<std::future<void>> running;
+  for (std::size_t i = 0; i < 3; ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] {
+      Lane& lane = job.lanes[i];
+      for (;;) {
+        const SampleBatch batch = Next(lane, 4 + i);
+        if (batch.outcome == LeaseOutcome::kEnded) return;
+        Begin(lane, !batch.positions.empty());
+        const Result<RoundResult> result = lane.Wait(kLong);
+        ASSERT_TRUE(result.ok()) << result.status().message();
+        ASSERT_TRUE(result->rejection().ok()) << result->rejection().message();
+        rounds[i] = result->info().round;
+        trained[i].insert(trained[i].end(), batch.positions.begin(), batch.positions.end());
+      }
+    }));
+  }
+  for (auto& each : running) each.get();
+  std::vector<std::uint64_t> all;
+  for (const auto& positions : trained) {
+    EXPECT_FALSE(positions.empty());
+    for (const std::uint64_t position : positions) all.push_back(Shuffled(kEpoch, position));
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<std::uint64_t> expected(kEpoch.samples);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(all, expected);
+  EXPECT_THAT(rounds, ElementsAre(rounds[0], rounds[0], rounds[0]));
+}
+
+TEST(CppClient, ABatchComesAgainUntilARoundHasCommittedIt) {
+  Job job(1);
+  Lane& lane = job.lanes[0];
+  EXPECT_THAT(Next(lane, 3).positions, ElementsAre(0, 1, 2));
+  EXPECT_THAT(Next(lane, 3).positions, ElementsAre(0, 1, 2));
+  Begin(lane, false);
+  const Result<SampleBatch> early = lane.NextSamples(kEpoch, 3);
+  EXPECT_EQ(early.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(early.status().message(), HasSubstr("Lane model"));
+  EXPECT_EQ(lane.Wait(kLong).status().code(), Code::kRoundAborted);
+  // The call that was refused has changed nothing: a round that is begun again names the batch.
+  Begin(lane, false);
+  EXPECT_EQ(lane.Wait(kLong).status().code(), Code::kRoundAborted);
+  EXPECT_THAT(Next(lane, 2).positions, ElementsAre(0, 1));
+  Begin(lane, false);
+  EXPECT_EQ(lane.Wait(kLong).status().code(), Code::kRoundAborted);
+  Begin(lane, true);
+  Result<RoundResult> result = lane.Wait(kLong);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->info().samples->committed, 2u);
+  // That batch has been trained on, and there is no other one yet.
+  const Status begun = lane.Begin(RoundSpec(Op::kAverage));
+  EXPECT_EQ(begun.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(begun.message(), HasSubstr("sample 0 of epoch 3"));
+  EXPECT_THAT(Next(lane, 2).positions, ElementsAre(2));
+  // Samples that the round is given itself count in its place.
+  RoundSpec spec(Op::kAverage);
+  spec.samples = {{0, 1}};
+  spec.sample_epoch = kEpoch.number;
+  EXPECT_EQ(lane.Begin(spec).code(), Code::kFailedPrecondition);
+  // A later epoch gives up what is held of this one.
+  const SampleEpoch later = {4, 10, 7};
+  EXPECT_EQ(Next(lane, 10, later).positions.size(), 10u);
+  EXPECT_EQ(lane.NextSamples(later, 0).status().code(), Code::kInvalidArgument);
 }
 
 TEST(CppClient, AllreducesInPlaceAndMeetsAtABarrier) {

@@ -355,10 +355,10 @@ typedef struct basin_round_spec {
    * gets BASIN_MISMATCH, with both numbers. */
   int compares_step;
   /* The positions that the contribution was computed from, all micro-batches of it, and their
-   * epoch. They must be leased to this worker (basin_samples_lease); other positions are
+   * epoch; none: those of basin_samples_next. They must be leased to this worker; others are
    * BASIN_FAILED_PRECONDITION here, or make the aggregator reject the contribution. A round that is
-   * committed commits those of all its contributors. At most 4096 ranges; none: the contribution
-   * has no part in the epoch. */
+   * committed commits those of all its contributors. At most 4096 ranges. A contribution without
+   * any has no part in the epoch. */
   const basin_sample_range* sample_ranges;
   size_t sample_range_count;
   uint64_t sample_epoch;
@@ -713,13 +713,15 @@ BASIN_API basin_code basin_group_share(basin_group* group, basin_worker* worker,
 /* ---- samples
  *
  * Every sample of an epoch exactly once, whichever workers come and go. The samples are positions 0
- * to samples - 1 of an order that each worker computes for itself. A worker leases positions, as
- * far ahead as it loads data, and begins rounds with them; the round's verdict commits those of all
- * contributors. After a round that was aborted, or that did not count it, a worker still holds its
- * positions, and trains on them again. Those of a worker that is lost are leased to others.
+ * to samples - 1 of an order that each worker computes for itself. A worker leases positions, and
+ * begins rounds with them; the round's verdict commits those of all contributors. After a round
+ * that was aborted, or that did not count it, a worker still holds its positions, and trains on
+ * them again. Those of a worker that is lost are leased to others.
  *
- *   basin_samples_lease(worker, lane, &epoch, 64, ranges, 64, &written, &outcome, &error);
- * BASIN_SAMPLES_LEASED: load them, compute a gradient, and name them in basin_begin.
+ *   before each round:
+ *     basin_samples_next(worker, lane, &epoch, 64, positions, &written, &outcome, &error);
+ * BASIN_SAMPLES_LEASED: compute a gradient of the samples at these positions, and begin. The round
+ * names them.
  *
  * BASIN_SAMPLES_NONE_NOW: other workers hold what is left, and may be lost. Take part in a round
  * without a contribution (begin, withdraw, wait), and ask again.
@@ -738,6 +740,31 @@ typedef enum basin_samples_outcome {
   BASIN_SAMPLES_ENDED = 2     /* All is committed, or the lane is at a later epoch. */
 } basin_samples_outcome;
 
+/* The batch of the next round: at most `count` positions, for which `positions` has room. They are
+ * those that this worker holds and has not trained on, because their round was aborted or did not
+ * count it; otherwise it leases them, as basin_samples_lease, with the same outcomes and errors.
+ * The rounds that are begun in this lane with no `sample_ranges` name the batch, until the next
+ * call. When the round that names it is committed, so is the batch: call this before each begin, or
+ * it fails with BASIN_FAILED_PRECONDITION. All workers that take part in all rounds get
+ * BASIN_SAMPLES_ENDED before the same round.
+ *
+ * BASIN_FAILED_PRECONDITION while the outcome of a round of the lane has not been taken. To load
+ * further ahead, use basin_samples_lease, and in the whole lane not this function. */
+BASIN_API basin_code basin_samples_next(basin_worker* worker, uint32_t lane,
+                                        const basin_sample_epoch* epoch, uint64_t count,
+                                        uint64_t* positions, size_t* written, int* outcome,
+                                        basin_error** error);
+/* The index of the sample at this position of a shuffled epoch, for which `order` is the seed:
+ * another permutation of 0 to samples - 1 for each number and each seed, equal on all workers.
+ * UINT64_MAX for no epoch, and for a position beyond it. An order of the trainer's own needs no
+ * function of the library, but must be equal on all workers, and `order` a hash of it.
+ *
+ * The arithmetic is that of this version and of all later ones, modulo 2^64. A position has two
+ * halves of b bits each, the fewest, but at least 1, with samples <= 4^b. Eight times, for r = 1 to
+ * 8, (left, right) becomes (right, left ^ mix(key + r * 0x9e3779b97f4a7c15 + right) mod 2^b). The
+ * whole is repeated until the result is below `samples`. Here mix is the finaliser of SplitMix64
+ * (shifts 30, 27, 31), and key = mix(order + mix(number)). */
+BASIN_API uint64_t basin_samples_shuffled(const basin_sample_epoch* epoch, uint64_t position);
 /* An eviction voids all leases of a worker. A restart of the aggregator may void some, if the
  * earlier one had lost the worker without its knowledge, and had leased them to others: basin_begin
  * then fails, and names the first position that the worker does not hold any more. Drop the batch.

@@ -340,6 +340,21 @@ class Lane {
   }
 
   // ---- samples; see basin.h
+  // The batch of the next round, which names it.
+  Result<SampleBatch> NextSamples(const SampleEpoch& epoch, std::size_t count) {
+    SampleBatch batch;
+    batch.positions.resize(count);
+    std::size_t written = 0;
+    int outcome = 0;
+    internal::Taken error;
+    if (basin_samples_next(worker_, lane_, &epoch, count, batch.positions.data(), &written,
+                           &outcome, error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    batch.positions.resize(written);
+    batch.outcome = static_cast<LeaseOutcome>(outcome);
+    return batch;
+  }
   Result<LeasedSamples> LeaseSamples(const SampleEpoch& epoch, std::uint64_t count) {
     LeasedSamples leased;
     leased.ranges.resize(kMostSampleRanges);

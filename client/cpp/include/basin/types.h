@@ -97,6 +97,18 @@ struct BatchProgress {
   bool closed = false;        // Every worker begins the round with what it has.
 };
 
+// What Lane::NextSamples gives; without positions unless they are leased.
+struct SampleBatch {
+  LeaseOutcome outcome = LeaseOutcome::kLeased;
+  std::vector<std::uint64_t> positions;  // Ascending.
+};
+
+// The index of the sample at this position of a shuffled epoch, whose seed is its `order`; see
+// basin_samples_shuffled.
+inline std::uint64_t Shuffled(const SampleEpoch& epoch, std::uint64_t position) {
+  return basin_samples_shuffled(&epoch, position);
+}
+
 // What is committed of an epoch.
 struct SampleProgress {
   SampleEpoch epoch{};
