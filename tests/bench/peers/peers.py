@@ -10,7 +10,7 @@ survivors have made their next step, beyond the step at which the fault found th
   term         SIGTERM of one worker
   join         one more worker starts while three train
   coordinator  kill -9 of what coordinates, which is started again at once: basind, the lighthouse
-               of torchft, the agent of torchrun that has the rendezvous
+               of torchft, the agent of torchrun
 
 Printed for each: the seconds to the next step of all survivors without a median step (for a join:
 the longest step of the others while it joins), as median and most of the runs; the steps that were
@@ -18,9 +18,8 @@ made again or discarded by a survivor; and the runs in which a survivor made no 
 With --storm one worker is killed every 15 s for so many seconds, and started again where the system
 does not do it itself; goodput is the share of the steps that it would have made undisturbed.
 
-Systems. basin: basind and basin.torch with all defaults, and min_workers=1. torchelastic: an agent
-of torchrun for each worker (--nnodes 1:4), with DistributedDataParallel on Gloo and a checkpoint in
-each step. torchft: replica groups of one process, Gloo, and the lighthouse as in its README.
+Systems. basin: basind and basin.torch with all defaults, and min_workers=1. torchelastic: torchrun
+with DistributedDataParallel on Gloo and a checkpoint in each step; no worker can join. torchft: replica groups of one process, Gloo, and the lighthouse as in its README.
 --tuned: their shortest sensible timeouts instead (Gloo and torchft 5 s, heartbeats of the
 lighthouse 1 s, its join 1 s; unreachable and silent workers of Basin 1.5 s).
 
@@ -192,28 +191,27 @@ class Basin(System):
 
 
 class TorchElastic(System):
-    def command(self, rank: int) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nnodes=1:{WORKERS}",
-            "--nproc-per-node=1",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint=localhost:{self.port}",
-            "--rdzv-id=peers",
-            f"--rdzv-conf=last_call_timeout={1 if self.options.tuned else 30}",
-            "--max-restarts=1000",
-            *super().command(rank)[1:],
-        ]
+    """One agent has all workers, because agents of one worker each kept restarting each other's
+    workers after a kill. So no worker can join."""
 
-    def environment(self) -> dict[str, str]:
-        return {"CHECKPOINTS": str(self.folder), "OMP_NUM_THREADS": "1"}
+    def coordinator_starts(self) -> None:
+        self.start(
+            "coordinator",
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                f"--nproc-per-node={WORKERS}",
+                "--max-restarts=1000",
+                *self.command(0)[1:],
+            ],
+            CHECKPOINTS=str(self.folder),
+            OMP_NUM_THREADS="1",
+        )
 
-    def kill_coordinator(self) -> None:
-        self.processes["worker-0"].kill()
-        self.processes["worker-0"].wait()
-        self.start_worker(0)
+    def start_worker(self, rank: int) -> None:
+        """The agent starts them."""
 
     def restarts_workers(self) -> bool:
         return True
@@ -284,6 +282,8 @@ def median_step(lines: list[Line], rank: int) -> float:
 
 def cost_of(options: argparse.Namespace, name: str, fault: str) -> Cost:
     if fault == "join":
+        if name == "torchelastic":
+            return Cost(None)
         return cost_of_a_join(options, name)
     with training(options, name) as system:
         lines = system.lines()
@@ -363,7 +363,7 @@ def goodput(options: argparse.Namespace, name: str) -> float | None:
             threading.Event().wait(min(15, left))
             if time.monotonic() - begun >= options.storm:
                 break
-            rank = 1 + number % (WORKERS - 1)  # The agent of rank 0 has the rendezvous.
+            rank = number % WORKERS
             process = [line.process for line in system.lines() if line.rank == rank][-1]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)

@@ -2,7 +2,7 @@
 """A trainer of one of the systems that peers.py compares. It never ends, and after each step
 appends a line to the log: its rank, its process, the number of the step, and when it ended.
 
-Arguments: the system, the rank, and the log. The environment has what the system needs; see
+Arguments: the system, the rank (torchrun sets RANK instead), and the log. The environment has what the system needs; see
 peers.py. The model, its data and the optimizer are the same in all of them.
 """
 
@@ -170,6 +170,7 @@ TRAINERS: dict[str, Callable[[int, Log], None]] = {
 
 def main() -> None:
     system, rank, path = sys.argv[1:]
+    rank = os.environ.get("RANK", rank)
     torch.set_num_threads(1)
     TRAINERS[system](int(rank), Log(int(rank), path))
 
