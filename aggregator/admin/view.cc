@@ -170,12 +170,35 @@ void AddRecent(const Lane& lane, uint32_t last, absl::Time lived, v1::LaneRounds
     if (summary->norm.has_value()) view.set_gradient_norm(*summary->norm);
     wire::Encode(summary->batch, view.mutable_effective_batch());
     view.set_age_ns(Nanoseconds(lived - summary->opened - summary->took));
+    view.set_first_arrival_ns(Nanoseconds(summary->first));
+    view.set_owed(WordOf(summary->owed, lane.layout));
     for (const Arrival& arrival : summary->arrivals) {
       v1::Arrival& arrived = *view.add_arrivals();
       arrived.set_worker(arrival.worker);
       arrived.set_after_ns(Nanoseconds(arrival.after));
     }
   }
+}
+
+v1::Goodput GoodputOf(const Goodput& goodput) {
+  v1::Goodput view;
+  const std::optional<double> ratio = goodput.Ratio();
+  if (ratio.has_value()) view.set_ratio(*ratio);
+  for (const TimeUse use : kTimeUses) {
+    v1::TimeUse& entry = *view.add_uses();
+    entry.set_use(TimeUseName(use));
+    entry.set_time_ns(Nanoseconds(goodput.Total(use)));
+  }
+  std::vector<std::pair<WorkerId, absl::Duration>> waits(goodput.waited_for().begin(),
+                                                         goodput.waited_for().end());
+  std::stable_sort(waits.begin(), waits.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  for (const auto& [worker, waited] : waits) {
+    v1::WaitedFor& entry = *view.add_waited_for();
+    entry.set_worker(worker);
+    entry.set_time_ns(Nanoseconds(waited));
+  }
+  return view;
 }
 
 }  // namespace
@@ -229,6 +252,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
     }
   }
   status.set_buffer_bytes(job.reserved_bytes());
+  *status.mutable_goodput() = GoodputOf(job.goodput);
   status.set_loss_policy(job.loss_policy(config) == LossPolicy::kAbort ? v1::LOSS_POLICY_ABORT
                                                                        : v1::LOSS_POLICY_SHRINK);
   status.set_late_policy(job.late_policy(config) == LatePolicy::kEvict ? v1::LATE_POLICY_EVICT

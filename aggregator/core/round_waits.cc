@@ -10,12 +10,21 @@
 namespace basin::aggregator {
 namespace {
 
-// HeldUp names no more late workers than this.
+// HeldUp names no more late workers than this, and no more tensors of each.
 constexpr size_t kNamedLate = 3;
 
 // Returns whether others may wait for what the member still has to send.
 bool AwaitsContribution(const Round& round, const RoundMember& member) {
   return round.phase() != RoundPhase::kPrepared && member.contribution.counts() && !member.waits();
+}
+
+// Returns whether the member has pushed or skipped all of the tensor.
+bool IsComplete(const Layout& layout, const RoundMember& member, TensorIndex tensor) {
+  if (member.contribution.Skips(tensor)) return true;
+  for (const uint32_t flat : layout.Chunks(tensor)) {
+    if (!member.contribution.Has(flat)) return false;
+  }
+  return true;
 }
 
 // Returns since when the others wait for the member; InfiniteFuture if they do not. Their wait has
@@ -70,15 +79,31 @@ std::string WaitsElsewhere(const Round& round, const RoundScope& scope, const Ro
   return "";
 }
 
+// Returns "it lacks 2 tensors: a, b; " for a member that pushes, and lacks more than the tensor
+// that Awaits names.
+std::string Lacks(const Round& round, const Layout& layout, const RoundMember& member) {
+  if (Awaits(round, layout, member).what != Awaited::What::kTensor) return "";
+  std::vector<std::string> tensors;
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    if (!IsComplete(layout, member, tensor)) tensors.push_back(layout.tensors()[tensor].name);
+  }
+  if (tensors.size() == 1) return "";
+  return absl::StrCat("it lacks ", tensors.size(), " tensors: ", NamesOf(tensors, kNamedLate),
+                      "; ");
+}
+
 // Describes a late member to operators and to the members that wait.
 std::string DescribeLate(const Round& round, const RoundScope& scope, const RoundMember& member) {
   const Worker& worker = scope.job.workers[member.slot];
+  const auto ago = [&](absl::Time since) {
+    return absl::FormatDuration(absl::Trunc(scope.now - since, absl::Milliseconds(1)));
+  };
   return absl::StrCat(
       WaitsFor(round, scope.lane.layout, member), " (", WaitsElsewhere(round, scope, member),
       worker.misfit.empty() ? "" : absl::StrCat(worker.misfit, "; "),
-      worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "), "last seen ",
-      absl::FormatDuration(absl::Trunc(scope.now - worker.last_message, absl::Milliseconds(1))),
-      " ago)");
+      worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "),
+      Lacks(round, scope.lane.layout, member), "last seen ", ago(worker.last_message),
+      " ago; waited for ", ago(AwaitedSince(round, member)), ")");
 }
 
 void SendHeldUp(const Round& round, const RoundScope& scope, const std::vector<std::string>& late) {
@@ -110,10 +135,7 @@ Awaited Awaits(const Round& round, const Layout& layout, const RoundMember& memb
   if (!member.contribution.incomplete()) return {};
   if (!member.contribution.begun()) return awaits(What::kBegin);
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
-    if (member.contribution.Skips(tensor)) continue;
-    for (const uint32_t flat : layout.Chunks(tensor)) {
-      if (!member.contribution.Has(flat)) return awaits(What::kTensor, tensor);
-    }
+    if (!IsComplete(layout, member, tensor)) return awaits(What::kTensor, tensor);
   }
   return awaits(What::kCommit);
 }

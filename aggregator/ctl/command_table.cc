@@ -39,6 +39,16 @@ const std::vector<Command>& Commands() {
        1,
        1,
        RunJobs},
+      {"goodput",
+       "JOB [-w] [--interval=DURATION] [--times=N]",
+       "show how much of the workers' time became committed work",
+       "Shows what became of the time of the job's members since this aggregator knows the job:\n"
+       "worked, or where it was lost, and for which workers the others waited longest.\n"
+       "docs/monitoring.md defines each part.",
+       {"basinctl goodput vision", "basinctl goodput vision -o json"},
+       2,
+       2,
+       RunGoodput},
       {"top",
        "[--interval=DURATION] [--times=N]",
        "watch the rounds of all jobs",
@@ -75,8 +85,12 @@ const std::vector<Command>& Commands() {
        "show open rounds and what they wait for, and past rounds",
        "Names a worker that each open round waits for, and the tensor. --last: the number of "
        "past\n"
-       "rounds of each lane (2); the aggregator remembers only a few. -o json prints the whole\n"
-       "reply: op, scales, divisor, effective batch, norms, contributors.",
+       "rounds of each lane (2); the aggregator remembers only a few. Below, for each of them: "
+       "who\n"
+       "arrived when after the first, who was last and by how much, what it still owed (a tensor,\n"
+       "\"begin\" or \"commit\") and since when the others waited for it alone; of those 50 are\n"
+       "remembered. -o json prints the whole reply: op, scales, divisor, effective batch, norms,\n"
+       "contributors, arrivals.",
        {"basinctl rounds vision", "basinctl rounds vision --lane=gradients --last=1 -o json"},
        2,
        2,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "aggregator/admin/metadata.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -50,6 +51,20 @@ absl::Status RunJobs(Client& client) {
       client.Call(&v1::Admin::Stub::ListJobs, Client::With<v1::ListJobsRequest>(), jobs);
   if (called.ok()) client.Answer(jobs);
   return called;
+}
+
+absl::Status RunGoodput(Client& client) {
+  v1::ListJobsResponse jobs;
+  absl::Status called =
+      client.Call(&v1::Admin::Stub::ListJobs, Client::With<v1::ListJobsRequest>(), jobs);
+  if (!called.ok()) return called;
+  for (const v1::JobStatus& job : jobs.jobs()) {
+    if (job.job() != client.word(1)) continue;
+    client.Answer(job.goodput());
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(
+      absl::StrCat("there is no job ", QuoteForError(client.word(1)), "; see basinctl jobs"));
 }
 
 absl::Status RunLimits(Client& client) {

@@ -15,6 +15,7 @@ namespace basin::aggregator {
 
 absl::Status RunStatus(Client& client);
 absl::Status RunJobs(Client& client);
+absl::Status RunGoodput(Client& client);
 absl::Status RunLimits(Client& client);
 absl::Status RunMembers(Client& client);
 absl::Status RunRounds(Client& client);

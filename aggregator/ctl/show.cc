@@ -51,6 +51,38 @@ std::string WaitedFor(const v1::RoundStatus& past) {
   return absl::StrCat(past.waited_for(), " (", Span(past.wait_ns()), ")");
 }
 
+// The last arrivals of a round, after the first one: "a 0, b +12ms".
+constexpr int kMostArrivals = 8;
+std::string Arrivals(const v1::RoundSummary& round) {
+  std::vector<std::string> arrivals;
+  const int first = std::max(0, round.arrivals_size() - kMostArrivals);
+  if (first > 0) arrivals.push_back(absl::StrCat(first, " before"));
+  for (int i = first; i < round.arrivals_size(); ++i) {
+    const uint64_t after = round.arrivals(i).after_ns() - round.first_arrival_ns();
+    arrivals.push_back(absl::StrCat(round.arrivals(i).worker(), after == 0 ? " 0" : " +",
+                                    after == 0 ? "" : Span(after)));
+  }
+  return absl::StrJoin(arrivals, ", ");
+}
+
+// Empty if no round is remembered.
+std::string ShowArrivals(const v1::ListRoundsResponse& rounds) {
+  TextTable table({"LANE", "ROUND", "LAST", "BY", "OWED", "SINCE", "ARRIVED"});
+  bool any = false;
+  for (const v1::LaneRounds& lane : rounds.lanes()) {
+    for (const v1::RoundSummary& round : lane.recent()) {
+      if (round.arrivals().empty()) continue;
+      any = true;
+      const bool waited = !round.waited_for().empty();
+      const uint64_t since = round.age_ns() + round.duration_ns() - round.gather_ns();
+      table.Add({lane.lane(), absl::StrCat(round.round()), round.waited_for(),
+                 waited ? Span(round.wait_ns()) : "", round.owed(),
+                 waited ? absl::StrCat(Span(since), " ago") : "", Arrivals(round)});
+    }
+  }
+  return any ? "\n" + table.Text() : "";
+}
+
 // The trainers in the contributions of a round.
 uint32_t TrainersOf(const v1::RoundValue& value) {
   uint32_t trainers = 0;
@@ -122,6 +154,27 @@ std::string Show(const v1::ListMembersResponse& members) {
   return table.Text();
 }
 
+std::string Show(const v1::Goodput& goodput) {
+  uint64_t all = 0;
+  for (const v1::TimeUse& use : goodput.uses()) all += use.time_ns();
+  const auto share = [&](uint64_t time_ns) {
+    return all == 0 ? ""
+                    : absl::StrFormat("%.1f%%", 100.0 * static_cast<double>(time_ns) /
+                                                    static_cast<double>(all));
+  };
+  TextTable uses({"TIME OF MEMBERS", "IN ALL", "SHARE"});
+  for (const v1::TimeUse& use : goodput.uses()) {
+    uses.Add({use.use(), Span(use.time_ns()), share(use.time_ns())});
+  }
+  uses.Add({"all", Span(all), share(all)});
+  if (goodput.waited_for().empty()) return uses.Text();
+  TextTable waits({"WAITED FOR", "IN ALL", "SHARE"});
+  for (const v1::WaitedFor& wait : goodput.waited_for()) {
+    waits.Add({wait.worker(), Span(wait.time_ns()), share(wait.time_ns())});
+  }
+  return absl::StrCat(uses.Text(), "\n", waits.Text());
+}
+
 std::string Show(const v1::ListRoundsResponse& rounds) {
   TextTable table(
       {"LANE", "ROUND", "STATE", "TOOK", "OP", "CONTRIBUTORS", "DIVISOR", "NORM", "WAITED FOR"});
@@ -146,7 +199,7 @@ std::string Show(const v1::ListRoundsResponse& rounds) {
       table.Add({lane.lane(), "", "no round yet", "", "", "", "", "", ""});
     }
   }
-  return table.Text();
+  return absl::StrCat(table.Text(), ShowArrivals(rounds));
 }
 
 std::string Show(const v1::Event& event) {

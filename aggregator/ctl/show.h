@@ -17,6 +17,7 @@ std::string Show(const v1::ServiceStatus& status);
 std::string Show(const v1::ListJobsResponse& jobs);
 std::string Show(const v1::LimitsResponse& limits);
 std::string Show(const v1::ListMembersResponse& members);
+std::string Show(const v1::Goodput& goodput);
 std::string Show(const v1::ListRoundsResponse& rounds);
 // With its line end.
 std::string Show(const v1::Event& event);

@@ -166,6 +166,9 @@ void AddFacts(Html& html, const v1::JobStatus& job) {
   if (job.joiners() > 0) facts.push_back(CountOf(job.joiners(), "joiner"));
   if (job.spares() > 0) facts.push_back(CountOf(job.spares(), "spare"));
   facts.push_back("memory " + Size(job.buffer_bytes()));
+  if (job.goodput().has_ratio()) {
+    facts.push_back(absl::StrFormat("goodput %.1f%%", 100 * job.goodput().ratio()));
+  }
   html.Tag("<p class=\"quiet\">").Text(absl::StrJoin(facts, ", ")).Tag("</p>");
   if (!job.cause().empty()) html.Tag("<p>").Text(job.cause()).Tag("</p>");
 }
@@ -209,6 +212,11 @@ void AddOpenRound(Html& html, const v1::LaneRounds& lane) {
 uint64_t RestOf(const v1::RoundSummary& round) {
   const uint64_t known = round.gather_ns() + round.wait_ns();
   return round.duration_ns() > known ? round.duration_ns() - known : 0;
+}
+
+// How long ago the wait for the last contribution alone began.
+uint64_t SinceOf(const v1::RoundSummary& round) {
+  return round.age_ns() + round.duration_ns() - round.gather_ns();
 }
 
 // Under a plot: from zero or the least to the most, and the newest.
@@ -293,19 +301,36 @@ void AddPastRounds(Html& html, const v1::LaneRounds& lane) {
                {"Contribute", Kind::kNumber, true},
                {"Wait", Kind::kNumber},
                {"Reduce, stage", Kind::kNumber, true},
-               {"Last", Kind::kName}});
+               {"Last", Kind::kName},
+               {"Owed", Kind::kName, true},
+               {"Since", Kind::kNumber, true}});
   for (int i = 0; i < lane.recent_size() && i < kRoundsInTable; ++i) {
     const v1::RoundSummary& round = lane.recent(i);
     const bool committed = round.outcome() == v1::OUTCOME_COMMITTED;
     table.Row({absl::StrCat(round.round()), Word(round.outcome()),
                committed ? absl::StrCat(round.contributors(), " of ", round.world_size()) : "",
                Time(round.duration_ns()), Time(round.gather_ns()), Time(round.wait_ns()),
-               committed ? Time(RestOf(round)) : "", round.waited_for()});
+               committed ? Time(RestOf(round)) : "", round.waited_for(), round.owed(),
+               round.waited_for().empty() ? "" : Ago(SinceOf(round))});
   }
   html.Add(table.Take());
 }
 
 // ---- its workers
+
+// What became of the members' time.
+void AddGoodput(Html& html, const v1::Goodput& goodput) {
+  uint64_t all = 0;
+  for (const v1::TimeUse& use : goodput.uses()) all += use.time_ns();
+  if (all == 0) return;
+  html.Tag("<div><h3>Time of the members</h3>");
+  Table table({{"Use", Kind::kName}, {"In all", Kind::kNumber}, {"Share", Kind::kNumber}});
+  for (const v1::TimeUse& use : goodput.uses()) {
+    const double share = static_cast<double>(use.time_ns()) / static_cast<double>(all);
+    table.Row({use.use(), Time(use.time_ns()), absl::StrFormat("%.1f%%", 100 * share)});
+  }
+  html.Add(table.Take()).Tag("</div>");
+}
 
 void AddStragglers(Html& html, const v1::ListRoundsResponse& rounds) {
   const std::vector<StragglerRank> ranks = RankStragglers(rounds);
@@ -371,6 +396,7 @@ void AddJob(Html& html, const JobDetails& view) {
   }
   AddMore(html, shown, kMostLanes, "lanes", "basinctl rounds JOB");
   html.Tag("<div class=\"columns\">");
+  AddGoodput(html, view.job.goodput());
   AddStragglers(html, view.rounds);
   AddMembers(html, view.members);
   html.Tag("</div></section>");

@@ -53,6 +53,14 @@ class Scraped {
     return *this;
   }
   Scraped& Add(double value) { return Add({}, value); }
+  // REQUIRES: the family is a summary.
+  void AddSummary(LabelList labels, uint64_t count, double sum) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    metric.summary.sample_count = count;
+    metric.summary.sample_sum = sum;
+    family_.metric.push_back(std::move(metric));
+  }
   MetricFamily Take() { return std::move(family_); }
 
  private:
@@ -145,6 +153,39 @@ class ResultSeries {
       Gauge("basin_nonfinite_element",
             "Element of the first input of the lane's last round that was not finite.");
 };
+
+// What became of the time of the members of each job.
+void AddGoodput(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
+  Scraped ratio =
+      Gauge("basin_goodput_ratio", "The part of its members' time that became committed work.");
+  Scraped worked = Sum("basin_worked_seconds_total", "Time of members that became committed work.");
+  Scraped lost = Sum("basin_lost_seconds_total",
+                     "Time of members that did not become committed work, by what it went to.");
+  Scraped waited = Sum("basin_worker_waited_seconds_total",
+                       "Time that all members together waited for the member.");
+  Scraped lateness(MetricType::Summary, "basin_worker_lateness_seconds",
+                   "Time from the first contribution of a round to that of the member.");
+  for (const JobSnapshot& job : snapshot.jobs) {
+    if (job.goodput.has_value()) ratio.Add({{kJob, job.job}}, *job.goodput);
+    for (const auto& [use, time] : job.time) {
+      const double seconds = absl::ToDoubleSeconds(time);
+      if (use == TimeUse::kWorked) {
+        worked.Add({{kJob, job.job}}, seconds);
+      } else {
+        lost.Add({{kJob, job.job}, {"reason", TimeUseName(use)}}, seconds);
+      }
+    }
+    for (const MemberSnapshot& member : job.members) {
+      const LabelList labels = {{kJob, job.job}, {"worker", member.worker}};
+      waited.Add(labels, absl::ToDoubleSeconds(member.waited_for));
+      lateness.AddSummary(labels, member.lateness.rounds,
+                          absl::ToDoubleSeconds(member.lateness.total));
+    }
+  }
+  for (Scraped* values : {&ratio, &worked, &lost, &waited, &lateness}) {
+    families.push_back(values->Take());
+  }
+}
 
 void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   Scraped states = Gauge("basin_job_state", "1 for the current state of the job.");
@@ -440,6 +481,7 @@ std::string Metrics::Text(const std::optional<Snapshot>& snapshot, absl::Duratio
   std::vector<MetricFamily> families = registry_.Collect();
   if (snapshot.has_value()) {
     AddJobs(*snapshot, families);
+    AddGoodput(*snapshot, families);
     AddService(*snapshot, families);
   }
   for (size_t i = 0; i < totals.size();) {

@@ -67,10 +67,18 @@ JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
     const Worker& worker = job.workers[slot];
     if (worker.state != WorkerState::kMember) continue;
     snapshot.last_message.emplace_back(id, lived - worker.last_message);
+    const Lateness lateness = job.goodput.LatenessOf(slot);
+    if (lateness.rounds == 0) continue;
+    const auto waited = job.goodput.waited_for().find(id);
+    snapshot.members.push_back(
+        {id, lateness,
+         waited == job.goodput.waited_for().end() ? absl::ZeroDuration() : waited->second});
   }
   for (const Lane& lane : job.lanes) {
     if (lane.kind == LaneKind::kGradient) snapshot.lanes.push_back(LookAt(lane));
   }
+  snapshot.goodput = job.goodput.Ratio();
+  for (const TimeUse use : kTimeUses) snapshot.time.emplace_back(use, job.goodput.Total(use));
   return snapshot;
 }
 

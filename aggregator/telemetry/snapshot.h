@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "aggregator/core/goodput.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/telemetry/memory_use.h"
 
@@ -51,6 +52,13 @@ struct LaneSnapshot {
   std::optional<ResultSnapshot> last;  // The last committed round that is remembered.
 };
 
+// What is known of a member's part in the rounds that counted it.
+struct MemberSnapshot {
+  WorkerId worker;
+  Lateness lateness;
+  absl::Duration waited_for;  // By all members together.
+};
+
 struct JobSnapshot {
   JobName job;
   std::string state;
@@ -58,6 +66,9 @@ struct JobSnapshot {
   std::vector<std::pair<std::string, uint32_t>> workers;          // How many are in each state.
   std::vector<std::pair<WorkerId, absl::Duration>> last_message;  // Members, at most so many.
   std::vector<LaneSnapshot> lanes;
+  std::optional<double> goodput;
+  std::vector<std::pair<TimeUse, absl::Duration>> time;  // Of the members, by use.
+  std::vector<MemberSnapshot> members;  // At most so many, if a round counted them.
 };
 
 struct Snapshot {

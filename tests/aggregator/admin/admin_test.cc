@@ -369,6 +369,46 @@ TEST_F(AdminTest, PastRoundsHaveTheirTimes) {
   EXPECT_EQ(last.gather_ns() + last.wait_ns(), last.arrivals(1).after_ns());
 }
 
+TEST(ShowTest, TheArrivalsOfARoundNameTheLastAndWhatItOwed) {
+  v1::ListRoundsResponse rounds;
+  v1::LaneRounds& lane = *rounds.add_lanes();
+  lane.set_lane("default");
+  v1::RoundSummary& round = *lane.add_recent();
+  round.set_round(7);
+  round.set_duration_ns(4'000'000'000);
+  round.set_gather_ns(1'500'000'000);
+  round.set_wait_ns(2'000'000'000);
+  round.set_waited_for("w1");
+  round.set_owed("layer3.weight");
+  round.set_first_arrival_ns(1'000'000'000);
+  round.set_age_ns(10'000'000'000);
+  const std::pair<const char*, uint64_t> arrivals[] = {{"w2", 1000}, {"w0", 1500}, {"w1", 3500}};
+  for (const auto& [worker, after_ms] : arrivals) {
+    v1::Arrival& arrival = *round.add_arrivals();
+    arrival.set_worker(worker);
+    arrival.set_after_ns(after_ms * 1'000'000);
+  }
+  EXPECT_THAT(Show(rounds), ContainsRegex("LANE +ROUND +LAST +BY +OWED +SINCE +ARRIVED\n"
+                                          "default +7 +w1 +2s +layer3.weight +12.5s ago +"
+                                          "w2 0, w0 \\+500ms, w1 \\+2.5s\n"));
+}
+
+TEST_F(AdminTest, TheGoodputOfAJobAddsUp) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  aggregator_.clock.Advance(absl::Seconds(2));
+  CommitOneRound();
+  const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
+      &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  const v1::Goodput& goodput = jobs.jobs(0).goodput();
+  EXPECT_EQ(goodput.uses_size(), 7);
+  EXPECT_EQ(goodput.uses(0).use(), "worked");
+  EXPECT_EQ(goodput.uses(0).time_ns(), 4'000'000'000u) << "2 s of each member";
+  EXPECT_EQ(goodput.ratio(), 1);
+  EXPECT_THAT(Show(goodput), ContainsRegex("\nworked +4s +100.0%\n"));
+}
+
 TEST(ShowTest, ARoundWithoutANormHasNone) {
   v1::ListRoundsResponse rounds;
   v1::LaneRounds& lane = *rounds.add_lanes();

@@ -301,7 +301,7 @@ TEST(Arrivals, NameTheLastAndTheTensorThatItLacked) {
   EXPECT_EQ(round.arrivals[2].after, absl::Seconds(3));
 }
 
-// A warning within a second, which names the worker and the tensor.
+// A warning within a second, which names the worker, the tensor and since when.
 TEST(LateWarning, OfASecondNamesTheTensorWithinASecond) {
   Config config;
   config.late_warning = absl::Seconds(1);
@@ -314,7 +314,9 @@ TEST(LateWarning, OfASecondNamesTheTensorWithinASecond) {
   ASSERT_EQ(t.Notes(NoteKind::kWorkerLate), 1u);
   EXPECT_EQ(t.LastNote(NoteKind::kWorkerLate).worker, "b");
   EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate),
-              testing::HasSubstr("Round 2 waits for worker b: tensor w (last seen "));
+              testing::AllOf(testing::HasSubstr("Round 2 waits for worker b: tensor w (it lacks 2 "
+                                                "tensors: w, b; last seen "),
+                             testing::HasSubstr("; waited for 1s)")));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -404,6 +405,7 @@ class Answers(WithFolder):
             ("status",),
             ("jobs",),
             ("members", "vision"),
+            ("goodput", "vision"),
             ("rounds", "vision"),
             ("limits",),
         ):
@@ -433,6 +435,40 @@ class Answers(WithFolder):
         self.assertRegex(self.ctl(basind, "jobs"), r"\nvision +running ")
         self.assertRegex(self.ctl(basind, "limits"), r"\nlimits.jobs +- +1 +7 +jobs\n")
         self.assertRegex(self.ctl(basind, "limits"), r"\nlimits.workers +vision +1 ")
+
+    def test_goodput_names_the_worker_that_is_late(self) -> None:
+        basind = self.start()
+        trainers = [Trainer(TRAINER, basind.grpc, "vision", worker, 2, 2) for worker in "ab"]
+        for trainer in trainers:
+            self.addCleanup(trainer.kill)
+            trainer.say("join")
+        for trainer in trainers:
+            self.assertRegex(trainer.answer(), "^member [01] of 2$")
+        late = 0.3
+        for value in range(1, 4):
+            for trainer in trainers:
+                if trainer is trainers[1]:
+                    time.sleep(late)  # It computes for longer.
+                self.assertEqual("begun", trainer.ask(f"begin {value}"))
+                trainer.say("finish")
+            for trainer in trainers:
+                self.assertIn("COMMITTED", trainer.answer())
+        goodput = json.loads(self.ctl(basind, "goodput", "vision", "-o", "json"))
+        seconds = {use["use"]: int(use.get("time_ns", 0)) / 1e9 for use in goodput["uses"]}
+        self.assertGreater(seconds["waiting"], 3 * late - 0.05)
+        self.assertLess(seconds["waiting"], 3 * late + 2)
+        self.assertGreater(seconds["worked"], 3 * late - 0.05)
+        self.assertEqual(0, seconds["paused"] + seconds["discarded"] + seconds["detecting"])
+        self.assertAlmostEqual(goodput["ratio"], seconds["worked"] / sum(seconds.values()), 5)
+        self.assertEqual("b", goodput["waited_for"][0]["worker"])
+        shown = self.ctl(basind, "goodput", "vision")
+        self.assertRegex(shown, r"\nwaiting +\S+ +\d+\.\d%\n")
+        self.assertRegex(shown, r"\nWAITED FOR +IN ALL +SHARE\nb +")
+        rounds = self.ctl(basind, "rounds", "vision", "--last=3")
+        self.assertEqual(3, len(re.findall(r" b +\S+ +begin +\S+ ago +a 0, b \+", rounds)), rounds)
+        failed = run(BASINCTL, "goodput", "nobody", f"--address={basind.admin}")
+        self.assertEqual(5, failed.returncode, "not found")
+        self.assertIn('there is no job "nobody"', failed.stderr)
 
     def test_watch_repeats(self) -> None:
         basind = self.start()

@@ -37,6 +37,29 @@ v1::RoundSummary Round(uint64_t number, const std::string& waited_for, uint64_t 
   return round;
 }
 
+TEST(StatusPage, HasTheGoodputOfAJobAndWhatTheLastOwed) {
+  StatusView view;
+  JobDetails job;
+  job.job.set_job("vision");
+  job.job.mutable_goodput()->set_ratio(0.75);
+  for (const auto& [use, seconds] : {std::pair("worked", 6), std::pair("waiting", 2)}) {
+    v1::TimeUse& entry = *job.job.mutable_goodput()->add_uses();
+    entry.set_use(use);
+    entry.set_time_ns(static_cast<uint64_t>(seconds) * 1'000'000'000);
+  }
+  v1::LaneRounds& lane = *job.rounds.add_lanes();
+  lane.set_kind(v1::LANE_KIND_GRADIENT);
+  *lane.add_recent() = Round(7, "w1", 400);
+  lane.mutable_recent(0)->set_owed("layer3.weight");
+  view.jobs.push_back(job.job);
+  view.details.push_back(job);
+  const std::string page = StatusPage(view);
+  EXPECT_THAT(page, HasSubstr("goodput 75.0%"));
+  EXPECT_THAT(page, HasSubstr("waiting</td><td class=\"number\">2s</td>"
+                              "<td class=\"number\">25.0%</td>"));
+  EXPECT_THAT(page, HasSubstr("layer3.weight"));
+}
+
 // A view in which every text that a peer can choose is `name`.
 StatusView ViewWith(const std::string& name) {
   StatusView view;

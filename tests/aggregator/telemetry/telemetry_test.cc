@@ -493,6 +493,9 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   lane.last->nonfinite = NonFinite{"w1", 1, 17};
   lane.last->nonfinite_tensor = "b";
   job.lanes = {lane};
+  job.goodput = 0.75;
+  job.time = {{TimeUse::kWorked, absl::Seconds(6)}, {TimeUse::kCatchingUp, absl::Seconds(2)}};
+  job.members = {{"w0", {4, absl::Seconds(3)}, absl::Seconds(9)}};
   snapshot.jobs = {job};
   snapshot.counters.corrupt_frames = 3;
   snapshot.draining = true;
@@ -501,6 +504,14 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   EXPECT_EQ(1, samples.at("basin_job_state{training_job=\"a\",state=\"running\"}"));
   EXPECT_EQ(2, samples.at("basin_members{training_job=\"a\",state=\"member\"}"));
   EXPECT_EQ(1.5, samples.at("basin_worker_last_seen_seconds{training_job=\"a\",worker=\"w0\"}"));
+  EXPECT_EQ(0.75, samples.at("basin_goodput_ratio{training_job=\"a\"}"));
+  EXPECT_EQ(6, samples.at("basin_worked_seconds_total{training_job=\"a\"}"));
+  EXPECT_EQ(2, samples.at("basin_lost_seconds_total{training_job=\"a\",reason=\"catching_up\"}"));
+  EXPECT_EQ(0u, samples.count("basin_lost_seconds_total{training_job=\"a\",reason=\"worked\"}"));
+  const std::string of_w0 = "{training_job=\"a\",worker=\"w0\"}";
+  EXPECT_EQ(9, samples.at("basin_worker_waited_seconds_total" + of_w0));
+  EXPECT_EQ(4, samples.at("basin_worker_lateness_seconds_count" + of_w0));
+  EXPECT_EQ(3, samples.at("basin_worker_lateness_seconds_sum" + of_w0));
   EXPECT_EQ(7, samples.at("basin_round{training_job=\"a\",lane=\"evil\\\"} 1\\n\\\\lane\"}"));
   const std::string of_lane = "{training_job=\"a\",lane=\"evil\\\"} 1\\n\\\\lane\"}";
   EXPECT_EQ(2.5, samples.at("basin_gradient_norm" + of_lane));

@@ -19,9 +19,10 @@ With --storm one worker is killed every 15 s for so many seconds, and started ag
 does not do it itself; goodput is the share of the steps that it would have made undisturbed.
 
 Systems. basin: basind and basin.torch with all defaults, and min_workers=1. torchelastic: torchrun
-with DistributedDataParallel on Gloo and a checkpoint in each step; no worker can join. torchft: replica groups of one process, Gloo, and the lighthouse as in its README.
---tuned: their shortest sensible timeouts instead (Gloo and torchft 5 s, heartbeats of the
-lighthouse 1 s, its join 1 s; unreachable and silent workers of Basin 1.5 s).
+with DistributedDataParallel on Gloo and a checkpoint in each step; no worker can join. torchft:
+replica groups of one process, Gloo, and the lighthouse as in its README. --tuned: their shortest
+sensible timeouts instead (Gloo and torchft 5 s, heartbeats of the lighthouse 1 s, its join 1 s;
+silent workers of Basin 1.5 s).
 
 torchft must be in the Python that runs this (pip install torchft); without it, it is left out, and
 said. Horovod does not build with the PyTorch of today, and is left out.

@@ -2,8 +2,8 @@
 """A trainer of one of the systems that peers.py compares. It never ends, and after each step
 appends a line to the log: its rank, its process, the number of the step, and when it ended.
 
-Arguments: the system, the rank (torchrun sets RANK instead), and the log. The environment has what the system needs; see
-peers.py. The model, its data and the optimizer are the same in all of them.
+Arguments: the system, the rank (torchrun sets RANK instead), and the log. The environment has what
+the system needs; see peers.py. The model, its data and the optimizer are the same in all of them.
 """
 
 import os
