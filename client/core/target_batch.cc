@@ -35,7 +35,13 @@ void AdvanceReport(Lane& lane, const Scope& scope) {
 }
 
 void OnReported(Lane& lane, const Scope& scope, const BatchReported& reported) {
-  if (!lane.report.has_value() || !lane.report->sent || reported.round != lane.next()) return;
+  if (!lane.report.has_value() || !lane.report->sent) return;
+  if (reported.round != lane.next()) {
+    // That round has ended meanwhile: it was aborted, and this worker had joined in it.
+    lane.report->sent = false;
+    AdvanceReport(lane, scope);
+    return;
+  }
   lane.report.reset();
   scope.actions.push_back(
       BatchAnswered{lane.handle, reported.samples, reported.closed, reported.error});

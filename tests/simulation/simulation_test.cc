@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kAcknowledgeTwice, {Invariant::kContract}, 200},
                     Planted{PlantedBug::kLoseEarly, {Invariant::kContract}, 1000},
                     Planted{PlantedBug::kKeepSamples, {Invariant::kSamples}, 1000},
-                    Planted{PlantedBug::kFreeCounted, {Invariant::kSamples}, 5000},
+                    Planted{PlantedBug::kFreeCounted, {Invariant::kSamples}, 20000},
                     Planted{PlantedBug::kPartsOfSteps, {Invariant::kSamples}, 200}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;

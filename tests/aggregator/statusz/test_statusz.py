@@ -102,7 +102,7 @@ class Statusz(Trained):
         for worker in ("a", "b"):
             self.assertEqual("member", page.row(worker, 4)[3])
         for number in ("1", "2", "3"):
-            self.assertEqual(["committed", "2 of 2"], page.row(number, 8)[1:3])
+            self.assertEqual(["committed", "2 of 2"], page.row(number, 10)[1:3])
         for title in ("Gradient norm", "Effective batch, samples", "now 64"):
             self.assertIn(title, page.text())
         self.assertIn("worker_late", [row[1] for row in page.rows if len(row) == 6])

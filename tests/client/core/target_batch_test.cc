@@ -46,6 +46,15 @@ TEST_F(TargetBatchTest, IsReportedAgainInTheNextSession) {
   EXPECT_EQ(worker.Receive(worker.MakeLayout()).OneSent<ReportBatch>().samples, 32u);
 }
 
+TEST_F(TargetBatchTest, IsReportedAgainForTheRoundAfterOneThatHasEndedMeanwhile) {
+  worker.Do(AccumulateBatch{0, 32, 100});
+  RoundValue aborted = worker.Value();
+  aborted.outcome = Outcome::kAborted;
+  worker.Receive(worker.MakeVerdict(aborted));
+  const auto again = worker.Receive(BatchReported{kLane, 1, 32, true, {}}).OneSent<ReportBatch>();
+  EXPECT_EQ(again, (ReportBatch{kLane, 2, 32, 100}));
+}
+
 TEST_F(TargetBatchTest, ARefusalEndsTheReport) {
   worker.Do(AccumulateBatch{0, 32, 100});
   const Error error{ErrorCode::kMismatch, "worker w0 accumulates for another target"};
