@@ -11,7 +11,7 @@ namespace {
 // Workers that were waited for. A job of more workers remembers those that cost most.
 constexpr size_t kWaitedFor = 256;
 
-// Pauses and losses since the last verdict. Of more, the oldest are forgotten, and their time
+// Pauses and losses since the last verdict. The oldest of more are forgotten, and their time
 // counts as that of the round.
 constexpr size_t kSpans = 64;
 

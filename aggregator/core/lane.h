@@ -119,6 +119,7 @@ struct Lane {
   void StartLineage(uint64_t marker) {
     chain = MixChain(chain, marker);
     ledger = SampleLedger();
+    batch = TargetBatch();
   }
 
   auto Fields() const {

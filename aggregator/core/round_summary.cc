@@ -22,7 +22,7 @@ std::vector<Arrival> ArrivalsOf(const Round& round) {
   return arrivals;
 }
 
-// REQUIRES: the round is committed, so there is a contribution.
+// Infinite if this aggregator has received none, because it has adopted the value.
 absl::Time FirstArrival(const Round& round) {
   absl::Time first = absl::InfiniteFuture();
   for (const RoundMember& member : round.members()) {
@@ -55,7 +55,7 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;
   summary.arrivals = ArrivalsOf(round);
-  summary.first = FirstArrival(round) - round.opened;
+  if (!summary.arrivals.empty()) summary.first = FirstArrival(round) - round.opened;
   const Straggler& last = round.straggler;
   if (last.waited()) {
     summary.gathered = last.since - round.opened;

@@ -234,11 +234,11 @@ std::string SampleLedger::WhyNotCommit(const IntervalSet& positions, uint64_t na
   if (!epoch_.has_steps() || named == 0) return "";
   const IntervalSet step = NextStep();
   if (positions == step && named == step.count()) return "";
-  return absl::StrCat("its contributions are of ", positions.count(), " of the ", step.count(),
-                      " samples of the step",
-                      named > positions.count() ? ", and of some of them twice" : "",
-                      ", because a worker was lost, left, joined or withdrew. The step comes again "
-                      "with all its samples: drop the gradients of it");
+  return absl::StrCat(
+      "its contributions are of ", positions.count(), " of the ", step.count(),
+      " samples of the step", named > positions.count() ? ", and of some of them twice" : "",
+      ", because a worker was lost, left, joined, withdrew or was refused. The step comes again "
+      "with all its samples, as the next batches of all workers");
 }
 
 RoundSamples SampleLedger::Of(const IntervalSet& positions) const {

@@ -75,7 +75,7 @@ class SampleLedger {
 
   // ---- what workers ask for
   // Free positions, the lowest first. At the end of the epoch a worker gets its share of what is
-  // left. Of an epoch of steps: its share of the step that it asks for. `counted` has the positions
+  // left; in an epoch of steps, its share of the step that it asks for. `counted` has the positions
   // of all contributions.
   Answer Lease(const Incarnation& incarnation, const WorkerId& worker, const LeaseSamples& ask,
                const Asker& asker, const IntervalSet& counted);
@@ -124,7 +124,7 @@ class SampleLedger {
   void MoveTo(const SampleEpoch& epoch, const std::vector<SampleRange>& resumed,
               const WorkerId& worker);
   Error WhyNotLease(const LeaseSamples& ask) const;
-  // Of the positions that are not committed, in ascending order: those from number `first` on, at
+  // The positions that are not committed, in ascending order: those from number `first` on, at
   // most `count`.
   IntervalSet Uncommitted(uint64_t first, uint64_t count) const;
   // The positions of the next round. REQUIRES: the epoch has steps.

@@ -34,8 +34,12 @@ class TargetBatch {
   // the end of a sentence about the worker.
   BatchReported Report(const Incarnation& incarnation, const WorkerId& worker,
                        const ReportBatch& report, RoundNumber next, bool begun);
-  // The worker contributes no more, and its samples do not count.
-  void Leave(const Incarnation& incarnation) { samples_.erase(incarnation); }
+  // The worker contributes no more, and its samples do not count. If nobody else has reported, its
+  // target does not either.
+  void Leave(const Incarnation& incarnation) {
+    samples_.erase(incarnation);
+    if (samples_.empty() && !closed_) *this = TargetBatch();
+  }
   // The next round has a batch and a target of its own.
   void EndRound() { *this = TargetBatch(); }
 

@@ -85,7 +85,14 @@ absl::StatusOr<basin::client::LeasedSamples> NextBatch(basin::client::Worker& cl
   const auto held = client.HeldSamples(lane);
   if (!held.ok()) return held.status();
   if (count == 0 || held->ranges.empty() || held->epoch != epoch) {
-    return client.LeaseSamples({lane, epoch, count});
+    auto leased = client.LeaseSamples({lane, epoch, count});
+    if (!leased.ok()) return leased;
+    uint64_t positions = 0;
+    for (const basin::SampleRange& range : leased->ranges) positions += range.size();
+    if (positions <= count) return leased;
+    // The caller's memory has room for `count`.
+    return absl::DataLossError(absl::StrCat("The aggregator leased ", positions, " samples where ",
+                                            count, " were asked for. Update or restart it."));
   }
   basin::client::LeasedSamples batch;
   for (const basin::SampleRange& range : held->ranges) {

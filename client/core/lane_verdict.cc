@@ -99,7 +99,8 @@ void Record(Lane& lane, const Scope& scope, const VerdictRecord& record) {
                       {ErrorCode::kRoundAborted,
                        absl::StrCat("Lane ", lane.name, ", round ", record.round,
                                     " is ABORTED: ", record.value.reason, ".", next),
-                       record.value.abort_cause});
+                       // What was refused is refused again when the step comes again.
+                       refusal.empty() ? record.value.abort_cause : AbortCause::kUnspecified});
     return;
   }
   if (round == nullptr) {

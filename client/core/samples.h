@@ -57,9 +57,10 @@ struct Samples {
   SampleProgress resumed;    // What a checkpoint had committed, whichever worker had it.
   SampleEpoch asked;         // The epoch that the trainer last asked for.
   SampleEpoch held_of;       // That of the positions that it holds, ...
-  IntervalSet held;          // ... which include those of the round in flight. Of an epoch of
-                             // steps, what was leased and is neither committed nor returned.
-  IntervalSet returning;     // To be returned in this session.
+  // ... which include those of the round in flight. In an epoch of steps: what was leased and is
+  // neither committed nor returned.
+  IntervalSet held;
+  IntervalSet returning;  // To be returned in this session.
   std::optional<Request> request;
   uint64_t requests = 0;
 

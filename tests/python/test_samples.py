@@ -89,7 +89,7 @@ class OneWorker:
     def resume(self, epoch: SampleEpoch, committed: Sequence[Range]) -> None:
         self.resumed.append((epoch.number, list(committed)))
 
-    def claim(self, handed: Sequence[Range]) -> None:
+    def claim(self, handed: Sequence[Range], is_batch: bool) -> None:
         self.claimed += handed
 
     def unclaim(self) -> None:

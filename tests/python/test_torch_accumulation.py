@@ -92,6 +92,28 @@ def target_batches(rank: int, folder: str) -> Any:
         return [p.detach().clone() for p in net.parameters()], steps
 
 
+def target_of_a_sampler(rank: int) -> Any:
+    """An epoch of 24 samples in target batches of 8, whose samples a sampler counts. Returns the
+    samples of each round, and what was used."""
+    with session() as bt:
+        net = model()
+        options = {"op": bt.WeightedAverage, "weight_by": "samples", "contributes": "sum"}
+        optimizer = sgd(net, bt, target_batch=8, **options)
+        refused = message(
+            "InvalidArgument", bt.ElasticBatchSampler, 24, optimizer, keep_global_batch=8
+        )
+        sampler = bt.ElasticBatchSampler(24, optimizer, 2)
+        rounds, used = [], []
+        for batch in sampler:
+            used += batch
+            sum_loss(net, batch[0], len(batch)).backward()
+            if optimizer.is_batch_complete():
+                optimizer.step()
+                optimizer.zero_grad()
+                rounds.append(optimizer.last_round().spec.counts.samples)
+        return used, rounds, refused
+
+
 def wrong_targets(rank: int) -> Any:
     """What is refused: a plain average, two kinds of windows, another target than the others."""
     with session() as bt:
@@ -915,6 +937,14 @@ class AccumulationTest(TorchTest):
         self.assertEqual([], steps[2][1][0], "a worker may contribute nothing")
         self.assertEqual([3, 3, 3, 2], [workers for _, _, workers in steps[0]])
         self.assert_close(expected, parameters[0], 1e-12)
+
+    def test_criterion_4_7_a_sampler_counts_the_samples_of_a_target_batch(self) -> None:
+        results = self.run_job(target_of_a_sampler)
+        self.assertEqual(list(range(24)), sorted(index for used, _, _ in results for index in used))
+        for _, rounds, refused in results:
+            # The first steps are of whole batches; the end of the epoch is what is left.
+            self.assertGreaterEqual(rounds[0], 8)
+            self.assertIn("backward_passes_per_step or target_batch", refused)
 
     def test_wrong_target_batches_are_refused(self) -> None:
         results = self.run_job(wrong_targets)

@@ -35,7 +35,7 @@ from torch_jobs import (  # noqa: E402
 
 SAMPLES = 50  # Which no batch divides.
 BATCH = 4
-GLOBAL_BATCH = 12  # Of which the last one of an epoch has 2.
+GLOBAL_BATCH = 12  # The last one of an epoch has 2.
 NEVER = 10**6
 
 
@@ -150,6 +150,21 @@ def epochs(rank: int, folder: str, kind: str, processes: int, persistent: bool) 
                 mine.step(batch)
             reports.append(mine.sampler.epoch_report())
         return mine.parameters(), reports
+
+
+def skips(rank: int, folder: str) -> Any:
+    """Rank 1 runs no backward of its second batch. Returns the samples of each round."""
+    with training(folder) as mine:
+        sampler = mine.bt.ElasticBatchSampler(data(), mine.optimizer, BATCH)
+        rounds = []
+        for number, (x, _) in enumerate(DataLoader(data(), batch_sampler=sampler)):
+            if rank == 1 and number == 1:
+                continue
+            mine.zero()
+            loss_of(mine.call, x).backward()
+            mine.optimizer.step()
+            rounds.append(mine.owner.last_round().spec.counts.samples)
+        return rounds, sampler.epoch_report().committed
 
 
 def dies(rank: int, folder: str, processes: int, place: str) -> Any:
@@ -754,6 +769,11 @@ class Faults(SamplesTest):
                 self.assert_same_bits(list(parameters))
                 self.assertEqual(1, len(set(ends)))
                 self.assert_each_once(self.used(folder), range(ends[0]))
+
+    def test_a_batch_without_a_backward_has_no_weight(self) -> None:
+        for rounds, committed in self.run_job(skips, self.new_folder()):
+            self.assertEqual([WORKERS * BATCH] * 3, rounds[:3])
+            self.assertEqual(SAMPLES, committed, "it counts as used")
 
     def test_round_that_does_not_count(self) -> None:
         for processes, how, failures in (

@@ -561,10 +561,18 @@ def _environment(
             LOCAL_RANK=str(place.slot),
             LOCAL_WORLD_SIZE=str(place.size),
             GROUP_RANK=str(place.number),
-            MASTER_ADDR=options.listen or "127.0.0.1",
+            MASTER_ADDR=_master_address(options),
             MASTER_PORT=str(master_port),
         )
     return environment
+
+
+def _master_address(options: argparse.Namespace) -> str:
+    """That of the machine of rank 0, as the others know it."""
+    first = options.hosts[0] if options.hosts else None
+    if first is not None and not first.is_here:
+        return str(first.name).rpartition("@")[2]
+    return options.listen or "127.0.0.1"
 
 
 def _free_port() -> int:

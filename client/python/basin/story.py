@@ -69,7 +69,8 @@ class Story:
             self.paused = ""
             return "resumed"
         elif event == "new_lineage":
-            self.over = True
+            # Otherwise all that had the state were lost, and the next workers begin alone.
+            self.over = reason.startswith("All workers have finished")
         elif event == "generation":
             return self._on_members(entry["members"])
         return None

@@ -18,7 +18,7 @@ using testing::IsEmpty;
 using LeasedRanges = std::vector<SampleRange>;
 
 constexpr SampleEpoch kFirstEpoch{1, 100, 7};
-constexpr SampleEpoch kSteps{1, 20, 7, 8};  // Of which the last one has 4.
+constexpr SampleEpoch kSteps{1, 20, 7, 8};  // The last one has 4.
 
 // a, b and c, whose clients lease samples.
 struct Leasing : Cluster {

@@ -47,6 +47,13 @@ TEST(TargetBatch, TheSamplesOfAWorkerThatHasGoneDoNotCount) {
   EXPECT_TRUE(t.Tell(3, 40).closed);
 }
 
+TEST(TargetBatch, TheTargetOfTheOnlyWorkerGoesWithIt) {
+  Batch t;
+  t.Tell(1, 10, 50);
+  t.Leave({1, 1});
+  EXPECT_EQ(t.Tell(2, 10, 100).error.code, ErrorCode::kOk);
+}
+
 TEST(TargetBatch, ARoundThatSomebodyHasBegunIsClosed) {
   Batch t;
   t.begun = true;

@@ -107,6 +107,19 @@ TEST_F(SamplesTest, ARequestIsRepeatedInTheNextSession) {
             LeaseOutcome::kNoneNow);
 }
 
+// Otherwise its script would make the same step again, for ever.
+TEST_F(SamplesTest, ARefusedContributionIsNoReasonToMakeTheStepAgain) {
+  Begin({});
+  worker.Do(CommitRound{0});
+  worker.Receive(Rejected{{ErrorCode::kMismatch, "has another layout"}, kLane, 1});
+  RoundValue aborted = worker.Value();
+  aborted.outcome = Outcome::kAborted;
+  aborted.abort_cause = AbortCause::kStepAgain;
+  const Error error = worker.Receive(worker.MakeVerdict(aborted)).One<FailRound>().error;
+  EXPECT_EQ(error.abort_cause, AbortCause::kUnspecified);
+  EXPECT_THAT(error.text, HasSubstr("correct what was refused: has another layout"));
+}
+
 TEST_F(SamplesTest, ARefusedEpochMayBeCorrected) {
   Ask(1, {1, 99, 7});
   worker.Receive(SamplesLeased{kLane,

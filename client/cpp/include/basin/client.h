@@ -369,7 +369,7 @@ class Lane {
     leased.outcome = static_cast<LeaseOutcome>(outcome);
     return leased;
   }
-  // Of each step of `global_batch` samples over all workers: this worker's share.
+  // This worker's share of each step of `global_batch` samples over all workers.
   Result<LeasedSamples> LeaseStep(const SampleEpoch& epoch, std::uint64_t global_batch) {
     LeasedSamples leased;
     leased.ranges.resize(kMostSampleRanges);

@@ -29,6 +29,8 @@ class Accumulation:
         self.micro_batches = 0
         self.spoiled = False  # Whether it holds a part of a failed backward.
         self.positions: list[Range] = []
+        # Samples of the batches that had a backward; others are in the positions only.
+        self.handed = 0
         self._samples: int | None = None
         self._tokens: int | None = None
 
@@ -48,6 +50,7 @@ class Accumulation:
             self._tokens = total(self._tokens, other._tokens)
         self.micro_batches += other.micro_batches
         self.positions += other.positions
+        self.handed += other.handed
 
     def is_full(self, spec: RoundSpec) -> bool:
         """Whether no other micro-batch may be added."""

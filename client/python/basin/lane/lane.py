@@ -379,12 +379,13 @@ class Lane(Generic[P, G]):
         self.rounds.after_begin()
 
     def _counts(self) -> Counts:
-        """Those of the accumulation, whose samples are its positions if the user does not say."""
+        """Those of the accumulation, whose samples are those of its batches if the user does not
+        say. A batch without a backward has a part in the positions, but in no gradient."""
         counts = self._accumulation.counts()
         if counts.samples is not None or self._samples is None or not self._samples.are_samples:
             return counts
         # Without any, it is of the same batch as the backward before it.
-        return replace(counts, samples=size(self._accumulation.positions) or self._handed_samples)
+        return replace(counts, samples=self._accumulation.handed or self._handed_samples)
 
     def _push(self, gradients: list[Gradient[P, G]]) -> None:
         memory = self.store.memory_of(gradients)
@@ -514,12 +515,15 @@ class Lane(Generic[P, G]):
         if self._samples is not None:
             self._samples.stop()
 
-    def claim(self, handed: Sequence[Range]) -> None:
+    def claim(self, handed: Sequence[Range], is_batch: bool) -> None:
         self._next.positions += handed
-        self._handed_samples = size(handed)
+        # A batch before it had no backward.
+        self._next.handed = size(handed) + (0 if is_batch else self._next.handed)
+        self._handed_samples = self._next.handed
 
     def unclaim(self) -> None:
         self._next.positions = []
+        self._next.handed = 0
 
     def unclaimed(self) -> bool:
         return bool(self._next.positions)
@@ -585,7 +589,8 @@ class Lane(Generic[P, G]):
             return True
         if situation is Situation.SPOILED:
             return self.rounds.report_batch(0, target)
-        return self.rounds.report_batch(self._accumulation.counts().samples or 0, target)
+        samples = self._counts().samples if self._accumulation.micro_batches else 0
+        return self.rounds.report_batch(samples or 0, target)
 
     def contribute(
         self,

@@ -56,8 +56,9 @@ class Ledger(Protocol):
 class Claims(Protocol):
     """What a lane knows of the positions that were handed out."""
 
-    def claim(self, handed: Sequence[Range]) -> None:
-        """The next backward is of these."""
+    def claim(self, handed: Sequence[Range], is_batch: bool) -> None:
+        """The next backward is of these, and of those that were handed out one by one before it. A
+        batch replaces the one before, which had no backward."""
 
     def unclaim(self) -> None:
         """No backward comes for what was handed out since the last one."""
@@ -246,9 +247,9 @@ class Samples:
             self._generation = self._ledger.generation()
         return self._ledger.lease_step(self.epoch, self._global_batch)
 
-    def hand_out(self, count: int | None) -> None:
+    def hand_out(self, count: int | None, is_batch: bool = True) -> None:
         """The loader hands out the next `count` positions that are ahead; None: those of one
-        take()."""
+        take(). They are a batch, unless the script makes its batches itself."""
         handed: list[Range] = []
         while self._ahead and (count is None or ranges.size(handed) < count):
             taken = self._ahead.popleft()
@@ -260,14 +261,14 @@ class Samples:
             if rest := ranges.without(taken, part):
                 self._ahead.appendleft(rest)
         if self.are_samples:
-            self._claims.claim(handed)
+            self._claims.claim(handed, is_batch)
         else:
             self._open_is_over()
             self._open = handed
 
     def _open_is_over(self) -> None:
         if self._open:
-            self._claims.claim(self._open)
+            self._claims.claim(self._open, is_batch=True)
             self._open = []
 
     def loader_is_empty(self) -> None:

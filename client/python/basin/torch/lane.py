@@ -142,8 +142,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return ((self.store.name_of(each), each) for each in self.store.gradients)
 
     def spec_ahead(self) -> RoundSpec | None:
-        """See TensorRounds. A sampler's samples and a scaler are not known to the library."""
-        if self._samples is not None:
+        """See TensorRounds. A sampler's samples and a scaler are not known to the library, and a
+        round of nothing would close the target batch of the others."""
+        if self._samples is not None or self.passes == 0:
             return None
         return self.rounds.spec_ahead(replace(self.spec, counts=Accumulation().counts()))
 

@@ -106,11 +106,13 @@ class LayoutCheck:
                     assert self._combined is not None
                     return self._other_numbers(self._combined[1], numbers, info.contributors)
             others = set(self._get_sized(reference).split("\n"))
-        except (Error, ValueError) as error:
+        except ValueError:
             return Mismatch(
-                f"{refusal} The differences are unknown: {error} Give check_optimizer and "
+                f"{refusal} Only some workers have check_optimizer=True. Give check_optimizer and "
                 "same_parameters the same values on all workers."
             )
+        except Error as error:
+            return Mismatch(f"{refusal} The differences are unknown: {error}")
         mine = set(_lines(self._specs))
         values = any(WITH_VALUES in line for line in mine ^ others)
         return Mismatch(

@@ -294,8 +294,7 @@ class TensorRounds:
         self.divided_again.delivered(results, micro_batches)
         self.totals.rounds += 1
         self._compare_counted()
-        counted = len(self.info.contributors)
-        self._store.layout.round_ended(all_counted=counted >= self.world_size())
+        self._store.layout.round_ended(all_counted=self.info.trainers >= self.info.world_size)
         refusal = self._buffers_refusal or refusal or rejection
         if refusal is not None:
             raise self._store.layout.explain(refusal, self.info)

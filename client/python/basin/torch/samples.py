@@ -111,10 +111,10 @@ class Elastic(torch.utils.data.Sampler[Any]):
             self._take_part,
             global_batch,
         )
-        if global_batch is not None and self.lane.passes > 1:
+        if global_batch is not None and self.lane.passes != 1:
             raise InvalidArgument(
                 f"{self._call} has keep_global_batch, with which each step has one backward, but "
-                "the optimizer has backward_passes_per_step. Use one of them."
+                "the optimizer has backward_passes_per_step or target_batch. Use one of them."
             )
         spec = self.lane.spec
         if weighted and self.are_samples and spec.op == Op.AVERAGE:
@@ -365,6 +365,7 @@ class Loop(Iterator[Any]):
         self._forks = forks.count()
         self._life = 0  # In which that has begun.
         self._turn = 0
+        self._has_loader = has_loader
         self._turn = sampler.begin(has_loader=has_loader)
 
     def __iter__(self) -> "Loop":
@@ -379,7 +380,7 @@ class Loop(Iterator[Any]):
             self._inner = None  # What it has taken in advance is void.
         while True:
             for item in () if self._inner is None else self._inner:
-                samples.hand_out(self._unit)
+                samples.hand_out(self._unit, self._unit is None or self._has_loader)
                 return item
             samples.loader_is_empty()
             if not samples.wait(sampler.batch):
