@@ -87,7 +87,7 @@ class AbortCause(enum.IntEnum):
 
 
 class RoundAborted(Error):
-    """No worker applies the round. Gradients are kept; begin again."""
+    """No worker applies the round. Gradients are kept, except with step_again; begin again."""
 
     abort_cause = AbortCause.OTHER
 
