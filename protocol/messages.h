@@ -531,7 +531,7 @@ struct SamplesLeased {
 struct BatchReported {
   LaneIndex lane = 0;
   RoundNumber round = 0;
-  uint64_t samples = 0;  // Of all workers.
+  uint64_t samples = 0;  // Those of all workers.
   bool closed = false;
   Error error = {};  // Why the report was refused; kOk: it was not.
   auto Fields() const { return std::tie(lane, round, samples, closed, error); }

@@ -220,7 +220,7 @@ struct Job {
   Pause pause;
   Notice why_not_running;                            // Sent to the workers that wait for the job.
   RoundCounts rounds;                                // That this aggregator ended, for observers.
-  Goodput goodput;                                   // Of its gradient lanes, for observers.
+  Goodput goodput;                                   // That of its gradient lanes, for observers.
   absl::Time deadlock_check = absl::InfinitePast();  // The earliest time of the next check.
   absl::Time idle_since;                             // Meaningful while Idle().
   bool forget_when_idle = false;  // The last worker that was lost has left, and asked for that.

@@ -52,7 +52,7 @@ struct Lane {
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
   SampleLedger ledger;                                  // For the samples of its rounds.
-  TargetBatch batch;                                    // Of its next round.
+  TargetBatch batch;                                    // That of its next round.
   std::optional<Round> round;
   absl::Time last_used;
 

@@ -46,7 +46,7 @@ class TargetBatch {
   auto Fields() const { return std::tie(target_, set_by_, samples_, closed_); }
 
  private:
-  uint64_t target_ = 0;  // Of the next round; 0: nobody has reported.
+  uint64_t target_ = 0;  // The next round's; 0: nobody has reported.
   WorkerId set_by_;      // The worker that reported first.
   std::map<Incarnation, uint64_t> samples_;
   bool closed_ = false;

@@ -67,7 +67,7 @@ struct JobSnapshot {
   std::vector<std::pair<WorkerId, absl::Duration>> last_message;  // Members, at most so many.
   std::vector<LaneSnapshot> lanes;
   std::optional<double> goodput;
-  std::vector<std::pair<TimeUse, absl::Duration>> time;  // Of the members, by use.
+  std::vector<std::pair<TimeUse, absl::Duration>> time;  // That of the members, by use.
   std::vector<MemberSnapshot> members;  // At most so many, if a round counted them.
 };
 

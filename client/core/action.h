@@ -151,7 +151,7 @@ struct SamplesAnswered {
 // Answers AccumulateBatch.
 struct BatchAnswered {
   LaneHandle lane = 0;
-  uint64_t samples = 0;  // Of all workers.
+  uint64_t samples = 0;  // Those of all workers.
   bool closed = false;   // The round begins with what each worker has.
   Error error;           // Not kOk: the report was refused.
 };

@@ -83,7 +83,7 @@ struct LeasedSamples {
 
 // The answer to the report of a batch.
 struct BatchProgress {
-  uint64_t samples = 0;  // Of all workers.
+  uint64_t samples = 0;  // Those of all workers.
   bool closed = false;
 };
 

@@ -35,7 +35,7 @@ constexpr std::chrono::seconds kSlice(1);  // The part of a wait between checks 
 constexpr std::size_t kInputs = 8;
 constexpr std::uint64_t kSamples = 1024;  // In the data set.
 constexpr std::size_t kBatch = 32;        // Samples of a worker in a step.
-constexpr std::uint64_t kSeed = 1;        // Of the order of the samples.
+constexpr std::uint64_t kSeed = 1;        // Determines the order of the samples.
 constexpr double kLearningRate = 0.1;
 
 volatile std::sig_atomic_t leaving = 0;

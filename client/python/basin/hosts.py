@@ -43,7 +43,7 @@ class Place:
     """Where a worker runs."""
 
     host: Host
-    number: int  # Of the host, in the list.
+    number: int  # The host's, in the list.
     slot: int
     size: int  # How many of the first workers run there.
 

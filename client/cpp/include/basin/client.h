@@ -356,34 +356,11 @@ class Lane {
     return batch;
   }
   Result<LeasedSamples> LeaseSamples(const SampleEpoch& epoch, std::uint64_t count) {
-    LeasedSamples leased;
-    leased.ranges.resize(kMostSampleRanges);
-    std::size_t written = 0;
-    int outcome = 0;
-    internal::Taken error;
-    if (basin_samples_lease(worker_, lane_, &epoch, count, leased.ranges.data(),
-                            leased.ranges.size(), &written, &outcome, error.out()) != BASIN_OK) {
-      return error.Take();
-    }
-    leased.ranges.resize(written);
-    leased.outcome = static_cast<LeaseOutcome>(outcome);
-    return leased;
+    return Lease(&basin_samples_lease, epoch, count);
   }
   // This worker's share of each step of `global_batch` samples over all workers.
   Result<LeasedSamples> LeaseStep(const SampleEpoch& epoch, std::uint64_t global_batch) {
-    LeasedSamples leased;
-    leased.ranges.resize(kMostSampleRanges);
-    std::size_t written = 0;
-    int outcome = 0;
-    internal::Taken error;
-    if (basin_samples_lease_step(worker_, lane_, &epoch, global_batch, leased.ranges.data(),
-                                 leased.ranges.size(), &written, &outcome,
-                                 error.out()) != BASIN_OK) {
-      return error.Take();
-    }
-    leased.ranges.resize(written);
-    leased.outcome = static_cast<LeaseOutcome>(outcome);
-    return leased;
+    return Lease(&basin_samples_lease_step, epoch, global_batch);
   }
   Status ReturnSamples(std::uint64_t epoch, const std::vector<SampleRange>& ranges) {
     internal::Taken error;
@@ -436,6 +413,22 @@ class Lane {
       : worker_(worker),
         lane_(lane),
         handles_(std::make_shared<const std::vector<std::uint32_t>>(std::move(handles))) {}
+
+  Result<LeasedSamples> Lease(decltype(&basin_samples_lease) call, const SampleEpoch& epoch,
+                              std::uint64_t samples) {
+    LeasedSamples leased;
+    leased.ranges.resize(kMostSampleRanges);
+    std::size_t written = 0;
+    int outcome = 0;
+    internal::Taken error;
+    if (call(worker_, lane_, &epoch, samples, leased.ranges.data(), leased.ranges.size(), &written,
+             &outcome, error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    leased.ranges.resize(written);
+    leased.outcome = static_cast<LeaseOutcome>(outcome);
+    return leased;
+  }
 
   static void Report(void* user, std::uint32_t, basin_result* result, const basin_error* error) {
     const std::unique_ptr<Pending> pending(static_cast<Pending*>(user));

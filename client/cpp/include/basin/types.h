@@ -93,7 +93,7 @@ struct LeasedSamples {
 
 // The batch of a round that waits for a number of samples.
 struct BatchProgress {
-  std::uint64_t samples = 0;  // Of all workers.
+  std::uint64_t samples = 0;  // Those of all workers.
   bool closed = false;        // Every worker begins the round with what it has.
 };
 

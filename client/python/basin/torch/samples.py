@@ -95,7 +95,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
         self._scheduler = scheduler
         self._step = step
         self._on_step: Callable[[], object] | None = None
-        self._has_warned = False  # Of an epoch that is set again after its end.
+        self._has_warned = False  # That an epoch is set again after its end.
         self._turn = 0  # The number of the last loop that has begun.
         self._has_loader = False  # Whether that one goes on, and takes items in advance.
         self._order: tuple[int, torch.Tensor] | None = None  # The present epoch and its order.
@@ -207,7 +207,7 @@ class Elastic(torch.utils.data.Sampler[Any]):
                 )
             committed.append((begin, end))
         # The steps of an epoch that has begun are those of its batch.
-        global_batch = state.get("global_batch")
+        global_batch = state["global_batch"]
         if global_batch != self._global_batch and 0 < size(committed) < self._n:
             raise InvalidArgument(
                 f"load_state_dict() was given a state with keep_global_batch={global_batch!r} in "
