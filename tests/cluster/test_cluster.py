@@ -265,10 +265,12 @@ class Training(Jobs):
         self.start_trainers()
         with self.stage("a trainer is deleted by force"):
             self.delete_a_trainer()
-        with self.stage("scaled to 5"):
-            self.scale(3, 5)
         with self.stage("scaled to 2"):
-            self.scale(5, 2)
+            self.scale(3, 2)
+        with self.stage("scaled to 8"):
+            self.scale(2, 8)
+        with self.stage("scaled to 3"):
+            self.scale(8, 3)
         with self.stage("the aggregator is deleted by force"):
             self.delete_the_aggregator()
         with self.stage("the aggregator is upgraded, and asks for client certificates"):
@@ -277,8 +279,8 @@ class Training(Jobs):
             self.roll_back()
         with self.stage("certificates and their authority are replaced"):
             self.rotate_certificates()
-        with self.stage("scaled to 3 with the new authority"):
-            self.scale(2, 3)
+        with self.stage("scaled to 4 with the new authority"):
+            self.scale(3, 4)
         # All trainers reconnect, and by now they trust only the new authority.
         with self.stage("the node is drained of the aggregator"):
             self.drain()
@@ -362,7 +364,7 @@ class Training(Jobs):
         before = self.aggregator()
         self.kubectl("delete", "pod", "basin-0", "--force", "--grace-period=0")
         self.aggregator(but=before)
-        self.expect_members(2)
+        self.expect_members(3)
 
     def change(self, block: str, *values: str) -> None:
         """Runs a block of the pages with Helm 4, and with these values in place of `block`."""
@@ -385,7 +387,7 @@ class Training(Jobs):
             more = ("image.tag=next", "tls.http.enabled=true")
             self.change(CLIENT_CERTIFICATES, CLIENT_CERTIFICATES, *more)
         self.expect_next(but=before)
-        self.expect_members(2)
+        self.expect_members(3)
         with self.forwarded():
             stranger = self.status("certs/ca.crt", check=False, certificate=False)
         self.assertNotEqual(0, stranger.returncode, stranger.stdout)
@@ -407,7 +409,7 @@ class Training(Jobs):
         )
         self.change("helm rollback")
         self.expect_next(but=before)
-        self.expect_members(2)
+        self.expect_members(3)
 
     def rotate_certificates(self) -> None:
         before = self.aggregator()
@@ -421,11 +423,11 @@ class Training(Jobs):
         self.shell(function + self.of_the_pages("mv new certs"))
         self.await_files("certs/ca.crt", "certs")
         self.assertEqual(before, self.aggregator())
-        self.expect_members(2)
+        self.expect_members(3)
 
     def await_files(self, authorities: str, own: str) -> None:
         """Waits until the kubelet has given the pods these files."""
-        trainers = [("basin", self.latest(index).uid, "client.crt") for index in range(2)]
+        trainers = [("basin", self.latest(index).uid, "client.crt") for index in range(3)]
         for volume, uid, certificate in [*trainers, ("tls", self.aggregator(), "tls.crt")]:
             folder = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~secret/{volume}"
             made = "server.crt" if certificate == "tls.crt" else certificate
@@ -438,7 +440,7 @@ class Training(Jobs):
         with self.leaving_aggregator() as before:
             self.shell(self.of_the_pages("kubectl drain"))
         self.aggregator(but=before)
-        self.expect_members(3)
+        self.expect_members(4)
 
     def poll(self, command: Callable[[], subprocess.CompletedProcess[str]]) -> None:
         """Runs it until it succeeds, for changes that are not reported."""
@@ -450,7 +452,7 @@ class Training(Jobs):
     def end(self) -> None:
         """All leave, after the same steps."""
         self.kubectl("delete", "statefulset", "digits", "--wait=false")
-        for index in range(3):
+        for index in range(4):
             self.expect_leaves(self.latest(index))
         print(f"{self.expect_all_steps()} steps, each with the right result")
 
@@ -491,20 +493,19 @@ class Training(Jobs):
         with self.pytorch_stage("one is deleted by force", 3):
             self.kubectl("delete", "pod", gone.worker, "--force", "--grace-period=0")
             self.follow(gone.worker, but=gone.uid).await_said("joined at step ")
-        with self.pytorch_stage("scaled to 5", 5):
-            self.kubectl("scale", "statefulset", "digits", "--replicas=5")
-            for index in (3, 4):
-                self.follow(f"digits-{index}").await_said("joined at step ")
-        with self.pytorch_stage("scaled to 2", 2):
-            self.kubectl("scale", "statefulset", "digits", "--replicas=2")
-            for index in (2, 3, 4):
-                self.latest(index).await_said("leaves at step ")
-        with self.pytorch_stage("the aggregator is deleted by force", 2):
+        for before, after in ((3, 2), (2, 8), (8, 3)):
+            with self.pytorch_stage(f"scaled to {after}", after):
+                self.kubectl("scale", "statefulset", "digits", f"--replicas={after}")
+                for index in range(before, after):
+                    self.follow(f"digits-{index}").await_said("joined at step ")
+                for index in range(after, before):
+                    self.latest(index).await_said("leaves at step ")
+        with self.pytorch_stage("the aggregator is deleted by force", 3):
             before = self.aggregator()
             self.kubectl("delete", "pod", "basin-0", "--force", "--grace-period=0")
             self.aggregator(but=before)
         self.kubectl("delete", "statefulset", "digits", "--wait=false")
-        for index in range(2):
+        for index in range(3):
             self.latest(index).await_said("leaves at step ")
         (*_, last) = first.find_said("test accuracy")
         self.assertGreater(float(last.split()[-2]), 90, last)

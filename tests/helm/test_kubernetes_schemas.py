@@ -55,7 +55,9 @@ class Schemas(unittest.TestCase):
     def test_deploy(self) -> None:
         manifests = manifests_of_deploy()
         kinds = {manifest["kind"] for manifest in manifests}
-        self.assertEqual({"Job", "Pod", "PodTemplate", "StatefulSet"}, kinds)
+        self.assertEqual(
+            {"HorizontalPodAutoscaler", "Job", "Pod", "PodTemplate", "StatefulSet"}, kinds
+        )
         for version in VERSIONS:
             with self.subTest(version):
                 self.assertEqual([], complaints(manifests, version))

@@ -12,6 +12,7 @@ from typing import Any
 import dashboards
 import yaml
 from tools import CHART, ROOT, require, tool
+from trainers import DEPLOY, documents, trainers_of
 
 RULES = CHART / "files/alerts.yaml"
 
@@ -84,6 +85,73 @@ class Alerts(unittest.TestCase):
                 self.assertLessEqual(
                     dashboards.metrics_in(rule["expr"]), dashboards.exported_metrics()
                 )
+
+
+class Autoscaling(unittest.TestCase):
+    """deploy/trainers-hpa.yaml."""
+
+    rule: dict[str, Any]
+    autoscaler: dict[str, Any]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.rule, cls.autoscaler = documents(DEPLOY / "trainers-hpa.yaml")
+
+    def evaluated(self, speed: float, members: int) -> subprocess.CompletedProcess[str]:
+        """Whether promtool finds that four trainers are wanted, where these members train together
+        at this speed, in samples per second, in batches of 32."""
+        per_minute = speed * 60 / (32 * members)
+        job = 'training_job="training/digits"'
+        series = {
+            f'basin_members{{{job}, state="member"}}': f"{members}x20",
+            f'basin_members{{{job}, state="spare"}}': "1x20",
+            f'basin_effective_batch_samples{{{job}, lane="gradients"}}': f"{32 * members}x20",
+            f'basin_rounds_total{{{job}, outcome="committed"}}': f"0+{per_minute}x20",
+            f'basin_rounds_total{{{job}, outcome="aborted"}}': "0+7x20",
+        }
+        case = {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": v} for name, v in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": "round(basin_trainers_wanted)",
+                    "eval_time": "15m",
+                    "exp_samples": [{"labels": f"{{{job}}}", "value": 4}],
+                }
+            ],
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            rules, cases = Path(folder) / "rules.yaml", Path(folder) / "cases.yaml"
+            rules.write_text(yaml.safe_dump(self.rule["spec"]), encoding="utf-8")
+            cases.write_text(
+                yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [case]}), encoding="utf-8"
+            )
+            return promtool("test", "rules", cases)
+
+    def test_the_rule_wants_as_many_trainers_as_the_speed_needs(self) -> None:
+        # Two trainers make 250 samples per second, and 500 are wanted; so do eight that make 1000.
+        for members, speed in ((2, 250.0), (8, 1000.0)):
+            done = self.evaluated(speed, members)
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn("basin_trainers_wanted", self.evaluated(500.0, 2).stderr)
+
+    def test_it_asks_for_what_is_exported(self) -> None:
+        (group,) = self.rule["spec"]["groups"]
+        (rule,) = group["rules"]
+        self.assertLessEqual(dashboards.metrics_in(rule["expr"]), dashboards.exported_metrics())
+        (metric,) = self.autoscaler["spec"]["metrics"]
+        self.assertEqual(rule["record"], metric["external"]["metric"]["name"])
+
+    def test_the_autoscaler_stays_within_the_numbers_of_the_job(self) -> None:
+        trainers = trainers_of(DEPLOY / "trainer-statefulset.yaml")
+        (manifest,) = trainers.manifests
+        spec = self.autoscaler["spec"]
+        target = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+        self.assertEqual(target | {"name": manifest["metadata"]["name"]}, spec["scaleTargetRef"])
+        (container,) = trainers.template["spec"]["containers"]
+        env = {variable["name"]: variable.get("value") for variable in container["env"]}
+        self.assertEqual(int(env["BASIN_MIN_WORKERS"]), spec["minReplicas"])
+        self.assertEqual(int(env["BASIN_MAX_WORKERS"]), spec["maxReplicas"])
 
 
 class Dashboards(unittest.TestCase):

@@ -116,7 +116,7 @@ def parts_that_kubernetes_knows(manifest: Manifest) -> list[Manifest]:
             env = manifest["spec"]["trainer"]["env"]
             pod = {"containers": [{"name": "node", "env": env}]}
             return [{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}]
-        case (version, _) if version.startswith("kueue.x-k8s.io/"):
+        case (version, _) if version.startswith(("kueue.x-k8s.io/", "monitoring.coreos.com/")):
             return []
         case _:
             return [manifest]
