@@ -102,10 +102,11 @@ struct Hello {
   std::vector<LaneHistory> lanes;
   uint32_t ranks = 1;  // The trainers that the worker stands for.
   JoinGroup group;
+  std::string software;  // The versions that the worker runs, for operators.
   auto Fields() const {
     return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
-                    from_start, lacks_state, settings, incarnation, membership, lanes, ranks,
-                    group);
+                    from_start, lacks_state, settings, incarnation, membership, lanes, ranks, group,
+                    software);
   }
 };
 

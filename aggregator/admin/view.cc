@@ -65,6 +65,7 @@ v1::MemberStatus MemberOf(const Worker& worker, absl::Time lived) {
   status.set_ready(worker.state != WorkerState::kAdmitted);
   status.set_finished(worker.finishing || worker.state == WorkerState::kFinished);
   status.set_draining(worker.draining);
+  status.set_software(worker.software);
   if (worker.busy_until > lived) status.set_busy(worker.busy);
   return status;
 }

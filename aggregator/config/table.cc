@@ -30,7 +30,8 @@ constexpr Section kSections[] = {
     {"auth", "Tokens and roles."},
     {"admin", "The address for `basinctl`."},
     {"http", "The address for probes, Prometheus and the status page."},
-    {"worker", "Heartbeats, and the time after which a silent worker counts as lost."},
+    {"worker",
+     "Heartbeats, when a silent worker counts as lost, and workers that fail again and again."},
     {"round", "Late and lost workers, deadlocks, and unusual gradients."},
     {"job", "Timeouts of jobs."},
     {"recovery", "Recovery after a restart of the aggregator."},
@@ -272,6 +273,16 @@ void AddWaits(std::vector<Option>& table) {
       "Like worker.lease, for a worker that has closed all its connections: its process has most "
       "likely exited. A worker that lives reconnects within four round trips of its network; raise "
       "this where these take longer. At most worker.lease."));
+  table.push_back(Count(
+      "worker.fruitless_joins", [](Settings& s) -> uint32_t& { return Core(s).fruitless_joins; },
+      "5", {0, 1000},
+      "A worker that joined this many times in a row, and was lost each time before a round "
+      "counted "
+      "it, is refused for worker.restart_pause. 0: never."));
+  table.push_back(Duration(
+      "worker.restart_pause", [](Settings& s) -> absl::Duration& { return Core(s).restart_pause; },
+      "10m", absl::Seconds(1), kLongest,
+      "How long such a worker is refused. Then it may join once more."));
   table.push_back(Duration(
       "round.late_warning", [](Settings& s) -> absl::Duration& { return Core(s).late_warning; },
       "5s", kShortest, kLongest,

@@ -164,6 +164,21 @@ std::optional<Slot> SlotFor(Job& job, const JobScope& scope, const WorkerId& id)
   return oldest;
 }
 
+bool CheckRestarts(Job& job, const JobScope& scope, SessionId session, const Worker& worker) {
+  const absl::Time until = worker.restarts.RefusedUntil(scope.config);
+  if (scope.now >= until) return true;
+  Refuse(job, scope, session, worker.id, ErrorCode::kFailedPrecondition,
+         absl::StrCat("Job ", job.name, ": worker ", worker.id, " joined ",
+                      CountOf(worker.restarts.fruitless(), "time"),
+                      " in a row and was lost before any round counted it; the last time it ",
+                      worker.restarts.reason(), ". It holds up the others, so it is refused for ",
+                      absl::FormatDuration(absl::Ceil(until - scope.now, absl::Seconds(1))),
+                      " (worker.restart_pause). Find the cause in its own output; its client "
+                      "keeps trying."),
+         NoteCause::kRestartsInVain);
+  return false;
+}
+
 void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hello) {
   Worker& worker = job.workers[slot];
   Welcome welcome;
@@ -241,11 +256,11 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
 }  // namespace
 
 void Refuse(Job& job, const JobScope& scope, SessionId session, const WorkerId& worker,
-            ErrorCode code, const std::string& text) {
+            ErrorCode code, const std::string& text, NoteCause cause) {
   // Two groups of workers may have trained apart from each other, and operators must notice that.
   const NoteKind kind =
       code == ErrorCode::kLineageConflict ? NoteKind::kLineageConflict : NoteKind::kWorkerRefused;
-  AddNote(job, scope, kind, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
+  AddNote(job, scope, kind, worker, absl::StrCat(ErrorCodeName(code), ": ", text)).cause = cause;
   scope.sessions.erase(session);
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
@@ -379,6 +394,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   }
   const Slot slot = *found;
   Worker& worker = job.workers[slot];
+  if (!reconnects && !CheckRestarts(job, scope, session, worker)) return;
   const Error superseded{ErrorCode::kSuperseded,
                          absl::StrCat("A newer process has replaced worker ", hello.worker,
                                       " of job ", job.name, ". This process must exit.")};
@@ -423,6 +439,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     job.workers.SetStillCounts(slot, false);
     worker.finishing = worker.left = worker.holds_state = worker.out_of_step = false;
     worker.member_since = Generation{};
+    worker.restarts.BeginTurn();
     worker.busy.clear();
     worker.misfit.clear();
     worker.layouts.clear();
@@ -435,6 +452,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   worker.knows_samples = (hello.features & kFeatureSamples) != 0;
   worker.knows_steps = (hello.features & kFeatureGlobalBatch) != 0;
   worker.group = hello.group;
+  worker.software = hello.software;
   worker.repeats.clear();
   for (const LaneHistory& history : hello.lanes) {
     const LaneIndex lane = job.lanes.IndexOf(history.name);

@@ -14,7 +14,7 @@ namespace basin::aggregator {
 
 // Ends the session of a worker that is not admitted.
 void Refuse(Job& job, const JobScope& scope, SessionId session, const WorkerId& worker,
-            ErrorCode code, const std::string& text);
+            ErrorCode code, const std::string& text, NoteCause cause = NoteCause::kUnspecified);
 // Takes a hello on a session that belongs to no worker yet. The job welcomes the worker, holds the
 // hello while it recovers, or ends the session.
 void OnHello(Job& job, const JobScope& scope, SessionId session, const Hello& hello);

@@ -110,6 +110,8 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   for (const RoundMember& member : round.members()) {
     Worker& worker = job.workers[member.slot];
     worker.out_of_step &= !member.there();
+    const bool counted = member.contribution.effective() || member.carried;
+    if (committed && counted && scope.config.fruitless_joins > 0) worker.restarts.Count();
     if (member.alive() && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (!all.sessions.empty()) {

@@ -3,6 +3,8 @@
 #include "aggregator/ctl/show.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -92,6 +94,19 @@ uint32_t TrainersOf(const v1::RoundValue& value) {
   return trainers;
 }
 
+// The versions that more workers run than any others; of equally many, the first in the list.
+std::string UsualSoftware(const v1::ListMembersResponse& members) {
+  std::map<std::string, int> workers;
+  std::string usual;
+  for (const v1::MemberStatus& member : members.members()) {
+    if (!member.recovering()) ++workers[member.software()];
+  }
+  for (const v1::MemberStatus& member : members.members()) {
+    if (workers[member.software()] > workers[usual]) usual = member.software();
+  }
+  return usual;
+}
+
 }  // namespace
 
 std::string Show(const v1::ServiceStatus& status) {
@@ -139,7 +154,8 @@ std::string Show(const v1::LimitsResponse& limits) {
 }
 
 std::string Show(const v1::ListMembersResponse& members) {
-  TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "FROM", "STATE"});
+  const std::string usual = UsualSoftware(members);
+  TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "FROM", "STATE", "RUNS"});
   for (const v1::MemberStatus& member : members.members()) {
     table.Add(
         {member.worker(), Word(member.role()), Ranks(member),
@@ -149,7 +165,9 @@ std::string Show(const v1::ListMembersResponse& members) {
                       member.shared_device_bytes() > 0
                           ? absl::StrCat(", ", Size(member.shared_device_bytes()), " on its device")
                           : ""),
-         Standing(member)});
+         Standing(member),
+         absl::StrCat(member.software(),
+                      member.recovering() || member.software() == usual ? "" : " (most differ)")});
   }
   return table.Text();
 }

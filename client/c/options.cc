@@ -44,7 +44,8 @@ enum class Kind : uint8_t {
   kRounds,
   kBytes,
   kMemory,
-  kGroup
+  kGroup,
+  kSoftware
 };
 
 struct Option {
@@ -78,6 +79,7 @@ constexpr std::array kOptions = {
     Option{"timeline", Kind::kPath, ""},
     Option{"timeline_every", Kind::kRounds, "1"},
     Option{"timeline_max_bytes", Kind::kBytes, "67108864"},
+    Option{"software", Kind::kSoftware, ""},
 };
 
 constexpr bool AreTheClients() {
@@ -107,6 +109,9 @@ constexpr std::array kLaunchers = {
 // The bounds of what a timeline is set to; that of bytes also bounds pinned memory.
 constexpr uint64_t kMostRounds = 1000000;
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+
+// Of the versions that the trainer names, beside that of this library.
+constexpr size_t kMostSoftware = 200;
 
 std::string NumberRule(uint64_t least, uint64_t most) {
   return absl::StrCat("a whole number from ", least, " to ", most);
@@ -180,6 +185,10 @@ std::string Wrong(Kind kind, std::string_view value) {
         if (value == wish) return "";
       }
       return "off, auto, deterministic or fast is needed";
+    case Kind::kSoftware:
+      return basin::IsPrintable(value) && value.size() <= kMostSoftware
+                 ? ""
+                 : absl::StrCat("at most ", kMostSoftware, " printable characters are needed");
   }
   return "";
 }
@@ -338,6 +347,8 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   core.fresh = Flag(Text("fresh")).value_or(false);
   core.streams = Count("streams");
   core.settings = {Count("min_workers"), Count("max_workers"), Count("start_workers")};
+  core.software = absl::StrCat("basin ", basin_version());
+  if (!Text("software").empty()) absl::StrAppend(&core.software, ", ", Text("software"));
   core.ranks = Count("ranks");
   core.local_rank = Count("local_rank");
   if (core.local_rank >= core.ranks) {

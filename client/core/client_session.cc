@@ -40,6 +40,7 @@ Hello MakeHello(const ClientState& state) {
   hello.features = state.config.features | kFeatureRanks | kFeatureSamples | kFeatureGlobalBatch;
   hello.ranks = state.ranks.count;
   hello.group = state.config.group;
+  hello.software = state.config.software;
   hello.fresh = state.config.fresh && !state.in_job.saw_members;
   hello.settings = state.config.settings;
   hello.incarnation = state.identity.incarnation;

@@ -27,6 +27,7 @@ struct Config {
   uint32_t ranks = 1;
   uint32_t local_rank = 0;
   JoinGroup group;
+  std::string software;  // The versions that it runs, for operators.
 
   uint32_t frame_tensors = 1024;  // In one frame, where the aggregator has the feature.
   uint32_t streams = 2;           // Data streams, each on its own connection; at least 1.

@@ -85,6 +85,7 @@ void Encode(const Hello& in, v1::Hello* out) {
   out->set_ranks(EncodeRanks(in.ranks));
   out->set_group(in.group.name);
   out->set_group_size(in.group.size == 1 ? 0 : in.group.size);
+  out->set_software(in.software);
 }
 
 // Another protocol version is let through: the core refuses it, and names both.
@@ -108,6 +109,9 @@ Hello Decode(const v1::Hello& in, Checker& checker) {
   out.ranks = DecodeRanks(in.ranks());
   if (!in.group().empty()) out.group.name = checker.Worker("group", in.group());
   out.group.size = checker.AtMost("group_size", std::max(1U, in.group_size()), kMaxGroup);
+  if (checker.Count("software", in.software().size(), kMaxSoftwareBytes)) {
+    out.software = in.software();
+  }
   return out;
 }
 

@@ -34,6 +34,7 @@ inline constexpr std::string_view kClientOptions[] = {
     "timeline",
     "timeline_every",
     "timeline_max_bytes",
+    "software",
 };
 
 }  // namespace basin

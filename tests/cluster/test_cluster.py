@@ -501,9 +501,9 @@ class Training(Jobs):
                 for index in range(after, before):
                     self.latest(index).await_said("leaves at step ")
         with self.pytorch_stage("the aggregator is deleted by force", 3):
-            before = self.aggregator()
+            uid = self.aggregator()
             self.kubectl("delete", "pod", "basin-0", "--force", "--grace-period=0")
-            self.aggregator(but=before)
+            self.aggregator(but=uid)
         self.kubectl("delete", "statefulset", "digits", "--wait=false")
         for index in range(3):
             self.latest(index).await_said("leaves at step ")

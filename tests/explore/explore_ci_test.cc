@@ -35,12 +35,6 @@ void ExpectComplete(const SearchResult& result) {
   EXPECT_GT(result.endings[static_cast<size_t>(Ending::kDone)], 0u);
 }
 
-// The states that were seen must be right; the output says how many were not.
-void ExpectRight(const SearchResult& result) {
-  EXPECT_EQ(result.violation, "");
-  EXPECT_GT(result.states, 1'000'000u);
-}
-
 TEST(ExploreCi, Fault_A1_TwoWorkersTwoRoundsWithOneCrash) {
   Bounds bounds = OneFault(2, 2, 1);
   bounds.faults = 0;
@@ -53,10 +47,6 @@ TEST(ExploreCi, Fault_W2_TwoWorkersTwoRoundsWithOneLoss) {
 
 TEST(ExploreCi, Fault_W1_ThreeWorkersOneRoundWithOneLoss) {
   ExpectComplete(Explore(OneFault(3, 1, 0), 60));
-}
-
-TEST(ExploreCi, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
-  ExpectRight(Explore(OneFault(2, 2, 1), 10));
 }
 
 // A worker is lost after the round is prepared. Its replacement must load the state from before
@@ -117,10 +107,6 @@ TEST(ExploreCi, Fault_N2_TwoJobsOfTwoWorkersWithOneBrokenStream) {
   bounds.stream_cuts = 1;
   bounds.jobs = 2;
   ExpectComplete(Explore(bounds, 60));
-}
-
-TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
-  ExpectRight(Explore(OneFault(3, 1, 1), 10));
 }
 
 // The reduction leaves out orders but no ending: with and without it, each kind of ending occurs

@@ -41,6 +41,20 @@ TEST(ExploreNightly, Fault_A2_ThreeWorkersOneRoundWithOneCrash) {
   ExpectRight(bounds, 900);
 }
 
+Bounds OneCrashAndOneLoss(uint32_t workers, RoundNumber rounds) {
+  Bounds bounds = TwoOfEach(workers, rounds);
+  bounds.crashes = bounds.deaths = bounds.evictions = bounds.faults = 1;
+  return bounds;
+}
+
+TEST(ExploreNightly, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
+  ExpectRight(OneCrashAndOneLoss(2, 2), 300);
+}
+
+TEST(ExploreNightly, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
+  ExpectRight(OneCrashAndOneLoss(3, 1), 300);
+}
+
 TEST(ExploreNightly, Fault_A2_ThreeWorkersInAllOrders) { ExpectRight(TwoOfEach(3, 1), 900); }
 
 TEST(ExploreNightly, Fault_A2_ThreeWorkersWithTwoDelays) {

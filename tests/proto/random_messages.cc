@@ -302,6 +302,7 @@ void RandomMessages::Fill(Hello* out) {
   out->lanes = List<LaneHistory>(2);
   out->ranks = Ranks();
   if (Coin()) out->group = {Label(), static_cast<uint32_t>(1 + UpTo(kMaxGroup - 1))};
+  if (Coin()) out->software = "basin 0.1.0, " + Label();
 }
 
 void RandomMessages::Fill(Ready* out) { *out = {Number(), Number()}; }

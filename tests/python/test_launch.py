@@ -953,6 +953,7 @@ class Hosts(unittest.TestCase):
         for arguments, text in (
             (("--hosts", "a:2", "--", "true"), "a cannot reach an aggregator that is open to this"),
             (("--hosts", "a:0", "--", "true"), "'a:0' is not HOST:SLOTS"),
+            (("--hosts", "hosts/none.txt", "--", "true"), "there is no file hosts/none.txt"),
             (("--hosts", "localhost:2", "-n", "3", "--", "true"), "2 slots, and 3 workers need"),
             (("-n", "2", "--listen", "127.0.0.1", "--", "true"), "--listen is for --hosts"),
             (("--", "true"), "-n or --hosts is needed"),

@@ -1,5 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Optimizers that differ among the workers of a job are refused, and equal ones never are.
+"""Optimizers and parameters that differ among the workers of a job are refused, and equal ones
+never are.
 
 Usage: test_torch_sameness.py BASIND LIBBASIN
 """
@@ -137,6 +138,44 @@ def other_schedule(rank: int) -> Any:
         return texts, len(optimizer.basin_lane.store.layout._served)
 
 
+def drifts(rank: int, every: int) -> Any:
+    """In the fourth step, worker 1 changes a parameter of its own. Its errors by step, and the
+    parameters at the end."""
+    with session() as bt:
+        net = model()
+        optimizer = bt.DistributedOptimizer(
+            torch.optim.SGD(net.parameters(), lr=0.1),
+            net.named_parameters(),
+            check_optimizer=True,
+            check_parameters=every,
+        )
+        texts = {}
+        for step in range(10):
+            optimizer.zero_grad()
+            if bt.rank() == 1 and step == 3:
+                net[2].bias.data[0] += 2**-20
+            if bt.rank() == 1 and step == 5:
+                texts[step] = expect("Mismatch", loss_of(net, rank, step).backward)
+                net[2].bias.data[0] -= 2**-20
+            else:
+                loss_of(net, rank, step).backward()
+            optimizer.step()
+        return bt.rank(), texts, len(optimizer.last_round().contributors)
+
+
+def wrong_interval(rank: int) -> Any:
+    with session() as bt:
+        net = model()
+        return expect(
+            "InvalidArgument",
+            lambda: bt.DistributedOptimizer(
+                torch.optim.SGD(net.parameters(), lr=0.1),
+                net.named_parameters(),
+                check_parameters=-1,
+            ),
+        )
+
+
 # ---- tests
 
 
@@ -189,6 +228,22 @@ class Optimizers(TorchTest):
             for step, text in enumerate(texts):
                 self.assertRegex(text, f"has lr={(step + 1) * 0.3:g} in .* has lr={step + 1} in")
         self.assertEqual(20, sum(len(texts) for texts, _ in outcomes))
+
+    def test_parameters_that_differ_are_named_in_the_next_comparison(self) -> None:
+        for rank, texts, contributors in self.run_job(drifts, 5):
+            self.assertEqual(WORKERS, contributors)
+            if rank != 1:
+                continue
+            self.assertEqual([5], list(texts))
+            self.assertRegex(
+                texts[5],
+                r"have different parameters in lane gradients: worker \S+ has parameter 2.bias "
+                r"with the checksum \w{16}, and \S+ \(as all .*\) has parameter 2.bias with",
+            )
+
+    def test_an_interval_that_is_none_is_refused(self) -> None:
+        for text in self.run_job(wrong_interval):
+            self.assertIn("check_parameters cannot be -1", text)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,8 @@ const char* SightName(Sight sight) {
                                            "epoch ended",
                                            "batch closed",
                                            "epoch broken off",
-                                           "worker lost whose machine was not heard"};
+                                           "worker lost whose machine was not heard",
+                                           "worker refused after lives in vain"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

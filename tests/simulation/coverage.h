@@ -66,8 +66,9 @@ enum class Sight : uint8_t {
   kBatchClosed,        // A batch had its samples.
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
   kUnreachable,        // A worker was lost because its machine was not heard.
+  kRestartsInVain,     // A worker was refused because it was lost again and again.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kUnreachable) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRestartsInVain) + 1;
 
 const char* SightName(Sight sight);
 

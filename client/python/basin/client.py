@@ -34,6 +34,7 @@ from basin.errors import (
     Paused,
 )
 from basin.notices import ContributorsChanged, warn
+from basin.progress import Progress
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker, check_dtype, logger
 
@@ -249,6 +250,7 @@ class Client:
         self._open_versions: dict[str, tuple[int, Described]] = {}
         # How many rounds this worker had begun when it last took part in a broadcast.
         self._last_broadcast: int | None = None
+        self._progress = Progress()
         self._closed = False
         self._has_left = False
         self._finished = False
@@ -592,6 +594,20 @@ class Client:
             raise InvalidArgument(f"expected cannot be {expected!r}. Use a number of seconds.")
         self.worker.busy(string_of("reason", reason), number)
 
+    def report_progress(self, done: float, **metrics: float) -> None:
+        """Reports how far the training is, where something shows it: a TrainJob of Kubeflow Trainer
+        does, in status.trainerStatus with the estimated time that is left. Elsewhere it does
+        nothing. All workers may call it, in each step; rank 0 sends the latest report every five
+        seconds, in the background, and never fails because of it.
+
+        done:    the share of the whole training that is done, from 0 to 1
+        metrics: numbers to show beside it, by name; the number of workers is one of them
+        """
+        self.check_open("report_progress()")
+        place = self.worker.place()
+        first = place.is_member and place.rank == 0
+        self._progress.report(done, {"workers": place.world_size, **metrics}, send=first)
+
     def finished(self) -> None:
         """Declares that this worker is out of data: it contributes to no further round, and the
         others do not wait for it. It no longer has a rank, and can only be closed. Raises
@@ -643,6 +659,7 @@ class Client:
         if finished:
             self.hand_over()
         self._closed = True
+        self._progress.close()
         _open_clients.discard(self)
         try:
             self.leave_job(finished)
@@ -856,6 +873,7 @@ def connect(
     timeline_max_bytes: int | None = None,
     local_group: str | None = None,
     nccl_library: str | None = None,
+    software: str | None = None,
     timeout: float | None = 600.0,
     ready: bool = True,
 ) -> Client:
@@ -913,6 +931,7 @@ def connect(
             "timeline_max_bytes": text(timeline_max_bytes),
             "local_group": local_group,
             "nccl_library": nccl_library,
+            "software": software,
         }
     )
     try:

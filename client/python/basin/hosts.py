@@ -56,6 +56,9 @@ def parse(given: str) -> list[Host]:
         words = [":".join(line.replace("slots=", " ").split()) for line in lines if line]
     else:
         words = [word.strip() for word in given.split(",")]
+        # A name of a machine has no slash, and most that have a suffix have slots, too.
+        if "/" in given or given.endswith((".txt", ".hosts", ".cfg")):
+            raise ValueError(f"there is no file {given}")
     hosts = [_host(word) for word in words]
     names = [host.name for host in hosts]
     if not hosts:

@@ -316,7 +316,8 @@ class _Remote(_Group):
         assert self.process.stdin is not None
         # It may have ended, or was killed.
         with self._writing, contextlib.suppress(OSError, ValueError):
-            os.write(self.process.stdin.fileno(), data)
+            while data:
+                data = data[os.write(self.process.stdin.fileno(), data) :]
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -401,7 +402,7 @@ class _Aggregator:
             self._folder = tempfile.TemporaryDirectory(prefix="basin-run-")
             kept["TMPDIR"] = self._folder.name
         listen = (
-            f"--grpc-listen={listen_at or '127.0.0.1'}:0",
+            f"--grpc-listen={_host_of(listen_at)}:0",
             f"--grpc-insecure={'false' if listen_at is None else 'true'}",
             "--admin-listen=127.0.0.1:0",
             "--http-listen=none",
@@ -879,6 +880,12 @@ def _open_missing_streams() -> None:
     """Python has no stream for a descriptor that was closed when it started."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - open until the end
+
+
+def _host_of(listen_at: str | None) -> str:
+    """As an address has it: one of IPv6 is in brackets."""
+    host = listen_at or "127.0.0.1"
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _open_copy(folder: str | None, name: str) -> TextIO | None:

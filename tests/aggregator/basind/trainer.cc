@@ -53,6 +53,7 @@ class Trainer {
     options.core.job = arguments[1];
     options.core.worker = arguments[2];
     options.core.fresh = true;
+    options.core.software = Variable("BASIN_SOFTWARE");
     options.core.settings.min_workers = static_cast<uint32_t>(std::stoul(arguments[3]));
     options.core.settings.max_workers = static_cast<uint32_t>(std::stoul(arguments[4]));
     auto worker = client::Worker::Connect(std::move(options), connector_, clock_);

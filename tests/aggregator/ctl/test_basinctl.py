@@ -436,6 +436,23 @@ class Answers(WithFolder):
         self.assertRegex(self.ctl(basind, "limits"), r"\nlimits.jobs +- +1 +7 +jobs\n")
         self.assertRegex(self.ctl(basind, "limits"), r"\nlimits.workers +vision +1 ")
 
+    def test_members_marks_the_worker_that_runs_other_versions(self) -> None:
+        basind = self.start()
+        software = {"a": "torch 2.13.0", "b": "torch 2.12.0", "c": "torch 2.13.0"}
+        trainers = [
+            Trainer(TRAINER, basind.grpc, "vision", worker, 3, 3, BASIN_SOFTWARE=runs)
+            for worker, runs in software.items()
+        ]
+        for trainer in trainers:
+            self.addCleanup(trainer.kill)
+            trainer.say("join")
+        for trainer in trainers:
+            self.assertIn("member", trainer.answer())
+        members = self.ctl(basind, "members", "vision")
+        self.assertRegex(members, r"\na .* torch 2.13.0\n")
+        self.assertRegex(members, r"\nb .* torch 2.12.0 \(most differ\)\n")
+        self.assertRegex(members, r"\nc .* torch 2.13.0\n")
+
     def test_goodput_names_the_worker_that_is_late(self) -> None:
         basind = self.start()
         trainers = [Trainer(TRAINER, basind.grpc, "vision", worker, 2, 2) for worker in "ab"]

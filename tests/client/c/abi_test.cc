@@ -150,7 +150,8 @@ TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
                                             {"fresh", "perhaps"},
                                             {"log_level", "loud"},
                                             {"timeline_every", "0"},
-                                            {"timeline_max_bytes", "1000"}}) {
+                                            {"timeline_max_bytes", "1000"},
+                                            {"software", "torch\t2"}}) {
     EXPECT_EQ(basin_options_set(options.get(), key.c_str(), value.c_str(), failure.out()),
               BASIN_INVALID_ARGUMENT)
         << key;

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from basin import client, descent, exit_code, machine
 from basin.arguments import seconds
 from basin.errors import FailedPrecondition
@@ -105,6 +107,7 @@ def init(
         # Torch imports it with the first optimizer, for seconds in which the others may wait.
         importlib.import_module("torch._dynamo")
     options.setdefault("ready", False)
+    options.setdefault("software", f"torch {torch.__version__}")
     leave = Leave(leave_on, notice, notice_seconds)
     try:
         connected = client.connect(address, **options)
@@ -164,6 +167,18 @@ def busy(reason: str, expected: float) -> None:
     expected: about how many seconds it takes; 0: it is over
     """
     context.current().client.busy(reason, expected)
+
+
+def report_progress(done: float, **metrics: float) -> None:
+    """Reports how far the training is, where something shows it: a TrainJob of Kubeflow Trainer
+    does, with the estimated time that is left. Elsewhere it does nothing. All workers may call it,
+    in each step; rank 0 sends the latest report every five seconds, in the background.
+
+    done:    the share of the whole training that is done, from 0 to 1
+    metrics: numbers to show beside it, by name, such as loss=0.3; the number of workers is one
+    """
+    if not context.is_helper():
+        context.current().client.report_progress(done, **metrics)
 
 
 def finished() -> None:
@@ -260,6 +275,7 @@ __all__ = [
     "poll",
     "rank",
     "rejoin",
+    "report_progress",
     "shutdown",
     "size",
     "synchronize",

@@ -1,10 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Checks that all workers have gradients of the same tensors, and the same numbers in their
-optimizers.
+"""Checks that all workers have gradients of the same tensors, the same numbers in their optimizers,
+and the same parameters.
 
 Tensors are matched by name, so workers with different models would silently average some tensors
 without each other, and workers with other learning rates would make other steps of the same
-gradients. Each round carries a hash of names, dtypes and shapes, and of the optimizer's numbers.
+gradients. Each round carries a hash of names, dtypes and shapes, of the optimizer's numbers, and
+every n-th of the values of the parameters.
 The aggregator compares the hashes and refuses the contribution of a worker that differs. Each
 worker serves what is behind its hash, so that a refused worker can report the differences.
 """
@@ -17,6 +18,7 @@ from basin import _abi
 from basin.errors import Error, Mismatch
 from basin.torch import tensors
 from basin.torch.optimizer_numbers import OptimizerNumbers, differences
+from basin.torch.parameter_values import PARAMETER, ParameterValues
 from basin.worker import RoundInfo, TensorSpec, Worker
 
 _LANE = "layouts"
@@ -33,15 +35,21 @@ _OTHER_VALUES = (
 
 class LayoutCheck:
     """Checks the rounds of one lane, named `lane`. If not `enabled`, it sends no hash. `numbers`
-    are compared as well; None: only the tensors are."""
+    and `values` are compared as well, where they are given."""
 
     def __init__(
-        self, worker: Worker, lane: str, enabled: bool, numbers: OptimizerNumbers | None
+        self,
+        worker: Worker,
+        lane: str,
+        enabled: bool,
+        numbers: OptimizerNumbers | None,
+        values: ParameterValues | None,
     ) -> None:
         self._worker = worker
         self._lane = lane
         self._enabled = enabled
         self._numbers = numbers if enabled else None
+        self._values = values if enabled else None
         self._specs: list[TensorSpec] = []
         self._tensors = 0  # The hash of the tensors of the next round.
         self._combined: tuple[int, str] | None = None  # What is behind the hash of the last round.
@@ -49,8 +57,9 @@ class LayoutCheck:
         self.hash = 0  # The hash of the last round.
 
     @property
-    def compares_numbers(self) -> bool:
-        return self._numbers is not None
+    def compares_state(self) -> bool:
+        """Whether a worker has to have loaded the state before its first round."""
+        return self._numbers is not None or self._values is not None
 
     def take(self, specs: list[TensorSpec]) -> None:
         """Sets the tensors of the next round, and serves their list from now on."""
@@ -61,12 +70,19 @@ class LayoutCheck:
         self._tensors = _hash_of(content)
         self._serve_sized(self._tensors, content)
 
-    def begin(self) -> int:
-        """Returns the hash of the round that begins now."""
-        if self._numbers is None:
+    def begin(self, step: int | None) -> int:
+        """Returns the hash of the round that begins now, before this `step`. None: it is not that
+        of the others, so this worker does not know in which rounds they compare their parameters.
+        """
+        if step is None and self._values is not None:
+            self.hash = 0
+            return self.hash
+        if not self.compares_state:
             self.hash = self._tensors
             return self.hash
-        combined = (self._tensors, self._numbers.text())
+        numbers = "" if self._numbers is None else self._numbers.text()
+        values = "" if self._values is None or step is None else self._values.text(step)
+        combined = (self._tensors, "\n".join(filter(None, (numbers, values))))
         if combined == self._combined:
             return self.hash
         self._combined = combined
@@ -99,7 +115,7 @@ class LayoutCheck:
         if not isinstance(refusal, Mismatch) or reference in (0, self.hash) or self.hash == 0:
             return refusal
         try:
-            if self._numbers is not None:
+            if self.compares_state:
                 head, _, numbers = self._get_sized(reference).partition("\n")
                 reference = int(head, 16)
                 if reference == self._tensors:
@@ -108,8 +124,8 @@ class LayoutCheck:
             others = set(self._get_sized(reference).split("\n"))
         except ValueError:
             return Mismatch(
-                f"{refusal} Only some workers have check_optimizer=True. Give check_optimizer and "
-                "same_parameters the same values on all workers."
+                f"{refusal} Only some workers have check_optimizer=True or check_parameters. Give "
+                "these and same_parameters the same values on all workers."
             )
         except Error as error:
             return Mismatch(f"{refusal} The differences are unknown: {error}")
@@ -126,6 +142,18 @@ class LayoutCheck:
 
     def _other_numbers(self, mine: str, theirs: str, others: tuple[str, ...]) -> Mismatch:
         who = others[0] if len(others) == 1 else f"{others[0]} (as all others that were counted)"
+        parameters = [_parameters_in(each) for each in (mine, theirs)]
+        if parameters[0] != parameters[1]:
+            return Mismatch(
+                f"Worker {self._worker.id} and the others have different parameters in lane "
+                f"{self._lane}: worker {self._worker.id} has "
+                f"{differences(*parameters)}, and {who} has {differences(*parameters[::-1])}. "
+                "Their gradients are of different models. Find what changes parameters on one "
+                "worker only: a checkpoint that only one loads, an optimizer step or a "
+                "re-initialisation that only some make, or other arithmetic on another device; "
+                "then share them with broadcast_parameters() of the model on all workers. Workers "
+                "that are meant to differ do not give check_parameters."
+            )
         return Mismatch(
             f"Worker {self._worker.id} and the others have different optimizers in lane "
             f"{self._lane}: worker {self._worker.id} has {differences(mine, theirs)}, and {who} "
@@ -161,6 +189,10 @@ class LayoutCheck:
             _LANE, spec, _VERSION, None, _TIMEOUT_SECONDS, received.ctypes.data, received.nbytes
         )
         return received.tobytes()[:size]
+
+
+def _parameters_in(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if line.startswith(PARAMETER))
 
 
 def _hash_of(content: bytes) -> int:

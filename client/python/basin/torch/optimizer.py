@@ -30,6 +30,7 @@ def DistributedOptimizer(
     batch_size: int | None = None,
     same_parameters: bool = True,
     check_optimizer: bool = False,
+    check_parameters: int = 0,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
     """Returns the same optimizer. From now on, when backward() returns, .grad of its parameters is
@@ -63,6 +64,10 @@ def DistributedOptimizer(
                       weight decay and the optimizer's other options. Create schedulers before
                       DistributedOptimizer(). Must be the same on all workers; without
                       same_parameters nothing is compared
+    check_parameters: compares the values of all parameters before every so many steps, such as 100:
+                      a worker whose parameters are not, bit for bit, those of the others gets
+                      Mismatch with their names. Takes one pass over their memory. 0: never. Must be
+                      the same on all workers; without same_parameters nothing is compared
     options:          how gradients are reduced; must be the same on all workers:
     weight_by:        for a weighted average: "samples", "tokens" or "micro_batches"
     contributes:      for a weighted average: "sum" if gradients are sums over what weight_by names,
@@ -133,6 +138,7 @@ def DistributedOptimizer(
         options=options,
         same_parameters=same_parameters,
         check_optimizer=check_optimizer,
+        check_parameters=check_parameters,
         passes=backward_passes_per_step,
         target_batch=target_batch,
         owner="the optimizer",

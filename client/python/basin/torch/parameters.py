@@ -149,6 +149,11 @@ class Parameters:
     def knows(self, parameter: torch.Tensor) -> bool:
         return parameter in self._names
 
+    @property
+    def names(self) -> Mapping[torch.Tensor, str]:
+        """Those that are reduced, as of the last scan."""
+        return self._names
+
     def was_replaced(self, parameter: torch.Tensor) -> bool:
         """Whether another object has replaced the parameter in the model."""
         replaced = self._replaced.get(id(parameter))

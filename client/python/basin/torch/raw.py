@@ -11,6 +11,7 @@ import contextlib
 import operator
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from basin.errors import Unsupported
@@ -20,6 +21,9 @@ from basin.errors import Unsupported
 grad_dtype_of: Callable[[torch.Tensor], torch.dtype | None] = operator.attrgetter(
     "grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype"
 )
+
+
+_MASK = (1 << 64) - 1
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
@@ -59,6 +63,16 @@ def bytes_on_host(tensor: torch.Tensor) -> torch.Tensor:
     # One element is in C order whatever its stride, which view() would keep and then refuse.
     flat = memory.as_strided((memory.numel(),), (1,))
     return flat.view(torch.uint8)
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """A checksum of 64 bits, which takes one pass over the memory. It finds what differs by
+    mistake, not by intent."""
+    content = bytes_on_host(tensor).numpy()
+    whole = content.size // 8 * 8
+    # NumPy reads words at any address, which torch refuses in a view of other numbers.
+    words = int(content[:whole].view(np.uint64).sum(dtype=np.uint64))
+    return (words + int.from_bytes(content[whole:].tobytes(), "little")) & _MASK
 
 
 def empty_on_host(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -130,12 +130,12 @@ class TensorRounds:
     def spec_ahead(self, spec: RoundSpec) -> RoundSpec | None:
         """The spec of rounds that this lane could make while its trainer loads the state; None: it
         can make none, because such a round needs more than this lane, the scale of a scaler, or the
-        numbers of an optimizer that is not loaded yet."""
+        optimizer or the parameters that are not loaded yet."""
         if self.buffers is not None or self.node.groups_ranks or self.loss_scale != 1.0:
             return None
-        if self._store.layout.compares_numbers:
+        if self._store.layout.compares_state:
             return None
-        return replace(spec, layout=self._store.layout.begin(), compares_step=False)
+        return replace(spec, layout=self._store.layout.begin(None), compares_step=False)
 
     def ahead(self, spec: RoundSpec, most: int, others_call: Callable[[], bool]) -> Ahead:
         """Makes rounds from now on, until the trainer has the state."""
@@ -150,12 +150,13 @@ class TensorRounds:
         self._versions.clear()
         self._buffers_refusal = None
         self._step = spec.step if steps is None else steps
+        same_step = self._state.counts_steps
         spec = replace(
             spec,
             step=self._step,
             loss_scale=self.loss_scale,
-            layout=self._store.layout.begin(),
-            compares_step=self._state.counts_steps,
+            layout=self._store.layout.begin(self._step if same_step else None),
+            compares_step=same_step,
         )
         self._contributor = self._state.rounds_ahead() or self.node.begin(gradients, spec)
         return self._step

@@ -22,6 +22,7 @@ from basin.torch import context, raw
 from basin.torch.batch import batch_bytes
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
+from basin.torch.parameter_values import check_every
 from basin.torch.rounds import TensorRounds
 from basin.torch.store import TensorStore
 
@@ -52,6 +53,7 @@ def start_lane(
     send_buffers: bool = False,
     same_parameters: bool = True,
     check_optimizer: bool = False,
+    check_parameters: int = 0,
 ) -> GradientLane:
     """Creates the lane of these parameters and writes the line at the start, for a `call` of the
     user. The other arguments are those of Lane and TensorStore. With send_buffers, its rounds also
@@ -71,6 +73,7 @@ def start_lane(
             f"Gradients cannot be reduced with {op_of(op).name}. Use basin.Average, basin.Sum or "
             "basin.WeightedAverage."
         )
+    check_every(check_parameters)
     spec = reduction(call, op, options)
     if target_batch is not None:
         _check_target(target_batch, passes, spec)
@@ -105,6 +108,7 @@ def start_lane(
         optimizer=optimizer,
         compared=same_parameters,
         optimizer_compared=check_optimizer,
+        parameters_compared=check_parameters,
     )
     rounds = TensorRounds(
         worker,

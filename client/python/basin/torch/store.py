@@ -14,6 +14,7 @@ from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.torch import device, raw
 from basin.torch.layout import LayoutCheck
 from basin.torch.optimizer_numbers import OptimizerNumbers
+from basin.torch.parameter_values import ParameterValues
 from basin.torch.parameters import Hook, Parameters, TensorGradient
 from basin.worker import Worker
 
@@ -30,6 +31,8 @@ class TensorStore:
     compared:  whether all workers must have gradients of the same tensors
     optimizer_compared:
                whether they must then have the same numbers in their optimizers, too
+    parameters_compared:
+               the steps from one comparison of the parameters to the next; 0: none
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class TensorStore:
         optimizer: torch.optim.Optimizer | None,
         compared: bool,
         optimizer_compared: bool,
+        parameters_compared: int = 0,
     ) -> None:
         self._lane = lane
         self._owner = owner
@@ -56,7 +60,10 @@ class TensorStore:
         numbers = None
         if optimizer is not None and optimizer_compared:
             numbers = OptimizerNumbers(optimizer, names)
-        self.layout = LayoutCheck(worker, lane, compared, numbers)
+        values = None
+        if parameters_compared:
+            values = ParameterValues(lambda: self.parameters.names, parameters_compared)
+        self.layout = LayoutCheck(worker, lane, compared, numbers, values)
 
     # ---- parameters
 

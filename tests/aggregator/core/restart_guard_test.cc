@@ -1,0 +1,95 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A worker that joins, is lost before a round counts it, and joins again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Config WithLimit() {
+  Config config;
+  config.fruitless_joins = 2;
+  return config;
+}
+
+struct Guarded : Running {
+  Guarded() : Running(Settings(1, 4, 2), WithLimit()) {}
+  // The worker joins at the next verdict of the others.
+  TestWorker& JoinLate(const std::string& id) {
+    TestWorker& worker = Join(id);
+    Round();
+    EXPECT_EQ(worker.role, Role::kMember);
+    return worker;
+  }
+  void Fail(TestWorker& worker) {
+    Step(WorkerExited{kJob, worker.id});
+    worker.Restart();
+  }
+};
+
+TEST(RestartGuard, RefusesAWorkerThatIsLostAgainBeforeARoundCountsIt) {
+  Guarded c;
+  for (int turn = 0; turn < 2; ++turn) c.Fail(c.JoinLate("j"));
+  TestWorker& j = c["j"];
+  j.Connect();
+  ASSERT_TRUE(j.ended.has_value());
+  EXPECT_EQ(j.ended->code, ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(j.ended->text, AllOf(HasSubstr("worker j joined 2 times in a row"),
+                                   HasSubstr("the last time it has exited"),
+                                   HasSubstr("refused for 10m (worker.restart_pause)")));
+  EXPECT_EQ(c.LastNote(NoteKind::kWorkerRefused).cause, NoteCause::kRestartsInVain);
+  c.Round();
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 2u) << "the others go on";
+}
+
+TEST(RestartGuard, AfterThePauseTheWorkerHasOneMoreTurn) {
+  Guarded c;
+  for (int turn = 0; turn < 2; ++turn) c.Fail(c.JoinLate("j"));
+  c.Sleep(c.config.restart_pause);
+  c.Fail(c.JoinLate("j"));
+  c["j"].Connect();
+  ASSERT_TRUE(c["j"].ended.has_value());
+  EXPECT_THAT(c["j"].ended->text, HasSubstr("joined 3 times in a row"));
+}
+
+TEST(RestartGuard, ARoundThatCountsTheWorkerStartsAnew) {
+  Guarded c;
+  c.Fail(c.JoinLate("j"));
+  TestWorker& j = c.JoinLate("j");
+  c.Round();
+  j.Contribute();
+  c.Fail(j);
+  c.Fail(c.JoinLate("j"));
+  c.JoinLate("j");
+  EXPECT_FALSE(j.ended.has_value());
+}
+
+TEST(RestartGuard, AWorkerThatLeavesHasNotFailed) {
+  Guarded c;
+  for (int turn = 0; turn < 3; ++turn) {
+    TestWorker& j = c.JoinLate("j");
+    j.Send(Leave{});
+    j.Restart();
+  }
+  c.JoinLate("j");
+}
+
+TEST(RestartGuard, IsOffWithoutALimit) {
+  Guarded c;
+  EXPECT_EQ(Config().fruitless_joins, 0u);
+  RestartGuard guard;
+  for (int turn = 0; turn < 9; ++turn) guard.Lose(absl::UnixEpoch(), "has exited");
+  EXPECT_EQ(guard.RefusedUntil(Config()), absl::InfinitePast());
+}
+
+}  // namespace
+}  // namespace basin::aggregator
