@@ -1001,6 +1001,13 @@ class Elsewhere(unittest.TestCase):
         self.assertIn('"team/vision"', "".join(aggregator.lines))
         self.assertIsNone(aggregator.process.poll())
 
+    def test_a_worker_that_is_started_again_does_not_say_that_the_run_is_new(self) -> None:
+        """An aggregator that is restarted at the same time would take it for new."""
+        script = f'echo $BASIN_FRESH; [ "$BASIN_FRESH" = false ] || exit {os.EX_TEMPFAIL}'
+        options = ("-n", "1", "--aggregator", "127.0.0.1:1", "--max-restarts", "1")
+        done = run(*options, "--", "sh", "-c", script)
+        self.assertEqual((0, "[0] true\n[0] false\n"), (done.returncode, done.stdout), done.stderr)
+
     def test_its_own_aggregator_says_that_it_ignores_them(self) -> None:
         done = run("-n", "1", "--", sys.executable, "-c", SAYS_CREDENTIALS, BASIN_TLS_CA="/no/ca")
         self.assertEqual((0, "[0] None\n"), (done.returncode, done.stdout), done.stderr)

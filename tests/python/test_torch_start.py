@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from jobs import logged, require
+from jobs import logged, message, require
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -157,6 +157,38 @@ def resized(rank: int) -> Any:
         return leaves, told
 
 
+def strict(rank: int) -> Any:
+    """Like resized(), with strict_data=True. The others go on with another sampler."""
+    from torch.utils.data.distributed import DistributedSampler
+
+    data: Any = list(range(12))
+    with session(min_workers=1, strict_data=True) as bt:
+        net = model()
+        bt.broadcast_parameters(net)
+        optimizer = sgd(net, bt)
+        leaves = bt.rank() == 2
+        sampler: Any = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank())
+        sampler.set_epoch(3)
+        list(sampler)
+        told, steps = "", 0
+        while told == "":
+            optimizer.zero_grad()
+            net(batch(rank)).sum().backward()
+            steps += 1
+            told = message("FailedPrecondition", optimizer.step)
+            if leaves:
+                bt.shutdown()
+                return None
+        anew: Any = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank())
+        taken = len(list(anew))
+        optimizer.zero_grad()
+        net(batch(rank)).sum().backward()
+        optimizer.step()
+        with process_group_of_one():
+            every = message("FailedPrecondition", iter, DistributedSampler(data))
+        return told, steps, taken, every, [p.detach().clone() for p in net.parameters()]
+
+
 # ---- checks
 
 
@@ -223,6 +255,22 @@ class StartTest(TorchTest):
                 continue
             self.assertEqual(1, len(about), told)
             self.assertRegex(about[0], "among 3 workers, but the job has 2 now.*ElasticSampler")
+
+    def test_with_strict_data_it_is_refused_on_all_workers_after_the_same_step(self) -> None:
+        stayed = [each for each in self.run_job(strict) if each is not None]
+        told, steps, taken, every, parameters = zip(*stayed)
+        self.assertEqual(2, len(stayed))
+        self.assertEqual(1, len(set(steps)))
+        self.assertEqual((6, 6), taken)
+        self.assert_same_bits(list(parameters))
+        for text in told:
+            self.assertRegex(
+                text,
+                "among 3 workers, but the job has 2 now.*ElasticSampler.*in epoch 3 after "
+                f"{steps[0]} steps of it.*this worker had 4 samples",
+            )
+        for text in every:
+            self.assertRegex(text, "DistributedSampler .* 2 workers.*num_replicas=basin")
 
 
 if __name__ == "__main__":

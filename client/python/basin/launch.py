@@ -530,6 +530,8 @@ def _environment(
     master_port: int | None,
     rank: int,
     place: hosts.Place,
+    *,
+    run_is_new: bool,
 ) -> dict[str, str]:
     workers = options.workers
     environment = dict(_MALLOC)
@@ -546,7 +548,9 @@ def _environment(
         BASIN_ADDRESS=address,
         BASIN_JOB=options.job,
         BASIN_RUN_ID=run_id,
-        BASIN_FRESH="true",
+        # One that runs elsewhere may be restarted, and then has to wait for the workers that
+        # remember the run.
+        BASIN_FRESH=str(run_is_new or options.aggregator is None).lower(),
         BASIN_WORKER_ID=_worker_id(rank),
         BASIN_RUN_PROCESS=str(os.getpid()),
         BASIN_RUN_RANK=str(place.slot),
@@ -668,7 +672,7 @@ class _Job:
         self._copies.append(_open_copy(self._folder, f"{_worker_id(rank)}.log"))
         self._errors.append(Errors())
         self._places.append(self._next_place(rank))
-        self._groups.append(self._start(rank))
+        self._groups.append(self._start(rank, run_is_new=rank < self._workers))
 
     def _next_place(self, rank: int) -> hosts.Place:
         if not self._hosts:
@@ -682,11 +686,11 @@ class _Job:
         # Only then does it not have to wait until its predecessor counts as lost.
         self._aggregator.report_exit(self._name, _worker_id(rank), code)
         self._errors[rank] = Errors()
-        self._groups[rank] = self._start(rank)
+        self._groups[rank] = self._start(rank, run_is_new=False)
 
-    def _start(self, rank: int) -> _Group:
+    def _start(self, rank: int, *, run_is_new: bool) -> _Group:
         place = self._places[rank]
-        environment = self._environment_of(rank, place)
+        environment = self._environment_of(rank, place, run_is_new=run_is_new)
         command = self._command
         try:
             if place.host.is_here:

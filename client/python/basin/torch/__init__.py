@@ -44,6 +44,7 @@ from basin.torch.collectives import (
 )
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
+from basin.torch.learning_rate import LinearScaling, SqrtScaling
 from basin.torch.leave import Leave
 from basin.torch.optimizer import DistributedOptimizer
 from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
@@ -70,6 +71,7 @@ def init(
     leave_on: Iterable[int] = (),
     notice: str | os.PathLike[str] | None = None,
     notice_seconds: float | None = None,
+    strict_data: bool = False,
     **options: Any,
 ) -> None:
     """Connects this process as a worker of its job, and returns when it has a rank.
@@ -93,6 +95,9 @@ def init(
     notice_seconds:
                    from the signal or the notice until the process has to be gone; None: it has
                    time for its step. See will_leave()
+    strict_data:   True: a DistributedSampler that divides the data among another number of workers
+                   than the job has, because the job was resized, raises FailedPrecondition, on all
+                   workers after the same step; otherwise a warning is logged once
 
     In a process that a worker has started with its own environment, such as one of a data loader
     that imports the script again, init() does nothing but set rank() and size() to the worker's.
@@ -118,7 +123,7 @@ def init(
     except BaseException:
         leave.close()
         raise
-    context.start(connected, round_timeout, own_state, leave)
+    context.start(connected, round_timeout, own_state, leave, bool(strict_data))
 
 
 def shutdown() -> None:
@@ -238,11 +243,13 @@ __all__ = [
     "ElasticBatchSampler",
     "ElasticSampler",
     "GradScaler",
+    "LinearScaling",
     "Max",
     "Min",
     "Op",
     "Product",
     "Snapshots",
+    "SqrtScaling",
     "State",
     "Sum",
     "WeightedAverage",

@@ -36,7 +36,12 @@ class Context:
     """One process's client and lanes."""
 
     def __init__(
-        self, connected: client.Client, timeout: float | None, own_state: bool, leave: Leave
+        self,
+        connected: client.Client,
+        timeout: float | None,
+        own_state: bool,
+        leave: Leave,
+        strict_data: bool,
     ) -> None:
         self.client = connected
         self.leave = leave
@@ -53,7 +58,7 @@ class Context:
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = torch.compiler.disable(self._wrap(self._backward))
         self.unshared = UnsharedWatch(self.state, self._world_size)
-        self._alone = AloneWatch(self._world_size)
+        self._alone = AloneWatch(self._world_size, strict_data)
         self._watches = (self._alone, ScalerWatch(self.lanes), self.unshared)
         self._step_hooks = (
             register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step)),
@@ -237,9 +242,15 @@ _context: Context | None = None
 _helper: descent.IsHelper | None = None
 
 
-def start(connected: client.Client, timeout: float | None, own_state: bool, leave: Leave) -> None:
+def start(
+    connected: client.Client,
+    timeout: float | None,
+    own_state: bool,
+    leave: Leave,
+    strict_data: bool,
+) -> None:
     global _context
-    _context = Context(connected, timeout, own_state, leave)
+    _context = Context(connected, timeout, own_state, leave, strict_data)
     leave.begin(connected)
 
 
