@@ -120,11 +120,12 @@ class Interface:
             self._enumerators(match[2])
         elif match := re.fullmatch(r"enum \{ (.*) \}", statement):
             self._enumerators(match[1])
-        elif match := re.fullmatch(r"typedef void \(\*(\w+)\)\((.*)\)", statement):
-            name = self._values[match[1]] = class_name(match[1])
-            self._classes.append(f"{name} = CFUNCTYPE(None, {self._parameters(match[2])})\n")
+        elif match := re.fullmatch(r"typedef (.*?)\(\*(\w+)\)\((.*)\)", statement):
+            name = self._values[match[2]] = class_name(match[2])
+            types = f"{self._result(match[1])}, {self._parameters(match[3])}"
+            self._classes.append(wrapped(f"{name} = CFUNCTYPE({types})"))
         elif match := re.fullmatch(r"BASIN_API (.*?)basin_(\w+)\((.*)\)", statement):
-            result = "None" if match[1] == "void " else self._type(match[1])
+            result = self._result(match[1])
             self._functions.append(f'("{match[2]}", {result}, [{self._parameters(match[3])}])')
         else:
             raise NotUnderstood(statement)
@@ -149,6 +150,9 @@ class Interface:
             f"class {class_name(name)}(Structure):\n"
             + wrapped(f"    _fields_ = [{', '.join(fields)}]")
         )
+
+    def _result(self, text: str) -> str:
+        return "None" if text == "void " else self._type(text)
 
     def _parameters(self, text: str) -> str:
         return ", ".join(self._named(each)[0] for each in text.split(", ") if text != "void")

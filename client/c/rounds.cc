@@ -11,6 +11,7 @@
 #include "client/c/error.h"
 #include "client/c/result.h"
 #include "client/c/worker.h"
+#include "proto/wire/status_detail.h"
 
 using basin::c::Check;
 using basin::c::EnumOf;
@@ -136,6 +137,17 @@ void Drop(basin_worker* worker, uint32_t lane) {
   transfers->WaitUntilPassed(lane).IgnoreError();
 }
 
+// Serves the registered states in gradient lanes.
+absl::Status BeforeRound(basin_worker* worker, uint32_t lane) {
+  basin::client::States& states = worker->states();
+  return states.ServedIn(lane) ? states.BeforeRound() : absl::OkStatus();
+}
+
+RoundOutcome Wait(basin_worker* worker, uint32_t lane, absl::Duration timeout) {
+  basin::client::States& states = worker->states();
+  return states.ServedIn(lane) ? states.Wait(lane, timeout) : worker->client().Wait(lane, timeout);
+}
+
 basin_code Withdraw(basin_worker* worker, const basin::client::WithdrawRound& withdraw,
                     basin_round_done done, void* user, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
@@ -164,6 +176,7 @@ basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kin
   }
   const auto registered = worker->client().Register(basin::c::Text(lane), *lane_kind, specs);
   if (!registered.ok()) return Return(registered.status(), error);
+  worker->states().AddLane(registered->lane, *lane_kind);
   if (lane_handle != nullptr) *lane_handle = registered->lane;
   if (handles != nullptr) {
     std::copy(registered->tensors.begin(), registered->tensors.end(), handles);
@@ -196,6 +209,7 @@ basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_sp
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   const auto begin = BeginOf(*worker, lane, spec);
   if (!begin.ok()) return Return(begin.status(), error);
+  if (absl::Status status = BeforeRound(worker, lane); !status.ok()) return Return(status, error);
   basin::client::DeviceTransfers* const transfers = worker->used_transfers();
   return Return(transfers == nullptr ? worker->client().Begin(*begin) : transfers->Begin(*begin),
                 error);
@@ -257,7 +271,7 @@ basin_code basin_withdraw_without_results(basin_worker* worker, uint32_t lane, c
 basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout, basin_result** result,
                       basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  const RoundOutcome outcome = worker->client().Wait(lane, Timeout(timeout));
+  const RoundOutcome outcome = Wait(worker, lane, Timeout(timeout));
   // A round that has failed may have tensors on their way.
   if (!outcome.ok() && worker->used_transfers() != nullptr) {
     const absl::StatusOr<bool> outstanding = worker->client().Outstanding(lane);
@@ -295,9 +309,22 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
     sources.push_back({buffer.tensor, buffer.in, buffer.bytes});
     if (buffer.out != nullptr) destinations.push_back({buffer.tensor, buffer.out, buffer.bytes});
   }
-  return Hand(
-      worker->client().Allreduce(*begin, absl::MakeSpan(sources), destinations, Timeout(timeout)),
-      result, error);
+  basin::client::Worker& client = worker->client();
+  if (!worker->states().ServedIn(lane)) {
+    return Hand(client.Allreduce(*begin, absl::MakeSpan(sources), destinations, Timeout(timeout)),
+                result, error);
+  }
+  if (absl::Status status = worker->states().BeforeRound(); !status.ok()) {
+    return Return(status, error);
+  }
+  // Without the wait, in which the states are served.
+  RoundOutcome outcome =
+      client.Allreduce(*begin, absl::MakeSpan(sources), destinations, absl::ZeroDuration());
+  const basin_code code = static_cast<basin_code>(basin::wire::ToError(outcome.status()).code);
+  if (code != BASIN_OUTCOME_UNKNOWN && code != BASIN_PAUSED) return Hand(outcome, result, error);
+  outcome = worker->states().Wait(lane, Timeout(timeout));
+  const absl::Status copied = outcome.ok() ? (*outcome)->CopyTo(destinations) : absl::OkStatus();
+  return copied.ok() ? Hand(outcome, result, error) : Return(copied, error);
 }
 
 basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,

@@ -107,6 +107,8 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
       basin::client::Worker::Connect(std::move(options), *worker->connector_, worker->clock_);
   if (!connected.ok()) return connected.status();
   worker->worker_ = *std::move(connected);
+  worker->states_ = std::make_unique<basin::client::States>(*worker->worker_, worker->clock_,
+                                                            worker->id_, worker->job_);
   worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
       *worker->worker_, basin::accelerator::OpenCudaDevice, settings.pinned_bytes);
   return worker;
@@ -286,7 +288,7 @@ basin_code basin_await_welcome(basin_worker* worker, int64_t timeout, basin_erro
 
 basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().AwaitMember(basin::c::Timeout(timeout));
+  if (status.ok()) status = worker->states().AwaitMember(basin::c::Timeout(timeout));
   return Return(status, error);
 }
 

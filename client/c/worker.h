@@ -29,6 +29,7 @@
 #include "client/c/timeline_file.h"
 #include "client/device/transfers.h"
 #include "client/transport/grpc/connector.h"
+#include "client/transport/states.h"
 #include "client/transport/worker.h"
 #include "protocol/samples.h"
 #include "runtime/clock.h"
@@ -50,6 +51,7 @@ struct basin_worker {
   bool here() const;
 
   basin::client::Worker& client() { return *worker_; }
+  basin::client::States& states() { return *states_; }
   // For tensors on a device.
   basin::client::DeviceTransfers& transfers() {
     uses_devices_ = true;
@@ -93,6 +95,7 @@ struct basin_worker {
   basin::c::Report report_;
   std::unique_ptr<basin::c::TimelineFile> timeline_;  // Null: there is none.
   std::unique_ptr<basin::client::GrpcConnector> connector_;
+  std::unique_ptr<basin::client::States> states_;  // The worker reads its value to the end.
   std::unique_ptr<basin::client::Worker> worker_;
   std::atomic<bool> uses_devices_{false};
   std::unique_ptr<basin::client::DeviceTransfers> transfers_;

@@ -11,7 +11,7 @@
  * In each step every worker computes the gradient over samples that it leases, and all apply the
  * average, weighted by the number of samples. All workers therefore hold the same parameters, bit
  * for bit, and end with the same last line, whichever workers took part meanwhile; and each sample
- * is used once in an epoch.
+ * is used once in an epoch. A worker that joins late loads the state of the others.
  * A worker that gets SIGTERM leaves after the step that it is in, or during the step if the job is
  * paused, with exit code 143. After an error it ends with the error's exit code, by which a Job of
  * Kubernetes decides whether to restart it.
@@ -29,7 +29,8 @@ static const uint64_t kSamples = 1024; /* In the data set. */
 static const uint64_t kSeed = 1;       /* Of the order of the samples. */
 static const double kLearningRate = 0.1;
 static const int64_t kPatience = BASIN_SECONDS(300);
-static const int64_t kSlice = BASIN_SECONDS(1); /* The part of a wait between checks for members. */
+static const int64_t kSlice =
+    BASIN_SECONDS(1); /* The part of a wait between checks of `leaving`. */
 
 static volatile sig_atomic_t leaving = 0;
 
@@ -38,11 +39,11 @@ static void Leave(int signal_number) {
   leaving = 1;
 }
 
-/* The state that a joiner has to load: only doubles, so that it can be sent as a tensor. */
+/* The state that a joiner has to load. */
 typedef struct State {
   double parameter[kParameters]; /* The weights, then the bias. */
-  double step;                   /* The number of applied steps. */
-  double epoch;
+  uint64_t step;                 /* The number of applied steps. */
+  uint64_t epoch;
 } State;
 
 typedef struct Trainer {
@@ -53,9 +54,6 @@ typedef struct Trainer {
   /* ... and its numbers, which the library reads from the push until the outcome of the round is
    * reported. */
   double value[kParameters];
-  uint64_t version;         /* The version of the last announced state. */
-  uint64_t generation_term; /* The generation of the last checked membership. */
-  uint64_t generation_counter;
   double loss;
 } Trainer;
 
@@ -100,101 +98,17 @@ static void Apply(State* state, const double* gradient) {
   ++state->step;
 }
 
-/* ---- state, for joiners */
-
-static const uint64_t kStateShape[] = {kParameters + 2};
-static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
-
-/* Grows with the generation; a term has room for 4096. */
-static uint64_t Version(const basin_place* place) {
-  return (place->donor_term << 12) + place->donor_counter;
-}
-
-/* Serves the state to the newest members. Every worker with the state does so, so that the loss of
- * one does not matter. */
-static basin_code Announce(Trainer* trainer, const basin_place* place, basin_error** error) {
-  if (!place->has_donor || Version(place) == trainer->version) return BASIN_OK;
-  trainer->version = Version(place);
-  return basin_announce(trainer->worker, "model", &kState, Version(place), &trainer->state,
-                        sizeof trainer->state, BASIN_COPY, error);
-}
-
-static void Remember(Trainer* trainer, const basin_place* place) {
-  trainer->generation_term = place->generation_term;
-  trainer->generation_counter = place->generation_counter;
-}
-
-/* Gets the state from any worker that has it. It waits in slices, because the version of the state
- * changes when more workers join. */
-static basin_code Load(Trainer* trainer, basin_error** error) {
-  for (;;) {
-    basin_place place = BASIN_PLACE_INIT;
-    basin_code code = basin_get_place(trainer->worker, &place, error);
-    if (code != BASIN_OK) return code;
-    Remember(trainer, &place);
-    if (!place.has_donor || place.is_donor) return Announce(trainer, &place, error);
-    basin_error* not_yet = NULL;
-    code = basin_get(trainer->worker, "model", &kState, Version(&place), NULL, kSlice,
-                     &trainer->state, sizeof trainer->state, &not_yet);
-    if (code == BASIN_OK) return Announce(trainer, &place, error);
-    if (code != BASIN_DEADLINE_EXCEEDED && code != BASIN_UNAVAILABLE) {
-      *error = not_yet;
-      return code;
-    }
-    basin_error_free(not_yet);
-  }
-}
+/* ---- training */
 
 /* Becomes a member that has the state. */
 static basin_code Join(Trainer* trainer, basin_error** error) {
-  basin_code code = basin_ready(trainer->worker, (uint64_t)trainer->state.step, 0, error);
-  if (code == BASIN_OK) code = basin_await_member(trainer->worker, kPatience, error);
-  return code == BASIN_OK ? Load(trainer, error) : code;
-}
-
-/* A worker that joined with this round begins with the state after it. */
-static basin_code Serve(Trainer* trainer, const basin_place* place, basin_error** error) {
-  if (place->generation_term != trainer->generation_term ||
-      place->generation_counter != trainer->generation_counter) {
-    Remember(trainer, place);
-    fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place->world_size, place->rank);
-  }
-  return Announce(trainer, place, error);
-}
-
-static basin_code ServeNewMembers(Trainer* trainer, basin_error** error) {
-  basin_place place = BASIN_PLACE_INIT;
-  const basin_code code = basin_get_place(trainer->worker, &place, error);
-  return code == BASIN_OK ? Serve(trainer, &place, error) : code;
-}
-
-/* ---- training */
-
-/* Waits for the outcome of the round. A round with too few workers continues with new ones once
- * they have the state. This serves workers that joined before a wait without an outcome; a worker
- * that joins with the verdict needs the state after it. */
-static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** error) {
-  for (;;) {
-    basin_place place = BASIN_PLACE_INIT;
-    basin_code code = basin_get_place(trainer->worker, &place, error);
-    if (code != BASIN_OK) return code;
-    basin_error* not_yet = NULL;
-    code = basin_wait(trainer->worker, trainer->lane, kSlice, result, &not_yet);
-    if (code != BASIN_OUTCOME_UNKNOWN && (code != BASIN_PAUSED || leaving)) {
-      *error = not_yet;
-      return code;
-    }
-    if (code == BASIN_PAUSED) fprintf(stderr, "%s\n", basin_error_message(not_yet));
-    basin_error_free(not_yet);
-    code = leaving ? basin_will_leave(trainer->worker, error) : BASIN_OK;
-    if (code == BASIN_OK) code = Serve(trainer, &place, error);
-    if (code != BASIN_OK) return code;
-  }
+  const basin_code code = basin_ready(trainer->worker, trainer->state.step, 0, error);
+  return code == BASIN_OK ? basin_await_member(trainer->worker, kPatience, error) : code;
 }
 
 /* Begins a round with the gradient of the next batch. */
 static basin_code Contribute(Trainer* trainer, basin_error** error) {
-  const basin_sample_epoch epoch = {(uint64_t)trainer->state.epoch, kSamples, kSeed};
+  const basin_sample_epoch epoch = {trainer->state.epoch, kSamples, kSeed};
   uint64_t positions[kBatch];
   size_t count = 0;
   int outcome = 0;
@@ -206,7 +120,7 @@ static basin_code Contribute(Trainer* trainer, basin_error** error) {
   spec.op = BASIN_WEIGHTED_AVERAGE;
   spec.weight = BASIN_BY_SAMPLES;
   spec.samples = (int64_t)count;
-  spec.step = (uint64_t)trainer->state.step;
+  spec.step = trainer->state.step;
   code = basin_begin(trainer->worker, trainer->lane, &spec, error);
   if (code != BASIN_OK) return code;
   if (count == 0) {
@@ -218,6 +132,21 @@ static basin_code Contribute(Trainer* trainer, basin_error** error) {
                     sizeof trainer->value, error);
   if (code != BASIN_OK) return code;
   return basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
+}
+
+/* Waits for the outcome of the round. */
+static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** error) {
+  for (;;) {
+    basin_error* not_yet = NULL;
+    basin_code code = basin_wait(trainer->worker, trainer->lane, kSlice, result, &not_yet);
+    if (code != BASIN_OUTCOME_UNKNOWN && (code != BASIN_PAUSED || leaving)) {
+      *error = not_yet;
+      return code;
+    }
+    basin_error_free(not_yet);
+    code = leaving ? basin_will_leave(trainer->worker, error) : BASIN_OK;
+    if (code != BASIN_OK) return code;
+  }
 }
 
 /* Runs one round: sends the gradient and applies the average. */
@@ -233,10 +162,10 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
   if (code != BASIN_OK) return code;
   Apply(&trainer->state, trainer->value);
   if (info.epoch_ended) ++trainer->state.epoch; /* On all workers at the same step. */
-  return ServeNewMembers(trainer, error);
+  return BASIN_OK;
 }
 
-static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
+static basin_code Train(Trainer* trainer, uint64_t steps, basin_error** error) {
   int joins = 1;
   while (!leaving && (joins || trainer->state.step < steps)) {
     const basin_code code = joins ? Join(trainer, error) : Step(trainer, error);
@@ -251,7 +180,7 @@ static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
 }
 
 /* Connects, trains, and prints the result. */
-static basin_code Run(Trainer* trainer, double steps, basin_error** error) {
+static basin_code Run(Trainer* trainer, uint64_t steps, basin_error** error) {
   basin_options* options = basin_options_new(BASIN_READ_ENVIRONMENT);
   basin_code code = basin_connect(options, &trainer->worker, error);
   basin_options_free(options);
@@ -261,9 +190,13 @@ static basin_code Run(Trainer* trainer, double steps, basin_error** error) {
   const basin_tensor gradient = {"gradient", BASIN_F64, 1, shape};
   code = basin_register(trainer->worker, "model", BASIN_GRADIENT, &gradient, 1, &trainer->lane,
                         &trainer->gradient, error);
+  if (code == BASIN_OK) {
+    code = basin_state_register_memory(trainer->worker, "state", &trainer->state,
+                                       sizeof trainer->state, error);
+  }
   if (code == BASIN_OK) code = Train(trainer, steps, error);
   if (code != BASIN_OK) return code;
-  printf("step %.0f, loss %.3g, parameters", trainer->state.step, trainer->loss);
+  printf("step %" PRIu64 ", loss %.3g, parameters", trainer->state.step, trainer->loss);
   for (int k = 0; k < kParameters; ++k) printf(" %a", trainer->state.parameter[k]);
   printf("\n");
   code = basin_finished(trainer->worker, error); /* The others continue without this worker. */
@@ -275,7 +208,7 @@ int main(int argc, char** argv) {
   basin_error* error = NULL;
   signal(SIGTERM, Leave);
   int status = 0;
-  if (Run(&trainer, argc > 1 ? atof(argv[1]) : 200, &error) != BASIN_OK) {
+  if (Run(&trainer, argc > 1 ? strtoull(argv[1], NULL, 10) : 200, &error) != BASIN_OK) {
     fprintf(stderr, "%s: %s\n", basin_code_name(basin_error_code(error)),
             basin_error_message(error));
     status = basin_exit_code(basin_error_code(error));

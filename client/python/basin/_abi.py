@@ -153,6 +153,12 @@ class SampleEpoch(Structure):
     _fields_ = [("number", c_uint64), ("samples", c_uint64), ("order", c_uint64)]
 
 
+StateGet = CFUNCTYPE(c_char_p, c_void_p, POINTER(c_void_p), POINTER(c_size_t))
+
+
+StateSet = CFUNCTYPE(c_char_p, c_void_p, c_void_p, c_size_t)
+
+
 # Name without basin_, result, arguments.
 FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("abi_version", c_uint32, []),
@@ -258,6 +264,9 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
         c_size_t, POINTER(c_void_p)]),
     ("broadcast", c_int, [c_void_p, c_char_p, POINTER(Tensor), c_uint64, c_uint32, c_void_p,
         c_size_t, c_int64, POINTER(c_void_p)]),
+    ("state_register", c_int, [c_void_p, c_char_p, c_char_p, StateGet, StateSet, c_void_p,
+        POINTER(c_void_p)]),
+    ("state_register_memory", c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_void_p)]),
     ("busy", c_int, [c_void_p, c_char_p, c_int64, POINTER(c_void_p)]),
     ("finished", c_int, [c_void_p, POINTER(c_void_p)]),
     ("will_leave", c_int, [c_void_p, POINTER(c_void_p)]),

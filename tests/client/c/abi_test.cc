@@ -710,6 +710,40 @@ TEST_F(Abi, WhoIsFurthestAtTheStartGivesItsStateToTheOthers) {
   });
 }
 
+TEST_F(Abi, AStateIsRegisteredOnceAndBeforeTheWorkerIsAMember) {
+  Trainer t(aggregator.address(), "w0", 1, {}, nullptr, nullptr, 0, 0, /*ready=*/false);
+  double memory = 0;
+  const basin_state_get get = [](void*, const void**, size_t*) -> const char* { return "no"; };
+  const basin_state_set set = [](void*, const void*, size_t) -> const char* { return "no"; };
+  const auto registers = [&](const char* name, const char* model, basin_state_get g,
+                             basin_state_set s) {
+    return basin_state_register(t.worker, name, model, g, s, nullptr, t.failure.out());
+  };
+  EXPECT_EQ(basin_state_register(nullptr, "a", "m", get, set, nullptr, t.failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(registers("a", "m", nullptr, set), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(registers("a", "m", get, nullptr), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(t.failure.message(), HasSubstr("State \"a\""));
+  EXPECT_EQ(registers(nullptr, "m", get, set), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(registers("a\n", "m", get, set), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(registers("a", nullptr, get, set), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(t.failure.message(), AllOf(HasSubstr("Worker w0"), HasSubstr("state \"a\"")));
+  const auto remembers = [&](const char* name, void* at) {
+    return basin_state_register_memory(t.worker, name, at, sizeof memory, t.failure.out());
+  };
+  EXPECT_EQ(remembers("a", nullptr), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(remembers("a", &memory), BASIN_OK) << t.failure.message();
+  EXPECT_EQ(remembers("a", &memory), BASIN_FAILED_PRECONDITION);
+  EXPECT_THAT(t.failure.message(), HasSubstr("state \"a\" already"));
+  // Nobody joins, so no function is called.
+  EXPECT_EQ(registers("b", "m", get, set), BASIN_OK) << t.failure.message();
+  ASSERT_EQ(basin_ready(t.worker, 0, 0, t.failure.out()), BASIN_OK) << t.failure.message();
+  ASSERT_EQ(t.AwaitMember(), BASIN_OK) << t.failure.message();
+  EXPECT_EQ(t.Step(1), BASIN_OK) << t.failure.message();
+  EXPECT_EQ(remembers("c", &memory), BASIN_FAILED_PRECONDITION);
+  EXPECT_THAT(t.failure.message(), AllOf(HasSubstr("state \"c\""), HasSubstr("basin_ready")));
+}
+
 TEST_F(Abi, AWorkerThatIsNotReadyIsToldWhetherTheJobGoesOnWithoutIt) {
   const OptionMap room = {{"max_workers", "2"}, {"min_workers", "1"}, {"start_workers", "1"}};
   const auto outside = [&](const char* id) {

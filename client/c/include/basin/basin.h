@@ -254,7 +254,8 @@ BASIN_API basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t s
 BASIN_API basin_code basin_await_welcome(basin_worker* worker, int64_t timeout,
                                          basin_error** error);
 /* Returns when the worker is a member. The error BASIN_DEADLINE_EXCEEDED names what it waits for;
- * BASIN_EVICTED means that it was a member, and must call basin_ready again. */
+ * BASIN_EVICTED means that it was a member, and must call basin_ready again. With registered states
+ * it returns when the worker has those of the others, too. */
 BASIN_API basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error);
 
 /* ---- tensors */
@@ -387,7 +388,8 @@ typedef void (*basin_round_done)(void* user, uint32_t lane, basin_result* result
 
 /* Begins the next round of a lane. A lane has one round at a time; lanes are independent. A worker
  * that joined with a donor must load the state before its first round: the others do not change
- * theirs until it begins. */
+ * theirs until it begins. BASIN_FAILED_PRECONDITION if states are registered and not loaded, or if
+ * one of them could not be got: see basin_state_register. */
 BASIN_API basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
                                  basin_error** error);
 /* If the state of the round does not allow a push or a skip, basin_commit returns the error. */
@@ -720,8 +722,11 @@ BASIN_API basin_code basin_group_share(basin_group* group, basin_worker* worker,
  *
  *   before each round:
  *     basin_samples_next(worker, lane, &epoch, 64, positions, &written, &outcome, &error);
+ *     spec.samples = written;   and a BASIN_WEIGHTED_AVERAGE with BASIN_BY_SAMPLES
+ *
  * BASIN_SAMPLES_LEASED: compute a gradient of the samples at these positions, and begin. The round
- * names them.
+ * names them. It does not count them: `samples` of its spec does, so that a worker with fewer
+ * samples weighs less.
  *
  * BASIN_SAMPLES_NONE_NOW: other workers hold what is left, and may be lost. Take part in a round
  * without a contribution (begin, withdraw, wait), and ask again.
@@ -870,6 +875,45 @@ BASIN_API basin_code basin_broadcast(basin_worker* worker, const char* lane,
                                      const basin_tensor* tensor, uint64_t version, uint32_t root,
                                      void* data, size_t bytes, int64_t timeout,
                                      basin_error** error);
+
+/* ---- states: what a worker that joins late must have
+ *
+ * Parameters, moments of the optimizer, counters, the epoch: whatever the next step depends on.
+ * Each worker registers them before basin_ready, under the same names. Then
+ *
+ *   basin_begin and basin_wait    serve them, in the gradient lane, to workers that have joined;
+ *   basin_await_member            also loads those of the others, if this worker has joined late.
+ *
+ * So when a worker begins a round, its states are those after the round before it: apply a result
+ * completely before the next begin, and nothing before basin_wait has returned it. A trainer that
+ * takes outcomes in callbacks serves at the begin only. A job with states has one gradient lane,
+ * and no call lane has a round while a worker joins.
+ *
+ * A joiner gets all states of one worker at one boundary, or none: if that worker dies meanwhile,
+ * it takes those of another. basin_await_member fails with BASIN_MISMATCH if the others have other
+ * names or models, which the error names, before anything is set. */
+
+/* Stores where the present content is, which is copied at once, and returns NULL; or returns a text
+ * that says what has failed. The call in which it is made then fails with
+ * BASIN_FAILED_PRECONDITION, the name of the state and this text. Nothing is lost: no round has
+ * begun, or the one in flight goes on, and the same call can be made again. */
+typedef const char* (*basin_state_get)(void* user, const void** data, size_t* bytes);
+/* Takes over the content of another worker, which may not be aligned, and returns NULL; or returns
+ * a text that says what has failed. Then all states are set back to what `get` has returned before,
+ * and basin_await_member fails as above. It may be made again. */
+typedef const char* (*basin_state_set)(void* user, const void* data, size_t bytes);
+
+/* `model`: a text that all workers have in common, such as the sizes of the layers. Name and model
+ * are 1 to 256 bytes. The functions run on the threads of the calls that serve and load, one at a
+ * time, and must not call the library for this worker; they and `user` are valid until basin_close
+ * returns. BASIN_FAILED_PRECONDITION: the name is registered, or the worker is a member already. */
+BASIN_API basin_code basin_state_register(basin_worker* worker, const char* name, const char* model,
+                                          basin_state_get get, basin_state_set set, void* user,
+                                          basin_error** error);
+/* The same for memory, whose size is the model. It is read and written in the calls that serve and
+ * load. */
+BASIN_API basin_code basin_state_register_memory(basin_worker* worker, const char* name,
+                                                 void* memory, size_t bytes, basin_error** error);
 
 /* ---- reports */
 

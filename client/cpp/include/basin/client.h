@@ -506,10 +506,11 @@ class Worker {
   }
 
   Worker(Worker&&) = default;
-  // Closes the old worker before its log is destroyed, which the worker calls until then.
+  // Closes the old worker before what it calls until then is destroyed.
   Worker& operator=(Worker&& from) noexcept {
     worker_ = std::move(from.worker_);
     log_ = std::move(from.log_);
+    states_ = std::move(from.states_);
     return *this;
   }
 
@@ -659,6 +660,28 @@ class Worker {
     return error.Take();
   }
 
+  // ---- states: what a worker that joins late must have; see basin_state_register in basin.h
+  // Before Ready. Begin and Wait serve the memory, which AwaitMember writes in a joiner.
+  Status RegisterState(const std::string& name, void* memory, std::size_t bytes) {
+    internal::Taken error;
+    basin_state_register_memory(worker_.get(), name.c_str(), memory, bytes, error.out());
+    return error.Take();
+  }
+  // The same for a content of any size. `model`: equal on all workers. The functions must not call
+  // the worker.
+  using GetState = std::function<Result<std::string>()>;
+  using SetState = std::function<Status(std::string_view content)>;
+  Status RegisterState(const std::string& name, const std::string& model, GetState get,
+                       SetState set) {
+    auto state = std::make_unique<State>(State{std::move(get), std::move(set), "", ""});
+    internal::Taken error;
+    if (basin_state_register(worker_.get(), name.c_str(), model.c_str(), &State::Get, &State::Set,
+                             state.get(), error.out()) == BASIN_OK) {
+      states_.push_back(std::move(state));
+    }
+    return error.Take();
+  }
+
   // ---- how it is going
   Status Busy(const std::string& reason, Duration expected) {
     internal::Taken error;
@@ -701,10 +724,38 @@ class Worker {
     return std::string(id, copy(id, sizeof id) == 0 ? 0 : std::char_traits<char>::length(id));
   }
 
+  // The functions of a state, and what they have returned last, which the library copies.
+  struct State {
+    GetState get;
+    SetState set;
+    std::string content;
+    std::string failure;
+
+    static const char* Get(void* user, const void** data, std::size_t* bytes) {
+      auto* const state = static_cast<State*>(user);
+      Result<std::string> content = state->get();
+      if (!content.ok()) return state->Fail(content.status());
+      state->content = *std::move(content);
+      *data = state->content.data();
+      *bytes = state->content.size();
+      return nullptr;
+    }
+    static const char* Set(void* user, const void* data, std::size_t bytes) {
+      auto* const state = static_cast<State*>(user);
+      const Status set = state->set({static_cast<const char*>(data), bytes});
+      return set.ok() ? nullptr : state->Fail(set);
+    }
+    const char* Fail(const Status& status) {
+      failure = status.message();
+      return failure.c_str();
+    }
+  };
+
   struct Close {
     void operator()(basin_worker* worker) const { basin_close(worker); }
   };
   std::shared_ptr<Options::Log> log_;
+  std::vector<std::unique_ptr<State>> states_;
   std::unique_ptr<basin_worker, Close> worker_;
 };
 

@@ -74,6 +74,9 @@ class [[nodiscard]] Status {
     abort_cause_ = static_cast<AbortCause>(basin_error_abort_cause(error));
   }
 
+  // An error of the trainer's own, for the library to pass on. REQUIRES: `code` is not kOk.
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   // A text that names job, worker, lane and tensor, and ends with what to do next.
