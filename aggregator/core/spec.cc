@@ -158,8 +158,9 @@ std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference
     return differ("loss scale", Exactly(mine.loss_scale), Exactly(reference.loss_scale));
   }
   if (mine.layout != reference.layout) {
-    return differ("layout of tensors", absl::StrCat(absl::Hex(mine.layout)),
-                  absl::StrCat(absl::Hex(reference.layout)));
+    const bool same_tensors = mine.layout >> 32 != 0 && mine.layout >> 32 == reference.layout >> 32;
+    return differ(same_tensors ? "numbers of the optimizer" : "layout of tensors",
+                  absl::StrCat(absl::Hex(mine.layout)), absl::StrCat(absl::Hex(reference.layout)));
   }
   if (mine.kind != reference.kind) {
     return differ("contribution kind", KindName(mine.kind), KindName(reference.kind));

@@ -2,6 +2,7 @@
 
 #include "aggregator/telemetry/reporter.h"
 
+#include <iterator>
 #include <optional>
 
 namespace basin::aggregator {
@@ -11,6 +12,10 @@ namespace {
 // reconnects in a loop cannot fill a disk.
 constexpr double kBurst = 500;
 constexpr double kPerSecond = 20;
+
+// How often a worker says that it withdraws for the same reason. One that loads the state while the
+// others train on withdraws from each round.
+constexpr absl::Duration kWithdrawal = absl::Seconds(10);
 
 // For notes about single frames, because watchers do not need each of them.
 bool IsAboutAFrame(NoteKind kind) {
@@ -62,6 +67,7 @@ LogLevel LevelOf(NoteKind kind) {
 
 void Reporter::OnNote(const Note& note, absl::Time now) {
   metrics_.Count(note, now);
+  if (note.kind == NoteKind::kContributionWithdrawn && Repeats(note, now)) return;
   if (!IsAboutAFrame(note.kind)) events_.Add(note, now);
   const LogLevel level = LevelOf(note.kind);
   if (!log_.Wants(level)) return;
@@ -80,6 +86,13 @@ void Reporter::OnNote(const Note& note, absl::Time now) {
               members,
               {},
               *suppressed});
+}
+
+bool Reporter::Repeats(const Note& note, absl::Time now) {
+  for (auto it = withdrawn_.begin(); it != withdrawn_.end();) {
+    it = now - it->second < kWithdrawal ? std::next(it) : withdrawn_.erase(it);
+  }
+  return !withdrawn_.try_emplace({note.job, note.worker, note.lane, note.text}, now).second;
 }
 
 }  // namespace basin::aggregator

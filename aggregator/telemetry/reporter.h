@@ -8,6 +8,8 @@
 #define BASIN_AGGREGATOR_TELEMETRY_REPORTER_H_
 
 #include <map>
+#include <string>
+#include <tuple>
 
 #include "absl/time/time.h"
 #include "aggregator/config/settings.h"
@@ -32,10 +34,15 @@ class Reporter : public NoteSink {
   void OnNote(const Note& note, absl::Time now) override;
 
  private:
+  // Whether the worker has withdrawn for the same reason a moment ago.
+  bool Repeats(const Note& note, absl::Time now);
+
   Log& log_;
   Metrics& metrics_;
   EventHistory& events_;
   std::map<NoteKind, RateLimit> limits_;
+  // When job, worker and lane have said this reason.
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, absl::Time> withdrawn_;
 };
 
 }  // namespace basin::aggregator

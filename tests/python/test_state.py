@@ -312,6 +312,68 @@ def two_prepare_after_init(rank: int, folder: str) -> Any:
     return training.outcome(), told, about
 
 
+SCHEDULERS: dict[str, Any] = {
+    # The first rate of each is another than that of a group which is further on.
+    "LambdaLR": lambda lr, o: lr.LambdaLR(o, lambda epoch: 1 / (1 + epoch)),
+    "LinearLR": lambda lr, o: lr.LinearLR(o, start_factor=0.5, total_iters=50),
+    "OneCycleLR": lambda lr, o: lr.OneCycleLR(o, max_lr=0.1, total_steps=1000),
+    "SequentialLR": lambda lr, o: lr.SequentialLR(
+        o, [lr.LinearLR(o, total_iters=5), lr.ExponentialLR(o, gamma=0.9)], milestones=[5]
+    ),
+}
+
+
+def schedules(rank: int, folder: str, kind: str, order: str) -> Any:
+    """Rank 1 joins late and creates its scheduler in this order. The numbers with which each step
+    was made, and the parameters after it."""
+    import basin
+
+    go = Path(folder) / "go"
+    if rank == 1:
+        hear(go)
+    with session() as bt:
+        torch.manual_seed(os.getpid())
+        net = nn.Linear(5, 3).double()
+        optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+        def make_scheduler() -> Any:
+            return SCHEDULERS[kind](torch.optim.lr_scheduler, optimizer)
+
+        scheduler = make_scheduler() if order.startswith("first") else None
+        bt.DistributedOptimizer(optimizer, net.named_parameters())
+        if order == "assigned":
+            state = bt.State(net, optimizer, end=NEVER)
+            state.scheduler = scheduler = make_scheduler()
+        else:
+            scheduler = scheduler or make_scheduler()
+            if order.endswith("State"):
+                state = bt.State(net, optimizer, scheduler=scheduler, end=NEVER)
+            else:
+                bt.broadcast_parameters(net)
+                state = bt.broadcast_state(step=0, end=NEVER, scheduler=scheduler)
+        if order.startswith("changed"):
+            optimizer.param_groups[0]["lr"] = 0.25 * (rank + 1)
+        history = {}
+        while state.step < state.end:
+            if state.step == 7 and rank == 0:
+                say(go)
+            optimizer.zero_grad()
+            try:
+                loss_of(net, rank, state.step).backward()
+            except basin.Error as error:
+                vanish()
+                return str(error)
+            (group,) = optimizer.param_groups
+            numbers = group["lr"], group["momentum"], scheduler.last_epoch
+            optimizer.step()
+            scheduler.step()
+            state.step += 1
+            history[state.step] = *numbers, hash_of(net.parameters())
+            if someone_has_joined() and state.end == NEVER:
+                state.end = state.step + 5
+        return history
+
+
 def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
     """Rank 2 tries to join late but cannot; the others continue."""
     go = Path(folder) / "go"
@@ -540,6 +602,26 @@ class StateTest(LateJoinersTest):
         outcomes = self.run_job(joins_between_optimizers, 3, start=2, least=2, most=3)
         self.assertEqual(1, len({outcome[:2] for outcome in outcomes}), outcomes)
         self.assertEqual([0, 0], [refused for *_, refused in outcomes[:2]])
+
+    def test_a_joiner_has_the_rates_of_the_others_wherever_it_creates_its_scheduler(self) -> None:
+        cases = [(kind, "second, State") for kind in SCHEDULERS]
+        cases += [("LinearLR", each) for each in ("first, State", "first", "second", "assigned")]
+        for kind, order in cases:
+            with self.subTest(f"{kind} {order}"):
+                of_member, of_joiner = self.run_job(
+                    schedules, 2, kind, order, start=1, least=1, most=2
+                )
+                self.assertGreater(min(of_joiner), 7)
+                self.assertGreaterEqual(len(of_joiner), 4)
+                self.assertEqual({step: of_member[step] for step in of_joiner}, of_joiner)
+
+    def test_a_joiner_that_changes_its_rate_is_refused_with_both_values(self) -> None:
+        _, text = self.run_job(schedules, 2, "LambdaLR", "changed", start=1, least=1, most=2)
+        self.assertRegex(
+            text,
+            "worker w1 has lr=0.5 in the group of parameter bias, and the others have lr=0.0[0-9]+ "
+            "in the group of parameter bias",
+        )
 
 
 class BoundaryTest(unittest.TestCase):

@@ -7,18 +7,33 @@ Usage: test_torch_catch_up.py BASIND LIBBASIN
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from jobs import hear, logged, say
+from jobs import hear, logged, message, say
 from test_state import LateJoinersTest, hash_of, someone_has_joined
-from torch_jobs import main
+from torch_jobs import main, session
 
 import torch  # isort: skip - torch_jobs ends the program when there is none
 from torch import nn  # isort: skip
+from torch.utils.data import DataLoader, Dataset  # isort: skip
 
 LARGE = "/2"  # The end of the name of a value that a joiner loads.
+
+
+class Indices(Dataset[int]):
+    """Its items are their numbers."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> int:
+        return index
 
 
 class Training:
@@ -26,9 +41,12 @@ class Training:
 
     joiner:  whose contributions are counted
     forgets: what this worker's function forgets to do
+    samples: whether an elastic sampler gives the batches, of an epoch so long; 0: none does
     """
 
-    def __init__(self, bt: Any, rank: int, joiner: str, *, most: int, forgets: str) -> None:
+    def __init__(
+        self, bt: Any, rank: int, joiner: str, *, most: int, forgets: str, samples: int
+    ) -> None:
         self.rank, self.joiner, self.forgets = rank, joiner, forgets
         torch.manual_seed(os.getpid())
         self.net = nn.Sequential(nn.Linear(5, 4000), nn.Tanh(), nn.Linear(4000, 3)).double()
@@ -38,10 +56,17 @@ class Training:
         self.ema = torch.optim.swa_utils.AveragedModel(self.net)
         self.history: dict[int, Any] = {}
         self.caught_up = 0
+        self.sampler: Any = None
+        if samples > 0:
+            self.sampler = bt.ElasticSampler(
+                samples, self.optimizer, step=lambda: self.finish_step(self.state)
+            )
+        self.batches = self._batches()
         self.state: Any = bt.State(
             self.net,
             self.optimizer,
             scheduler=self.scheduler,
+            sampler=self.sampler,
             ema=self.ema,
             full=0,
             catch_up=self._catch_up,
@@ -65,11 +90,21 @@ class Training:
         self.history[state.step] = self.describe()
 
     def step(self) -> None:
+        batch = next(self.batches)  # In it, the sampler may make steps with the others.
         self.optimizer.zero_grad()
-        generator = torch.Generator().manual_seed(1000 * self.rank + self.state.step)
-        batch = torch.randn(4, 5, dtype=torch.float64, generator=generator)
         self.net(batch).square().mean().backward()
         self.finish_step(self.state)
+
+    def _batches(self) -> Iterator[torch.Tensor]:
+        while self.sampler is None:
+            generator = torch.Generator().manual_seed(1000 * self.rank + self.state.step)
+            yield torch.randn(4, 5, dtype=torch.float64, generator=generator)
+        while True:
+            self.sampler.set_epoch(self.state.epoch)
+            data = Indices(self.sampler.samples.epoch.samples)
+            for indices in DataLoader(data, batch_size=4, sampler=self.sampler):
+                yield indices.double()[:, None] * torch.linspace(-1, 1, 5, dtype=torch.float64)
+            self.state.epoch += 1
 
     def describe(self) -> Any:
         moments = self.optimizer.state_dict()["state"].values()
@@ -87,8 +122,8 @@ class Training:
 def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
     """The last rank joins, and a tensor that it loads is held until the others have trained on.
 
-    case: "trains on", or what happens while it is held: "donor dies", "joiner dies", "is full"; or
-          what its loop does: "forgets", "calls"
+    case: "trains on", "samples" (from an elastic sampler), or what happens while it is held: "donor
+          dies", "joiner dies", "is full"; or what its loop does: "forgets", "calls"
     """
     import basin.torch as bt
     from basin.torch.ahead import Ahead
@@ -131,7 +166,8 @@ def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
     ):
         bt.init()
         forgets = "clip" if case == "forgets" and joins else ""
-        training = Training(bt, rank, f"w{members}", most=most, forgets=forgets)
+        samples = 120 if case == "samples" else 0
+        training = Training(bt, rank, f"w{members}", most=most, forgets=forgets, samples=samples)
         since = 0
         while training.state.full < 8:
             if training.state.step == 3 and rank == 1:
@@ -158,6 +194,38 @@ def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
             max(kept, default=0),
         ),
     )
+
+
+def refused(rank: int, folder: str) -> Any:
+    """What State(catch_up=) says where it could do nothing, each after words that it has."""
+    with session() as bt:
+
+        def said(kind: str, words: str, catch_up: Any, others: int = 0, **options: Any) -> Any:
+            net = nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            given = {"scaler": options.pop("scaler", None)}
+            steps = options.pop("steps", None)
+            lanes = len(bt.context.current().lanes)
+            bt.DistributedOptimizer(optimizer, net.named_parameters(), **options)
+            if steps is not None:
+                given["sampler"] = bt.ElasticBatchSampler(8, optimizer, keep_global_batch=steps)
+            # Each training of this process has one lane.
+            del bt.context.current().lanes[: lanes - others]
+            text = message(kind, bt.State, net, optimizer, catch_up=catch_up, **given)
+            return words, text
+
+        def function(state: Any) -> None: ...
+
+        summed = {"op": bt.WeightedAverage, "weight_by": "samples", "contributes": "sum"}
+        return [
+            said("InvalidArgument", "catch_up cannot be 3", 3),
+            said("InvalidArgument", "does not take that", lambda: None),
+            said("Unsupported", "has 2 reductions of gradients", function, others=1),
+            said("Unsupported", "check_optimizer", function, check_optimizer=True),
+            said("Unsupported", "target_batch", function, target_batch=4, **summed),
+            said("Unsupported", "keep_global_batch", function, steps=4),
+            said("Unsupported", "scale of the scaler", function, scaler=bt.GradScaler()),
+        ]
 
 
 class CatchUpTest(LateJoinersTest):
@@ -192,6 +260,19 @@ class CatchUpTest(LateJoinersTest):
         self.assertEqual(("w0", "w1", "w2"), contributors)
         self.assertEqual([], warnings)
         self.assertGreaterEqual(min(history), 4)
+
+    def test_the_samples_are_those_of_the_others_meanwhile(self) -> None:
+        outcomes = self.run_case("samples")
+        self.assert_equal(outcomes)
+        _, _, caught_up, contributors, (warnings, _) = outcomes[2]
+        self.assertGreaterEqual(caught_up, 4)
+        self.assertEqual(("w0", "w1", "w2"), contributors)
+        self.assertEqual([], warnings)
+
+    def test_what_could_never_catch_up_is_refused_at_the_start(self) -> None:
+        (texts,) = self.run_job(refused, 1, start=1, least=1, most=1)
+        for words, text in texts:
+            self.assertIn(words, text)
 
     def test_the_donor_dies_meanwhile(self) -> None:
         gone, *outcomes = self.run_case("donor dies", 3, mortal=(0,))

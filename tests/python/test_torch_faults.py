@@ -1,18 +1,26 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """A worker is killed in the middle of a backward: the others end with the same parameters and
-buffers, in each of the three ways to reduce gradients.
+buffers, in each of the three ways to reduce gradients. Its loss is seen at once, also if processes
+of its data loader live on.
 
 Usage: test_torch_faults.py BASIND LIBBASIN
 """
 
+import contextlib
+import datetime
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 from pathlib import Path
+from typing import Any
 
-from jobs import PACKAGE, PATIENCE, environment, require
+from jobs import PACKAGE, PATIENCE, JobsTest, environment, hear, make_events, require, say
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 # Argument 1: the way; argument 2: the worker that dies; argument 3: where.
@@ -73,6 +81,81 @@ def train(way: str, dying: str, place: str) -> subprocess.CompletedProcess[str]:
         timeout=3 * PATIENCE,
         check=False,
     )
+
+
+def with_a_loader(rank: int, folder: str) -> Any:
+    """Worker 1 dies while the two processes of its loader wait. Worker 0 trains on without it."""
+    import multiprocessing
+
+    import basin.torch as bt
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Data(Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index >= 8:
+                (Path(folder) / f"loads-{os.getpid()}").touch()
+                say(Path(folder) / "loads")
+                hear(Path(folder) / "gone")
+            return torch.ones(5)
+
+    # A daemon may have no processes.
+    this: Any = multiprocessing.current_process()
+    this._config["daemon"] = False
+    torch.set_num_threads(1)
+    bt.init()
+    net = torch.nn.Linear(5, 1)
+    bt.broadcast_parameters(net)
+    optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.1)
+    bt.DistributedOptimizer(optimizer, net.named_parameters())
+    if rank == 1:
+        loader = DataLoader(Data(), 4, num_workers=2, multiprocessing_context="fork")
+        batches = iter(loader)
+    step = 0
+    while True:
+        batch = torch.ones(4, 5) if rank == 0 else next(batches)
+        optimizer.zero_grad()
+        net(batch).square().mean().backward()
+        optimizer.step()
+        step += 1
+        if rank == 1 and step == 2:
+            hear(Path(folder) / "loads")
+            (Path(folder) / "killed").write_text(str(time.time()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step > 2 and optimizer.last_round().world_size == 1:
+            break
+    # The processes of the loader live, and have heard nothing.
+    loading = [int(each.name.split("-")[1]) for each in Path(folder).glob("loads-*")]
+    alive = [each for each in loading if Path(f"/proc/{each}").exists()]
+    say(Path(folder) / "gone")
+    bt.shutdown()
+    return os.environ["BASIN_JOB"], len(alive), float((Path(folder) / "killed").read_text())
+
+
+class KilledWithItsLoader(JobsTest):
+    def test_its_connections_end_with_its_process(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            make_events(folder, ("loads", "gone"), kept)
+            survivor, gone = self.jobs.run(
+                with_a_loader, 2, folder, mortal=(1,), BASIN_MIN_WORKERS="1"
+            )
+        self.assertIsNone(gone)
+        job, alive, killed = survivor
+        self.assertGreaterEqual(alive, 1)
+        entries = [json.loads(line) for line in self.jobs.aggregator.lines]
+        first: dict[str, Any] = {}
+        for entry in entries:
+            if entry.get("job") == job and entry.get("worker") == "w1":
+                first.setdefault(entry["event"], entry)
+        ended = first["worker_disconnected"]
+        self.assertEqual("It closed its connections.", ended["reason"])
+        self.assertIn("did not reconnect in time", first["worker_lost"]["reason"])
+        # Its lease is a minute here.
+        seen = datetime.datetime.fromisoformat(ended["time"].replace("Z", "+00:00"))
+        self.assertLess(seen.timestamp() - killed, 30)
 
 
 class KilledWorker(unittest.TestCase):

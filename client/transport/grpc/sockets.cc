@@ -2,13 +2,12 @@
 
 #include "client/transport/grpc/sockets.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
 #include <utility>
 
+#include "client/transport/grpc/held_sockets.h"
 #include "grpc/support/sync.h"
 
 // gRPC takes a socket mutator through its public API (ChannelArguments::SetSocketMutator), and
@@ -59,7 +58,7 @@ constexpr grpc_socket_mutator_vtable kWatch = {OnSocket, Compare, Destroy, nullp
 
 Sockets::~Sockets() {
   MutexLock lock(mutex_);
-  for (const int descriptor : descriptors_) close(descriptor);
+  for (const int descriptor : descriptors_) ReleaseSocket(descriptor);
 }
 
 void Sockets::Watch(const std::shared_ptr<Sockets>& sockets, grpc::ChannelArguments& arguments) {
@@ -77,7 +76,7 @@ void Sockets::Cut() {
 void Sockets::Add(int descriptor) {
   MutexLock lock(mutex_);
   if (descriptors_.size() >= kMaxSockets) return;
-  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  const int own = HoldSocket(descriptor);
   if (own < 0) return;
   descriptors_.push_back(own);
   // It is not connected yet; it may be in a moment, and then stays so without a reader.

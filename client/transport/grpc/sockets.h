@@ -9,7 +9,7 @@
 // write at once.
 //
 // Ownership: gRPC may call back as long as it may open connections for the channel, and keeps the
-// callback's data. Each socket is held by an additional descriptor, which children do not inherit.
+// callback's data. Each socket is held by an additional descriptor (held_sockets.h).
 // Thread contract: safe from any thread. Failure: if no descriptor is left, the socket is not shut
 // down, and a write ends with its keepalive timeout.
 

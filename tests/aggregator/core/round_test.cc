@@ -538,6 +538,19 @@ TEST(Begin, EveryFieldOfTheSpecIsCompared) {
   }
 }
 
+// Clients make the upper half of the hash from the tensors, and the lower one from all of it.
+TEST(Begin, TheHalfOfTheLayoutThatDiffersSaysWhatDiffers) {
+  Three t;
+  RoundSpec spec = Spec(ReduceOp::kAverage);
+  spec.layout = 0x7'0000'0001;
+  t.a.Begin(spec);
+  t.b.Begin(spec);
+  spec.layout = 0x7'0000'0002;
+  t.c.Begin(spec);
+  EXPECT_THAT(t.c.Last<Rejected>().error.text,
+              HasSubstr("numbers of the optimizer 700000002 against 700000001"));
+}
+
 TEST(Begin, Criterion_5_2_AutoPredivideIsResolvedPerRoundAndReported) {
   Three t;
   RoundSpec spec = Spec(ReduceOp::kAverage);

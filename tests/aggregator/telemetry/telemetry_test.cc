@@ -585,5 +585,27 @@ TEST(ReporterTest, PassesNotesOnAndKeepsARepeatedOneFromDrowningTheRest) {
   EXPECT_EQ(10001, Parse(metrics.Text({}, {})).at("basin_events_total{event=\"worker_refused\"}"));
 }
 
+TEST(ReporterTest, AWorkerThatWithdrawsFromEachRoundSaysWhyOnceInTenSeconds) {
+  std::string written;
+  Metrics metrics("1");
+  EventHistory events(100);
+  {
+    Log log(LogLevel::kInfo, [&](std::string_view lines) { written += lines; });
+    Reporter reporter(log, metrics, events);
+    const auto withdraws = [&](const char* worker, const char* why, absl::Duration at) {
+      Note note = NoteOf(NoteKind::kContributionWithdrawn, "a", worker);
+      note.text = why;
+      reporter.OnNote(note, kNow + at);
+    };
+    for (int i = 0; i < 25; ++i) withdraws("w0", "it loads the state", absl::Seconds(i));
+    withdraws("w1", "it loads the state", absl::Seconds(25));
+    withdraws("w0", "its backward failed", absl::Seconds(25));
+  }
+  EXPECT_EQ(5, std::count(written.begin(), written.end(), '\n'));
+  EXPECT_EQ(5u, events.After(0, 100).size());
+  EXPECT_EQ(27,
+            Parse(metrics.Text({}, {})).at("basin_events_total{event=\"contribution_withdrawn\"}"));
+}
+
 }  // namespace
 }  // namespace basin::aggregator

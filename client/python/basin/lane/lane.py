@@ -260,6 +260,8 @@ class Lane(Generic[P, G]):
             if self._with_graph and self._sends:
                 self.usage.refuse_graph()
             self.usage.decide(action, self._found, "backward()")
+            if self._samples is not None and not self._sends:
+                self._samples.check_stays_local(self._next.positions, self._owner)
             self._next.check(
                 self.spec,
                 self._accumulation,

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from basin.errors import FailedPrecondition
 from basin.lane import ranges
 from basin.lane.ranges import Range
 from basin.worker import LeaseOutcome, SampleEpoch
@@ -127,7 +128,7 @@ class Samples:
         self._order = order
         self.are_samples = are_samples
         self._take_part = take_part
-        self._global_batch = global_batch
+        self.global_batch = global_batch
         self._generation = (0, 0)  # That of the steps that are leased.
         self._held: list[Range] = []  # Leased, and not committed.
         # What each take() has returned, in the order in which a loader hands it out.
@@ -204,7 +205,7 @@ class Samples:
     def renew(self) -> None:
         """Before the loop hands out more. With a global batch, each item is one step: one that the
         script has run no backward of is over, and shares that are not of the next steps go back."""
-        if self._global_batch is None:
+        if self.global_batch is None:
             return
         if self._claims.unclaimed():
             self._take_part()
@@ -241,11 +242,11 @@ class Samples:
         return leased
 
     def _lease(self, count: int) -> tuple[LeaseOutcome, list[Range]]:
-        if self._global_batch is None:
+        if self.global_batch is None:
             return self._ledger.lease(self.epoch, count)
         if not self._held:
             self._generation = self._ledger.generation()
-        return self._ledger.lease_step(self.epoch, self._global_batch)
+        return self._ledger.lease_step(self.epoch, self.global_batch)
 
     def hand_out(self, count: int | None, is_batch: bool = True) -> None:
         """The loader hands out the next `count` positions that are ahead; None: those of one
@@ -288,6 +289,17 @@ class Samples:
         return True
 
     # ---- rounds
+
+    def check_stays_local(self, handed: Sequence[Range], owner: str) -> None:
+        """Checks that a backward of these positions may keep its gradients local. With a global
+        batch it may not: the round would be of two steps, and so none."""
+        if self.global_batch is not None and handed:
+            raise FailedPrecondition(
+                f"A backward of a batch was run within no_sync() of {owner}, but its sampler has "
+                f"keep_global_batch={self.global_batch}, with which each batch is a step of all "
+                "workers, with a round of its own. Run it outside no_sync(). For smaller batches "
+                "in memory, sum the losses of the parts of a batch before one backward."
+            )
 
     def end_round(self, named: Sequence[Range], counted: bool) -> None:
         """A round has a result. It named these positions of this worker, and commits them if its

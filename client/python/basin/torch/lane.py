@@ -141,10 +141,17 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         """The parameters that are reduced, with their names."""
         return ((self.store.name_of(each), each) for each in self.store.gradients)
 
+    def why_not_ahead(self) -> str | None:
+        """Why no joiner of this lane can take part in rounds before it has the state, if so."""
+        if self._samples is not None and self._samples.global_batch is not None:
+            return "its sampler has keep_global_batch, so each member has a share of each step"
+        if self.passes == 0:
+            return "a member without samples would close the target_batch of the others"
+        return self.rounds.why_not_ahead()
+
     def spec_ahead(self) -> RoundSpec | None:
-        """See TensorRounds. A sampler's samples and a scaler are not known to the library, and a
-        round of nothing would close the target batch of the others."""
-        if self._samples is not None or self.passes == 0:
+        """The spec of rounds of a joiner before it has the state; None: it makes none."""
+        if self.why_not_ahead() is not None:
             return None
         return self.rounds.spec_ahead(replace(self.spec, counts=Accumulation().counts()))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from basin.errors import InvalidArgument, Unsupported
+from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
 from basin.torch import tensors
 from basin.torch.collectives import share_optimizer
@@ -61,9 +61,8 @@ def DistributedOptimizer(
                       names. Must be the same on all workers
     check_optimizer:  True: a worker whose optimizer has other numbers than the others' gets
                       Mismatch with the group and both values: learning rate, momentum, betas,
-                      weight decay and the optimizer's other options. Create schedulers before
-                      DistributedOptimizer(). Must be the same on all workers; without
-                      same_parameters nothing is compared
+                      weight decay and the optimizer's other options. Must be the same on all
+                      workers; without same_parameters nothing is compared
     check_parameters: compares the values of all parameters before every so many steps, such as 100:
                       a worker whose parameters are not, bit for bit, those of the others gets
                       Mismatch with their names. Takes one pass over their memory. 0: never. Must be
@@ -184,12 +183,20 @@ def _attach(optimizer: Any, lane: GradientLane, target_batch: int | None) -> Non
     optimizer.contribute = lane.contribute
     optimizer.no_sync = lane.usage.no_sync
     optimizer.sync_gradients = lane.sync_gradients
-    if target_batch is not None:
-        optimizer.is_batch_complete = lambda: lane.is_batch_complete(target_batch)
+    optimizer.is_batch_complete = lambda: _is_batch_complete(lane, target_batch)
     optimizer.wait_round = lane.wait_round
     optimizer.retry_round = lane.retry_round
     optimizer.last_round = lambda: lane.rounds.info
     optimizer.totals = lambda: lane.rounds.totals
+
+
+def _is_batch_complete(lane: GradientLane, target_batch: int | None) -> bool:
+    if target_batch is None:
+        raise FailedPrecondition(
+            "is_batch_complete() was called on an optimizer without a batch of all workers. Give "
+            "DistributedOptimizer() target_batch=, or call step() after each backward()."
+        )
+    return lane.is_batch_complete(target_batch)
 
 
 def _check_open(optimizer: Any, *_: Any) -> None:

@@ -127,14 +127,21 @@ class TensorRounds:
 
     # ---- without the trainer
 
-    def spec_ahead(self, spec: RoundSpec) -> RoundSpec | None:
-        """The spec of rounds that this lane could make while its trainer loads the state; None: it
-        can make none, because such a round needs more than this lane, the scale of a scaler, or the
-        optimizer or the parameters that are not loaded yet."""
-        if self.buffers is not None or self.node.groups_ranks or self.loss_scale != 1.0:
-            return None
+    def why_not_ahead(self) -> str | None:
+        """Why this lane can make no rounds while its trainer loads the state, if so: they need more
+        than this lane, or something that is not loaded yet."""
+        if self.buffers is not None:
+            return "buffers are sent with each round (broadcast_buffers=True)"
+        if self.node.groups_ranks:
+            return "the ranks of a node reduce together (local_group=)"
         if self._store.layout.compares_state:
-            return None
+            return "check_optimizer or check_parameters compares what is not loaded yet"
+        if self.loss_scale != 1.0:
+            return "the loss has a scale, which a joiner does not know yet"
+        return None
+
+    def spec_ahead(self, spec: RoundSpec) -> RoundSpec:
+        """That of rounds without the trainer."""
         return replace(spec, layout=self._store.layout.begin(None), compares_step=False)
 
     def ahead(self, spec: RoundSpec, most: int, others_call: Callable[[], bool]) -> Ahead:

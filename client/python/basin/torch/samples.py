@@ -134,8 +134,9 @@ class Elastic(torch.utils.data.Sampler[Any]):
                 )
             spec = replace(spec, op=Op.WEIGHTED_AVERAGE, weight_by=Weight.SAMPLES)
             notices.tell(
-                f"basin: worker {self.lane.rounds.worker_id}: averages of lane {self.lane.name} "
-                "are divided by the samples of all, because a sampler of basin.torch gives them"
+                f"basin: worker {self.lane.rounds.worker_id}: instead of the number of workers, "
+                f"averages of lane {self.lane.name} are divided by the samples of all, because a "
+                "sampler of basin.torch gives them"
             )
         self.lane.sample_with(self.samples, spec, plain_steps=step is None)
 

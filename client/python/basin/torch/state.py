@@ -50,6 +50,7 @@ from basin.errors import (
 from basin.spec import RoundSpec
 from basin.torch import raw, tensors
 from basin.torch.ahead import Ahead, Copies, sum_of
+from basin.torch.optimizer_numbers import LoadedNumbers
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
 _RECORD = TensorSpec("record", _abi.U8, (512,))
@@ -167,7 +168,7 @@ class SharedValues:
     def capture(self) -> bytes:
         return pack(
             {
-                name: value.state_dict() if hasattr(value, "load_state_dict") else value
+                name: value.state_dict() if _has_state(value) else value
                 for name, value in self.shared().items()
             }
         )
@@ -251,6 +252,8 @@ class _Part:
     restore: Callable[[Any], None]
     tensors: Tensors | None = None
     loaded: bool = False
+    # What was loaded of SharedValues for names that had no object here.
+    without_object: dict[str, Any] = field(default_factory=dict)
 
     def values(self) -> list[Any]:
         return list(vars(self.owner).values()) if isinstance(self.owner, SharedValues) else []
@@ -313,6 +316,8 @@ class Lane(Protocol):
 
     def sync_gradients(self) -> None: ...
 
+    def why_not_ahead(self) -> str | None: ...
+
     def spec_ahead(self) -> RoundSpec | None: ...
 
     def ahead(self, spec: RoundSpec, most: int, others_call: Callable[[], bool]) -> Ahead: ...
@@ -373,6 +378,7 @@ class JobState:
         self._content: _Content | None = None
         self._expected: dict[str, int] = {}  # The first round of each lane.
         self._steps: dict[str, int] = {}  # And the steps before it.
+        self._loaded = LoadedNumbers()
 
     # ---- what is shared
 
@@ -409,6 +415,12 @@ class JobState:
         if part.name in parts:
             part.restore(parts.pop(part.name))
             part.loaded = True
+            if isinstance(part.owner, torch.optim.Optimizer):
+                self._loaded.take(part.owner)
+            if isinstance(part.owner, SharedValues):
+                values = part.owner.shared().items()
+                part.without_object = {k: v for k, v in values if not _has_state(v)}
+        self._loaded.write()
         return part.loaded
 
     def keep_object(self, name: str, packed: bytes) -> None:
@@ -664,6 +676,8 @@ class JobState:
             )
         if self._joining and not self._in_line_after_ahead:
             self._check_level(lane)
+            self._load_new_objects()
+            self._check_numbers()
             self._in_line_after_ahead = self._ahead is not None
             assert self._content is not None
             self._expected = self._content.rounds
@@ -695,6 +709,35 @@ class JobState:
                 f"{', '.join(sorted(content.parts))}. Broadcast the same before the first step."
             )
 
+    def _load_new_objects(self) -> None:
+        """Loads objects that the script has assigned to shared values after it had loaded these,
+        such as a scheduler, as the others had done before."""
+        for part in self._parts:
+            for name, loaded in part.without_object.items():
+                value = part.owner.shared().get(name)
+                if value is not loaded and _has_state(value):
+                    value.load_state_dict(loaded)
+                    self._loaded.write()
+            part.without_object = {}
+
+    def _check_numbers(self) -> None:
+        """Checks that the numbers of the optimizers are still those of the others, which have begun
+        this round with them. The others may change them after a call, and this worker as well."""
+        assert self._content is not None
+        if self._content.call is not None:
+            return
+        lanes = (lane.parameters() for lane in self._lanes)
+        names = {each: name for parameters in lanes for name, each in parameters}
+        if (changes := self._loaded.changes(names)) is None:
+            return
+        here, there = changes
+        raise Mismatch(
+            f"Worker {self._worker.id} has joined a job in progress and changed an optimizer that "
+            f"it had loaded: worker {self._worker.id} has {here}, and the others have {there}. "
+            "Their steps would differ. A scheduler writes its first learning rate when it is "
+            "created: give it to State() or broadcast_state()."
+        )
+
     def after_begin(self, lane: str) -> None:
         """Reports that a round has begun, so this worker has the job's state."""
         if self._joining:
@@ -717,8 +760,29 @@ class JobState:
             self._load(part)
 
     def let_catch_up(self, owners: Sequence[Any], most: int) -> None:
-        """Joiners may catch up, by a function that the State of this worker has."""
+        """Joiners may catch up, by a function that the State of this worker has. Raises Unsupported
+        if they never could."""
+        why = self._why_nobody_catches_up(owners)
+        if why is not None:
+            raise Unsupported(
+                f"State(catch_up=) lets joiners take part in rounds before they have the state, "
+                f"but {why}. Leave catch_up= away: the others then wait while a joiner loads."
+            )
         self._catch_up = CatchUp(owners, most)
+
+    def _why_nobody_catches_up(self, owners: Sequence[Any]) -> str | None:
+        if len(self._lanes) != 1:
+            return (
+                f"this training has {len(self._lanes)} reductions of gradients, and must have one "
+                "DistributedOptimizer() or DistributedDataParallel(), made before State"
+            )
+        if why := self._lanes[0].why_not_ahead():
+            return why
+        known = {id(owner) for owner in owners}
+        for part in self._parts:
+            if id(part.owner) not in known:
+                return f"{part.name} is shared that State was not given"
+        return None
 
     def catch_up(self, step: Callable[[], object]) -> str | None:
         """Applies the results of the rounds that were made while this worker has loaded the state.
@@ -730,6 +794,7 @@ class JobState:
             return None
         (lane,) = self._lanes
         self._ahead.drop_before(self._content.rounds[lane.name])
+        self._loaded.forget()
         self._catches_up, applied = True, 0
         try:
             while self._ahead.has_more():
@@ -840,6 +905,10 @@ class JobState:
             lane, spec, version, source, timeout, received.data_ptr(), received.numel()
         )
         return received
+
+
+def _has_state(value: Any) -> bool:
+    return hasattr(value, "load_state_dict")
 
 
 def _patience(size: int) -> float:

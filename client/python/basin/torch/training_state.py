@@ -6,6 +6,7 @@ Threads. One thread at a time: the one that runs backward and step.
 """
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from basin.arguments import whole_number
-from basin.errors import FailedPrecondition, InvalidArgument
+from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.torch import checkpoint, context, parts, storage, streams
 from basin.torch.checkpoint import Captured, Manifest
 from basin.torch.collectives import broadcast_optimizer_state, broadcast_parameters, share_values
@@ -103,6 +104,7 @@ class State(SharedValues):
             raise InvalidArgument(
                 f"catch_up_rounds cannot be {catch_up_rounds!r}. Use a number from 1 on."
             )
+        _check_catch_up(catch_up, scaler)
         hidden["_catch_up"], hidden["_catch_up_rounds"] = catch_up, catch_up_rounds
         modules, optimizers = {}, {}
         for name, value in values.items():
@@ -328,6 +330,31 @@ class State(SharedValues):
         )
         self._snapshots.append(made)
         return made
+
+
+def _check_catch_up(catch_up: Any, scaler: Any) -> None:
+    if catch_up is None:
+        return
+    if not callable(catch_up):
+        raise InvalidArgument(
+            f"catch_up cannot be {catch_up!r}. Use a function of the State that does all that the "
+            "loop does after backward()."
+        )
+    try:
+        inspect.signature(catch_up).bind(None)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"catch_up is called with the State alone, and {catch_up!r} does not take that: "
+            f"{error}. Use a function of one argument."
+        ) from error
+    except ValueError:
+        pass  # It does not say what it takes.
+    if scaler is not None and getattr(scaler, "is_enabled", lambda: False)():
+        raise Unsupported(
+            "State(catch_up=) lets joiners take part in rounds before they have the state, but "
+            "they do not know the scale of the scaler then. Leave catch_up= away: the others then "
+            "wait while a joiner loads."
+        )
 
 
 def _seed(seed: int | None) -> int:

@@ -2,6 +2,11 @@
 
 #include "client/transport/grpc/connector.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <deque>
 #include <memory>
 #include <set>
@@ -697,6 +702,49 @@ TEST(GrpcConnector, ItsEndEndsWhatIsStillOpen) {
   EXPECT_EQ(lender.free.size(), 1u);
   EXPECT_EQ(ears->down.size(), 0u);
   EXPECT_EQ(stream.ears->down.size(), 0u);
+}
+
+// Sockets of this process that are connected to the port. It allocates no memory, as in a fork.
+int ConnectionsTo(int port) {
+  int count = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    // gRPC's are IPv6 sockets for IPv4 too; the port stands in the same place.
+    sockaddr_in6 peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    const bool internet = peer.sin6_family == AF_INET || peer.sin6_family == AF_INET6;
+    count += internet && ntohs(peer.sin6_port) == port ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(GrpcConnector, AForkHoldsNoneOfItsConnections) {
+  RawServer server;
+  RawServer of_others;
+  GrpcConnector connector(server.address());
+  const BoundStream stream(connector, server);
+  const int other = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(of_others.port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(other, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const int before = ConnectionsTo(server.port());
+  EXPECT_GE(before, 2);  // gRPC's descriptor and ours.
+
+  const pid_t fork_of_this = fork();
+  if (fork_of_this == 0) _exit(10 * ConnectionsTo(of_others.port()) + ConnectionsTo(server.port()));
+  int status = 0;
+  ASSERT_EQ(waitpid(fork_of_this, &status, 0), fork_of_this);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 10) << "only the sockets of others";
+
+  EXPECT_EQ(ConnectionsTo(server.port()), before);
+  const std::string bytes = Pattern(1000, 1);
+  const auto payload = std::make_shared<OwnPayload>(bytes);
+  ASSERT_TRUE(stream.channel->Send(Contribution(1, {{payload, 0, bytes.size()}})).ok());
+  EXPECT_FALSE(stream.call->AwaitMessage().empty());
+  close(other);
 }
 
 TEST(GrpcConnector, ManyStreamsAreOpenedSentToAndClosedAtOnce) {
