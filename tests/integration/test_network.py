@@ -4,6 +4,7 @@
 Usage: test_network.py BASIND ORACLE_TRAINER
 """
 
+import signal
 import sys
 import threading
 import time
@@ -241,6 +242,89 @@ class Network(Jobs):
             link.up.rate = 8e6
 
         self.slow(slow_up)
+
+
+class TwoAggregators(Jobs):
+    """Workers of one job are led to two aggregators, as by a stale pod that serves on."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        quick = ("--recovery-window=1s", "--worker-unreachable-lease=5s")
+        self.first, self.second = self.start(*quick), self.start(*quick)
+        self.proxies = [Proxy(self.first.grpc) for _ in range(3)]
+        for proxy in self.proxies:
+            self.addCleanup(proxy.close)
+        self.trainers = [
+            self.add(proxy.address, f"w{i}", "1000000", "--stepwise", least=2, first=3)
+            for i, proxy in enumerate(self.proxies)
+        ]
+        for trainer in self.trainers:
+            trainer.await_event("member")
+        self.steps = 0
+
+    def lead(self, worker: int, to: Basind) -> None:
+        self.proxies[worker].target = to.grpc
+        for link in self.proxies[worker].open():
+            link.cut()
+
+    def step(self, workers: list[int]) -> set[int]:
+        """These make a step. The masks of those that are counted in it."""
+        masks = set()
+        for i in workers:
+            self.trainers[i].tell()
+            self.trainers[i].tell()
+        for i in workers:
+            line = self.trainers[i].await_event("applied", step=self.steps)
+            masks.add(line["mask"])
+        self.steps += 1
+        return masks
+
+    def take_back(self, worker: int, others: list[int]) -> None:
+        """The worker was lost, and joins again between two steps of the others."""
+        self.trainers[worker].tell("run")
+        self.trainers[worker].await_event("evicted")
+        while len(self.trainers[worker].find("member")) < 2:
+            self.step(others)
+
+    def end(self) -> None:
+        """All make the rest of the steps, with one history."""
+        for trainer in self.trainers:
+            trainer.tell("run")
+            trainer.process.send_signal(signal.SIGTERM)
+        for trainer in self.trainers:
+            trainer.finish()
+        self.expect_one_history(self.trainers)
+
+    def test_fault_a5_a_worker_that_is_led_astray_does_not_train_without_the_majority(self) -> None:
+        self.assertEqual({7}, self.step([0, 1, 2]))
+        self.lead(2, self.second)
+        self.second.await_event("halted")
+        self.assertEqual({3}, self.step([0, 1]))
+        self.lead(2, self.first)
+        self.take_back(2, [0, 1])
+        self.end()
+        self.assertEqual([], self.events(self.second, "round_committed"))
+
+    def test_fault_a5_where_the_majority_has_left_nobody_trains(self) -> None:
+        self.assertEqual({7}, self.step([0, 1, 2]))
+        self.lead(0, self.second)
+        self.lead(1, self.second)
+        self.second.await_event("recovered")
+        self.assertEqual({3}, self.step([0, 1]))
+        self.lead(0, self.first)
+        self.first.await_event("halted")
+        self.lead(0, self.second)
+        self.lead(2, self.second)
+        for trainer in self.trainers:
+            trainer.tell("run")
+        # The second aggregator had lost them meanwhile.
+        for i in (0, 2):
+            self.trainers[i].await_more("member", 2)
+        self.end()
+        committed = [
+            line["round"] for line in self.first.lines if line["event"] == "round_committed"
+        ]
+        self.assertEqual([1], committed)
 
 
 if __name__ == "__main__":

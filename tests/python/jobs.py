@@ -112,6 +112,7 @@ class Aggregator:
         http: str = "none",
         local: str = "none",
         admin: str = "none",
+        leases: Collection[str] = _LEASES,
     ) -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
         self.process = subprocess.Popen(
@@ -121,7 +122,7 @@ class Aggregator:
                 f"--http-listen={http}",
                 f"--admin-listen={admin}",
                 f"--local-listen={local}",
-                *_LEASES,
+                *leases,
                 *arguments,
             ],
             env=kept,

@@ -150,13 +150,15 @@ TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
                                             {"fresh", "perhaps"},
                                             {"log_level", "loud"},
                                             {"timeline_every", "0"},
-                                            {"timeline_max_bytes", "1000"},
-                                            {"software", "torch\t2"}}) {
+                                            {"timeline_max_bytes", "1000"}}) {
     EXPECT_EQ(basin_options_set(options.get(), key.c_str(), value.c_str(), failure.out()),
               BASIN_INVALID_ARGUMENT)
         << key;
     EXPECT_THAT(failure.message(), AllOf(HasSubstr(key), HasSubstr(value)));
   }
+  EXPECT_EQ(basin_options_set(options.get(), "software", "torch\t2", failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("software"), HasSubstr("printable")));
 }
 
 TEST(OptionsTest, TlsFilesAreCheckedBeforeItConnects) {
