@@ -886,8 +886,9 @@ BASIN_API basin_code basin_broadcast(basin_worker* worker, const char* lane,
  *
  * So when a worker begins a round, its states are those after the round before it: apply a result
  * completely before the next begin, and nothing before basin_wait has returned it. A trainer that
- * takes outcomes in callbacks serves at the begin only. A job with states has one gradient lane,
- * and no call lane has a round while a worker joins.
+ * takes outcomes in callbacks serves at the begin only. A worker with states has one gradient lane:
+ * with another, basin_begin fails with BASIN_FAILED_PRECONDITION. Rounds of call lanes do not
+ * serve.
  *
  * A joiner gets all states of one worker at one boundary, or none: if that worker dies meanwhile,
  * it takes those of another. basin_await_member fails with BASIN_MISMATCH if the others have other
