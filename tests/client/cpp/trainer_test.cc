@@ -5,6 +5,7 @@
 
 #include <basin/trainer.h>
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <map>
@@ -116,6 +117,42 @@ TEST(CppTrainer, AnErrorOfTheTrainerEndsItsRunAndTheOthersTrainItsSamples) {
   EXPECT_TRUE(ended.ok()) << ended.message();
   EXPECT_EQ(stays.trainer->epoch(), 2U);
   EXPECT_EQ(stays.value, static_cast<double>(stays.trainer->step()));
+  for (const std::uint64_t epoch : {0, 1}) {
+    EXPECT_THAT(trained.In(epoch), SizeIs(kSamples));
+    EXPECT_THAT(trained.In(epoch), Each(Pair(_, 1)));
+  }
+}
+
+TEST(CppTrainer, AWorkerThatIsEvictedWhileItComputesJoinsAgain) {
+  const AggregatorProcess aggregator(program);
+  const Training training = {kSamples, 2, 7, 2};
+  Trained trained;
+  Model stays(aggregator, "w0", 2);
+  Model returns(aggregator, "w1", 2);
+  std::promise<void> joined;
+  int joins = 0;
+  returns.trainer->OnResize([&](const Place& place) {
+    if (place.joins == 2 && joins++ == 0) joined.set_value();
+  });
+  std::shared_future<void> again = joined.get_future().share();
+  int steps = 0;
+  auto running = std::async(std::launch::async, [&] {
+    return returns.Run(training, trained, [&] {
+      return ++steps == 3 ? returns.trainer->worker().Abandon() : Status();
+    });
+  });
+  const Status ended = stays.Run(training, trained, [&] {
+    // It goes on slowly until the other one is back, so that there is something to join.
+    const bool waits = again.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    if (waits && stays.trainer->step() > 3) again.wait_for(std::chrono::milliseconds(100));
+    return Status();
+  });
+  EXPECT_TRUE(ended.ok()) << ended.message();
+  const Status other = running.get();
+  EXPECT_TRUE(other.ok()) << other.message();
+  EXPECT_EQ(joins, 1);
+  EXPECT_EQ(returns.value, stays.value);
+  EXPECT_EQ(returns.trainer->step(), stays.trainer->step());
   for (const std::uint64_t epoch : {0, 1}) {
     EXPECT_THAT(trained.In(epoch), SizeIs(kSamples));
     EXPECT_THAT(trained.In(epoch), Each(Pair(_, 1)));

@@ -209,7 +209,9 @@ class Trainer {
   }
 
   Status Contribute(const SampleEpoch& epoch, const SampleBatch& leased, const Compute& compute) {
-    if (leased.positions.empty()) return lane_.Withdraw("other workers have the rest of the epoch");
+    if (leased.positions.empty()) {
+      return UnlessEnded(lane_.Withdraw("other workers have the rest of the epoch"));
+    }
     Batch batch = {counters_->epoch, counters_->step, {}};
     for (const std::uint64_t position : leased.positions) {
       batch.samples.push_back(Shuffled(epoch, position));
@@ -219,7 +221,13 @@ class Trainer {
     for (std::size_t i = 0; i < gradients_.size() && status.ok(); ++i) {
       status = lane_.Push(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
     }
-    return status.ok() ? lane_.Commit() : status;
+    return UnlessEnded(status.ok() ? lane_.Commit() : status);
+  }
+
+  // A round that has ended meanwhile says so here, and again in the wait, which takes its outcome.
+  static Status UnlessEnded(const Status& status) {
+    const Code code = status.code();
+    return code == Code::kEvicted || code == Code::kRoundAborted ? Status() : status;
   }
 
   Result<RoundResult> Wait() {
