@@ -82,16 +82,16 @@ absl::Status States::Register(const std::string& name, State state) {
 }
 
 void States::AddLane(LaneHandle lane, LaneKind kind) {
-  if (kind != LaneKind::kCall || worker_.InLoop()) return;
+  if (kind != LaneKind::kGradient || worker_.InLoop()) return;
   const MutexLock lock(mutex_);
-  calls_.insert(lane);
+  lanes_.insert(lane);
 }
 
 bool States::ServedIn(LaneHandle lane) const {
   // In a callback the calls that serve are refused, and must not wait for the mutex before.
   if (worker_.InLoop()) return false;
   const MutexLock lock(mutex_);
-  return !states_.empty() && calls_.count(lane) == 0;
+  return !states_.empty() && lanes_.count(lane) != 0;
 }
 
 // ---- members
@@ -99,6 +99,14 @@ bool States::ServedIn(LaneHandle lane) const {
 absl::Status States::BeforeRound() {
   const JobView view = worker_.view();
   const MutexLock lock(mutex_);
+  if (lanes_.size() > 1) {
+    return StateError(
+        ErrorCode::kFailedPrecondition,
+        absl::StrCat(who_, " has registered states, which are those between two steps, and ",
+                     lanes_.size(),
+                     " gradient lanes, whose rounds may begin within a step. "
+                     "Register one gradient lane, or announce the state with basin_announce."));
+  }
   if (view.role != Role::kMember) return absl::OkStatus();  // The begin says so.
   if (joined_ != view.joins) {
     if (view.donor.has_value() && view.donor != id_) {

@@ -52,7 +52,7 @@ class States {
   // Failure: kInvalidArgument for a name or a model that is not 1 to 256 printable bytes;
   // kFailedPrecondition for a name that is registered, and once the worker has become a member.
   absl::Status Register(const std::string& name, State state);
-  // The states do not change at the begin of a round of a call lane.
+  // Rounds of a gradient lane begin at a boundary, and those of a call lane anywhere.
   void AddLane(LaneHandle lane, LaneKind kind);
   // Whether there are states that are served in rounds of the lane.
   bool ServedIn(LaneHandle lane) const;
@@ -63,7 +63,8 @@ class States {
   absl::Status AwaitMember(absl::Duration timeout);
 
   // Before the begin of a round. Failure: kFailedPrecondition if the worker has not loaded the
-  // states, or a state could not be got. REQUIRES: ServedIn(lane), as the rest.
+  // states, has several gradient lanes, or a state could not be got. REQUIRES: ServedIn(lane), as
+  // for the rest.
   absl::Status BeforeRound();
   // As Worker::Wait, and serves meanwhile. Failure: also as BeforeRound; the round then continues.
   RoundOutcome Wait(LaneHandle lane, absl::Duration timeout);
@@ -98,7 +99,7 @@ class States {
 
   mutable Mutex mutex_;
   std::map<std::string, State> states_ ABSL_GUARDED_BY(mutex_);  // By name.
-  std::set<LaneHandle> calls_ ABSL_GUARDED_BY(mutex_);
+  std::set<LaneHandle> lanes_ ABSL_GUARDED_BY(mutex_);           // Gradient lanes.
   uint64_t joined_ ABSL_GUARDED_BY(mutex_) = 0;  // The last membership for which it has the states.
   Generation served_ ABSL_GUARDED_BY(mutex_);    // The version that was served last.
   std::string lane_ ABSL_GUARDED_BY(mutex_);     // Of that value; empty: none is served.

@@ -124,14 +124,19 @@ static basin_code Contribute(Trainer* trainer, basin_error** error) {
   code = basin_begin(trainer->worker, trainer->lane, &spec, error);
   if (code != BASIN_OK) return code;
   if (count == 0) {
-    return basin_withdraw(trainer->worker, trainer->lane,
+    code = basin_withdraw(trainer->worker, trainer->lane,
                           "other workers have the rest of the epoch", NULL, NULL, error);
+  } else {
+    Compute(&trainer->state, &epoch, positions, count, trainer->value, &trainer->loss);
+    code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value,
+                      sizeof trainer->value, error);
+    if (code == BASIN_OK) code = basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
   }
-  Compute(&trainer->state, &epoch, positions, count, trainer->value, &trainer->loss);
-  code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value,
-                    sizeof trainer->value, error);
-  if (code != BASIN_OK) return code;
-  return basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
+  if (code != BASIN_EVICTED && code != BASIN_ROUND_ABORTED) return code;
+  /* The round has ended meanwhile: the wait says so again, and takes its outcome. */
+  basin_error_free(*error);
+  *error = NULL;
+  return BASIN_OK;
 }
 
 /* Waits for the outcome of the round. */

@@ -11,7 +11,8 @@
 //   value N      sets the value
 //   get TEXT     from now on the words cannot be got, for this reason; without one they can
 //   set TEXT     the next time they cannot be set
-//   ready        declares itself ready                    -> "ok"
+//   ready [STEP] declares itself ready                    -> "ok"
+//   lane NAME    registers another gradient lane          -> "ok"
 //   member       until it is a member with the states     -> "ok"
 //   states       -> "VALUE WORDS"
 //   begin        begins a round with a gradient of 1      -> "ok"
@@ -24,6 +25,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -74,7 +76,13 @@ class StateWorker {
     }
     if (verb == "get") return cannot_get_ = rest, "ok";
     if (verb == "set") return cannot_set_ = rest, "ok";
-    if (verb == "ready") return Line(worker_.Ready());
+    if (verb == "ready") {
+      const std::uint64_t step = rest.empty() ? 0 : std::stoull(rest);
+      return Line(worker_.Ready(step, step));
+    }
+    if (verb == "lane") {
+      return Line(worker_.Register(rest, {{"gradient", basin::DType::kF64, {1}}}).status());
+    }
     if (verb == "member") return Line(worker_.AwaitMember(kPatience));
     if (verb == "states") return States();
     if (verb == "begin") return Line(Begin());

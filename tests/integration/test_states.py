@@ -102,6 +102,26 @@ class States(unittest.TestCase):
             self.assertEqual(int(value), len(words))
             self.expect_states(workers, f"{value} {words}")
 
+    def test_the_furthest_at_the_start_gives_its_states_to_the_others(self) -> None:
+        workers = [self.add(f"w{i}", 2) for i in range(2)]
+        for worker, step in zip(workers, ("3", "5"), strict=True):
+            self.assertEqual("ok", worker.ask(f"value {step}"))
+            self.assertEqual("ok", worker.ask(f"ready {step}"))
+        for worker in workers:
+            worker.say("member")
+        self.assertEqual("ok", workers[1].answer())
+        self.assertEqual("ok", workers[1].ask("begin"))
+        self.assertEqual("ok", workers[0].answer())
+        self.expect_states(workers, "5 ")
+        self.assertEqual("ok", workers[0].ask("begin"))
+        self.all(workers, "finish", "2")
+        self.expect_states(workers, "6 +")
+
+    def test_a_worker_with_two_gradient_lanes_is_refused(self) -> None:
+        (worker,) = self.start(1)
+        self.assertEqual("ok", worker.ask("lane discriminator"))
+        self.assertIn("has registered states", worker.ask("begin"))
+
     def test_an_allreduce_serves_too(self) -> None:
         workers = self.start(2)
         joiner = self.add("w2", 2)

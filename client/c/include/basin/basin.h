@@ -437,10 +437,10 @@ BASIN_API basin_code basin_push_device(basin_worker* worker, uint32_t lane,
 /* Skips a tensor. Tensors that are neither pushed nor skipped before the commit are skipped too. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
-/* Completes the contribution. The call also succeeds if the library has withdrawn the contribution,
- * because the job has a different tensor of the same name: the outcome then has the reason. The
- * outcome goes to the callback, if there is one, and to a thread in basin_wait. If this call fails,
- * the callback is not called. */
+/* Completes the contribution. It also succeeds if the library has withdrawn the contribution, as
+ * the job has a different tensor of the same name: the outcome then has the reason. The outcome
+ * goes to the callback, if there is one, and to a thread in basin_wait. If this call fails, the
+ * callback is not called; after a round that had ended before, basin_wait takes the outcome. */
 BASIN_API basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done,
                                   void* user, basin_error** error);
 /* Withdraws the contribution, so that it is not counted; the worker still gets the result. */
@@ -886,8 +886,9 @@ BASIN_API basin_code basin_broadcast(basin_worker* worker, const char* lane,
  *
  * So when a worker begins a round, its states are those after the round before it: apply a result
  * completely before the next begin, and nothing before basin_wait has returned it. A trainer that
- * takes outcomes in callbacks serves at the begin only. A job with states has one gradient lane,
- * and no call lane has a round while a worker joins.
+ * takes outcomes in callbacks serves at the begin only. A worker with states has one gradient lane:
+ * with another, basin_begin fails with BASIN_FAILED_PRECONDITION. Rounds of call lanes do not
+ * serve.
  *
  * A joiner gets all states of one worker at one boundary, or none: if that worker dies meanwhile,
  * it takes those of another. basin_await_member fails with BASIN_MISMATCH if the others have other

@@ -102,9 +102,18 @@ class Trainer {
 
   // To register states before Run, and for what this class lacks.
   Worker& worker() { return worker_; }
-  // Steps that were applied by the job, and epochs that have ended.
+  // The steps of the job, and the epochs that have ended; in the apply function with its own step.
   std::uint64_t step() const { return counters_->step; }
   std::uint64_t epoch() const { return counters_->epoch; }
+
+  // What is committed of the epoch, for a checkpoint that is written with step() and the parameters
+  // at the end of the apply function; and, before Run, how to go on from one. All workers that
+  // start together resume from the same.
+  Result<SampleProgress> Progress() { return lane_.CommittedSamples(); }
+  Status Resume(std::uint64_t step, const SampleProgress& progress) {
+    *counters_ = {step, progress.epoch.number};
+    return progress.epoch.samples == 0 ? Status() : lane_.ResumeSamples(progress);
+  }
 
   // Trains until the end, or until LeaveIf is true; the worker has left the job then. REQUIRES: it
   // is called once.
@@ -176,12 +185,11 @@ class Trainer {
       status = result->Copy(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
       if (!status.ok()) return status;
     }
-    status = apply(*result);
-    if (!status.ok()) return status;
     ++counters_->step;
     const std::optional<RoundSamples> samples = result->info().samples;
     if (samples.has_value() && samples->epoch_ended) ++counters_->epoch;
-    return Resized();
+    status = apply(*result);
+    return status.ok() ? Resized() : status;
   }
 
   // Leases the next batch, and begins the round of it. An aggregator that has restarted may have
@@ -201,7 +209,9 @@ class Trainer {
   }
 
   Status Contribute(const SampleEpoch& epoch, const SampleBatch& leased, const Compute& compute) {
-    if (leased.positions.empty()) return lane_.Withdraw("other workers have the rest of the epoch");
+    if (leased.positions.empty()) {
+      return UnlessEnded(lane_.Withdraw("other workers have the rest of the epoch"));
+    }
     Batch batch = {counters_->epoch, counters_->step, {}};
     for (const std::uint64_t position : leased.positions) {
       batch.samples.push_back(Shuffled(epoch, position));
@@ -211,7 +221,13 @@ class Trainer {
     for (std::size_t i = 0; i < gradients_.size() && status.ok(); ++i) {
       status = lane_.Push(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
     }
-    return status.ok() ? lane_.Commit() : status;
+    return UnlessEnded(status.ok() ? lane_.Commit() : status);
+  }
+
+  // A round that has ended meanwhile says so here, and again in the wait, which takes its outcome.
+  static Status UnlessEnded(const Status& status) {
+    const Code code = status.code();
+    return code == Code::kEvicted || code == Code::kRoundAborted ? Status() : status;
   }
 
   Result<RoundResult> Wait() {
