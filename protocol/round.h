@@ -148,6 +148,7 @@ struct RoundValue {
   RoundSpec spec;
   std::vector<Contributor> contributors;  // In byte order of the worker id.
   std::vector<WorkerId> dropped;          // Effective once, but could not feed a later attempt.
+  std::vector<WorkerId> late;             // Left out because they were late; in byte order.
   uint64_t divisor = 0;
   std::vector<TensorDivisor> tensor_divisors;
   uint32_t layout_version = 0;  // Tensors from this index on are not part of the round.
@@ -159,7 +160,7 @@ struct RoundValue {
   uint64_t decision = 0;  // DecisionOf, by the aggregator that decided; 0: by an earlier one.
   std::optional<RoundSamples> samples;  // Absent: the contributions name no positions.
   auto Fields() const {
-    return std::tie(outcome, reason, abort_cause, spec, contributors, dropped, divisor,
+    return std::tie(outcome, reason, abort_cause, spec, contributors, dropped, late, divisor,
                     tensor_divisors, layout_version, digest, facts, generation, contract_version,
                     world_size, decision, samples);
   }
@@ -167,7 +168,8 @@ struct RoundValue {
 
 // A hash of what was decided: outcome, spec, contributors with their weights, totals of the counts,
 // divisors, layout, generation, samples and the digest of the result. The digest alone would also
-// fit bytes that were reduced with other weights. Never 0. Stable across processes and versions.
+// fit bytes that were reduced with other weights. Never 0. Stable across processes and versions. A
+// list that older clients do not know, such as `late`, has no part in it.
 uint64_t DecisionOf(const RoundValue& value);
 // Whether the value is the one that was decided, as far as is known.
 inline bool IsAsDecided(const RoundValue& value) {

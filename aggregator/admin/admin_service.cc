@@ -74,6 +74,11 @@ void AddTeams(const Coordinator& core, v1::LimitsResponse& limits) {
   }
 }
 
+LatePolicy PolicyIn(v1::LatePolicy policy) {
+  if (policy == v1::LATE_POLICY_EVICT) return LatePolicy::kEvict;
+  return policy == v1::LATE_POLICY_LEAVE_OUT ? LatePolicy::kLeaveOut : LatePolicy::kWait;
+}
+
 SetJob SettingsIn(const v1::SetJobRequest& request) {
   SetJob set;
   set.job = request.job();
@@ -84,8 +89,7 @@ SetJob SettingsIn(const v1::SetJobRequest& request) {
         request.loss_policy() == v1::LOSS_POLICY_ABORT ? LossPolicy::kAbort : LossPolicy::kShrink;
   }
   if (request.late_policy() != v1::LATE_POLICY_UNSPECIFIED) {
-    set.late_policy =
-        request.late_policy() == v1::LATE_POLICY_EVICT ? LatePolicy::kEvict : LatePolicy::kWait;
+    set.late_policy = PolicyIn(request.late_policy());
   }
   return set;
 }
@@ -530,8 +534,7 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
         "Job ", set.job, " has min_workers = ", status.settings().min_workers(),
         ", max_workers = ", status.settings().max_workers(),
         ", loss_policy = ", status.loss_policy() == v1::LOSS_POLICY_ABORT ? "abort" : "shrink",
-        ", late_policy = ", status.late_policy() == v1::LATE_POLICY_EVICT ? "evict" : "wait", ", ",
-        job->HowLongSet(), "."));
+        ", late_policy = ", NameOf(job->late_policy(core.config())), ", ", job->HowLongSet(), "."));
     return absl::OkStatus();
   };
   absl::Status answer = LookFor(response, look, &Engine::InspectWritten);

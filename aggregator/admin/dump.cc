@@ -149,11 +149,10 @@ void AddJob(Lines& lines, const Job& job, const Coordinator& core, absl::Time li
             " state=", JobStateName(job.state()),
             " status=", JobStatusName(StatusOf(job, core.draining())), " term=", job.term);
   lines.Add(1, "cause=", Quoted(job.reason));
-  lines.Add(
-      1, "settings min_workers=", settings.min_workers, " max_workers=", settings.max_workers,
-      " start_workers=", settings.start_workers,
-      " loss_policy=", job.loss_policy(core.config()) == LossPolicy::kAbort ? "abort" : "shrink",
-      " late_policy=", job.late_policy(core.config()) == LatePolicy::kEvict ? "evict" : "wait");
+  lines.Add(1, "settings min_workers=", settings.min_workers, " max_workers=", settings.max_workers,
+            " start_workers=", settings.start_workers, " loss_policy=",
+            job.loss_policy(core.config()) == LossPolicy::kAbort ? "abort" : "shrink",
+            " late_policy=", NameOf(job.late_policy(core.config())));
   lines.Add(1, "generation=", ToString(job.membership().generation),
             " members=", absl::StrJoin(job.membership().members, ","));
   lines.Add(1, "present=", job.Present(), " suspended=", job.suspended(), " over=", job.over(),

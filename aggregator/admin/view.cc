@@ -173,12 +173,25 @@ void AddRecent(const Lane& lane, uint32_t last, absl::Time lived, v1::LaneRounds
     view.set_age_ns(Nanoseconds(lived - summary->opened - summary->took));
     view.set_first_arrival_ns(Nanoseconds(summary->first));
     view.set_owed(WordOf(summary->owed, lane.layout));
+    for (const WorkerId& worker : summary->late) view.add_late(worker);
     for (const Arrival& arrival : summary->arrivals) {
       v1::Arrival& arrived = *view.add_arrivals();
       arrived.set_worker(arrival.worker);
       arrived.set_after_ns(Nanoseconds(arrival.after));
     }
   }
+}
+
+v1::LatePolicy PolicyOf(LatePolicy policy) {
+  switch (policy) {
+    case LatePolicy::kWait:
+      return v1::LATE_POLICY_WAIT;
+    case LatePolicy::kEvict:
+      return v1::LATE_POLICY_EVICT;
+    case LatePolicy::kLeaveOut:
+      return v1::LATE_POLICY_LEAVE_OUT;
+  }
+  return v1::LATE_POLICY_UNSPECIFIED;
 }
 
 v1::Goodput GoodputOf(const Goodput& goodput) {
@@ -256,8 +269,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
   *status.mutable_goodput() = GoodputOf(job.goodput);
   status.set_loss_policy(job.loss_policy(config) == LossPolicy::kAbort ? v1::LOSS_POLICY_ABORT
                                                                        : v1::LOSS_POLICY_SHRINK);
-  status.set_late_policy(job.late_policy(config) == LatePolicy::kEvict ? v1::LATE_POLICY_EVICT
-                                                                       : v1::LATE_POLICY_WAIT);
+  status.set_late_policy(PolicyOf(job.late_policy(config)));
   return status;
 }
 

@@ -44,9 +44,10 @@ void CheckWaits(const Config& core, Problems& problems) {
         "example 60s");
   }
   if (!evicts && says_when) {
-    problems.push_back(
-        absl::StrCat("round.evict_late_after is ", ShowDuration(core.evict_late_after),
-                     ", but round.late_policy is wait; set round.late_policy to evict"));
+    problems.push_back(absl::StrCat("round.evict_late_after is ",
+                                    ShowDuration(core.evict_late_after),
+                                    ", but round.late_policy is ", NameOf(core.late_policy),
+                                    "; set round.late_policy to evict"));
   }
 }
 

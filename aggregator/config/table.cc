@@ -290,14 +290,28 @@ void AddWaits(std::vector<Option>& table) {
       "workers that it waits for."));
   table.push_back(Choice(
       "round.late_policy", +[](Settings& s) -> LatePolicy& { return Core(s).late_policy; },
-      {"wait", "evict"}, "wait",
+      {"wait", "evict", "leave_out"}, "wait",
       "How to treat a worker that is alive but late. wait: rounds wait for it (rank 0 may evaluate "
-      "or write a checkpoint); evict: it is evicted after round.evict_late_after."));
+      "or write a checkpoint); evict: it is evicted after round.evict_late_after; leave_out: once "
+      "round.quorum_percent of the contributions are complete, a round waits for the others only "
+      "for round.grace, and goes on without those of whoever is late."));
   table.push_back(Duration(
       "round.evict_late_after",
       [](Settings& s) -> absl::Duration& { return Core(s).evict_late_after; }, "none",
       absl::Milliseconds(100), kLongest,
       "The time after which a late worker is evicted, with round.late_policy evict.", true));
+  table.push_back(Count(
+      "round.quorum_percent", [](Settings& s) -> uint32_t& { return Core(s).quorum_percent; }, "66",
+      {1, 100},
+      "With round.late_policy leave_out: the percentage of a round's contributions, rounded up, "
+      "that must be complete before a late one may be left out; never fewer than the job's "
+      "min_workers. 100: none is left out."));
+  table.push_back(Duration(
+      "round.grace", [](Settings& s) -> absl::Duration& { return Core(s).grace; }, "100ms",
+      kShortest, kLongest,
+      "With round.late_policy leave_out: how long a round waits at least for late contributions "
+      "after that. It waits for the median lateness of the last 16 late contributions plus three "
+      "times the median distance from it, if that is longer, but for at most 16 times this."));
   table.push_back(Choice(
       "round.loss_policy", +[](Settings& s) -> LossPolicy& { return Core(s).loss_policy; },
       {"shrink", "abort"}, "shrink",

@@ -21,12 +21,20 @@
 namespace basin::aggregator {
 
 enum class LossPolicy : uint8_t { kShrink = 0, kAbort = 1 };
-enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1 };
+enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1, kLeaveOut = 2 };
 inline const char* NameOf(LossPolicy policy) {
   return policy == LossPolicy::kAbort ? "abort" : "shrink";
 }
 inline const char* NameOf(LatePolicy policy) {
-  return policy == LatePolicy::kEvict ? "evict" : "wait";
+  switch (policy) {
+    case LatePolicy::kWait:
+      break;
+    case LatePolicy::kEvict:
+      return "evict";
+    case LatePolicy::kLeaveOut:
+      return "leave_out";
+  }
+  return "wait";
 }
 enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
 
@@ -63,6 +71,10 @@ struct Config {
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();
+  // With kLeaveOut: this part of the contributions is a quorum, and rounds wait at least so long
+  // for the others.
+  uint32_t quorum_percent = 66;
+  absl::Duration grace = absl::Milliseconds(100);
   // How long workers may wait for each other in different rounds until the rounds are aborted.
   absl::Duration deadlock_timeout = absl::Seconds(5);
   absl::Duration pause_timeout = absl::InfiniteDuration();

@@ -38,7 +38,7 @@ enum class ContributionInput : uint8_t {
   kCommit = 1,    // Its worker commits it.
   kComplete = 2,  // All its chunks are here, and their digest is right.
   kTakeBack = 3,  // The next attempt needs bytes of it again.
-  kWithdraw = 4,  // Its worker withdraws or does not take part, or the round refuses it.
+  kWithdraw = 4,  // Its worker withdraws, does not take part or is late; or the round refuses it.
   kDrop = 5,      // Its worker is lost, or is no member when the round begins.
   kTakePart = 6,  // Its worker takes part in the call after all.
   kRunAgain = 7,  // The round is run again.
@@ -57,23 +57,24 @@ inline constexpr ContributionTransition kContributionTransitions[] = {
      "its worker begins the round"},
     {ContributionState::kAwaited, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "its worker withdraws, finishes, waits for another round or a value, joined after the value "
-     "was fixed, or commits without a begin"},
+     "was fixed, commits without a begin, or is late"},
     {ContributionState::kAwaited, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker is lost, or is no member when the round begins"},
 
     {ContributionState::kBegun, ContributionInput::kCommit, ContributionState::kCommitted,
      "its worker commits it"},
     {ContributionState::kBegun, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
-     "its worker withdraws; or it is refused because its spec differs from the others', a tensor "
-     "cannot be reduced, or its commit is wrong"},
+     "its worker withdraws or is late; or it is refused because its spec differs from the others', "
+     "a tensor cannot be reduced, or its commit is wrong"},
     {ContributionState::kBegun, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker is lost"},
 
     {ContributionState::kCommitted, ContributionInput::kComplete, ContributionState::kEffective,
      "all its chunks are here, and their digest is right"},
     {ContributionState::kCommitted, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
-     "its digest is wrong, for the second time or with an empty commit; or it is refused because "
-     "its spec differs from the others', or a tensor cannot be reduced"},
+     "its digest is wrong, for the second time or with an empty commit; it is late; or it is "
+     "refused "
+     "because its spec differs from the others', or a tensor cannot be reduced"},
     {ContributionState::kCommitted, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker is lost; or it was lost before, and the next attempt needs its bytes again"},
 

@@ -21,7 +21,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Returns whether the message can start a wait that is shorter than shortest_wait_.
+// Returns whether the message can start a wait that is shorter than ShortestWait().
 bool MayHurryDeadlines(const ToAggregator& message) {
   return std::holds_alternative<Hello>(message) || std::holds_alternative<Ready>(message) ||
          std::holds_alternative<Leave>(message) || std::holds_alternative<Abandon>(message) ||
@@ -139,7 +139,7 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
     if (about.hurries) {
       SetDeadline(jobs_.at(*about.job), lived_);
     } else {
-      deadlines_.Hurry(*about.job, lived_ + shortest_wait_);
+      deadlines_.Hurry(*about.job, lived_ + ShortestWait(jobs_.at(*about.job)));
     }
   }
   if (lived_ >= deadlines_.Next()) CheckDeadlines(scope);
@@ -150,13 +150,18 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
     for (auto& [id, job] : jobs_) {
       RetryMemory(job, scope);
       Reconcile(job, scope);
-      deadlines_.Hurry(id, lived_ + shortest_wait_);
+      deadlines_.Hurry(id, lived_ + ShortestWait(job));
     }
   }
 }
 
+absl::Duration Coordinator::ShortestWait(const Job& job) const {
+  const bool leaves_out = job.late_policy(config_) == LatePolicy::kLeaveOut;
+  return leaves_out ? std::min(shortest_wait_, config_.grace) : shortest_wait_;
+}
+
 // Reading every deadline of a job for every event would cost more than everything else. A frame or
-// an ordinary message starts only waits of at least shortest_wait_, and an early look at the
+// an ordinary message starts only waits of at least ShortestWait(), and an early look at the
 // deadlines is harmless.
 Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope) {
   return std::visit(

@@ -71,7 +71,7 @@ class Coordinator {
 
  private:
   // Apply reports the job of an input, and whether the input may start a wait that is shorter than
-  // shortest_wait_.
+  // ShortestWait().
   struct About {
     std::optional<JobId> job;
     bool hurries = true;
@@ -99,6 +99,8 @@ class Coordinator {
   template <typename F>
   std::optional<JobId> WithWorker(const JobScope& scope, SessionId session, F&& take);
   void SetDeadline(const Job& job, absl::Time now);
+  // The shortest wait that a frame or ordinary message may start in the job.
+  absl::Duration ShortestWait(const Job& job) const;
 
   template <typename F>
   std::optional<JobId> WithJob(const JobScope& scope, const JobName& name, F&& take);
@@ -108,7 +110,7 @@ class Coordinator {
   // Constant after construction.
   Config config_;
   absl::Time started_;
-  absl::Duration shortest_wait_;  // The shortest wait of a frame or ordinary message.
+  absl::Duration shortest_wait_;  // Likewise, in a job that leaves out nobody who is late.
 
   absl::Time lived_;        // The lived time of the last step.
   absl::Duration stalled_;  // The sum of all stalls.

@@ -121,6 +121,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   ++(committed ? job.rounds.committed : job.rounds.aborted);
   if (lane.kind == LaneKind::kGradient) job.goodput.End(TimesOf(round, record, scope.now));
   EndRoundSamples(job, scope, lane, committed ? record.value.samples : std::nullopt);
+  for (const absl::Duration late : round.lateness) lane.grace.Add(late);
   lane.Remember(std::move(record), scope.now);
   lane.round.reset();
   lane.last_used = scope.now;

@@ -17,7 +17,8 @@ RoundScope ScopeOf(const Job& job, const JobScope& scope, LaneIndex index) {
                         job.lanes,
                         job.standing.stands(),
                         job.loss_policy(scope.config),
-                        job.LatePolicyNow(scope.config)};
+                        job.LatePolicyNow(scope.config),
+                        job.settings().min_workers};
   return {scope.now, scope.config, scope.actions, view, index, lane, job.PausedIn(lane)};
 }
 

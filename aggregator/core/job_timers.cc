@@ -10,6 +10,7 @@
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_settings.h"
+#include "aggregator/core/round_late.h"
 #include "aggregator/core/round_waits.h"
 
 namespace basin::aggregator {
@@ -62,6 +63,10 @@ bool HearsAnother(const Job& job, const JobScope& scope, Slot slot) {
 void CheckRounds(Job& job, const JobScope& scope) {
   for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
     if (!job.lanes[i].round.has_value()) continue;
+    if (LeaveOutLate(*job.lanes[i].round, ScopeOf(job, scope, i))) {
+      AdvanceLane(job, scope, i);
+      continue;
+    }
     for (const auto& [slot, reason] : Overdue(*job.lanes[i].round, ScopeOf(job, scope, i))) {
       if (job.workers[slot].state == WorkerState::kLost) continue;
       if (job.workers[slot].unread_at == scope.now) continue;  // What is missing may be among it.

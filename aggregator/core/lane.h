@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "aggregator/core/grace.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/norm_history.h"
 #include "aggregator/core/round.h"
@@ -51,6 +52,7 @@ struct Lane {
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
+  Grace grace;                                          // For those who are late in its rounds.
   SampleLedger ledger;                                  // For the samples of its rounds.
   TargetBatch batch;                                    // That of its next round.
   std::optional<Round> round;
@@ -124,7 +126,7 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, ledger, batch, round, last_used, paced, expired);
+                    norms, grace, ledger, batch, round, last_used, paced, expired);
   }
 };
 

@@ -19,6 +19,9 @@ namespace basin::aggregator {
 // A text about missing workers names no more of them than this.
 inline constexpr size_t kNamedMissing = 8;
 
+// One about late workers no more than this, and no more tensors of each.
+inline constexpr size_t kNamedLate = 3;
+
 // "w-3, w-7 and 2 more": the first `most` of them.
 inline std::string NamesOf(const std::vector<std::string>& names, size_t most) {
   const size_t named = std::min(names.size(), most);

@@ -62,6 +62,8 @@ const char* NoteKindName(NoteKind kind) {
       return "contribution_rejected";
     case NoteKind::kContributionDropped:
       return "contribution_dropped";
+    case NoteKind::kContributionLate:
+      return "contribution_late";
     case NoteKind::kContributionUnusual:
       return "contribution_unusual";
     case NoteKind::kFrameDuplicate:

@@ -46,6 +46,7 @@ enum class NoteKind : uint8_t {
   kContributionCarried,
   kContributionRejected,
   kContributionDropped,
+  kContributionLate,
   kContributionUnusual,
   kFrameDuplicate,
   kFrameStale,

@@ -11,7 +11,8 @@
 //
 // The decisions are functions: round_intake.h takes what members send of their contributions,
 // round_members.h decides who contributes, round_attempt.h what is reduced, round_results.h who is
-// sent results, round_settle.h how the value is settled, and round_waits.h who is late.
+// sent results, round_settle.h how the value is settled, round_waits.h who is late, and
+// round_late.h who is left out because of that.
 //
 // Thread contract: a plain value.
 
@@ -73,8 +74,9 @@ inline constexpr RoundTransition kRoundTransitions[] = {
      "next attempt, at a higher ballot: AttemptRestarted"},
 
     {RoundPhase::kCollect, RoundInput::kRestart, RoundPhase::kCollect,
-     "a contributor is lost or withdraws after a chunk with its part was reduced; a digest is "
-     "wrong; members join in a pause, or begin a call that was continuing without them",
+     "a contributor is lost, withdraws or is late after a chunk with its part was reduced; a "
+     "digest "
+     "is wrong; members join in a pause, or begin a call that was continuing without them",
      "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is reduced again"},
     {RoundPhase::kCollect, RoundInput::kReduced, RoundPhase::kPrepared,
      "every contribution is effective and reduced", "Prepared(COMMITTED)"},
@@ -182,6 +184,11 @@ struct Round {
   HeldResults held;
   Supplies supplies;
   std::vector<WorkerId> dropped;  // The workers whose complete contributions were dropped.
+  // With a late policy that leaves out: since when there has been a quorum, when those who are
+  // missing are left out, and how late contributions were; see round_late.h.
+  absl::Time quorum_at = absl::InfiniteFuture();
+  absl::Time leave_out_at = absl::InfiniteFuture();
+  std::vector<absl::Duration> lateness;
   bool reconnect = false;  // The members must report again, on new sessions, what they have of it.
   // The ballot at which recovery found the value staged; absent if the round adopted none. This
   // aggregator does not have its bytes.
@@ -194,7 +201,8 @@ struct Round {
 
   auto Fields() const {
     return std::tie(number, ballot, value_ballot, machine, value, roster, agreement, flow, pull,
-                    attempt, held, supplies, dropped, reconnect, adopted);
+                    attempt, held, supplies, dropped, quorum_at, leave_out_at, lateness, reconnect,
+                    adopted);
   }
 };
 

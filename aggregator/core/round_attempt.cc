@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round_intake.h"
+#include "aggregator/core/round_late.h"
 #include "aggregator/core/round_members.h"
 #include "aggregator/core/round_results.h"
 #include "aggregator/core/round_settle.h"
@@ -244,6 +245,7 @@ void Advance(Round& round, const RoundScope& scope) {
   PumpReduce(round, scope);
   AdvancePull(round, scope);
   TryPrepare(round, scope);
+  ReviewGrace(round, scope);
 }
 
 }  // namespace basin::aggregator

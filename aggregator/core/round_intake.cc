@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_late.h"
 #include "aggregator/core/round_members.h"
 #include "aggregator/core/round_results.h"
 #include "aggregator/core/round_waits.h"
@@ -133,6 +134,7 @@ void CheckEffective(Round& round, const RoundScope& scope, RoundMember& member) 
   if (member.contribution.digest() == member.contribution.commit().digest) {
     round.roster.Apply(member, ContributionInput::kComplete);
     member.contribution.NoteArrival(scope.now);
+    NoteLateness(round, scope.now);
     round.straggler = Straggler{member.id, round.straggler.until, scope.now};
     UpdateBlocked(round, scope, member);
     NoteWhatTheLastOwes(round, scope);

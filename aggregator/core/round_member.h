@@ -177,6 +177,7 @@ struct RoundMember {
   bool holds = false;            // It has staged this value at some ballot, so it can supply it.
   bool without_results = false;  // They reach it another way.
   bool named_late = false;
+  bool late = false;     // Its contribution was left out because it was late.
   bool carried = false;  // For observers: another worker of its node contributes its gradients.
 
   bool alive() const { return presence.state() != Presence::kLost; }
@@ -206,7 +207,7 @@ struct RoundMember {
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, presence, contribution, refusal, room, asked, reception,
-                    staging, holds, without_results, named_late);
+                    staging, holds, without_results, named_late, late);
   }
 };
 

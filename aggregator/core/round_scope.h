@@ -29,6 +29,7 @@ struct JobContext {
   bool stands;  // The job's last recovery stands; see Standing.
   LossPolicy loss_policy;
   LatePolicy late_policy;
+  uint32_t min_workers = 1;
 };
 
 // And this of its surroundings, during one Step.

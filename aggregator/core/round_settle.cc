@@ -84,6 +84,9 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
   value.outcome = Outcome::kCommitted;
   value.spec = Resolve(round.agreement.spec(), round.roster.trainers());
   value.dropped = round.dropped;
+  for (const RoundMember& member : round.roster) {
+    if (member.late && member.alive()) value.late.push_back(member.id);
+  }
   value.layout_version = scope.lane.layout.version();
   value.generation = scope.job.membership.generation;
   value.world_size = scope.job.membership.members.trainers();

@@ -54,6 +54,7 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
   summary.world_size = record.value.world_size;
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;
+  summary.late = record.value.late;
   summary.arrivals = ArrivalsOf(round);
   if (!summary.arrivals.empty()) summary.first = FirstArrival(round) - round.opened;
   const Straggler& last = round.straggler;

@@ -51,6 +51,7 @@ struct RoundSummary {
   Counts batch;
   Awaited owed;                   // What the last one still owed when `waited` began.
   absl::Duration first;           // When the first contribution was complete.
+  std::vector<WorkerId> late;     // Left out because they were late.
   std::vector<Arrival> arrivals;  // The last ones of a committed round, in order.
 };
 

@@ -10,9 +10,6 @@
 namespace basin::aggregator {
 namespace {
 
-// HeldUp names no more late workers than this, and no more tensors of each.
-constexpr size_t kNamedLate = 3;
-
 // Returns whether others may wait for what the member still has to send.
 bool AwaitsContribution(const Round& round, const RoundMember& member) {
   return round.phase() != RoundPhase::kPrepared && member.contribution.counts() && !member.waits();
@@ -209,7 +206,8 @@ std::vector<std::pair<Slot, std::string>> Overdue(Round& round, const RoundScope
 
 absl::Time RoundDeadline(const Round& round, const Config& config, LatePolicy late_policy,
                          const Workers& workers) {
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next =
+      round.phase() == RoundPhase::kCollect ? round.leave_out_at : absl::InfiniteFuture();
   for (const RoundMember& member : round.roster) {
     if (!member.alive()) continue;
     if (Owes(round, member)) next = std::min(next, LeaseOf(round, config, member));

@@ -38,6 +38,8 @@ struct Rules {
   static constexpr bool frees_counted_samples = false;
   // Commit what the contributions name of a step of a global batch.
   static constexpr bool commits_parts_of_steps = false;
+  // Send a verdict before those who were late have STAGED.
+  static constexpr bool leaves_out_of_staging = false;
 };
 
 }  // namespace basin::aggregator

@@ -106,9 +106,11 @@ absl::Status RunJob(Client& client) {
       "--loss-policy", arguments.loss_policy,
       {{"shrink", v1::LOSS_POLICY_SHRINK}, {"abort", v1::LOSS_POLICY_ABORT}}, loss);
   if (known.ok()) {
-    known = TakePolicy<v1::LatePolicy>(
-        "--late-policy", arguments.late_policy,
-        {{"wait", v1::LATE_POLICY_WAIT}, {"evict", v1::LATE_POLICY_EVICT}}, late);
+    known = TakePolicy<v1::LatePolicy>("--late-policy", arguments.late_policy,
+                                       {{"wait", v1::LATE_POLICY_WAIT},
+                                        {"evict", v1::LATE_POLICY_EVICT},
+                                        {"leave_out", v1::LATE_POLICY_LEAVE_OUT}},
+                                       late);
   }
   if (!known.ok()) return known;
   if (arguments.own_flags.empty()) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace basin::aggregator {
 namespace {
@@ -35,6 +36,7 @@ class LaneTrace {
         .Add("world_size", round.world_size())
         .Add("bytes", lane_.bytes())
         .Add("tensors", lane_.tensors());
+    if (!round.late().empty()) args.Add("late", absl::StrJoin(round.late(), ", "));
     Slice(track_, absl::StrCat("round ", round.round()), opened, verdict, args);
     if (round.outcome() != v1::OUTCOME_COMMITTED) return;
     const uint64_t gathered = std::min(verdict, opened + round.gather_ns());

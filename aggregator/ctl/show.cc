@@ -53,7 +53,7 @@ std::string WaitedFor(const v1::RoundStatus& past) {
   return absl::StrCat(past.waited_for(), " (", Span(past.wait_ns()), ")");
 }
 
-// The last arrivals of a round, after the first one: "a 0, b +12ms".
+// The last arrivals of a round, after the first one, and who was left out: "a 0, b +12ms, c late".
 constexpr int kMostArrivals = 8;
 std::string Arrivals(const v1::RoundSummary& round) {
   std::vector<std::string> arrivals;
@@ -63,6 +63,9 @@ std::string Arrivals(const v1::RoundSummary& round) {
     const uint64_t after = round.arrivals(i).after_ns() - round.first_arrival_ns();
     arrivals.push_back(absl::StrCat(round.arrivals(i).worker(), after == 0 ? " 0" : " +",
                                     after == 0 ? "" : Span(after)));
+  }
+  for (const std::string& worker : round.late()) {
+    arrivals.push_back(absl::StrCat(worker, " late"));
   }
   return absl::StrJoin(arrivals, ", ");
 }

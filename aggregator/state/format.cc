@@ -87,8 +87,8 @@ bool ReadSettings(const std::string* word, JobSettings& settings) {
   return good;
 }
 
-template <typename Policy>
-bool ReadPolicy(const std::string& word, const std::array<Policy, 2>& all,
+template <typename Policy, size_t N>
+bool ReadPolicy(const std::string& word, const std::array<Policy, N>& all,
                 std::optional<Policy>& policy) {
   for (const Policy each : all) {
     if (word == NameOf(each)) policy = each;
@@ -117,7 +117,8 @@ absl::Status ReadChanged(Lines& lines, ChangedSettings& changed) {
       ReadPolicy(word[15], std::array{LossPolicy::kShrink, LossPolicy::kAbort},
                  changed.loss_policy) &&
       word[16] == "late" &&
-      ReadPolicy(word[17], std::array{LatePolicy::kWait, LatePolicy::kEvict}, changed.late_policy);
+      ReadPolicy(word[17], std::array{LatePolicy::kWait, LatePolicy::kEvict, LatePolicy::kLeaveOut},
+                 changed.late_policy);
   return good ? absl::OkStatus() : lines.Wrong("it is not what an operator has set");
 }
 

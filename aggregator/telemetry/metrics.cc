@@ -296,6 +296,7 @@ struct Metrics::JobSeries {
   Counter* withdrawn = nullptr;
   Counter* carried = nullptr;
   Counter* dropped = nullptr;
+  Counter* left_out = nullptr;
   Counter* unusual = nullptr;
   Counter* late = nullptr;
   Histogram* duration = nullptr;
@@ -404,6 +405,9 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
     case NoteKind::kContributionDropped:
       series.dropped->Increment();
       break;
+    case NoteKind::kContributionLate:
+      series.left_out->Increment();
+      break;
     case NoteKind::kContributionUnusual:
       series.unusual->Increment();
       break;
@@ -445,6 +449,7 @@ void Metrics::AddJob(const JobName& job) {
   series->withdrawn = &contributions_.Add(labels("result", "withdrawn"));
   series->carried = &contributions_.Add(labels("result", "carried"));
   series->dropped = &contributions_.Add(labels("result", "dropped"));
+  series->left_out = &contributions_.Add(labels("result", "late"));
   series->unusual = &unusual_.Add({{kJob, job}});
   series->late = &late_.Add({{kJob, job}});
   series->duration = &durations_.Add({{kJob, job}}, DurationBuckets());
@@ -469,6 +474,7 @@ void Metrics::RemoveJob(const JobName& job) {
   contributions_.Remove(series.withdrawn);
   contributions_.Remove(series.carried);
   contributions_.Remove(series.dropped);
+  contributions_.Remove(series.left_out);
   unusual_.Remove(series.unusual);
   late_.Remove(series.late);
   durations_.Remove(series.duration);

@@ -46,6 +46,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kContributionWithdrawn:
     case NoteKind::kContributionRejected:
     case NoteKind::kContributionDropped:
+    case NoteKind::kContributionLate:
     case NoteKind::kContributionUnusual:
     case NoteKind::kFrameRefused:
     case NoteKind::kLeaseRefused:

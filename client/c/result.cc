@@ -141,6 +141,12 @@ const char* basin_result_nonfinite_tensor(const basin_result* result) {
   return result->round->nonfinite_tensor().c_str();
 }
 
+const char* basin_result_late(const basin_result* result, uint32_t index) {
+  if (result == nullptr) return nullptr;
+  const auto& late = result->round->record().value.late;
+  return index < late.size() ? late[index].c_str() : nullptr;
+}
+
 const basin_error* basin_result_rejection(const basin_result* result) {
   return result != nullptr && result->rejection.has_value() ? &*result->rejection : nullptr;
 }

@@ -61,7 +61,14 @@ Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber
                               : "",
                           ", which do not exist.")}};
   }
-  if (frame.round != current) return {};  // Late, for a round that has a verdict.
+  if (frame.round > current) {
+    // It has overtaken the verdict of the current round, on another connection: the next round went
+    // on before this worker began it. The aggregator need not hold it; see OnPrepared.
+    missed_ = frame.round;
+    if (scope.welcomed) scope.Send(AckOf(lane, frame.round, frame));
+    return {};
+  }
+  if (frame.round < current) return {};  // It has a verdict.
   if (prepared_.has_value() && prepared_->ballot < frame.ballot) {
     Unprepare();  // The round was restarted; the notice is still on its way.
   }
@@ -111,7 +118,7 @@ Finding Settlement::OnPrepared(const Scope& scope, const LaneId& lane, const Pre
   if (prepared.value.outcome == Outcome::kCommitted && !of_value) {
     Restage(prepared.round, prepared.value_ballot);
   }
-  ask_ |= prepared.value_ballot != prepared.ballot;
+  ask_ |= prepared.value_ballot != prepared.ballot || missed_ == prepared.round;
   return Evaluate(scope, lane);
 }
 

@@ -100,7 +100,7 @@ class Settlement {
 
   auto Fields() const {
     return std::tie(held_round_, held_ballot_, held_, digests_, prepared_, expected_, missing_,
-                    answered_, ask_, refetched_, staged_, to_supply_, supplied_);
+                    answered_, ask_, missed_, refetched_, staged_, to_supply_, supplied_);
   }
 
  private:
@@ -121,6 +121,7 @@ class Settlement {
   uint64_t missing_ = 0;   // Chunks of them that are not held; meaningful once expected_ is set.
   bool answered_ = false;  // STAGED was sent for the prepared ballot.
   bool ask_ = false;
+  RoundNumber missed_ = 0;  // Results of it came too early to be kept.
   bool refetched_ = false;  // In this round the digest was wrong once.
   std::optional<StagedValue> staged_;
 

@@ -24,6 +24,13 @@ Error Take(Lane& lane, const Scope& scope, const AccumulateBatch& batch) {
 void AdvanceReport(Lane& lane, const Scope& scope) {
   if (!scope.welcomed || !lane.in_session || !lane.started) return;
   if (!lane.report.has_value() || lane.report->sent) return;
+  if (lane.undelivered.has_value()) {
+    // The round went on without this worker, so its batch is closed.
+    const uint64_t samples = lane.report->samples;
+    lane.report.reset();
+    scope.actions.push_back(BatchAnswered{lane.handle, samples, true, {}});
+    return;
+  }
   if (!scope.knows_samples) {
     FailReport(lane, scope,
                lane.RefuseCall(ErrorCode::kVersionMismatch,
@@ -37,7 +44,8 @@ void AdvanceReport(Lane& lane, const Scope& scope) {
 void OnReported(Lane& lane, const Scope& scope, const BatchReported& reported) {
   if (!lane.report.has_value() || !lane.report->sent) return;
   if (reported.round != lane.next()) {
-    // That round has ended meanwhile: it was aborted, and this worker had joined in it.
+    // That round has ended meanwhile: it was aborted, and this worker had joined in it; or it went
+    // on without this worker.
     lane.report->sent = false;
     AdvanceReport(lane, scope);
     return;

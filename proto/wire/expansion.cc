@@ -213,6 +213,7 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.RoundFacts.tensor_squared_norms", kMaxTensors},
       {"basin.v1.RoundValue.contributors", kMaxWorkers},
       {"basin.v1.RoundValue.dropped", kMaxWorkers},
+      {"basin.v1.RoundValue.late", kMaxWorkers},
       {"basin.v1.RoundValue.tensor_divisors", kMaxTensors},
       {"basin.v1.RoundSamples.ranges", kMaxLedgerRanges},
       {"basin.v1.RoundSamples.resumed", kMaxLedgerRanges},

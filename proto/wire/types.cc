@@ -393,6 +393,7 @@ void Encode(const RoundValue& in, v1::RoundValue* out) {
   if (in.spec.op != ReduceOp::kUnspecified) Encode(in.spec, out->mutable_spec());
   for (const Contributor& entry : in.contributors) Encode(entry, out->add_contributors());
   for (const WorkerId& worker : in.dropped) out->add_dropped(worker);
+  for (const WorkerId& worker : in.late) out->add_late(worker);
   out->set_divisor(in.divisor);
   for (const TensorDivisor& entry : in.tensor_divisors) Encode(entry, out->add_tensor_divisors());
   out->set_layout_version(in.layout_version);
@@ -423,6 +424,9 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   }
   for (const std::string& worker : in.dropped()) {
     out.dropped.push_back(checker.Worker("dropped", worker));
+  }
+  for (const std::string& worker : in.late()) {
+    out.late.push_back(checker.Worker("late", worker));
   }
   out.divisor = in.divisor();
   out.tensor_divisors = DecodeList("tensor_divisors", in.tensor_divisors(), checker);

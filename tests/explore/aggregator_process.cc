@@ -61,6 +61,24 @@ void AggregatorProcess::PassWindow() {
   Step(aggregator::Tick{});
 }
 
+absl::Time AggregatorProcess::GraceEnd() const {
+  absl::Time end = absl::InfiniteFuture();
+  for (uint32_t i = 0; i < jobs_; ++i) {
+    const aggregator::Job* job = FindJob(i);
+    if (job == nullptr) continue;
+    for (const aggregator::Lane& lane : job->lanes) {
+      if (!lane.round.has_value() || lane.round->phase() != RoundPhase::kCollect) continue;
+      end = std::min(end, lane.round->leave_out_at);
+    }
+  }
+  return end;
+}
+
+void AggregatorProcess::PassGrace() {
+  now_ = std::max(now_, GraceEnd());
+  Step(aggregator::Tick{});
+}
+
 bool AggregatorProcess::StartTimeoutRuns() const {
   for (uint32_t i = 0; i < jobs_; ++i) {
     const aggregator::Job* job = FindJob(i);

@@ -53,6 +53,9 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   // hello yet.
   bool WindowRuns() const;
   void PassWindow();
+  // When a round leaves out those who are late; InfiniteFuture if none waits for that.
+  absl::Time GraceEnd() const;
+  void PassGrace();
   // Returns whether a job waits for the start timeout.
   bool StartTimeoutRuns() const;
   void PassStartTimeout();

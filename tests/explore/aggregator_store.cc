@@ -14,6 +14,7 @@ AggregatorSummary Summarize(const AggregatorProcess& process) {
   summary.term = process.term();
   summary.reducing = process.Reducing();
   summary.window_runs = process.WindowRuns();
+  summary.grace_runs = process.GraceEnd() != absl::InfiniteFuture();
   summary.start_timeout_runs = process.StartTimeoutRuns();
   for (uint32_t i = 0; i < process.jobs(); ++i) {
     const aggregator::Job* job = process.FindJob(i);

@@ -44,6 +44,7 @@ struct AggregatorSummary {
   Term term = 0;
   bool reducing = false;
   bool window_runs = false;
+  bool grace_runs = false;
   bool start_timeout_runs = false;
 };
 

@@ -95,6 +95,30 @@ TEST(ExploreCi, Fault_W2_AWorkerThatCarriesAnotherWithOneLoss) {
   ExpectComplete(Explore(bounds, 90));
 }
 
+// Rounds go on without whoever is late, which applies them like the others.
+TEST(ExploreCi, TwoWorkersTwoRoundsOfWhichOneMayBeLeftOut) {
+  Bounds bounds = OneFault(2, 2, 0);
+  bounds.min_workers = 1;
+  bounds.faults = 0;
+  bounds.late = true;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, Fault_A1_TwoWorkersOneRoundOfWhichOneMayBeLeftOutWithOneCrash) {
+  Bounds bounds = OneFault(2, 1, 1);
+  bounds.min_workers = 1;
+  bounds.faults = 0;
+  bounds.late = true;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, Fault_W2_ThreeWorkersOneRoundOfWhichOneMayBeLeftOutWithOneDeath) {
+  Bounds bounds = OneFault(3, 1, 0);
+  bounds.restarts = bounds.evictions = 0;
+  bounds.late = true;
+  ExpectComplete(Explore(bounds, 60));
+}
+
 TEST(ExploreCi, Fault_W2_TwoCallsOfTwoWorkersWithOneLoss) {
   Bounds bounds = OneFault(2, 2, 0);
   bounds.kind = LaneKind::kCall;

@@ -128,6 +128,16 @@ TEST(ExploreMutations, StagingWithoutStateAppliesARoundTwice) {
   ExpectViolation(bounds, kBeforeState);
 }
 
+// The result is no longer sent to whoever was late, and its verdict does not wait for that. What
+// that worker had sent before it knew this then comes as if it took part after all.
+TEST(ExploreMutations, LeavingWhoeverIsLateOutOfStagingRefusesIt) {
+  Bounds bounds = Small(2, 1, 0);
+  bounds.late = true;
+  ExpectSound(bounds);
+  bounds.rules.leaves_out_of_staging = true;
+  ExpectViolation(bounds, "its contribution was rejected");
+}
+
 // A step that breaks a promise of delivery to its sessions shows it at once. Two frames of one job,
 // or one of each of two jobs, are on data streams that break.
 Bounds OfDelivery(uint32_t jobs, uint32_t workers) {

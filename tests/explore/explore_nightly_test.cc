@@ -63,6 +63,14 @@ TEST(ExploreNightly, Fault_A2_ThreeWorkersWithTwoDelays) {
   ExpectRight(bounds, 900);
 }
 
+TEST(ExploreNightly, Fault_W2_RoundsWithoutWhoeverIsLate) {
+  Bounds bounds = TwoOfEach(3, 2);
+  bounds.crashes = 1;
+  bounds.late = true;
+  bounds.delays = 2;
+  ExpectRight(bounds, 900);
+}
+
 TEST(ExploreNightly, Fault_N2_BrokenConnections) {
   Bounds bounds = TwoOfEach(3, 2);
   bounds.deaths = bounds.restarts = bounds.evictions = 1;

@@ -35,6 +35,7 @@ they lie, and for a violation the shortest way there and how to replay it.
   --calls           rounds are calls, as in a script without gradients
   --node            worker w0 stands for two trainers in every odd round
   --carries         worker w0 contributes for w1, too, which withdraws without results
+  --late            rounds go on without those who are late, once half have contributed
   --replay STEPS    take these steps, as a      --no-reduction also take steps late that commute
                     violation prints them                      with all others
 
@@ -49,6 +50,7 @@ they lie, and for a violation the shortest way there and how to replay it.
       its-session        send that to whoever comes first
       settling           take a closed session for lost before it has lingered
       ack-once           count an acknowledgement for the next session, too
+      late-stage         tell a verdict before those who were late have STAGED
 
 Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a violation.
 
@@ -120,6 +122,8 @@ int main(int argc, char** argv) {
       bounds.node = basin::explore::Node::kShrinks;
     } else if (option == "--carries") {
       bounds.node = basin::explore::Node::kRepresents;
+    } else if (option == "--late") {
+      bounds.late = true;
     } else if (option == "--no-reduction") {
       bounds.reduce = false;
     } else if (option == "--fine-trainer") {

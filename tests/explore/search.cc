@@ -21,7 +21,7 @@ namespace basin::explore {
 namespace {
 
 // The letter of each StepKind.
-constexpr std::string_view kStepLetters = "cuUdDrtnfwszXREKSA";
+constexpr std::string_view kStepLetters = "cuUdDrtnfwgszXREKSA";
 constexpr char kStuck[] = "Nothing can happen any more, and the job is stuck: ";
 
 // Returns the CPU time of this process, because other load on the machine must not cut a search.
@@ -220,6 +220,7 @@ std::string CommandOf(const Bounds& bounds) {
   if (bounds.kind == LaneKind::kCall) command += " --calls";
   if (bounds.node == Node::kShrinks) command += " --node";
   if (bounds.node == Node::kRepresents) command += " --carries";
+  if (bounds.late) command += " --late";
   if (!bounds.reduce) command += " --no-reduction";
   if (!bounds.whole_trainer) command += " --fine-trainer";
   for (const RuleSwitch& rule : kRuleSwitches) {

@@ -75,7 +75,9 @@ void WorkerProcess::Take(const Item& item) {
 
 bool WorkerProcess::TrainerCanStep(RoundNumber last_round) const {
   if (trainer_ == TrainerPhase::kBegun || trainer_ == TrainerPhase::kWithout) return true;
-  return trainer_ == TrainerPhase::kIdle && last_verdict() < last_round;
+  // The last round may have ended without this trainer, which takes its result then.
+  const bool more = last_verdict() < last_round || core_.lanes()[0].undelivered.has_value();
+  return trainer_ == TrainerPhase::kIdle && more;
 }
 
 void WorkerProcess::StepTrainer(bool whole) {

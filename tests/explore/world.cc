@@ -28,7 +28,10 @@ std::string NameOf(uint32_t worker) { return absl::StrCat("w", worker); }
 // The process that takes the step, as the scheduler sees it.
 uint8_t ProcessOf(const WorldStep& step) {
   if (step.kind == StepKind::kReduce) return kReducer;
-  if (step.kind == StepKind::kWindow || step.kind == StepKind::kStartTimeout) return kClock;
+  if (step.kind == StepKind::kWindow || step.kind == StepKind::kGrace ||
+      step.kind == StepKind::kStartTimeout) {
+    return kClock;
+  }
   return step.worker;
 }
 
@@ -123,6 +126,8 @@ aggregator::Config World::AggregatorConfig(Term term) const {
   // Steps of the world end leases and other waits.
   config.lease = config.closed_lease = config.late_warning = config.idle_job_timeout =
       config.idle_lane_timeout = config.stall_threshold = absl::InfiniteDuration();
+  if (bounds_.late) config.late_policy = aggregator::LatePolicy::kLeaveOut;
+  config.quorum_percent = 50;
   config.frame_bytes = kChunkBytes;
   config.rules = bounds_.rules;
   return config;
@@ -214,7 +219,7 @@ bool World::UrgentOfWorker(const State& state, uint32_t w, std::vector<WorldStep
   }
   if (!message || frame || train) return false;
   const auto& head = std::get<ToWorker>(items_[link.down.front()]);
-  const bool verdict = std::holds_alternative<Verdict>(head);
+  const bool verdict = std::holds_alternative<Verdict>(head) && !bounds_.late;
   const bool credit = std::holds_alternative<Credit>(head) &&
                       StepWorker(state.workers[w], Input::kReceive, link.down.front()).outputs == 0;
   if (verdict || credit) add(StepKind::kDown);
@@ -258,6 +263,7 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
   }
   if (aggregator.reducing) add(StepKind::kReduce);
   if (aggregator.window_runs) add(StepKind::kWindow);
+  if (aggregator.grace_runs) add(StepKind::kGrace);
   if (steps.empty() && aggregator.start_timeout_runs) add(StepKind::kStartTimeout);
   if (bounds_.delays != kAllOrders && !steps.empty()) Schedule(state, steps);
   const size_t usual = steps.size();
@@ -312,6 +318,9 @@ void World::GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& o
       break;
     case Input::kWindow:
       process.PassWindow();
+      break;
+    case Input::kGrace:
+      process.PassGrace();
       break;
     case Input::kStartTimeout:
       process.PassStartTimeout();
@@ -619,6 +628,11 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       work.Narrate([&] { return "the recovery window is over"; });
       RunAggregator(work, Input::kWindow, 0);
       // A worker that is late for a recovery must not be late for ever.
+      if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
+      break;
+    case StepKind::kGrace:
+      work.Narrate([&] { return "the grace is over"; });
+      RunAggregator(work, Input::kGrace, 0);
       if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
       break;
     case StepKind::kStartTimeout:

@@ -43,7 +43,8 @@
 //   4. Both queues have a head, or the aggregator has ended the session and adds to neither: all of
 //      the worker's own steps, in any order, go before those of others.
 //   5. A verdict with no frame on its way: the aggregator sends no more frames of that round, and
-//      none of the next round until this worker has pushed.
+//      none of the next round until this worker has pushed. Rounds that go on without those who are
+//      late send them before that.
 //   6. A Credit that makes the client send nothing: results do not wait for pushes, or pushes for
 //      results.
 //
@@ -86,7 +87,8 @@ struct Bounds {
   RoundNumber rounds = 1;
   LaneKind kind = LaneKind::kGradient;
   Node node = Node::kNone;
-  bool reduce = true;         // Take steps at once that commute with all others.
+  bool late = false;   // Rounds go on without those who are late, once half have contributed.
+  bool reduce = true;  // Take steps at once that commute with all others.
   bool whole_trainer = true;  // The trainer begins, pushes, commits and waits in one step.
   // How often each may happen.
   uint32_t delays = kAllOrders;
@@ -120,6 +122,7 @@ inline constexpr RuleSwitch kRuleSwitches[] = {
     {"its-session", &aggregator::Rules::resends_to_anyone, true},
     {"settling", &aggregator::Rules::loses_at_once, true},
     {"ack-once", &aggregator::Rules::counts_acks_twice, true},
+    {"late-stage", &aggregator::Rules::leaves_out_of_staging, true},
 };
 
 // The index of a fault in `State::used`.
@@ -137,6 +140,7 @@ enum class StepKind : uint8_t {
   kNotice,  // The aggregator sees that a connection is gone.
   kForget,  // The aggregator gives up a worker whose process is gone.
   kWindow,  // The recovery window ends.
+  kGrace,   // A round has waited long enough for those who are late.
   // Happens only if nothing above can happen.
   kStartTimeout,
   kDelay,  // The process that would be next moves to the end of the list.
@@ -275,6 +279,7 @@ class World {
     kEvict,
     kReduce,
     kWindow,
+    kGrace,
     kStartTimeout,  // The aggregator's last.
     kStart,
     kSessionUp,

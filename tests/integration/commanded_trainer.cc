@@ -5,9 +5,12 @@
 //
 //   register LANE TENSORS ELEMENTS NAME_BYTES   Tensors of f32 with names of this length; repeated
 //                                               with more of them, the lane grows.
-//   push LANE                                   Begins a round and pushes every tensor.
+//   push LANE [VALUE]                           Begins a round and pushes every tensor, full of 1
+//                                               or this.
 //   commit LANE                                 Commits it, waits for the verdict, and reads every
 //                                               result.
+//   result LANE                                 The answer is "ok", the first number of the result,
+//                                               and the workers that were left out of the round.
 //   rounds LANE MILLISECONDS                    Rounds for this time; all workers end with the same
 //                                               one. The answer is "ok" and the longest time
 //                                               between two verdicts, in milliseconds.
@@ -58,8 +61,17 @@ class Trainer {
     std::string name;
     words >> verb >> name;
     if (verb == "register") return Register(name, words);
-    if (verb == "push") return Push(lanes_.at(name));
+    if (verb == "push") {
+      float value = 1.0F;
+      words >> value;
+      return Push(lanes_.at(name), words.fail() ? 1.0F : value);
+    }
     if (verb == "commit") return Commit(lanes_.at(name));
+    if (verb == "result") {
+      reply_ = " " + std::to_string(values_[0]);
+      for (const std::string& worker : late_) reply_ += " " + worker;
+      return basin::Status();
+    }
     if (verb == "rounds") return Rounds(lanes_.at(name), words);
     if (verb == "leave") return worker_.Leave();
     std::size_t bytes = 0;
@@ -126,6 +138,7 @@ class Trainer {
     if (!status.ok()) return status;
     const basin::Result<basin::RoundResult> result = one.lane.Wait(kPatience);
     if (!result.ok()) return result.status();
+    late_ = result->info().late;
     for (std::size_t i = 0; i < one.tensors; ++i) {
       const basin::Status copied = result->Copy(i, values_.data(), one.elements * sizeof(float));
       if (!copied.ok()) return copied;
@@ -136,6 +149,7 @@ class Trainer {
   basin::Worker worker_;
   std::map<std::string, OneLane> lanes_;
   std::vector<float> values_;
+  std::vector<std::string> late_;  // In the last round.
   std::string reply_;
 };
 

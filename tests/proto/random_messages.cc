@@ -235,6 +235,7 @@ void RandomMessages::Fill(RoundValue* out) {
                   [](const Contributor& a, const Contributor& b) { return a.worker == b.worker; }),
       out->contributors.end());
   out->dropped = Workers();
+  out->late = Workers();
   out->divisor = Number();
   out->tensor_divisors = List<TensorDivisor>();
   out->layout_version = static_cast<uint32_t>(UpTo(kMaxTensors));

@@ -27,6 +27,10 @@ aggregator::Config ParseConfig(World& world, Arguments& arguments) {
   if (config.evict_late_after != absl::InfiniteDuration()) {
     config.late_policy = aggregator::LatePolicy::kEvict;
   }
+  config.grace = arguments.Duration("leave-out-late", absl::InfiniteDuration());
+  if (config.grace != absl::InfiniteDuration()) {
+    config.late_policy = aggregator::LatePolicy::kLeaveOut;
+  }
   const std::string recovery = arguments.Text("recovery", "majority");
   if (recovery != "majority" && recovery != "any") arguments.Fail("recovery is majority or any");
   if (recovery == "any") config.recovery_policy = aggregator::RecoveryPolicy::kAny;
@@ -85,7 +89,7 @@ std::vector<Command> AggregatorCommands() {
       {"aggregator start",
        "[name=N] [term=1] [state-file] [lease=5s] [recovery-window=8s] [start-timeout=5m] "
        "[pause-timeout=D] [drain-grace=30s] [memory=B] [frame=B] [window=B] [result-window=B] "
-       "[loss=shrink|abort] [evict-late=D] [recovery=majority|any]",
+       "[loss=shrink|abort] [evict-late=D] [leave-out-late=D] [recovery=majority|any]",
        "Starts an aggregator; with state-file it reads and writes the disk.", StartAggregator},
       {"aggregator crash", "[name=N]", "kill -9; what it had not delivered is lost.", Crash},
       {"aggregator restart", "as start", "Crash and start, with the settings given.",

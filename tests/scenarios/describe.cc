@@ -78,6 +78,7 @@ std::string DescribeValue(const RoundValue& value) {
   }
   absl::StrAppend(&text, " over ", Braces(contributors));
   if (!value.dropped.empty()) absl::StrAppend(&text, " dropped ", Braces(value.dropped));
+  if (!value.late.empty()) absl::StrAppend(&text, " without ", Braces(value.late), ", late");
   return text;
 }
 

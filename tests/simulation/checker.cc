@@ -186,6 +186,7 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     return;
   }
   ++verdicts_;
+  CheckLate(lane, record);
   CheckSamples(lane, record);
   for (const SentVerdict& other : sent) {
     // Two reasons for the abort of one round do not make the histories differ.
@@ -210,6 +211,20 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     ++excused_forks_;
   }
   sent.push_back({record, aggregator, life});
+}
+
+void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {
+  const auto& contributors = record.value.contributors;
+  for (const WorkerId& late : record.value.late) {
+    const bool counted =
+        std::any_of(contributors.begin(), contributors.end(),
+                    [&](const Contributor& contributor) { return contributor.worker == late; });
+    if (!counted && scenario_.late_percent > 0) continue;
+    Fail(Invariant::kCountedOnce,
+         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": worker ",
+                      late, " was left out because it was late",
+                      counted ? ", and is counted." : ", though nobody is to be left out."));
+  }
 }
 
 void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {

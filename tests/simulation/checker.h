@@ -204,6 +204,7 @@ class Checker {
 
  private:
   std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
+  void CheckLate(uint32_t lane, const VerdictRecord& record);
   void CheckSamples(uint32_t lane, const VerdictRecord& record);
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,
                const VerdictRecord& record);

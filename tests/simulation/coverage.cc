@@ -112,7 +112,11 @@ const char* SightName(Sight sight) {
                                            "batch closed",
                                            "epoch broken off",
                                            "worker lost whose machine was not heard",
-                                           "worker refused after lives in vain"};
+                                           "worker refused after lives in vain",
+                                           "late worker left out of what it had begun",
+                                           "late worker left out before its begin",
+                                           "late worker left out again",
+                                           "late worker counted again"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

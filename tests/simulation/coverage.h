@@ -67,8 +67,12 @@ enum class Sight : uint8_t {
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
   kUnreachable,        // A worker was lost because its machine was not heard.
   kRestartsInVain,     // A worker was refused because it was lost again and again.
+  kLateBegun,          // A worker was left out of a round that it had begun.
+  kLateUnbegun,        // A worker was left out of a round before it began it.
+  kLateAgain,          // A worker was left out of two rounds in a row.
+  kLateCounted,        // A worker was counted again after it had been left out.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRestartsInVain) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kLateCounted) + 1;
 
 const char* SightName(Sight sight);
 

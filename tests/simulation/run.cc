@@ -14,7 +14,7 @@
 namespace basin::simulation {
 
 Scenario MakeScenario(const Options& options) {
-  Scenario scenario = DrawScenario(options.seed);
+  Scenario scenario = DrawScenario(options.seed, options.late);
   if (options.faults.has_value()) {
     std::vector<Fault> kept;
     for (const uint32_t position : *options.faults) {
@@ -95,7 +95,7 @@ std::string ReplayCommand(const Options& options) {
   if (options.bug != PlantedBug::kNone) {
     absl::StrAppend(&command, " --plant ", PlantedBugName(options.bug));
   }
-  return absl::StrCat(command, " --verbose");
+  return absl::StrCat(command, options.late ? " --late" : "", " --verbose");
 }
 
 }  // namespace basin::simulation

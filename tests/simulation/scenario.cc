@@ -90,6 +90,16 @@ void DrawPolicies(Random& random, Scenario& scenario) {
   config.state_file = random.Chance(35);
 }
 
+// Rounds go on without those who are late, and some are, now and then.
+void LeaveOutLate(Random random, Scenario& scenario) {
+  scenario.config.late_policy = aggregator::LatePolicy::kLeaveOut;
+  scenario.config.evict_late_after = absl::InfiniteDuration();
+  constexpr uint32_t kQuorums[] = {25, 50, 66, 80};
+  scenario.config.quorum_percent = kQuorums[random.Below(4)];
+  scenario.config.grace = absl::Milliseconds(random.Between(10, 200));
+  scenario.late_percent = static_cast<uint32_t>(random.Between(5, 50));
+}
+
 bool AreCalls(const std::vector<LaneModel>& lanes) {
   return std::all_of(lanes.begin(), lanes.end(),
                      [](const LaneModel& lane) { return lane.kind == LaneKind::kCall; });
@@ -227,7 +237,8 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "settle-early",
                                            "keep-samples",
                                            "free-counted",
-                                           "parts-of-steps"};
+                                           "parts-of-steps",
+                                           "late-unstaged"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -274,6 +285,10 @@ std::string Describe(const Scenario& scenario) {
       &text, "  loss policy ",
       config.loss_policy == aggregator::LossPolicy::kShrink ? "shrink" : "abort",
       config.late_policy == aggregator::LatePolicy::kEvict ? ", late workers are evicted" : "",
+      config.late_policy == aggregator::LatePolicy::kLeaveOut
+          ? absl::StrCat(", late workers are left out of rounds with ", config.quorum_percent,
+                         "% after ", absl::FormatDuration(config.grace))
+          : "",
       config.recovery_policy == aggregator::RecoveryPolicy::kAny ? ", recovery with anyone" : "",
       config.state_file ? ", state file" : "", scenario.broadcast ? ", broadcast" : "",
       scenario.checkpoints ? ", checkpoints" : "",
@@ -295,7 +310,7 @@ std::string Describe(const Scenario& scenario) {
   return text;
 }
 
-Scenario DrawScenario(uint64_t seed) {
+Scenario DrawScenario(uint64_t seed, bool leaves_out) {
   Random random(Mix(seed, 0x5ce9a610));
   Scenario scenario;
   scenario.seed = seed;
@@ -356,6 +371,8 @@ Scenario DrawScenario(uint64_t seed) {
   if (scenario.lanes.size() == 1 && samples.Chance(30)) {
     scenario.target_batch = static_cast<uint64_t>(samples.Between(1, 40));
   }
+  Random late(Mix(seed, 0x1a7e));
+  if (!scenario.scripts && (late.Chance(20) || leaves_out)) LeaveOutLate(late, scenario);
   return scenario;
 }
 

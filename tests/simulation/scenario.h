@@ -122,8 +122,9 @@ enum class PlantedBug : uint8_t {
   kKeepSamples,        // Rules::keeps_lost_samples.
   kFreeCounted,        // Rules::frees_counted_samples.
   kPartsOfSteps,       // Rules::commits_parts_of_steps.
+  kLateUnstaged,       // Rules::leaves_out_of_staging.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kPartsOfSteps) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kLateUnstaged) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -151,6 +152,7 @@ struct Scenario {
   uint64_t global_batch = 0;       // A round is of so many; 0: of what the contributions name.
   uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
   uint64_t target_batch = 0;       // Of the rounds of gradient lanes; 0: they have none.
+  uint32_t late_percent = 0;       // How often a trainer is late for a round.
 
   uint32_t streams = 1;
   SimTime latency = 0;  // The least latency of a connection.
@@ -166,7 +168,8 @@ struct Scenario {
   PlantedBug bug = PlantedBug::kNone;
 };
 
-Scenario DrawScenario(uint64_t seed);
+// `late`: workers that are late are left out, which some seeds draw anyway.
+Scenario DrawScenario(uint64_t seed, bool late = false);
 
 // Describes the run in a few lines: its size, its limits and its faults.
 std::string Describe(const Scenario& scenario);

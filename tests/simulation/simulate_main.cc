@@ -33,6 +33,7 @@ usage: basin-simulate [--seed N | --seeds A..B] [OPTION]...
   --verbose       every message and frame, not only decisions, faults and verdicts
   --quiet         only the result
   --jobs N        so many runs at once (default 1; with --seeds)
+  --late          who is late is left out, with every seed and not only with some
   --plant BUG     plant a bug around the cores, to see it found; `--plant list` lists them
   --coverage      with --seeds: how often everything happened
   --help          this text
@@ -166,6 +167,10 @@ int Main(int argc, char** argv) {
     }
     if (flag == "--quiet") {
       arguments.quiet = true;
+      continue;
+    }
+    if (flag == "--late") {
+      arguments.options.late = true;
       continue;
     }
     if (flag == "--coverage") {

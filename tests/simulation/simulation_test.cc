@@ -118,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kLoseEarly, {Invariant::kContract}, 1000},
                     Planted{PlantedBug::kKeepSamples, {Invariant::kSamples}, 1000},
                     Planted{PlantedBug::kFreeCounted, {Invariant::kSamples}, 20000},
-                    Planted{PlantedBug::kPartsOfSteps, {Invariant::kSamples}, 200}),
+                    Planted{PlantedBug::kPartsOfSteps, {Invariant::kSamples}, 200},
+                    Planted{PlantedBug::kLateUnstaged, {Invariant::kLiveness}, 500}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

@@ -133,7 +133,7 @@ void WorkerProcess::Train() {
   if (phase_ != Phase::kTraining) return;
   if (!pushing.empty()) {
     PushNext(random_.Pick(pushing));
-    if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
+    if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000) + Lateness(5));
     return;
   }
   if (waiting || phase_ != Phase::kTraining) return;  // The end of a round comes back here.
@@ -545,9 +545,22 @@ void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
   Settle(lane, record);
 }
 
+// The additional time until this trainer does the next thing, if it is late this time.
+SimTime WorkerProcess::Lateness(uint32_t percent) {
+  const bool may_be = world_.scenario.late_percent > 0;
+  return may_be && random_.Chance(percent) ? random_.Between(1, 600) * kMillisecond : 0;
+}
+
+// Returns whether the value says that this worker was left out because it was late.
+bool WorkerProcess::IsLate(const VerdictRecord& record) const {
+  const std::vector<WorkerId>& late = record.value.late;
+  return std::find(late.begin(), late.end(), id()) != late.end();
+}
+
 // Returns whether a value may leave out a contribution that the worker has committed.
 bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const {
   if (world_.checker.WasRejected(lane.model, record.round, id())) return true;
+  if (IsLate(record)) return true;
   // A worker that joined in a pause when the value was already fixed only stages it. The verdict
   // may also come from an earlier aggregator, which did not know this life of the worker.
   if (lane.joined == record.round &&
@@ -593,9 +606,16 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
                                      " and never left, but is not counted."));
     return;
   }
+  if (IsLate(record)) {
+    if (lane.left_out + 1 == record.round) world_.coverage.Saw(Sight::kLateAgain);
+    lane.left_out = record.round;
+  } else if (counted && lane.left_out != 0 && lane.left_out + 1 == record.round) {
+    world_.coverage.Saw(Sight::kLateCounted);
+  }
   Apply(lane, record);
   if (phase_ == Phase::kTraining) {
-    ActAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step));
+    ActAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step) +
+             Lateness(world_.scenario.late_percent));
   }
 }
 

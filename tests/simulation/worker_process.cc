@@ -385,6 +385,9 @@ void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record)
                      world_.scenario.lanes[lane->model].name,
                      " while it loads the state of before it, which its donor may have left."));
   }
+  if (IsLate(record) && record.round == lane->last + 1 && lane->verdicts.count(record.round) == 0) {
+    world_.coverage.Saw(lane->phase == LanePhase::kIdle ? Sight::kLateUnbegun : Sight::kLateBegun);
+  }
   lane->verdicts[record.round] = record;
 }
 

@@ -102,9 +102,10 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
     std::vector<uint32_t> absent;  // Tensors of the model that this trainer does not have (yet).
     LanePhase phase = LanePhase::kIdle;
-    RoundNumber round = 0;   // In flight; 0 until the core has given its number.
-    RoundNumber last = 0;    // The last one that ended.
-    RoundNumber joined = 0;  // The first round of this life.
+    RoundNumber round = 0;     // In flight; 0 until the core has given its number.
+    RoundNumber last = 0;      // The last one that ended.
+    RoundNumber joined = 0;    // The first round of this life.
+    RoundNumber left_out = 0;  // The last one that left this worker out because it was late.
     uint64_t chain = 0;
     // Unknown after a call that went on without this worker, until another worker has applied it.
     std::optional<uint64_t> state = 0;
@@ -206,6 +207,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Apply(Lane& lane, const VerdictRecord& record);
   void CatchUp(Lane& lane);
   bool WentWithout(const Lane& lane, const VerdictRecord& record) const;
+  SimTime Lateness(uint32_t percent);
+  bool IsLate(const VerdictRecord& record) const;
   bool MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const;
   bool HasState(const Lane& lane) const;
   void Pass(Lane& lane, const VerdictRecord& record);

@@ -34,6 +34,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.keeps_lost_samples = bug == PlantedBug::kKeepSamples;
   rules.frees_counted_samples = bug == PlantedBug::kFreeCounted;
   rules.commits_parts_of_steps = bug == PlantedBug::kPartsOfSteps;
+  rules.leaves_out_of_staging = bug == PlantedBug::kLateUnstaged;
   return rules;
 }
 

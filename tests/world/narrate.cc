@@ -48,7 +48,8 @@ std::string Text(const RoundValue& value) {
                                     [](std::string* out, const Contributor& contributor) {
                                       absl::StrAppend(out, contributor.worker);
                                     }),
-                      "}", value.reason.empty() ? "" : " because ", value.reason,
+                      "}", value.late.empty() ? "" : ", without ", absl::StrJoin(value.late, ","),
+                      value.reason.empty() ? "" : " because ", value.reason,
                       value.samples.has_value() ? Text(value.samples->ranges) : "");
 }
 

@@ -217,6 +217,7 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("result_contributor_squared_norm", c_double, [c_void_p, c_uint32]),
     ("result_nonfinite_worker", c_char_p, [c_void_p]),
     ("result_nonfinite_tensor", c_char_p, [c_void_p]),
+    ("result_late", c_char_p, [c_void_p, c_uint32]),
     ("result_rejection", c_void_p, [c_void_p]),
     ("result_has", c_int, [c_void_p, c_uint32]),
     ("result_divisor", c_uint64, [c_void_p, c_uint32]),

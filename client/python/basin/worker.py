@@ -197,6 +197,8 @@ class RoundInfo:
                          because contributions are added in the order of `contributors`, this is the
                          reduction plan: the same plan gives the same bits, unless a part of it is
                          LocalReduction.FAST
+    late:                the ids of the workers whose contributions were left out because they were
+                         late, in byte order. They get this result, too; see round.late_policy
     divisor:             the divisor of an average: the number of these trainers, or the sum of the
                          weights
     tensor_divisors:     the divisor of each tensor that has a result, by name
@@ -228,6 +230,7 @@ class RoundInfo:
     nonfinite: NonFinite | None
     chain: int
     samples: "RoundSamples | None" = None
+    late: tuple[str, ...] = ()
 
     @property
     def trainers(self) -> int:
@@ -321,6 +324,7 @@ class Result:
             overflow=bool(info.overflow),
             nonfinite=nonfinite,
             chain=info.chain,
+            late=self._late(),
             samples=(
                 RoundSamples(
                     info.sample_epoch,
@@ -332,6 +336,12 @@ class Result:
                 else None
             ),
         )
+
+    def _late(self) -> tuple[str, ...]:
+        ids: list[str] = []
+        while (id := lib.basin_result_late(self._pointer, len(ids))) is not None:
+            ids.append(id.decode())
+        return tuple(ids)
 
     def _reduced_with(self, contributor: int) -> tuple[str, ...]:
         others: list[str] = []

@@ -553,6 +553,11 @@ BASIN_API double basin_result_contributor_squared_norm(const basin_result* resul
  * here. Valid as long as the result. */
 BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
 BASIN_API const char* basin_result_nonfinite_tensor(const basin_result* result);
+/* The ids of the workers whose contributions were left out because they were late, in byte order;
+ * valid as long as the result. NULL beyond the last. Only an aggregator with round.late_policy
+ * `leave_out` leaves any out. They get this result too, and go on with the next round; what they
+ * had contributed to this one is lost, and the samples that they had named stay theirs. */
+BASIN_API const char* basin_result_late(const basin_result* result, uint32_t index);
 /* Why this worker's contribution was not counted as it was sent (for example BASIN_MISMATCH), or
  * NULL if it was. Valid as long as the result. */
 BASIN_API const basin_error* basin_result_rejection(const basin_result* result);

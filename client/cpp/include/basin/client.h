@@ -122,6 +122,11 @@ class RoundResult {
     for (std::uint32_t i = 0; i < from.contributors; ++i) {
       info.contributors.push_back(ContributorAt(i));
     }
+    for (std::uint32_t i = 0;; ++i) {
+      const char* const worker = basin_result_late(result_.get(), i);
+      if (worker == nullptr) break;
+      info.late.emplace_back(worker);
+    }
     info.trainers = from.trainers;
     info.divisor = from.divisor;
     info.weights = from.weights;

@@ -214,10 +214,13 @@ struct RoundInfo {
   // The spec as used; the counts are sums over all contributors, absent if one is unknown.
   RoundSpec spec{Op::kSum};
   std::vector<Contributor> contributors;  // In byte order of their ids.
-  std::uint32_t trainers = 0;             // In their contributions.
-  std::uint64_t divisor = 0;              // The divisor of an average.
-  std::uint64_t weights = 0;              // The sum over the contributors.
-  std::optional<double> squared_norm;     // The result's; absent for integers.
+  // The ids of workers whose contributions were left out because they were late; see
+  // basin_result_late.
+  std::vector<std::string> late;
+  std::uint32_t trainers = 0;          // In their contributions.
+  std::uint64_t divisor = 0;           // The divisor of an average.
+  std::uint64_t weights = 0;           // The sum over the contributors.
+  std::optional<double> squared_norm;  // The result's; absent for integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   std::uint64_t chain = 0;              // Equal on all workers that have the same history.

@@ -302,6 +302,7 @@ class TensorRounds:
         self.divided_again.delivered(results, micro_batches)
         self.totals.rounds += 1
         self._compare_counted()
+        self._report_late()
         self._store.layout.round_ended(all_counted=self.info.trainers >= self.info.world_size)
         refusal = self._buffers_refusal or refusal or rejection
         if refusal is not None:
@@ -317,6 +318,17 @@ class TensorRounds:
             "totals. If that is not what you want, skip this step (zero_grad() instead of step()); "
             "all workers get this warning. For totals that normalise no loss, such as those of an "
             "evaluation, use for_gradients=False.",
+            notices.ContributorsChanged,
+        )
+
+    def _report_late(self) -> None:
+        if self.info is None or self._worker.id not in self.info.late:
+            return
+        notices.warn(
+            f"Round {self.info.round} of lane {self._lane} went on without the gradients of worker "
+            f"{self._worker.id}, which were late (round.late_policy of the aggregator is "
+            "leave_out). This worker has the result of the others, like all of them, and goes on; "
+            "the samples of an elastic sampler come again.",
             notices.ContributorsChanged,
         )
 

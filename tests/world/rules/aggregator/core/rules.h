@@ -22,6 +22,7 @@ struct Rules {
   bool keeps_lost_samples = false;
   bool frees_counted_samples = false;
   bool commits_parts_of_steps = false;
+  bool leaves_out_of_staging = false;
 };
 
 }  // namespace basin::aggregator

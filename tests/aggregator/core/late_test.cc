@@ -1,0 +1,245 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Rounds that go on without those who are late.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "aggregator/core/grace.h"
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr absl::Duration kGrace = absl::Milliseconds(100);
+constexpr absl::Duration kTooEarly = absl::Milliseconds(99);
+constexpr absl::Duration kLateEnough = absl::Milliseconds(2);
+
+Config LeavesOut() {
+  Config config;
+  config.late_policy = LatePolicy::kLeaveOut;
+  config.grace = kGrace;
+  return config;
+}
+
+// Three workers with one verdict, of which two are a quorum.
+struct LateThree : Three {
+  explicit LateThree(JobSettings settings = Settings(1, 4, 3), Config config = LeavesOut())
+      : Three(settings, std::move(config)) {
+    Contribute({&a, &b, &c});
+  }
+  void Contribute(std::initializer_list<TestWorker*> workers) {
+    for (TestWorker* worker : workers) worker->Contribute();
+  }
+  void PassGrace() {
+    Sleep(kTooEarly);
+    EXPECT_EQ(Notes(NoteKind::kContributionLate), before_) << "the grace is not over";
+    Sleep(kLateEnough);
+    before_ = Notes(NoteKind::kContributionLate);
+  }
+
+ private:
+  size_t before_ = 0;
+};
+
+TEST(LeavingOut, ARoundGoesOnWithAQuorumAfterTheGrace) {
+  LateThree t;
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  EXPECT_EQ(t.Notes(NoteKind::kContributionLate), 1u);
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionLate),
+              HasSubstr("2 of 3 members have waited for it for 1"));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    const RoundValue& value = worker->verdict().value;
+    EXPECT_EQ(worker->lane().last, 2u);
+    EXPECT_EQ(value.divisor, 2u);
+    EXPECT_THAT(value.late, ElementsAre("c"));
+    EXPECT_EQ(worker->lane().delivered[2].at({0, 0}), (Reduced{3, 2})) << worker->id;
+  }
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b", "c")) << "it stays a member";
+  EXPECT_THAT(t.job().lanes[0].past.back().late, ElementsAre("c"));
+}
+
+TEST(LeavingOut, WhoeverComesWithinTheGraceIsCounted) {
+  LateThree t;
+  t.Contribute({&t.a, &t.b});
+  t.Sleep(kTooEarly);
+  t.Contribute({&t.c});
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+  EXPECT_THAT(t.a.verdict().value.late, IsEmpty());
+  EXPECT_EQ(t.Notes(NoteKind::kContributionLate), 0u);
+}
+
+TEST(LeavingOut, TheVerdictWaitsForWhoeverIsLateToStage) {
+  LateThree t;
+  t.c.stages = false;
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  EXPECT_EQ(t.a.lane().last, 1u) << "either every member gets the result, or none does";
+  t.c.Stage();
+  EXPECT_EQ(t.a.lane().last, 2u);
+}
+
+// Its trainer may not have taken the result of the round before.
+TEST(LeavingOut, WhoeverWasLeftOutIsAwaitedUntilItBeginsTheNextRound) {
+  LateThree t;
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  t.Contribute({&t.a, &t.b});
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.a.lane().last, 2u);
+  t.c.Begin();
+  t.PassGrace();
+  EXPECT_EQ(t.a.lane().last, 3u);
+  EXPECT_THAT(t.a.verdict().value.late, ElementsAre("c"));
+  t.Contribute({&t.a, &t.b, &t.c});
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+}
+
+TEST(LeavingOut, InItsFirstRoundAWorkerIsAwaitedUntilItBegins) {
+  Three t(Settings(1, 4, 3), LeavesOut());
+  t.a.Contribute();
+  t.b.Contribute();
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.a.lane().last, 0u);
+  t.c.Begin();
+  t.Sleep(kGrace + kLateEnough);
+  EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+}
+
+TEST(LeavingOut, WhatWasReducedWithItIsReducedAgain) {
+  LateThree t;
+  t.Contribute({&t.a, &t.b});
+  t.c.Begin();
+  t.c.PushTensor(0);
+  t.PassGrace();
+  EXPECT_THAT(t.NoteText(NoteKind::kAttemptRestarted), HasSubstr("worker c is late"));
+  EXPECT_EQ(t.a.lane().delivered[2].at({0, 0}), (Reduced{3, 2}));
+  EXPECT_EQ(t.c.lane().delivered[2].at({1, 0}), (Reduced{3, 2}));
+}
+
+TEST(LeavingOut, WhatComesTooLateIsAnsweredAndNotCounted) {
+  LateThree t;
+  t.c.stages = false;  // The round stays open.
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  t.c.Contribute();
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kOk);
+  t.c.Stage();
+  EXPECT_EQ(t.c.verdict().value.divisor, 2u);
+  EXPECT_EQ(t.kept_chunks(), 0u);
+}
+
+// What is complete so far fills the windows of the others, who cannot complete the rest.
+TEST(LeavingOut, WhoeverHasNoRoomWaits) {
+  Config config = LeavesOut();
+  config.window_bytes = config.frame_bytes = kChunkBytes;
+  Three t(Settings(1, 4, 3), config);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->obeys_windows = true;
+  const auto push = [&](std::initializer_list<TestWorker*> workers) {
+    for (TestWorker* worker : workers) {
+      worker->Begin();
+      worker->PushTensor(0);
+      worker->PushTensor(1);
+    }
+  };
+  push({&t.a, &t.b, &t.c});
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Commit();
+  ASSERT_EQ(t.a.lane().last, 1u);
+  push({&t.a, &t.b});
+  t.Sleep(kGrace + kLateEnough);
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Commit();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_THAT(t.c.verdict().value.late, ElementsAre("c"));
+}
+
+TEST(LeavingOut, AQuorumHasMinWorkers) {
+  LateThree t(Settings(3, 4, 3));
+  t.Contribute({&t.a, &t.b});
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.a.lane().last, 1u);
+  t.Contribute({&t.c});
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+}
+
+TEST(LeavingOut, TheOtherPoliciesLeaveOutNobody) {
+  LateThree t(Settings(1, 4, 3), Config());
+  t.Contribute({&t.a, &t.b});
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(LeavingOut, CallsWaitForEveryone) {
+  LateThree t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Register({Tensor("x")}, "call", LaneKind::kCall);
+  }
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Contribute(Spec(ReduceOp::kAverage), "call");
+  }
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute(Spec(ReduceOp::kAverage), "call");
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.a.lane("call").last, 1u);
+}
+
+TEST(LeavingOut, ANewSessionChangesNothing) {
+  LateThree t;
+  t.c.stages = false;
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  t.c.Cut();
+  t.c.Connect();
+  t.c.stages = true;
+  t.c.Stage();
+  EXPECT_THAT(t.c.verdict().value.late, ElementsAre("c"));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+}
+
+TEST(GraceTest, FollowsHowLateContributionsWere) {
+  Grace grace;
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(grace.Window(kGrace), kGrace) << "too little is known";
+    grace.Add(absl::Seconds(1));
+  }
+  EXPECT_EQ(grace.Window(kGrace), kGrace);
+  grace.Add(absl::Seconds(1));
+  EXPECT_EQ(grace.Window(kGrace), absl::Seconds(1));
+  for (int i = 0; i < 16; ++i) grace.Add(absl::Milliseconds(10));
+  EXPECT_EQ(grace.Window(kGrace), kGrace) << "never less than the option";
+  // Less than half of them do not change the median.
+  for (int i = 0; i < 7; ++i) grace.Add(absl::Seconds(1));
+  EXPECT_EQ(grace.Window(kGrace), kGrace);
+  for (int i = 0; i < 4; ++i) grace.Add(absl::Milliseconds(200));
+  for (int i = 0; i < 5; ++i) grace.Add(absl::Milliseconds(220));
+  // The median of 1 s seven times, 200 ms four times and 220 ms five times is 220 ms; of the
+  // distances from it, 20 ms.
+  EXPECT_EQ(grace.Window(kGrace), absl::Milliseconds(280));
+  for (int i = 0; i < 16; ++i) grace.Add(absl::Minutes(1));
+  EXPECT_EQ(grace.Window(kGrace), 16 * kGrace) << "never more than 16 times the option";
+}
+
+// A worker that is late in each round by the same is counted again soon.
+TEST(LeavingOut, AGraceThatIsTooShortForMostGrows) {
+  LateThree t;
+  int left_out = 0;
+  for (; left_out < 40; ++left_out) {
+    const RoundNumber before = t.a.lane().last;
+    t.Contribute({&t.a, &t.b});
+    t.c.Begin();
+    t.Sleep(absl::Milliseconds(250));
+    if (t.a.lane().last == before) break;  // The round still waits for it.
+  }
+  EXPECT_GT(left_out, 0);
+  EXPECT_LT(left_out, 24);
+  for (const TensorIndex tensor : {0u, 1u}) t.c.PushTensor(tensor);
+  t.c.Commit();
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+}
+
+}  // namespace
+}  // namespace basin::aggregator
