@@ -172,6 +172,8 @@ class Lives(Workers):
                 self.assertEqual(2, done.stdout.count("same"))
                 self.assertNotIn("peer_refused", done.stderr)
 
+
+class Children(Workers):
     def test_processes_of_a_loader_have_the_place_of_their_trainer(self) -> None:
         for start in ("spawn", "fork", "forkserver"):
             with self.subTest(start):

@@ -22,7 +22,13 @@ from jobs import hear, logged, make_events, message, require, say
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    TensorDataset,
+)
 from torch_jobs import (  # noqa: E402
     WORKERS,
     TorchTest,
@@ -36,6 +42,7 @@ from torch_jobs import (  # noqa: E402
 SAMPLES = 50  # Which no batch divides.
 BATCH = 4
 GLOBAL_BATCH = 12  # The last one of an epoch has 2.
+HELD_OUT = 21  # For an evaluation.
 NEVER = 10**6
 
 
@@ -150,6 +157,27 @@ def epochs(rank: int, folder: str, kind: str, processes: int, persistent: bool) 
                 mine.step(batch)
             reports.append(mine.sampler.epoch_report())
         return mine.parameters(), reports
+
+
+def evaluates(rank: int, folder: str, processes: int) -> Any:
+    """A second loader, in the middle of an epoch for this worker alone, and after it for all."""
+    with training(folder) as mine:
+        mine.sample("batches")
+        loader = mine.loader(processes, persistent_workers=processes > 0)
+        held_out = data(HELD_OUT)
+        part: Any = DistributedSampler(held_out, WORKERS, mine.bt.rank(), shuffle=False)
+        second: Any = DataLoader(held_out, 2, sampler=part, num_workers=processes)
+        losses = []
+        for epoch in range(2):
+            mine.sampler.set_epoch(epoch)
+            for number, batch in enumerate(loader):
+                mine.step(batch)
+                if number == 0:
+                    assert sum(len(index) for _, index in second) == HELD_OUT // WORKERS
+            with torch.no_grad():
+                own = torch.stack([loss_of(mine.net, x, "sum") for x, _ in second]).sum()
+            losses.append(mine.bt.allreduce(own, name="held out", op=mine.bt.Sum))
+        return mine.parameters(), losses
 
 
 def skips(rank: int, folder: str) -> Any:
@@ -619,6 +647,20 @@ class Epochs(SamplesTest):
 
     def test_persistent_processes(self) -> None:
         self.check("samples", 2, persistent=True)
+
+    def test_a_second_loader(self) -> None:
+        for processes in (0, 2):
+            with self.subTest(processes=processes):
+                folder = self.new_folder()
+                parameters, losses = zip(*self.run_job(evaluates, folder, processes))
+                self.assert_same_bits(list(parameters))
+                self.assert_each_once(self.used(folder), range(2))
+                self.assert_same_bits(list(losses))
+                net = model()
+                for mine, of_job in zip(net.parameters(), parameters[0], strict=True):
+                    mine.data = of_job
+                whole = loss_of(net, data(HELD_OUT).tensors[0], "sum")
+                torch.testing.assert_close(losses[0][-1], whole.detach())
 
     def test_plain_loop(self) -> None:
         folder = self.new_folder()
