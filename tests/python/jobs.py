@@ -114,6 +114,8 @@ class Aggregator:
         admin: str = "none",
     ) -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
+        given = {argument.partition("=")[0] for argument in arguments}
+        leases = [lease for lease in _LEASES if lease.partition("=")[0] not in given]
         self.process = subprocess.Popen(
             [
                 program,
@@ -121,14 +123,15 @@ class Aggregator:
                 f"--http-listen={http}",
                 f"--admin-listen={admin}",
                 f"--local-listen={local}",
-                *_LEASES,
+                *leases,
                 *arguments,
             ],
             env=kept,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.lines: list[str] = []
+        self.lines: list[str] = []  # Of the log.
+        self._came = threading.Condition()  # Guards what is added to them.
         self.address = ""
         self.admin = ""  # The address for operators, if there is one.
         self.metrics = ""  # The address of the metrics, if they are served.
@@ -146,8 +149,21 @@ class Aggregator:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                with self._came:
+                    self.lines.append(line)
+                    self._came.notify_all()
+
+    def wait_for(self, event: str, worker: str) -> None:
+        """Returns when the log has this event of this worker."""
+
+        def has_come() -> bool:
+            entries = map(json.loads, self.lines)
+            return any((e["event"], e.get("worker")) == (event, worker) for e in entries)
+
+        with self._came:
+            assert self._came.wait_for(has_come, PATIENCE), f"no {event} of {worker}"
 
     def close(self) -> None:
         self.process.kill()
@@ -176,7 +192,7 @@ def _serve(connection: Connection) -> None:
         connection.send(outcome)
 
 
-def _context() -> multiprocessing.context.ForkServerContext:
+def fork_context() -> multiprocessing.context.ForkServerContext:
     """Forks the workers from a process that has imported this program, and thus torch, once."""
     context = multiprocessing.get_context("forkserver")
     # basin.torch imports it, too, and this takes as long as torch itself.
@@ -187,7 +203,7 @@ def _context() -> multiprocessing.context.ForkServerContext:
 
 class _Process:
     def __init__(self) -> None:
-        context = _context()
+        context = fork_context()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
