@@ -115,6 +115,8 @@ class Aggregator:
         leases: Collection[str] = _LEASES,
     ) -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
+        given = {argument.partition("=")[0] for argument in arguments}
+        leases = [lease for lease in _LEASES if lease.partition("=")[0] not in given]
         self.process = subprocess.Popen(
             [
                 program,
@@ -129,7 +131,8 @@ class Aggregator:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.lines: list[str] = []
+        self.lines: list[str] = []  # Of the log.
+        self._came = threading.Condition()  # Guards what is added to them.
         self.address = ""
         self.admin = ""  # The address for operators, if there is one.
         self.metrics = ""  # The address of the metrics, if they are served.
@@ -147,8 +150,21 @@ class Aggregator:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                with self._came:
+                    self.lines.append(line)
+                    self._came.notify_all()
+
+    def wait_for(self, event: str, worker: str) -> None:
+        """Returns when the log has this event of this worker."""
+
+        def has_come() -> bool:
+            entries = map(json.loads, self.lines)
+            return any((e["event"], e.get("worker")) == (event, worker) for e in entries)
+
+        with self._came:
+            assert self._came.wait_for(has_come, PATIENCE), f"no {event} of {worker}"
 
     def close(self) -> None:
         self.process.kill()
@@ -177,7 +193,7 @@ def _serve(connection: Connection) -> None:
         connection.send(outcome)
 
 
-def _context() -> multiprocessing.context.ForkServerContext:
+def fork_context() -> multiprocessing.context.ForkServerContext:
     """Forks the workers from a process that has imported this program, and thus torch, once."""
     context = multiprocessing.get_context("forkserver")
     # basin.torch imports it, too, and this takes as long as torch itself.
@@ -188,7 +204,7 @@ def _context() -> multiprocessing.context.ForkServerContext:
 
 class _Process:
     def __init__(self) -> None:
-        context = _context()
+        context = fork_context()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()

@@ -14,7 +14,7 @@ import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Training:
     """One worker, and a file of what each committed round has used of its samples.
 
     in_gradients: the samples whose gradients are in .grad and not committed
+    on_round:     called with the facts of each round that has a result
     """
 
     def __init__(self, bt: Any, folder: str, contributes: str, way: str) -> None:
@@ -74,9 +75,10 @@ class Training:
         self.me = bt.context.current().client.worker_id
         self.contributes = contributes
         self.in_gradients: list[int] = []
-        self.data, self.batch = data(), BATCH
+        self.data, self.batch, self.global_batch = data(), BATCH, GLOBAL_BATCH
         self._used = Path(folder) / f"used-{self.me}-{os.getpid()}"
         self.sampler: Any = None
+        self.on_round: Callable[[Any], None] = lambda info: None
 
     def sample(self, kind: str, **options: Any) -> None:
         """Makes the sampler, and records what its rounds commit."""
@@ -86,7 +88,11 @@ class Training:
             )
         elif kind == "steps":
             self.sampler = self.bt.ElasticBatchSampler(
-                data(), self.optimizer, keep_global_batch=GLOBAL_BATCH, seed=3, **options
+                self.data,
+                self.optimizer,
+                keep_global_batch=self.global_batch,
+                seed=3,
+                **options,
             )
         else:
             self.sampler = self.bt.ElasticSampler(self.data, self.optimizer, seed=3, **options)
@@ -101,6 +107,7 @@ class Training:
                 epoch, info = self.sampler.epoch, self.owner.last_round()
                 with self._used.open("a") as file:
                     file.write(json.dumps([epoch, info.round, indices]) + "\n")
+            self.on_round(self.owner.last_round())
 
         self.sampler.samples.end_round = recording
 
@@ -606,6 +613,23 @@ class SamplesTest(TorchTest):
             optimizer.step()
         self.assert_close([p.detach() for p in net.parameters()], parameters, 1e-12)
 
+    def assert_steps(
+        self, folder: str, epochs: int, samples: int = SAMPLES, global_batch: int = GLOBAL_BATCH
+    ) -> None:
+        """Each committed round was of the next step of a fixed global batch, exactly."""
+        by_round: dict[int, list[int]] = {}
+        for _, number, indices in self.used(folder):
+            by_round.setdefault(number, []).extend(indices)
+        expected = []
+        for epoch in range(epochs):
+            generator = torch.Generator().manual_seed(3 + epoch)
+            order = torch.randperm(samples, generator=generator).tolist()
+            expected += [
+                sorted(order[begin : begin + global_batch])
+                for begin in range(0, samples, global_batch)
+            ]
+        self.assertEqual(expected, [sorted(by_round[number]) for number in sorted(by_round)])
+
 
 def counts_steps(rank: int, folder: str) -> Any:
     with training(folder) as mine:
@@ -847,21 +871,6 @@ class Steps(SamplesTest):
         self.assert_steps(folder, ends[0])
         self.assertEqual({5 * ends[0]}, set(made))
         return parameters[0], ends[0], ended
-
-    def assert_steps(self, folder: str, epochs: int) -> None:
-        """Each committed round was of the next step, exactly."""
-        by_round: dict[int, list[int]] = {}
-        for _, number, indices in self.used(folder):
-            by_round.setdefault(number, []).extend(indices)
-        expected = []
-        for epoch in range(epochs):
-            generator = torch.Generator().manual_seed(3 + epoch)
-            order = torch.randperm(SAMPLES, generator=generator).tolist()
-            expected += [
-                sorted(order[begin : begin + GLOBAL_BATCH])
-                for begin in range(0, SAMPLES, GLOBAL_BATCH)
-            ]
-        self.assertEqual(expected, [sorted(by_round[number]) for number in sorted(by_round)])
 
     def one_process(self, epochs: int) -> list[torch.Tensor]:
         net = model()

@@ -152,6 +152,10 @@ class TensorRounds:
 
     def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> int:
         self._expected_round, steps = self._state.before_round(self._lane)
+        if steps is not None:
+            # The others compare the steps. Their next round has another number than the one after
+            # the last result, if rounds were aborted since.
+            self._expected_round = None
         self._lent.clear()
         self._sent_now.clear()
         self._versions.clear()

@@ -462,7 +462,9 @@ class ElasticSampler(Elastic):
         self.batch_size = batch_size
 
     def ahead(self) -> Iterator[int]:
-        return _Ahead(lambda: self.indices(self.samples.take(self.batch)))
+        # It ends for good when there is nothing now. A loader then makes a short batch, and if it
+        # went on, it would not be known which of its batches are short.
+        yield from _Ahead(lambda: self.indices(self.samples.take(self.batch)))
 
     def _unit(self) -> int | None:
         return 1
