@@ -312,6 +312,7 @@ TEST_F(Abi, AWeightedAverageCountsSamples) {
     EXPECT_EQ(bias, std::vector<float>(3, 3));
     EXPECT_STREQ(basin_result_contributor(result, 1), "w1");
     EXPECT_EQ(basin_result_contributor(result, 2), nullptr);
+    EXPECT_EQ(basin_result_late(result, 0), nullptr) << "nobody was late";
     basin_result_free(result);
   });
 }

@@ -48,13 +48,23 @@ TEST(ResultsTest, MayPrecedeTheBegin) {
 
 TEST(ResultsTest, OtherRoundsLanesAndBallotsAreIgnored) {
   Harness worker = Contributed();
-  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 2)).all.empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 0)).all.empty());
   ResultReceived other = worker.Result({1, 0, 1});
   other.lane = 77;
   EXPECT_TRUE(worker.Do(other).all.empty());
   worker.Do(worker.Result({1, 0, 1}, 2));
   EXPECT_TRUE(worker.Do(worker.Result({0, 0, 2}, 1)).all.empty()) << "a lower ballot";
+}
+
+// The next round may go on before this worker begins it. Its results may overtake the verdict.
+TEST(ResultsTest, ThoseOfTheNextRoundAreRequestedAgain) {
+  Harness worker = Contributed();
+  worker.Stage();
+  const Actions actions = worker.Do(worker.Result({1, 0, 1}, 1, 2));
+  EXPECT_FALSE(actions.Has<KeepResult>());
+  EXPECT_EQ(actions.OneSent<ResultAck>().round, 2u) << "the aggregator need not hold it";
+  worker.Receive(worker.MakeVerdict(worker.Value()));
+  EXPECT_EQ(worker.Receive(worker.MakePrepared(1, 2)).OneSent<Need>().ranges.size(), 2u);
 }
 
 TEST(ResultsTest, AFrameOfSeveralTensorsIsOneAcknowledgement) {

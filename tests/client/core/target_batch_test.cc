@@ -55,6 +55,20 @@ TEST_F(TargetBatchTest, IsReportedAgainForTheRoundAfterOneThatHasEndedMeanwhile)
   EXPECT_EQ(again, (ReportBatch{kLane, 2, 32, 100}));
 }
 
+// The trainer takes the result of that round before it accumulates for another one.
+TEST_F(TargetBatchTest, IsClosedForARoundThatHasGoneOnWithoutThisWorker) {
+  worker.Do(AccumulateBatch{0, 32, 100});
+  worker.Stage();
+  worker.Receive(worker.MakeVerdict(worker.Value()));
+  const auto late = worker.Receive(BatchReported{kLane, 1, 32, true, {}}).One<BatchAnswered>();
+  EXPECT_TRUE(late.closed);
+  EXPECT_TRUE(worker.Do(AccumulateBatch{0, 48, 100}).One<BatchAnswered>().closed);
+  worker.Do(BeginRound{0, Harness::Average(), {}, 17, {}});
+  EXPECT_EQ(worker.Do(CommitRound{0}).One<Deliver>().record.round, 1u);
+  const auto next = worker.Do(AccumulateBatch{0, 16, 100}).OneSent<ReportBatch>();
+  EXPECT_EQ(next, (ReportBatch{kLane, 2, 16, 100}));
+}
+
 TEST_F(TargetBatchTest, ARefusalEndsTheReport) {
   worker.Do(AccumulateBatch{0, 32, 100});
   const Error error{ErrorCode::kMismatch, "worker w0 accumulates for another target"};
