@@ -111,6 +111,7 @@ const char* SightName(Sight sight) {
                                            "epoch ended",
                                            "batch closed",
                                            "epoch broken off",
+                                           "joiner caught up with rounds without its state",
                                            "worker lost whose machine was not heard"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];

@@ -285,7 +285,7 @@ std::string Describe(const Scenario& scenario) {
       scenario.global_batch > 0 ? absl::StrCat(" in steps of ", scenario.global_batch) : "",
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
-      "\n");
+      scenario.rounds_ahead > 0 ? ", joiners catch up" : "", "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -350,6 +350,12 @@ Scenario DrawScenario(uint64_t seed) {
   // With several lanes, the trainers would begin them in different orders.
   if (scenario.lanes.size() == 1 && samples.Chance(30)) {
     scenario.target_batch = static_cast<uint64_t>(samples.Between(1, 40));
+  }
+  // A joiner has no share of a step, and would close the batch of the others.
+  Random ahead(Mix(seed, 0xa4ead));
+  if (!scenario.scripts && scenario.global_batch == 0 && scenario.target_batch == 0 &&
+      ahead.Chance(40)) {
+    scenario.rounds_ahead = static_cast<uint32_t>(ahead.Between(1, 4));
   }
   return scenario;
 }

@@ -151,6 +151,8 @@ struct Scenario {
   uint64_t global_batch = 0;       // A round is of so many; 0: of what the contributions name.
   uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
   uint64_t target_batch = 0;       // Of the rounds of gradient lanes; 0: they have none.
+  // The most rounds from which a joiner withdraws before it has the state; 0: it loads that first.
+  uint32_t rounds_ahead = 0;
 
   uint32_t streams = 1;
   SimTime latency = 0;  // The least latency of a connection.
