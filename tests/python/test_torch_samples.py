@@ -796,7 +796,7 @@ def keeps_a_step_local(rank: int, folder: str) -> Any:
     """Runs the backward of its first batch within no_sync(), and goes on without it."""
     with training(folder) as mine:
         mine.sample("steps")
-        texts = []
+        texts: list[str] = []
         for batch in mine.loader(0):
             mine.zero()
             if not texts:
