@@ -115,9 +115,11 @@ def target_of_a_sampler(rank: int) -> Any:
 
 
 def wrong_targets(rank: int) -> Any:
-    """What is refused: a plain average, two kinds of windows, another target than the others."""
+    """What is refused: a plain average, two kinds of windows, a question without a target, another
+    target than the others."""
     with session() as bt:
         net = model()
+        without = sgd(model(), bt)
         options = {"op": bt.WeightedAverage, "weight_by": "samples", "contributes": "sum"}
         texts = [
             message("InvalidArgument", sgd, net, bt, target_batch=TARGET),
@@ -131,6 +133,7 @@ def wrong_targets(rank: int) -> Any:
                 backward_passes_per_step=2,
                 **options,
             ),
+            message("FailedPrecondition", without.is_batch_complete),
         ]
         optimizer = sgd(net, bt, target_batch=TARGET + rank, **options)
         optimizer.contribute(samples=1)
@@ -948,7 +951,8 @@ class AccumulationTest(TorchTest):
 
     def test_wrong_target_batches_are_refused(self) -> None:
         results = self.run_job(wrong_targets)
-        for plain, zero, both, _ in results:
+        for plain, zero, both, without, _ in results:
+            self.assertIn("Give DistributedOptimizer() target_batch=", without)
             self.assertIn('op=basin.WeightedAverage, weight_by="samples"', plain)
             self.assertIn("target_batch cannot be 0", zero)
             self.assertIn("both say when a window of micro-batches ends", both)

@@ -150,11 +150,11 @@ class KilledWithItsLoader(JobsTest):
         for entry in entries:
             if entry.get("job") == job and entry.get("worker") == "w1":
                 first.setdefault(entry["event"], entry)
-        ended = first["worker_disconnected"]
-        self.assertEqual("It closed its connections.", ended["reason"])
-        self.assertIn("did not reconnect in time", first["worker_lost"]["reason"])
+        self.assertEqual("It closed its connections.", first["worker_disconnected"]["reason"])
+        lost = first["worker_lost"]
+        self.assertIn("did not reconnect in time", lost["reason"])
         # Its lease is a minute here.
-        seen = datetime.datetime.fromisoformat(ended["time"].replace("Z", "+00:00"))
+        seen = datetime.datetime.fromisoformat(lost["time"].replace("Z", "+00:00"))
         self.assertLess(seen.timestamp() - killed, 30)
 
 

@@ -858,6 +858,21 @@ class Faults(SamplesTest):
                 self.assert_as_one_process(parameters[0], self.used(folder))
 
 
+def keeps_a_step_local(rank: int, folder: str) -> Any:
+    """Runs the backward of its first batch within no_sync(), and goes on without it."""
+    with training(folder) as mine:
+        mine.sample("steps")
+        texts: list[str] = []
+        for batch in mine.loader(0):
+            mine.zero()
+            if not texts:
+                with mine.owner.no_sync():
+                    texts.append(message("FailedPrecondition", mine.backward, batch))
+                continue
+            mine.step(batch)
+        return texts, mine.sampler.epoch_report().committed
+
+
 class Steps(SamplesTest):
     def run_steps(self, workers: int, processes: int, epochs: int, **options: Any) -> Any:
         folder = self.new_folder()
@@ -908,6 +923,12 @@ class Steps(SamplesTest):
         self.assertEqual(3, len(ended))
         self.assertLessEqual(1, ended[0][3], "the kill has aborted a round")
         self.assert_relative(self.one_process(epochs), parameters)
+
+    def test_a_backward_that_would_keep_a_step_local_is_refused(self) -> None:
+        folder = self.new_folder()
+        for (text,), committed in self.jobs.run(keeps_a_step_local, 2, folder):
+            self.assertRegex(text, "within no_sync.* keep_global_batch=")
+            self.assertEqual(SAMPLES, committed)
 
     def test_changes(self) -> None:
         self.check_changes(0)

@@ -403,18 +403,9 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
 
   uint64_t after = *state;  // ABORTED changes nothing.
   if (record.value.outcome == Outcome::kCommitted) {
-    after = Mix(*state, record.round);
-    for (TensorIndex tensor = 0; tensor < record.value.layout_version; ++tensor) {
-      if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
-      const uint32_t chunks =
-          ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
-      // A sum does not depend on indexes, and tensors may have other indexes in another lineage.
-      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-        const Chunk* got = staged.Find(tensor, chunk);
-        if (got == nullptr) return state;  // CheckBytes has failed.
-        after += Mix(tensors[tensor] * 64 + chunk, DigestOf(*got));
-      }
-    }
+    const std::optional<uint64_t> sum = SumOf(lane, record, tensors, staged);
+    if (!sum.has_value()) return state;  // CheckBytes has failed.
+    after = Mix(*state, record.round) + *sum;
   }
   const auto [it, fresh] = states_.emplace(std::make_pair(lane, record.chain), after);
   if (!fresh && it->second != after) {
@@ -425,6 +416,33 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
                       "verdict."));
   }
   return after;
+}
+
+std::optional<uint64_t> Checker::SumOf(uint32_t lane, const VerdictRecord& record,
+                                       const std::vector<uint32_t>& tensors,
+                                       const StagedChunks& staged) const {
+  uint64_t sum = 0;
+  for (TensorIndex tensor = 0; tensor < record.value.layout_version; ++tensor) {
+    if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
+    const uint32_t chunks =
+        ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
+    // A sum does not depend on indexes, and tensors may have other indexes in another lineage.
+    for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const Chunk* got = staged.Find(tensor, chunk);
+      if (got == nullptr) return std::nullopt;
+      sum += Mix(tensors[tensor] * 64 + chunk, DigestOf(*got));
+    }
+  }
+  return sum;
+}
+
+void Checker::CaughtUp(const std::string& worker, uint32_t lane, uint64_t chain, uint64_t state) {
+  const std::optional<uint64_t> expected = StateAfter(lane, chain);
+  if (!expected.has_value() || *expected == state) return;
+  Fail(Invariant::kSameBytes,
+       absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name,
+                    ": it has applied the results that it had kept, and its parameters differ from "
+                    "those of the others."));
 }
 
 void Checker::CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,

@@ -158,6 +158,14 @@ class Checker {
   std::optional<uint64_t> Applied(uint32_t process, const std::string& worker, uint32_t lane,
                                   const VerdictRecord& record, const std::vector<uint32_t>& tensors,
                                   const StagedChunks& staged, std::optional<uint64_t> state);
+  // What the results of a committed round add to the state; absent if a chunk is missing.
+  std::optional<uint64_t> SumOf(uint32_t lane, const VerdictRecord& record,
+                                const std::vector<uint32_t>& tensors,
+                                const StagedChunks& staged) const;
+  // A worker that kept results until it had the state has applied all of them, up to this chain.
+  void CaughtUp(const std::string& worker, uint32_t lane, uint64_t chain, uint64_t state);
+  // The state after a committed round with this chain, if a worker has applied it.
+  std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
   // A call went on without this worker. Returns the state afterwards, if another worker applied it.
   std::optional<uint64_t> Passed(uint32_t process, const std::string& worker, uint32_t lane,
                                  const VerdictRecord& record);
@@ -203,7 +211,6 @@ class Checker {
   uint64_t verdicts() const { return verdicts_; }
 
  private:
-  std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
   void CheckLate(uint32_t lane, const VerdictRecord& record);
   void CheckSamples(uint32_t lane, const VerdictRecord& record);
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,

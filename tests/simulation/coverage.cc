@@ -111,6 +111,7 @@ const char* SightName(Sight sight) {
                                            "epoch ended",
                                            "batch closed",
                                            "epoch broken off",
+                                           "joiner caught up with rounds without its state",
                                            "worker lost whose machine was not heard",
                                            "worker refused after lives in vain",
                                            "late worker left out of what it had begun",

@@ -65,6 +65,7 @@ enum class Sight : uint8_t {
   kEpochEnded,         // A verdict committed the last sample of an epoch.
   kBatchClosed,        // A batch had its samples.
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
+  kCaughtUp,           // A joiner applied the rounds from which it had withdrawn before.
   kUnreachable,        // A worker was lost because its machine was not heard.
   kRestartsInVain,     // A worker was refused because it was lost again and again.
   kLateBegun,          // A worker was left out of a round that it had begun.

@@ -300,7 +300,7 @@ std::string Describe(const Scenario& scenario) {
       scenario.global_batch > 0 ? absl::StrCat(" in steps of ", scenario.global_batch) : "",
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
-      "\n");
+      scenario.rounds_ahead > 0 ? ", joiners catch up" : "", "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -373,6 +373,12 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out) {
   }
   Random late(Mix(seed, 0x1a7e));
   if (!scenario.scripts && (late.Chance(20) || leaves_out)) LeaveOutLate(late, scenario);
+  // A joiner has no share of a step, and would close the batch of the others.
+  Random ahead(Mix(seed, 0xa4ead));
+  if (!scenario.scripts && scenario.global_batch == 0 && scenario.target_batch == 0 &&
+      ahead.Chance(40)) {
+    scenario.rounds_ahead = static_cast<uint32_t>(ahead.Between(1, 4));
+  }
   return scenario;
 }
 

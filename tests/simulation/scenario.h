@@ -153,6 +153,8 @@ struct Scenario {
   uint32_t break_off_percent = 0;  // How often a loop goes on to the next epoch too early.
   uint64_t target_batch = 0;       // Of the rounds of gradient lanes; 0: they have none.
   uint32_t late_percent = 0;       // How often a trainer is late for a round.
+  // The most rounds from which a joiner withdraws before it has the state; 0: it loads that first.
+  uint32_t rounds_ahead = 0;
 
   uint32_t streams = 1;
   SimTime latency = 0;  // The least latency of a connection.

@@ -138,6 +138,7 @@ void WorkerProcess::Train() {
   }
   if (waiting || phase_ != Phase::kTraining) return;  // The end of a round comes back here.
   if (dropped_) return drained_ ? Leave() : Evicted();
+  if (behind_ && ahead_-- == 0) return LevelUp();
   if (finished_) return;
   if (least >= world_.scenario.rounds) {
     phase_ = Phase::kDone;
@@ -238,7 +239,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   random_.Shuffle(lane.order);
   lane.next = 0;
   lane.growing.clear();
-  lane.withdraw = Strikes(FaultKind::kWithdraw, step);
+  lane.withdraw = Strikes(FaultKind::kWithdraw, step) || behind_;
   lane.take = 0;
   lane.corrupt = Strikes(FaultKind::kCorrupt, step);
   lane.patience = 0;
@@ -270,7 +271,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
 
 void WorkerProcess::NameSamples(uint32_t handle, client::BeginRound& begin) {
   const client::Samples& samples = core_.lanes()[handle].samples;
-  if (samples.held.empty() || world_.scenario.epoch_samples == 0) return;
+  if (samples.held.empty() || world_.scenario.epoch_samples == 0 || behind_) return;
   if (world_.scenario.global_batch > 0) {
     if (lanes_[handle].shares.empty()) return;
     begin.samples = lanes_[handle].shares.front();
@@ -292,7 +293,7 @@ void WorkerProcess::MindSamples(uint32_t handle) {
   const Scenario& scenario = world_.scenario;
   Lane& lane = lanes_[handle];
   if (scenario.epoch_samples == 0 || scenario.lanes[lane.model].kind == LaneKind::kCall) return;
-  if (lane.leases || finished_ || dropped_ || core_.role() != Role::kMember) return;
+  if (lane.leases || finished_ || dropped_ || behind_ || core_.role() != Role::kMember) return;
   if (scenario.global_batch > 0) return MindSteps(handle);
   const client::Samples& samples = core_.lanes()[handle].samples;
   if (random_.Chance(5) && lane.phase == LanePhase::kIdle && !samples.held.empty()) {
@@ -373,7 +374,7 @@ void WorkerProcess::ChangeRanks(uint32_t percent) {
 void WorkerProcess::PushNext(uint32_t handle) {
   Lane& lane = lanes_[handle];
   ChangeRanks(5);  // This round is what it was when it began.
-  if (lane.withdraw && lane.next * 2 >= lane.order.size()) {
+  if (lane.withdraw && (behind_ || lane.next * 2 >= lane.order.size())) {
     lane.given.withdrawn = true;
     Record(lane);
     lane.phase = LanePhase::kWaiting;
@@ -623,6 +624,7 @@ void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
   const auto handle = static_cast<client::LaneHandle>(&lane - lanes_.data());
   lane.state = world_.checker.Applied(index_, id(), lane.model, record, lane.layout,
                                       shell_.staged(handle), lane.state);
+  if (behind_ && HasState(lane)) Keep(lane, record);
   world_.Narrate(Detail::kNotable, name(), [&] {
     return absl::StrCat("applies ", Narrate(record), " of ",
                         world_.scenario.lanes[lane.model].name);
@@ -646,7 +648,7 @@ void WorkerProcess::Settle(Lane& lane, const VerdictRecord& record) {
   lane.chain = record.chain;
   lane.verdicts.erase(lane.verdicts.begin(), lane.verdicts.upper_bound(record.round));
   lane.round = 0;
-  checkpoint_.step = lane.last;
+  if (!behind_) checkpoint_.step = lane.last;
   if (!lane.state.has_value()) return;
   lane.states[lane.chain] = *lane.state;
   checkpoint_.lanes[lane.model] = *lane.state;
@@ -704,6 +706,7 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
 // top.
 void WorkerProcess::Evicted() {
   position_ = 0;
+  EndBehind();
   world_.checker.MemoryLost();
   for (Lane& lane : lanes_) {
     lane.phase = LanePhase::kIdle;
@@ -787,6 +790,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   dropped_ = false;
   if (phase_ == Phase::kLoading && now.donor.has_value()) donor_ = now.donor;
   if (!now.joined) return;
+  EndBehind();
   for (Lane& lane : lanes_) {
     if (!lane.start.has_value()) continue;
     lane.last = lane.start->first - 1;
@@ -808,6 +812,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   }
   if (lacks_state &&
       std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return HasState(lane); })) {
+    if (MayGoAhead()) return GoAhead();
     phase_ = Phase::kLoading;
     loading_since_ = world_.queue.now();
     fetching_.clear();
@@ -888,6 +893,76 @@ void WorkerProcess::LoadFrom(const WorkerProcess& donor) {
   world_.Narrate(Detail::kNotable, name(),
                  [&] { return absl::StrCat("has loaded the state of ", donor.name()); });
   phase_ = Phase::kTraining;
+  for (const Lane& lane : lanes_) Announce(lane);
+  ActAfter(random_.Between(100, 2000));
+}
+
+// Until a round was committed, a chain does not show which state another worker has.
+bool WorkerProcess::MayGoAhead() const {
+  return world_.scenario.rounds_ahead > 0 &&
+         std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+           return !HasState(lane) || world_.checker.StateAfter(lane.model, lane.chain).has_value();
+         });
+}
+
+// Its library withdraws from some rounds and keeps their results, and then the trainer has the
+// state before them.
+void WorkerProcess::GoAhead() {
+  for (Lane& lane : lanes_) {
+    if (HasState(lane)) lane.state.reset();
+    lane.boundary = lane.chain;
+    lane.kept.clear();
+  }
+  behind_ = true;
+  ahead_ = static_cast<uint32_t>(random_.Between(1, world_.scenario.rounds_ahead));
+  phase_ = Phase::kTraining;
+  ActAfter(random_.Between(100, 2000));
+}
+
+// It is no longer a member: it drops what it has kept, and has the state that it came with.
+void WorkerProcess::EndBehind() {
+  if (!behind_) return;
+  behind_ = false;
+  for (Lane& lane : lanes_) {
+    if (HasState(lane)) lane.state = checkpoint_.lanes[lane.model];
+  }
+}
+
+void WorkerProcess::Keep(Lane& lane, const VerdictRecord& record) {
+  lane.state.reset();  // The checker knows the state after this round, and this worker does not.
+  if (record.value.outcome != Outcome::kCommitted) return;
+  const auto handle = static_cast<client::LaneHandle>(&lane - lanes_.data());
+  const std::optional<uint64_t> sum =
+      world_.checker.SumOf(lane.model, record, lane.layout, shell_.staged(handle));
+  if (sum.has_value()) lane.kept.push_back({record.round, *sum});
+}
+
+// Loads the state of each lane from a worker that has it, and applies what was kept since.
+void WorkerProcess::LevelUp() {
+  for (Lane& lane : lanes_) {
+    if (!HasState(lane)) continue;
+    for (const WorkerProcess* other : world_.AliveWorkers()) {
+      if (other != this) lane.state = other->StateAfter(lane.model, lane.boundary);
+      if (lane.state.has_value()) break;
+    }
+    if (lane.state.has_value()) continue;
+    world_.coverage.Saw(Sight::kStateLost);
+    world_.Narrate(Detail::kNotable, name(), [&] {
+      return absl::StrCat("gives up: nobody has the state that it joined with in lane ",
+                          world_.scenario.lanes[lane.model].name);
+    });
+    return world_.TrainerExits(*this);
+  }
+  behind_ = false;
+  for (Lane& lane : lanes_) {
+    if (!HasState(lane)) continue;
+    for (const Kept& kept : lane.kept) lane.state = Mix(*lane.state, kept.round) + kept.sum;
+    world_.checker.CaughtUp(id(), lane.model, lane.chain, *lane.state);
+    if (!lane.kept.empty()) world_.coverage.Saw(Sight::kCaughtUp);
+    lane.states[lane.chain] = *lane.state;
+    checkpoint_.step = lane.last;
+    checkpoint_.lanes[lane.model] = *lane.state;
+  }
   for (const Lane& lane : lanes_) Announce(lane);
   ActAfter(random_.Between(100, 2000));
 }

@@ -97,6 +97,12 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   };
   enum class LanePhase : uint8_t { kIdle, kPushing, kWaiting };
 
+  // A round of which the trainer has the results, and not the state before it.
+  struct Kept {
+    RoundNumber round = 0;
+    uint64_t sum = 0;  // What the results add to the state.
+  };
+
   struct Lane {
     uint32_t model = 0;            // The position in the scenario.
     std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
@@ -135,7 +141,9 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     bool closed = false;       // That batch has its samples.
     bool reports = false;      // It waits for the answer to a report of its batch.
     std::deque<std::vector<SampleRange>> shares;  // Of the next steps, ...
-    Generation shares_of;                         // ... by the ranks of this one.
+    uint64_t boundary = 0;   // While the state is behind: the chain after which it is loaded, ...
+    std::vector<Kept> kept;  // ... and the results since.
+    Generation shares_of;    // ... by the ranks of this one.
   };
 
   void Step(const client::Event& event);
@@ -216,6 +224,12 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Evicted();
   void TryLoad();
   void LoadFrom(const WorkerProcess& donor);
+  // A joiner that takes part in rounds before it has the state.
+  bool MayGoAhead() const;
+  void GoAhead();
+  void EndBehind();
+  void Keep(Lane& lane, const VerdictRecord& record);
+  void LevelUp();
   void Announce(const Lane& lane);
   bool Strikes(FaultKind kind, RoundNumber step, SimTime* duration = nullptr);
 
@@ -228,6 +242,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   bool alive_ = true;
   bool fenced_ = false;    // It must stop for good.
   bool drained_ = false;   // It must leave at the next boundary.
+  bool behind_ = false;    // It takes part in rounds, and lacks the state.
+  uint32_t ahead_ = 0;     // In so many more before it loads that.
   bool dropped_ = false;   // It is no longer a member, but is still in a round.
   uint32_t position_ = 0;  // Where a script is: the model whose lane is next.
   bool finished_ = false;

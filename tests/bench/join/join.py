@@ -7,7 +7,9 @@ For --device-ms of each step the trainer waits, as it does while an accelerator 
 two cores would compute for three workers and for the transfer. The third worker has built the same
 before it joins. It prints the median step of the two before that, their longest one from the step
 in which it joins to the one after its first contribution, and the ratio; with --catch-up they do
-not wait while it loads.
+not wait while it loads. The last lines say what the two did in each of these steps.
+
+With --megabytes 1000 the three workers and basind need about 14 GB.
 
 example:
   join.py build/release/aggregator/basind/basind build/release/client/c/libbasin.so.2
@@ -15,6 +17,7 @@ example:
 
 import argparse
 import contextlib
+import functools
 import statistics
 import sys
 import tempfile
@@ -27,17 +30,36 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 import jobs
 
 NEVER = 10**6
+# What a survivor does for the joiner, in the step: the method of JobState, and its name here.
+PARTS = {"_announce": "prepares", "before_step": "awaits copies", "_sum": "compares"}
 BEFORE = 12
 AFTER = 8
 
 
 def train(
     rank: int, folder: str, megabytes: float, device_ms: float, catch_up: bool, rounds: int
-) -> tuple[list[tuple[float, int, bool]], float]:
-    """The seconds of each step, with the workers and whether the third has contributed; and the
-    bytes of the state."""
+) -> tuple[list[tuple[float, int, bool, dict[str, float]]], float]:
+    """The seconds of each step, with the workers, whether the third has contributed, and the
+    seconds of its parts; and the bytes of the state."""
     import basin.torch as bt
     import torch
+    from basin.torch.state import JobState
+
+    parts: dict[str, float] = {}
+
+    def timed(name: str, method: Any) -> Any:
+        @functools.wraps(method)
+        def call(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                parts[name] = parts.get(name, 0.0) + time.perf_counter() - began
+
+        return call
+
+    for method, name in PARTS.items():
+        setattr(JobState, method, timed(name, getattr(JobState, method)))
 
     torch.set_num_threads(1)
     width = round((megabytes * 1e6 / 12 / 4) ** 0.5)
@@ -67,15 +89,17 @@ def train(
 
     given: dict[str, Any] = {"catch_up": finish_step, "catch_up_rounds": rounds}
     state: Any = bt.State(net, optimizer, end=NEVER, **(given if catch_up else {}))
-    steps: list[tuple[float, int, bool]] = []
+    steps: list[tuple[float, int, bool, dict[str, float]]] = []
     while state.step < state.end:
         if state.step == BEFORE and rank == 0:
             jobs.say(Path(folder) / "go")
-        began = time.perf_counter()
+        parts.clear()
+        began, waited = time.perf_counter(), optimizer.totals().wait_seconds
         run()
         contributed = "w2" in optimizer.last_round().contributors
+        parts["awaits the round"] = optimizer.totals().wait_seconds - waited
         finish_step(state)
-        steps.append((time.perf_counter() - began, bt.size(), contributed))
+        steps.append((time.perf_counter() - began, bt.size(), contributed, dict(parts)))
     size = 3 * sum(each.numel() * each.element_size() for each in net.parameters())
     bt.barrier("end")
     bt.shutdown()
@@ -107,20 +131,22 @@ def main() -> None:
         job.close()
     size = outcomes[0][1]
     before: list[float] = []
-    during: list[float] = []
+    during: list[tuple[float, dict[str, float]]] = []
     behind = 0
     for steps, _ in outcomes[:2]:
-        before += [seconds for seconds, workers, _ in steps[3:] if workers == 2]
-        joined = [(seconds, done) for seconds, workers, done in steps if workers == 3]
-        behind = [done for _, done in joined].index(True)
-        during += [seconds for seconds, _ in joined[: behind + 2]]
-    median, longest = statistics.median(before), max(during)
+        before += [seconds for seconds, workers, *_ in steps[3:] if workers == 2]
+        joined = [(seconds, done, parts) for seconds, workers, done, parts in steps if workers == 3]
+        behind = [done for _, done, _ in joined].index(True)
+        during += [(seconds, parts) for seconds, _, parts in joined[: behind + 2]]
+    median, longest = statistics.median(before), max(seconds for seconds, _ in during)
     print(f"state     {size / 1e6:8.0f} MB")
     print(f"step      {1000 * median:8.1f} ms, median of two workers")
     print(f"longest   {1000 * longest:8.1f} ms, while the third one joins")
     print(f"ratio     {longest / median:8.2f}")
     print(f"behind    {behind - 1:8d} steps of the others without the third one")
-    print("during    " + " ".join(f"{1000 * each:.0f}" for each in during) + " ms")
+    for seconds, parts in during:
+        shown = [f"{name} {1000 * part:.0f}" for name, part in parts.items() if part > 0.001]
+        print(f"during    {1000 * seconds:8.1f} ms: {', '.join(shown)}")
 
 
 if __name__ == "__main__":
