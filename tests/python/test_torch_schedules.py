@@ -309,6 +309,34 @@ def joins_after_aborts(rank: int, folder: str) -> Any:
         return [p.detach().clone() for p in net.parameters()], optimizer.last_round().round
 
 
+def fails_in_a_step(rank: int, folder: str) -> Any:
+    """The backward of rank 0 fails in a step of a fixed global batch. Returns how often the round
+    of a step was aborted."""
+    import basin
+
+    with training(folder) as mine:
+        mine.sample("steps")
+        failing = [rank == 0]
+
+        def hook(_: Any) -> None:
+            if failing[0] and mine.rounds == 2:
+                failing[0] = False
+                raise ZeroDivisionError
+
+        mine.net[0].weight.register_hook(hook)
+        aborted = 0
+        for batch in mine.loader(0):
+            mine.zero()
+            try:
+                with contextlib.suppress(ZeroDivisionError):
+                    mine.backward(batch)
+                mine.optimizer.step()
+            except basin.RoundAborted as error:
+                assert error.step_again
+                aborted += 1
+        return mine.parameters(), aborted
+
+
 class EndingJobs(Jobs):
     """Jobs whose processes have to end by themselves, when they are asked to."""
 
@@ -422,12 +450,24 @@ class Found(SchedulesTest):
         plan = Schedule(0, "samples", 1, 36, 8, 2, {0: {0: "refused", 7: "breaks"}})
         self.check(plan)
 
+    def test_a_step_after_a_failed_backward_begins_no_other_round(self) -> None:
+        folder = self.new_folder()
+        parameters, aborted = zip(*self.own.run(fails_in_a_step, 2, folder))
+        self.assertEqual((1, 1), aborted)
+        self.assert_same_bits(list(parameters))
+        self.assert_steps(folder, 1)
+
     def test_a_joiner_after_aborted_rounds(self) -> None:
         folder = self.new_folder()
         with contextlib.ExitStack() as kept:
             make_events(folder, ["go"], kept)
-            least = {"BASIN_START_WORKERS": "1", "BASIN_MIN_WORKERS": "1"}
-            results = self.own.run(joins_after_aborts, 2, folder, **least)
+            results = self.own.run(
+                joins_after_aborts,
+                2,
+                folder,
+                BASIN_START_WORKERS="1",
+                BASIN_MIN_WORKERS="1",
+            )
         parameters, rounds = zip(*results)
         self.assert_same_bits(list(parameters))
         self.assertEqual(1, len(set(rounds)))

@@ -135,6 +135,8 @@ class Lane(Generic[P, G]):
         self._accumulation = Accumulation()  # The accumulation of local gradients.
         self._sent = Accumulation()  # The accumulation of the round in flight.
         self._refusal: Exception | None = None  # Why this worker is not counted in the round.
+        # The abort of a step that comes again, if a backward of this worker has failed in it.
+        self._again: RoundAborted | None = None
         self._samples: Samples | None = None
         self._handed_samples = 0  # In what a loader has handed out last.
 
@@ -184,6 +186,7 @@ class Lane(Generic[P, G]):
         """
         self.usage.check_may_begin()
         self._leave_backward()  # One that was interrupted may not have been left.
+        self._again = None
         self._with_graph, self._broken = with_graph, None
         try:
             self.gradients.scan()
@@ -376,6 +379,7 @@ class Lane(Generic[P, G]):
             spec = replace(spec, samples=named, sample_epoch=self._samples.epoch.number)
         self.usage.steps = self.rounds.begin(self.gradients.all, spec)
         self.usage.on(Event.BEGIN)
+        self._again = None
         self._sent, self._accumulation = self._accumulation, Accumulation()
         self._refusal = None
         self.rounds.after_begin()
@@ -462,6 +466,7 @@ class Lane(Generic[P, G]):
             self.gradients.note()
             self.gradients.restore()
             if isinstance(error, RoundAborted) and error.step_again:
+                self._again = error if self._accumulation.spoiled else None
                 self._drop_local()
             if cause is not None:
                 raise cause from error
@@ -615,6 +620,9 @@ class Lane(Generic[P, G]):
         """Reduces the rest of a window, for a `call` that needs the result."""
         self.usage.check_takes_part(call)
         self.usage.check_no_round(call)
+        again, self._again = self._again, None
+        if again is not None:
+            raise again
         self.gradients.scan()
         self._look()
         self.gradients.disown_what_was_written()
