@@ -126,7 +126,7 @@ RoundOutcome States::Wait(LaneHandle lane, absl::Duration timeout) {
     // The verdict of this round may be what changes the view, but then it is there at once.
     const JobView before = worker_.view();
     const absl::Time until = std::min(deadline, clock_.Now() + kLook);
-    const RoundOutcome outcome = worker_.Wait(lane, until - clock_.Now());
+    RoundOutcome outcome = worker_.Wait(lane, until - clock_.Now());
     if (outcome.ok()) {
       const MutexLock lock(mutex_);
       StopServing();

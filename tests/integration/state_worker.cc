@@ -46,7 +46,7 @@ class StateWorker {
         worker_.Register("model", {{"gradient", basin::DType::kF64, {1}}});
     if (!lane.ok()) return lane.status();
     lane_.push_back(*std::move(lane));
-    const basin::Status status =
+    basin::Status status =
         worker_.RegisterState("value", values_.data(), values_.size() * sizeof(double));
     if (!status.ok()) return status;
     return worker_.RegisterState(

@@ -83,6 +83,7 @@ class Trainer {
     Result<Worker> worker = Worker::Connect(options);
     if (!worker.ok()) return worker.status();
     std::vector<Tensor> tensors;
+    tensors.reserve(gradients.size());
     for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
     Result<Lane> registered = worker->Register(lane, tensors);
     if (!registered.ok()) return registered.status();
@@ -120,7 +121,7 @@ class Trainer {
   Status Run(const Training& training, const Compute& compute, const Apply& apply) {
     bool joins = true;
     while (!Leaves() && (joins || !IsOver(training))) {
-      const Status status = joins ? Join() : Step(training, compute, apply);
+      Status status = joins ? Join() : Step(training, compute, apply);
       joins = status.code() == Code::kEvicted;  // The others continued without this worker.
       if (status.ok() || joins || GoesOn(status)) continue;
       worker_.Leave().IgnoreError();
@@ -213,6 +214,7 @@ class Trainer {
       return UnlessEnded(lane_.Withdraw("other workers have the rest of the epoch"));
     }
     Batch batch = {counters_->epoch, counters_->step, {}};
+    batch.samples.reserve(leased.positions.size());
     for (const std::uint64_t position : leased.positions) {
       batch.samples.push_back(Shuffled(epoch, position));
     }
