@@ -450,6 +450,11 @@ class Found(SchedulesTest):
         plan = Schedule(0, "samples", 1, 36, 8, 2, {0: {0: "refused", 7: "breaks"}})
         self.check(plan)
 
+    def test_a_worker_without_samples_commits_no_step_alone(self) -> None:
+        """The last step has one sample, and the worker that has it is not counted at first."""
+        plan = Schedule(0, "steps", 2, 7, 2, 0, {0: {}, 1: {3: "refused"}}, aborted=3)
+        self.check(plan)
+
     def test_a_step_after_a_failed_backward_begins_no_other_round(self) -> None:
         folder = self.new_folder()
         parameters, aborted = zip(*self.own.run(fails_in_a_step, 2, folder))

@@ -52,6 +52,10 @@ class Accumulation:
         self.positions += other.positions
         self.handed += other.handed
 
+    def is_empty(self) -> bool:
+        """Whether it has neither a backward nor positions."""
+        return self.micro_batches == 0 and not self.positions
+
     def is_full(self, spec: RoundSpec) -> bool:
         """Whether no other micro-batch may be added."""
         return self.micro_batches > 0 and not may_accumulate(spec)

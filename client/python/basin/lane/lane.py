@@ -419,6 +419,10 @@ class Lane(Generic[P, G]):
         the outcome, because until then the others wait for this worker."""
         try:
             self._begin()
+            if self._samples is not None and self._samples.in_steps and self._sent.is_empty():
+                # If it alone were counted, it would commit a step without samples.
+                self._take_back(Event.WITHDRAW, "it has no samples in this step")
+                return
             rest = [
                 each
                 for each, held in self.gradients.held()

@@ -145,6 +145,11 @@ class Samples:
     def epoch(self) -> SampleEpoch:
         return SampleEpoch(self.report.epoch, self._samples, self._order)
 
+    @property
+    def in_steps(self) -> bool:
+        """Whether each round is of one step of a global batch."""
+        return self._global_batch is not None
+
     # ---- epochs
 
     def set_epoch(self, number: int) -> None:
