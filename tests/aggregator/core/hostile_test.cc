@@ -38,7 +38,8 @@ class Peers {
     config.window_bytes = config.result_window_bytes = (1 + Below(3)) * kChunkBytes;
     config.memory_bytes = (30 + Below(100)) * kChunkBytes;
     config.state_file = Coin();
-    config.late_policy = Coin() ? LatePolicy::kEvict : LatePolicy::kWait;
+    config.late_policy = SomeLatePolicy();
+    config.quorum_percent = 1 + Below(100);
     config.evict_late_after = absl::Seconds(20);
     config.loss_policy = Coin() ? LossPolicy::kAbort : LossPolicy::kShrink;
     config.pause_timeout = absl::Seconds(30);
@@ -54,13 +55,14 @@ class Peers {
   // Mostly small values, and sometimes values far out of range.
   uint32_t Index() { return Seldom() ? ~Below(3) : Below(3); }
   WorkerId Id() { return std::string(1, static_cast<char>('a' + Below(4))); }
+  LatePolicy SomeLatePolicy() { return static_cast<LatePolicy>(Below(3)); }
   SetJob Setting() {
     SetJob set;
     set.job = "job";
     if (Coin()) set.min_workers = Index();
     if (Coin()) set.max_workers = Index() + Below(20);
     if (Seldom()) set.loss_policy = Coin() ? LossPolicy::kAbort : LossPolicy::kShrink;
-    if (Seldom()) set.late_policy = Coin() ? LatePolicy::kEvict : LatePolicy::kWait;
+    if (Seldom()) set.late_policy = SomeLatePolicy();
     return set;
   }
   RoundNumber Round() {
