@@ -148,7 +148,7 @@ class Samples:
     @property
     def in_steps(self) -> bool:
         """Whether each round is of one step of a global batch."""
-        return self._global_batch is not None
+        return self.global_batch is not None
 
     # ---- epochs
 
