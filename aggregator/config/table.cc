@@ -276,12 +276,11 @@ void AddWaits(std::vector<Option>& table) {
   table.push_back(Count(
       "worker.fruitless_joins", [](Settings& s) -> uint32_t& { return Core(s).fruitless_joins; },
       "5", {0, 1000},
-      "A worker that joined this many times in a row, and was lost each time before a round "
-      "counted "
-      "it, is refused for worker.restart_pause. 0: never."));
+      "A worker that joined others that go on this many times in a row, and was lost each time "
+      "before a round counted it, is refused for worker.join_pause. 0: never."));
   table.push_back(Duration(
-      "worker.restart_pause", [](Settings& s) -> absl::Duration& { return Core(s).restart_pause; },
-      "10m", absl::Seconds(1), kLongest,
+      "worker.join_pause", [](Settings& s) -> absl::Duration& { return Core(s).join_pause; }, "10m",
+      absl::Seconds(1), kLongest,
       "How long such a worker is refused. Then it may join once more."));
   table.push_back(Duration(
       "round.late_warning", [](Settings& s) -> absl::Duration& { return Core(s).late_warning; },

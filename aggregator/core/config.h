@@ -79,10 +79,10 @@ struct Config {
   absl::Duration deadlock_timeout = absl::Seconds(5);
   absl::Duration pause_timeout = absl::InfiniteDuration();
   absl::Duration start_timeout = absl::Minutes(5);
-  // A worker that was lost this many times in a row before a round counted it is refused for the
-  // pause. 0: never.
+  // A worker with so many fruitless joins in a row is refused for the pause; see JoinGuard. 0:
+  // none.
   uint32_t fruitless_joins = 0;
-  absl::Duration restart_pause = absl::Minutes(10);
+  absl::Duration join_pause = absl::Minutes(10);
   // How long a ready worker waits for the others of its group, with which it joins.
   absl::Duration group_timeout = absl::Minutes(1);
   absl::Duration drain_grace = absl::Seconds(30);

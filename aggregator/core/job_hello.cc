@@ -164,18 +164,18 @@ std::optional<Slot> SlotFor(Job& job, const JobScope& scope, const WorkerId& id)
   return oldest;
 }
 
-bool CheckRestarts(Job& job, const JobScope& scope, SessionId session, const Worker& worker) {
-  const absl::Time until = worker.restarts.RefusedUntil(scope.config);
+bool CheckJoins(Job& job, const JobScope& scope, SessionId session, const Worker& worker) {
+  const absl::Time until = worker.joins.RefusedUntil(scope.config);
   if (scope.now >= until) return true;
   Refuse(job, scope, session, worker.id, ErrorCode::kFailedPrecondition,
          absl::StrCat("Job ", job.name, ": worker ", worker.id, " joined ",
-                      CountOf(worker.restarts.fruitless(), "time"),
+                      CountOf(worker.joins.fruitless(), "time"),
                       " in a row and was lost before any round counted it; the last time it ",
-                      worker.restarts.reason(), ". It holds up the others, so it is refused for ",
+                      worker.joins.reason(), ". It holds up the others, so it is refused for ",
                       absl::FormatDuration(absl::Ceil(until - scope.now, absl::Seconds(1))),
-                      " (worker.restart_pause). Find the cause in its own output; its client "
+                      " (worker.join_pause). Find the cause in its own output; its client "
                       "keeps trying."),
-         NoteCause::kRestartsInVain);
+         NoteCause::kFruitlessJoins);
   return false;
 }
 
@@ -394,7 +394,6 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   }
   const Slot slot = *found;
   Worker& worker = job.workers[slot];
-  if (!reconnects && !CheckRestarts(job, scope, session, worker)) return;
   const Error superseded{ErrorCode::kSuperseded,
                          absl::StrCat("A newer process has replaced worker ", hello.worker,
                                       " of job ", job.name, ". This process must exit.")};
@@ -402,6 +401,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     Refuse(job, scope, session, hello.worker, superseded.code, superseded.text);
     return;
   }
+  if (!reconnects && !CheckJoins(job, scope, session, worker)) return;
   if (worker.nonce != hello.nonce) {
     if (worker.state != WorkerState::kLost) {
       Lose(job, scope, slot, NoteKind::kWorkerSuperseded, "was replaced by a newer process",
@@ -439,7 +439,6 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     job.workers.SetStillCounts(slot, false);
     worker.finishing = worker.left = worker.holds_state = worker.out_of_step = false;
     worker.member_since = Generation{};
-    worker.restarts.BeginTurn();
     worker.busy.clear();
     worker.misfit.clear();
     worker.layouts.clear();

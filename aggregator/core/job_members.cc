@@ -339,9 +339,8 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
   }
   worker.left = kind == NoteKind::kWorkerLeft;
   if (was_member) job.forming.NoteLoss(worker.left || worker.finishing);
-  if (was_member && !worker.left && !worker.finishing && scope.config.fruitless_joins > 0) {
-    worker.restarts.Lose(scope.now, reason);
-  }
+  const bool fruitless = was_member && worker.out_of_step && !worker.left && !worker.finishing;
+  if (fruitless && scope.config.fruitless_joins > 0) worker.joins.AddFruitless(scope.now, reason);
   AddNote(job, scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
     scope.sessions.erase(*worker.session);

@@ -111,7 +111,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
     Worker& worker = job.workers[member.slot];
     worker.out_of_step &= !member.there();
     const bool counted = member.contribution.effective() || member.carried;
-    if (committed && counted && scope.config.fruitless_joins > 0) worker.restarts.Count();
+    if (committed && counted && scope.config.fruitless_joins > 0) worker.joins.Clear();
     if (member.alive() && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (!all.sessions.empty()) {

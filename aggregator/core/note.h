@@ -83,7 +83,7 @@ enum class NoteCause : uint8_t {
   // kWorkerReady: the others of its group have not come in time.
   kJoinsAlone,
   // kWorkerRefused: it joined and was lost again and again.
-  kRestartsInVain,
+  kFruitlessJoins,
   // kContributionWithdrawn: the worker joined while the call was open, but waits for another one.
   kLeftOut,
   // kContributionDropped: the contribution was complete, but has to be pushed again, and its worker

@@ -159,7 +159,7 @@ std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference
   }
   if (mine.layout != reference.layout) {
     const bool same_tensors = mine.layout >> 32 != 0 && mine.layout >> 32 == reference.layout >> 32;
-    return differ(same_tensors ? "numbers of the optimizer" : "layout of tensors",
+    return differ(same_tensors ? "numbers of the optimizer, or parameters" : "layout of tensors",
                   absl::StrCat(absl::Hex(mine.layout)), absl::StrCat(absl::Hex(reference.layout)));
   }
   if (mine.kind != reference.kind) {

@@ -21,7 +21,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
-#include "aggregator/core/restart_guard.h"
+#include "aggregator/core/join_guard.h"
 #include "protocol/ids.h"
 #include "protocol/transitions.h"
 
@@ -132,7 +132,7 @@ struct Worker {
   absl::Time waits_since;        // When `waits` last changed.
   std::string busy;              // Why the trainer does something else; empty if it does not.
   absl::Time busy_until;
-  RestartGuard restarts;
+  JoinGuard joins;
   std::string software;  // The versions that it runs, as its hello named them.
   std::string misfit;    // How a registered tensor differs from the job's; empty if none does.
   std::vector<Nonce> superseded;  // Earlier processes with this id.
@@ -162,7 +162,7 @@ struct Worker {
                     still_counts, left, member_since, session, last_message, silent_until,
                     unread_at, lost_at, frame_tensors, ranks, knows_ranks, knows_samples,
                     knows_steps, group, joins_alone, ready_since, ready_order, step_label,
-                    state_hash, progress, waits, waits_since, busy, busy_until, restarts, software,
+                    state_hash, progress, waits, waits_since, busy, busy_until, joins, software,
                     misfit, superseded, layouts, registered, repeats);
   }
 };

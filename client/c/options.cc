@@ -110,7 +110,7 @@ constexpr std::array kLaunchers = {
 constexpr uint64_t kMostRounds = 1000000;
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 
-// Of the versions that the trainer names, beside that of this library.
+// The bytes that the trainer may use for versions, beside that of this library.
 constexpr size_t kMostSoftware = 200;
 
 std::string NumberRule(uint64_t least, uint64_t most) {

@@ -89,7 +89,7 @@ inline constexpr size_t kMaxNameBytes = 256;
 
 // Reasons, for people.
 inline constexpr size_t kMaxTextBytes = 2048;
-inline constexpr size_t kMaxSoftwareBytes = 256;  // Of the versions in a hello.
+inline constexpr size_t kMaxSoftwareBytes = 256;  // The versions in a hello.
 
 // host:port.
 inline constexpr size_t kMaxEndpointBytes = 300;

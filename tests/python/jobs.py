@@ -131,7 +131,7 @@ class Aggregator:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.lines: list[str] = []  # Of the log.
+        self.lines: list[str] = []  # The log.
         self._came = threading.Condition()  # Guards what is added to them.
         self.address = ""
         self.admin = ""  # The address for operators, if there is one.

@@ -32,7 +32,7 @@ EPOCHS, SAMPLES, GLOBAL_BATCH = 6, 250, 25
 STEPS = EPOCHS * -(-SAMPLES // GLOBAL_BATCH)
 SEED = 3
 MOST = 8  # Workers.
-BOUND = 1e-6  # Of the relative difference of each parameter.
+BOUND = 1e-6  # The largest relative difference of a parameter.
 
 # What the driver answers a worker that is about to train a step.
 GO, DIE, AWAIT_NOTICE = "go", "die", "await the notice"

@@ -163,6 +163,20 @@ def drifts(rank: int, every: int) -> Any:
         return bt.rank(), texts, len(optimizer.last_round().contributors)
 
 
+def checksums(rank: int) -> Any:
+    """Those of a tensor of several blocks, with its first rows exchanged, transposed, and with
+    another last byte."""
+    with session():
+        from basin.torch import raw
+
+        tensor = torch.arange(300 * 300, dtype=torch.float64).reshape(300, 300)
+        other = tensor.to(torch.uint8)[:, :299].contiguous()
+        changed = other.clone()
+        changed[-1, -1] += 1
+        rows = torch.cat([tensor[1:2], tensor[:1], tensor[2:]])
+        return [raw.checksum(each) for each in (tensor, rows, tensor.T, other, changed)]
+
+
 def wrong_interval(rank: int) -> Any:
     with session() as bt:
         net = model()
@@ -240,6 +254,10 @@ class Optimizers(TorchTest):
                 r"have different parameters in lane gradients: worker \S+ has parameter 2.bias "
                 r"with the checksum \w{16}, and \S+ \(as all .*\) has parameter 2.bias with",
             )
+
+    def test_a_checksum_depends_on_the_place_of_each_number(self) -> None:
+        for sums in self.run_job(checksums):
+            self.assertEqual(5, len(set(sums)), sums)
 
     def test_an_interval_that_is_none_is_refused(self) -> None:
         for text in self.run_job(wrong_interval):

@@ -496,7 +496,7 @@ class Schedules(SchedulesTest):
 if __name__ == "__main__":
     if sys.argv[3:4] == ["schedules"]:
         Schedules.count = int(sys.argv[4])
-        # Of 31 bits, so that the one after it is one as well.
+        # It has 31 bits, so that the one after it is a seed as well.
         Schedules.first_seed = int(sys.argv[5]) if len(sys.argv) > 5 else secrets.randbits(31)
         unittest.main(argv=[sys.argv[0], "Schedules"])
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -113,7 +113,7 @@ const char* SightName(Sight sight) {
                                            "epoch broken off",
                                            "joiner caught up with rounds without its state",
                                            "worker lost whose machine was not heard",
-                                           "worker refused after lives in vain",
+                                           "worker refused after fruitless joins",
                                            "late worker left out of what it had begun",
                                            "late worker left out before its begin",
                                            "late worker left out again",

@@ -67,7 +67,7 @@ enum class Sight : uint8_t {
   kEpochBrokenOff,     // A trainer asked for the next epoch before this one had ended.
   kCaughtUp,           // A joiner applied the rounds from which it had withdrawn before.
   kUnreachable,        // A worker was lost because its machine was not heard.
-  kRestartsInVain,     // A worker was refused because it was lost again and again.
+  kFruitlessJoins,     // A worker was refused because it was lost again and again.
   kLateBegun,          // A worker was left out of a round that it had begun.
   kLateUnbegun,        // A worker was left out of a round before it began it.
   kLateAgain,          // A worker was left out of two rounds in a row.

@@ -348,10 +348,10 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out) {
   scenario.batches = seed % 3 != 0;
   scenario.most_ranks = seed % 4 == 2 ? 4 : 1;
   if (scenario.groups) scenario.config.group_timeout = absl::Seconds(2);
-  Random restarts(Mix(seed, 0x4e574a27));
-  if (restarts.Chance(20)) {
-    scenario.config.fruitless_joins = static_cast<uint32_t>(restarts.Between(1, 2));
-    scenario.config.restart_pause = absl::Seconds(restarts.Between(1, 3));
+  Random joins(Mix(seed, 0x4e574a27));
+  if (joins.Chance(20)) {
+    scenario.config.fruitless_joins = static_cast<uint32_t>(joins.Between(1, 2));
+    scenario.config.join_pause = absl::Seconds(joins.Between(1, 3));
   }
   Random scripts(Mix(seed, 0x5c217));
   if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && scripts.Chance(60)) {

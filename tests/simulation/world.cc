@@ -561,8 +561,8 @@ void World::Noted(const aggregator::Note& note, Term term) {
     case NoteCause::kJoinsAlone:
       checker.JoinsAlone(note.worker);
       return coverage.Saw(Sight::kJoinedAlone);
-    case NoteCause::kRestartsInVain:
-      return coverage.Saw(Sight::kRestartsInVain);
+    case NoteCause::kFruitlessJoins:
+      return coverage.Saw(Sight::kFruitlessJoins);
     case NoteCause::kLeftOut:
       if (lane) checker.Rejected(*lane, note.round, note.worker);
       return coverage.Saw(Sight::kLeftOutOfCall);

@@ -659,13 +659,14 @@ class Client:
         if finished:
             self.hand_over()
         self._closed = True
-        self._progress.close()
         _open_clients.discard(self)
         try:
             self.leave_job(finished)
         finally:
             self.worker.close()
             self._in_flight.clear()
+            # The others have gone on, so it may wait for its receiver.
+            self._progress.close()
 
     def leave_job(self, finished: bool) -> None:
         """Leaves the job, but keeps its memory. Any thread may call it; see close()."""

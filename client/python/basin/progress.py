@@ -15,7 +15,6 @@ import os
 import ssl
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -111,7 +110,7 @@ class Progress:
             authority = ssl.create_default_context(cafile=os.environ.get(_AUTHORITY))
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=authority):
                 pass
-        except (OSError, KeyError, ValueError, urllib.error.URLError) as error:
+        except Exception as error:  # Also what is no HTTP. Training goes on whatever it is.
             if not self._failed:
                 logger.warning(
                     "the progress cannot be reported to %s (%s): %s", self._url, _URL, error

@@ -47,6 +47,7 @@ void AfterForkInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     replace(ours);
   }
   if (nothing >= 0) close(nothing);
+  held.sockets.clear();  // Their numbers may be those of other files when this process forks.
   held.mutex.Unlock();
 }
 

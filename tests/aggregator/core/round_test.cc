@@ -548,7 +548,7 @@ TEST(Begin, TheHalfOfTheLayoutThatDiffersSaysWhatDiffers) {
   spec.layout = 0x7'0000'0002;
   t.c.Begin(spec);
   EXPECT_THAT(t.c.Last<Rejected>().error.text,
-              HasSubstr("numbers of the optimizer 700000002 against 700000001"));
+              HasSubstr("numbers of the optimizer, or parameters 700000002 against 700000001"));
 }
 
 TEST(Begin, Criterion_5_2_AutoPredivideIsResolvedPerRoundAndReported) {

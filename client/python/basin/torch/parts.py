@@ -148,7 +148,7 @@ class ValuesPart:
 
     def value(self) -> dict[str, Any]:
         shared = self._owner.shared().items()
-        return {name: value for name, value in shared if not has_state(value)}
+        return {name: value for name, value in shared if not plain.has_state(value)}
 
     def settled(self) -> Iterable[torch.Tensor]:
         return ()
@@ -161,10 +161,6 @@ class ValuesPart:
 
     def apply(self, value: Any) -> None:
         vars(self._owner).update(value)
-
-
-def has_state(value: Any) -> bool:
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -226,5 +222,5 @@ def check_plain(name: str, value: Any) -> None:
             f"{name} is a {type(value).__qualname__}. Give modules and optimizers to State() when "
             "it is made."
         )
-    if not has_state(value):
+    if not plain.has_state(value):
         plain.check(name, value)

@@ -30,6 +30,11 @@ _ALLOWED = {
 }
 
 
+def has_state(value: Any) -> bool:
+    """Whether it is shared as its state_dict(), and not as plain data."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
 def check(name: str, value: Any) -> None:
     """Raises InvalidArgument, with the name of the part, unless the value is plain data, and
     Unsupported for a tensor that is not a whole one in memory."""

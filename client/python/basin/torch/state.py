@@ -48,7 +48,7 @@ from basin.errors import (
     Unsupported,
 )
 from basin.spec import RoundSpec
-from basin.torch import raw, tensors
+from basin.torch import plain, raw, tensors
 from basin.torch.ahead import Ahead, Copies, sum_of
 from basin.torch.optimizer_numbers import LoadedNumbers
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
@@ -168,7 +168,7 @@ class SharedValues:
     def capture(self) -> bytes:
         return pack(
             {
-                name: value.state_dict() if _has_state(value) else value
+                name: value.state_dict() if plain.has_state(value) else value
                 for name, value in self.shared().items()
             }
         )
@@ -419,7 +419,7 @@ class JobState:
                 self._loaded.take(part.owner)
             if isinstance(part.owner, SharedValues):
                 values = part.owner.shared().items()
-                part.without_object = {k: v for k, v in values if not _has_state(v)}
+                part.without_object = {k: v for k, v in values if not plain.has_state(v)}
         self._loaded.write()
         return part.loaded
 
@@ -715,7 +715,7 @@ class JobState:
         for part in self._parts:
             for name, loaded in part.without_object.items():
                 value = part.owner.shared().get(name)
-                if value is not loaded and _has_state(value):
+                if value is not loaded and plain.has_state(value):
                     value.load_state_dict(loaded)
                     self._loaded.write()
             part.without_object = {}
@@ -905,10 +905,6 @@ class JobState:
             lane, spec, version, source, timeout, received.data_ptr(), received.numel()
         )
         return received
-
-
-def _has_state(value: Any) -> bool:
-    return hasattr(value, "load_state_dict")
 
 
 def _patience(size: int) -> float:

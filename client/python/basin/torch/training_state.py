@@ -15,7 +15,7 @@ import torch
 
 from basin.arguments import whole_number
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
-from basin.torch import checkpoint, context, parts, storage, streams
+from basin.torch import checkpoint, context, parts, plain, storage, streams
 from basin.torch.checkpoint import Captured, Manifest
 from basin.torch.collectives import broadcast_optimizer_state, broadcast_parameters, share_values
 from basin.torch.samples import Elastic
@@ -228,7 +228,7 @@ class State(SharedValues):
         objects = {
             name: parts.ObjectPart(name, self)
             for name, value in self.shared().items()
-            if parts.has_state(value)
+            if plain.has_state(value)
         }
         values = parts.ValuesPart(_VALUES, self)
         return {**self._modules, **self._optimizers, **objects, _VALUES: values}

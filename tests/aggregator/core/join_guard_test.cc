@@ -36,7 +36,7 @@ struct Guarded : Running {
   }
 };
 
-TEST(RestartGuard, RefusesAWorkerThatIsLostAgainBeforeARoundCountsIt) {
+TEST(JoinGuard, RefusesAWorkerThatIsLostAgainBeforeARoundCountsIt) {
   Guarded c;
   for (int turn = 0; turn < 2; ++turn) c.Fail(c.JoinLate("j"));
   TestWorker& j = c["j"];
@@ -45,23 +45,23 @@ TEST(RestartGuard, RefusesAWorkerThatIsLostAgainBeforeARoundCountsIt) {
   EXPECT_EQ(j.ended->code, ErrorCode::kFailedPrecondition);
   EXPECT_THAT(j.ended->text, AllOf(HasSubstr("worker j joined 2 times in a row"),
                                    HasSubstr("the last time it has exited"),
-                                   HasSubstr("refused for 10m (worker.restart_pause)")));
-  EXPECT_EQ(c.LastNote(NoteKind::kWorkerRefused).cause, NoteCause::kRestartsInVain);
+                                   HasSubstr("refused for 10m (worker.join_pause)")));
+  EXPECT_EQ(c.LastNote(NoteKind::kWorkerRefused).cause, NoteCause::kFruitlessJoins);
   c.Round();
   EXPECT_EQ(c.a.verdict().value.contributors.size(), 2u) << "the others go on";
 }
 
-TEST(RestartGuard, AfterThePauseTheWorkerHasOneMoreTurn) {
+TEST(JoinGuard, AfterThePauseTheWorkerHasOneMoreTurn) {
   Guarded c;
   for (int turn = 0; turn < 2; ++turn) c.Fail(c.JoinLate("j"));
-  c.Sleep(c.config.restart_pause);
+  c.Sleep(c.config.join_pause);
   c.Fail(c.JoinLate("j"));
   c["j"].Connect();
   ASSERT_TRUE(c["j"].ended.has_value());
   EXPECT_THAT(c["j"].ended->text, HasSubstr("joined 3 times in a row"));
 }
 
-TEST(RestartGuard, ARoundThatCountsTheWorkerStartsAnew) {
+TEST(JoinGuard, ARoundThatCountsTheWorkerStartsAnew) {
   Guarded c;
   c.Fail(c.JoinLate("j"));
   TestWorker& j = c.JoinLate("j");
@@ -73,7 +73,7 @@ TEST(RestartGuard, ARoundThatCountsTheWorkerStartsAnew) {
   EXPECT_FALSE(j.ended.has_value());
 }
 
-TEST(RestartGuard, AWorkerThatLeavesHasNotFailed) {
+TEST(JoinGuard, AWorkerThatLeavesHasNotFailed) {
   Guarded c;
   for (int turn = 0; turn < 3; ++turn) {
     TestWorker& j = c.JoinLate("j");
@@ -83,11 +83,11 @@ TEST(RestartGuard, AWorkerThatLeavesHasNotFailed) {
   c.JoinLate("j");
 }
 
-TEST(RestartGuard, IsOffWithoutALimit) {
+TEST(JoinGuard, IsOffWithoutALimit) {
   Guarded c;
   EXPECT_EQ(Config().fruitless_joins, 0u);
-  RestartGuard guard;
-  for (int turn = 0; turn < 9; ++turn) guard.Lose(absl::UnixEpoch(), "has exited");
+  JoinGuard guard;
+  for (int turn = 0; turn < 9; ++turn) guard.AddFruitless(absl::UnixEpoch(), "has exited");
   EXPECT_EQ(guard.RefusedUntil(Config()), absl::InfinitePast());
 }
 
