@@ -269,7 +269,7 @@ size_t basin_worker_id(basin_worker* worker, char* id, size_t size) {
 basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                        basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().Call(basin::client::DeclareReady{step, state_hash});
+  if (status.ok()) status = worker->states().Ready(step, state_hash);
   return Return(status, error);
 }
 

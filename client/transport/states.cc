@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/checksum.h"
 #include "proto/wire/status_detail.h"
 #include "protocol/limits/names.h"
 
@@ -208,6 +209,18 @@ absl::StatusOr<std::string> States::Pack() {
 }
 
 // ---- joiners
+
+absl::Status States::Ready(uint64_t step, uint64_t state_hash) {
+  if (state_hash == 0) {
+    const MutexLock lock(mutex_);
+    if (!states_.empty()) {
+      const absl::StatusOr<std::string> value = Pack();
+      if (!value.ok()) return value.status();
+      state_hash = std::max(uint64_t{1}, kernels::ChecksumOf(value->data(), value->size()));
+    }
+  }
+  return worker_.Call(DeclareReady{step, state_hash});
+}
 
 absl::Status States::AwaitMember(absl::Duration timeout) {
   const absl::Time deadline = clock_.Now() + timeout;

@@ -57,6 +57,10 @@ class States {
   // Whether there are states that are served in rounds of the lane.
   bool ServedIn(LaneHandle lane) const;
 
+  // Declares that the worker is ready, as DeclareReady. Without a `state_hash` (0) it is that of
+  // the states, so that workers that form a job with different ones load those of one of them.
+  // Failure: also kFailedPrecondition if a state cannot be got.
+  absl::Status Ready(uint64_t step, uint64_t state_hash);
   // As Worker::AwaitMember; the worker then has the states as well. Failure: also kMismatch if the
   // others have other states or models, and kFailedPrecondition if a state cannot be set; the
   // states are then as they were.

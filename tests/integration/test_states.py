@@ -117,6 +117,30 @@ class States(unittest.TestCase):
         self.all(workers, "finish", "2")
         self.expect_states(workers, "6 +")
 
+    def test_those_that_start_together_with_other_states_load_those_of_the_first(self) -> None:
+        workers = [self.add(f"w{i}", 2) for i in range(2)]
+        for worker, value in zip(workers, ("3", "4"), strict=True):
+            self.assertEqual("ok", worker.ask(f"value {value}"))
+        self.all(workers, "ready")
+        for worker in workers:
+            worker.say("member")
+        self.assertEqual("ok", workers[0].answer())
+        self.assertEqual("ok", workers[0].ask("begin"))
+        self.assertEqual("ok", workers[1].answer())
+        self.expect_states(workers, "3 ")
+        self.assertEqual("ok", workers[1].ask("begin"))
+        self.all(workers, "finish", "2")
+        self.expect_states(workers, "4 +")
+
+    def test_one_that_starts_together_with_another_model_is_refused(self) -> None:
+        workers = [self.add("w0", 2), self.add("w1", 2, "others")]
+        self.all(workers, "ready")
+        for worker in workers:
+            worker.say("member")
+        self.assertEqual("ok", workers[0].answer())
+        self.assertEqual("ok", workers[0].ask("begin"))
+        self.assertIn("MISMATCH", workers[1].answer())
+
     def test_a_worker_with_two_gradient_lanes_is_refused(self) -> None:
         (worker,) = self.start(1)
         self.assertEqual("ok", worker.ask("lane discriminator"))

@@ -246,7 +246,8 @@ BASIN_API size_t basin_worker_id(basin_worker* worker, char* id, size_t size);
 
 /* Declares that the model is built and that state can be loaded; necessary again after an eviction.
  * The numbers are the step of the loaded state and a hash of its content, or 0 and 0 without one.
- */
+ * With registered states, a hash of 0 stands for theirs: workers that begin a job with different
+ * ones load those of the worker with the highest step. */
 BASIN_API basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                                  basin_error** error);
 /* Returns when the aggregator has welcomed the worker, which need not be ready: its place then says
