@@ -123,6 +123,27 @@ TEST(CppTrainer, AnErrorOfTheTrainerEndsItsRunAndTheOthersTrainItsSamples) {
   }
 }
 
+TEST(CppTrainer, AnErrorOfTheTrainerEndsItsRunAlsoWithTheCodeOfARoundThatGoesOn) {
+  for (const Code code : {Code::kRoundAborted, Code::kEvicted}) {
+    const AggregatorProcess aggregator(program);
+    Trained trained;
+    Model fails(aggregator, "w0", 1);
+    int steps = 0;
+    const auto fail_once = [&] { return ++steps == 3 ? Status(code, "not again") : Status(); };
+    Status ended = fails.Run({kSamples, 4, 7, 1}, trained, fail_once);
+    EXPECT_EQ(ended.code(), code);
+    EXPECT_THAT(ended.message(), HasSubstr("not again"));
+    EXPECT_EQ(fails.trainer->step(), 2U);
+
+    Model cannot_apply(aggregator, "w1", 1);
+    ended = cannot_apply.trainer->Run(
+        {kSamples, 4, 7, 1}, [](const Batch&) { return Status(); },
+        [&](const RoundResult&) { return Status(code, "not applied"); });
+    EXPECT_EQ(ended.code(), code);
+    EXPECT_EQ(cannot_apply.trainer->step(), 1U);
+  }
+}
+
 TEST(CppTrainer, AWorkerThatIsEvictedWhileItComputesJoinsAgain) {
   const AggregatorProcess aggregator(program);
   const Training training = {kSamples, 2, 7, 2};

@@ -122,8 +122,8 @@ class Trainer {
     bool joins = true;
     while (!Leaves() && (joins || !IsOver(training))) {
       Status status = joins ? Join() : Step(training, compute, apply);
-      joins = status.code() == Code::kEvicted;  // The others continued without this worker.
-      if (status.ok() || joins || GoesOn(status)) continue;
+      joins = !failed_ && status.code() == Code::kEvicted;  // The others continued without it.
+      if (status.ok() || joins || (!failed_ && GoesOn(status))) continue;
       worker_.Leave().IgnoreError();
       return status;
     }
@@ -153,6 +153,12 @@ class Trainer {
     const Code code = status.code();
     if (code == Code::kRoundAborted) return status.abort_cause() != AbortCause::kReduction;
     return Leaves() && (code == Code::kPaused || code == Code::kDeadlineExceeded);
+  }
+
+  // What a function of the caller has returned. The code of its error says nothing about the round.
+  Status Returned(Status status) {
+    failed_ = !status.ok();
+    return status;
   }
 
   // Becomes a member that has the state.
@@ -189,7 +195,7 @@ class Trainer {
     ++counters_->step;
     const std::optional<RoundSamples> samples = result->info().samples;
     if (samples.has_value() && samples->epoch_ended) ++counters_->epoch;
-    status = apply(*result);
+    status = Returned(apply(*result));
     return status.ok() ? Resized() : status;
   }
 
@@ -218,7 +224,7 @@ class Trainer {
     for (const std::uint64_t position : leased.positions) {
       batch.samples.push_back(Shuffled(epoch, position));
     }
-    Status status = compute(batch);
+    Status status = Returned(compute(batch));
     if (!status.ok()) return status;
     for (std::size_t i = 0; i < gradients_.size() && status.ok(); ++i) {
       status = lane_.Push(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
@@ -269,6 +275,7 @@ class Trainer {
   std::function<bool()> leaves_;
   Duration patience_ = std::chrono::minutes(5);
   std::optional<Generation> generation_;
+  bool failed_ = false;  // A function of the caller has returned an error.
   Worker worker_;
   Lane lane_;
 };
