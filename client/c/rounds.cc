@@ -323,7 +323,8 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
   const basin_code code = static_cast<basin_code>(basin::wire::ToError(outcome.status()).code);
   if (code != BASIN_OUTCOME_UNKNOWN && code != BASIN_PAUSED) return Hand(outcome, result, error);
   outcome = worker->states().Wait(lane, Timeout(timeout));
-  const absl::Status copied = outcome.ok() ? (*outcome)->CopyTo(destinations) : absl::OkStatus();
+  if (!outcome.ok()) return Return(outcome.status(), error);
+  const absl::Status copied = (*outcome)->CopyPresentTo(destinations);
   return copied.ok() ? Hand(outcome, result, error) : Return(copied, error);
 }
 

@@ -3,6 +3,7 @@
 #include "client/transport/outcome.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "client/transport/timeline.h"
@@ -112,6 +113,13 @@ absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) con
   }
   RecordCopy(began);
   return status;
+}
+
+absl::Status RoundResult::CopyPresentTo(absl::Span<const Destination> destinations) const {
+  std::vector<Destination> present;
+  std::copy_if(destinations.begin(), destinations.end(), std::back_inserter(present),
+               [&](const Destination& one) { return Has(one.tensor); });
+  return CopyTo(present);
 }
 
 absl::Time RoundResult::StartOfCopy() const {

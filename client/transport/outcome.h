@@ -96,6 +96,8 @@ class RoundResult {
   void RecordCopy(absl::Time began) const;
   // The same for many; stops at the first failure.
   absl::Status CopyTo(absl::Span<const Destination> destinations) const;
+  // The same, except that what has no result stays as it is.
+  absl::Status CopyPresentTo(absl::Span<const Destination> destinations) const;
   // The tensor where it was received, in pieces that follow each other; valid as long as this is.
   // None without a result.
   std::vector<std::string_view> Pieces(TensorHandle tensor) const;

@@ -2,8 +2,6 @@
 
 #include "client/transport/worker.h"
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <random>
 
@@ -364,10 +362,7 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<Source> sourc
       });
   if (recorded && !outcome.ok() && !GoesOn(outcome.status())) timeline_->Refused(begin.lane);
   if (!outcome.ok()) return outcome;
-  std::vector<RoundResult::Destination> present;
-  std::copy_if(destinations.begin(), destinations.end(), std::back_inserter(present),
-               [&](const auto& destination) { return (*outcome)->Has(destination.tensor); });
-  status = (*outcome)->CopyTo(present);
+  status = (*outcome)->CopyPresentTo(destinations);
   return status.ok() ? outcome : status;
 }
 

@@ -38,6 +38,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -745,6 +746,32 @@ TEST_F(Abi, AStateIsRegisteredOnceAndBeforeTheWorkerIsAMember) {
   EXPECT_EQ(t.Step(1), BASIN_OK) << t.failure.message();
   EXPECT_EQ(remembers("c", &memory), BASIN_FAILED_PRECONDITION);
   EXPECT_THAT(t.failure.message(), AllOf(HasSubstr("state \"c\""), HasSubstr("basin_ready")));
+}
+
+TEST_F(Abi, AnAllreduceOfAWorkerWithStatesLeavesWhatNobodyContributedUnchanged) {
+  Trainer t(aggregator.address(), "w0", 1, {}, nullptr, nullptr, 0, 0, /*ready=*/false);
+  double memory = 0;
+  ASSERT_EQ(basin_state_register_memory(t.worker, "a", &memory, sizeof memory, t.failure.out()),
+            BASIN_OK)
+      << t.failure.message();
+  ASSERT_EQ(basin_ready(t.worker, 0, 0, t.failure.out()), BASIN_OK) << t.failure.message();
+  ASSERT_EQ(t.AwaitMember(), BASIN_OK) << t.failure.message();
+  const std::vector<float> in(3, 4.0F);
+  for (const int64_t samples : {0, 2}) {  // A contribution of no samples is not counted.
+    basin_round_spec spec = Trainer::Spec(BASIN_WEIGHTED_AVERAGE);
+    spec.weight = BASIN_BY_SAMPLES;
+    spec.samples = samples;
+    std::vector<float> out(3, 7.0F);
+    const basin_buffer buffer = {t.handles[1], in.data(), out.data(), 12};
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_allreduce(t.worker, t.lane, &spec, &buffer, 1, BASIN_SECONDS(60), &result,
+                              t.failure.out()),
+              BASIN_OK)
+        << t.failure.message();
+    EXPECT_EQ(basin_result_has(result, t.handles[1]), samples > 0 ? 1 : 0);
+    EXPECT_THAT(out, Each(samples > 0 ? 4.0F : 7.0F));
+    basin_result_free(result);
+  }
 }
 
 TEST_F(Abi, AWorkerThatIsNotReadyIsToldWhetherTheJobGoesOnWithoutIt) {

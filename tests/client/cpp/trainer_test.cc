@@ -5,6 +5,7 @@
 
 #include <basin/trainer.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -123,18 +124,46 @@ TEST(CppTrainer, AnErrorOfTheTrainerEndsItsRunAndTheOthersTrainItsSamples) {
   }
 }
 
+TEST(CppTrainer, AnErrorOfTheTrainerEndsItsRunAlsoWithTheCodeOfARoundThatGoesOn) {
+  for (const Code code : {Code::kRoundAborted, Code::kEvicted}) {
+    const AggregatorProcess aggregator(program);
+    Trained trained;
+    Model fails(aggregator, "w0", 1);
+    int steps = 0;
+    const auto fail_once = [&] { return ++steps == 3 ? Status(code, "not again") : Status(); };
+    Status ended = fails.Run({kSamples, 4, 7, 1}, trained, fail_once);
+    EXPECT_EQ(ended.code(), code);
+    EXPECT_THAT(ended.message(), HasSubstr("not again"));
+    EXPECT_EQ(fails.trainer->step(), 2U);
+
+    Model cannot_apply(aggregator, "w1", 1);
+    ended = cannot_apply.trainer->Run(
+        {kSamples, 4, 7, 1}, [](const Batch&) { return Status(); },
+        [&](const RoundResult&) { return Status(code, "not applied"); });
+    EXPECT_EQ(ended.code(), code);
+    EXPECT_EQ(cannot_apply.trainer->step(), 1U);
+  }
+}
+
 TEST(CppTrainer, AWorkerThatIsEvictedWhileItComputesJoinsAgain) {
   const AggregatorProcess aggregator(program);
-  const Training training = {kSamples, 2, 7, 2};
+  const Training training = {kSamples, 2, 7};
   Trained trained;
   Model stays(aggregator, "w0", 2);
   Model returns(aggregator, "w1", 2);
   std::promise<void> joined;
+  std::shared_future<void> again = joined.get_future().share();
+  // Both train until the second epoch has ended after the return, however long that takes.
+  std::atomic<std::uint64_t> epochs{UINT64_MAX};
   int joins = 0;
   returns.trainer->OnResize([&](const Place& place) {
-    if (place.joins == 2 && joins++ == 0) joined.set_value();
+    if (place.joins != 2 || joins++ > 0) return;
+    epochs = returns.trainer->epoch() + 2;
+    joined.set_value();
   });
-  std::shared_future<void> again = joined.get_future().share();
+  for (Model* model : {&stays, &returns}) {
+    model->trainer->LeaveIf([&, model] { return model->trainer->epoch() >= epochs; });
+  }
   int steps = 0;
   auto running = std::async(std::launch::async, [&] {
     return returns.Run(training, trained, [&] {
@@ -153,10 +182,40 @@ TEST(CppTrainer, AWorkerThatIsEvictedWhileItComputesJoinsAgain) {
   EXPECT_EQ(joins, 1);
   EXPECT_EQ(returns.value, stays.value);
   EXPECT_EQ(returns.trainer->step(), stays.trainer->step());
-  for (const std::uint64_t epoch : {0, 1}) {
+  EXPECT_EQ(stays.trainer->epoch(), epochs);
+  for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
     EXPECT_THAT(trained.In(epoch), SizeIs(kSamples));
     EXPECT_THAT(trained.In(epoch), Each(Pair(_, 1)));
   }
+}
+
+TEST(CppTrainer, AWorkerAtAnotherStepThanTheOthersIsNotCountedAndEnds) {
+  const AggregatorProcess aggregator(program);
+  const Training training = {kSamples, 4, 7, 1};
+  Trained trained;
+  Model right(aggregator, "w0", 2);
+  Model wrong(aggregator, "w1", 2);
+  auto running = std::async(std::launch::async, [&] { return right.Run(training, trained); });
+  Batch batch;
+  const Status ended = wrong.trainer->Run(
+      training,
+      [&](const Batch& next) {
+        wrong.gradient = 1;
+        batch = next;
+        return Status();
+      },
+      [&](const RoundResult&) {
+        trained.Add(batch);
+        return wrong.trainer->step() == 2 ? wrong.trainer->Resume(5, {}) : Status();
+      });
+  EXPECT_EQ(ended.code(), Code::kMismatch) << ended.message();
+  EXPECT_THAT(ended.message(), HasSubstr("worker w1 is at step 5, but worker w0 is at step 2"));
+  EXPECT_EQ(wrong.trainer->step(), 5U);
+  const Status other = running.get();
+  EXPECT_TRUE(other.ok()) << other.message();
+  EXPECT_EQ(right.value, static_cast<double>(right.trainer->step()));
+  EXPECT_THAT(trained.In(0), SizeIs(kSamples));
+  EXPECT_THAT(trained.In(0), Each(Pair(_, 1)));
 }
 
 TEST(CppTrainer, AResumedRunTrainsTheRestOfTheEpochOnAnotherNumberOfWorkers) {

@@ -23,6 +23,9 @@
 //   evicted             the worker joins again, and loads the state of the others
 //   joined late         it loads the states that worker() has registered, step() and epoch()
 //   LeaveIf             the worker leaves after its step, or during it if the job is paused
+//   another step        a worker that is not at the step of the others is not counted, and ends
+//   with
+//                       kMismatch: it would train another model
 //   any other error     the worker leaves, so that the others go on without it, and Run returns it
 //
 // Ownership: the memory of the gradients is the caller's. It is the trainer's, to read and write,
@@ -96,7 +99,8 @@ class Trainer {
 
   // Called when this worker has joined, and whenever the members have changed, between two steps.
   void OnResize(std::function<void(const Place& place)> resize) { resize_ = std::move(resize); }
-  // Asked before each step, and once a second while it waits.
+  // Asked before each step, and once a second while it waits for the job or for the others. While
+  // the aggregator restarts, the lease of the next batch waits for it, and this is asked after.
   void LeaveIf(std::function<bool()> leaves) { leaves_ = std::move(leaves); }
   // How long to wait until the job has enough workers for this one to be a member.
   void SetPatience(std::chrono::seconds patience) { patience_ = patience; }
@@ -122,8 +126,8 @@ class Trainer {
     bool joins = true;
     while (!Leaves() && (joins || !IsOver(training))) {
       Status status = joins ? Join() : Step(training, compute, apply);
-      joins = status.code() == Code::kEvicted;  // The others continued without this worker.
-      if (status.ok() || joins || GoesOn(status)) continue;
+      joins = !failed_ && status.code() == Code::kEvicted;  // The others continued without it.
+      if (status.ok() || joins || (!failed_ && GoesOn(status))) continue;
       worker_.Leave().IgnoreError();
       return status;
     }
@@ -155,6 +159,12 @@ class Trainer {
     return Leaves() && (code == Code::kPaused || code == Code::kDeadlineExceeded);
   }
 
+  // What a function of the caller has returned. The code of its error says nothing about the round.
+  Status Returned(Status status) {
+    failed_ = !status.ok();
+    return status;
+  }
+
   // Becomes a member that has the state.
   Status Join() {
     Status status = worker_.Ready(step());
@@ -182,6 +192,8 @@ class Trainer {
     if (!status.ok()) return status;
     const Result<RoundResult> result = Wait();
     if (!result.ok()) return result.status();
+    // It is at another step than the others, so it has other parameters.
+    if (status = result->rejection(); status.code() == Code::kMismatch) return status;
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       status = result->Copy(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
       if (!status.ok()) return status;
@@ -189,7 +201,7 @@ class Trainer {
     ++counters_->step;
     const std::optional<RoundSamples> samples = result->info().samples;
     if (samples.has_value() && samples->epoch_ended) ++counters_->epoch;
-    status = apply(*result);
+    status = Returned(apply(*result));
     return status.ok() ? Resized() : status;
   }
 
@@ -203,6 +215,7 @@ class Trainer {
       spec.weight = Weight::kSamples;
       spec.counts.samples = static_cast<std::int64_t>(batch->positions.size());
       spec.step = step();
+      spec.compares_step = true;
       const Status status = lane_.Begin(spec);
       if (status.ok()) return batch;
       if (again || status.code() != Code::kFailedPrecondition) return status;
@@ -218,7 +231,7 @@ class Trainer {
     for (const std::uint64_t position : leased.positions) {
       batch.samples.push_back(Shuffled(epoch, position));
     }
-    Status status = compute(batch);
+    Status status = Returned(compute(batch));
     if (!status.ok()) return status;
     for (std::size_t i = 0; i < gradients_.size() && status.ok(); ++i) {
       status = lane_.Push(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
@@ -269,6 +282,7 @@ class Trainer {
   std::function<bool()> leaves_;
   Duration patience_ = std::chrono::minutes(5);
   std::optional<Generation> generation_;
+  bool failed_ = false;  // A function of the caller has returned an error.
   Worker worker_;
   Lane lane_;
 };
