@@ -339,7 +339,8 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
   }
   worker.left = kind == NoteKind::kWorkerLeft;
   if (was_member) job.forming.NoteLoss(worker.left || worker.finishing);
-  const bool fruitless = was_member && worker.out_of_step && !worker.left && !worker.finishing;
+  // A script that raises an error leaves, too.
+  const bool fruitless = was_member && worker.out_of_step && !worker.finishing;
   if (fruitless && scope.config.fruitless_joins > 0) worker.joins.AddFruitless(scope.now, reason);
   AddNote(job, scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Counts the fruitless joins of a worker: it joined members that go on, and was lost before it had
-// ended a round.
+// Counts the fruitless joins of a worker: it joined members that go on, and was lost or left before
+// it had ended a round.
 //
 // Each costs the other members an attempt, two changes of members and the service of the state.
 // After Config::fruitless_joins in a row the worker is refused for Config::join_pause. Then it may

@@ -60,12 +60,11 @@ States::States(Worker& worker, const Clock& clock, WorkerId id, const std::strin
       who_(absl::StrCat("Worker ", id_, " of job ", job)) {}
 
 absl::Status States::Register(const std::string& name, State state) {
-  for (const std::string& text : {name, state.model}) {
+  for (const auto& [what, text] : {std::pair("name", name), std::pair("model", state.model)}) {
     if (absl::Status status = CheckName(text); !status.ok()) {
-      return StateError(
-          ErrorCode::kInvalidArgument,
-          absl::StrCat(who_, " cannot register ", StateNamed(name),
-                       ": its name, or its model, is not usable: ", std::string(status.message())));
+      return StateError(ErrorCode::kInvalidArgument,
+                        absl::StrCat(who_, " cannot register ", StateNamed(name), ": its ", what,
+                                     " is not usable: ", std::string(status.message())));
     }
   }
   if (worker_.view().joins > 0) {
@@ -349,7 +348,8 @@ absl::Status States::Load(std::string_view packed, const WorkerId& source) {
     std::string undone = "The states are as they were";
     for (auto changed = received->begin(); changed <= it; ++changed) {
       const absl::Status back = states_.at(changed->name).set(before[changed->name]);
-      if (!back.ok()) undone = absl::StrCat("And ", StateNamed(changed->name), " was lost");
+      if (!back.ok())
+        undone = absl::StrCat("Its ", StateNamed(changed->name), " could not be set back");
     }
     return StateError(
         ErrorCode::kFailedPrecondition,

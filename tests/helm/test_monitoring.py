@@ -106,8 +106,9 @@ class Autoscaling(unittest.TestCase):
             f'basin_members{{{job}, state="member"}}': f"{members}x20",
             f'basin_members{{{job}, state="spare"}}': "1x20",
             f'basin_effective_batch_samples{{{job}, lane="gradients"}}': f"{32 * members}x20",
-            f'basin_rounds_total{{{job}, outcome="committed"}}': f"0+{per_minute}x20",
-            f'basin_rounds_total{{{job}, outcome="aborted"}}': "0+7x20",
+            f'basin_round{{{job}, lane="gradients"}}': f"0+{per_minute}x20",
+            # Calls are no steps.
+            f'basin_round{{{job}, lane="call/loss"}}': "0+700x20",
         }
         case = {
             "interval": "1m",
@@ -150,7 +151,7 @@ class Autoscaling(unittest.TestCase):
         self.assertEqual(target | {"name": manifest["metadata"]["name"]}, spec["scaleTargetRef"])
         (container,) = trainers.template["spec"]["containers"]
         env = {variable["name"]: variable.get("value") for variable in container["env"]}
-        self.assertEqual(int(env["BASIN_MIN_WORKERS"]), spec["minReplicas"])
+        self.assertEqual(int(env["BASIN_START_WORKERS"]), spec["minReplicas"])
         self.assertEqual(int(env["BASIN_MAX_WORKERS"]), spec["maxReplicas"])
 
 

@@ -72,7 +72,14 @@ def refused(rank: int) -> Any:
         found["zero"] = message(
             "InvalidArgument", lambda: bt.LinearScaling(optimizer, base_batch=0)
         )
+        same_parameters = torch.optim.SGD(net.parameters(), lr=0.1)
+        found["another"] = message(
+            "InvalidArgument", lambda: bt.LinearScaling(same_parameters, base_batch=BASE)
+        )
         bt.LinearScaling(optimizer, base_batch=BASE)
+        found["twice"] = message(
+            "FailedPrecondition", lambda: bt.SqrtScaling(optimizer, base_batch=BASE)
+        )
         net(batch(rank)).square().mean().backward()
         found["unknown"] = message("FailedPrecondition", optimizer.step)
         return found
@@ -141,6 +148,8 @@ class LearningRates(SamplesTest):
                 "neither": "base_batch=None and base_workers=None. Give it one of them",
                 "both": "base_batch=1 and base_workers=1. Give it one of them",
                 "zero": "base_batch cannot be 0",
+                "another": "another optimizer of the same parameters",
+                "twice": "are scaled already",
                 "unknown": r"samples of each step, .* round 1 .* contribute\(samples=",
             }.items():
                 self.assertRegex(found[name], text)

@@ -29,6 +29,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     # Whether each step applies the results as they come, which a sampler relies on.
     _plain_steps = False
+    scales_rates = False  # Whether the learning rates of its steps follow the batch.
     changes_results = False  # Whether the script clips results, or has a gradient scaler.
 
     def start(self) -> None:

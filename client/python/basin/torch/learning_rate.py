@@ -41,6 +41,17 @@ class _Scaling:
                     f"{self._call}: {name} cannot be {value!r}. Use a whole number from 1."
                 )
         self._lane = lane_of(optimizer, self._call)
+        if self._lane.store.optimizer not in (None, optimizer):
+            raise InvalidArgument(
+                f"{self._call} was given another optimizer of the same parameters than "
+                "DistributedOptimizer(), whose step() applies the gradients. Give it that one."
+            )
+        if self._lane.scales_rates:
+            raise FailedPrecondition(
+                f"{self._call}: the learning rates of this optimizer are scaled already. Make one "
+                "LinearScaling() or SqrtScaling() for each optimizer."
+            )
+        self._lane.scales_rates = True
         self._base_batch, self._base_workers = base_batch, base_workers
         # The rates that the script has set, by group, while the optimizer steps.
         self._base: list[Any] | None = None
@@ -118,9 +129,9 @@ class LinearScaling(_Scaling):
     base_workers: in place of base_batch: the number of workers for which they were chosen
 
     Outside of step(), group["lr"] is the rate of the base: schedulers, State and check_optimizer=
-    are not concerned. All workers make it, late joiners too. It also scales the steps that an
-    elastic sampler makes. Raises FailedPrecondition if the optimizer's gradients are not reduced; a
-    step does so if its samples are not known.
+    are not concerned. All workers make it, once, late joiners too. It also scales the steps that an
+    elastic sampler makes. Raises FailedPrecondition if the optimizer's gradients are not reduced or
+    its rates are scaled already; a step does so if its samples are not known.
     """
 
     def _rule(self, times: float) -> float:
