@@ -104,6 +104,8 @@ class Contribution {
   bool begun() const { return counts() && state() >= ContributionState::kBegun; }
   bool committed() const { return counts() && state() >= ContributionState::kCommitted; }
   bool effective() const { return state() == ContributionState::kEffective; }
+  // Returns whether it is effective, or was before the next attempt needed its bytes again.
+  bool was_complete() const { return committed() && was_effective_; }
   // Returns whether it counts and is not effective yet.
   bool incomplete() const { return state() < ContributionState::kEffective; }
 
@@ -173,7 +175,7 @@ class Contribution {
 
   auto Fields() const {
     return std::tie(machine_, have_, known_, digests_, digest_, skipped_, parked_, missing_, begin_,
-                    commit_, refetched_);
+                    commit_, refetched_, was_effective_);
   }
 
  private:
@@ -192,6 +194,7 @@ class Contribution {
   Begin begin_;
   Commit commit_;
   bool refetched_ = false;
+  bool was_effective_ = false;
   absl::Time first_arrived_ = absl::InfinitePast();
   absl::Time arrived_ = absl::InfinitePast();
 };

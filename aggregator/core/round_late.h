@@ -21,7 +21,7 @@ namespace basin::aggregator {
 void ReviewGrace(Round& round, const RoundScope& scope);
 // Leaves out whoever is missing when the grace has passed. Returns whether it has.
 bool LeaveOutLate(Round& round, const RoundScope& scope);
-// A contribution is complete. Notes how late it is if there was a quorum before.
+// A contribution is complete for the first time. Notes how late it is if there was a quorum before.
 void NoteLateness(Round& round, absl::Time now);
 
 }  // namespace basin::aggregator
