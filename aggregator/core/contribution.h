@@ -73,8 +73,7 @@ inline constexpr ContributionTransition kContributionTransitions[] = {
      "all its chunks are here, and their digest is right"},
     {ContributionState::kCommitted, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "its digest is wrong, for the second time or with an empty commit; it is late; or it is "
-     "refused "
-     "because its spec differs from the others', or a tensor cannot be reduced"},
+     "refused because its spec differs from the others', or a tensor cannot be reduced"},
     {ContributionState::kCommitted, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker is lost; or it was lost before, and the next attempt needs its bytes again"},
 
