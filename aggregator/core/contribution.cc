@@ -78,6 +78,7 @@ bool Contribution::TakeBack(uint32_t flat, uint64_t size, bool parked) {
 
 bool Contribution::Apply(ContributionInput input) {
   if (!machine_.Apply(input)) return false;
+  was_effective_ |= effective();
   if (counts()) return true;
   parked_ = 0;
   digest_ = 0;

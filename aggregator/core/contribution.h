@@ -73,8 +73,7 @@ inline constexpr ContributionTransition kContributionTransitions[] = {
      "all its chunks are here, and their digest is right"},
     {ContributionState::kCommitted, ContributionInput::kWithdraw, ContributionState::kWithdrawn,
      "its digest is wrong, for the second time or with an empty commit; it is late; or it is "
-     "refused "
-     "because its spec differs from the others', or a tensor cannot be reduced"},
+     "refused because its spec differs from the others', or a tensor cannot be reduced"},
     {ContributionState::kCommitted, ContributionInput::kDrop, ContributionState::kDropped,
      "its worker is lost; or it was lost before, and the next attempt needs its bytes again"},
 
@@ -104,6 +103,8 @@ class Contribution {
   bool begun() const { return counts() && state() >= ContributionState::kBegun; }
   bool committed() const { return counts() && state() >= ContributionState::kCommitted; }
   bool effective() const { return state() == ContributionState::kEffective; }
+  // Returns whether it is effective, or was before the next attempt needed its bytes again.
+  bool was_complete() const { return committed() && was_effective_; }
   // Returns whether it counts and is not effective yet.
   bool incomplete() const { return state() < ContributionState::kEffective; }
 
@@ -173,7 +174,7 @@ class Contribution {
 
   auto Fields() const {
     return std::tie(machine_, have_, known_, digests_, digest_, skipped_, parked_, missing_, begin_,
-                    commit_, refetched_);
+                    commit_, refetched_, was_effective_);
   }
 
  private:
@@ -192,6 +193,7 @@ class Contribution {
   Begin begin_;
   Commit commit_;
   bool refetched_ = false;
+  bool was_effective_ = false;
   absl::Time first_arrived_ = absl::InfinitePast();
   absl::Time arrived_ = absl::InfinitePast();
 };

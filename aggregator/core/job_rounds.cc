@@ -107,8 +107,10 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   const bool changes = next != job.membership();
   const std::optional<WorkerId> donor = changes ? job.DonorFor(next) : std::nullopt;
   SendAll all;
+  lane.behind.clear();
   for (const RoundMember& member : round.members()) {
     Worker& worker = job.workers[member.slot];
+    if (member.behind && member.alive()) lane.behind.insert(member.incarnation);
     worker.out_of_step &= !member.there();
     const bool counted = member.contribution.effective() || member.carried;
     if (committed && counted && scope.config.fruitless_joins > 0) worker.joins.Clear();

@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -56,6 +57,9 @@ struct Lane {
   SampleLedger ledger;                                  // For the samples of its rounds.
   TargetBatch batch;                                    // That of its next round.
   std::optional<Round> round;
+  // Its last round went on without these before they began it, and they have begun none since:
+  // their trainers have not taken its result, so that what they hold is the state before it.
+  std::set<Incarnation> behind;
   absl::Time last_used;
 
   // All members have staged its round, and the verdict waits for the job's pace
@@ -121,12 +125,13 @@ struct Lane {
   void StartLineage(uint64_t marker) {
     chain = MixChain(chain, marker);
     ledger = SampleLedger();
+    behind.clear();
     batch = TargetBatch();
   }
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, grace, ledger, batch, round, last_used, paced, expired);
+                    norms, grace, ledger, batch, round, behind, last_used, paced, expired);
   }
 };
 

@@ -75,8 +75,7 @@ inline constexpr RoundTransition kRoundTransitions[] = {
 
     {RoundPhase::kCollect, RoundInput::kRestart, RoundPhase::kCollect,
      "a contributor is lost, withdraws or is late after a chunk with its part was reduced; a "
-     "digest "
-     "is wrong; members join in a pause, or begin a call that was continuing without them",
+     "digest is wrong; members join in a pause, or begin a call that was continuing without them",
      "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is reduced again"},
     {RoundPhase::kCollect, RoundInput::kReduced, RoundPhase::kPrepared,
      "every contribution is effective and reduced", "Prepared(COMMITTED)"},

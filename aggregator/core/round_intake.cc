@@ -132,9 +132,10 @@ void CheckEffective(Round& round, const RoundScope& scope, RoundMember& member) 
   if (member.contribution.state() != ContributionState::kCommitted) return;
   if (!member.contribution.Complete()) return;
   if (member.contribution.digest() == member.contribution.commit().digest) {
+    const bool again = member.contribution.was_complete();
     round.roster.Apply(member, ContributionInput::kComplete);
     member.contribution.NoteArrival(scope.now);
-    NoteLateness(round, scope.now);
+    if (!again) NoteLateness(round, scope.now);
     round.straggler = Straggler{member.id, round.straggler.until, scope.now};
     UpdateBlocked(round, scope, member);
     NoteWhatTheLastOwes(round, scope);
@@ -218,6 +219,7 @@ void OnBegin(Round& round, const RoundScope& scope, Slot slot, const Begin& begi
                          CountOf(round.roster.size(), "member"), "."));
   }
   OnPart(round, scope, member);
+  member.behind = false;
   // A member can only take a value that is fixed.
   if (round.phase() == RoundPhase::kPrepared) return;
   // It has withdrawn, or repeats its begin on a new session.

@@ -26,15 +26,25 @@ bool MayLeaveOut(const Round& round, const RoundScope& scope) {
 bool IsMissing(const RoundMember& member) { return !member.room.blocked; }
 
 // Returns whether so many have contributed, or added what there is room for, that the round need
-// not wait for the others.
+// not wait for the others. Those whom it has left out are part of the whole, or else it could leave
+// out one after the other.
 bool HasQuorum(const Round& round, const RoundScope& scope) {
-  const uint32_t contributors = round.roster.contributors();
-  const uint64_t share = (uint64_t{contributors} * scope.config.quorum_percent + 99) / 100;
-  return contributors - round.roster.free() >= std::max<uint64_t>(share, scope.job.min_workers);
+  uint64_t all = 0;
+  uint64_t here = 0;
+  uint64_t workers = 0;  // Those of a node have one contribution, and min_workers counts each.
+  for (const RoundMember& member : round.roster) {
+    const bool counts = member.contribution.counts();
+    if (counts || (member.late && member.alive())) ++all;
+    if (!counts || IsMissing(member)) continue;
+    ++here;
+    workers += 1 + member.contribution.begin().reduced_with.size();
+  }
+  return here * 100 >= all * scope.config.quorum_percent && workers >= scope.job.min_workers;
 }
 
+// A contribution that was complete is on time, even if a new attempt needs its bytes again.
 bool MayBeLeftOut(const RoundScope& scope, const RoundMember& member) {
-  if (!member.there()) return false;
+  if (!member.there() || member.contribution.was_complete()) return false;
   if (member.contribution.begun()) return true;
   const auto& verdicts = scope.lane.verdicts;
   return !verdicts.empty() && IsCounted(verdicts.back().value, member.id, member.incarnation);
@@ -83,6 +93,7 @@ bool LeaveOutLate(Round& round, const RoundScope& scope) {
   for (RoundMember& member : round.roster) {
     if (!IsMissing(member)) continue;
     member.late = true;
+    member.behind = !member.contribution.begun();
     round.lateness.push_back(2 * waited);
     names.push_back(member.id);
     AddNote(round, scope, NoteKind::kContributionLate, member.id,

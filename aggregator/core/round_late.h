@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who is left out of a round because it is late. With the late policy `leave_out`, a round to
-// which a quorum has contributed waits for the others only for a grace. A member that is
+// Members that are left out of a round because they are late. With the late policy `leave_out`, a
+// round to which a quorum has contributed waits for the others only for a grace. A member that is
 // left out then takes part like one that has withdrawn: it stages and gets the result, and the
 // verdict waits for that, because either every member gets a result or none does.
 //
@@ -21,7 +21,7 @@ namespace basin::aggregator {
 void ReviewGrace(Round& round, const RoundScope& scope);
 // Leaves out whoever is missing when the grace has passed. Returns whether it has.
 bool LeaveOutLate(Round& round, const RoundScope& scope);
-// A contribution is complete. Notes how late it is if there was a quorum before.
+// A contribution is complete for the first time. Notes how late it is if there was a quorum before.
 void NoteLateness(Round& round, absl::Time now);
 
 }  // namespace basin::aggregator

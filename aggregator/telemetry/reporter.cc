@@ -68,7 +68,8 @@ LogLevel LevelOf(NoteKind kind) {
 
 void Reporter::OnNote(const Note& note, absl::Time now) {
   metrics_.Count(note, now);
-  if (note.kind == NoteKind::kContributionWithdrawn && Repeats(note, now)) return;
+  const bool late = note.kind == NoteKind::kContributionLate;
+  if ((late || note.kind == NoteKind::kContributionWithdrawn) && Repeats(note, now)) return;
   if (!IsAboutAFrame(note.kind)) events_.Add(note, now);
   const LogLevel level = LevelOf(note.kind);
   if (!log_.Wants(level)) return;
@@ -93,7 +94,9 @@ bool Reporter::Repeats(const Note& note, absl::Time now) {
   for (auto it = withdrawn_.begin(); it != withdrawn_.end();) {
     it = now - it->second < kWithdrawal ? std::next(it) : withdrawn_.erase(it);
   }
-  return !withdrawn_.try_emplace({note.job, note.worker, note.lane, note.text}, now).second;
+  // What is said of a late worker names the round.
+  const std::string reason = note.kind == NoteKind::kContributionLate ? "late" : note.text;
+  return !withdrawn_.try_emplace({note.job, note.worker, note.lane, reason}, now).second;
 }
 
 }  // namespace basin::aggregator

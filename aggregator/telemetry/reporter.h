@@ -34,7 +34,7 @@ class Reporter : public NoteSink {
   void OnNote(const Note& note, absl::Time now) override;
 
  private:
-  // Whether the worker has withdrawn for the same reason a moment ago.
+  // Whether the worker has withdrawn for the same reason, or was late, a moment ago.
   bool Repeats(const Note& note, absl::Time now);
 
   Log& log_;

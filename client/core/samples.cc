@@ -158,12 +158,16 @@ void OnLeased(Lane& lane, const Scope& scope, const SamplesLeased& leased) {
   samples.request.reset();
   samples.held.Add(leased.ranges);
   Error error;
-  if (leased.outcome == LeaseOutcome::kRefused) {
+  LeaseOutcome outcome = leased.outcome;
+  if (outcome == LeaseOutcome::kRefused) {
     error = leased.error;
     samples.asked = samples.held_of;  // The trainer may ask for another one in its place.
+  } else if (outcome == LeaseOutcome::kEnded && lane.undelivered.has_value()) {
+    // The last round of the epoch went on without this worker. Its trainer takes the result of that
+    // round before it takes the epoch for over.
+    outcome = LeaseOutcome::kNoneNow;
   }
-  scope.actions.push_back(
-      SamplesAnswered{lane.handle, leased.outcome, leased.ranges, std::move(error)});
+  scope.actions.push_back(SamplesAnswered{lane.handle, outcome, leased.ranges, std::move(error)});
 }
 
 void OnVerdictSamples(Samples& samples, const RoundValue& value) {

@@ -106,7 +106,7 @@ class States {
   std::set<LaneHandle> lanes_ ABSL_GUARDED_BY(mutex_);           // Gradient lanes.
   uint64_t joined_ ABSL_GUARDED_BY(mutex_) = 0;  // The last membership for which it has the states.
   Generation served_ ABSL_GUARDED_BY(mutex_);    // The version that was served last.
-  std::string lane_ ABSL_GUARDED_BY(mutex_);     // Of that value; empty: none is served.
+  std::string lane_ ABSL_GUARDED_BY(mutex_);     // The lane of that value; empty: none is served.
   std::string value_ ABSL_GUARDED_BY(mutex_);    // The library reads it where it is.
 };
 

@@ -25,7 +25,7 @@ struct Options {
   std::optional<std::vector<uint32_t>> faults;  // Only these, by position; all if absent.
   std::optional<uint32_t> rounds;               // At most this many per lane.
   PlantedBug bug = PlantedBug::kNone;
-  bool late = false;  // Who is late is left out, with every seed.
+  bool late = false;  // Late workers are left out, with every seed.
 };
 
 struct Result {

@@ -112,6 +112,78 @@ TEST(LeavingOut, InItsFirstRoundAWorkerIsAwaitedUntilItBegins) {
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
+// It could be the one that sends the state, and what it has is that of before the round.
+TEST(LeavingOut, NobodyJoinsUntilWhoeverHadNotBegunBeginsTheNextRound) {
+  LateThree t;
+  t.Join("d");
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b", "c"));
+  t.Contribute({&t.a, &t.b});
+  t.c.Begin();
+  t.PassGrace();
+  EXPECT_EQ(t.a.lane().last, 3u);
+  EXPECT_THAT(t.a.verdict().value.late, ElementsAre("c"));
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b", "c", "d"));
+}
+
+TEST(LeavingOut, OthersJoinWithTheVerdictIfItHadBegun) {
+  LateThree t;
+  t.Join("d");
+  t.c.Begin();
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  EXPECT_THAT(t.a.verdict().value.late, ElementsAre("c"));
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b", "c", "d"));
+}
+
+TEST(LeavingOut, NobodyJoinsInAPauseWhileSomeoneIsBehind) {
+  LateThree t(Settings(2, 4, 3));
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  t.Lose("a");
+  t.Lose("b");
+  t.Join("d");
+  EXPECT_THAT(t.job().membership().members, testing::Not(testing::Contains("d")));
+  t.c.Begin();
+  EXPECT_THAT(t.job().membership().members, testing::Contains("d"));
+}
+
+// The next attempt needs the bytes of all again.
+TEST(LeavingOut, WhoeverWasOnTimeIsAwaitedInTheNextAttempt) {
+  for (const uint32_t percent : {30u, 50u}) {
+    SCOPED_TRACE(percent);
+    Config config = LeavesOut();
+    config.quorum_percent = percent;
+    LateThree t(Settings(1, 4, 3), config);
+    const auto noted = [&t] { return std::get<0>(t.job().lanes[0].grace.Fields()).size(); };
+    const size_t before = noted();
+    t.b.repushes = false;
+    t.Contribute({&t.a, &t.b});
+    t.c.Begin();
+    t.c.PushTensor(0);
+    t.PassGrace();
+    EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 1u);
+    t.Sleep(absl::Seconds(4));
+    EXPECT_EQ(t.Notes(NoteKind::kContributionLate), 1u);
+    EXPECT_EQ(t.a.lane().last, 1u);
+    t.b.PushTensor(0);
+    EXPECT_EQ(t.a.lane().last, 2u);
+    EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+    EXPECT_THAT(t.a.verdict().value.late, ElementsAre("c"));
+    EXPECT_EQ(noted() - before, percent == 30 ? 2u : 1u) << "each of them is late once";
+  }
+}
+
+// The workers of a node have one contribution.
+TEST(LeavingOut, MinWorkersCountsThoseForWhomANodeContributes) {
+  LateThree t(Settings(3, 4, 3));
+  t.a.reduced_with = {"x"};
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  EXPECT_THAT(t.a.verdict().value.late, ElementsAre("c"));
+}
+
 TEST(LeavingOut, WhatWasReducedWithItIsReducedAgain) {
   LateThree t;
   t.Contribute({&t.a, &t.b});

@@ -207,6 +207,22 @@ TEST_F(SamplesTest, TheAggregatorCorrectsTheHello) {
   EXPECT_TRUE(samples().held.empty()) << "of an earlier epoch";
 }
 
+// Its trainer would go to the next epoch, and take the result of the last round there.
+TEST_F(SamplesTest, TheEpochGoesOnUntilTheTrainerHasTheResultOfARoundWithoutIt) {
+  Ask(10);
+  worker.Stage();
+  RoundValue value = worker.Value();
+  value.samples = RoundSamples{kEpochOne, {{0, 100}}, {}, 100};
+  value.decision = 0;
+  worker.Receive(worker.MakeVerdict(value));
+  EXPECT_EQ(Answer({}, LeaseOutcome::kEnded).One<SamplesAnswered>().outcome,
+            LeaseOutcome::kNoneNow);
+  Begin({});
+  EXPECT_EQ(worker.Do(CommitRound{0}).One<Deliver>().record.round, 1u);
+  Ask(10);
+  EXPECT_EQ(Answer({}, LeaseOutcome::kEnded).One<SamplesAnswered>().outcome, LeaseOutcome::kEnded);
+}
+
 TEST_F(SamplesTest, ARequestForAStepSaysWhatItHas) {
   const SampleEpoch steps{1, 50, 7, 12};
   EXPECT_EQ(Ask(1, steps).after, 0u);
