@@ -90,7 +90,9 @@ class States {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSame(const std::vector<Received>& received, const WorkerId& source) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::string> Get(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What it returns is valid until the next call of a function of the states.
+  absl::StatusOr<std::string_view> Get(const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Worker& worker_;
   const Clock& clock_;
@@ -102,7 +104,7 @@ class States {
   std::set<LaneHandle> lanes_ ABSL_GUARDED_BY(mutex_);           // Gradient lanes.
   uint64_t joined_ ABSL_GUARDED_BY(mutex_) = 0;  // The last membership for which it has the states.
   Generation served_ ABSL_GUARDED_BY(mutex_);    // The version that was served last.
-  std::string lane_ ABSL_GUARDED_BY(mutex_);     // Of that value; empty: none is served.
+  std::string lane_ ABSL_GUARDED_BY(mutex_);     // The lane of that value; empty: none is served.
   std::string value_ ABSL_GUARDED_BY(mutex_);    // The library reads it where it is.
 };
 
