@@ -185,9 +185,9 @@ bool States::IsHolder(const JobView& view) const {
   return deputy < members.size() && members[deputy] == id_;
 }
 
-absl::StatusOr<std::string> States::Get(const std::string& name) {
+absl::StatusOr<std::string_view> States::Get(const std::string& name) {
   absl::StatusOr<std::string_view> content = states_.at(name).get();
-  if (content.ok()) return std::string(*content);
+  if (content.ok()) return content;
   return StateError(
       ErrorCode::kFailedPrecondition,
       absl::StrCat(who_, " cannot get its ", StateNamed(name), ": ",
@@ -197,14 +197,15 @@ absl::StatusOr<std::string> States::Get(const std::string& name) {
 
 absl::StatusOr<std::string> States::Pack() {
   std::string lines = absl::StrCat(kStatesFormat, "\n", states_.size(), "\n");
-  std::string contents;
+  std::string packed;
   for (const auto& [name, state] : states_) {
-    const absl::StatusOr<std::string> content = Get(name);
+    const absl::StatusOr<std::string_view> content = Get(name);
     if (!content.ok()) return content.status();
     absl::StrAppend(&lines, name, "\n", state.model, "\n", content->size(), "\n");
-    contents += *content;
+    packed += *content;
   }
-  return lines + contents;
+  packed.insert(0, lines);
+  return packed;
 }
 
 // ---- joiners
@@ -338,9 +339,9 @@ absl::Status States::Load(std::string_view packed, const WorkerId& source) {
   if (absl::Status status = CheckSame(*received, source); !status.ok()) return status;
   std::map<std::string, std::string> before;
   for (const auto& [name, state] : states_) {
-    absl::StatusOr<std::string> content = Get(name);
+    const absl::StatusOr<std::string_view> content = Get(name);
     if (!content.ok()) return content.status();
-    before[name] = *std::move(content);
+    before[name] = std::string(*content);
   }
   for (auto it = received->begin(); it != received->end(); ++it) {
     const absl::Status set = states_.at(it->name).set(it->content);

@@ -94,7 +94,9 @@ class States {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSame(const std::vector<Received>& received, const WorkerId& source) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::string> Get(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What it returns is valid until the next call of a function of the states.
+  absl::StatusOr<std::string_view> Get(const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Worker& worker_;
   const Clock& clock_;
