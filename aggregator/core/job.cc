@@ -95,7 +95,7 @@ bool Job::AnyoneIsBehind() const {
   for (const Lane& lane : lanes) {
     if (lane.round.has_value()) {
       for (const RoundMember& member : lane.round->members()) {
-        if (member.behind && member.alive()) return true;
+        if (member.behind && member.alive() && !workers[member.slot].finishing) return true;
       }
     }
     for (Slot slot = 0; slot < workers.size() && !lane.behind.empty(); ++slot) {

@@ -59,7 +59,8 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
   if (round == nullptr && why.empty()) return;
   if (round != nullptr) {
     HoldsState(job, scope, slot);  // It computed a gradient with the state.
-    if (lane->behind.erase(worker.incarnation) > 0) job.changed = true;
+    // Others may have waited for this to join.
+    job.changed |= lane->behind.erase(worker.incarnation) > 0 || round->roster.At(slot).behind;
     const RoundScope in = ScopeOf(job, scope, begin.lane);
     if (why.empty()) {
       if (!repeated) worker.ranks = begin.ranks;
