@@ -109,8 +109,7 @@ bool Job::AnyoneIsBehind() const {
 }
 
 Membership Job::NextMembership(bool admit, bool keep_all) const {
-  return generations.Choose(workers, {admit && !AnyoneIsBehind(), keep_all, settings().max_workers},
-                            term);
+  return generations.Choose(workers, {admit, keep_all, settings().max_workers}, term);
 }
 
 std::optional<WorkerId> Job::DonorFor(const Membership& next) const {

@@ -59,8 +59,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
   if (round == nullptr && why.empty()) return;
   if (round != nullptr) {
     HoldsState(job, scope, slot);  // It computed a gradient with the state.
-    // Others may have waited for this to join.
-    job.changed |= lane->behind.erase(worker.incarnation) > 0 || round->roster.At(slot).behind;
+    lane->behind.erase(worker.incarnation);
     const RoundScope in = ScopeOf(job, scope, begin.lane);
     if (why.empty()) {
       if (!repeated) worker.ranks = begin.ranks;
