@@ -95,7 +95,7 @@ bool Job::AnyoneIsBehind() const {
   for (const Lane& lane : lanes) {
     if (lane.round.has_value()) {
       for (const RoundMember& member : lane.round->members()) {
-        if (member.behind && member.alive()) return true;
+        if (member.behind && member.alive() && !workers[member.slot].finishing) return true;
       }
     }
     for (Slot slot = 0; slot < workers.size() && !lane.behind.empty(); ++slot) {
@@ -109,8 +109,7 @@ bool Job::AnyoneIsBehind() const {
 }
 
 Membership Job::NextMembership(bool admit, bool keep_all) const {
-  return generations.Choose(workers, {admit && !AnyoneIsBehind(), keep_all, settings().max_workers},
-                            term);
+  return generations.Choose(workers, {admit, keep_all, settings().max_workers}, term);
 }
 
 std::optional<WorkerId> Job::DonorFor(const Membership& next) const {

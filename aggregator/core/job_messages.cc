@@ -59,7 +59,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
   if (round == nullptr && why.empty()) return;
   if (round != nullptr) {
     HoldsState(job, scope, slot);  // It computed a gradient with the state.
-    if (lane->behind.erase(worker.incarnation) > 0) job.changed = true;
+    lane->behind.erase(worker.incarnation);
     const RoundScope in = ScopeOf(job, scope, begin.lane);
     if (why.empty()) {
       if (!repeated) worker.ranks = begin.ranks;

@@ -146,7 +146,8 @@ void Settle(Job& job, const JobScope& scope, LaneIndex index) {
   // on, so no round may be open without it. Joiners therefore wait for the next verdict while a
   // call is open.
   const bool boundary = !job.generations.pending().has_value() && job.lanes.IsBoundary(lane);
-  const bool may_admit = !scope.draining && !job.lanes.AnyOpenBesides(lane);
+  const bool may_admit =
+      !scope.draining && !job.lanes.AnyOpenBesides(lane) && !job.AnyoneIsBehind();
   const Membership next = boundary ? job.NextMembership(may_admit) : job.membership();
   if (next == job.membership() || !scope.config.state_file) {
     SendVerdict(job, scope, index, next);

@@ -137,18 +137,6 @@ TEST(LeavingOut, OthersJoinWithTheVerdictIfItHadBegun) {
   EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b", "c", "d"));
 }
 
-TEST(LeavingOut, NobodyJoinsInAPauseWhileSomeoneIsBehind) {
-  LateThree t(Settings(2, 4, 3));
-  t.Contribute({&t.a, &t.b});
-  t.PassGrace();
-  t.Lose("a");
-  t.Lose("b");
-  t.Join("d");
-  EXPECT_THAT(t.job().membership().members, testing::Not(testing::Contains("d")));
-  t.c.Begin();
-  EXPECT_THAT(t.job().membership().members, testing::Contains("d"));
-}
-
 // The next attempt needs the bytes of all again.
 TEST(LeavingOut, WhoeverWasOnTimeIsAwaitedInTheNextAttempt) {
   for (const uint32_t percent : {30u, 50u}) {
