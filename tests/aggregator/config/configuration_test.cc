@@ -101,6 +101,8 @@ TEST(Table, DefaultsAreThoseOfTheParts) {
         option.key.find(".listen") != std::string::npos) {
       continue;  // The parts have no such default.
     }
+    // The core counts none by default, because exhaustive searches would see a state for each.
+    if (option.key == "worker.fruitless_joins") continue;
     EXPECT_EQ(Show(option, parts), Show(option, settings)) << option.key;
   }
   EXPECT_EQ("127.0.0.1:29600", settings.grpc_address);

@@ -739,9 +739,12 @@ TEST_F(Abi, AStateIsRegisteredOnceAndBeforeTheWorkerIsAMember) {
   EXPECT_EQ(remembers("a", &memory), BASIN_OK) << t.failure.message();
   EXPECT_EQ(remembers("a", &memory), BASIN_FAILED_PRECONDITION);
   EXPECT_THAT(t.failure.message(), HasSubstr("state \"a\" already"));
-  // Nobody joins, so no function is called.
   EXPECT_EQ(registers("b", "m", get, set), BASIN_OK) << t.failure.message();
-  ASSERT_EQ(basin_ready(t.worker, 0, 0, t.failure.out()), BASIN_OK) << t.failure.message();
+  // Without a hash, that of the states is computed.
+  EXPECT_EQ(basin_ready(t.worker, 0, 0, t.failure.out()), BASIN_FAILED_PRECONDITION);
+  EXPECT_THAT(t.failure.message(), HasSubstr("cannot get its state \"b\": no"));
+  // Nobody joins, so no function is called any more.
+  ASSERT_EQ(basin_ready(t.worker, 0, 1, t.failure.out()), BASIN_OK) << t.failure.message();
   ASSERT_EQ(t.AwaitMember(), BASIN_OK) << t.failure.message();
   EXPECT_EQ(t.Step(1), BASIN_OK) << t.failure.message();
   EXPECT_EQ(remembers("c", &memory), BASIN_FAILED_PRECONDITION);
