@@ -44,17 +44,22 @@ def warned() -> Iterator[list[str]]:
 # ---- workers
 
 
+def step_of_the_held(net: Any, optimizer: Any, rank: int, step: int, event: str) -> Any:
+    """One step, which w2 makes only after the others if it is the held one. The round's facts."""
+    if rank == 2 and step == HELD:
+        hear(Path(event))
+    take_step(net, optimizer, rank, step)
+    if rank == 0 and step == HELD:
+        say(Path(event))
+    return optimizer.last_round()
+
+
 def steps(rank: int, event: str) -> Any:
     """w2 makes its backward of one step only when the others have made that step."""
     with trainer() as (_, net, optimizer), warned() as lines:
         late, contributors, after = [], [], []
         for step in range(STEPS):
-            if rank == 2 and step == HELD:
-                hear(Path(event))
-            take_step(net, optimizer, rank, step)
-            if rank == 0 and step == HELD:
-                say(Path(event))
-            info = optimizer.last_round()
+            info = step_of_the_held(net, optimizer, rank, step, event)
             late.append(info.late)
             contributors.append(len(info.contributors))
             after.append(gradients(net))
@@ -72,12 +77,7 @@ def samples(rank: int, event: str, size: int) -> Any:
         loader = DataLoader(data, batch_size=2, sampler=sampler)
         mine, late = [], []
         for step, batch in enumerate(loader):
-            if rank == 2 and step == HELD:
-                hear(Path(event))
-            take_step(net, optimizer, rank, step)
-            if rank == 0 and step == HELD:
-                say(Path(event))
-            info = optimizer.last_round()
+            info = step_of_the_held(net, optimizer, rank, step, event)
             late.append(info.late)
             if f"w{rank}" in info.contributors:
                 mine += batch.tolist()
