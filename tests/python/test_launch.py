@@ -367,6 +367,35 @@ class Told(unittest.TestCase):
             self.assertEqual(line, story.on_entry(each), each)
         self.assertEqual({"worker-0"}, story.finished)
 
+    def test_a_worker_that_never_joined_is_late_when_the_job_is_over(self) -> None:
+        from basin.story import Story
+
+        story = Story()
+        story.on_entry({"event": "worker_ready", "worker": "worker-0"})
+        story.on_entry({"event": "worker_ready", "worker": "worker-1"})
+        story.on_entry({"event": "generation", "members": 2})
+        story.on_entry({"event": "worker_lost", "worker": "worker-1", "reason": "It is silent."})
+        self.assertFalse(story.is_late("worker-1"))
+        done = {"event": "worker_finished", "worker": "worker-0", "reason": "It has finished."}
+        story.on_entry(done)
+        story.on_entry({"event": "new_lineage", "reason": "All workers have finished."})
+        self.assertFalse(story.is_late("worker-0"))
+        self.assertTrue(story.is_late("worker-1"))  # It may be refused, and say nothing more.
+        self.assertTrue(story.is_late("worker-2"))
+
+    def test_a_crash_is_no_eviction(self) -> None:
+        from basin.story import Story
+
+        story = Story()
+        for reason in ("has exited", "did not reconnect in time"):
+            lost = {"event": "worker_lost", "worker": "worker-1", "reason": f"Worker {reason}."}
+            story.on_entry(lost)
+            self.assertEqual(set(), story.evicted)
+        story.on_entry(lost | {"reason": "Worker worker-1 was silent for longer than its lease."})
+        self.assertEqual({"worker-1"}, story.evicted)
+        story.started("worker-1")
+        self.assertEqual(set(), story.evicted)
+
 
 class Interrupted(unittest.TestCase):
     """The stderr of a worker after Ctrl-C."""
@@ -1013,6 +1042,14 @@ class Elsewhere(unittest.TestCase):
         self.assertEqual((0, "[0] None\n"), (done.returncode, done.stdout), done.stderr)
         self.assertIn("basin-run: BASIN_TLS_CA ignored: ", done.stderr)
         self.assertIn("--aggregator=HOST:PORT uses another one", done.stderr)
+
+    def test_its_own_aggregator_has_the_options_of_the_environment(self) -> None:
+        done = run("-n", "1", "--", "true", BASIN_WORKER_LEASE="never")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("BASIN_WORKER_LEASE", done.stderr)
+        options = {"BASIN_WORKER_LEASE": "7s", "BASIN_WORKER_CLOSED_LEASE": "3s"}
+        done = run("-n", "1", "--", "true", **options)
+        self.assertEqual(0, done.returncode, done.stderr)
 
     def test_options_of_its_own_aggregator_are_refused(self) -> None:
         done = run("-n", "1", "--aggregator", "127.0.0.1:1", "--verbose", "--", "true")

@@ -38,9 +38,11 @@ _NOT_FOUND = 5
 # How a worker reaches an aggregator that does not trust its network. The one that basin-run starts
 # serves this machine alone, and has neither TLS nor tokens.
 _CREDENTIALS = ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY", "BASIN_TOKEN_FILE")
+# Variables that would give it these, among other things.
+_NOT_PASSED_ON = (*_CREDENTIALS, "BASIN_TLS_CLIENT_CA", "BASIN_AUTH_FILE", "BASIN_CONFIG")
 # On one machine there is no network, and ended workers are reported, so a silent worker lacks CPU
 # time. Only a worker that is stopped for this long counts as lost.
-_LEASES = ("--worker-lease=60s", "--worker-closed-lease=60s")
+_LEASES = {"BASIN_WORKER_LEASE": "60s", "BASIN_WORKER_CLOSED_LEASE": "60s"}
 # By default glibc returns freed messages to the kernel and maps memory again, which costs more than
 # sending them. 32 MiB is the largest threshold that it accepts.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
@@ -394,8 +396,12 @@ class _Aggregator:
         self._output = output
         self._copy = copy
         self._verbose = verbose
+        self._refusals: dict[str, list[str]] = {}  # The words of the last one of each worker.
         self._ctl = _find_basinctl(program)
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("BASIN_")}
+        kept = dict(_LEASES if self._ctl is not None and listen_at is None else {})
+        kept.update(os.environ)
+        for name in _NOT_PASSED_ON:
+            kept.pop(name, None)
         # For the socket at which workers share memory, which a killed process leaves there.
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         with contextlib.suppress(OSError):
@@ -408,9 +414,8 @@ class _Aggregator:
             "--http-listen=none",
             "--local-listen=none" if self._folder is None else "--local-listen=auto",
         )
-        leases = _LEASES if self._ctl is not None and listen_at is None else ()
         try:
-            self._group = _Group([program, "serve", *listen, *leases, "--drain-grace=0s"], kept)
+            self._group = _Group([program, "serve", *listen, "--drain-grace=0s"], kept)
         except OSError as error:
             raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
         self._log = self._group.stdout.lines()
@@ -468,9 +473,19 @@ class _Aggregator:
             return
         if told is not None:
             self._output.say(told)
-        elif entry["level"] in ("warning", "error") and entry["event"] != "worker_lost":
-            # The loss of a worker is reported together with its consequence.
+        elif entry["level"] in ("warning", "error") and self._is_news(entry):
             self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
+
+    def _is_news(self, entry: dict[str, Any]) -> bool:
+        if entry["event"] == "worker_lost":  # It is reported together with its consequence.
+            return False
+        if entry["event"] != "worker_refused":
+            return True
+        # A refused worker tries again and again, and only the time that is left differs.
+        words = [word for word in entry["reason"].split() if not word[0].isdigit()]
+        seen = self._refusals.get(entry["worker"]) == words
+        self._refusals[entry["worker"]] = words
+        return not seen
 
     def report_exit(self, job: str, worker: str, code: int) -> None:
         """Reports the end of a worker's process, so that the others do not wait for its lease."""
@@ -824,7 +839,7 @@ class _Job:
             return ""
         # An evicted worker fails by itself, because of its error.
         evicted = ended.code > 0 and (
-            _worker_id(rank) in self._story.lost
+            _worker_id(rank) in self._story.evicted
             or self._errors[rank].last.startswith("basin.errors.Evicted")
         )
         if evicted and self._rejoins_left:
@@ -909,7 +924,7 @@ def _aggregator(
 ) -> _Aggregator | _Elsewhere:
     if options.aggregator is not None:
         return _Elsewhere(options.aggregator)
-    ignored = [name for name in _CREDENTIALS if os.environ.get(name)]
+    ignored = [name for name in _NOT_PASSED_ON if os.environ.get(name)]
     if ignored:
         output.say(
             f"{', '.join(ignored)} ignored: the aggregator that basin-run starts "

@@ -5,6 +5,8 @@ from typing import Any
 
 # Events after which a worker is no longer a member.
 _DEPARTURES = ("worker_lost", "worker_left", "worker_finished")
+# How the reason ends when a worker is lost because its process has ended.
+_ENDED = ("has exited.", "did not reconnect in time.")
 
 
 class Story:
@@ -14,14 +16,15 @@ class Story:
     waits:    whether the first workers wait for the job to begin
     paused:   why the job is paused; empty if it is not
     over:     whether all workers have finished, and no others have begun since
-    lost:     the workers that the aggregator has lost since they were started
+    evicted:  the workers that the aggregator has lost since they were started, and not because
+              their processes had ended
     """
 
     def __init__(self) -> None:
         self.finished: set[str] = set()
         self.paused = ""
         self.over = False
-        self.lost: set[str] = set()
+        self.evicted: set[str] = set()
         self._members: set[str] = set()  # Those that have been members since they were started.
         self._ready: set[str] = set()
         self._size = 0
@@ -39,12 +42,12 @@ class Story:
 
     def started(self, worker: str) -> None:
         """A process of this worker begins."""
-        self.lost.discard(worker)
+        self.evicted.discard(worker)
         self._members.discard(worker)
 
     def is_late(self, worker: str) -> bool:
         """Whether a worker was started too late to become a member."""
-        return self.over and worker in self._ready and worker not in self._members
+        return self.over and worker not in self._members
 
     def on_entry(self, entry: dict[str, Any]) -> str | None:
         """Returns the line for an entry of the log, or None."""
@@ -57,7 +60,9 @@ class Story:
                 self.finished.add(worker)
             self._departures.setdefault(worker, reason.rstrip("."))
             if event == "worker_lost":
-                self.lost.add(worker)
+                self._members.discard(worker)
+            if event == "worker_lost" and not reason.endswith(_ENDED):
+                self.evicted.add(worker)
             if event == "worker_lost" and worker in self._ready and not self._begun:
                 self._ready.discard(worker)
         elif event == "worker_reconnected":
