@@ -596,9 +596,11 @@ class Client:
 
     def report_progress(self, done: float, **metrics: float) -> None:
         """Reports how far the training is, where something shows it: a TrainJob of Kubeflow Trainer
-        does, in status.trainerStatus with the estimated time that is left. Elsewhere it does
-        nothing. All workers may call it, in each step; rank 0 sends the latest report every five
-        seconds, in the background, and never fails because of it.
+        does, in status.trainerStatus with the estimated time that is left, and otherwise the
+        annotations of the pod that BASIN_PROGRESS_POD names. Elsewhere it does nothing. All workers
+        may call it, in each step; rank 0 sends the latest report every five seconds, in the
+        background, and never fails because of it. Raises InvalidArgument if BASIN_PROGRESS_POD is
+        not NAMESPACE/NAME.
 
         done:    the share of the whole training that is done, from 0 to 1
         metrics: numbers to show beside it, by name; the number of workers is one of them
