@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -83,6 +84,7 @@ struct Trainer {
     auto turn = group->NextTurn(Soon());
     if (!turn.ok()) return turn.status();
     if (!*turn) return absl::DeadlineExceededError("no turn");
+    ++turns;
     if (absl::Status status = ReduceAll(); !status.ok()) return status;
     auto end = group->End(Soon());
     if (!end.ok()) return end.status();
@@ -101,6 +103,7 @@ struct Trainer {
   int64_t* total = nullptr;
   EmulatedStream stream;
   EmulatedStream other_stream;
+  std::atomic<int> turns{0};         // That Phase() has had.
   std::unique_ptr<NodeGroup> group;  // Ends before what it uses.
 };
 
@@ -152,6 +155,11 @@ class NodeGroupTest : public testing::Test {
 
   std::thread Begin(LocalRank rank, absl::StatusOr<NodeTurn>& turn) {
     return std::thread([this, rank, &turn] { turn = At(rank).Phase(); });
+  }
+  // A rank that has not begun when another one is lost begins in the group without it, and that
+  // group has sums.
+  void AwaitTurns(const std::vector<LocalRank>& ranks, int turns) {
+    for (const LocalRank rank : ranks) Await([&] { return At(rank).turns == turns; });
   }
   // A local phase of these ranks; the first one leads and has the sums over all of them.
   void ExpectPhase(const std::vector<LocalRank>& ranks) {
@@ -244,7 +252,8 @@ TEST_F(NodeGroupTest, Fault_A13_WhereAFollowerIsLostInTheLocalPhaseEachContribut
   }
   auto turn = At(2).group->NextTurn(Soon());
   ASSERT_TRUE(turn.ok() && *turn);
-  ASSERT_TRUE(At(2).ReduceFloats(0).ok());  // The other ranks have its first bucket.
+  ASSERT_TRUE(At(2).ReduceFloats(0).ok());
+  AwaitTurns({0, 1}, 2);
   Lose(2);
   for (std::thread& thread : threads) thread.join();
   ExpectAborted(turns);
@@ -264,6 +273,7 @@ TEST_F(NodeGroupTest, Fault_A13_WhereTheLeaderIsLostInTheLocalPhaseEachContribut
   ASSERT_TRUE((*turn)->leads);
   ASSERT_TRUE(At(0).ReduceFloats(0).ok());
   ASSERT_TRUE(At(0).ReduceFloats(1).ok());
+  AwaitTurns({1, 2}, 2);
   Lose(0);
   for (std::thread& thread : threads) thread.join();
   ExpectAborted(turns);
