@@ -71,10 +71,7 @@ if "$simulator"; then
   "$found" "$@"
   exit
 fi
-programs=(basind basin_c)
-# basin-run reports a killed worker through basinctl, whose compilation takes half a minute.
-(($#)) && programs+=(basinctl)
-build demo "${programs[@]}"
+build demo basind basinctl basin_c
 export PYTHONPATH="$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}"
 least="$workers"
 [[ " $* " == *" --kill "* ]] && least=$((workers - 1))
