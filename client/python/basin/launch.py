@@ -38,11 +38,18 @@ _NOT_FOUND = 5
 # How a worker reaches an aggregator that does not trust its network. The one that basin-run starts
 # serves this machine alone, and has neither TLS nor tokens.
 _CREDENTIALS = ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY", "BASIN_TOKEN_FILE")
+
+
+def _variable(option: str) -> str:
+    """That of an option of the aggregator."""
+    return "BASIN_" + option.upper().replace("-", "_")
+
+
 # Variables that would give it these, among other things.
-_NOT_PASSED_ON = (*_CREDENTIALS, "BASIN_TLS_CLIENT_CA", "BASIN_AUTH_FILE", "BASIN_CONFIG")
+_NOT_PASSED_ON = (*_CREDENTIALS, *map(_variable, ("tls-client-ca", "auth-file", "config")))
 # On one machine there is no network, and ended workers are reported, so a silent worker lacks CPU
 # time. Only a worker that is stopped for this long counts as lost.
-_LEASES = {"BASIN_WORKER_LEASE": "60s", "BASIN_WORKER_CLOSED_LEASE": "60s"}
+_LEASES = {_variable(option): "60s" for option in ("worker-lease", "worker-closed-lease")}
 # By default glibc returns freed messages to the kernel and maps memory again, which costs more than
 # sending them. 32 MiB is the largest threshold that it accepts.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
