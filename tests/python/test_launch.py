@@ -383,6 +383,28 @@ class Told(unittest.TestCase):
         self.assertTrue(story.is_late("worker-1"))  # It may be refused, and say nothing more.
         self.assertTrue(story.is_late("worker-2"))
 
+    def test_a_refusal_is_told_again_only_if_its_words_change(self) -> None:
+        from basin.story import Story
+
+        def refused(worker: str, reason: str) -> dict[str, str]:
+            return {
+                "level": "warning",
+                "event": "worker_refused",
+                "worker": worker,
+                "reason": reason,
+            }
+
+        story = Story()
+        self.assertTrue(story.warns(refused("worker-1", "It is refused for 10m.")))
+        self.assertFalse(story.warns(refused("worker-1", "It is refused for 9m59s.")))
+        self.assertTrue(story.warns(refused("worker-2", "It is refused for 9m59s.")))
+        self.assertTrue(story.warns(refused("worker-1", "Its contract differs.")))
+        late = refused("worker-1", "It is late by 5s.") | {"event": "late"}
+        self.assertTrue(story.warns(late))
+        self.assertTrue(story.warns(late))
+        self.assertFalse(story.warns(late | {"level": "info"}))
+        self.assertFalse(story.warns(late | {"event": "worker_lost"}))
+
     def test_a_crash_is_no_eviction(self) -> None:
         from basin.story import Story
 

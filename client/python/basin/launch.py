@@ -403,7 +403,6 @@ class _Aggregator:
         self._output = output
         self._copy = copy
         self._verbose = verbose
-        self._refusals: dict[str, list[str]] = {}  # The words of the last one of each worker.
         self._ctl = _find_basinctl(program)
         kept = dict(_LEASES if self._ctl is not None and listen_at is None else {})
         kept.update(os.environ)
@@ -480,19 +479,8 @@ class _Aggregator:
             return
         if told is not None:
             self._output.say(told)
-        elif entry["level"] in ("warning", "error") and self._is_news(entry):
+        else:
             self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
-
-    def _is_news(self, entry: dict[str, Any]) -> bool:
-        if entry["event"] == "worker_lost":  # It is reported together with its consequence.
-            return False
-        if entry["event"] != "worker_refused":
-            return True
-        # A refused worker tries again and again, and only the time that is left differs.
-        words = [word for word in entry["reason"].split() if not word[0].isdigit()]
-        seen = self._refusals.get(entry["worker"]) == words
-        self._refusals[entry["worker"]] = words
-        return not seen
 
     def report_exit(self, job: str, worker: str, code: int) -> None:
         """Reports the end of a worker's process, so that the others do not wait for its lease."""
@@ -812,7 +800,8 @@ class _Job:
             late = threading.Timer(_SILENT_SECONDS, self._events.put, (_Late(),))
             late.daemon = True
             late.start()
-        if self._patience is None:  # Later, workers leave one after the other; do not report that.
+        # Later, workers leave one after the other; do not report that.
+        if self._patience is None and (told is not None or self._story.warns(entry)):
             self._aggregator.show(entry, told)
         self._check_enough()
         self._check_late()

@@ -28,7 +28,6 @@ from basin.arguments import number_of
 from basin.errors import InvalidArgument
 from basin.worker import logger
 
-_TRAINJOB_TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # A file.
 # What the API server lets a pod reach it with, wherever a service account is mounted.
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The controller asks its clients not to report more often.
@@ -40,27 +39,25 @@ class _TrainJob:
     """The status of the TrainJob to which this process belongs."""
 
     variable = "KUBEFLOW_TRAINER_SERVER_URL"
+    method, content_type = "POST", "application/json"
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.authority = os.environ.get("KUBEFLOW_TRAINER_SERVER_CA_CERT")
 
-    def request(self, status: Mapping[str, Any]) -> urllib.request.Request:
-        return urllib.request.Request(
-            self.url,
-            json.dumps({"trainerStatus": status}).encode(),
-            {
-                "Authorization": f"Bearer {_token(Path(os.environ[_TRAINJOB_TOKEN]))}",
-                "Content-Type": "application/json",
-            },
-            method="POST",
-        )
+    @property
+    def token(self) -> Path:
+        return Path(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"])
+
+    def body(self, status: Mapping[str, Any]) -> dict[str, Any]:
+        return {"trainerStatus": status}
 
 
 class _Pod:
     """The annotations of a pod, NAMESPACE/NAME."""
 
     variable = "BASIN_PROGRESS_POD"
+    method, content_type = "PATCH", "application/merge-patch+json"
 
     def __init__(self, pod: str, account: Path) -> None:
         namespace, found, name = pod.partition("/")
@@ -76,9 +73,9 @@ class _Pod:
         path = "/".join(urllib.parse.quote(each) for each in (namespace, "pods", name))
         self.url = f"https://{host}:{port}/api/v1/namespaces/{path}"
         self.authority = str(account / "ca.crt")
-        self._token = account / "token"
+        self.token = account / "token"
 
-    def request(self, status: Mapping[str, Any]) -> urllib.request.Request:
+    def body(self, status: Mapping[str, Any]) -> dict[str, Any]:
         remaining = status.get("estimatedRemainingSeconds")
         metrics = (f"{each['name']}={each['value']}" for each in status["metrics"])
         annotations = {
@@ -88,28 +85,7 @@ class _Pod:
             "basin/metrics": " ".join(metrics),
             "basin/last-updated-time": status["lastUpdatedTime"],
         }
-        return urllib.request.Request(
-            self.url,
-            json.dumps({"metadata": {"annotations": annotations}}).encode(),
-            {
-                "Authorization": f"Bearer {_token(self._token)}",
-                "Content-Type": "application/merge-patch+json",
-            },
-            method="PATCH",
-        )
-
-
-def _token(path: Path) -> str:
-    """It is replaced while the pod runs."""
-    return path.read_text(encoding="utf-8").strip()
-
-
-def _place(account: Path) -> _TrainJob | _Pod | None:
-    if url := os.environ.get(_TrainJob.variable):
-        return _TrainJob(url)
-    if pod := os.environ.get(_Pod.variable):
-        return _Pod(pod, account)
-    return None
+        return {"metadata": {"annotations": annotations}}
 
 
 class Progress:
@@ -125,7 +101,11 @@ class Progress:
 
     @functools.cached_property
     def _place(self) -> _TrainJob | _Pod | None:
-        return _place(self._account)
+        if url := os.environ.get(_TrainJob.variable):
+            return _TrainJob(url)
+        if pod := os.environ.get(_Pod.variable):
+            return _Pod(pod, self._account)
+        return None
 
     def report(self, done: float, metrics: Mapping[str, float], *, send: bool) -> None:
         """`done`: of the whole training, from 0 to 1. Without `send` it is only checked."""
@@ -184,8 +164,15 @@ class Progress:
         place = self._place
         assert place is not None
         try:
+            # The token is replaced while the pod runs.
+            token = place.token.read_text(encoding="utf-8").strip()
+            request = urllib.request.Request(
+                place.url,
+                json.dumps(place.body(status)).encode(),
+                {"Authorization": f"Bearer {token}", "Content-Type": place.content_type},
+                method=place.method,
+            )
             authority = ssl.create_default_context(cafile=place.authority)
-            request = place.request(status)
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=authority):
                 pass
         except Exception as error:  # Also what is no HTTP. Training goes on whatever it is.

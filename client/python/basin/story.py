@@ -25,10 +25,12 @@ class Story:
         self.paused = ""
         self.over = False
         self.evicted: set[str] = set()
-        self._members: set[str] = set()  # Those that have been members since they were started.
+        # Those that have been members since they were started, and were not lost.
+        self._members: set[str] = set()
         self._ready: set[str] = set()
         self._size = 0
         self._begun = False
+        self._refusals: dict[str, list[str]] = {}  # The words of the last one of each worker.
         self._departures: dict[str, str] = {}  # Since the last generation, with the reasons.
 
     @property
@@ -46,7 +48,7 @@ class Story:
         self._members.discard(worker)
 
     def is_late(self, worker: str) -> bool:
-        """Whether a worker was started too late to become a member."""
+        """Whether a worker is none of those that have finished the job, and can no longer join."""
         return self.over and worker not in self._members
 
     def on_entry(self, entry: dict[str, Any]) -> str | None:
@@ -60,11 +62,7 @@ class Story:
                 self.finished.add(worker)
             self._departures.setdefault(worker, reason.rstrip("."))
             if event == "worker_lost":
-                self._members.discard(worker)
-            if event == "worker_lost" and not reason.endswith(_ENDED):
-                self.evicted.add(worker)
-            if event == "worker_lost" and worker in self._ready and not self._begun:
-                self._ready.discard(worker)
+                self._on_loss(worker, reason)
         elif event == "worker_reconnected":
             return f"worker {_short(worker)} has reconnected"
         elif event == "paused":
@@ -79,6 +77,27 @@ class Story:
         elif event == "generation":
             return self._on_members(entry["members"])
         return None
+
+    def warns(self, entry: dict[str, Any]) -> bool:
+        """Whether an entry without a line of its own is a warning to be shown."""
+        event = entry["event"]
+        if entry["level"] not in ("warning", "error"):
+            return False
+        if event == "worker_lost":  # It is reported together with its consequence.
+            return False
+        if event != "worker_refused":
+            return True
+        # A refused worker tries again and again, and only the time that is left differs.
+        worker, words = entry["worker"], _words(entry["reason"])
+        seen, self._refusals[worker] = self._refusals.get(worker), words
+        return seen != words
+
+    def _on_loss(self, worker: str, reason: str) -> None:
+        self._members.discard(worker)
+        if not self._begun:
+            self._ready.discard(worker)
+        if not reason.endswith(_ENDED):
+            self.evicted.add(worker)
 
     def _on_members(self, size: int) -> str | None:
         before, self._size = self._size, size
@@ -103,3 +122,8 @@ class Story:
 
 def _short(worker: str) -> str:
     return worker.removeprefix("worker-")
+
+
+def _words(reason: str) -> list[str]:
+    """Without numbers and times."""
+    return [word for word in reason.split() if not word[0].isdigit()]
