@@ -21,6 +21,8 @@
 #include "client/c/worker.h"
 #include "client/device/node_group.h"
 
+namespace {
+
 using basin::accelerator::node::SteadyTime;
 using basin::c::EnumOf;
 using basin::c::Return;
@@ -30,6 +32,8 @@ using basin::client::group::NodeTensor;
 using basin::client::group::NodeTurn;
 using basin::client::group::PhaseEnd;
 using basin::client::group::SharedTensor;
+
+}  // namespace
 
 struct basin_group {
   pid_t process = getpid();

@@ -13,14 +13,14 @@
 #include "client/c/worker.h"
 #include "proto/wire/status_detail.h"
 
+namespace {
+
 using basin::c::Check;
 using basin::c::EnumOf;
 using basin::c::Return;
 using basin::c::Timeout;
 using basin::client::RoundOutcome;
 using basin::client::Source;
-
-namespace {
 
 std::optional<uint64_t> Known(int64_t count) {
   return count < 0 ? std::nullopt : std::optional<uint64_t>(count);

@@ -11,8 +11,12 @@
 #include "client/c/worker.h"
 #include "client/core/shuffle.h"
 
+namespace {
+
 using basin::c::Check;
 using basin::c::Return;
+
+}  // namespace
 
 namespace basin::c {
 

@@ -10,12 +10,12 @@
 #include "client/c/error.h"
 #include "client/c/worker.h"
 
+namespace {
+
 using basin::c::Check;
 using basin::c::Return;
 using basin::c::Text;
 using basin::client::State;
-
-namespace {
 
 // What a function of the trainer has returned.
 absl::Status StatusOf(const char* failure) {

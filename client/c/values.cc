@@ -10,12 +10,12 @@
 #include "client/c/worker.h"
 #include "protocol/plural.h"
 
+namespace {
+
 using basin::c::Check;
 using basin::c::Return;
 using basin::c::SpecOf;
 using basin::c::Text;
-
-namespace {
 
 // Whether the caller's memory has the size of the tensor. The call itself refuses a tensor with an
 // impossible size.

@@ -20,10 +20,10 @@
 #include "runtime/signals_blocked.h"
 #include "runtime/standard_streams.h"
 
+namespace {
+
 using basin::c::Check;
 using basin::c::Return;
-
-namespace {
 
 // How long gRPC takes at most to end: its threads look around once a second.
 constexpr absl::Duration kGrpcEnds = absl::Seconds(2);

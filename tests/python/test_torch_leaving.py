@@ -6,15 +6,21 @@ Usage: test_torch_leaving.py BASIND LIBBASIN BASINCTL [CLASS...]
 
 import contextlib
 import http.server
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
 from pathlib import Path
+from typing import Any, Self, cast
 
 import jobs
-from test_leaving import Leavers
+
+jobs.require("numpy", "torch")
+os.environ["BASIN_LIBRARY"] = sys.argv[2]  # For what is tested in this process.
+from basin.torch.leave import Leave  # noqa: E402 - ends above when there is no torch
+from test_leaving import Leavers  # noqa: E402
 
 # It trains until it is to leave. Its arguments: what init() gets, and what it does at step 3 when
 # the file has that name.
@@ -183,6 +189,32 @@ class LeavingTest(Leavers):
         self._await(leaver, "starts with 2 workers, and 1 is ready", leaver.stderr)
         leaver.terminate()
         self.assertEqual("", self._end(leaver, 0))
+
+
+class _Member:
+    """A worker that nobody drains. While it is asked so, another thread hears of the notice."""
+
+    draining = False
+
+    def __init__(self, leave: Leave) -> None:
+        self._leave = leave
+        self.worker = self
+
+    def place(self) -> Self:
+        self._leave.will_leave(None)
+        return self
+
+    def will_leave(self, *, ends_well: bool) -> None:
+        pass
+
+
+class AnswerTest(unittest.TestCase):
+    def test_a_notice_that_comes_with_the_question_stays(self) -> None:
+        leave = Leave((), None, None)
+        leave.begin(cast(Any, _Member(leave)))
+        self.addCleanup(leave.close)
+        self.assertTrue(leave)
+        self.assertTrue(leave)
 
 
 if __name__ == "__main__":

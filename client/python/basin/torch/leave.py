@@ -96,7 +96,9 @@ class Leave:
     def __bool__(self) -> bool:
         if not self._leaving and not self._closed and self._member is not None:
             with contextlib.suppress(Error):  # The next call of the script raises it.
-                self._leaving = self._member.worker.place().draining
+                # Another thread may have set it meanwhile, and it stays so.
+                if self._member.worker.place().draining:
+                    self._leaving = True
         return self._leaving
 
     def will_leave(self, by: float | None) -> None:
