@@ -6,8 +6,10 @@
 #include <basin/basin.h>
 #include <basin/client.h>
 
+#include <algorithm>
 #include <cstring>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -258,7 +260,7 @@ TEST_F(DeviceAbi, TheCppInterfaceHasThem) {
   status = lane->CopyDevice(*result, buffers, {1, stream});
   ASSERT_TRUE(status.ok()) << status.message();
   basin_emulated_synchronize(stream);
-  EXPECT_EQ(std::memcmp(tensor, gradient, kBiasBytes), 0);
+  EXPECT_TRUE(std::equal(std::begin(gradient), std::end(gradient), tensor));
   basin_emulated_stream_free(stream);
   basin_emulated_free(tensor);
 }
