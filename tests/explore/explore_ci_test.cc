@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The worlds that CI explores for every change. The output is part of the result: how many states
-// there are, how deep they lie, and whether the search was cut.
+// The worlds that CI explores for every change, and those that it explores whole each night
+// (ExploreWhole). The output is part of the result: how many states there are, how deep they lie,
+// and whether the search was cut.
 
 #include "gtest/gtest.h"
 #include "tests/explore/search.h"
@@ -59,7 +60,7 @@ TEST(ExploreCi, Fault_W19_TwoWorkersThatAreBothNeededWithOneCrashAndOneReplaceme
 
 // The same with a call. A worker whose trainer never makes the call does not hold the others up, so
 // it may stage before it has begun.
-TEST(ExploreCi, Fault_W19_ACallOfTwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
+TEST(ExploreWhole, Fault_W19_ACallOfTwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
   Bounds bounds = OneFault(2, 1, 1);
   bounds.deaths = bounds.evictions = 0;
   bounds.kind = LaneKind::kCall;
@@ -89,7 +90,7 @@ TEST(ExploreCi, Fault_A1_AWorkerThatCarriesAnotherWithOneCrash) {
   ExpectComplete(Explore(bounds, 90));
 }
 
-TEST(ExploreCi, Fault_W2_AWorkerThatCarriesAnotherWithOneLoss) {
+TEST(ExploreWhole, Fault_W2_AWorkerThatCarriesAnotherWithOneLoss) {
   Bounds bounds = OneFault(3, 1, 0);
   bounds.node = Node::kRepresents;
   ExpectComplete(Explore(bounds, 90));
@@ -125,7 +126,7 @@ TEST(ExploreCi, Fault_W2_TwoCallsOfTwoWorkersWithOneLoss) {
   ExpectComplete(Explore(bounds, 60));
 }
 
-TEST(ExploreCi, Fault_N2_TwoJobsOfTwoWorkersWithOneBrokenStream) {
+TEST(ExploreWhole, Fault_N2_TwoJobsOfTwoWorkersWithOneBrokenStream) {
   Bounds bounds = OneFault(2, 1, 0);
   bounds.deaths = bounds.restarts = bounds.evictions = 0;
   bounds.stream_cuts = 1;

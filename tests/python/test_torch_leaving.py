@@ -57,7 +57,7 @@ Process = subprocess.Popen[str]
 _ON_SIGTERM = "dict(leave_on=(signal.SIGTERM,), notice_seconds=4)"
 
 
-class LeavingTest(Leavers):
+class TorchLeavers(Leavers):
     def setUp(self) -> None:
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.job = 0
@@ -79,6 +79,8 @@ class LeavingTest(Leavers):
         while not self._await(other, "trains").endswith(" 1\n"):
             pass
 
+
+class LeavingTest(TorchLeavers):
     def test_a_signal(self) -> None:
         pair = [self.start(rank, _ON_SIGTERM) for rank in range(2)]
         for each in pair:
@@ -87,14 +89,6 @@ class LeavingTest(Leavers):
         self.assert_leaves_after_its_step(*pair)
         pair[1].terminate()
         self._end(pair[1], 0)
-
-    def test_a_file(self) -> None:
-        notice = self.folder / "notice"
-        pair = [self.start(0, f"dict(notice={str(notice)!r})"), self.start(1)]
-        for each in pair:
-            self._await(each, "trains")
-        notice.touch()
-        self.assert_leaves_after_its_step(*pair)
 
     def test_a_url(self) -> None:
         status, text = 404, b"FALSE"
@@ -123,21 +117,6 @@ class LeavingTest(Leavers):
         text = b'{"action": "terminate"}'
         self.assert_leaves_after_its_step(*pair)
 
-    def test_an_operator(self) -> None:
-        """It drains the worker."""
-        aggregator = jobs.Aggregator(Path(sys.argv[1]), admin="127.0.0.1:0")
-        self.addCleanup(aggregator.close)
-        command = ("-c", _SCRIPT, "{}", "", "")
-        pair = [
-            self._start("drained", rank, 2, 1, *command, BASIN_ADDRESS=aggregator.address)
-            for rank in range(2)
-        ]
-        for each in pair:
-            self._await(each, "trains")
-        drain = [sys.argv[3], "drain", "worker", "drained", "w0", f"--address={aggregator.admin}"]
-        subprocess.run(drain, check=True, stdout=subprocess.DEVNULL)
-        self.assert_leaves_after_its_step(*pair)
-
     def test_a_notice_shorter_than_a_wait_withdraws_the_open_round(self) -> None:
         """The other worker does not contribute before this one has ended."""
         for how in ("calls", "signal"):
@@ -157,6 +136,33 @@ class LeavingTest(Leavers):
                 jobs.say(event)
                 self.assert_trains_alone(other)
                 other.kill()
+
+
+class OtherWaysToLeave(TorchLeavers):
+    """test_torch_everything.py has a notice in a file and an operator, too."""
+
+    def test_a_file(self) -> None:
+        notice = self.folder / "notice"
+        pair = [self.start(0, f"dict(notice={str(notice)!r})"), self.start(1)]
+        for each in pair:
+            self._await(each, "trains")
+        notice.touch()
+        self.assert_leaves_after_its_step(*pair)
+
+    def test_an_operator(self) -> None:
+        """It drains the worker."""
+        aggregator = jobs.Aggregator(Path(sys.argv[1]), admin="127.0.0.1:0")
+        self.addCleanup(aggregator.close)
+        command = ("-c", _SCRIPT, "{}", "", "")
+        pair = [
+            self._start("drained", rank, 2, 1, *command, BASIN_ADDRESS=aggregator.address)
+            for rank in range(2)
+        ]
+        for each in pair:
+            self._await(each, "trains")
+        drain = [sys.argv[3], "drain", "worker", "drained", "w0", f"--address={aggregator.admin}"]
+        subprocess.run(drain, check=True, stdout=subprocess.DEVNULL)
+        self.assert_leaves_after_its_step(*pair)
 
     def test_a_notice_shorter_than_a_computation_ends_it(self) -> None:
         for options in (_ON_SIGTERM, "dict(notice={!r}, notice_seconds=2)"):
