@@ -25,13 +25,12 @@ Threads. One thread at a time: the one that runs backward and step.
 import io
 import itertools
 import json
-import pickle
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -42,7 +41,6 @@ from basin.errors import (
     Error,
     Evicted,
     FailedPrecondition,
-    InvalidArgument,
     Mismatch,
     Unavailable,
     Unsupported,
@@ -51,6 +49,8 @@ from basin.spec import RoundSpec
 from basin.torch import plain, raw, tensors
 from basin.torch.ahead import Ahead, Copies, sum_of
 from basin.torch.optimizer_numbers import LoadedNumbers
+from basin.torch.packing import Unpacker, pack_apart
+from basin.torch.shared import Part, SharedValues, Tensors
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
 _RECORD = TensorSpec("record", _abi.U8, (512,))
@@ -58,8 +58,6 @@ _RECORD = TensorSpec("record", _abi.U8, (512,))
 _SUM = TensorSpec("sum", _abi.U8, (8,))
 # A member that serves makes a call in which it waits for the joiners.
 _IN_CALL = TensorSpec("in call", _abi.U8, (1,))
-# Smaller tensors are sent together.
-_LARGE_BYTES = 1 << 16
 # Values requested at the same time; the library has the same limit.
 _GETS = 8
 # A request fails after this time, plus one second for each _SLOWEST_BYTES_PER_SECOND.
@@ -81,182 +79,6 @@ def boundary_of(place: Place) -> tuple[str, int]:
 
 def optimizer_key(optimizer: torch.optim.Optimizer) -> Hashable:
     return "optimizer", id(optimizer)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its numbers are all that there is to it; torch itself pickles the others."""
-    dense = tensor.layout == torch.strided and not tensor.is_nested
-    return dense and not tensor.is_quantized and raw.has_memory(tensor)
-
-
-class _Packer(pickle.Pickler):
-    """Pickles without copying large tensors of the CPU, which are collected in `large`."""
-
-    def __init__(self, stream: io.BytesIO, all_inline: bool) -> None:
-        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-        self._all_inline = all_inline
-        self.large: list[torch.Tensor] = []
-
-    def persistent_id(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not _is_plain(value):
-            return None
-        memory = raw.on_host(value)
-        shape = tuple(memory.shape)
-        if self._all_inline or tensors.bytes_of(memory) < _LARGE_BYTES:
-            content = raw.bytes_on_host(memory).numpy().tobytes()
-            return "inline", memory.dtype, shape, content
-        self.large.append(memory)
-        return "large", memory.dtype, shape, len(self.large) - 1
-
-
-class Unpacker(pickle.Unpickler):
-    """The inverse: `large` has the tensors that remain to be filled, by number."""
-
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream)
-        self.large: dict[int, torch.Tensor] = {}
-
-    def persistent_load(self, pid: Any) -> torch.Tensor:
-        where, dtype, shape, content = pid
-        tensor = raw.empty_on_host(shape, dtype)
-        if where == "large":
-            self.large[content] = tensor
-        elif content:
-            flat = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            tensor.view(-1).view(torch.uint8).copy_(flat)
-        return tensor
-
-
-def pack_apart(value: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """Returns the pickled value, and its large tensors, which are not copied."""
-    stream = io.BytesIO()
-    packer = _Packer(stream, all_inline=False)
-    packer.dump(value)
-    return stream.getvalue(), packer.large
-
-
-def pack(value: Any) -> bytes:
-    """Returns the pickled value with copies of all tensors."""
-    stream = io.BytesIO()
-    _Packer(stream, all_inline=True).dump(value)
-    return stream.getvalue()
-
-
-def unpack(packed: bytes) -> Any:
-    return Unpacker(io.BytesIO(packed)).load()
-
-
-class SharedValues:
-    """Values that all workers share, as attributes: counters of epochs and steps, schedulers.
-
-    broadcast_state() creates it. A late joiner gets the values that the others have when they begin
-    its first step.
-    """
-
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-        def __setattr__(self, name: str, value: Any) -> None: ...
-
-    def shared(self) -> dict[str, Any]:
-        """The values by name."""
-        return self.__dict__
-
-    def capture(self) -> bytes:
-        return pack(
-            {
-                name: value.state_dict() if plain.has_state(value) else value
-                for name, value in self.shared().items()
-            }
-        )
-
-    def restore(self, packed: bytes) -> None:
-        for name, value in unpack(packed).items():
-            held = self.__dict__.get(name)
-            load = getattr(held, "load_state_dict", None)
-            if load is not None:
-                try:
-                    load(value)
-                except InvalidArgument as error:
-                    raise Mismatch(f"{name} of the others does not fit: {error}") from error
-            elif isinstance(held, torch.Tensor) and isinstance(value, torch.Tensor):
-                self.__dict__[name] = value.to(held.device)
-            else:
-                self.__dict__[name] = value
-
-
-class Tensors:
-    """Named tensors, which may belong to a module."""
-
-    def __init__(self, owner: Any, list_all: Callable[[], list[tuple[str, torch.Tensor]]]) -> None:
-        self._owner = owner if isinstance(owner, torch.nn.Module) else None
-        self.list_all = list_all
-        self._copies: dict[str, torch.Tensor] = {}
-
-    def copy_buffers(self, trained: Callable[[torch.Tensor], bool]) -> None:
-        """Copies the buffers after a step of the module's parameters. Modules that are not trained
-        are left out, because they may change between step and forward: one may average another's
-        parameters, for example."""
-        if self._owner is None:
-            return
-        buffers = {n: b for n, b in tensors.buffers_of(self._owner) if b.numel() > 0}
-        if not buffers or not any(trained(p) for _, p in tensors.parameters_of(self._owner)):
-            return
-        with torch.no_grad():
-            if {n: (b.shape, b.dtype) for n, b in buffers.items()} != {
-                n: (c.shape, c.dtype) for n, c in self._copies.items()
-            }:
-                self._copies = {n: b.detach().clone() for n, b in buffers.items()}
-            else:
-                torch._foreach_copy_(list(self._copies.values()), list(buffers.values()))
-
-    def capture(self) -> dict[str, torch.Tensor]:
-        own = {} if self._owner is None else dict(tensors.buffers_of(self._owner))
-        return {
-            name: self._copies.get(name, tensor.detach().clone() if name in own else tensor)
-            for name, tensor in self.list_all()
-        }
-
-    def restore(self, values: dict[str, torch.Tensor]) -> None:
-        mine = dict(self.list_all())
-        differing = sorted(mine.keys() ^ values.keys())
-        if differing:
-            raise Mismatch(
-                f"Only this worker or only the others have tensor {differing[0]}. Build the same "
-                "model; if a forward adds buffers to it, run one before this call."
-            )
-        with torch.no_grad():
-            for name, value in values.items():
-                target = mine[name]
-                if target.shape != value.shape or target.dtype != value.dtype:
-                    raise Mismatch(
-                        f"Tensor {name} is {target.dtype} of shape {tuple(target.shape)} here and "
-                        f"{value.dtype} of shape {tuple(value.shape)} at the others. Build the "
-                        "same model."
-                    )
-                raw.write(name, target, value)
-
-
-@dataclass
-class _Part:
-    """A shared object: `key` identifies it in this process, `name` matches it with those of other
-    workers."""
-
-    key: Hashable
-    name: str
-    owner: Any  # Kept alive, so that its identity is not reused.
-    capture: Callable[[], Any]
-    restore: Callable[[Any], None]
-    tensors: Tensors | None = None
-    loaded: bool = False
-    # What was loaded of SharedValues for names that had no object here.
-    without_object: dict[str, Any] = field(default_factory=dict)
-
-    def values(self) -> list[Any]:
-        return list(vars(self.owner).values()) if isinstance(self.owner, SharedValues) else []
 
 
 @dataclass
@@ -333,7 +155,7 @@ class JobState:
     def __init__(self, worker: Worker, lanes: Sequence[Lane], own_state: bool) -> None:
         self._worker = worker
         self._lanes = lanes
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         # The results of broadcast_object() before the first step, by name.
         self._objects: dict[str, list[bytes]] = {}
         self._objects_taken: dict[str, int] = {}
@@ -398,7 +220,7 @@ class JobState:
         known = part is not None
         if part is None:
             count = sum(part.name.startswith(kind + " ") for part in self._parts)
-            part = _Part(key, f"{kind} {count}", owner, capture, restore, named)
+            part = Part(key, f"{kind} {count}", owner, capture, restore, named)
         if not self._load(part):
             broadcast()
         if not known:
@@ -408,7 +230,7 @@ class JobState:
         """The models that are shared."""
         return [part.owner for part in self._parts if isinstance(part.owner, torch.nn.Module)]
 
-    def _load(self, part: _Part) -> bool:
+    def _load(self, part: Part) -> bool:
         if not self._joining:
             return False
         parts = self._fetch().parts
