@@ -646,7 +646,7 @@ class BoundaryTest(unittest.TestCase):
 
 class PackTest(unittest.TestCase):
     def test_everything_comes_back_bit_for_bit(self) -> None:
-        from basin.torch.state import pack, unpack
+        from basin.torch.packing import pack, unpack
 
         bits = torch.tensor([0x7FC0, 0xFF81, 0x8000, 1], dtype=torch.int32).to(torch.int16)
         values = {
@@ -667,7 +667,7 @@ class PackTest(unittest.TestCase):
         self,
     ) -> None:
         from basin.torch import raw
-        from basin.torch.state import pack, unpack
+        from basin.torch.packing import pack, unpack
 
         for one in (torch.arange(6.0)[2:3:2], torch.tensor([2.0j]).conj().imag):
             self.assertEqual(one.tolist(), unpack(pack({"one": one}))["one"].tolist())
@@ -675,7 +675,8 @@ class PackTest(unittest.TestCase):
             self.assertFalse(raw.has_bits_of(one, torch.tensor([3.0])))
 
     def test_a_shared_tensor_stays_on_its_device(self) -> None:
-        from basin.torch.state import SharedValues, pack
+        from basin.torch.packing import pack
+        from basin.torch.shared import SharedValues
 
         state = SharedValues(there=torch.empty(3, device="meta"), here=torch.zeros(3))
         state.restore(pack({"there": torch.ones(3), "here": torch.ones(3), "new": torch.ones(3)}))

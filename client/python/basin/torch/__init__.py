@@ -201,7 +201,8 @@ def join() -> None:
 
 def rejoin(timeout: float | None = 300.0) -> None:
     """After Evicted: joins as a member again, with the others' present values of everything that
-    was broadcast. Gradients are lost; continue with the step in broadcast_state().
+    was broadcast; those that are equal here are compared and not moved. Gradients are lost;
+    continue with the step in broadcast_state().
 
     After OutcomeUnknown it also gives up the round. Raises DeadlineExceeded if this worker does not
     become a member within `timeout` seconds.

@@ -22,7 +22,7 @@ import torch
 from basin.contract import CONTRACT_VERSION
 from basin.errors import DataCorrupt, Mismatch, VersionMismatch
 from basin.torch import plain, raw
-from basin.torch.state import Unpacker, pack_apart
+from basin.torch.packing import Unpacker, pack_apart
 
 FORMAT = 1
 _MAGIC = b"basin checkpoint\n"

@@ -16,7 +16,9 @@ from basin.errors import InvalidArgument, Mismatch, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.torch import differentiable, objects, raw, tensors
 from basin.torch.context import current, member
-from basin.torch.state import SharedValues, Tensors, optimizer_key, pack, unpack
+from basin.torch.packing import pack, unpack
+from basin.torch.shared import SharedValues, Tensors
+from basin.torch.state import optimizer_key
 from basin.worker import Result, RoundInfo, TensorSpec
 
 if TYPE_CHECKING:

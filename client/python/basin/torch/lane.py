@@ -138,6 +138,13 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         """The number of the next step, from 0, as all workers count them."""
         return self.usage.steps
 
+    @property
+    def last_chain(self) -> tuple[int, int] | None:
+        """The number of the last round with an outcome and its chain, which only workers with the
+        same history have."""
+        info = self.rounds.info
+        return None if info is None else (info.round, info.chain)
+
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The parameters that are reduced, with their names."""
         return ((self.store.name_of(each), each) for each in self.store.gradients)

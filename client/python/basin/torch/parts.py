@@ -11,7 +11,7 @@ import torch
 from basin.errors import Error, InvalidArgument, Mismatch
 from basin.torch import plain, raw, tensors
 from basin.torch.collectives import load_optimizer
-from basin.torch.state import SharedValues
+from basin.torch.shared import SharedValues
 
 
 class Part(Protocol):

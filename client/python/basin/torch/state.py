@@ -17,7 +17,8 @@ In that round a checksum of the parameters is compared.
 
 In the joiner, the same broadcasts load the state instead of taking part. Everything that it loads
 comes from one member and one boundary: the version is the generation in which the joiner joined. If
-the member dies, the joiner starts again with the other one.
+the member dies, the joiner starts again with the other one. A worker that comes back after an
+eviction compares digests first, and requests only what it does not have (digests.py).
 
 Threads. One thread at a time: the one that runs backward and step.
 """
@@ -25,13 +26,12 @@ Threads. One thread at a time: the one that runs backward and step.
 import io
 import itertools
 import json
-import pickle
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import torch
 
@@ -42,15 +42,17 @@ from basin.errors import (
     Error,
     Evicted,
     FailedPrecondition,
-    InvalidArgument,
     Mismatch,
     Unavailable,
     Unsupported,
 )
 from basin.spec import RoundSpec
-from basin.torch import plain, raw, tensors
+from basin.torch import digests, plain, raw, tensors
 from basin.torch.ahead import Ahead, Copies, sum_of
+from basin.torch.digests import Digests, Known
 from basin.torch.optimizer_numbers import LoadedNumbers
+from basin.torch.packing import Unpacker, pack, pack_apart, unpack
+from basin.torch.shared import Part, SharedValues, Tensors
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
 _RECORD = TensorSpec("record", _abi.U8, (512,))
@@ -58,8 +60,6 @@ _RECORD = TensorSpec("record", _abi.U8, (512,))
 _SUM = TensorSpec("sum", _abi.U8, (8,))
 # A member that serves makes a call in which it waits for the joiners.
 _IN_CALL = TensorSpec("in call", _abi.U8, (1,))
-# Smaller tensors are sent together.
-_LARGE_BYTES = 1 << 16
 # Values requested at the same time; the library has the same limit.
 _GETS = 8
 # A request fails after this time, plus one second for each _SLOWEST_BYTES_PER_SECOND.
@@ -81,182 +81,6 @@ def boundary_of(place: Place) -> tuple[str, int]:
 
 def optimizer_key(optimizer: torch.optim.Optimizer) -> Hashable:
     return "optimizer", id(optimizer)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its numbers are all that there is to it; torch itself pickles the others."""
-    dense = tensor.layout == torch.strided and not tensor.is_nested
-    return dense and not tensor.is_quantized and raw.has_memory(tensor)
-
-
-class _Packer(pickle.Pickler):
-    """Pickles without copying large tensors of the CPU, which are collected in `large`."""
-
-    def __init__(self, stream: io.BytesIO, all_inline: bool) -> None:
-        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-        self._all_inline = all_inline
-        self.large: list[torch.Tensor] = []
-
-    def persistent_id(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not _is_plain(value):
-            return None
-        memory = raw.on_host(value)
-        shape = tuple(memory.shape)
-        if self._all_inline or tensors.bytes_of(memory) < _LARGE_BYTES:
-            content = raw.bytes_on_host(memory).numpy().tobytes()
-            return "inline", memory.dtype, shape, content
-        self.large.append(memory)
-        return "large", memory.dtype, shape, len(self.large) - 1
-
-
-class Unpacker(pickle.Unpickler):
-    """The inverse: `large` has the tensors that remain to be filled, by number."""
-
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream)
-        self.large: dict[int, torch.Tensor] = {}
-
-    def persistent_load(self, pid: Any) -> torch.Tensor:
-        where, dtype, shape, content = pid
-        tensor = raw.empty_on_host(shape, dtype)
-        if where == "large":
-            self.large[content] = tensor
-        elif content:
-            flat = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            tensor.view(-1).view(torch.uint8).copy_(flat)
-        return tensor
-
-
-def pack_apart(value: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """Returns the pickled value, and its large tensors, which are not copied."""
-    stream = io.BytesIO()
-    packer = _Packer(stream, all_inline=False)
-    packer.dump(value)
-    return stream.getvalue(), packer.large
-
-
-def pack(value: Any) -> bytes:
-    """Returns the pickled value with copies of all tensors."""
-    stream = io.BytesIO()
-    _Packer(stream, all_inline=True).dump(value)
-    return stream.getvalue()
-
-
-def unpack(packed: bytes) -> Any:
-    return Unpacker(io.BytesIO(packed)).load()
-
-
-class SharedValues:
-    """Values that all workers share, as attributes: counters of epochs and steps, schedulers.
-
-    broadcast_state() creates it. A late joiner gets the values that the others have when they begin
-    its first step.
-    """
-
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-        def __setattr__(self, name: str, value: Any) -> None: ...
-
-    def shared(self) -> dict[str, Any]:
-        """The values by name."""
-        return self.__dict__
-
-    def capture(self) -> bytes:
-        return pack(
-            {
-                name: value.state_dict() if plain.has_state(value) else value
-                for name, value in self.shared().items()
-            }
-        )
-
-    def restore(self, packed: bytes) -> None:
-        for name, value in unpack(packed).items():
-            held = self.__dict__.get(name)
-            load = getattr(held, "load_state_dict", None)
-            if load is not None:
-                try:
-                    load(value)
-                except InvalidArgument as error:
-                    raise Mismatch(f"{name} of the others does not fit: {error}") from error
-            elif isinstance(held, torch.Tensor) and isinstance(value, torch.Tensor):
-                self.__dict__[name] = value.to(held.device)
-            else:
-                self.__dict__[name] = value
-
-
-class Tensors:
-    """Named tensors, which may belong to a module."""
-
-    def __init__(self, owner: Any, list_all: Callable[[], list[tuple[str, torch.Tensor]]]) -> None:
-        self._owner = owner if isinstance(owner, torch.nn.Module) else None
-        self.list_all = list_all
-        self._copies: dict[str, torch.Tensor] = {}
-
-    def copy_buffers(self, trained: Callable[[torch.Tensor], bool]) -> None:
-        """Copies the buffers after a step of the module's parameters. Modules that are not trained
-        are left out, because they may change between step and forward: one may average another's
-        parameters, for example."""
-        if self._owner is None:
-            return
-        buffers = {n: b for n, b in tensors.buffers_of(self._owner) if b.numel() > 0}
-        if not buffers or not any(trained(p) for _, p in tensors.parameters_of(self._owner)):
-            return
-        with torch.no_grad():
-            if {n: (b.shape, b.dtype) for n, b in buffers.items()} != {
-                n: (c.shape, c.dtype) for n, c in self._copies.items()
-            }:
-                self._copies = {n: b.detach().clone() for n, b in buffers.items()}
-            else:
-                torch._foreach_copy_(list(self._copies.values()), list(buffers.values()))
-
-    def capture(self) -> dict[str, torch.Tensor]:
-        own = {} if self._owner is None else dict(tensors.buffers_of(self._owner))
-        return {
-            name: self._copies.get(name, tensor.detach().clone() if name in own else tensor)
-            for name, tensor in self.list_all()
-        }
-
-    def restore(self, values: dict[str, torch.Tensor]) -> None:
-        mine = dict(self.list_all())
-        differing = sorted(mine.keys() ^ values.keys())
-        if differing:
-            raise Mismatch(
-                f"Only this worker or only the others have tensor {differing[0]}. Build the same "
-                "model; if a forward adds buffers to it, run one before this call."
-            )
-        with torch.no_grad():
-            for name, value in values.items():
-                target = mine[name]
-                if target.shape != value.shape or target.dtype != value.dtype:
-                    raise Mismatch(
-                        f"Tensor {name} is {target.dtype} of shape {tuple(target.shape)} here and "
-                        f"{value.dtype} of shape {tuple(value.shape)} at the others. Build the "
-                        "same model."
-                    )
-                raw.write(name, target, value)
-
-
-@dataclass
-class _Part:
-    """A shared object: `key` identifies it in this process, `name` matches it with those of other
-    workers."""
-
-    key: Hashable
-    name: str
-    owner: Any  # Kept alive, so that its identity is not reused.
-    capture: Callable[[], Any]
-    restore: Callable[[Any], None]
-    tensors: Tensors | None = None
-    loaded: bool = False
-    # What was loaded of SharedValues for names that had no object here.
-    without_object: dict[str, Any] = field(default_factory=dict)
-
-    def values(self) -> list[Any]:
-        return list(vars(self.owner).values()) if isinstance(self.owner, SharedValues) else []
 
 
 @dataclass
@@ -286,6 +110,33 @@ class _Content:
 
 
 @dataclass
+class _Index:
+    """What a worker that comes back compares with its own. The digests of the packed content and of
+    the large tensors in it come later.
+
+    head:   the content without what is shared
+    chains: by lane: its last round, and the chain of that
+    large:  the number of large tensors
+    """
+
+    head: _Content
+    chains: dict[str, tuple[int, int] | None]
+    large: int
+
+
+@dataclass
+class _Kept:
+    """What a worker that comes back need not fetch.
+
+    packed: the content without its large tensors; None: it is others'
+    large:  equal ones of this worker, by number
+    """
+
+    packed: bytes | None = None
+    large: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass
 class CatchUp:
     """Lets joiners catch up, if no more is shared than these.
 
@@ -307,6 +158,9 @@ class Lane(Protocol):
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def last_chain(self) -> tuple[int, int] | None: ...
 
     def has_unapplied(self) -> bool: ...
 
@@ -333,7 +187,7 @@ class JobState:
     def __init__(self, worker: Worker, lanes: Sequence[Lane], own_state: bool) -> None:
         self._worker = worker
         self._lanes = lanes
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         # The results of broadcast_object() before the first step, by name.
         self._objects: dict[str, list[bytes]] = {}
         self._objects_taken: dict[str, int] = {}
@@ -344,6 +198,9 @@ class JobState:
         self.counts_steps = True
         self._joining = False  # Whether it has to load the state, and has not begun a round.
         self._lane, self._served = "", 0  # The lane and the version that it has last served.
+        self._known, self._known_at = Known(), (0, 0)  # The members as of this generation.
+        self._digests: Digests | None = None  # Of what is served.
+        self._comes_back = False  # Whether it was a member before, and has a state.
         self._own_state = own_state
         self._catch_up: CatchUp | None = None
         self._copies: Copies | None = None  # What is served while training goes on.
@@ -360,6 +217,8 @@ class JobState:
             self._ahead.close()
         if self._copies is not None:
             self._copies.close()
+        if self._digests is not None:
+            self._digests.close()
 
     def join(self) -> None:
         """This worker has become a member. Before that it shares nothing."""
@@ -398,7 +257,7 @@ class JobState:
         known = part is not None
         if part is None:
             count = sum(part.name.startswith(kind + " ") for part in self._parts)
-            part = _Part(key, f"{kind} {count}", owner, capture, restore, named)
+            part = Part(key, f"{kind} {count}", owner, capture, restore, named)
         if not self._load(part):
             broadcast()
         if not known:
@@ -408,7 +267,7 @@ class JobState:
         """The models that are shared."""
         return [part.owner for part in self._parts if isinstance(part.owner, torch.nn.Module)]
 
-    def _load(self, part: _Part) -> bool:
+    def _load(self, part: Part) -> bool:
         if not self._joining:
             return False
         parts = self._fetch().parts
@@ -467,14 +326,24 @@ class JobState:
         if self._joining:
             return None
         place = self._worker.place()
-        return None if place.donor_since == self._seen else place
+        if place.donor_since != self._seen:
+            return place
+        if place.generation != self._known_at:
+            self._note_members(place)
+        return None
+
+    def _note_members(self, place: Place) -> bool:
+        """Returns whether one of those that have joined was a member before."""
+        self._known_at = place.generation
+        return self._known.note(map(self._worker.member_id, range(place.world_size)))
 
     def _serve(self, place: Place, first: str | None, call: str | None) -> None:
         self._seen = place.donor_since
+        back = self._note_members(place)
         if not self._is_holder(place):
             return
         try:
-            self._announce(*boundary_of(place), first, call)
+            self._announce(*boundary_of(place), first, call, back)
         except Exception as error:  # Training continues.
             logger.error("cannot serve the state to joiners: %s", error)
 
@@ -490,12 +359,17 @@ class JobState:
         others = map(self._worker.member_id, range(1, place.world_size))
         return [first, *itertools.islice((other for other in others if other != first), 1)]
 
-    def _announce(self, lane: str, version: int, first: str | None, call: str | None) -> None:
+    def _announce(
+        self, lane: str, version: int, first: str | None, call: str | None, back: bool
+    ) -> None:
+        """Serves the state of this boundary. `back`: a worker that may have it already comes back,
+        so there are digests, too."""
         began = time.perf_counter()
         self.stop()
         me = self._worker.id
         if self._lane not in ("", lane):  # An earlier term: nobody asks for it.
-            for name in (f"{me}/content", _RECORD.name, _SUM.name, _IN_CALL.name):
+            own = (f"{me}/content", f"{me}/index", f"{me}/digests")
+            for name in (*own, _RECORD.name, _SUM.name, _IN_CALL.name):
                 self._worker.stop_serving(self._lane, name)
         self._lane, self._served = lane, version
         content = _Content(refusal=self._why_nobody_can_join())
@@ -520,7 +394,23 @@ class JobState:
             spec = TensorSpec(f"{me}/{i}", _abi.U8, (size,))
             self._serving.append((spec.name, memory))
             self._worker.announce(lane, spec, version, memory.data_ptr(), size, in_place=True)
+            if back and i == len(large) - 1:
+                begin_digests()
 
+        def begin_digests() -> None:
+            contents: list[digests.Content] = [packed, *(memory for _, memory in self._serving)]
+            self._digests = Digests(
+                contents, lambda made: self._announce_bytes(f"{me}/digests", made, version)
+            )
+
+        record = {"worker": me, "bytes": len(packed)}
+        if back:
+            head = replace(content, parts={}, objects={})
+            index = pack(_Index(head, self._last_chains(), len(large)))
+            self._announce_bytes(f"{me}/index", index, version)
+            record["index"] = len(index)
+            if not large:
+                begin_digests()
         if content.ahead > 0:
             # The joiner begins its rounds as soon as it has the content, and waits for the rest.
             self._copies = Copies(large, announce)
@@ -529,8 +419,8 @@ class JobState:
                 announce(i, memory)
         self._announce_bytes(f"{me}/content", packed, version)
         # The record comes after the content, so that a joiner that gets it finds that.
-        record = json.dumps({"worker": me, "bytes": len(packed)}).encode()
-        self._announce_bytes(_RECORD.name, record.ljust(_RECORD.shape[0]), version)
+        text = json.dumps(record).encode()
+        self._announce_bytes(_RECORD.name, text.ljust(_RECORD.shape[0]), version)
         logger.info(
             "serves the state to joiners: %d bytes and %d large tensors, prepared in %.3f s",
             len(packed),
@@ -546,6 +436,9 @@ class JobState:
         if any(id(part.owner) not in owners for part in self._parts):
             return None
         return self._lanes[0].spec_ahead()
+
+    def _last_chains(self) -> dict[str, tuple[int, int] | None]:
+        return {lane.name: lane.last_chain for lane in self._lanes}
 
     def _announce_bytes(self, name: str, content: bytes, version: int) -> None:
         memory = torch.frombuffer(bytearray(content), dtype=torch.uint8)
@@ -596,6 +489,9 @@ class JobState:
             self._copies.close()
             self._copies = None
             self._worker.stop_serving(self._lane, _IN_CALL.name)
+        if self._digests is not None:
+            self._digests.close()
+            self._digests = None
         for name, _ in self._serving:
             self._worker.stop_serving(self._lane, name)
         self._serving.clear()
@@ -749,7 +645,8 @@ class JobState:
     # ---- a worker that joins
 
     def rejoin(self) -> None:
-        """Loads everything again, after this worker was evicted and has become a member again."""
+        """Loads all that differs, after this worker was evicted and has become a member again."""
+        self._comes_back = True
         self.stop()
         self._end_ahead()
         self._may_be_ahead = self._unverified = False
@@ -874,15 +771,24 @@ class JobState:
         record = self._get(lane, _RECORD, version, source, _RECORD_SECONDS)
         found = json.loads(record.numpy().tobytes())
         source, size = found["worker"], found["bytes"]
-        content_spec = TensorSpec(f"{source}/content", _abi.U8, (size,))
-        packed = self._get(lane, content_spec, version, source, _patience(size))
-        unpacker = Unpacker(io.BytesIO(packed.numpy().tobytes()))
+        kept = _Kept()
+        if self._comes_back and "index" in found:
+            kept = self._compare_all(source, lane, version, found["index"])
+        packed = kept.packed
+        if packed is None:
+            content_spec = TensorSpec(f"{source}/content", _abi.U8, (size,))
+            got = self._get(lane, content_spec, version, source, _patience(size))
+            packed = got.numpy().tobytes()
+        unpacker = Unpacker(io.BytesIO(packed))
         content = unpacker.load()
         assert isinstance(content, _Content)
         if content.ahead > 0:
             self._begin_ahead(content, lane, version)
 
         def fill(index: int, tensor: torch.Tensor) -> None:
+            if index in kept.large:
+                raw.bytes_on_host(tensor).copy_(raw.bytes_on_host(kept.large[index]))
+                return
             size = tensors.bytes_of(tensor)
             spec = TensorSpec(f"{source}/{index}", _abi.U8, (size,))
             self._worker.get(lane, spec, version, source, _patience(size), tensor.data_ptr(), size)
@@ -896,6 +802,63 @@ class JobState:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return content
+
+    def _compare_all(self, source: str, lane: str, version: int, size: int) -> _Kept:
+        """Compares what this worker has with what the source serves."""
+        try:
+            spec = TensorSpec(f"{source}/index", _abi.U8, (size,))
+            got = self._get(lane, spec, version, source, _patience(size))
+            index = unpack(got.numpy().tobytes())
+            # What is trained differs if the histories do.
+            level = index.chains == self._last_chains()
+            content = replace(index.head, parts=self._captured(level), objects=self._objects)
+            packed, large = pack_apart(content)
+            if not (level or large):
+                return _Kept()
+            mine = digests.of_all([packed, *large])
+            total = sum(map(tensors.bytes_of, large))
+            spec = TensorSpec(f"{source}/digests", _abi.U8, ((1 + index.large) * digests.BYTES,))
+            theirs = self._await_digests(lane, spec, version, source, total)
+        except Exception as error:
+            # Nothing is lost: if the source is gone, the next request says so.
+            logger.info("loads all of the state, because it was not compared: %s", error)
+            return _Kept()
+        kept = _Kept(
+            packed if mine[0] == theirs[: digests.BYTES] else None,
+            digests.by_number(zip(mine[1:], large, strict=True), theirs[digests.BYTES :]),
+        )
+        logger.info(
+            "has %d of the %d large tensors of the others, and %s the rest of their state",
+            len(kept.large),
+            index.large,
+            "loads" if kept.packed is None else "has",
+        )
+        return kept
+
+    def _captured(self, level: bool) -> dict[str, Any]:
+        """What this worker has of each part; unless it is `level`, only what is not trained."""
+        if level:
+            return {part.name: part.capture() for part in self._parts}
+        return {
+            part.name: {k: v for k, v in part.capture().items() if not self._is_trained(v)}
+            for part in self._parts
+            if part.tensors is not None
+        }
+
+    def _await_digests(
+        self, lane: str, spec: TensorSpec, version: int, source: str, total: int
+    ) -> bytes:
+        """The source publishes them when it has read `total` bytes, or never if it serves another
+        state by now."""
+        end = time.monotonic() + _patience(total)
+        while True:
+            try:
+                got = self._get(lane, spec, version, source, _RECORD_SECONDS)
+                return got.numpy().tobytes()
+            except DeadlineExceeded:
+                is_served = boundary_of(self._worker.place()) == (lane, version)
+                if not is_served or time.monotonic() >= end:
+                    raise
 
     def _get(
         self, lane: str, spec: TensorSpec, version: int, source: str | None, timeout: float

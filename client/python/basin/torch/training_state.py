@@ -19,8 +19,8 @@ from basin.torch import checkpoint, context, parts, plain, storage, streams
 from basin.torch.checkpoint import Captured, Manifest
 from basin.torch.collectives import broadcast_optimizer_state, broadcast_parameters, share_values
 from basin.torch.samples import Elastic
+from basin.torch.shared import SharedValues
 from basin.torch.snapshots import Snapshots
-from basin.torch.state import SharedValues
 from basin.worker import logger
 
 _VALUES = "values"
