@@ -771,10 +771,19 @@ class JobState:
         self._catch_up = CatchUp(owners, most)
 
     def _why_nobody_catches_up(self, owners: Sequence[Any]) -> str | None:
-        if len(self._lanes) != 1:
+        if not self._lanes:
             return (
-                f"this training has {len(self._lanes)} reductions of gradients, and must have one "
-                "DistributedOptimizer() or DistributedDataParallel(), made before State"
+                "nothing reduces its gradients yet: make DistributedOptimizer() or "
+                "DistributedDataParallel() before State"
+            )
+        if len(self._lanes) > 1:
+            # Which rounds a step has in each, and in which order they begin, is known to a trainer
+            # only: without it, the library could wait in one while the others wait for it in
+            # another, and does not know with which rounds a step ends.
+            return (
+                f"this training has {len(self._lanes)} reductions of gradients, and only a "
+                "trainer knows in which order their rounds begin. One DistributedDataParallel() "
+                "reduces for several optimizers, if one backward comes before all of their steps"
             )
         if why := self._lanes[0].why_not_ahead():
             return why
@@ -819,6 +828,13 @@ class JobState:
 
     def _begin_ahead(self, content: _Content, lane: str, version: int) -> None:
         mine = self._lanes[0] if len(self._lanes) == 1 else None
+        if self._may_be_ahead and not self._lanes:
+            logger.warning(
+                "worker %s loads the state before it has a DistributedOptimizer() or "
+                "DistributedDataParallel(), so the others wait although their State has catch_up=. "
+                "Make it before the first broadcast.",
+                self._worker.id,
+            )
         if (
             not self._may_be_ahead
             or self._ahead is not None
