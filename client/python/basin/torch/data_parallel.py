@@ -63,8 +63,6 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         _check(module)
         self.module = module
         self.broadcast_buffers = broadcast_buffers
-        if init_sync:
-            broadcast_parameters(module)
         self._lane = start_lane(
             {parameter: name for name, parameter in tensors.parameters_of(module)},
             op,
@@ -78,6 +76,14 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             module=module,
             send_buffers=broadcast_buffers,
         )
+        if init_sync:
+            # A late joiner loads the state in it, and the others need not wait if it has a lane.
+            try:
+                broadcast_parameters(module)
+            except BaseException:  # The model is as free as before this call.
+                self._lane.close()
+                context.current().lanes.remove(self._lane)
+                raise
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():  # Evaluation is allowed after shutdown().

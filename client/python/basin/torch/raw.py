@@ -86,6 +86,12 @@ def empty_on_host(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="cpu")
 
 
+def bytes_in_large_pages(size: int) -> torch.Tensor:
+    """So many bytes of CPU memory. NumPy asks for large pages where they pay, so that the first
+    touch takes less time; torch does not."""
+    return torch.from_numpy(np.empty(size, dtype=np.uint8))
+
+
 def shares_elements(tensor: torch.Tensor) -> bool:
     """Whether several elements share one place in memory, as those of expand() do."""
     return any(

@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """What workers share: named tensors, values, and the parts that a late joiner loads by name."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -123,3 +123,11 @@ class Part:
 
     def values(self) -> list[Any]:
         return list(vars(self.owner).values()) if isinstance(self.owner, SharedValues) else []
+
+    def held(self) -> Iterable[torch.Tensor]:
+        """The tensors of a model and of an optimizer, which are almost all of the state."""
+        if self.tensors is not None:
+            yield from (tensor for _, tensor in self.tensors.list_all())
+        if isinstance(self.owner, torch.optim.Optimizer):
+            for state in self.owner.state.values():
+                yield from (each for each in state.values() if isinstance(each, torch.Tensor))

@@ -48,7 +48,7 @@ from basin.errors import (
 )
 from basin.spec import RoundSpec
 from basin.torch import digests, plain, raw, tensors
-from basin.torch.ahead import Ahead, Copies, sum_of
+from basin.torch.ahead import Ahead, Copies, Room, room_for, sum_of
 from basin.torch.digests import Digests, Known
 from basin.torch.optimizer_numbers import LoadedNumbers
 from basin.torch.packing import Unpacker, pack, pack_apart, unpack
@@ -203,6 +203,7 @@ class JobState:
         self._comes_back = False  # Whether it was a member before, and has a state.
         self._own_state = own_state
         self._catch_up: CatchUp | None = None
+        self._room: Room | None = None  # That of the copies that are to be served.
         self._copies: Copies | None = None  # What is served while training goes on.
         self._ahead: Ahead | None = None  # The rounds of this joiner before it has the state.
         self._may_be_ahead = True
@@ -217,6 +218,7 @@ class JobState:
             self._ahead.close()
         if self._copies is not None:
             self._copies.close()
+        self._drop_room()
         if self._digests is not None:
             self._digests.close()
 
@@ -365,6 +367,9 @@ class JobState:
         """Serves the state of this boundary. `back`: a worker that may have it already comes back,
         so there are digests, too."""
         began = time.perf_counter()
+        if self._copies is not None:  # Their memory is free when they are no longer served.
+            self._drop_room()
+            self._room = self._copies.room
         self.stop()
         me = self._worker.id
         if self._lane not in ("", lane):  # An earlier term: nobody asks for it.
@@ -413,8 +418,10 @@ class JobState:
                 begin_digests()
         if content.ahead > 0:
             # The joiner begins its rounds as soon as it has the content, and waits for the rest.
-            self._copies = Copies(large, announce)
+            self._copies = Copies(large, announce, self._room or Room(0))
+            self._room = None
         else:
+            self._drop_room()
             for i, memory in enumerate(large):
                 announce(i, memory)
         self._announce_bytes(f"{me}/content", packed, version)
@@ -505,6 +512,7 @@ class JobState:
     def after_outcome(self, info: RoundInfo) -> None:
         """Called with each outcome, before it is applied. When everyone has contributed, everyone
         has the state, and the same parameters."""
+        self._make_room()
         if self._copies is None and not self._unverified:
             return
         if info.trainers != info.world_size or info.generation < self._seen:
@@ -516,6 +524,23 @@ class JobState:
         if self._unverified:
             self._unverified = False
             self._compare(info.round)
+
+    def _make_room(self) -> None:
+        """If workers have joined with this outcome, makes room for what Copies will copy when the
+        next round begins."""
+        place = self._news() if self._catch_up is not None and self._copies is None else None
+        if place is None or not self._is_holder(place):
+            self._drop_room()
+        elif self._room is None:
+            try:
+                self._room = room_for(each for part in self._parts for each in part.held())
+            except MemoryError as error:  # Training continues.
+                logger.error("has no memory for a copy of the state: %s", error)
+
+    def _drop_room(self) -> None:
+        if self._room is not None:
+            self._room.close()
+            self._room = None
 
     def _sum(self) -> bytes:
         return sum_of(each for _, each in self._lanes[0].parameters()).to_bytes(8, "little")
@@ -668,10 +693,19 @@ class JobState:
         self._catch_up = CatchUp(owners, most)
 
     def _why_nobody_catches_up(self, owners: Sequence[Any]) -> str | None:
-        if len(self._lanes) != 1:
+        if not self._lanes:
             return (
-                f"this training has {len(self._lanes)} reductions of gradients, and must have one "
-                "DistributedOptimizer() or DistributedDataParallel(), made before State"
+                "nothing reduces its gradients yet: make DistributedOptimizer() or "
+                "DistributedDataParallel() before State"
+            )
+        if len(self._lanes) > 1:
+            # Which rounds a step has in each, and in which order they begin, is known to a trainer
+            # only: without it, the library could wait in one while the others wait for it in
+            # another, and does not know with which rounds a step ends.
+            return (
+                f"this training has {len(self._lanes)} reductions of gradients, and only a "
+                "trainer knows in which order their rounds begin. One DistributedDataParallel() "
+                "reduces for several optimizers, if one backward comes before all of their steps"
             )
         if why := self._lanes[0].why_not_ahead():
             return why
@@ -716,6 +750,13 @@ class JobState:
 
     def _begin_ahead(self, content: _Content, lane: str, version: int) -> None:
         mine = self._lanes[0] if len(self._lanes) == 1 else None
+        if self._may_be_ahead and not self._lanes:
+            logger.warning(
+                "worker %s loads the state before it has a DistributedOptimizer() or "
+                "DistributedDataParallel(), so the others wait although their State has catch_up=. "
+                "Make it before the first broadcast.",
+                self._worker.id,
+            )
         if (
             not self._may_be_ahead
             or self._ahead is not None
