@@ -81,8 +81,16 @@ class Worker:
     """
 
     def __init__(
-        self, address: str, job: str, run: str, worker: str, workers: int, fresh: bool = False
+        self,
+        address: str,
+        job: str,
+        run: str,
+        worker: str,
+        workers: int,
+        fresh: bool = False,
+        least: int = 0,
     ) -> None:
+        """least: with fewer workers the job pauses; 0: it pauses without all"""
         self.channel = grpc.insecure_channel(address)
         self.inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self.control = Stream()
@@ -110,7 +118,7 @@ class Worker:
             worker=worker,
             nonce=random.getrandbits(64) | 1,
             fresh=fresh,
-            settings=session_pb.JobSettings(max_workers=workers),
+            settings=session_pb.JobSettings(min_workers=least, max_workers=workers),
         )
         self.control.send(session_pb.ToAggregator(hello=hello))
         welcome = self._await("welcome")

@@ -5,7 +5,6 @@ Usage: test_peers.py BASIND BASINCTL ORACLE_TRAINER
 """
 
 import collections
-import importlib
 import json
 import os
 import re
@@ -17,14 +16,12 @@ import tempfile
 import threading
 import unittest
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from oracle import Jobs, Oracle
 from programs import PATIENCE, Basind, run
 
-PLAIN = Path(__file__).resolve().parents[2] / "examples/plain_python"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 LATE = 'basin_workers_late_total{training_job="default"}'
 NO_MESSAGE = 0  # gRPC's flag of an uncompressed message.
@@ -360,56 +357,6 @@ class Peers(Jobs):
                 self.assertEqual(1 if line["step"] == 5 else 0, line["nan"], line)
                 self.assertEqual("w1" if line["step"] == 5 else None, line.get("nonfinite"))
         self.assertEqual(1, self.metric(basind, "basin_nonfinite_total"))
-
-    def plain_python(self) -> Any:
-        if str(PLAIN) not in sys.path:
-            sys.path.insert(0, str(PLAIN))
-        return importlib.import_module("worker")
-
-    def plain(self, basind: Basind, worker: str) -> Any:
-        return self.plain_python().Worker(basind.grpc, "late", "run", worker, 2, fresh=True)
-
-    def round(self, workers: list[Any]) -> list[float]:
-        """Each worker contributes its index plus one; returns the sum at each."""
-
-        def one(place: int, worker: Any) -> float:
-            worker.allreduce({"weight": struct.pack("<f", place + 1)}, op=1)
-            total: float = struct.unpack("<f", worker.result_of("weight"))[0]
-            return total
-
-        with ThreadPoolExecutor() as threads:
-            return list(threads.map(one, range(len(workers)), workers))
-
-    def late_frame(self, worker: Any, number: int) -> None:
-        """A contribution of a thousand to round `number`."""
-        pb = self.plain_python().exchange_pb
-        chunks = self.plain_python().types_pb.ChunkRange(tensor=0, first=0, count=1)
-        header = pb.ContributionHeader(lane=worker.lane, round=number, range=chunks)
-        worker.sequence += 1
-        worker._send_frame(
-            pb.FrameHeader(contribution=header), struct.pack("<f", 1000), worker.sequence
-        )
-
-    def test_fault_w8_frames_that_come_too_late_have_no_effect(self) -> None:
-        basind = self.start()
-        workers = [self.plain(basind, name) for name in ("a", "b")]
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(lambda worker: worker.register({"weight": 1}), workers))
-        self.assertEqual([3, 3], self.round(workers))
-        # A frame for a round that has its verdict.
-        self.late_frame(workers[0], 1)
-        basind.await_event("frame_stale")
-        self.assertEqual([3, 3], self.round(workers))
-        # A frame of a process that another one has replaced.
-        old, workers[0] = workers[0], self.plain(basind, "a")
-        basind.await_event("worker_superseded")
-        self.late_frame(old, 3)
-        workers[0].register({"weight": 1})
-        self.assertEqual([3, 3], self.round(workers))
-        old.stop.set()
-        old.channel.close()
-        for worker in workers:
-            worker.leave()
 
 
 if __name__ == "__main__":

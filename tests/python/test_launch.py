@@ -116,6 +116,23 @@ if os.environ["BASIN_RUN_RANK"] == "1":
     os._exit(3)
 open(sys.argv[1], "w").close()
 """
+# Rank 0 adds rank 2, which is killed when it is a member, before a round has counted it. The others
+# train until the file exists.
+DIES_AS_IT_JOINS = """
+import os, signal, sys
+import basin, numpy
+rank = os.environ["BASIN_RUN_RANK"]
+client = basin.connect()
+if rank == "2":
+    os.kill(os.getpid(), signal.SIGKILL)
+told = numpy.zeros(1)
+while client.allreduce(told, "told", op=basin.Sum)[0] == 0:
+    if rank == "0":
+        os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGRTMIN)
+        rank = ""
+    told[0] = os.path.exists(sys.argv[1])
+client.close()
+"""
 # Asks for another worker when both have finished.
 ADDS_LATE = """
 import os, signal, sys
@@ -559,6 +576,30 @@ class Launch(unittest.TestCase):
             self.assertEqual(0, done.returncode, done.stderr)
             self.assertIn(nothing_left, done.stderr)
 
+    def test_a_worker_that_is_refused_is_ended_when_the_others_have_finished(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = ("--", sys.executable, "-c", DIES_AS_IT_JOINS, f"{folder}/told")
+            process = self.start(
+                *("-n", "2", "--max-workers", "3", "--max-restarts", "1", *script),
+                stderr=subprocess.PIPE,
+                BASIN_WORKER_FRUITLESS_JOINS="1",
+            )
+            assert process.stderr is not None
+            said = ""
+            # The refusal lasts ten minutes, and this worker tries again until then.
+            while "worker_refused" not in said:
+                line = process.stderr.readline()
+                self.assertNotEqual("", line, said)
+                said += line
+            self.assertIn("it is started again (restart 1 of 1)", said)
+            Path(folder, "told").touch()
+            said += process.communicate(timeout=PATIENCE)[1]
+        self.assertEqual(1, said.count("worker 2 is ended: the workers of the job have just"), said)
+        # The others have finished, were not ended, and are enough.
+        self.assertEqual(0, process.returncode, said)
+        self.assertNotIn("worker 0", said)
+        self.assertNotIn("worker 1", said)
+
     def test_a_log_folder_that_cannot_be_made_is_named(self) -> None:
         done = run("-n", "1", "--log-dir", "/proc/logs", "--", "true")
         self.assertEqual(1, done.returncode)
@@ -739,11 +780,12 @@ class Launch(unittest.TestCase):
         *arguments: str,
         stderr: int = subprocess.DEVNULL,
         before: Callable[[], object] | None = None,
+        **more: str,
     ) -> "subprocess.Popen[str]":
-        """`before` runs in the new process, before basin-run does."""
+        """`before` runs in the new process, before basin-run does; `more`: variables."""
         process = subprocess.Popen(
             command(*arguments),
-            env=environment(),
+            env=environment(**more),
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
