@@ -207,7 +207,6 @@ def _note(system: System) -> str:
 def conditions_of(conditions: Conditions, limits: Limits) -> dict[str, float]:
     return {
         "step": conditions.step,
-        "save_every": conditions.save_every,
         "limit": limits.recovery,
         "storm": limits.storm,
     }

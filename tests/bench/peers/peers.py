@@ -41,7 +41,6 @@ from results import DEFAULT, TUNED, Key
 from systems import SYSTEMS, Conditions
 
 STARTS = 3  # Tries to start a system, before it is given up.
-SAVE_EVERY = {DEFAULT: 100, TUNED: 1}
 
 
 def listed(known: Collection[str]) -> Callable[[str], list[str]]:
@@ -68,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     add("--table", type=Path, metavar="FILE", help="print the tables of these results, and end")
     add("--systems", type=listed(SYSTEMS), default=list(SYSTEMS), metavar="NAME,...")
     add("--faults", type=listed(FAULTS), default=list(FAULTS), metavar="NAME,...")
-    add("--settings", type=listed(SAVE_EVERY), default=[DEFAULT], metavar="default,tuned")
+    add("--settings", type=listed((DEFAULT, TUNED)), default=[DEFAULT], metavar="default,tuned")
     add("--tuned", action="store_true", help="each system's best settings: --settings tuned")
     add("--runs", type=int, default=3, help="of each fault (default: 3)")
     add("--minutes", type=float, help="begin no run after this time")
@@ -145,7 +144,6 @@ class Runs:
             build=self._options.build,
             tuned=key.settings == TUNED,
             step=self._options.step,
-            save_every=SAVE_EVERY[key.settings],
         )
 
     def _do(self, key: Key) -> None:

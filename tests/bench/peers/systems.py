@@ -21,6 +21,7 @@ from processes import end_descendants, kill_with_descendants
 
 TRAINER = Path(__file__).resolve().parent / "trainer.py"
 WORKERS = 4
+SAVE_EVERY = 100  # Steps from one checkpoint to the next, by default.
 TUNED_PATIENCE = 5  # Seconds.
 _LOOK_EVERY = 0.02  # Seconds between two looks at the log.
 
@@ -29,16 +30,14 @@ _LOOK_EVERY = 0.02  # Seconds between two looks at the log.
 class Conditions:
     """What all systems have in common.
 
-    build:      the folder of a build of Basin
-    tuned:      with the best settings of each system for its loss of a worker
-    step:       seconds of each step in which the processor is idle
-    save_every: steps from one checkpoint to the next
+    build: the folder of a build of Basin
+    tuned: with the best settings of each system for faults
+    step:  seconds of each step in which the processor is idle
     """
 
     build: Path
     tuned: bool
     step: float
-    save_every: int
 
 
 class System:
@@ -83,6 +82,7 @@ class System:
 
     coordinator = "coordinator"  # The process that coordinates.
     patience = 0.0  # Seconds after which a collective call fails, by default.
+    save_every_if_tuned = SAVE_EVERY  # Steps from one checkpoint to the next.
 
     @staticmethod
     def process_of(worker: int) -> str:
@@ -121,7 +121,7 @@ class System:
             "STEP": str(conditions.step),
             "PATIENCE": str(TUNED_PATIENCE if conditions.tuned else self.patience),
             "CHECKPOINT": str(self._folder / "checkpoint"),
-            "SAVE_EVERY": str(conditions.save_every),
+            "SAVE_EVERY": str(self.save_every_if_tuned if conditions.tuned else SAVE_EVERY),
             "TMPDIR": str(self._folder),
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
@@ -235,6 +235,7 @@ class TorchElastic(System):
 
     coordinator = "agent-0"
     patience = 1800
+    save_every_if_tuned = 1  # Each restart is from a checkpoint.
 
     @staticmethod
     def process_of(worker: int) -> str:
@@ -250,9 +251,13 @@ class TorchElastic(System):
     def start_worker(self, worker: int) -> None:
         rendezvous = [f"is_host={int(worker == 0)}"]
         options = []
+        environment = {}
         if self.conditions.tuned:
             rendezvous += ["last_call_timeout=2", "keep_alive_interval=1"]
             options += ["--shutdown-timeout=1"]
+            # Otherwise, workers that were started again find the addresses of those before them in
+            # the store, which all rounds of the rendezvous share.
+            environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         self.start(
             f"agent-{worker}",
             [
@@ -270,6 +275,7 @@ class TorchElastic(System):
                 *options,
                 *self.trainer(worker),
             ],
+            **environment,
         )
 
 

@@ -33,7 +33,7 @@ FAULT_HEADS = (
     "never",
 )
 STORM_HEADS = (
-    "storm of kills",
+    "system, in a storm of kills",
     "settings",
     "goodput, median",
     "least",
