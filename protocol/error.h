@@ -52,6 +52,7 @@ enum class AbortCause : uint8_t {
   kDeadlock = 3,       // The workers wait for each other.
   kReduction = 4,      // A tensor cannot be reduced.
   kStepAgain = 5,      // Samples of a step of a global batch were missing; the step comes again.
+  kMismatch = 6,       // The workers make different unnamed calls.
 };
 
 // A code and a text that names job, worker and tensor, and ends with what to do next.

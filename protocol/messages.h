@@ -161,11 +161,14 @@ struct Begin {
   // The epoch of which `samples` are positions that are leased to this worker. Absent: they are
   // only a label.
   std::optional<uint64_t> sample_epoch = std::nullopt;
+  // What an unnamed call does: "SUM of f32 [2, 3]". All contributors must say the same, or nobody
+  // gets a result. Empty: not compared.
+  std::string call = {};
   // Those whose gradients are in the contribution; the counts are the sums over them.
   uint32_t trainers() const { return ranks + represents; }
   auto Fields() const {
     return std::tie(lane, round, spec, counts, step_label, samples, ranks, represents,
-                    local_reduction, reduced_with, compares_step, sample_epoch);
+                    local_reduction, reduced_with, compares_step, sample_epoch, call);
   }
 };
 

@@ -3,6 +3,8 @@
 #include "aggregator/core/agreement.h"
 
 #include <map>
+#include <string>
+#include <string_view>
 
 #include "aggregator/core/spec.h"
 
@@ -36,6 +38,28 @@ const RoundMember* Agreement::StepReference(const Roster& roster) {
     }
   }
   return reference;
+}
+
+std::optional<std::pair<const RoundMember*, const RoundMember*>> Agreement::DifferentCalls(
+    const Roster& roster) {
+  std::map<std::string_view, size_t> votes;
+  for (const RoundMember& member : roster) {
+    if (member.contribution.counts()) ++votes[member.contribution.begin().call];
+  }
+  if (votes.size() < 2) return std::nullopt;
+  const RoundMember* most = nullptr;
+  for (const RoundMember& member : roster) {
+    if (!member.contribution.counts()) continue;
+    const std::string& call = member.contribution.begin().call;
+    if (most == nullptr || votes[call] > votes[most->contribution.begin().call]) most = &member;
+  }
+  for (const RoundMember& member : roster) {
+    if (!member.contribution.counts()) continue;
+    if (member.contribution.begin().call != most->contribution.begin().call) {
+      return std::pair(most, &member);
+    }
+  }
+  return std::nullopt;
 }
 
 uint64_t Agreement::WeightOf(const RoundMember& member) const {

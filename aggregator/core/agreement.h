@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "aggregator/core/roster.h"
@@ -29,6 +30,10 @@ class Agreement {
   // Returns the contributor whose step the others must be at: the first one at the step of most of
   // those that compare it; nullptr if none does.
   static const RoundMember* StepReference(const Roster& roster);
+  // Returns two contributors that make different unnamed calls: the first one that makes the call
+  // of most of them, and the first one that makes another; none if all make the same.
+  static std::optional<std::pair<const RoundMember*, const RoundMember*>> DifferentCalls(
+      const Roster& roster);
   // The contributors have changed, so their specs must be compared again.
   void Reopen() { made_ = false; }
 

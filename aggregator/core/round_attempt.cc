@@ -37,11 +37,29 @@ void CompareSteps(Round& round, const RoundScope& scope) {
   }
 }
 
+// Ends the round if the contributors make different unnamed calls: a result over those that agree
+// would belong to another place in the program of one of them. Returns whether they do.
+bool EndDifferentCalls(Round& round, const RoundScope& scope) {
+  const auto different = Agreement::DifferentCalls(round.roster);
+  if (!different.has_value() || scope.config.rules.reduces_different_calls) return false;
+  const auto called = [](const RoundMember& member) {
+    const std::string& call = member.contribution.begin().call;
+    return absl::StrCat("worker ", member.id, " calls ", call.empty() ? "something else" : call);
+  };
+  PrepareAborted(round, scope, AbortCause::kMismatch,
+                 absl::StrCat(called(*different->first), ", but ", called(*different->second),
+                              ". Calls without a name are matched by their order in the program "
+                              "of each worker: make the same calls in the same order on all "
+                              "workers, or give each call a name"));
+  return true;
+}
+
 // Chooses the spec once every contributor has begun, and refuses those that began with another one.
 void Compare(Round& round, const RoundScope& scope) {
   if (round.agreement.made() || scope.paused || round.phase() != RoundPhase::kCollect) return;
   if (round.roster.contributors() == 0 || round.roster.begun() < round.roster.contributors())
     return;
+  if (EndDifferentCalls(round, scope)) return;
   const WorkerId& reference = round.agreement.Make(round.roster, scope.lane.last_spec).id;
   const RoundSpec& spec = round.agreement.spec();
   for (RoundMember& member : round.roster) {

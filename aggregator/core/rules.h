@@ -40,6 +40,8 @@ struct Rules {
   static constexpr bool commits_parts_of_steps = false;
   // Send a verdict before those who were late have STAGED.
   static constexpr bool leaves_out_of_staging = false;
+  // Reduce unnamed calls together that are not the same.
+  static constexpr bool reduces_different_calls = false;
 };
 
 }  // namespace basin::aggregator

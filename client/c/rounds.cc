@@ -11,6 +11,8 @@
 #include "client/c/error.h"
 #include "client/c/result.h"
 #include "client/c/worker.h"
+#include "client/core/unnamed.h"
+#include "kernels/checksum.h"
 #include "proto/wire/status_detail.h"
 
 namespace {
@@ -21,6 +23,9 @@ using basin::c::Return;
 using basin::c::Timeout;
 using basin::client::RoundOutcome;
 using basin::client::Source;
+
+static_assert(basin::client::kUnnamedLanes == BASIN_MOST_CALLS);
+static_assert(basin::client::kMostParts == BASIN_MOST_PARTS);
 
 std::optional<uint64_t> Known(int64_t count) {
   return count < 0 ? std::nullopt : std::optional<uint64_t>(count);
@@ -79,6 +84,13 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, ui
     begin.sample_epoch = batch.epoch.number;
   }
   if (begin.samples.empty()) begin.sample_epoch.reset();
+  if (const auto arrays = worker.Call(lane); arrays.has_value()) {
+    begin.call = basin::client::DescribeCall(begin.spec.op, *arrays);
+    // An aggregator that does not compare calls compares this.
+    if (begin.spec.layout == 0) {
+      begin.spec.layout = basin::kernels::ChecksumOf(begin.call.data(), begin.call.size());
+    }
+  }
   return begin;
 }
 
@@ -326,6 +338,37 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
   if (!outcome.ok()) return Return(outcome.status(), error);
   const absl::Status copied = (*outcome)->CopyPresentTo(destinations);
   return copied.ok() ? Hand(outcome, result, error) : Return(copied, error);
+}
+
+basin_code basin_next_call(basin_worker* worker, const basin_tensor* arrays, size_t count,
+                           int64_t timeout, uint32_t* lane, basin_part* parts, size_t most,
+                           size_t* part_count, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  std::vector<basin::TensorSpec> specs;
+  for (size_t i = 0; i < count; ++i) {
+    basin_tensor array = arrays == nullptr ? basin_tensor{} : arrays[i];
+    if (arrays != nullptr) array.name = "of a call without a name";
+    absl::StatusOr<basin::TensorSpec> spec = basin::c::SpecOf(&array);
+    if (!spec.ok()) return Return(spec.status(), error);
+    specs.push_back(*std::move(spec));
+  }
+  const auto call = worker->client().NextCall(specs, Timeout(timeout));
+  if (!call.ok()) return Return(call.status(), error);
+  if (call->parts.size() > most || (parts == nullptr && !call->parts.empty())) {
+    return Return(
+        absl::InvalidArgumentError(absl::StrCat(
+            "The arrays of the call have ", call->parts.size(), " parts, and there is room for ",
+            parts == nullptr ? 0 : most, ". Pass room for BASIN_MOST_PARTS of each array.")),
+        error);
+  }
+  worker->SetCall(call->lane, std::move(specs));
+  for (size_t i = 0; i < call->parts.size(); ++i) {
+    const basin::client::CallPart& part = call->parts[i];
+    parts[i] = {part.array, part.offset, part.bytes, call->tensors[i]};
+  }
+  if (lane != nullptr) *lane = call->lane;
+  if (part_count != nullptr) *part_count = call->parts.size();
+  return BASIN_OK;
 }
 
 basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,

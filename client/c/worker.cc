@@ -176,6 +176,18 @@ void basin_worker::SetBatch(uint32_t lane, basin::SampleProgress batch) {
   batches_[lane] = std::move(batch);
 }
 
+void basin_worker::SetCall(uint32_t lane, std::vector<basin::TensorSpec> arrays) {
+  basin::MutexLock lock(mutex_);
+  calls_[lane] = std::move(arrays);
+}
+
+std::optional<std::vector<basin::TensorSpec>> basin_worker::Call(uint32_t lane) const {
+  basin::MutexLock lock(mutex_);
+  const auto found = calls_.find(lane);
+  if (found == calls_.end()) return std::nullopt;
+  return found->second;
+}
+
 basin::SampleProgress basin_worker::Batch(uint32_t lane) const {
   const basin::MutexLock lock(mutex_);
   const auto it = batches_.find(lane);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,10 @@ struct basin_worker {
   // ranges there are none.
   void SetBatch(uint32_t lane, basin::SampleProgress batch);
   basin::SampleProgress Batch(uint32_t lane) const;
+  // The arrays of the last unnamed call of this lane, which its rounds are compared by; none: it is
+  // not a lane of unnamed calls.
+  void SetCall(uint32_t lane, std::vector<basin::TensorSpec> arrays);
+  std::optional<std::vector<basin::TensorSpec>> Call(uint32_t lane) const;
   const basin::c::Log& log() const { return log_; }
   int event_fd() const { return event_fd_; }
 
@@ -101,7 +106,8 @@ struct basin_worker {
   std::unique_ptr<basin::client::DeviceTransfers> transfers_;
   mutable basin::Mutex mutex_;
   std::unique_ptr<basin::accelerator::node::Runner> why_not_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint32_t, basin::SampleProgress> batches_ ABSL_GUARDED_BY(mutex_);  // By lane.
+  std::map<uint32_t, basin::SampleProgress> batches_ ABSL_GUARDED_BY(mutex_);         // By lane.
+  std::map<uint32_t, std::vector<basin::TensorSpec>> calls_ ABSL_GUARDED_BY(mutex_);  // By lane.
 };
 
 namespace basin::c {

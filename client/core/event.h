@@ -102,6 +102,7 @@ struct BeginRound {
   bool in_place = false;
   // The epoch of which `samples` are positions. Absent: they are only a label.
   std::optional<uint64_t> sample_epoch = std::nullopt;
+  std::string call = {};  // What an unnamed call does; see Begin::call.
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {

@@ -87,6 +87,15 @@ void Record(Lane& lane, const Scope& scope, const VerdictRecord& record) {
   Round* round = lane.InFlight(record.round);
   if (record.value.outcome != Outcome::kCommitted) {
     if (round == nullptr) return;
+    if (record.value.abort_cause == AbortCause::kMismatch) {
+      FailRoundInFlight(
+          lane, scope,
+          {ErrorCode::kMismatch, absl::StrCat("Job ", scope.config.job, ", lane ", lane.name,
+                                              ", round ", record.round, ": ", record.value.reason,
+                                              ". No worker has a result; the next calls are "
+                                              "matched as before.")});
+      return;
+    }
     const std::string& refusal = round->refusal();
     std::string next = " The gradients are kept; retry to send them as the next round.";
     if (!refusal.empty()) {

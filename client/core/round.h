@@ -241,9 +241,9 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.represents, begin_.local_reduction, begin_.reduced_with,
-                    begin_.ranks, begin_.compares_step, begin_.sample_epoch, state_, push_,
-                    skipped_, reason_, elsewhere_, refusal_, begin_sent_, rest_sent_, prepared_,
-                    wait_);
+                    begin_.ranks, begin_.compares_step, begin_.sample_epoch, begin_.call, state_,
+                    push_, skipped_, reason_, elsewhere_, refusal_, begin_sent_, rest_sent_,
+                    prepared_, wait_);
   }
 
  private:

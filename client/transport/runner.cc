@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/core/unnamed.h"
 #include "proto/wire/status_detail.h"
 
 namespace basin::client {
@@ -197,6 +198,7 @@ absl::Time Runner::NextDeadline() const {
     if (lane.round.has_value()) next = std::min(next, lane.round->return_by);
   }
   for (const MemberWaiter& waiter : member_waiters_) next = std::min(next, waiter.deadline);
+  for (const CallWaiter& waiter : call_waiters_) next = std::min(next, waiter.deadline);
   for (const LaneShell& lane : lanes_) {
     if (lane.value_waiter.has_value()) next = std::min(next, lane.value_waiter->deadline);
   }
@@ -210,6 +212,7 @@ void Runner::Tick(absl::Time now) {
   OpenDue(now);
   ReportMembers();
   ReportPrepared();
+  ReportCallers();
 }
 
 // ---- calls
@@ -588,6 +591,13 @@ absl::StatusOr<SampleProgress> Runner::HeldSamples(LaneHandle lane) const {
       "outcome first. To lease ahead, use leases without batches."));
 }
 
+void Runner::NextCall(std::vector<LaneHandle> lanes, absl::Time deadline, PlaceDone done,
+                      absl::Time now) {
+  now_ = now;
+  call_waiters_.push_back({std::move(lanes), deadline, std::move(done)});
+  ReportCallers();
+}
+
 void Runner::GateOpened(absl::Time now) {
   now_ = now;
   for (const SendBlob& send : std::exchange(held_back_, {})) Do(send);
@@ -612,6 +622,7 @@ void Runner::Shutdown(StatusDone done) {
   ReportPrepared();
   while (!fetches_.empty()) EndBlob(BlobKey(fetches_.begin()->first), closed);
   for (const MemberWaiter& waiter : std::exchange(member_waiters_, {})) waiter.done(closed);
+  for (const CallWaiter& waiter : std::exchange(call_waiters_, {})) waiter.done(closed);
   for (const StatusDone& waiter : std::exchange(leave_waiters_, {})) waiter(closed);
   idle_waiters_.push_back(std::move(done));
   ReportIdle();
@@ -763,6 +774,56 @@ void Runner::ReportMembers() {
     }
   }
   member_waiters_ = std::move(still);
+}
+
+std::optional<absl::StatusOr<uint32_t>> Runner::PlaceFor(const CallWaiter& waiter) const {
+  const Config& config = core_.config();
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return absl::StatusOr<uint32_t>(
+        wire::ToStatus({code, absl::StrCat("Job ", config.job, ", worker ", config.worker,
+                                           ": the next call without a name cannot begin: ", why)}));
+  };
+  if (view_.fatal.has_value()) return absl::StatusOr<uint32_t>(wire::ToStatus(*view_.fatal));
+  if (view_.role != Role::kMember) {
+    if (core_.evicted()) {
+      return refuse(ErrorCode::kEvicted,
+                    "the worker is no longer a member; the others continue. Declare ready and "
+                    "rejoin with state; no restart needed.");
+    }
+    return refuse(
+        ErrorCode::kFailedPrecondition,
+        "the worker is not a member of the job; declare ready, and wait until it is one.");
+  }
+  std::vector<const Lane*> lanes;
+  for (const LaneHandle handle : waiter.lanes) lanes.push_back(&core_.lanes()[handle]);
+  if (const std::optional<uint32_t> place = NextPlace(lanes); place.has_value()) {
+    const LaneShell& lane = lanes_[waiter.lanes[*place]];
+    if (!lane.round.has_value() && !lane.ended.has_value()) return absl::StatusOr<uint32_t>(*place);
+    return refuse(ErrorCode::kFailedPrecondition,
+                  absl::StrCat("the outcome of the one ", waiter.lanes.size(),
+                               " calls before was not waited for. Wait for it first."));
+  }
+  for (const Lane* lane : lanes) {
+    const Error& refusal = lane->tensors.front().refusal;
+    if (refusal.code != ErrorCode::kOk) return absl::StatusOr<uint32_t>(wire::ToStatus(refusal));
+  }
+  if (waiter.deadline > now_) return std::nullopt;
+  return refuse(ErrorCode::kDeadlineExceeded,
+                absl::StrCat("the aggregator has not said in time where the others are. ",
+                             core_.connected() ? "Wait longer." : view_.trouble.text));
+}
+
+void Runner::ReportCallers() {
+  if (call_waiters_.empty()) return;
+  std::vector<CallWaiter> still;
+  for (CallWaiter& waiter : std::exchange(call_waiters_, {})) {
+    if (const auto place = PlaceFor(waiter); place.has_value()) {
+      waiter.done(*place);
+    } else {
+      still.push_back(std::move(waiter));
+    }
+  }
+  for (CallWaiter& waiter : still) call_waiters_.push_back(std::move(waiter));
 }
 
 }  // namespace basin::client

@@ -104,6 +104,7 @@ class Runner {
   using StatusDone = std::function<void(const absl::Status&)>;
   using LeaseDone = std::function<void(const absl::StatusOr<LeasedSamples>&)>;
   using BatchDone = std::function<void(const absl::StatusOr<BatchProgress>&)>;
+  using PlaceDone = std::function<void(const absl::StatusOr<uint32_t>&)>;
 
   Runner(Config config, RunnerDependencies dependencies);
 
@@ -174,6 +175,10 @@ class Runner {
   void ReportBatch(const AccumulateBatch& batch, const BatchDone& done, absl::Time now);
   absl::StatusOr<SampleProgress> HeldSamples(LaneHandle lane) const;
 
+  // Which of these lanes takes the next unnamed call, once that is known; see unnamed.h. At
+  // `deadline`, a DEADLINE_EXCEEDED with the cause. REQUIRES: they are registered.
+  void NextCall(std::vector<LaneHandle> lanes, absl::Time deadline, PlaceDone done, absl::Time now);
+
   // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
   // released.
   void Shutdown(StatusDone done);
@@ -241,6 +246,11 @@ class Runner {
     absl::Time deadline;
     StatusDone done;
     bool welcome;  // It waits for the welcome only.
+  };
+  struct CallWaiter {
+    std::vector<LaneHandle> lanes;
+    absl::Time deadline;
+    PlaceDone done;
   };
   using BlobName = std::pair<std::string, std::string>;  // Lane, tensor.
 
@@ -310,6 +320,9 @@ class Runner {
   void EndView();
   void ReportMembers();
   std::string WhyNoMember() const;
+  // The place for a caller; absent: it is not known yet.
+  std::optional<absl::StatusOr<uint32_t>> PlaceFor(const CallWaiter& waiter) const;
+  void ReportCallers();
   void RecallLoans(absl::Time now);
   void OpenDue(absl::Time now);
 
@@ -335,6 +348,7 @@ class Runner {
   std::vector<SendBlob> held_back_;  // While the gate is closed.
   std::map<BlobKey, Fetch, BlobKeyLess> fetches_;
   std::vector<MemberWaiter> member_waiters_;
+  std::vector<CallWaiter> call_waiters_;
   bool value_awaited_ = false;            // Perhaps, in a lane.
   std::vector<StatusDone> idle_waiters_;  // Called when no round is in flight.
   std::vector<StatusDone> leave_waiters_;

@@ -62,6 +62,7 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   std::optional<Error> refused = std::move(refused_);
   PublishView();
   ReportPrepared();
+  ReportCallers();
   if (!broken_.empty()) {
     CloseConnections();
     Step(client::SessionDown{std::exchange(broken_, std::string())}, now);

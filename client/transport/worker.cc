@@ -47,7 +47,8 @@ basin::Begin MessageOf(const BeginRound& begin) {
           begin.local_reduction,
           begin.reduced_with,
           begin.compares_step,
-          begin.sample_epoch};
+          begin.sample_epoch,
+          begin.call};
 }
 
 // Whether the trainer gets this instead of an outcome, and the round continues.
@@ -364,6 +365,49 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<Source> sourc
   if (!outcome.ok()) return outcome;
   status = (*outcome)->CopyPresentTo(destinations);
   return status.ok() ? outcome : status;
+}
+
+absl::StatusOr<Worker::UnnamedCall> Worker::NextCall(const std::vector<TensorSpec>& arrays,
+                                                     absl::Duration timeout) {
+  for (const TensorSpec& array : arrays) {
+    if (!HasUsableSize(array)) {
+      return wire::ToStatus(
+          {ErrorCode::kInvalidArgument,
+           absl::StrCat("An array of a call without a name is ", DescribeSpec(array),
+                        ", which has no usable size; the "
+                        "limit is ",
+                        kMaxTensorBytes, " bytes.")});
+    }
+  }
+  std::vector<LaneHandle> lanes;
+  {
+    MutexLock lock(mutex_);
+    lanes = unnamed_;
+  }
+  if (lanes.empty()) {
+    for (uint32_t place = 0; place < kUnnamedLanes; ++place) {
+      const auto lane = Register(UnnamedLane(place), LaneKind::kCall, {FirstUnnamedTensor()});
+      if (!lane.ok()) return lane.status();
+      lanes.push_back(lane->lane);
+    }
+  }
+  const auto place = calls_.Ask<absl::StatusOr<uint32_t>>(
+      [&](Runner& runner, absl::Time now, const Runner::PlaceDone& done) {
+        runner.NextCall(lanes, now + timeout, done, now);
+      });
+  if (!place.ok()) return place.status();
+  UnnamedCall call{lanes[*place], PartsOf(arrays), {}};
+  {
+    MutexLock lock(mutex_);
+    unnamed_ = std::move(lanes);
+  }
+  std::vector<TensorSpec> specs;
+  specs.reserve(call.parts.size());
+  for (const CallPart& part : call.parts) specs.push_back(part.spec);
+  absl::StatusOr<Registration> registered = Register(UnnamedLane(*place), LaneKind::kCall, specs);
+  if (!registered.ok()) return registered.status();
+  call.tensors = std::move(registered->tensors);
+  return call;
 }
 
 // ---- samples

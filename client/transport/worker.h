@@ -52,6 +52,7 @@
 #include "absl/types/span.h"
 #include "client/core/config.h"
 #include "client/core/event.h"
+#include "client/core/unnamed.h"
 #include "client/transport/blob_calls.h"
 #include "client/transport/channel.h"
 #include "client/transport/gate.h"
@@ -166,6 +167,19 @@ class Worker {
                          absl::Span<const RoundResult::Destination> destinations,
                          absl::Duration timeout);
 
+  // The lane and the tensors of this trainer's next call without a name; see client/core/unnamed.h.
+  // It is the next call until its round has begun, so one thread at a time makes them. Waits until
+  // the aggregator has said where the others are: before the first call only, and after the worker
+  // has become a member again. kFailedPrecondition while the outcome of the one kUnnamedLanes
+  // before has not been taken, kDeadlineExceeded at the timeout.
+  struct UnnamedCall {
+    LaneHandle lane = 0;
+    std::vector<CallPart> parts;
+    std::vector<TensorHandle> tensors;  // That of each part.
+  };
+  absl::StatusOr<UnnamedCall> NextCall(const std::vector<TensorSpec>& arrays,
+                                       absl::Duration timeout);
+
   // ---- samples
   // Returns when the aggregator has answered, which may be a later one. One thread at a time for
   // each lane. The error with which it ends if the worker is no member any more, or leaves.
@@ -216,6 +230,8 @@ class Worker {
   mutable Mutex mutex_;
   JobView view_ ABSL_GUARDED_BY(mutex_);
   std::map<LaneHandle, std::vector<TensorInfoPtr>> tensors_ ABSL_GUARDED_BY(mutex_);
+  // The lanes of unnamed calls, by place, once all of them have been laid out; they stay.
+  std::vector<LaneHandle> unnamed_ ABSL_GUARDED_BY(mutex_);
 
   Loop loop_;
   const TrainerCalls calls_{loop_};

@@ -173,6 +173,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   EncodePlan(in, out);
   out->set_compares_step(in.compares_step);
   if (in.sample_epoch) out->set_sample_epoch(*in.sample_epoch);
+  out->set_call(EncodeText(in.call));
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -188,6 +189,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   DecodePlan(in, out, checker);
   out.compares_step = in.compares_step();
   if (in.has_sample_epoch()) out.sample_epoch = in.sample_epoch();
+  out.call = DecodeText(in.call());
   return out;
 }
 

@@ -105,7 +105,7 @@ void RandomMessages::Fill(Ballot* out) { *out = {Number(), Number()}; }
 
 void RandomMessages::Fill(Error* out) {
   *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text(),
-          Enum(AbortCause::kUnspecified, AbortCause::kStepAgain)};
+          Enum(AbortCause::kUnspecified, AbortCause::kMismatch)};
 }
 
 uint32_t RandomMessages::Ranks() {
@@ -225,7 +225,7 @@ void RandomMessages::Fill(RoundFacts* out) {
 void RandomMessages::Fill(RoundValue* out) {
   out->outcome = Enum(Outcome::kCommitted, Outcome::kAborted);
   out->reason = Text();
-  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kStepAgain);
+  out->abort_cause = Enum(AbortCause::kUnspecified, AbortCause::kMismatch);
   if (out->outcome == Outcome::kCommitted || Coin()) Fill(&out->spec);
   out->contributors = List<Contributor>(4);
   std::sort(out->contributors.begin(), out->contributors.end(),
@@ -330,6 +330,7 @@ void RandomMessages::Fill(Begin* out) {
   FillPlan(out);
   out->compares_step = Coin();
   if (Coin()) out->sample_epoch = Number();
+  if (Coin()) out->call = Label();
 }
 
 void RandomMessages::Fill(Skip* out) {

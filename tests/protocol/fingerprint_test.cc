@@ -69,6 +69,7 @@ TEST(Fingerprint, SeesEveryFieldOfAMessage) {
   EXPECT_TRUE(differs([](Begin& b) { b.counts.tokens = 0; }));
   EXPECT_TRUE(differs([](Begin& b) { b.step_label = 1; }));
   EXPECT_TRUE(differs([](Begin& b) { b.compares_step = true; }));
+  EXPECT_TRUE(differs([](Begin& b) { b.call = "SUM"; }));
   EXPECT_TRUE(differs([](Begin& b) { b.samples.push_back({1, 2}); }));
 }
 

@@ -186,6 +186,7 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     return;
   }
   ++verdicts_;
+  CheckCalls(lane, record);
   CheckLate(lane, record);
   CheckSamples(lane, record);
   for (const SentVerdict& other : sent) {
@@ -211,6 +212,19 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     ++excused_forks_;
   }
   sent.push_back({record, aggregator, life});
+}
+
+void Checker::CheckCalls(uint32_t lane, const VerdictRecord& record) {
+  const Contribution* first = nullptr;
+  for (const Contributor& contributor : record.value.contributors) {
+    const auto found = contributions_.find({lane, record.round, contributor.incarnation});
+    if (found == contributions_.end()) continue;
+    if (first == nullptr) first = &found->second;
+    if (found->second.call == first->call) continue;
+    Fail(Invariant::kCountedOnce,
+         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": worker ",
+                      contributor.worker, " was counted in another call than its own."));
+  }
 }
 
 void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {

@@ -76,6 +76,7 @@ struct Contribution {
   bool committed = false;
   bool withdrawn = false;
   std::vector<SampleRange> samples;
+  std::string call;  // What it was begun as.
 };
 
 using StagedChunks = world::StagedChunks<Chunk>;
@@ -211,6 +212,7 @@ class Checker {
   uint64_t verdicts() const { return verdicts_; }
 
  private:
+  void CheckCalls(uint32_t lane, const VerdictRecord& record);
   void CheckLate(uint32_t lane, const VerdictRecord& record);
   void CheckSamples(uint32_t lane, const VerdictRecord& record);
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,

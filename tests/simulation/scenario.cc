@@ -238,7 +238,8 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "keep-samples",
                                            "free-counted",
                                            "parts-of-steps",
-                                           "late-unstaged"};
+                                           "late-unstaged",
+                                           "different-calls"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }

@@ -123,8 +123,9 @@ enum class PlantedBug : uint8_t {
   kFreeCounted,        // Rules::frees_counted_samples.
   kPartsOfSteps,       // Rules::commits_parts_of_steps.
   kLateUnstaged,       // Rules::leaves_out_of_staging.
+  kDifferentCalls,     // Rules::reduces_different_calls.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kLateUnstaged) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDifferentCalls) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

@@ -250,7 +250,15 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   client::BeginRound begin;
   begin.lane = handle;
   begin.spec = scenario.spec;
-  if (Strikes(FaultKind::kMismatch, step)) {
+  const bool differs = Strikes(FaultKind::kMismatch, step);
+  // As what its trainer calls, or in the op.
+  const bool other_call =
+      differs && scenario.lanes[lane.model].kind == LaneKind::kCall && step % 2 == 1;
+  if (scenario.lanes[lane.model].kind == LaneKind::kCall) {
+    begin.call = other_call ? "another call" : "a call";
+  }
+  lane.given.call = begin.call;
+  if (differs && !other_call) {
     begin.spec.op = begin.spec.op == ReduceOp::kSum ? ReduceOp::kAverage : ReduceOp::kSum;
     begin.spec.denominator = Denominator::kAll;
   }
@@ -666,6 +674,7 @@ void WorkerProcess::Do(client::FailRound& fail) {
                         absl::StrCat("A round of ", name(), " failed without a reason."));
   }
   switch (fail.error.code) {
+    case ErrorCode::kMismatch:
     case ErrorCode::kRoundAborted: {
       const auto verdicts = lane.verdicts.find(fail.round);
       if (verdicts == lane.verdicts.end()) {
@@ -674,7 +683,8 @@ void WorkerProcess::Do(client::FailRound& fail) {
         return;
       }
       const VerdictRecord record = verdicts->second;
-      world_.coverage.Saw(Sight::kRetriedAfterAbort);
+      world_.coverage.Saw(fail.error.code == ErrorCode::kMismatch ? Sight::kDifferentCalls
+                                                                  : Sight::kRetriedAfterAbort);
       return EndRound(fail.lane, record);
     }
     case ErrorCode::kOutcomeUnknown:

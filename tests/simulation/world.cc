@@ -35,6 +35,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.frees_counted_samples = bug == PlantedBug::kFreeCounted;
   rules.commits_parts_of_steps = bug == PlantedBug::kPartsOfSteps;
   rules.leaves_out_of_staging = bug == PlantedBug::kLateUnstaged;
+  rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
   return rules;
 }
 

@@ -12,6 +12,8 @@ from typing import Any
 ABI_VERSION = 2
 FOREVER = -1
 FIT_EXPONENT = -2147483648
+MOST_CALLS = 16
+MOST_PARTS = 40
 OK = 0
 INVALID_ARGUMENT = 1
 MISMATCH = 2
@@ -122,6 +124,11 @@ class Buffer(Structure):
     _fields_ = [("tensor", c_uint32), ("in_", c_void_p), ("out", c_void_p), ("bytes", c_size_t)]
 
 
+class Part(Structure):
+    _fields_ = [("array", c_size_t), ("offset", c_size_t), ("bytes", c_size_t),
+        ("tensor", c_uint32)]
+
+
 class RoundInfo(Structure):
     _fields_ = [("size", c_size_t), ("round", c_uint64), ("op", c_int), ("prescale", c_double),
         ("postscale", c_double), ("predivide", c_double), ("contributors", c_uint32),
@@ -206,6 +213,8 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("abandon", c_int, [c_void_p, POINTER(c_void_p)]),
     ("allreduce", c_int, [c_void_p, c_uint32, POINTER(RoundSpec), POINTER(Buffer), c_size_t,
         c_int64, POINTER(c_void_p), POINTER(c_void_p)]),
+    ("next_call", c_int, [c_void_p, POINTER(Tensor), c_size_t, c_int64, POINTER(c_uint32),
+        POINTER(Part), c_size_t, POINTER(c_size_t), POINTER(c_void_p)]),
     ("barrier", c_int, [c_void_p, c_char_p, c_int64, POINTER(c_void_p)]),
     ("event_fd", c_int, [c_void_p, POINTER(c_int), POINTER(c_void_p)]),
     ("result_info", None, [c_void_p, POINTER(RoundInfo)]),

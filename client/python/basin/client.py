@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +36,16 @@ from basin.errors import (
 from basin.notices import ContributorsChanged, warn
 from basin.progress import Progress
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker, check_dtype, logger
+from basin.worker import (
+    PartedResult,
+    Place,
+    Result,
+    RoundInfo,
+    TensorSpec,
+    Worker,
+    check_dtype,
+    logger,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -130,6 +139,13 @@ def _take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
 T = TypeVar("T")
 
 
+class _Unnamed(NamedTuple):
+    """A call without a name, in flight."""
+
+    key: tuple[Op, tuple[tuple[int, tuple[int, ...]], ...]]
+    parts: "list[_abi.Part]"
+
+
 class Handle(Generic[T]):
     """An allreduce in progress. The library may read the array until the round has ended."""
 
@@ -139,12 +155,15 @@ class Handle(Generic[T]):
         lane: int,
         name: str,
         memory: object,
-        output: Callable[[Result], T],
+        output: "Callable[[Any], T]",
         over_all: bool,
     ) -> None:
         self._client = client
         self._lane = lane
         self.name = name  # For messages.
+        # The key of the client's rounds in flight: `name`, unless the call has none.
+        self._key: str | tuple[str, int] = name
+        self._unnamed: _Unnamed | None = None
         self._memory = memory  # Kept alive.
         self._make = output
         self._over_all = over_all
@@ -198,13 +217,14 @@ class Handle(Generic[T]):
 
     def _take(self, timeout: float | None) -> T:
         result = self._client.worker.wait(self._lane, timeout)
-        self._info = result.info
+        made = result if self._unnamed is None else PartedResult(result, self._unnamed.parts)
+        self._info = made.info
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
         if self._over_all:
             self._compare_members(self._info)
-        return self._make(result)
+        return self._make(made)
 
     def _compare_members(self, info: RoundInfo) -> None:
         """Warns of a result without a part of every member: that of one has been refused, for
@@ -242,8 +262,10 @@ class Client:
         self._foretold: tuple[int, int] | None = None
         # Called when a worker becomes a member after connect().
         self.joined: Callable[[], None] | None = None
-        # By name. They are kept alive, because the library may still read their memory.
-        self._in_flight: dict[str, Handle[Any]] = {}
+        # By name, or by lane. They are kept alive, because the library may still read their memory.
+        self._in_flight: dict[str | tuple[str, int], Handle[Any]] = {}
+        # Held while a call without a name is begun, because their order counts.
+        self._beginning = threading.Lock()
         # By name: the number of broadcasts.
         self._versions: dict[str, int] = {}
         # By name: the agreed version of a broadcast that timed out after that, and what it moves.
@@ -371,7 +393,7 @@ class Client:
     def allreduce(
         self,
         array: ArrayLike | SupportsDLPack,
-        name: str,
+        name: str | None = None,
         *,
         op: Op,
         counts: Counts | None = None,
@@ -384,7 +406,11 @@ class Client:
                           torch tensor; any shape; float64, float32, float16, bfloat16, int64,
                           int32, uint8
         name:             the name by which the arrays of different workers are matched; a name has
-                          one shape and dtype
+                          one shape and dtype. Calls without a name are matched by their order in
+                          the program of each worker, and may have any shape: all workers make the
+                          same ones in the same order. Names are for calls that a worker may make at
+                          another place of its program, such as one that joins a job without
+                          gradients
         counts:           the samples, tokens and micro-batches in this contribution. A weighted
                           average needs the count that is its weight; 0 adds nothing, whatever the
                           array holds. The handle's info has the sums over all workers, for every
@@ -411,21 +437,21 @@ class Client:
 
         Raises InvalidArgument for another dtype and for contradictory options, before anything is
         sent; Unsupported for a device other than the CPU; Mismatch if shape, dtype, op or options
-        differ from the others'; NotFound if the counts of all workers are 0; RoundAborted if the
-        round has no result. Warns of ContributorsChanged if the contribution of a member is not in
-        the result, because it was refused or withdrawn. After OutcomeUnknown and Paused
-        the round continues: another call waits for the same round, and ignores the array that it is
-        given.
+        differ from the others', and without a name on all workers, with what two of them call;
+        NotFound if the counts of all workers are 0; RoundAborted if the round has no result.
+        Warns of ContributorsChanged if the contribution of a member is not in the result, because
+        it was refused or withdrawn. After OutcomeUnknown and Paused the round continues: another
+        call waits for the same round, and ignores the array that it is given.
         """
         seconds("timeout", timeout)
         spec = contribution(reduction("allreduce()", op, options), counts)
-        handle = self._reduce("allreduce()", array, name, True, spec, goes_on=True)
+        handle = self._reduce("allreduce()", array, name, True, spec, goes_on=True, timeout=timeout)
         return self.complete(handle, timeout)
 
     def allreduce_async(
         self,
         array: ArrayLike | SupportsDLPack,
-        name: str,
+        name: str | None = None,
         *,
         op: Op,
         counts: Counts | None = None,
@@ -433,6 +459,7 @@ class Client:
     ) -> Handle[Array]:
         """Like allreduce(), but returns at once. Do not change `array` until the handle is done.
 
+        Of the calls without a name 16 are in flight at most; another one waits for the oldest.
         Raises FailedPrecondition if the outcome of the previous round of this name has not been
         waited for.
         """
@@ -468,23 +495,28 @@ class Client:
         self,
         call: str,
         array: ArrayLike | SupportsDLPack,
-        name: str,
+        name: str | None,
         contributes: bool,
         spec: RoundSpec,
         goes_on: bool = False,
         over_all: bool = True,
+        timeout: float | None = None,
     ) -> Handle[Array]:
         self.take_part(call)
-        taken = _take(name, array)
+        taken = _take("without a name" if name is None else name, array)
 
-        def output(result: Result) -> Array:
+        def output(result: Result | PartedResult) -> Array:
             received = np.empty_like(taken.array)
             result.copy(0, received.ctypes.data, received.nbytes)
             return taken.give(received)
 
+        address = taken.array.ctypes.data
+        if name is None:
+            sent = [(taken.spec, address, taken.array.nbytes)]
+            return self.start_unnamed(sent, taken, output, spec, goes_on, timeout)
         return self.start(
             CALL_PREFIX + taken.name,
-            [(taken.spec, taken.array.ctypes.data if contributes else None, taken.array.nbytes)],
+            [(taken.spec, address if contributes else None, taken.array.nbytes)],
             taken,
             output,
             spec,
@@ -616,7 +648,7 @@ class Client:
         FailedPrecondition while its own rounds have no outcome: wait() for them first."""
         self.check_open("finished()")
         if self._in_flight:
-            names = ", ".join(self._in_flight)
+            names = ", ".join(each.name for each in self._in_flight.values())
             raise FailedPrecondition(
                 f"finished() was used with rounds in flight whose outcome was not waited for: "
                 f"{names}. Wait for their handles first, or close() the client, which abandons "
@@ -710,7 +742,7 @@ class Client:
         lane_name: str,
         tensors: Sequence[tuple[TensorSpec, int | None, int]],
         memory: object,
-        output: Callable[[Result], T],
+        output: "Callable[[Result], T]",
         spec: RoundSpec,
         goes_on: bool = False,
         over_all: bool = False,
@@ -758,6 +790,71 @@ class Client:
                 self.worker.push(lane, pushed, address, size)
         handle._refusal = self.worker.commit(lane)
         return handle
+
+    def start_unnamed(
+        self,
+        arrays: Sequence[tuple[TensorSpec, int, int]],
+        memory: object,
+        output: "Callable[[Any], T]",
+        spec: RoundSpec,
+        goes_on: bool,
+        timeout: float | None,
+    ) -> Handle[T]:
+        """Like start(), for a call without a name: the next one of this worker's program. `output`
+        gets the results by array. Waits `timeout` seconds for room, and for the place of the others
+        in their programs, which is known after the first call."""
+        for array, _, _ in arrays:
+            check_dtype(spec, array)
+        specs = [array for array, _, _ in arrays]
+        key = spec.op, tuple((array.dtype, array.shape) for array in specs)
+        with self._beginning:
+            unnamed = [each for each in self._in_flight.values() if each._unnamed is not None]
+            left = next((each for each in unnamed if each._is_left), None)
+            if left is not None:
+                assert left._unnamed is not None
+                if not goes_on or left._unnamed.key != key:
+                    raise FailedPrecondition(
+                        f"A call without a name was begun, but the outcome of {left.name} was not "
+                        "waited for. Make the same call again first, without _async."
+                    )
+                left._is_left = False
+                left._make = output
+                return left
+            if self.before_call is not None:
+                self.before_call(CALL_PREFIX + "unnamed")
+            lane, parts = self._next_call(specs, timeout, unnamed)
+            self.worker.begin(lane, spec)
+            shapes = ", ".join(str(list(array.shape)) for array in specs[:4])
+            more = f" and {len(specs) - 4} more" if len(specs) > 4 else ""
+            name = f"the call without a name, {spec.op.name} of shape {shapes}{more}"
+            handle = Handle(self, lane, name, memory, output, over_all=True)
+            handle._key, handle._unnamed = ("unnamed", lane), _Unnamed(key, parts)
+            self._in_flight[handle._key] = handle
+        pushed = (_abi.Pushed * max(1, len(parts)))()
+        for to, part in zip(pushed, parts):
+            address = arrays[part.array][1] + part.offset
+            to.tensor, to.data, to.bytes, to.as_ = part.tensor, address, part.bytes, 0
+        self.worker.push_many(lane, pushed, len(parts))
+        handle._refusal = self.worker.commit(lane)
+        return handle
+
+    def _next_call(
+        self, specs: Sequence[TensorSpec], timeout: float | None, in_flight: list[Handle[Any]]
+    ) -> "tuple[int, list[_abi.Part]]":
+        """Waits for the oldest of the calls without a name if there are too many."""
+        while True:
+            try:
+                return self.worker.next_call(specs, timeout)
+            except FailedPrecondition:
+                if not in_flight:
+                    raise
+            oldest = in_flight.pop(0)
+            try:
+                oldest.wait(timeout)
+            except Exception:
+                if oldest._failed is None:
+                    raise
+                # It has ended, and its handle raises this again.
 
     def _start_refused(
         self,
@@ -847,8 +944,8 @@ class Client:
         return Mismatch(f"The broadcast of {name} differs between workers. {difference} {way_out}")
 
     def _ended(self, handle: Handle[Any]) -> None:
-        if self._in_flight.get(handle.name) is handle:
-            del self._in_flight[handle.name]
+        if self._in_flight.get(handle._key) is handle:
+            del self._in_flight[handle._key]
 
 
 def connect(

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from basin import _abi, descent
@@ -388,6 +388,43 @@ class Result:
         return self._results
 
 
+class PartedResult:
+    """The result of a call without a name, by array of the call: it consists of `parts`."""
+
+    def __init__(self, result: Result, parts: "Sequence[_abi.Part]") -> None:
+        self._result = result
+        self._parts = parts
+
+    @property
+    def info(self) -> RoundInfo:
+        """With the position of an array in the call as the name of its tensor."""
+        divisors, squares = self._result.results()
+        arrays: dict[str, list[int]] = {}
+        for part in self._parts:
+            arrays.setdefault(str(part.array), []).append(part.tensor)
+        norms = {
+            name: math.sqrt(sum(squares[tensor] for tensor in tensors))
+            for name, tensors in arrays.items()
+            if min(squares[tensor] for tensor in tensors) >= 0
+        }
+        of_arrays = {name: divisors[tensors[0]] for name, tensors in arrays.items()}
+        return replace(
+            self._result.info,
+            tensor_divisors={name: each for name, each in of_arrays.items() if each > 0},
+            tensor_norms=norms,
+        )
+
+    def copy(self, array: int, address: int, size: int) -> None:
+        """Copies the array, `size` bytes in C order."""
+        buffers = [
+            _abi.Buffer(part.tensor, None, address + part.offset, part.bytes)
+            for part in self._parts
+            if part.array == array
+        ]
+        assert sum(buffer.bytes for buffer in buffers) == size
+        self._result.copy_many((_abi.Buffer * len(buffers))(*buffers), len(buffers))
+
+
 class Worker:
     """One worker of a job. Options are those of the C interface; options that are None are
     omitted."""
@@ -511,6 +548,31 @@ class Worker:
             names[handle] = tensor.name
         return lane_handle.value, list(handles[: len(tensors)])
 
+    def next_call(
+        self, arrays: Sequence[TensorSpec], timeout: float | None
+    ) -> "tuple[int, list[_abi.Part]]":
+        """The lane of the next call without a name, and the parts of its arrays; their names are
+        not used. Let one thread at a time make these calls. Raises DeadlineExceeded when the
+        aggregator has not said in time where the others are, and FailedPrecondition if the outcome
+        of the one MOST_CALLS before was not waited for."""
+        specs = (_abi.Tensor * max(1, len(arrays)))(*(array.to_c() for array in arrays))
+        most = _abi.MOST_PARTS * len(arrays)
+        lane, count = c_uint32(), c_size_t()
+        parts = (_abi.Part * max(1, most))()
+        self._wait_in_slices(
+            "next_call",
+            timeout,
+            _abi.DEADLINE_EXCEEDED,
+            specs,
+            len(arrays),
+            outputs=(byref(lane), parts, most, byref(count)),
+        )
+        made = list(parts[: count.value])
+        names = self._names.setdefault(lane.value, [])
+        for part in made:
+            names.extend([""] * (part.tensor + 1 - len(names)))
+        return lane.value, made
+
     def begin(
         self,
         lane: int,
@@ -586,7 +648,12 @@ class Worker:
         round continues: wait again."""
         result = c_void_p()
         self._wait_in_slices(
-            "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
+            "wait",
+            timeout,
+            _abi.OUTCOME_UNKNOWN,
+            lane,
+            outputs=(byref(result),),
+            meanwhile=meanwhile,
         )
         return Result(result, self._names[lane])
 
@@ -750,12 +817,11 @@ class Worker:
         timeout: float | None,
         not_yet: int,
         *arguments: Any,
-        result: c_void_p | None = None,
+        outputs: tuple[Any, ...] = (),
         meanwhile: Callable[[], bool] | None = None,
     ) -> None:
         """Waits in short slices; raises the error of the last slice when `timeout` has passed."""
         end = math.inf if timeout is None else time.monotonic() + timeout
-        outputs = () if result is None else (byref(result),)
         at_once = False
         while True:
             slice_seconds = 0.0 if at_once else min(self._slice_seconds, end - time.monotonic())

@@ -171,6 +171,7 @@ void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Cou
   view.begun = basin::Begin{
       view.index, view.next(),     spec,         counts,          step.value_or(0), {}, ranks,
       represents, local_reduction, reduced_with, step.has_value()};
+  view.begun->call = call;
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();

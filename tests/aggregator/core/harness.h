@@ -108,6 +108,7 @@ class TestWorker {
   uint32_t represents = 0;  // Its begins report it, and the plan:
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with;
+  std::string call;              // What its begins call without a name.
   std::optional<uint64_t> step;  // The step of its begins, which is compared if it is set.
   JoinGroup group;               // Its hellos report it.
 

@@ -487,6 +487,38 @@ TEST(Begin, ATieOfStepsGoesToTheLowestWorkerId) {
   EXPECT_EQ(t["a"].Count<Rejected>(), 0u);
 }
 
+TEST(Begin, DifferentUnnamedCallsEndTheRoundForAllAndNameBothSides) {
+  Three t;
+  t.a.call = t.b.call = t.c.call = "SUM of f32[2]";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  t.b.call = "MAX of i64[]";  // It has left out a call.
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    EXPECT_EQ(worker->lane().last, 2u) << worker->id;
+    EXPECT_EQ(worker->verdict().value.outcome, Outcome::kAborted);
+    EXPECT_EQ(worker->verdict().value.abort_cause, AbortCause::kMismatch);
+    EXPECT_THAT(worker->verdict().value.reason,
+                HasSubstr("worker a calls SUM of f32[2], but worker b calls MAX of i64[]. "));
+    EXPECT_THAT(worker->verdict().value.reason, HasSubstr("or give each call a name"));
+    EXPECT_EQ(worker->Count<Rejected>(), 0u);
+  }
+  t.b.call = "SUM of f32[2]";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u) << "the next call is matched again";
+}
+
+TEST(Begin, UnnamedCallsAreComparedOnlyAmongThoseWhoseContributionsCount) {
+  Three t;
+  t.a.call = "SUM of f32[2]";
+  t.b.call = t.c.call = "MAX of i64[]";
+  t.a.Begin();
+  t.a.Withdraw();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+}
+
 TEST(Begin, StepsAreComparedOnlyAmongThoseWhoseContributionsCount) {
   Three t;
   t.a.step = 1;

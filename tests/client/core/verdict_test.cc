@@ -48,6 +48,23 @@ TEST(VerdictTest, AbortedFailsTheRoundAndTheNextOneMayBegin) {
   EXPECT_EQ(worker.lane().last_verdict, 2u);
 }
 
+TEST(VerdictTest, DifferentUnnamedCallsAreAMismatchForEachWorker) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  Prepared prepared = worker.MakePrepared();
+  prepared.value = worker.AbortedValue();
+  prepared.value.abort_cause = AbortCause::kMismatch;
+  prepared.value.reason = "worker w-0 calls this, but worker w-1 calls that";
+  worker.Receive(prepared);
+  const FailRound fail = worker.Receive(worker.MakeVerdict(prepared.value)).One<FailRound>();
+  EXPECT_EQ(fail.error.code, ErrorCode::kMismatch);
+  EXPECT_EQ(fail.error.text,
+            "Job job, lane g, round 1: worker w-0 calls this, but worker w-1 calls that. No worker "
+            "has a result; the next calls are matched as before.");
+  EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
+}
+
 TEST(VerdictTest, AbortedAfterARefusalSaysWhatIsToBeDoneFirst) {
   Harness worker;
   worker.BecomeMember();

@@ -294,6 +294,38 @@ TEST(CppClient, ABatchComesAgainUntilARoundHasCommittedIt) {
   EXPECT_EQ(lane.NextSamples(later, 0).status().code(), Code::kInvalidArgument);
 }
 
+TEST(CppClient, CallsWithoutANameAreMatchedByTheirOrder) {
+  constexpr std::size_t kWorkers = 3;
+  constexpr std::uint64_t kCalls = 200;
+  Job job(kWorkers);
+  const auto run = [&](std::size_t me) {
+    for (std::uint64_t call = 0; call < kCalls; ++call) {
+      std::vector<float> floats(call * 7 % 50, static_cast<float>(me + call));
+      std::vector<std::int64_t> integers(call % 3, static_cast<std::int64_t>(me));
+      const Result<RoundResult> result = job.workers[me].Allreduce(
+          RoundSpec(Op::kSum),
+          {{DType::kF32, {floats.size()}, floats.data(), floats.data()},
+           {DType::kI64, {integers.size(), 1}, integers.data(), integers.data()}},
+          kLong);
+      ASSERT_TRUE(result.ok()) << result.status().message();
+      EXPECT_EQ(floats, std::vector<float>(floats.size(), static_cast<float>(3 + 3 * call)));
+      EXPECT_EQ(integers, std::vector<std::int64_t>(integers.size(), 3));
+    }
+    float number = 1;
+    const DType dtype = me == 1 ? DType::kI32 : DType::kF32;
+    const Result<RoundResult> result =
+        job.workers[me].Allreduce(RoundSpec(Op::kSum), {{dtype, {}, &number, &number}}, kLong);
+    EXPECT_EQ(result.status().code(), Code::kMismatch);
+    EXPECT_THAT(result.status().message(),
+                HasSubstr("worker w0 calls SUM of f32[], but worker w1 calls SUM of i32[]"));
+  };
+  std::vector<std::future<void>> running;
+  for (std::size_t me = 0; me < kWorkers; ++me) {
+    running.push_back(std::async(std::launch::async, run, me));
+  }
+  for (std::future<void>& worker : running) worker.get();
+}
+
 TEST(CppClient, AllreducesInPlaceAndMeetsAtABarrier) {
   Job job(2);
   std::vector<std::future<void>> running;

@@ -473,6 +473,43 @@ BASIN_API basin_code basin_allreduce(basin_worker* worker, uint32_t lane,
                                      const basin_round_spec* spec, const basin_buffer* buffers,
                                      size_t count, int64_t timeout, basin_result** result,
                                      basin_error** error);
+
+/* Calls without a name. They are matched by their order in the program of each worker: the third
+ * one of this worker is the third one of the others. They may have any arrays, and up to
+ * BASIN_MOST_CALLS of a worker are in flight at once.
+ *
+ *   basin_next_call(worker, arrays, count, BASIN_FOREVER, &lane, parts, most, &n, &error);
+ *   a basin_buffer for each part: {part.tensor, in + part.offset, out + part.offset, part.bytes},
+ *   where `in` and `out` are those of array number part.array
+ *   basin_allreduce(worker, lane, &spec, buffers, n, timeout, NULL, &error);
+ *
+ * or basin_begin, basin_push_many, basin_commit and basin_wait of this lane. If the workers differ
+ * in the op, the dtypes or the shapes of a call, all of them get BASIN_MISMATCH, with what two of
+ * them call, and the next calls are matched as before. A worker that joins begins with the call
+ * that the others make next. Where a script of several workers may be at different calls, as when
+ * one joins a job without gradient lanes, give the calls names. */
+
+/* Elements of an array that are one tensor of the call's lane. */
+typedef struct basin_part {
+  size_t array;
+  size_t offset; /* In bytes. */
+  size_t bytes;
+  uint32_t tensor;
+} basin_part;
+/* The most of these calls of one worker that are in flight. */
+#define BASIN_MOST_CALLS 16
+/* The most parts of an array. */
+#define BASIN_MOST_PARTS 40
+/* The lane of this worker's next call without a name, and the parts of its arrays, of which the
+ * names are not used; there is room for `most` of them. It is the next one until its round has
+ * begun, so let one thread at a time make these calls. Waits, before the first call and after the
+ * worker has become a member again, until the aggregator has said where the others are.
+ * BASIN_FAILED_PRECONDITION if the outcome of the one BASIN_MOST_CALLS before was not waited for.
+ * BASIN_DEADLINE_EXCEEDED: the time has passed; call it again. */
+BASIN_API basin_code basin_next_call(basin_worker* worker, const basin_tensor* arrays, size_t count,
+                                     int64_t timeout, uint32_t* lane, basin_part* parts,
+                                     size_t most, size_t* part_count, basin_error** error);
+
 /* Returns when every member has called it with this name. After BASIN_OUTCOME_UNKNOWN and
  * BASIN_PAUSED the barrier stays open, and another call waits for the same one. */
 BASIN_API basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,

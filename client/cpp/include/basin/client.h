@@ -619,6 +619,53 @@ class Worker {
     }
     return Lane(worker_.get(), handle, std::move(handles));
   }
+  // Calls without a name are matched by their order in the program of each worker; see
+  // basin_next_call.
+  struct Array {
+    DType dtype = DType::kF32;
+    std::vector<std::uint64_t> shape;  // Any.
+    const void* in = nullptr;
+    void* out = nullptr;  // May be `in`. Unchanged if no worker contributed to the array.
+  };
+  // The parts of the arrays are the tensors of the lane.
+  struct UnnamedCall {
+    Lane lane;
+    std::vector<Lane::Buffer> parts;
+  };
+  // The next one of this worker, until its round has begun; one thread at a time makes these calls.
+  Result<UnnamedCall> NextCall(const std::vector<Array>& arrays, Duration timeout) {
+    std::vector<basin_tensor> list;
+    list.reserve(arrays.size());
+    for (const Array& array : arrays) {
+      list.push_back({nullptr, static_cast<basin_dtype>(array.dtype),
+                      static_cast<std::uint32_t>(array.shape.size()), array.shape.data()});
+    }
+    std::vector<basin_part> parts(arrays.size() * BASIN_MOST_PARTS);
+    std::size_t count = 0;
+    std::uint32_t lane = 0;
+    internal::Taken error;
+    if (basin_next_call(worker_.get(), list.data(), list.size(), timeout.count(), &lane,
+                        parts.data(), parts.size(), &count, error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    std::vector<std::uint32_t> handles;
+    std::vector<Lane::Buffer> buffers;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Array& array = arrays[parts[i].array];
+      char* const out = static_cast<char*>(array.out);
+      buffers.push_back({i, static_cast<const char*>(array.in) + parts[i].offset,
+                         out == nullptr ? nullptr : out + parts[i].offset, parts[i].bytes});
+      handles.push_back(parts[i].tensor);
+    }
+    return UnnamedCall{Lane(worker_.get(), lane, std::move(handles)), std::move(buffers)};
+  }
+  // The next call without a name: begins it and waits for the result.
+  Result<RoundResult> Allreduce(const RoundSpec& spec, const std::vector<Array>& arrays,
+                                Duration timeout) {
+    Result<UnnamedCall> call = NextCall(arrays, timeout);
+    if (!call.ok()) return call.status();
+    return call->lane.Allreduce(spec, call->parts, timeout);
+  }
   // Returns when every member has called it with this name.
   Status Barrier(const std::string& name, Duration timeout) {
     internal::Taken error;

@@ -19,7 +19,7 @@ from basin.torch.context import current, member
 from basin.torch.packing import pack, unpack
 from basin.torch.shared import SharedValues, Tensors
 from basin.torch.state import optimizer_key
-from basin.worker import Result, RoundInfo, TensorSpec
+from basin.worker import PartedResult, Result, RoundInfo, TensorSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,7 +32,7 @@ Named = torch.nn.Module | Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 def allreduce_async(
     tensor: torch.Tensor,
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -44,7 +44,7 @@ def allreduce_async(
 
 def allreduce(
     tensor: torch.Tensor,
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -56,6 +56,9 @@ def allreduce(
     gradients of all workers, which all of them have to run. For a number that is only displayed,
     such as a loss, pass tensor.detach(). The same holds for the asynchronous and grouped calls.
 
+    Without a name, the calls of all workers are matched by their order in the program, also those
+    of the backward; see basin.Client.allreduce(). The same holds for all calls of this kind.
+
     After OutcomeUnknown or Paused the round continues: another call waits for the same round and
     ignores the tensor that it is given. The same holds for allreduce_() and the grouped calls.
     """
@@ -64,7 +67,7 @@ def allreduce(
 
 def allreduce_async_(
     tensor: torch.Tensor,
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -76,7 +79,7 @@ def allreduce_async_(
 
 def allreduce_(
     tensor: torch.Tensor,
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -88,7 +91,7 @@ def allreduce_(
 
 def grouped_allreduce_async(
     group: Sequence[torch.Tensor],
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -96,16 +99,16 @@ def grouped_allreduce_async(
 ) -> Handle[list[torch.Tensor]]:
     """Reduces several tensors in one round, all of them over the same workers.
 
-    Tensors are matched by their position in the group, whose name is `name`. wait() returns new
-    tensors in the same order. Counts and options are those of basin.Client.allreduce(), for each
-    tensor.
+    Tensors are matched by their position in the group, whose name is `name`, or which is the next
+    call without a name. wait() returns new tensors in the same order. Counts and options are those
+    of basin.Client.allreduce(), for each tensor.
     """
     return _start("grouped_allreduce_async()", group, name, list, op, counts, options)
 
 
 def grouped_allreduce(
     group: Sequence[torch.Tensor],
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -117,7 +120,7 @@ def grouped_allreduce(
 
 def grouped_allreduce_async_(
     group: Sequence[torch.Tensor],
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -130,7 +133,7 @@ def grouped_allreduce_async_(
 
 def grouped_allreduce_(
     group: Sequence[torch.Tensor],
-    name: str,
+    name: str | None = None,
     *,
     op: Op,
     counts: Counts | None = None,
@@ -170,7 +173,7 @@ def _only(received: list[torch.Tensor]) -> torch.Tensor:
 def _start(
     call: str,
     given: Sequence[torch.Tensor],
-    name: str,
+    name: str | None,
     finish: Callable[[list[torch.Tensor]], T],
     op: Op,
     counts: Counts | None,
@@ -181,24 +184,29 @@ def _start(
     the results."""
     spec = contribution(reduction(call, op, options), counts)
     goes_on = "_async" not in call
-    string_of("name", name)
+    if name is not None:
+        string_of("name", name)
     if not call.startswith("grouped_"):
-        return _start_round(call, [(name, given[0])], name, finish, spec, goes_on)
+        named = [("without a name" if name is None else name, given[0])]
+        return _start_round(call, named, name, finish, spec, goes_on)
+    group = "without a name" if name is None else name
     if not isinstance(given, Sequence):
         raise InvalidArgument(
-            f"{call} was given a {type(given).__name__} as group {name}. Give it a list of tensors."
+            f"{call} was given a {type(given).__name__} as group {group}. Give it a list of "
+            "tensors."
         )
     if not given:
-        raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
-    named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(given)]
+        raise InvalidArgument(f"Group {group} has no tensors. Give it at least one.")
+    named = [(f"{group}.{i}", tensor) for i, tensor in enumerate(given)]
     # A separate lane, because a tensor with the same name would otherwise be its first tensor.
-    return _start_round(call, named, "group/" + name, finish, spec, goes_on)
+    lane = None if name is None else "group/" + name
+    return _start_round(call, named, lane, finish, spec, goes_on)
 
 
 def _start_round(
     call: str,
     named: list[tuple[str, torch.Tensor]],
-    lane: str,
+    lane: str | None,
     finish: Callable[[list[torch.Tensor]], T],
     spec: RoundSpec,
     goes_on: bool = False,
@@ -233,12 +241,13 @@ def _start_round(
         def reduce(gradient: torch.Tensor) -> torch.Tensor:
             reducing = differentiable.spec_of_gradient(name, spec)
             named = [(f"{name} (gradient)", gradient)]
-            handle = _start_round("backward()", named, f"gradient/{name}", _only, reducing)
+            of_gradient = None if lane is None else f"gradient/{name}"
+            handle = _start_round("backward()", named, of_gradient, _only, reducing)
             return _complete(handle) * differentiable.factor_of_gradient(info, client.worker_id)
 
         return reduce
 
-    def output(result: Result) -> T:
+    def output(result: Result | PartedResult) -> T:
         outputs = []
         for i, ((name, target), mine) in enumerate(zip(named, sent)):
             received = raw.empty_on_host(mine.shape, mine.dtype)
@@ -253,18 +262,13 @@ def _start_round(
             outputs.append(received)
         return finish(outputs)
 
-    return client.start(
-        CALL_PREFIX + lane,
-        [
-            (tensors.spec_of(name, mine), mine.data_ptr(), tensors.bytes_of(mine))
-            for (name, _), mine in zip(named, sent)
-        ],
-        sent,
-        output,
-        spec,
-        goes_on,
-        over_all=True,
-    )
+    given = [
+        (tensors.spec_of(name, mine), mine.data_ptr(), tensors.bytes_of(mine))
+        for (name, _), mine in zip(named, sent)
+    ]
+    if lane is None:
+        return client.start_unnamed(given, sent, output, spec, goes_on, current().timeout)
+    return client.start(CALL_PREFIX + lane, given, sent, output, spec, goes_on, over_all=True)
 
 
 def barrier(name: str = "barrier") -> None:

@@ -23,6 +23,7 @@ struct Rules {
   bool frees_counted_samples = false;
   bool commits_parts_of_steps = false;
   bool leaves_out_of_staging = false;
+  bool reduces_different_calls = false;
 };
 
 }  // namespace basin::aggregator
