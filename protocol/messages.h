@@ -164,11 +164,17 @@ struct Begin {
   // What an unnamed call does: "SUM of f32 [2, 3]". All contributors must say the same, or nobody
   // gets a result. Empty: not compared.
   std::string call = {};
+  // A hash of the numbers of the trainer's optimizer, which is compared with that of the others; 0:
+  // not compared. Not in the spec, because a schedule changes it in each round.
+  uint64_t optimizer = 0;
+  // The numbers, for people. Empty if the aggregator has them already.
+  std::vector<std::string> optimizer_numbers = {};
   // Those whose gradients are in the contribution; the counts are the sums over them.
   uint32_t trainers() const { return ranks + represents; }
   auto Fields() const {
     return std::tie(lane, round, spec, counts, step_label, samples, ranks, represents,
-                    local_reduction, reduced_with, compares_step, sample_epoch, call);
+                    local_reduction, reduced_with, compares_step, sample_epoch, call, optimizer,
+                    optimizer_numbers);
   }
 };
 

@@ -24,18 +24,18 @@ const RoundMember& Agreement::Make(const Roster& roster, const std::optional<Rou
   return *theirs[chosen];
 }
 
-const RoundMember* Agreement::StepReference(const Roster& roster) {
-  std::map<uint64_t, size_t> at_step;
+const RoundMember* Agreement::Reference(const Roster& roster, Compared value_of) {
+  std::map<uint64_t, size_t> have;
   for (const RoundMember& member : roster) {
-    if (member.contribution.compares_step()) ++at_step[member.contribution.begin().step_label];
+    if (const auto value = (member.contribution.*value_of)()) ++have[*value];
   }
   const RoundMember* reference = nullptr;
+  size_t most = 0;
   for (const RoundMember& member : roster) {
-    if (!member.contribution.compares_step()) continue;
-    const size_t mine = at_step[member.contribution.begin().step_label];
-    if (reference == nullptr || mine > at_step[reference->contribution.begin().step_label]) {
-      reference = &member;
-    }
+    const auto value = (member.contribution.*value_of)();
+    if (!value.has_value() || have[*value] <= most) continue;
+    reference = &member;
+    most = have[*value];
   }
   return reference;
 }

@@ -27,13 +27,17 @@ class Agreement {
   // Chooses the spec of a contributor, and returns this contributor. `last` is the spec of the
   // lane's last committed round. REQUIRES: there are contributors, and all of them have begun.
   const RoundMember& Make(const Roster& roster, const std::optional<RoundSpec>& last);
-  // Returns the contributor whose step the others must be at: the first one at the step of most of
-  // those that compare it; nullptr if none does.
-  static const RoundMember* StepReference(const Roster& roster);
+  // Returns the contributor whose value the others must have: the first one with the value of most
+  // of those that give one; nullptr if none does.
+  using Compared = std::optional<uint64_t> (Contribution::*)() const;
+  static const RoundMember* Reference(const Roster& roster, Compared value_of);
   // Returns two contributors that make different unnamed calls: the first one that makes the call
   // of most of them, and the first one that makes another; none if all make the same.
   static std::optional<std::pair<const RoundMember*, const RoundMember*>> DifferentCalls(
       const Roster& roster);
+  // The hash of the optimizers of the contributors that give one; 0 if none does.
+  uint64_t optimizer() const { return optimizer_; }
+  void SetOptimizer(uint64_t hash) { optimizer_ = hash; }
   // The contributors have changed, so their specs must be compared again.
   void Reopen() { made_ = false; }
 
@@ -46,10 +50,11 @@ class Agreement {
   uint64_t DivisorOf(const Roster& roster, TensorIndex tensor, uint32_t skips,
                      uint64_t divisor) const;
 
-  auto Fields() const { return std::tie(spec_, made_); }
+  auto Fields() const { return std::tie(spec_, optimizer_, made_); }
 
  private:
   RoundSpec spec_;
+  uint64_t optimizer_ = 0;
   bool made_ = false;
 };
 

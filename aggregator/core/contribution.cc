@@ -27,6 +27,7 @@ void Contribution::Grow(const Layout& layout) {
 void Contribution::OnBegin(const Begin& begin) {
   begin_ = begin;
   begin_.spec = AsBegun(begin.spec);
+  begin_.optimizer_numbers.clear();  // The lane has them once, for all of its workers.
 }
 
 bool Contribution::OnSkip(const Layout& layout, TensorIndex tensor) {

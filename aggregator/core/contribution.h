@@ -12,6 +12,7 @@
 #define BASIN_AGGREGATOR_CORE_CONTRIBUTION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -110,8 +111,14 @@ class Contribution {
 
   // Empty before the first begin, and kept when the round is run again.
   const Begin& begin() const { return begin_; }
-  // Returns whether it is counted in the round, and has to be of the same step as the others.
-  bool compares_step() const { return counts() && begin_.compares_step; }
+  // What has to be the same in all contributions that give it; nullopt if this one does not give
+  // it, or is not counted.
+  std::optional<uint64_t> compared_step() const {
+    return counts() && begin_.compares_step ? std::optional(begin_.step_label) : std::nullopt;
+  }
+  std::optional<uint64_t> compared_optimizer() const {
+    return counts() && begin_.optimizer != 0 ? std::optional(begin_.optimizer) : std::nullopt;
+  }
   const Commit& commit() const { return commit_; }
 
   const Bitmap& have() const { return have_; }  // Chunks that are parked or part of this attempt.

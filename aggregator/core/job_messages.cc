@@ -63,6 +63,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
     const RoundScope in = ScopeOf(job, scope, begin.lane);
     if (why.empty()) {
       if (!repeated) worker.ranks = begin.ranks;
+      lane->optimizers.Note(begin);
       OnBegin(*round, in, slot, begin);
     } else {
       // The worker is present, but the round cannot count its contribution.

@@ -18,6 +18,7 @@
 #include "aggregator/core/grace.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/norm_history.h"
+#include "aggregator/core/optimizer_numbers.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/round_summary.h"
 #include "aggregator/core/sample_ledger.h"
@@ -56,6 +57,7 @@ struct Lane {
   Grace grace;                                          // For those who are late in its rounds.
   SampleLedger ledger;                                  // For the samples of its rounds.
   TargetBatch batch;                                    // That of its next round.
+  OptimizerNumbers optimizers;                          // Those of the open round.
   std::optional<Round> round;
   // Its last round went on without these before they began it, and they have begun none since:
   // their trainers have not taken its result, so that what they hold is the state before it.
@@ -94,7 +96,10 @@ struct Lane {
     next = record.round + 1;
     chains.emplace_back(record.round, record.chain);
     if (chains.size() > kRememberedChains) chains.pop_front();
-    if (record.value.outcome == Outcome::kCommitted) last_spec = AsBegun(record.value.spec);
+    if (record.value.outcome == Outcome::kCommitted) {
+      last_spec = AsBegun(record.value.spec);
+      optimizers.EndRound(round->agreement.optimizer());
+    }
     verdicts.push_back(std::move(record));
     if (verdicts.size() > kRememberedVerdicts) verdicts.pop_front();
   }
@@ -127,11 +132,13 @@ struct Lane {
     ledger = SampleLedger();
     behind.clear();
     batch = TargetBatch();
+    optimizers = OptimizerNumbers();
   }
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, grace, ledger, batch, round, behind, last_used, paced, expired);
+                    norms, grace, ledger, batch, optimizers, round, behind, last_used, paced,
+                    expired);
   }
 };
 

@@ -18,22 +18,46 @@ namespace {
 
 // Refuses those that are at another step: averages of different steps would train another model.
 void CompareSteps(Round& round, const RoundScope& scope) {
-  const RoundMember* reference = Agreement::StepReference(round.roster);
+  const RoundMember* reference = Agreement::Reference(round.roster, &Contribution::compared_step);
   if (reference == nullptr) return;
-  const uint64_t step = reference->contribution.begin().step_label;
+  const uint64_t step = *reference->contribution.compared_step();
   const WorkerId id = reference->id;
   for (RoundMember& member : round.roster) {
-    if (!member.contribution.compares_step() || member.contribution.begin().step_label == step)
-      continue;
-    Refuse(
-        round, scope, member, ErrorCode::kMismatch,
-        absl::StrCat("Job ", scope.job.name, ", lane ", scope.lane.name, ", round ", round.number,
-                     ": worker ", member.id, " is at step ", member.contribution.begin().step_label,
-                     ", but worker ", id, " is at step ", step,
-                     ": one of them has skipped a step, or made a backward or a step that the "
-                     "others have not made. It is not counted in this round. Let all workers "
-                     "make the same backwards and steps, also after an error, and start this "
-                     "one again: it gets the state of the others."));
+    const uint64_t mine = member.contribution.compared_step().value_or(step);
+    if (mine == step) continue;
+    Refuse(round, scope, member, ErrorCode::kMismatch,
+           absl::StrCat("Job ", scope.job.name, ", lane ", scope.lane.name, ", round ",
+                        round.number, ": worker ", member.id, " is at step ", mine, ", but worker ",
+                        id, " is at step ", step,
+                        ": one of them has skipped a step, or made a backward or a step that the "
+                        "others have not made. It is not counted in this round. Let all workers "
+                        "make the same backwards and steps, also after an error, and start this "
+                        "one again: it gets the state of the others."));
+  }
+}
+
+// Refuses those whose optimizers have other numbers: they would make other steps of the same
+// average, and the models would drift apart without a sign.
+void CompareOptimizers(Round& round, const RoundScope& scope) {
+  const RoundMember* reference =
+      Agreement::Reference(round.roster, &Contribution::compared_optimizer);
+  round.agreement.SetOptimizer(
+      reference == nullptr ? 0 : *reference->contribution.compared_optimizer());
+  if (reference == nullptr) return;
+  const uint64_t hash = round.agreement.optimizer();
+  const WorkerId id = reference->id;
+  for (RoundMember& member : round.roster) {
+    const uint64_t mine = member.contribution.compared_optimizer().value_or(hash);
+    if (mine == hash) continue;
+    Refuse(round, scope, member, ErrorCode::kMismatch,
+           absl::StrCat(
+               "Job ", scope.job.name, ", lane ", scope.lane.name, ", round ", round.number,
+               ": the optimizers differ: ",
+               scope.lane.optimizers.Difference(member.id, mine, id, hash), ". Worker ", member.id,
+               " is not counted in this round. Create the optimizer with the same arguments "
+               "on all workers, step schedulers in the same steps, and share a checkpoint "
+               "that only one worker has loaded. If they are meant to differ, do not compare "
+               "them (check_optimizer=False in PyTorch)."));
   }
 }
 
@@ -73,6 +97,7 @@ void Compare(Round& round, const RoundScope& scope) {
                         "restart is not needed."));
   }
   CompareSteps(round, scope);
+  CompareOptimizers(round, scope);
   StartAttemptNow(round, scope);
   Rescan(round, scope);
 }

@@ -12,6 +12,7 @@
 #include "client/c/result.h"
 #include "client/c/worker.h"
 #include "client/core/unnamed.h"
+#include "client/transport/optimizer_numbers.h"
 #include "kernels/checksum.h"
 #include "proto/wire/status_detail.h"
 
@@ -63,6 +64,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, ui
   begin.step_label = in.step;
   begin.compares_step = in.compares_step != 0;
   begin.represents = in.carries;
+  basin::client::SetOptimizer(begin, basin::c::Text(in.optimizer));
   const auto local = EnumOf<basin::LocalReduction>("The local reduction of the round",
                                                    in.local_reduction, BASIN_LOCAL_FAST);
   if (!local.ok()) return local.status();

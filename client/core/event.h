@@ -103,6 +103,9 @@ struct BeginRound {
   // The epoch of which `samples` are positions. Absent: they are only a label.
   std::optional<uint64_t> sample_epoch = std::nullopt;
   std::string call = {};  // What an unnamed call does; see Begin::call.
+  // A hash of these numbers of the trainer's optimizer, one in each line; 0: they are not compared.
+  uint64_t optimizer = 0;
+  std::vector<std::string> optimizer_numbers = {};
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {

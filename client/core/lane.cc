@@ -28,6 +28,7 @@ void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain, SampleProg
   started = true;
   last_verdict = at == 0 ? 0 : at - 1;
   chain = start_chain;
+  known_optimizer = 0;
   verdicts.clear();
   settlement.Forget();
   samples.committed = std::move(committed);
@@ -65,6 +66,7 @@ void Lane::Forget() {
 void Lane::EndSession() {
   in_session = false;
   asked_again = 0;
+  known_optimizer = 0;
   early.reset();
   settlement.EndSession();
   samples.returning.Clear();

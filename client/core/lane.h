@@ -102,13 +102,16 @@ struct Lane {
   // A received verdict, which is delivered when the trainer has committed or withdrawn.
   std::optional<VerdictRecord> undelivered;
   std::optional<VerdictRecord> early;  // A verdict that arrived before its results.
-  RoundNumber asked_again = 0;         // RegisterAgain was done for this round.
+  // The hash of the optimizer with which the last round counted this worker in this session, so
+  // that the aggregator knows the numbers behind it; 0: it may not know any.
+  uint64_t known_optimizer = 0;
+  RoundNumber asked_again = 0;  // RegisterAgain was done for this round.
   bool finished = false;
 
   auto Fields() const {
     return std::tie(handle, name, kind, tensors, by_name, index, in_session, layout, window,
                     layout_round, started, last_verdict, chain, verdicts, settlement, samples,
-                    report, round, undelivered, early, asked_again, finished);
+                    report, round, undelivered, early, known_optimizer, asked_again, finished);
   }
 };
 

@@ -107,7 +107,7 @@ Error Take(Lane& lane, const Scope& scope, const BeginRound& begin) {
   lane.StartAtLayout();
   RoundNumber number = lane.started ? lane.next() : 0;
   if (lane.undelivered.has_value()) number = lane.undelivered->round;
-  lane.round.emplace(number, begin);
+  lane.round.emplace(number, begin, begin.optimizer == lane.known_optimizer);
   lane.round->SetWindow(lane.window);
   if (lane.undelivered.has_value()) {
     lane.round->Apply(RoundInput::kCommittedVerdict);

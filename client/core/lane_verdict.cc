@@ -62,7 +62,12 @@ bool WentWithout(const Lane& lane, const Scope& scope, const VerdictRecord& reco
   return !IsCounted(record.value, scope.config.worker, scope.incarnation);
 }
 
-void Extend(Lane& lane, const VerdictRecord& record) {
+void Extend(Lane& lane, const Scope& scope, const VerdictRecord& record) {
+  const Round* round = lane.InFlight(record.round);
+  const bool counted = record.value.outcome == Outcome::kCommitted && round != nullptr &&
+                       round->begin_sent() &&
+                       IsCounted(record.value, scope.config.worker, scope.incarnation);
+  lane.known_optimizer = counted ? round->begin().optimizer : 0;
   lane.last_verdict = record.round;
   lane.chain = record.chain;
   lane.verdicts.push_back(record);
@@ -74,7 +79,7 @@ void Extend(Lane& lane, const VerdictRecord& record) {
 
 // The trainer's call, if any, is the next one.
 void Pass(Lane& lane, const Scope& scope, const VerdictRecord& record) {
-  Extend(lane, record);
+  Extend(lane, scope, record);
   Round* round = lane.InFlight(record.round);
   if (round == nullptr) return;
   round->Postpone(scope, lane.next());
@@ -83,7 +88,7 @@ void Pass(Lane& lane, const Scope& scope, const VerdictRecord& record) {
 }
 
 void Record(Lane& lane, const Scope& scope, const VerdictRecord& record) {
-  Extend(lane, record);
+  Extend(lane, scope, record);
   Round* round = lane.InFlight(record.round);
   if (record.value.outcome != Outcome::kCommitted) {
     if (round == nullptr) return;

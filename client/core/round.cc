@@ -2,6 +2,7 @@
 
 #include "client/core/round.h"
 
+#include <string>
 #include <vector>
 
 #include "protocol/transitions.h"
@@ -51,9 +52,7 @@ void Round::OnRestart(const Scope& scope, const LaneId& lane, const AttemptResta
   if (!prepared_) return;
   // The aggregator may have adopted the value without ever receiving this contribution.
   prepared_ = false;
-  begin_sent_ = false;
-  rest_sent_ = 0;
-  Apply(RoundInput::kSendAgain);
+  SendAgain();
 }
 
 void Round::OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open) {
@@ -64,16 +63,19 @@ void Round::OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open
 
 void Round::EndSession() {
   push_.EndSession();
-  begin_sent_ = false;
-  rest_sent_ = 0;
   prepared_ = false;
-  Apply(RoundInput::kSendAgain);
+  SendAgain();
 }
 
 void Round::ForgetIndexes(const Scope& scope) {
   push_.ForgetIndexes(scope.streams);
   for (auto& [tensor, index] : skipped_) index.reset();
+  SendAgain();
+}
+
+void Round::SendAgain() {
   begin_sent_ = false;
+  numbers_known_ = false;
   rest_sent_ = 0;
   Apply(RoundInput::kSendAgain);
 }
@@ -121,7 +123,9 @@ void Round::SendBegin(const Scope& scope, const LaneId& lane) {
   begin_sent_ = true;
   scope.Send(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
                    begin_.samples, begin_.ranks, begin_.represents, begin_.local_reduction,
-                   begin_.reduced_with, begin_.compares_step, begin_.sample_epoch, begin_.call});
+                   begin_.reduced_with, begin_.compares_step, begin_.sample_epoch, begin_.call,
+                   begin_.optimizer,
+                   numbers_known_ ? std::vector<std::string>() : begin_.optimizer_numbers});
   if (IsWithdrawn()) {
     SendWithdraw(scope, lane);
     return;

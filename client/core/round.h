@@ -156,8 +156,10 @@ class ResultsElsewhere {
 
 class Round {
  public:
-  // `number` is 0 until the lane's next number is known.
-  Round(RoundNumber number, BeginRound begin) : number_(number), begin_(std::move(begin)) {}
+  // `number` is 0 until the lane's next number is known. `numbers_known`: the aggregator has the
+  // numbers of the optimizer from an earlier round of this session.
+  Round(RoundNumber number, BeginRound begin, bool numbers_known)
+      : number_(number), begin_(std::move(begin)), numbers_known_(numbers_known) {}
 
   RoundNumber number() const { return number_; }
   RoundState state() const { return state_; }
@@ -241,12 +243,15 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.represents, begin_.local_reduction, begin_.reduced_with,
-                    begin_.ranks, begin_.compares_step, begin_.sample_epoch, begin_.call, state_,
-                    push_, skipped_, reason_, elsewhere_, refusal_, begin_sent_, rest_sent_,
-                    prepared_, wait_);
+                    begin_.ranks, begin_.compares_step, begin_.sample_epoch, begin_.call,
+                    begin_.optimizer, begin_.optimizer_numbers, state_, push_, skipped_, reason_,
+                    elsewhere_, refusal_, begin_sent_, numbers_known_, rest_sent_, prepared_,
+                    wait_);
   }
 
  private:
+  // All that this session has sent of it is sent again.
+  void SendAgain();
   void SendBegin(const Scope& scope, const LaneId& lane);
   void SendRest(const Scope& scope, const LaneId& lane);
   void SendCommit(const Scope& scope, const LaneId& lane) const;
@@ -260,6 +265,7 @@ class Round {
   ResultsElsewhere elsewhere_;
   std::string refusal_;      // The last one.
   bool begin_sent_ = false;  // Begin was sent in this session.
+  bool numbers_known_;       // The begin needs no numbers of the optimizer.
   uint32_t rest_sent_ = 0;   // Skips of tensors below it were sent in this session.
   bool prepared_ = false;    // Nothing is pushed meanwhile.
   TrainerWait wait_;

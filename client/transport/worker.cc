@@ -48,7 +48,9 @@ basin::Begin MessageOf(const BeginRound& begin) {
           begin.reduced_with,
           begin.compares_step,
           begin.sample_epoch,
-          begin.call};
+          begin.call,
+          begin.optimizer,
+          begin.optimizer_numbers};
 }
 
 // Whether the trainer gets this instead of an outcome, and the round continues.

@@ -231,6 +231,7 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.Register.tensors", kMaxTensors},
       {"basin.v1.Begin.reduced_with", kMaxRanks - 1},
       {"basin.v1.Begin.samples", kMaxSampleRanges},
+      {"basin.v1.Begin.optimizer_numbers", kMaxOptimizerLines},
       {"basin.v1.Skip.tensors", kMaxTensors},
       {"basin.v1.ResultAck.ranges", kMaxRanges},
       {"basin.v1.Need.ranges", kMaxRanges},

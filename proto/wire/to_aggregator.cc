@@ -3,6 +3,9 @@
 // Messages from a worker to the aggregator.
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/arena.h"
@@ -161,6 +164,24 @@ LayoutSeen Decode(const v1::LayoutSeen& in, Checker& checker) {
           checker.AtMost("version", in.version(), kMaxTensors)};
 }
 
+namespace {
+
+// As many whole lines as a begin may have. The same on both ends.
+template <typename Lines>
+std::vector<std::string> CutNumbers(const Lines& lines) {
+  std::vector<std::string> cut;
+  size_t bytes = 0;
+  for (const std::string& line : lines) {
+    std::string text = EncodeText(line);
+    bytes += text.size() + 1;
+    if (bytes > kMaxOptimizerBytes || cut.size() == kMaxOptimizerLines) break;
+    cut.push_back(std::move(text));
+  }
+  return cut;
+}
+
+}  // namespace
+
 void Encode(const Begin& in, v1::Begin* out) {
   out->set_lane(in.lane);
   out->set_round(in.round);
@@ -174,6 +195,10 @@ void Encode(const Begin& in, v1::Begin* out) {
   out->set_compares_step(in.compares_step);
   if (in.sample_epoch) out->set_sample_epoch(*in.sample_epoch);
   out->set_call(EncodeText(in.call));
+  out->set_optimizer(in.optimizer);
+  for (std::string& line : CutNumbers(in.optimizer_numbers)) {
+    out->add_optimizer_numbers(std::move(line));
+  }
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -190,6 +215,8 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.compares_step = in.compares_step();
   if (in.has_sample_epoch()) out.sample_epoch = in.sample_epoch();
   out.call = DecodeText(in.call());
+  out.optimizer = in.optimizer();
+  out.optimizer_numbers = CutNumbers(in.optimizer_numbers());
   return out;
 }
 

@@ -91,6 +91,11 @@ inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxTextBytes = 2048;
 inline constexpr size_t kMaxSoftwareBytes = 256;  // The versions in a hello.
 
+// The numbers of an optimizer, for people: those of an optimizer with a group for each of some
+// forty layers. A schedule sends them in each round.
+inline constexpr uint32_t kMaxOptimizerLines = 128;
+inline constexpr size_t kMaxOptimizerBytes = 4096;
+
 // host:port.
 inline constexpr size_t kMaxEndpointBytes = 300;
 

@@ -331,6 +331,8 @@ void RandomMessages::Fill(Begin* out) {
   out->compares_step = Coin();
   if (Coin()) out->sample_epoch = Number();
   if (Coin()) out->call = Label();
+  out->optimizer = Number();
+  for (size_t i = Below(5); i > 0; --i) out->optimizer_numbers.push_back("lr=0.1 of " + Name());
 }
 
 void RandomMessages::Fill(Skip* out) {

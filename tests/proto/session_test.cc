@@ -357,6 +357,29 @@ TEST(SessionRules, WorkersThatWereReducedTogetherAreInOrder) {
   EXPECT_TRUE(Check(begin).ok());
 }
 
+TEST(SessionRules, NumbersOfAnOptimizerAreCutToWholeLines) {
+  Begin begin = RandomMessages(8).Make<Begin>();
+  begin.optimizer_numbers.assign(kMaxOptimizerLines, std::string(63, 'x'));
+  const auto arrived = [&] {
+    v1::ToAggregator proto;
+    EXPECT_TRUE(Encode(ToAggregator(begin), &proto).ok());
+    const auto decoded = Decode(proto);
+    EXPECT_TRUE(decoded.ok()) << decoded.status();
+    return std::get<Begin>(*decoded).optimizer_numbers;
+  };
+  EXPECT_EQ(arrived(), std::vector<std::string>(kMaxOptimizerBytes / 64, std::string(63, 'x')));
+  begin.optimizer_numbers.assign(2 * kMaxOptimizerLines, "lr\x1b=1");
+  EXPECT_EQ(arrived(), std::vector<std::string>(kMaxOptimizerLines, "lr?=1"));
+  // A peer that sends more is not trusted with the memory for it.
+  ExpectRefused<Begin>(
+      [](v1::ToAggregator* p) {
+        for (uint32_t i = 0; i <= kMaxOptimizerLines; ++i) {
+          p->mutable_begin()->add_optimizer_numbers("lr=1");
+        }
+      },
+      "begin.optimizer_numbers");
+}
+
 TEST(SessionRules, HelloMayNameWhatIsHeldFree) {
   RandomMessages random(4);
   const ToAggregator hello = random.Make<Hello>();

@@ -71,6 +71,8 @@ TEST(Fingerprint, SeesEveryFieldOfAMessage) {
   EXPECT_TRUE(differs([](Begin& b) { b.compares_step = true; }));
   EXPECT_TRUE(differs([](Begin& b) { b.call = "SUM"; }));
   EXPECT_TRUE(differs([](Begin& b) { b.samples.push_back({1, 2}); }));
+  EXPECT_TRUE(differs([](Begin& b) { b.optimizer = 1; }));
+  EXPECT_TRUE(differs([](Begin& b) { b.optimizer_numbers.push_back("lr=0.1"); }));
 }
 
 TEST(Fingerprint, HasNoCollisionAmongManySmallStates) {

@@ -252,7 +252,7 @@ def refused(rank: int, folder: str) -> Any:
             said("InvalidArgument", "does not take that", lambda: None),
             said("Unsupported", "has 2 reductions of gradients", function, others=1),
             said("Unsupported", "One DistributedDataParallel() reduces", function, others=1),
-            said("Unsupported", "check_optimizer", function, check_optimizer=True),
+            said("Unsupported", "check_parameters", function, check_parameters=5),
             said("Unsupported", "target_batch", function, target_batch=4, **summed),
             said("Unsupported", "keep_global_batch", function, steps=4),
             said("Unsupported", "scale of the scaler", function, scaler=bt.GradScaler()),

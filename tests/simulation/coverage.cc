@@ -118,7 +118,8 @@ const char* SightName(Sight sight) {
                                            "late worker left out before its begin",
                                            "late worker left out again",
                                            "late worker counted again",
-                                           "different calls at the same place"};
+                                           "different calls at the same place",
+                                           "refused for its optimizer"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

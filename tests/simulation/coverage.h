@@ -73,8 +73,9 @@ enum class Sight : uint8_t {
   kLateAgain,          // A worker was left out of two rounds in a row.
   kLateCounted,        // A worker was counted again after it had been left out.
   kDifferentCalls,     // A round was aborted because its workers made different calls.
+  kOtherOptimizer,     // A worker was refused because of the numbers of its optimizer.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kDifferentCalls) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kOtherOptimizer) + 1;
 
 const char* SightName(Sight sight);
 

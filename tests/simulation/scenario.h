@@ -51,7 +51,7 @@ enum class FaultKind : uint8_t {
   kForceRecovery,
   // Trainers.
   kWithdraw,
-  kMismatch,  // It begins with another op.
+  kMismatch,  // It begins with another op, or another optimizer.
   kCorrupt,   // Its commit has another digest than its bytes.
   kBusy,      // A long evaluation between steps.
   kDeadline,  // It waits with a deadline that passes.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "protocol/counted.h"
 #include "tests/simulation/worker_process.h"
@@ -251,17 +252,19 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   begin.lane = handle;
   begin.spec = scenario.spec;
   const bool differs = Strikes(FaultKind::kMismatch, step);
-  // As what its trainer calls, or in the op.
-  const bool other_call =
-      differs && scenario.lanes[lane.model].kind == LaneKind::kCall && step % 2 == 1;
-  if (scenario.lanes[lane.model].kind == LaneKind::kCall) {
-    begin.call = other_call ? "another call" : "a call";
-  }
+  const bool is_call = scenario.lanes[lane.model].kind == LaneKind::kCall;
+  // As what its trainer calls, or in the numbers of its optimizer, or in the op.
+  const bool in_words = differs && step % 2 == (is_call ? 1 : 0);
+  if (is_call) begin.call = in_words ? "another call" : "a call";
   lane.given.call = begin.call;
-  if (differs && !other_call) {
+  // A schedule changes the numbers in some steps.
+  begin.optimizer = is_call ? 0 : 1 + step / 3;
+  if (in_words && !is_call) begin.optimizer += 1000;
+  if (differs && !in_words) {
     begin.spec.op = begin.spec.op == ReduceOp::kSum ? ReduceOp::kAverage : ReduceOp::kSum;
     begin.spec.denominator = Denominator::kAll;
   }
+  if (!is_call) begin.optimizer_numbers = {absl::StrCat("lr=", begin.optimizer)};
   ChangeRanks(20);
   // Any worker may speak for others; whether they withdraw is their own affair.
   const uint32_t most = world_.scenario.most_ranks;
@@ -710,6 +713,12 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
     return absl::StrCat("contribution rejected: ", ErrorCodeName(rejected.error.code), ": ",
                         rejected.error.text);
   });
+  if (!absl::StrContains(rejected.error.text, "the optimizers differ")) return;
+  world_.coverage.Saw(Sight::kOtherOptimizer);
+  // A client leaves out only what the aggregator knows.
+  if (absl::StrContains(rejected.error.text, "was not sent")) {
+    world_.checker.Fail(Invariant::kNoted, rejected.error.text);
+  }
 }
 
 // The incarnation has ended: the trainer needs the state of a donor, and a script begins at its

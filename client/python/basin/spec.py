@@ -128,6 +128,9 @@ class RoundSpec:
     samples:           the ranges [begin, end) of the epoch's positions that the contribution was
                        computed from, which are leased to this worker
     sample_epoch:      the number of that epoch
+    optimizer:         the numbers of the optimizer that applies the result, one in each line, which
+                       are compared with the others' and may change from round to round; empty: not
+                       compared. No part of a reply
     """
 
     op: Op
@@ -147,6 +150,7 @@ class RoundSpec:
     compares_step: bool = False
     samples: tuple[tuple[int, int], ...] = ()
     sample_epoch: int = 0
+    optimizer: str = ""
 
     @property
     def weight_count(self) -> int | None:
@@ -188,6 +192,7 @@ class RoundSpec:
             sample_ranges=sample_ranges(self.samples),
             sample_range_count=len(self.samples),
             sample_epoch=self.sample_epoch,
+            optimizer=self.optimizer.encode(),
         )
 
 

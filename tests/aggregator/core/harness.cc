@@ -172,6 +172,8 @@ void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Cou
       view.index, view.next(),     spec,         counts,          step.value_or(0), {}, ranks,
       represents, local_reduction, reduced_with, step.has_value()};
   view.begun->call = call;
+  view.begun->optimizer = optimizer;
+  view.begun->optimizer_numbers = optimizer_numbers;
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();

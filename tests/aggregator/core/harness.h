@@ -110,7 +110,9 @@ class TestWorker {
   std::vector<WorkerId> reduced_with;
   std::string call;              // What its begins call without a name.
   std::optional<uint64_t> step;  // The step of its begins, which is compared if it is set.
-  JoinGroup group;               // Its hellos report it.
+  uint64_t optimizer = 0;        // The hash of its begins; 0: not compared.
+  std::vector<std::string> optimizer_numbers;
+  JoinGroup group;  // Its hellos report it.
 
   // ---- what it knows
   struct LaneView {

@@ -71,6 +71,39 @@ struct Job {
   std::vector<Lane> lanes;
 };
 
+// Four rounds: equal numbers, another rate at one worker twice, and only one worker that gives any.
+TEST(CppClient, OptimizersThatDifferAreRefusedWithBothValues) {
+  const std::vector<std::vector<std::string>> rates = {
+      {"lr=0.1\nmomentum=0.9", "lr=0.2\nmomentum=0.9"},
+      {"lr=0.1\nmomentum=0.9", "lr=0.1\nmomentum=0.9"},
+      {"lr=0.1\nmomentum=0.9", "lr=0.3\nmomentum=0.9"},
+      {"lr=0.1\nmomentum=0.9", ""}};
+  Job job(2);
+  const std::vector<float> gradient(kWeights, 1);
+  for (const std::vector<std::string>& of_each : rates) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      RoundSpec spec(Op::kAverage);
+      spec.optimizer = of_each[i];
+      ASSERT_TRUE(job.lanes[i].Begin(spec).ok());
+      ASSERT_TRUE(job.lanes[i].Push(0, gradient.data(), kWeightBytes).ok());
+      ASSERT_TRUE(job.lanes[i].Commit().ok());
+    }
+    const bool differ = !of_each[1].empty() && of_each[0] != of_each[1];
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Result<RoundResult> result = job.lanes[i].Wait(kLong);
+      ASSERT_TRUE(result.ok()) << result.status().message();
+      EXPECT_EQ(result->info().divisor, differ ? 1u : 2u);
+      const Status rejection = result->rejection();
+      EXPECT_EQ(rejection.code(), differ && i == 1 ? Code::kMismatch : Code::kOk);
+      if (rejection.ok()) continue;
+      EXPECT_NE(rejection.message().find("worker w1 has " + of_each[1].substr(0, 6) +
+                                         ", and worker w0 has lr=0.1. "),
+                std::string::npos)
+          << rejection.message();
+    }
+  }
+}
+
 TEST(CppClient, RunsRounds) {
   Job job(2);
   std::vector<std::vector<float>> gradients;

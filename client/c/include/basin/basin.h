@@ -364,11 +364,16 @@ typedef struct basin_round_spec {
   const basin_sample_range* sample_ranges;
   size_t sample_range_count;
   uint64_t sample_epoch;
+  /* The numbers of the optimizer that applies the result, one in each line: "lr=0.1\nmomentum=0.9".
+   * Compared with those of the workers that give some: one that differs gets BASIN_MISMATCH, with
+   * the lines that differ and both workers. They may change from round to round, and are to be
+   * written alike on all workers. NULL or empty: not compared. */
+  const char* optimizer;
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT                                                                      \
   {                                                                                                \
     sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
-        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0                                                      \
+        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0, 0                                                   \
   }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a

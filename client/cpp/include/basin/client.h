@@ -450,7 +450,7 @@ class Lane {
     for (const std::string& id : spec.reduced_with) others.push_back(id.c_str());
     return others;
   }
-  // Refers to `others`.
+  // Refers to both.
   static basin_round_spec ToC(const RoundSpec& spec, const std::vector<const char*>& others) {
     basin_round_spec c = BASIN_ROUND_SPEC_INIT;
     c.op = static_cast<basin_op>(spec.op);
@@ -475,6 +475,7 @@ class Lane {
     c.sample_ranges = spec.samples.data();
     c.sample_range_count = spec.samples.size();
     c.sample_epoch = spec.sample_epoch;
+    c.optimizer = spec.optimizer.c_str();
     return c;
   }
 

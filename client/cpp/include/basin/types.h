@@ -146,6 +146,8 @@ struct RoundSpec {
   bool compares_step = false;             // See basin_round_spec.
   std::vector<SampleRange> samples;       // Those that the contribution was computed from, ...
   std::uint64_t sample_epoch = 0;         // ... as positions of this epoch.
+  // The numbers of the optimizer, one in each line. Compared, unless empty; see basin_round_spec.
+  std::string optimizer;
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm

@@ -128,10 +128,10 @@ class LinearScaling(_Scaling):
     base_batch:   the samples of a step for which its rates were chosen
     base_workers: in place of base_batch: the number of workers for which they were chosen
 
-    Outside of step(), group["lr"] is the rate of the base: schedulers, State and check_optimizer=
-    are not concerned. All workers make it, once, late joiners too. It also scales the steps that an
-    elastic sampler makes. Raises FailedPrecondition if the optimizer's gradients are not reduced or
-    its rates are scaled already; a step does so if its samples are not known.
+    Outside of step(), group["lr"] is the rate of the base: schedulers, State and the comparison of
+    optimizers are not concerned. All workers make it, once, late joiners too. It also scales the
+    steps that an elastic sampler makes. Raises FailedPrecondition if the optimizer's gradients are
+    not reduced or its rates are scaled already; a step does so if its samples are not known.
     """
 
     def _rule(self, times: float) -> float:

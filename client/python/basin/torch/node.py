@@ -380,7 +380,10 @@ class InNode:
         none, each rank contributes for itself. With a `reason`, what this rank has sent does not
         count."""
         alone = self._alone
-        alone.begin(share.spec or self._spec)
+        spec = share.spec or self._spec
+        if share.spec is None and not share.alone:
+            spec = replace(spec, optimizer="")  # Only contributions are compared.
+        alone.begin(spec)
         self._phase = NodePhase.WAITING if share.alone else NodePhase.SHARING
         alone.after_begin()
         if share.alone and reason is None:

@@ -29,7 +29,7 @@ def DistributedOptimizer(
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
     same_parameters: bool = True,
-    check_optimizer: bool = False,
+    check_optimizer: bool = True,
     check_parameters: int = 0,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
@@ -59,10 +59,10 @@ def DistributedOptimizer(
                       False: workers may have gradients of different tensors, and skip those that
                       they do not have; otherwise a worker that differs gets Mismatch with the
                       names. Must be the same on all workers
-    check_optimizer:  True: a worker whose optimizer has other numbers than the others' gets
-                      Mismatch with the group and both values: learning rate, momentum, betas,
-                      weight decay and the optimizer's other options. Must be the same on all
-                      workers; without same_parameters nothing is compared
+    check_optimizer:  a worker whose optimizer has other numbers than the others' gets Mismatch with
+                      the group and both values: learning rate, momentum, betas, weight decay and
+                      the optimizer's other options. False: those of this worker are not compared.
+                      Without same_parameters nothing is
     check_parameters: compares the values of all parameters before every so many steps, such as 100:
                       a worker whose parameters are not, bit for bit, those of the others gets
                       Mismatch with their names. Takes one pass over their memory. 0: never. Must be

@@ -4,18 +4,22 @@ steps.
 
 It has the options that the optimizer itself knows (its defaults), because a script may keep numbers
 of its own in a group. It has plain numbers only: to read a tensor could wait for a device. Some
-options choose an implementation, and may differ between a worker with a GPU and one without. Two
-machines may compute the last bits of a schedule differently, so six digits are compared. Groups are
-known by a parameter, not by their order.
+options choose an implementation, and may differ between a worker with a GPU and one without. Those
+that are False are left out: an older release of torch may not have them. Two machines may compute
+the last bits of a schedule differently, so six digits are compared. Groups are known by a
+parameter, not by their order.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 _IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
 _MOST_NAMED = 5
+# Made once: they are used for each number in each step.
+_NUMBER = (int, float)
+_NUMBERS = (list, tuple)
 
 
 class OptimizerNumbers:
@@ -23,18 +27,22 @@ class OptimizerNumbers:
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> None:
         self._optimizer = optimizer
-        self._names = names
         self._keys = _keys_of(optimizer)
+        # Groups are not added later, and a parameter that is replaced keeps its place.
+        self._places = [_place_of(group, names) for group in optimizer.param_groups]
         self._seen: list[Any] = []
         self._text = ""
 
     def text(self) -> str:
-        """One line for each number. It is called in each step."""
+        """One line for each number, or for each group in which it differs. It is called in each
+        step."""
         groups = self._optimizer.param_groups
         seen = [_frozen(group[key]) for group in groups for key in self._keys if key in group]
         if seen != self._seen or not self._text:
             self._seen = seen
-            self._text = _text_of(groups, self._keys, self._names)
+            self._text = "\n".join(
+                line for key in self._keys for line in _lines(key, groups, self._places)
+            )
         return self._text
 
 
@@ -84,24 +92,50 @@ class LoadedNumbers:
 
 
 def _keys_of(optimizer: torch.optim.Optimizer) -> list[str]:
-    return sorted(optimizer.defaults.keys() - _IMPLEMENTATION)
+    """The learning rate first, because an error names only some numbers."""
+    keys = optimizer.defaults.keys() - _IMPLEMENTATION
+    if isinstance(optimizer, torch.optim.AdamW):
+        keys -= {"decoupled_weight_decay"}  # Always, whether a release of torch has it or not.
+    return sorted(keys, key=lambda key: (key != "lr", key))
 
 
-def _text_of(
-    groups: Iterable[dict[str, Any]], keys: Iterable[str], names: Mapping[torch.Tensor, str]
-) -> str:
-    return "\n".join(sorted(line for group in groups for line in _lines(group, keys, names)))
+def _place_of(group: Mapping[str, Any], names: Mapping[torch.Tensor, str]) -> str | None:
+    """None: it has no parameters."""
+    known = [names[each] for each in group["params"] if each in names]
+    return f"in the group of parameter {min(known)}" if known else None
 
 
 def _lines(
-    group: dict[str, Any], keys: Iterable[str], names: Mapping[torch.Tensor, str]
+    key: str, groups: Iterable[Mapping[str, Any]], places: Iterable[str | None]
 ) -> list[str]:
-    known = [names[each] for each in group["params"] if each in names]
-    if not known:
-        return []
-    where = f"in the group of parameter {min(known)}"
-    written = {key: _written(group[key]) for key in keys if key in group}
-    return [f"{key}={text} {where}" for key, text in written.items() if text is not None]
+    """How one number is written, if it is one."""
+    written = [
+        (None if key not in group else _written(group[key]), place)
+        for group, place in zip(groups, places, strict=False)
+        if place is not None
+    ]
+    values = {value for value, _ in written}
+    if len(values) == 1 and None not in values:
+        # Also of a single group: another worker may have the same number in two.
+        return [f"{key}={values.pop()} in all groups"]
+    return sorted(f"{key}={value} {place}" for value, place in written if value is not None)
+
+
+def _text_of(
+    groups: Iterable[Mapping[str, Any]], keys: Sequence[str], names: Mapping[torch.Tensor, str]
+) -> str:
+    """All numbers of all groups: those of several optimizers are told apart."""
+    return "\n".join(
+        line
+        for group in groups
+        for key in keys
+        for line in _lines_of_group(key, group, _place_of(group, names))
+    )
+
+
+def _lines_of_group(key: str, group: Mapping[str, Any], place: str | None) -> list[str]:
+    value = _written(group[key]) if key in group else None
+    return [] if place is None or value is None else [f"{key}={value} {place}"]
 
 
 def differences(mine: str, theirs: str) -> str:
@@ -116,9 +150,9 @@ def differences(mine: str, theirs: str) -> str:
 def _frozen(value: Any) -> Any:
     """What is compared with the value in the next step. A list may be changed in place, and only
     the identity of other objects is compared, because a tensor is not to be read."""
-    if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
-    return value if isinstance(value, int | float) else id(value)
+    if isinstance(value, _NUMBER):
+        return value
+    return tuple(map(_frozen, value)) if isinstance(value, _NUMBERS) else id(value)
 
 
 def _copied(value: Any) -> Any:
@@ -128,12 +162,12 @@ def _copied(value: Any) -> Any:
 
 
 def _written(value: Any) -> str | None:
-    """None if it is not made of plain numbers only."""
+    """None if it is False, or not made of plain numbers only."""
     if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int | float):
+        return "True" if value else None
+    if isinstance(value, _NUMBER):
         return f"{float(value):.6g}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, _NUMBERS):
         parts = [_written(each) for each in value]
         if parts and None not in parts:
             return f"({', '.join(str(part) for part in parts)})"

@@ -134,8 +134,8 @@ class TensorRounds:
             return "buffers are sent with each round (broadcast_buffers=True)"
         if self.node.groups_ranks:
             return "the ranks of a node reduce together (local_group=)"
-        if self._store.layout.compares_state:
-            return "check_optimizer or check_parameters compares what is not loaded yet"
+        if self._store.layout.compares_values:
+            return "check_parameters compares what is not loaded yet"
         if self.loss_scale != 1.0:
             return "the loss has a scale, which a joiner does not know yet"
         return None
@@ -168,6 +168,7 @@ class TensorRounds:
             loss_scale=self.loss_scale,
             layout=self._store.layout.begin(self._step if same_step else None),
             compares_step=same_step,
+            optimizer="" if self._store.numbers is None else self._store.numbers.text(),
         )
         self._contributor = self._state.rounds_ahead() or self.node.begin(gradients, spec)
         return self._step

@@ -57,13 +57,14 @@ class TensorStore:
         self._hooked = threading.RLock()
         self._in_hook = False
         self.parameters = Parameters(worker, lane, names, self._hook_on_device, modules, optimizer)
-        numbers = None
-        if optimizer is not None and optimizer_compared:
-            numbers = OptimizerNumbers(optimizer, names)
+        # Groups are known by the names of parameters.
+        self.numbers: OptimizerNumbers | None = None
+        if optimizer is not None and optimizer_compared and compared:
+            self.numbers = OptimizerNumbers(optimizer, names)
         values = None
         if parameters_compared:
             values = ParameterValues(lambda: self.parameters.names, parameters_compared)
-        self.layout = LayoutCheck(worker, lane, compared, numbers, values)
+        self.layout = LayoutCheck(worker, lane, compared, values)
 
     # ---- parameters
 
