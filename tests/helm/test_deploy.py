@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import chart
 import yaml
 from chart import VALUE_SETS
+from kubeflow_models import KINDS
 from tools import CHART, ROOT, require
 from trainers import (
     DEPLOY,
@@ -466,29 +467,13 @@ class Resizing(unittest.TestCase):
 
 
 class OtherProjects(unittest.TestCase):
-    """Kinds that Kubernetes itself does not have: only fields that their documentation has.
+    """Kinds that Kubernetes itself does not have, and for which no types are published: only fields
+    that their documentation has. test_kubeflow_models.py checks the others.
 
     What they contain of Kubernetes, pods and Jobs, is checked with its types.
     """
 
     FIELDS: ClassVar[dict[str, dict[tuple[str | int, ...], set[str]]]] = {
-        "JobSet": {
-            (): {"network", "failurePolicy", "ttlSecondsAfterFinished", "replicatedJobs"},
-            ("network",): {"enableDNSHostnames"},
-            ("failurePolicy",): {"maxRestarts"},
-            ("replicatedJobs", 0): {"name", "replicas", "template"},
-        },
-        "TrainingRuntime": {
-            (): {"mlPolicy", "template"},
-            ("mlPolicy",): {"numNodes"},
-            ("template", "spec"): {"network", "failurePolicy", "replicatedJobs"},
-            ("template", "spec", "replicatedJobs", 0): {"name", "template"},
-        },
-        "TrainJob": {
-            (): {"runtimeRef", "trainer"},
-            ("runtimeRef",): {"apiGroup", "kind", "name"},
-            ("trainer",): {"numNodes", "image", "command", "env"},
-        },
         "PyTorchJob": {
             (): {"runPolicy", "pytorchReplicaSpecs"},
             ("runPolicy",): {"cleanPodPolicy", "ttlSecondsAfterFinished"},
@@ -507,8 +492,8 @@ class OtherProjects(unittest.TestCase):
         checked = set()
         for name, trainers in all_trainers().items():
             for manifest in trainers.manifests:
-                if "." not in manifest["apiVersion"]:
-                    continue  # A kind of Kubernetes.
+                if "." not in manifest["apiVersion"] or kind_of(manifest) in KINDS:
+                    continue  # A kind of Kubernetes, or one with types.
                 checked.add(manifest["kind"])
                 for path, fields in self.FIELDS[manifest["kind"]].items():
                     with self.subTest(name, path=path):
@@ -593,6 +578,13 @@ class NodesOfGpus(unittest.TestCase):
 
 
 class Kueue(unittest.TestCase):
+    def test_names_are_those_of_kueue(self) -> None:
+        text = "".join(file.read_text(encoding="utf-8") for file in (DEPLOY / "kueue.yaml", *PAGES))
+        names = set(re.findall(r"kueue\.x-k8s\.io/([-\w]+)", text))
+        self.assertEqual({"queue-name", "elastic-job", "v1beta1", "v1beta2"}, names)
+        gates = set(re.findall(r"Elastic\w+Slices", text))
+        self.assertEqual({"ElasticJobsViaWorkloadSlices"}, gates)
+
     def test_queue_has_room_for_the_trainers(self) -> None:
         queue = {one["kind"]: one for one in documents(DEPLOY / "kueue.yaml")}
         self.assertEqual({"kueue.x-k8s.io/v1beta2"}, {one["apiVersion"] for one in queue.values()})

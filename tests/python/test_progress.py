@@ -19,7 +19,10 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, ClassVar
 
-from jobs import PATIENCE, Aggregator, environment, require
+from jobs import PATIENCE, ROOT, Aggregator, environment, require
+
+sys.path.insert(0, str(ROOT / "tests/helm"))
+from kubeflow_models import REPORT, complaints
 
 TRAINER = """
 import sys
@@ -107,6 +110,7 @@ class Reports(unittest.TestCase):
         self.tell(first, "0.25 0.5")
         token, report = self.server.reports.get(timeout=PATIENCE)
         self.assertEqual("Bearer first", token)
+        self.assertEqual([], complaints(report, REPORT))
         status = report["trainerStatus"]
         self.assertEqual(25, status["progressPercentage"])
         self.assertIn({"name": "loss", "value": "0.5"}, status["metrics"])
@@ -121,6 +125,7 @@ class Reports(unittest.TestCase):
         self.end(first)
         token, report = self.server.reports.get(timeout=PATIENCE)
         self.assertEqual("Bearer second", token)
+        self.assertEqual([], complaints(report, REPORT))
         self.assertEqual(100, report["trainerStatus"]["progressPercentage"])
         self.assertEqual(0, report["trainerStatus"]["estimatedRemainingSeconds"])
         self.assertTrue(self.server.reports.empty())
