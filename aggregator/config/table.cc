@@ -427,7 +427,8 @@ void AddBounds(std::vector<Option>& table) {
       "Rounds of one job per second, calls included; a faster job waits. 0: any number."));
   table.push_back(Count(
       "limits.lanes", [](Settings& s) -> uint32_t& { return Core(s).max_lanes; }, "64",
-      {1, kMaxLanes}, "Lanes of one job that are in use."));
+      {1, kMaxLanes},
+      "Lanes of one job that are in use at once. An idle call gives its place to another one."));
   table.push_back(Count(
       "limits.lane_names", [](Settings& s) -> uint32_t& { return Core(s).max_lane_names; }, "1024",
       {1, kMaxLanes},

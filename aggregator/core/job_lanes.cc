@@ -20,13 +20,20 @@ std::string ChargeTensors(Job& job, const JobScope& scope, Lane& lane, const Ten
                           [&] { DropCached(job, scope); });
 }
 
+std::string MakeRoom(Job& job, const JobScope& scope) {
+  return job.lanes.MakeRoom(scope.config, job.id, scope.memory, scope.actions);
+}
+
 // Takes an idle call lane into use again. Returns why that is impossible; empty if the lane is in
 // use.
 std::string Revive(Job& job, const JobScope& scope, Lane& lane) {
   if (!lane.expired) return "";
-  std::string why = job.lanes.WhyNoMore(scope.config);
-  if (why.empty()) why = ChargeTensors(job, scope, lane, nullptr);
+  // A worker may have begun its round already, and cannot take that back. So the lane is used even
+  // if no other one can make room; its memory is limited all the same.
+  MakeRoom(job, scope);
+  std::string why = ChargeTensors(job, scope, lane, nullptr);
   lane.expired = !why.empty();
+  if (why.empty()) lane.last_used = scope.now;
   return why;
 }
 
@@ -82,15 +89,16 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     Reject(job, scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
   };
   if (index == job.lanes.size()) {
-    if (const std::string why = job.lanes.WhyNoMore(scope.config); !why.empty()) {
-      return refuse(ErrorCode::kResourceExhausted, why);
-    }
     if (job.lanes.size() >= scope.config.max_lane_names) {
       return refuse(
           ErrorCode::kResourceExhausted,
           absl::StrCat(
               "the job has used ", job.lanes.size(),
-              " lane names, which is its limit (limits.lane_names). Reuse the names of calls."));
+              " lane names, which is its limit (limits.lane_names). Reuse the names of calls, or "
+              "make calls without a name."));
+    }
+    if (const std::string why = MakeRoom(job, scope); !why.empty()) {
+      return refuse(ErrorCode::kResourceExhausted, why);
     }
     job.lanes.Add(request.lane, request.kind);
     const std::string why = job.lanes.WhyNotRemembered(scope.config, job.agreed.most_workers());

@@ -68,8 +68,8 @@ struct Lane {
   // (limits.job_rounds).
   bool paced = false;
 
-  // A call lane that was not used for long, or a lane of a job that all workers have left: it holds
-  // no memory until it is used again.
+  // A call lane that was not used for long or has made room for another one, or a lane of a job
+  // that all workers have left: it holds no memory until it is used again.
   bool expired = false;
 
   // Adds a tensor to the layout, under the same conditions.
@@ -80,10 +80,11 @@ struct Lane {
 
   bool Open() const { return round.has_value() && round->begun(); }
 
-  // When the lane expires; InfiniteFuture when it cannot.
+  // Whether it is a call lane in use that no round needs.
+  bool MayExpire() const { return kind == LaneKind::kCall && !expired && !round.has_value(); }
+  // When the lane expires by itself; InfiniteFuture when it cannot.
   absl::Time IdleEnd(const Config& config) const {
-    const bool idle = kind == LaneKind::kCall && !expired && !round.has_value();
-    return idle ? last_used + config.idle_lane_timeout : absl::InfiniteFuture();
+    return MayExpire() ? last_used + config.idle_lane_timeout : absl::InfiniteFuture();
   }
 
   // The verdict of the open round. REQUIRES: round.has_value().

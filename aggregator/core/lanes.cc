@@ -159,11 +159,21 @@ uint64_t Lanes::InUse() const {
   return static_cast<uint64_t>(used);
 }
 
-std::string Lanes::WhyNoMore(const Config& config) const {
+std::string Lanes::MakeRoom(const Config& config, JobId job, MemoryBudget& memory,
+                            std::vector<Action>& actions) {
   if (InUse() < config.max_lanes) return "";
+  std::optional<LaneIndex> oldest;
+  for (LaneIndex i = 0; i < size(); ++i) {
+    if (!lanes_[i].MayExpire()) continue;
+    if (!oldest.has_value() || lanes_[i].last_used < lanes_[*oldest].last_used) oldest = i;
+  }
+  if (oldest.has_value()) {
+    Expire(*oldest, job, memory, actions);
+    return "";
+  }
   return absl::StrCat("the job has reached its limit of ", CountOf(InUse(), "lane"),
-                      " (limits.lanes). Reuse the names of calls; lanes that were idle for longer "
-                      "than job.idle_lane_timeout do not count.");
+                      " (limits.lanes), and each call among them has a round in flight. Wait for "
+                      "the outcome of one, or have the limit raised.");
 }
 
 std::string Lanes::WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane,

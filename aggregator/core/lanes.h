@@ -82,7 +82,10 @@ class Lanes {
 
   // ---- limits; an empty text means that they allow it
   uint64_t InUse() const;  // Those that count for limits.lanes: they have not expired.
-  std::string WhyNoMore(const Config& config) const;
+  // Makes room for one more lane in use: if there are too many, the call lane that was used least
+  // recently and has no round gives up its memory, and its place. Its number stays.
+  std::string MakeRoom(const Config& config, JobId job, MemoryBudget& memory,
+                       std::vector<Action>& actions);
   // Returns why a hello could not describe all lanes, with `next` added to `lane` if these are
   // given. A returning worker must be able to report all that it remembers, and to receive what it
   // missed.

@@ -68,7 +68,7 @@ void OnCall(ClientState& state, const Scope& scope, const RegisterTensors& reque
            {ErrorCode::kResourceExhausted,
             absl::StrCat("lane ", request.lane, " would be number ", state.lanes.size() + 1,
                          ", but the limit is ", state.config.max_lanes,
-                         "; reuse the names of calls.")});
+                         "; reuse the names of calls, or make calls without a name.")});
     return;
   }
   Lane fresh(static_cast<LaneHandle>(state.lanes.size()), request.lane, request.kind);

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "protocol/limits/limits.h"
 #include "protocol/messages.h"
 
 namespace basin::client {
@@ -41,7 +42,7 @@ struct Config {
   absl::Duration leave_timeout = absl::Seconds(2);  // For the aggregator to confirm a leave.
   absl::Duration value_retry = absl::Seconds(2);    // Ask again for value chunks that do not come.
 
-  uint32_t max_lanes = 64;
+  uint32_t max_lanes = kMaxLanes;    // The aggregator has limits of its own.
   uint32_t max_tensors = 65536;      // Per lane.
   uint32_t max_values = 65536;       // Announced values, and gets in progress.
   uint32_t max_fetches = 8;          // Values whose chunks are on their way at once.

@@ -26,7 +26,8 @@ _CPP = [str(_CPP_WORKER)]
 
 
 def _work(loop: str) -> None:
-    """Repeats the calls of `loop`: a letter is a sum, `|` is a barrier."""
+    """Repeats the calls of `loop`: a letter is a sum, `.` is one without a name, `|` is a
+    barrier."""
     import basin  # Found by the path that jobs sets.
 
     stop = threading.Event()
@@ -47,7 +48,8 @@ def _work(loop: str) -> None:
                         return
                     continue
                 mine = np.array([1.0, stop.is_set() and call == loop[0]], np.float32)
-                handle = client.allreduce_async(mine, call, op=basin.Sum)
+                name = None if call == "." else call
+                handle = client.allreduce_async(mine, name, op=basin.Sum)
                 total = handle.wait()
                 assert total[0] == len(handle.info.contributors), handle.info
                 print(f"call {int(total[0])}", flush=True)
@@ -176,6 +178,12 @@ class CallsAfterLossTest(unittest.TestCase):
 
     def test_fault_w19_a_call_and_a_barrier(self) -> None:
         self._run("a|", workers=2, killed=1, times=4)
+
+    def test_fault_w19_a_call_without_a_name_goes_on(self) -> None:
+        self._run(".", workers=3, killed=2, times=3)
+
+    def test_fault_w19_calls_with_a_name_and_without(self) -> None:
+        self._run("a.|", workers=2, killed=1, times=4)
 
     def test_fault_w19_in_c_too(self) -> None:
         self._run("ab|", workers=2, killed=1, times=4, program=_C)

@@ -62,6 +62,8 @@ def through_reductions(rank: int) -> Any:
             "sums": lambda x: bt.allreduce(x, "w", contributes="sum", counts=counts, **weighted),
             "later": lambda x: bt.allreduce_async(x, "l", op=bt.Sum).wait(),
             "group": lambda x: sum(bt.grouped_allreduce([x, 2 * x], "g", op=bt.Average)),
+            "no name": lambda x: bt.allreduce(x, op=bt.Sum),
+            "no name, group": lambda x: sum(bt.grouped_allreduce([x, 2 * x], op=bt.Average)),
         }
         gradients = {}
         for name, call in calls.items():
@@ -77,6 +79,19 @@ def through_reductions(rank: int) -> Any:
         ]
         in_place = bt.allreduce_(x, "leaf", op=bt.Sum)
         return rank, gradients, untracked, texts, in_place is x
+
+
+def without_names(rank: int) -> Any:
+    with session() as bt:
+        t = torch.full((2, 3), rank + 1.0, dtype=torch.bfloat16)
+        out = bt.allreduce(t.t(), op=bt.Sum)
+        handle = bt.allreduce_async_(torch.tensor(rank), op=bt.Max)
+        group = bt.grouped_allreduce_([t, torch.ones(5), torch.ones(5)], op=bt.Average)
+        texts = [
+            expect("Unsupported", lambda: bt.allreduce(torch.ones(2, dtype=torch.bool), op=bt.Sum)),
+            expect("InvalidArgument", lambda: bt.grouped_allreduce([], op=bt.Sum)),
+        ]
+        return out, handle.wait(), group, group[0] is t, texts
 
 
 def through_averages_of_a_node(rank: int) -> Any:
@@ -196,6 +211,8 @@ class CollectivesTest(TorchTest):
                 "sums": scale / samples,
                 "later": scale,
                 "group": 3 * scale / WORKERS,
+                "no name": scale,
+                "no name, group": 3 * scale / WORKERS,
             }
             self.assertEqual(expected.keys(), gradients.keys())
             for name, gradient in gradients.items():
@@ -246,6 +263,16 @@ class CollectivesTest(TorchTest):
             self.assertTrue(same)
             self.assertEqual([[2.0] * 2] * 2, t.tolist())
             self.assertEqual((2, 3, rank, 3), (int(largest), size, local_rank, local_size))
+
+    def test_tensors_without_names_are_reduced_by_their_order(self) -> None:
+        for out, most, group, in_place, texts in self.run_job(without_names):
+            self.assertEqual((3, 2), tuple(out.shape))
+            self.assertTrue((out == 6).all())
+            self.assertEqual(WORKERS - 1, most)
+            self.assertTrue(in_place)
+            self.assertTrue(all((each == mean).all() for each, mean in zip(group, (2, 1, 1))))
+            self.assertIn("Tensor without a name has dtype torch.bool", texts[0])
+            self.assertIn("Group without a name has no tensors", texts[1])
 
     def test_groups_are_reduced_in_one_round(self) -> None:
         turned = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).t()

@@ -300,6 +300,10 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
     world_.checker.Fail(Invariant::kNoted, absl::StrCat(name(), " ", what, " without a note."));
   };
   for (const aggregator::Action& action : actions) {
+    const bool full = world_.scenario.config.max_lanes < world_.scenario.lanes.size();
+    if (full && std::holds_alternative<aggregator::IdleLane>(action)) {
+      world_.coverage.Saw(Sight::kMadeRoom);
+    }
     if (const auto* end = std::get_if<aggregator::EndSession>(&action)) {
       if (end->error.code != ErrorCode::kUnavailable) {  // It refuses nobody: the client returns.
         require(kEndsSession, absl::StrCat("ended a session (", ErrorCodeName(end->error.code),

@@ -118,6 +118,7 @@ const char* SightName(Sight sight) {
                                            "late worker left out before its begin",
                                            "late worker left out again",
                                            "late worker counted again",
+                                           "idle call made room for another",
                                            "different calls at the same place",
                                            "refused for its optimizer"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);

@@ -72,6 +72,7 @@ enum class Sight : uint8_t {
   kLateUnbegun,        // A worker was left out of a round before it began it.
   kLateAgain,          // A worker was left out of two rounds in a row.
   kLateCounted,        // A worker was counted again after it had been left out.
+  kMadeRoom,           // An idle call gave its place to another one.
   kDifferentCalls,     // A round was aborted because its workers made different calls.
   kOtherOptimizer,     // A worker was refused because of the numbers of its optimizer.
 };

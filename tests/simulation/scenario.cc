@@ -374,6 +374,11 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out) {
   }
   Random late(Mix(seed, 0x1a7e));
   if (!scenario.scripts && (late.Chance(20) || leaves_out)) LeaveOutLate(late, scenario);
+  Random places(Mix(seed, 0x91ace5));
+  if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && places.Chance(50)) {
+    const auto most = static_cast<int64_t>(scenario.lanes.size()) - 1;
+    scenario.config.max_lanes = static_cast<uint32_t>(places.Between(1, most));
+  }
   // A joiner has no share of a step, and would close the batch of the others.
   Random ahead(Mix(seed, 0xa4ead));
   if (!scenario.scripts && scenario.global_batch == 0 && scenario.target_batch == 0 &&

@@ -166,14 +166,31 @@ TEST_F(LanesTest, AnIdleCallGivesItsMemoryBack) {
 TEST_F(LanesTest, TheNumberOfLanesAndTheSizeOfAHelloAreBounded) {
   config.max_lanes = 2;
   lanes.Add("g", LaneKind::kGradient);
-  EXPECT_EQ(lanes.WhyNoMore(config), "");
-  Lane& call = lanes.Add("call/x", LaneKind::kCall);
-  EXPECT_THAT(lanes.WhyNoMore(config), HasSubstr("its limit of 2 lanes"));
-  call.expired = true;
-  EXPECT_EQ(lanes.WhyNoMore(config), "") << "one that is idle does not count";
+  lanes.Add("h", LaneKind::kGradient);
+  EXPECT_THAT(lanes.MakeRoom(config, 1, memory, actions), HasSubstr("its limit of 2 lanes"));
+  EXPECT_TRUE(actions.empty());
   EXPECT_EQ(lanes.WhyNotRemembered(config, 4), "");
   config.max_history_bytes = 1;
   EXPECT_THAT(lanes.WhyNotRemembered(config, 4), HasSubstr("2 lanes and 4 workers"));
+}
+
+TEST_F(LanesTest, TheCallThatWasUsedLeastRecentlyMakesRoom) {
+  config.max_lanes = 3;
+  lanes.Add("g", LaneKind::kGradient);
+  lanes.Add("call/x", LaneKind::kCall).last_used = kLastUsed + absl::Seconds(2);
+  lanes.Add("call/y", LaneKind::kCall).last_used = kLastUsed + absl::Seconds(1);
+  EXPECT_EQ(lanes.MakeRoom(config, 1, memory, actions), "");
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<IdleLane>(actions[0]).lane, 2u);
+  EXPECT_FALSE(lanes[1].expired);
+  EXPECT_TRUE(lanes[2].expired);
+  EXPECT_EQ(lanes.MakeRoom(config, 1, memory, actions), "") << "there is room";
+  EXPECT_EQ(actions.size(), 1u);
+  lanes.Add("call/z", LaneKind::kCall).last_used = kLastUsed + absl::Seconds(3);
+  std::vector<Action> opened;
+  Open(lanes[1], config, opened);
+  EXPECT_EQ(lanes.MakeRoom(config, 1, memory, actions), "");
+  EXPECT_TRUE(lanes[3].expired) << "that of a round in flight stays";
 }
 
 TEST_F(LanesTest, AHelloMayKnowMoreThanTheRecoveryDid) {
