@@ -138,14 +138,14 @@ def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
           does: "forgets", "calls"
     """
     import basin.torch as bt
-    from basin.torch import raw
+    from basin.torch import ahead
     from basin.torch.ahead import Ahead, Copies
     from basin.worker import Worker
 
     go, trained = Path(folder) / "go", Path(folder) / "trained"
     joins = rank == members
     get, may_begin, take_part = Worker.get, Ahead._may_begin, Ahead._take_part
-    take, copy_all = raw.bytes_in_large_pages, Copies._copy
+    take, copy_all = ahead._bytes, Copies._copy
     kept: list[int] = []
     taken: list[int] = []  # What a member has of memory for copies, in bytes, and what it copies.
 
@@ -186,7 +186,7 @@ def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
         mock.patch.object(Worker, "get", held_get if joins else get),
         mock.patch.object(Ahead, "_may_begin", noted_may_begin),
         mock.patch.object(Ahead, "_take_part", noted_take_part),
-        mock.patch.object(raw, "bytes_in_large_pages", noted_take),
+        mock.patch.object(ahead, "_bytes", noted_take),
         mock.patch.object(Copies, "_copy", noted_copy_all),
         logged(logging.WARNING) as warnings,
     ):
@@ -280,7 +280,7 @@ class RoomTest(TorchTest):
         self.assertEqual([SIZE, SIZE, SIZE, 5], self.touched(3 * SIZE + 5, needed_after=9))
 
     def test_it_touches_no_more_when_it_is_needed(self) -> None:
-        """What is touched after a copy into it would lose the copy."""
+        """An older kernel makes pages only by writing to them, which would spoil a copy."""
         from basin.torch.ahead import _TOUCHED_BYTES as SIZE
 
         self.assertEqual([SIZE, SIZE], self.touched(3 * SIZE, needed_after=2))
@@ -292,12 +292,12 @@ class RoomTest(TorchTest):
         sizes: list[int] = []
         made = threading.Event()
 
-        def touch(address: int, value: int, count: int) -> None:
+        def touch(address: int, count: int) -> None:
             made.wait()
             sizes.append(count)
             room._is_needed = len(sizes) == needed_after
 
-        with mock.patch.object(ahead.ctypes, "memset", touch):
+        with mock.patch.object(ahead.raw, "touch", touch):
             room = ahead.Room(size)
             made.set()
             room._thread.join()

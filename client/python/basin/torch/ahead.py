@@ -182,7 +182,7 @@ class Room:
     """
 
     def __init__(self, size: int) -> None:
-        self._memory = raw.bytes_in_large_pages(size)
+        self._memory = _bytes(size)
         self._used = 0
         self._is_needed = False
         self._thread = threading.Thread(target=self._touch, name="basin-room", daemon=True)
@@ -198,7 +198,7 @@ class Room:
         """So many bytes, in other memory if there is no more room. REQUIRES: it is closed."""
         begin = self._used
         if begin + size > self._memory.numel():
-            return raw.bytes_in_large_pages(size)
+            return _bytes(size)
         self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
         return self._memory[begin : begin + size]
 
@@ -207,8 +207,11 @@ class Room:
         for begin in range(0, size, _TOUCHED_BYTES):
             if self._is_needed:
                 return
-            # It lets other threads of Python run.
-            ctypes.memset(address + begin, 0, min(_TOUCHED_BYTES, size - begin))
+            raw.touch(address + begin, min(_TOUCHED_BYTES, size - begin))
+
+
+def _bytes(size: int) -> torch.Tensor:
+    return raw.empty_on_host((size,), torch.uint8)
 
 
 def room_for(sources: Iterable[torch.Tensor]) -> Room:
