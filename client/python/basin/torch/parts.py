@@ -11,6 +11,7 @@ import torch
 from basin.errors import Error, InvalidArgument, Mismatch
 from basin.torch import plain, raw, tensors
 from basin.torch.collectives import load_optimizer
+from basin.torch.lazily import check_lazy, materialize
 from basin.torch.shared import SharedValues
 
 
@@ -50,8 +51,11 @@ class ModulePart:
         return self.trained
 
     def check(self, where: str, value: Any) -> None:
-        mine = self.value()
+        mine, lazy = self.value(), tensors.lazy_of_module(self.module)
         for name in sorted(mine.keys() ^ value.keys()):
+            if name in lazy and name in value:
+                check_lazy(name, lazy[name], value[name])
+                continue
             side = "only here" if name in mine else f"only in {where}"
             raise Mismatch(
                 f"Tensor {name} of {self.name} is {side}: it is the state of another model. Build "
@@ -72,6 +76,9 @@ class ModulePart:
                 )
 
     def apply(self, value: Any) -> None:
+        for name, tensor in tensors.lazy_of_module(self.module).items():
+            if name in value:
+                materialize(name, tensor, value[name])
         with torch.no_grad():
             for name, tensor in tensors.of_module(self.module):
                 raw.write(name, tensor, value[name])
