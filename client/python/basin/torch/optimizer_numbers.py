@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-_IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
+# Options that change nothing but how a step is computed.
+IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
 _MOST_NAMED = 5
 
 
@@ -84,7 +85,7 @@ class LoadedNumbers:
 
 
 def _keys_of(optimizer: torch.optim.Optimizer) -> list[str]:
-    return sorted(optimizer.defaults.keys() - _IMPLEMENTATION)
+    return sorted(optimizer.defaults.keys() - IMPLEMENTATION)
 
 
 def _text_of(
