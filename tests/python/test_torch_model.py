@@ -144,11 +144,11 @@ def filtered(rank: int, form: str) -> Any:
 
 
 def lazy_values(rank: int) -> Any:
-    """Workers whose first forward gives a lazy layer values from different seeds."""
+    """Workers whose first forward gives a lazy layer values from different seeds. The model is not
+    shared before it."""
     with session() as bt:
         torch.manual_seed(rank)
         net = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)).double()
-        bt.broadcast_parameters(net)
         optimizer = sgd(net, bt)
         text = message("Mismatch", loss_of(net, rank).backward)
         bt.broadcast_parameters(net)

@@ -284,17 +284,19 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
                 state_dict, or pairs of name and tensor.
 
     A late joiner gets the present values of the others, which need not call it again. Pass the
-    module if there is one: its buffers change in a forward, and are copied before that.
+    module if there is one: its buffers change in a forward, and are copied before that. Tensors of
+    lazy modules that it has get the values of rank 0 in the first forward of each.
     """
-    state = member("broadcast_parameters()").state
+    here = member("broadcast_parameters()")
+    state = here.state
     if isinstance(parameters, torch.nn.Module):
         key: Hashable = ("module", id(parameters))
         owner: Any = parameters
-        named = Tensors(parameters, lambda: _named_tensors(parameters))
+        named = Tensors(parameters, lambda: _named_tensors(parameters), state.lazy)
     else:
         owner = listed = _named_tensors(parameters)
         key = ("tensors", *(tensor.data_ptr() for _, tensor in listed))
-        named = Tensors(None, lambda: listed)
+        named = Tensors(None, lambda: listed, state.lazy)
     state.share(
         "parameters",
         key,
@@ -303,6 +305,7 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
         named.restore,
         lambda: _broadcast("parameters", named.list_all(), root_rank),
         named,
+        here.timeout,
     )
 
 

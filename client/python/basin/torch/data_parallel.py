@@ -34,7 +34,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
                        Torch sends them at the next forward; here a forward does not wait, so one
                        worker alone can evaluate. A buffer that a graph has saved for another
                        backward is written later: by the next forward, or by step().
-    init_sync:         all workers start with the parameters and buffers of rank 0
+    init_sync:         all workers start with the parameters and buffers of rank 0, and those of
+                       lazy modules have its values from their first forward on
     batch_size:        samples of this worker in a step, only for the line that is written at the
                        start
 
@@ -161,12 +162,6 @@ def _check(module: torch.nn.Module) -> None:
             raise Unsupported(
                 f"The model already contains a {type(part).__module__}.{type(part).__name__}, so "
                 "gradients would be reduced twice. Wrap its .module instead."
-            )
-    for name, parameter in tensors.parameters_of(module):
-        if torch.nn.parameter.is_lazy(parameter):
-            raise Unsupported(
-                f"Parameter {name} has no shape yet, so it cannot start with the values of rank 0. "
-                "Run one forward before you wrap the model."
             )
     for name, tensor in tensors.of_module(module):
         tensors.check_memory(name, tensor)

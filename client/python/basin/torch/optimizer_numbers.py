@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-_IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
+# Options that change nothing but how a step is computed.
+IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
 _MOST_NAMED = 5
 # Made once: they are used for each number in each step.
 _NUMBER = (int, float)
@@ -93,7 +94,7 @@ class LoadedNumbers:
 
 def _keys_of(optimizer: torch.optim.Optimizer) -> list[str]:
     """The learning rate first, because an error names only some numbers."""
-    keys = optimizer.defaults.keys() - _IMPLEMENTATION
+    keys = optimizer.defaults.keys() - IMPLEMENTATION
     if isinstance(optimizer, torch.optim.AdamW):
         keys -= {"decoupled_weight_decay"}  # Always, whether a release of torch has it or not.
     return sorted(keys, key=lambda key: (key != "lr", key))

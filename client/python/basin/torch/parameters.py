@@ -9,8 +9,9 @@ contains them.
 
 A new object in the place of a parameter is adopted. Workers compare its values in the next round,
 through the layout, because each of them may have made its own. The same holds for the values that a
-forward has given to a lazy parameter, which no broadcast before it could share. A parameter in a
-new place has no counterpart, and is refused.
+forward has given to a lazy parameter, unless it is in a model that is shared: then it has those of
+rank 0, and is left out while it is pending (lazily.py). A parameter in a new place has no
+counterpart, and is refused.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from basin.lane.gradient import Gradient
 from basin.torch import device, raw, tensors
 from basin.torch.delivered import Delivered
 from basin.torch.layout import WITH_VALUES
+from basin.torch.lazily import LazyTensors
 from basin.worker import TensorSpec, Worker
 
 Hook = Callable[[torch.Tensor], None]
@@ -100,6 +102,7 @@ class Parameters:
     hook_of:   returns the hook of a parameter, to be called when its gradient was accumulated
     modules:   models that may contain them, to detect replaced parameters
     optimizer: the optimizer that all parameters belong to, if it is known
+    lazy:      the tensors that the first forward of a shared model gives values to
     """
 
     def __init__(
@@ -110,9 +113,11 @@ class Parameters:
         hook_of: Callable[[TensorGradient], Hook],
         modules: Callable[[], Iterable[torch.nn.Module]],
         optimizer: torch.optim.Optimizer | None,
+        lazy: LazyTensors,
     ) -> None:
         self._worker = worker
         self._lane = lane
+        self._shared_lazily = lazy
         self._names = dict(names)
         self._hook_of = hook_of
         self.reached: Hook = lambda _: None  # The hook of a parameter that was refused.
@@ -153,6 +158,11 @@ class Parameters:
     def names(self) -> Mapping[torch.Tensor, str]:
         """Those that are reduced, as of the last scan."""
         return self._names
+
+    def settled(self) -> Mapping[torch.Tensor, str]:
+        """Those of `names` that are the same on all workers."""
+        pending = self._shared_lazily.pending
+        return {each: name for each, name in self._names.items() if each not in pending}
 
     def was_replaced(self, parameter: torch.Tensor) -> bool:
         """Whether another object has replaced the parameter in the model."""
@@ -214,7 +224,13 @@ class Parameters:
                     self.gradients[parameter] = TensorGradient(parameter, name)
                     if parameter in self._lazy:
                         self._lazy.discard(parameter)
-                        self._adopt(parameter, "made by a forward")
+                        if not self._shared_lazily.was_shared(parameter):
+                            self._adopt(parameter, "made by a forward")
+                continue
+            if parameter in self._shared_lazily.pending:
+                del self.gradients[parameter]
+                if parameter in self._hooks:
+                    self._hooks.pop(parameter).remove()
                 continue
             if (raw.gradient_dtype(parameter), parameter.shape) != (taken.dtype, taken.shape):
                 self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
@@ -285,6 +301,7 @@ class Parameters:
         """Whether anything that scan() looks at is different. Called often: the loops are those of
         builtin functions."""
         contained = self._now_contained()
+        pending = self._shared_lazily.pending
         return (
             len(contained) != len(self._contained)
             or not all(map(operator.is_, contained, self._contained))
@@ -295,6 +312,7 @@ class Parameters:
             or device.cuda_indices(self.gradients) != self._devices
             or not all(map(operator.is_, map(_requires_grad_of, self.gradients), self._requiring))
             or max(map(len, filter(None, map(_hooks_of, self.gradients))), default=0) > 1
+            or (bool(pending) and not pending.isdisjoint(self.gradients))
             or (
                 len(self.gradients) < len(self._names)
                 and any(
@@ -311,6 +329,8 @@ class Parameters:
 
     def _can_be_reduced(self, parameter: torch.Tensor) -> bool:
         if not parameter.requires_grad or torch.nn.parameter.is_lazy(parameter):
+            return False
+        if parameter in self._shared_lazily.pending:
             return False
         tensors.check_memory(self._names[parameter], parameter)
         tensors.check_dtype(self._names[parameter], raw.gradient_dtype(parameter))

@@ -9,6 +9,7 @@ import torch
 
 from basin.errors import InvalidArgument, Mismatch
 from basin.torch import plain, raw, tensors
+from basin.torch.lazily import LazyTensors
 from basin.torch.packing import pack, unpack
 
 
@@ -55,12 +56,26 @@ class SharedValues:
 
 
 class Tensors:
-    """Named tensors, which may belong to a module."""
+    """Named tensors, which may belong to a module. Pending ones of lazy modules are left out."""
 
-    def __init__(self, owner: Any, list_all: Callable[[], list[tuple[str, torch.Tensor]]]) -> None:
+    def __init__(
+        self,
+        owner: Any,
+        list_present: Callable[[], list[tuple[str, torch.Tensor]]],
+        lazy: LazyTensors,
+    ) -> None:
         self._owner = owner if isinstance(owner, torch.nn.Module) else None
-        self.list_all = list_all
+        self._list_present, self._lazy = list_present, lazy
         self._copies: dict[str, torch.Tensor] = {}
+
+    def list_all(self) -> list[tuple[str, torch.Tensor]]:
+        pending = self._lazy.pending
+        return [each for each in self._list_present() if each[1] not in pending]
+
+    def watch(self, part: str, timeout: float | None) -> None:
+        """Shares lazy tensors in the first forward of their modules; see LazyTensors."""
+        if self._owner is not None:
+            self._lazy.watch(part, self._owner, timeout)
 
     def copy_buffers(self, trained: Callable[[torch.Tensor], bool]) -> None:
         """Copies the buffers after a step of the module's parameters. Modules that are not trained
@@ -68,7 +83,9 @@ class Tensors:
         parameters, for example."""
         if self._owner is None:
             return
-        buffers = {n: b for n, b in tensors.buffers_of(self._owner) if b.numel() > 0}
+        lazy = torch.nn.parameter.is_lazy
+        present = ((n, b) for n, b in tensors.buffers_of(self._owner) if not lazy(b))
+        buffers = {n: b for n, b in present if b.numel() > 0}
         if not buffers or not any(trained(p) for _, p in tensors.parameters_of(self._owner)):
             return
         with torch.no_grad():
@@ -88,6 +105,7 @@ class Tensors:
 
     def restore(self, values: dict[str, torch.Tensor]) -> None:
         mine = dict(self.list_all())
+        mine.update(self._lazy.load({n: v for n, v in values.items() if n not in mine}))
         differing = sorted(mine.keys() ^ values.keys())
         if differing:
             raise Mismatch(

@@ -106,6 +106,7 @@ def start_lane(
         own_hooks=own_hooks,
         modules=here.state.modules if module is None else lambda: [module],
         optimizer=optimizer,
+        lazy=here.state.lazy,
         compared=same_parameters,
         optimizer_compared=check_optimizer,
         parameters_compared=check_parameters,

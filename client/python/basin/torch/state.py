@@ -50,6 +50,7 @@ from basin.spec import RoundSpec
 from basin.torch import digests, plain, raw, tensors
 from basin.torch.ahead import Ahead, Copies, Room, room_for, sum_of
 from basin.torch.digests import Digests, Known
+from basin.torch.lazily import LazyTensors
 from basin.torch.optimizer_numbers import LoadedNumbers
 from basin.torch.packing import Unpacker, pack, pack_apart, unpack
 from basin.torch.shared import Part, SharedValues, Tensors
@@ -188,6 +189,7 @@ class JobState:
         self._worker = worker
         self._lanes = lanes
         self._parts: list[Part] = []
+        self.lazy = LazyTensors(worker, self._next_round)
         # The results of broadcast_object() before the first step, by name.
         self._objects: dict[str, list[bytes]] = {}
         self._objects_taken: dict[str, int] = {}
@@ -252,18 +254,30 @@ class JobState:
         restore: Callable[[Any], None],
         broadcast: Callable[[], None],
         named: Tensors | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Registers an object for late joiners. A late joiner loads it from the others; all others
-        broadcast it."""
+        broadcast it. `timeout`: how long a forward waits for lazy tensors."""
         part = next((part for part in self._parts if part.key == key), None)
         known = part is not None
         if part is None:
             count = sum(part.name.startswith(kind + " ") for part in self._parts)
             part = Part(key, f"{kind} {count}", owner, capture, restore, named)
+        if named is not None:
+            named.watch(part.name, timeout)
         if not self._load(part):
             broadcast()
         if not known:
             self._parts.append(part)
+
+    def _next_round(self) -> int:
+        """The number of the round of the first lane that the present forward is for."""
+        if not self._lanes:
+            return 0
+        lane = self._lanes[0]
+        if self._joining and self._content is not None:
+            return self._content.rounds.get(lane.name, lane.next_round)
+        return lane.next_round
 
     def modules(self) -> list[torch.nn.Module]:
         """The models that are shared."""
@@ -504,6 +518,7 @@ class JobState:
         self._serving.clear()
 
     def before_step(self) -> None:
+        self.lazy.drop_given()
         if self._copies is None:
             self.stop()
         else:

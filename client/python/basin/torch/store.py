@@ -13,6 +13,7 @@ import torch
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.torch import device, raw
 from basin.torch.layout import LayoutCheck
+from basin.torch.lazily import LazyTensors
 from basin.torch.optimizer_numbers import OptimizerNumbers
 from basin.torch.parameter_values import ParameterValues
 from basin.torch.parameters import Hook, Parameters, TensorGradient
@@ -28,6 +29,7 @@ class TensorStore:
     names:     the parameters, with the names by which workers match them
     modules:   models that may contain the parameters
     optimizer: the optimizer that all parameters belong to, if it is known
+    lazy:      those that the first forward of a shared model gives values to
     compared:  whether all workers must have gradients of the same tensors
     optimizer_compared:
                whether they must then have the same numbers in their optimizers, too
@@ -45,6 +47,7 @@ class TensorStore:
         own_hooks: bool,
         modules: Callable[[], Iterable[torch.nn.Module]],
         optimizer: torch.optim.Optimizer | None,
+        lazy: LazyTensors,
         compared: bool,
         optimizer_compared: bool,
         parameters_compared: int = 0,
@@ -56,14 +59,16 @@ class TensorStore:
         # Each CUDA device has a thread of autograd, and their hooks come at the same time.
         self._hooked = threading.RLock()
         self._in_hook = False
-        self.parameters = Parameters(worker, lane, names, self._hook_on_device, modules, optimizer)
+        self.parameters = Parameters(
+            worker, lane, names, self._hook_on_device, modules, optimizer, lazy
+        )
         # Groups are known by the names of parameters.
         self.numbers: OptimizerNumbers | None = None
         if optimizer is not None and optimizer_compared and compared:
             self.numbers = OptimizerNumbers(optimizer, names)
         values = None
         if parameters_compared:
-            values = ParameterValues(lambda: self.parameters.names, parameters_compared)
+            values = ParameterValues(self.parameters.settled, parameters_compared)
         self.layout = LayoutCheck(worker, lane, compared, values)
 
     # ---- parameters

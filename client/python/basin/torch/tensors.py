@@ -119,6 +119,12 @@ def of_module(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [(name, tensor) for name, tensor in both if not torch.nn.parameter.is_lazy(tensor)]
 
 
+def lazy_of_module(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Those that of_module() leaves out."""
+    both = itertools.chain(parameters_of(module), buffers_of(module))
+    return {name: tensor for name, tensor in both if torch.nn.parameter.is_lazy(tensor)}
+
+
 def pairs_of(call: str, named: Iterable[tuple[str, Any]], instead: str) -> list[tuple[str, Any]]:
     """Returns the pairs of name and tensor that a `call` was given.
 
