@@ -44,7 +44,7 @@ class Limits:
 
 
 class DidNotStart(Exception):
-    """With what the processes have printed."""
+    """With the reason, and what the processes have printed."""
 
 
 @contextlib.contextmanager
@@ -61,7 +61,8 @@ def training(name: str, conditions: Conditions, workers: int) -> Iterator[System
         system = SYSTEMS[name](conditions, Path(folder), workers)
         try:
             if not system.wait(all_train, START_LIMIT):
-                raise DidNotStart(system.outputs())
+                why = _note(system) or f"not all trained within {START_LIMIT} s"
+                raise DidNotStart(f"{why}\n{system.outputs()}")
             yield system
         finally:
             system.end()

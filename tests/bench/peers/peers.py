@@ -157,7 +157,7 @@ class Runs:
                 )
                 return
             except DidNotStart as failure:
-                print(f"peers: start {number} of {key.system} failed:\n{failure}", file=sys.stderr)
+                print(f"peers: start {number} of {key.system} failed: {failure}", file=sys.stderr)
         raise SystemExit(f"peers: {key.system} does not start to train")
 
     def _append(self, line: str) -> None:

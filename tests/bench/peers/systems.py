@@ -322,8 +322,8 @@ class Horovod(System):
     def missing(cls) -> str:
         return (
             "Horovod 0.28.1, its last release, does not build with torch 2.1 or newer: it asks for "
-            "C++14, and the headers of torch end the compilation with \"C++17 or later compatible "
-            "compiler is required to use PyTorch\""
+            'C++14, and the headers of torch end the compilation with "C++17 or later compatible '
+            'compiler is required to use PyTorch"'
         )
 
 
