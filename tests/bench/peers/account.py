@@ -127,17 +127,26 @@ def cost_of_a_fault(
 ) -> Cost:
     """step: seconds of an undisturbed step. REQUIRES: has_resumed()"""
     before = max(reached(history, worker, fault) for worker in survivors)
-    pause = delay = 0.0
-    for worker in survivors:
-        last = [each for each in history.steps_of(worker) if each.ended <= fault][-1]
-        later = [each for each in history.steps_of(worker) if each.ended > fault]
-        begun_later = [each for each in later if each.begun > fault]
-        any_step = begun_later[0]
-        new_step = next(each for each in begun_later if each.step > before)
-        steps = later.index(any_step) + 1
-        pause = max(pause, any_step.ended - last.ended - steps * step)
-        delay = max(delay, new_step.ended - last.ended - (new_step.step - last.step) * step)
-    return Cost(pause, delay)
+    costs = [_cost_of_one(history.steps_of(each), fault, before, step) for each in survivors]
+    return Cost(
+        pause=max(0.0, *(cost.pause for cost in costs)),
+        delay=max(0.0, *(cost.delay for cost in costs)),
+    )
+
+
+def _cost_of_one(steps: list[Attempt], fault: float, before: int, step: float) -> Cost:
+    last = [each for each in steps if each.ended <= fault][-1]
+    later = [each for each in steps if each.ended > fault]
+    begun_later = [each for each in later if each.begun > fault]
+
+    def lateness(made: Attempt) -> float:
+        """A step that it got from the others, instead of making it, takes its time as well."""
+        beyond = made.step - last.step
+        number = beyond if beyond > 0 else later.index(made) + 1
+        return made.ended - last.ended - number * step
+
+    new = next(each for each in begun_later if each.step > before)
+    return Cost(pause=lateness(begun_later[0]), delay=lateness(new))
 
 
 def cost_of_a_join(

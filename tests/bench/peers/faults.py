@@ -44,7 +44,7 @@ class Limits:
 
 
 class DidNotStart(Exception):
-    """With what the processes have printed."""
+    """With the reason, and what the processes have printed."""
 
 
 @contextlib.contextmanager
@@ -61,7 +61,8 @@ def training(name: str, conditions: Conditions, workers: int) -> Iterator[System
         system = SYSTEMS[name](conditions, Path(folder), workers)
         try:
             if not system.wait(all_train, START_LIMIT):
-                raise DidNotStart(system.outputs())
+                why = _note(system) or f"not all trained within {START_LIMIT} s"
+                raise DidNotStart(f"{why}\n{system.outputs()}")
             yield system
         finally:
             system.end()
@@ -70,7 +71,7 @@ def training(name: str, conditions: Conditions, workers: int) -> Iterator[System
 def run(key: Key, conditions: Conditions, limits: Limits, keep: Path | None = None) -> Run:
     """Raises DidNotStart.
 
-    keep: a folder that gets the log and the outputs of a run that did not recover
+    keep: a folder that gets the log and what the processes have printed
     """
     load = os.getloadavg()[0]
     begun = time.monotonic()
@@ -79,8 +80,8 @@ def run(key: Key, conditions: Conditions, limits: Limits, keep: Path | None = No
         step = account.median_step(system.history, 0, STEPS_BEFORE)
         threading.Event().wait(random.uniform(0, step))  # A random moment of a step.
         measured = _MEASURES[key.fault](system, step, limits)
-        if keep and not measured.recovered:
-            system.copy_to(keep / f"{key.fault}-{key.system}-{key.settings}-{os.getpid()}")
+        if keep:
+            system.copy_to(keep / f"{key.fault}-{key.system}-{key.settings}-{int(begun)}")
     return Run(
         key=key,
         conditions=conditions_of(conditions, limits),

@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, help="begin no run after this time")
     add("--limit", type=float, default=120, help="seconds until it never recovers (default: 120)")
     add("--storm", type=float, default=300, help="seconds of a storm (default: 300)")
-    add("--keep", type=Path, metavar="FOLDER", help="for the outputs of runs that do not recover")
+    add("--keep", type=Path, metavar="FOLDER", help="for logs and outputs of all runs")
     add("--step", type=float, default=0.1, help="idle seconds in each step (default: 0.1)")
     return made
 
@@ -157,7 +157,7 @@ class Runs:
                 )
                 return
             except DidNotStart as failure:
-                print(f"peers: start {number} of {key.system} failed:\n{failure}", file=sys.stderr)
+                print(f"peers: start {number} of {key.system} failed: {failure}", file=sys.stderr)
         raise SystemExit(f"peers: {key.system} does not start to train")
 
     def _append(self, line: str) -> None:

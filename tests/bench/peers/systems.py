@@ -317,7 +317,19 @@ class TorchFT(System):
         )
 
 
-SYSTEMS: dict[str, type[System]] = {each.name(): each for each in (Basin, TorchElastic, TorchFT)}
+class Horovod(System):
+    @classmethod
+    def missing(cls) -> str:
+        return (
+            "Horovod 0.28.1, its last release, does not build with torch 2.1 or newer: it asks for "
+            'C++14, and the headers of torch end the compilation with "C++17 or later compatible '
+            'compiler is required to use PyTorch"'
+        )
+
+
+SYSTEMS: dict[str, type[System]] = {
+    each.name(): each for each in (Basin, TorchElastic, TorchFT, Horovod)
+}
 
 
 def free_port() -> int:

@@ -142,6 +142,13 @@ class CostOfAFault(unittest.TestCase):
         script.steps((0,), 10, range(3, 7))  # The checkpoint was of step 2.
         self.assertEqual(account.Cost(pause=5, delay=8), self.cost(script))
 
+    def test_a_step_that_a_survivor_got_from_the_others_takes_its_time(self) -> None:
+        script = undisturbed()
+        script.begin(0, 5)
+        script.line("discarded", 0, 8)
+        script.steps((0,), 8, range(7, 8))  # The others made step 6.
+        self.assertEqual(account.Cost(2, 2), self.cost(script))
+
     def test_the_worst_survivor_counts(self) -> None:
         script = undisturbed()
         for worker, late in ((0, 1), (1, 2)):
@@ -284,7 +291,7 @@ class GoodputOfAStorm(unittest.TestCase):
 class MedianStep(unittest.TestCase):
     def test_of_the_last_steps(self) -> None:
         script = Script()
-        for end, number in ((10, 1), (20, 2), (21, 3), (22, 4), (23, 5)):
+        for number, end in enumerate((10, 20, 30, 40, 50, 51, 52, 53), 1):
             script.begin(0, end - 1)
             script.line("step", 0, end, number)
         self.assertEqual(1, account.median_step(script.history(), 0, 3))
