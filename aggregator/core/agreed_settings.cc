@@ -14,6 +14,24 @@ JobSettings AgreedSettings::Resolve(JobSettings asked) {
   return asked;
 }
 
+std::string AgreedSettings::WhyNobodyIsLeftOut(const Config& config) const {
+  const uint64_t all = most_workers();
+  if (late_policy(config) != LatePolicy::kLeaveOut || all == 1) return "";
+  if (settings_.min_workers >= all) {
+    return absl::StrCat(
+        "no round goes on with fewer workers than min_workers, which is ", settings_.min_workers,
+        ", and the job has no more. Start the workers with a lower min_workers "
+        "(--min-workers, BASIN_MIN_WORKERS), or set it with `basinctl job set --min`.");
+  }
+  // A job with fewer workers has no smaller part that is a quorum.
+  if (all * config.quorum_percent > (all - 1) * 100) {
+    return absl::StrCat("a quorum of ", config.quorum_percent, " percent of its ", all,
+                        " workers is all of them. Set round.quorum_percent to ",
+                        (all - 1) * 100 / all, " or less.");
+  }
+  return "";
+}
+
 void AgreedSettings::Declare(const JobSettings& asked) {
   is_declared_ = true;
   settings_ = declared_ = Resolve(asked);

@@ -45,6 +45,11 @@ class AgreedSettings {
     return late_policy_.value_or(config.late_policy);
   }
 
+  // Why no round can go on without those who are late, although the late policy leaves them out,
+  // and what to do, as sentences; empty if some can, if the policy is another one, or if the job
+  // has one worker.
+  std::string WhyNobodyIsLeftOut(const Config& config) const;
+
   // The first hello of the run declares them, which undoes what an operator has set.
   void Declare(const JobSettings& asked);
   // Another run begins, whose first hello declares them anew.

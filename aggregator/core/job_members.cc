@@ -14,6 +14,7 @@
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_samples.h"
+#include "aggregator/core/job_settings.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/round_members.h"
 
@@ -62,6 +63,7 @@ void TryForm(Job& job, const JobScope& scope) {
   if (!job.Apply(JobInput::kForm)) return;
   job.reason.clear();
   job.standing.Form(next.generation);
+  NoteLatePolicy(job, scope);
   RequestChange(job, scope, next, ChooseFirstDonor(next.members, job.workers));
 }
 

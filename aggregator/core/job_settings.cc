@@ -48,6 +48,7 @@ void Take(Job& job, const JobScope& scope, const SetJob& set) {
   const AgreedSettings before = job.agreed;
   const std::vector<std::string> changes = job.agreed.Set(scope.config, set);
   if (job.agreed == before) return;
+  NoteLatePolicy(job, scope);
   job.lanes.Recharge(before.most_workers(), job.agreed.most_workers(), scope.memory);
   job.changed = true;
   job.evidence.ForgetSettings();
@@ -55,6 +56,14 @@ void Take(Job& job, const JobScope& scope, const SetJob& set) {
       changes.empty() ? "" : absl::StrCat("An operator has set ", absl::StrJoin(changes, ", "));
   if (scope.config.state_file) return WriteSettings(job, scope, report);
   ReportSet(job, scope, report);
+}
+
+void NoteLatePolicy(const Job& job, const JobScope& scope) {
+  const std::string why = job.agreed.WhyNobodyIsLeftOut(scope.config);
+  if (why.empty()) return;
+  AddNote(job, scope, NoteKind::kLatePolicyIdle, "",
+          absl::StrCat("The late policy ", NameOf(job.late_policy(scope.config)),
+                       " leaves nobody out of the rounds of this job: ", why));
 }
 
 void Take(Job& job, const JobScope& scope, const SettingsSaved& saved) {

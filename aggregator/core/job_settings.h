@@ -17,6 +17,9 @@ namespace basin::aggregator {
 std::string WhyNotSet(const Job& job, const Config& config, uint64_t free, const SetJob& set);
 void Take(Job& job, const JobScope& scope, const SetJob& set);
 void Take(Job& job, const JobScope& scope, const SettingsSaved& saved);
+// Notes why the late policy leaves out nobody, if it means to. For when a job forms, and for a
+// change by an operator.
+void NoteLatePolicy(const Job& job, const JobScope& scope);
 // The disk hangs, so an operator is told what holds without it.
 void GiveUpSettingsWrites(Job& job, const JobScope& scope);
 // What an operator had changed before the aggregator was restarted holds again in the same run. A

@@ -106,6 +106,8 @@ const char* NoteKindName(NoteKind kind) {
       return "lease_refused";
     case NoteKind::kSamplesReturned:
       return "samples_returned";
+    case NoteKind::kLatePolicyIdle:
+      return "late_policy_idle";
     case NoteKind::kDescriptorsShort:
       return "descriptors_short";
     case NoteKind::kDescriptorsFree:

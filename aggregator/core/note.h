@@ -68,6 +68,7 @@ enum class NoteKind : uint8_t {
   kEpochEnded,
   kLeaseRefused,
   kSamplesReturned,
+  kLatePolicyIdle,
   // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,
   kDescriptorsFree,

@@ -50,6 +50,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kContributionUnusual:
     case NoteKind::kFrameRefused:
     case NoteKind::kLeaseRefused:
+    case NoteKind::kLatePolicyIdle:
     case NoteKind::kPaused:
     case NoteKind::kSteppedDown:
     case NoteKind::kLaneWaitsForMemory:

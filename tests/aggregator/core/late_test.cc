@@ -227,6 +227,44 @@ TEST(LeavingOut, AQuorumHasMinWorkers) {
   EXPECT_EQ(t.a.verdict().value.divisor, 3u);
 }
 
+// The policy may be that of the aggregator, whose jobs have all of their workers in each round
+// unless they say otherwise.
+TEST(LeavingOut, AJobThatLeavesOutNobodyIsToldOnceWhenItForms) {
+  const auto told = [](JobSettings settings, Config config) {
+    LateThree t(settings, std::move(config));
+    EXPECT_LE(t.Notes(NoteKind::kLatePolicyIdle), 1u);
+    return t.Notes(NoteKind::kLatePolicyIdle) == 0 ? std::string()
+                                                   : t.NoteText(NoteKind::kLatePolicyIdle);
+  };
+  EXPECT_EQ(told(Settings(2, 3, 3), LeavesOut()), "");
+  EXPECT_EQ(told(Settings(3, 3, 3), Config()), "") << "its policy is another one";
+  EXPECT_EQ(told(Settings(3, 3, 3), LeavesOut()),
+            "The late policy leave_out leaves nobody out of the rounds of this job: no round goes "
+            "on with fewer workers than min_workers, which is 3, and the job has no more. Start "
+            "the workers with a lower min_workers (--min-workers, BASIN_MIN_WORKERS), or set it "
+            "with `basinctl job set --min`.");
+  Config most = LeavesOut();
+  most.quorum_percent = 67;
+  EXPECT_THAT(told(Settings(1, 3, 3), most), HasSubstr("is all of them. Set round.quorum_percent "
+                                                       "to 66 or less."));
+  most.quorum_percent = 66;
+  EXPECT_EQ(told(Settings(1, 3, 3), most), "") << "two of three are enough";
+}
+
+TEST(LeavingOut, AnOperatorIsToldOfAPolicyThatLeavesOutNobody) {
+  LateThree t(Settings(3, 3, 3), Config());
+  SetJob set;
+  set.job = kJob;
+  set.late_policy = LatePolicy::kLeaveOut;
+  t.Step(set);
+  EXPECT_EQ(t.Notes(NoteKind::kLatePolicyIdle), 1u);
+  set = SetJob();
+  set.job = kJob;
+  set.min_workers = 2;
+  t.Step(set);
+  EXPECT_EQ(t.Notes(NoteKind::kLatePolicyIdle), 1u);
+}
+
 TEST(LeavingOut, TheOtherPoliciesLeaveOutNobody) {
   LateThree t(Settings(1, 4, 3), Config());
   t.Contribute({&t.a, &t.b});
