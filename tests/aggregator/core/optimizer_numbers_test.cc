@@ -40,6 +40,8 @@ TEST(OptimizerNumbers, OnlyWhatDiffersIsNamedWithBothValues) {
 TEST(OptimizerNumbers, ANumberThatOnlyOneHasIsNamedAtBoth) {
   EXPECT_EQ(DifferenceOf({"amsgrad=True", "lr=0.1"}, {"lr=0.1"}),
             "worker a has amsgrad=True, and worker b has no amsgrad");
+  EXPECT_EQ(DifferenceOf({"lr=1 in one"}, {"lr=1 in one", "lr=1 in two"}),
+            "worker a has no such number, and worker b has lr=1 in two");
 }
 
 TEST(OptimizerNumbers, ManyAndLongOnesAreCounted) {
