@@ -23,7 +23,7 @@ require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
 
 # The package itself, without checks of types.
-INTERNAL = ("start", "agree_on_version", "broadcast_memory")
+INTERNAL = ("start", "start_unnamed", "agree_on_version", "broadcast_memory")
 DTYPES = ("float64", "float32", "float16", "int64", "int32", "uint8")
 
 

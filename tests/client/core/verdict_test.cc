@@ -59,9 +59,10 @@ TEST(VerdictTest, DifferentUnnamedCallsAreAMismatchForEachWorker) {
   worker.Receive(prepared);
   const FailRound fail = worker.Receive(worker.MakeVerdict(prepared.value)).One<FailRound>();
   EXPECT_EQ(fail.error.code, ErrorCode::kMismatch);
-  EXPECT_EQ(fail.error.text,
-            "Job job, lane g, round 1: worker w-0 calls this, but worker w-1 calls that. No worker "
-            "has a result; the next calls are matched as before.");
+  EXPECT_EQ(
+      fail.error.text,
+      "Job train, lane g, round 1: worker w-0 calls this, but worker w-1 calls that. No worker "
+      "has a result; the next calls are matched as before.");
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
 }
 
