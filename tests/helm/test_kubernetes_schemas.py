@@ -55,9 +55,9 @@ class Schemas(unittest.TestCase):
     def test_deploy(self) -> None:
         manifests = manifests_of_deploy()
         kinds = {manifest["kind"] for manifest in manifests}
-        self.assertEqual(
-            {"HorizontalPodAutoscaler", "Job", "Pod", "PodTemplate", "StatefulSet"}, kinds
-        )
+        of_accounts = {"Role", "RoleBinding", "ServiceAccount"}
+        of_pods = {"HorizontalPodAutoscaler", "Job", "Pod", "PodTemplate", "StatefulSet"}
+        self.assertEqual(of_pods | of_accounts, kinds)
         for version in VERSIONS:
             with self.subTest(version):
                 self.assertEqual([], complaints(manifests, version))

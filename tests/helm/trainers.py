@@ -44,6 +44,12 @@ def kind_of(manifest: Manifest) -> tuple[str, str]:
     return manifest["apiVersion"], manifest["kind"]
 
 
+def has_models(manifest: Manifest) -> bool:
+    """Whether Kubeflow publishes types of this kind; test_kubeflow_models.py compares them."""
+    version: str = manifest["apiVersion"]
+    return version.startswith(("jobset.x-k8s.io/", "trainer.kubeflow.org/"))
+
+
 @dataclass
 class Trainers:
     """One manifest of trainers."""

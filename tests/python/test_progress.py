@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 from jobs import PATIENCE, ROOT, Aggregator, environment, require
 
 sys.path.insert(0, str(ROOT / "tests/helm"))
-from kubeflow_models import REPORT, complaints
 
 TRAINER = """
 import sys
@@ -105,6 +104,8 @@ class Reports(unittest.TestCase):
         return said
 
     def test_rank_0_reports_and_the_last_report_arrives(self) -> None:
+        from kubeflow_models import REPORT, complaints
+
         first, second = self.start("w0"), self.start("w1")
         self.tell(second, "0.1 9")
         self.tell(first, "0.25 0.5")
@@ -275,6 +276,6 @@ class Annotations(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    require("numpy")
+    require("numpy", "kubeflow_trainer_api")
     os.environ["BASIN_LIBRARY"] = sys.argv[2]
     unittest.main(argv=sys.argv[:1], verbosity=2)
