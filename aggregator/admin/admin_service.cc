@@ -242,8 +242,8 @@ grpc::Status AdminService::ListJobs(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kListJobs, *request, ""); !good.ok())
     return ToGrpc(good);
   const absl::Status looked =
-      LookFor(response, [](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
-        *jobs = JobsOf(runner.core());
+      LookFor(response, [](const Runner& runner, absl::Time now, v1::ListJobsResponse* jobs) {
+        *jobs = JobsOf(runner.core(), runner.core().Lived(now));
         return absl::OkStatus();
       });
   const Credentials caller = CallerOf(context);
@@ -519,7 +519,7 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
   engine_.Command(set);
   // The core has taken the command, and the state file has it. A second attempt gives the same
   // answer: it sets what is set, or refuses again.
-  const auto look = [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
+  const auto look = [set](const Runner& runner, absl::Time now, v1::ChangeResponse* done) {
     const Coordinator& core = runner.core();
     const Job* job = core.FindJob(set.job);
     if (job == nullptr) return NoSuchJob(set.job);
@@ -529,7 +529,7 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
       return absl::FailedPreconditionError(
           absl::StrCat("Job ", set.job, " cannot be set: ", why, "."));
     }
-    const v1::JobStatus status = ViewOf(*job, core);
+    const v1::JobStatus status = ViewOf(*job, core, core.Lived(now));
     done->set_text(absl::StrCat(
         "Job ", set.job, " has min_workers = ", status.settings().min_workers(),
         ", max_workers = ", status.settings().max_workers(),

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/core/job_goodput.h"
 #include "aggregator/core/round_summary.h"
 #include "aggregator/core/round_waits.h"
 #include "aggregator/core/status.h"
@@ -194,17 +195,17 @@ v1::LatePolicy PolicyOf(LatePolicy policy) {
   return v1::LATE_POLICY_UNSPECIFIED;
 }
 
-v1::Goodput GoodputOf(const Goodput& goodput) {
+v1::Goodput GoodputOf(const GoodputView& goodput) {
   v1::Goodput view;
-  const std::optional<double> ratio = goodput.Ratio();
-  if (ratio.has_value()) view.set_ratio(*ratio);
-  for (const TimeUse use : kTimeUses) {
+  if (goodput.ratio.has_value()) view.set_ratio(*goodput.ratio);
+  for (const GoodputView::Use& use : goodput.uses) {
     v1::TimeUse& entry = *view.add_uses();
-    entry.set_use(TimeUseName(use));
-    entry.set_time_ns(Nanoseconds(goodput.Total(use)));
+    entry.set_use(TimeUseName(use.use));
+    entry.set_time_ns(Nanoseconds(use.settled + use.open));
+    entry.set_open_ns(Nanoseconds(use.open));
   }
-  std::vector<std::pair<WorkerId, absl::Duration>> waits(goodput.waited_for().begin(),
-                                                         goodput.waited_for().end());
+  std::vector<std::pair<WorkerId, absl::Duration>> waits(goodput.waited_for.begin(),
+                                                         goodput.waited_for.end());
   std::stable_sort(waits.begin(), waits.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   for (const auto& [worker, waited] : waits) {
@@ -233,15 +234,15 @@ v1::ServiceStatus ViewOf(const Coordinator& core) {
   return status;
 }
 
-v1::ListJobsResponse JobsOf(const Coordinator& core) {
+v1::ListJobsResponse JobsOf(const Coordinator& core, absl::Time lived) {
   v1::ListJobsResponse response;
   std::map<JobName, const Job*> by_name;
   for (const auto& [id, job] : core.jobs()) by_name.emplace(job.name, &job);
-  for (const auto& [name, job] : by_name) *response.add_jobs() = ViewOf(*job, core);
+  for (const auto& [name, job] : by_name) *response.add_jobs() = ViewOf(*job, core, lived);
   return response;
 }
 
-v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
+v1::JobStatus ViewOf(const Job& job, const Coordinator& core, absl::Time lived) {
   const Config& config = core.config();
   v1::JobStatus status;
   status.set_job(job.name);
@@ -266,7 +267,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
     }
   }
   status.set_buffer_bytes(job.reserved_bytes());
-  *status.mutable_goodput() = GoodputOf(job.goodput);
+  *status.mutable_goodput() = GoodputOf(GoodputAsOf(job, config, lived));
   status.set_loss_policy(job.loss_policy(config) == LossPolicy::kAbort ? v1::LOSS_POLICY_ABORT
                                                                        : v1::LOSS_POLICY_SHRINK);
   status.set_late_policy(PolicyOf(job.late_policy(config)));

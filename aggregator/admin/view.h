@@ -21,10 +21,9 @@ namespace basin::aggregator {
 // What the core knows of the service; the caller adds version, term and uptime.
 v1::ServiceStatus ViewOf(const Coordinator& core);
 
-v1::ListJobsResponse JobsOf(const Coordinator& core);
-v1::JobStatus ViewOf(const Job& job, const Coordinator& core);
-
 // `lived` is the clock of jobs and workers (Coordinator::Lived).
+v1::ListJobsResponse JobsOf(const Coordinator& core, absl::Time lived);
+v1::JobStatus ViewOf(const Job& job, const Coordinator& core, absl::Time lived);
 v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived);
 // Adds where the workers are, which the transport knows.
 void AddPeers(const Job& job, const Runner& runner, v1::ListMembersResponse& members);

@@ -37,6 +37,8 @@ const char* TimeUseName(TimeUse use) {
       return "paused";
     case TimeUse::kSettling:
       return "settling";
+    case TimeUse::kPending:
+      return "pending";
   }
   return "unknown";
 }
@@ -50,6 +52,26 @@ std::optional<double> Goodput::Ratio() const {
 
 Lateness Goodput::LatenessOf(Slot slot) const {
   return slot < members_.size() ? members_[slot].lateness : Lateness{};
+}
+
+GoodputView Goodput::AsOf(absl::Time now, const std::vector<LostMember>& silent,
+                          const std::vector<RoundTimes>& open) const {
+  Goodput then = *this;
+  for (const LostMember& lost : silent) then.Lose(lost, now);
+  for (const RoundTimes& round : open) then.End(round);
+  then.LeaveAll(now);
+  // Before the verdict, nobody knows which of the two it is.
+  for (const TimeUse use : {TimeUse::kWorked, TimeUse::kDiscarded}) {
+    then.Of(TimeUse::kPending) += then.Total(use) - Total(use);
+    then.Of(use) = Total(use);
+  }
+  GoodputView view;
+  for (const TimeUse use : kTimeUses) {
+    view.uses.push_back({use, Total(use), then.Total(use) - Total(use)});
+  }
+  if (Ratio().has_value()) view.ratio = then.Ratio();
+  view.waited_for = std::move(then.waited_for_);
+  return view;
 }
 
 void Goodput::Join(Slot slot, absl::Time now, bool catches_up) {
@@ -131,15 +153,15 @@ absl::Duration Goodput::Count(const Member& member, TimeUse use, absl::Time from
   absl::Duration held = Overlap(from, to, held_since_, absl::InfiniteFuture());
   for (const Span& hold : holds_) held += Overlap(from, to, hold.from, hold.to);
   const absl::Duration used = to - from - held;
-  totals_[static_cast<size_t>(TimeUse::kPaused)] += held;
-  totals_[static_cast<size_t>(use)] += used;
+  Of(TimeUse::kPaused) += held;
+  Of(use) += used;
   return used;
 }
 
 void Goodput::CountWait(const Member& member, const WorkerId& worker, absl::Time from,
                         absl::Time to) {
   const absl::Duration waited = Count(member, TimeUse::kWaiting, from, to);
-  if (waited == absl::ZeroDuration()) return;
+  if (waited == absl::ZeroDuration() || worker.empty()) return;
   waited_for_[worker] += waited;
   if (waited_for_.size() <= kWaitedFor) return;
   waited_for_.erase(

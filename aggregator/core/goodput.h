@@ -3,8 +3,9 @@
 // How much of the time of a job's members became committed work, and where the rest went.
 //
 // Each moment of each member is counted once, under one TimeUse, when the round that it belongs to
-// has its verdict: docs/monitoring.md defines the uses. Nothing is decided from them, so Goodput is
-// not part of the state that Fields() compares.
+// has its verdict: docs/monitoring.md defines the uses. What is counted never becomes less. The
+// time since the last verdict is not counted yet; AsOf() shows what it is at the moment. Nothing is
+// decided from either, so Goodput is not part of the state that Fields() compares.
 //
 // Thread contract: a plain value.
 
@@ -32,15 +33,17 @@ enum class TimeUse : uint8_t {
   kDiscarded = 4,   // The round was aborted, or the contribution was not counted.
   kPaused = 5,      // The job was paused, or recovered.
   kSettling = 6,    // From the last contribution to the verdict.
+  kPending = 7,     // Without a verdict yet: a part of kWorked or kDiscarded once there is one.
 };
 inline constexpr TimeUse kTimeUses[] = {
     TimeUse::kWorked,    TimeUse::kWaiting, TimeUse::kDetecting, TimeUse::kCatchingUp,
-    TimeUse::kDiscarded, TimeUse::kPaused,  TimeUse::kSettling};
+    TimeUse::kDiscarded, TimeUse::kPaused,  TimeUse::kSettling,  TimeUse::kPending};
 
 // "catching_up", for metrics.
 const char* TimeUseName(TimeUse use);
 
-// A round with a verdict, as far as the time of its members depends on it.
+// A round with a verdict, as far as the time of its members depends on it. For AsOf(), an open
+// round as if its verdict came now.
 struct RoundTimes {
   struct Part {
     Slot slot = 0;
@@ -50,6 +53,7 @@ struct RoundTimes {
   };
   absl::Time verdict;
   // When the round stopped waiting for contributions, and for whose. InfinitePast: for nobody's.
+  // InfiniteFuture: it still waits, for those of several workers if `last` is empty.
   absl::Time last_at = absl::InfinitePast();
   WorkerId last;
   std::vector<Part> parts;
@@ -63,6 +67,19 @@ struct LostMember {
   bool contributed = false;  // An open round has its contribution.
   bool owed = false;         // An open round waited for its contribution.
   bool delayed = false;      // An open round waited for anything of it.
+};
+
+// What became of the time of the members up to one moment.
+struct GoodputView {
+  struct Use {
+    TimeUse use = TimeUse::kWorked;
+    absl::Duration settled;  // Counted: it never becomes less.
+    absl::Duration open;     // Since the last verdict, which may count it as another use.
+  };
+  std::vector<Use> uses;  // All of them; no time is in two of them.
+  // The part of all time that was worked; absent while no time is counted.
+  std::optional<double> ratio;
+  std::map<WorkerId, absl::Duration> waited_for;  // As in Goodput, with the time that is open.
 };
 
 // How late a member was in the rounds that counted it: after the first member that contributed.
@@ -80,6 +97,11 @@ class Goodput {
   // How long members waited for each worker, in all, for at most kWaitedFor workers.
   const std::map<WorkerId, absl::Duration>& waited_for() const { return waited_for_; }
   Lateness LatenessOf(Slot slot) const;
+  // The same with the time since the last verdict: as if the members in `silent` were lost now, in
+  // this order, and then each of the rounds ended now. The rounds have only the members that
+  // contributed, and a member is in the first of those that have it.
+  GoodputView AsOf(absl::Time now, const std::vector<LostMember>& silent,
+                   const std::vector<RoundTimes>& open) const;
 
   // ---- members
   // `catches_up`: it joins members that go on.
@@ -117,6 +139,7 @@ class Goodput {
     bool owed = false;
   };
 
+  absl::Duration& Of(TimeUse use) { return totals_[static_cast<size_t>(use)]; }
   // Counts the member's time in the span, without what is counted already. Returns how much of it
   // the job was not held.
   absl::Duration Count(const Member& member, TimeUse use, absl::Time from, absl::Time to);

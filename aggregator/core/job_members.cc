@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_goodput.h"
 #include "aggregator/core/job_hello.h"
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_pause.h"
@@ -15,7 +16,6 @@
 #include "aggregator/core/job_samples.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/round_members.h"
-#include "aggregator/core/round_waits.h"
 
 namespace basin::aggregator {
 namespace {
@@ -183,20 +183,6 @@ void RepairLineage(Job& job, const JobScope& scope) {
   } else {
     ReplaceDonor(job, scope);
   }
-}
-
-// How the worker was lost, for its job's goodput. Its rounds do not know it yet.
-LostMember LossOf(const Job& job, Slot slot, absl::Time now) {
-  const Worker& worker = job.workers[slot];
-  LostMember lost{slot, worker.id, worker.left ? now : worker.last_message};
-  for (const Lane& lane : job.lanes) {
-    if (lane.kind != LaneKind::kGradient || !lane.Open() || !lane.round->Has(slot)) continue;
-    const RoundMember& member = lane.round->roster.At(slot);
-    lost.contributed |= member.contribution.effective();
-    lost.owed |= member.contribution.incomplete();
-    lost.delayed |= Awaits(*lane.round, lane.layout, member).what != Awaited::What::kNothing;
-  }
-  return lost;
 }
 
 }  // namespace

@@ -83,6 +83,29 @@ RoundTimes TimesOf(const Round& round, const VerdictRecord& record, absl::Time n
   return times;
 }
 
+RoundTimes TimesSoFar(const Round& round, absl::Time now) {
+  const bool prepared = round.phase() == RoundPhase::kPrepared;
+  RoundTimes times;
+  times.verdict = now;
+  size_t awaited = 0;
+  for (const RoundMember& member : round.members()) {
+    const bool counted =
+        prepared ? HasPart(member, round.value) : member.contribution.effective() || member.carried;
+    if (counted) {
+      times.parts.push_back(
+          {member.slot, member.alive(), true, member.contribution.first_arrived()});
+    }
+    if (!prepared && member.contribution.incomplete()) {
+      times.last_at = absl::InfiniteFuture();
+      times.last = ++awaited == 1 ? member.id : "";
+    } else if (member.contribution.arrived() > times.last_at) {
+      times.last_at = member.contribution.arrived();
+      times.last = member.id;
+    }
+  }
+  return times;
+}
+
 ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {
   ResultNorms norms;
   const std::vector<uint64_t> divisors = DivisorsOf(value);

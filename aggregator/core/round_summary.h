@@ -61,6 +61,8 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
 
 // What the time of the members of a round is counted from, if it gets the verdict in `record` now.
 RoundTimes TimesOf(const Round& round, const VerdictRecord& record, absl::Time now);
+// The same of an open round, for Goodput::AsOf.
+RoundTimes TimesSoFar(const Round& round, absl::Time now);
 
 // The 2-norms of a round's result and of each tensor of the layout. They are absent without a
 // result, and for integers.

@@ -177,17 +177,21 @@ std::string Show(const v1::ListMembersResponse& members) {
 
 std::string Show(const v1::Goodput& goodput) {
   uint64_t all = 0;
-  for (const v1::TimeUse& use : goodput.uses()) all += use.time_ns();
+  uint64_t open = 0;
+  for (const v1::TimeUse& use : goodput.uses()) {
+    all += use.time_ns();
+    open += use.open_ns();
+  }
   const auto share = [&](uint64_t time_ns) {
     return all == 0 ? ""
                     : absl::StrFormat("%.1f%%", 100.0 * static_cast<double>(time_ns) /
                                                     static_cast<double>(all));
   };
-  TextTable uses({"TIME OF MEMBERS", "IN ALL", "SHARE"});
+  TextTable uses({"TIME OF MEMBERS", "IN ALL", "SHARE", "SINCE THE LAST VERDICT"});
   for (const v1::TimeUse& use : goodput.uses()) {
-    uses.Add({use.use(), Span(use.time_ns()), share(use.time_ns())});
+    uses.Add({use.use(), Span(use.time_ns()), share(use.time_ns()), Span(use.open_ns())});
   }
-  uses.Add({"all", Span(all), share(all)});
+  uses.Add({"all", Span(all), share(all), Span(open)});
   if (goodput.waited_for().empty()) return uses.Text();
   TextTable waits({"WAITED FOR", "IN ALL", "SHARE"});
   for (const v1::WaitedFor& wait : goodput.waited_for()) {

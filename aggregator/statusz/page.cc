@@ -324,10 +324,14 @@ void AddGoodput(Html& html, const v1::Goodput& goodput) {
   for (const v1::TimeUse& use : goodput.uses()) all += use.time_ns();
   if (all == 0) return;
   html.Tag("<div><h3>Time of the members</h3>");
-  Table table({{"Use", Kind::kName}, {"In all", Kind::kNumber}, {"Share", Kind::kNumber}});
+  Table table({{"Use", Kind::kName},
+               {"In all", Kind::kNumber},
+               {"Share", Kind::kNumber},
+               {"Since the last verdict", Kind::kNumber, true}});
   for (const v1::TimeUse& use : goodput.uses()) {
     const double share = static_cast<double>(use.time_ns()) / static_cast<double>(all);
-    table.Row({use.use(), Time(use.time_ns()), absl::StrFormat("%.1f%%", 100 * share)});
+    table.Row({use.use(), Time(use.time_ns()), absl::StrFormat("%.1f%%", 100 * share),
+               Time(use.open_ns())});
   }
   html.Add(table.Take()).Tag("</div>");
 }

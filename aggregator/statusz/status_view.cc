@@ -47,7 +47,7 @@ std::optional<StatusView> LookForStatus(Engine& engine, const EventHistory& even
   std::optional<Overview> overview =
       Ask<Overview>(engine, timeout, [](const Runner& runner, absl::Time now) {
         const Coordinator& core = runner.core();
-        return Overview{ViewOf(core), JobsOf(core), core.config().term, now};
+        return Overview{ViewOf(core), JobsOf(core, core.Lived(now)), core.config().term, now};
       });
   if (!overview.has_value()) return std::nullopt;
   StatusView view;
@@ -65,7 +65,7 @@ std::optional<StatusView> LookForStatus(Engine& engine, const EventHistory& even
           const Job* job = runner.core().FindJob(name);
           if (job == nullptr) return found;  // It has ended meanwhile.
           const absl::Time lived = runner.core().Lived(now);
-          found.job = ViewOf(*job, runner.core());
+          found.job = ViewOf(*job, runner.core(), lived);
           found.members = MembersOf(*job, lived);
           found.rounds = RoundsOf(*job, "", kRememberedRounds, lived);
           return found;

@@ -161,18 +161,25 @@ void AddGoodput(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   Scraped worked = Sum("basin_worked_seconds_total", "Time of members that became committed work.");
   Scraped lost = Sum("basin_lost_seconds_total",
                      "Time of members that did not become committed work, by what it went to.");
+  // The counters have only what a verdict has settled, so that they never become less. The rest is
+  // a gauge, because a verdict may make another use of it.
+  Scraped open = Gauge("basin_open_seconds",
+                       "Time of members since the last verdict, by what it is at the moment.");
   Scraped waited = Sum("basin_worker_waited_seconds_total",
                        "Time that all members together waited for the member.");
   Scraped lateness(MetricType::Summary, "basin_worker_lateness_seconds",
                    "Time from the first contribution of a round to that of the member.");
   for (const JobSnapshot& job : snapshot.jobs) {
-    if (job.goodput.has_value()) ratio.Add({{kJob, job.job}}, *job.goodput);
-    for (const auto& [use, time] : job.time) {
-      const double seconds = absl::ToDoubleSeconds(time);
-      if (use == TimeUse::kWorked) {
-        worked.Add({{kJob, job.job}}, seconds);
-      } else {
-        lost.Add({{kJob, job.job}, {"reason", TimeUseName(use)}}, seconds);
+    if (job.goodput.ratio.has_value()) ratio.Add({{kJob, job.job}}, *job.goodput.ratio);
+    for (const GoodputView::Use& use : job.goodput.uses) {
+      const LabelList labels = {{kJob, job.job}, {"reason", TimeUseName(use.use)}};
+      if (use.use == TimeUse::kWorked) {
+        worked.Add({{kJob, job.job}}, absl::ToDoubleSeconds(use.settled));
+      } else if (use.use != TimeUse::kPending) {
+        lost.Add(labels, absl::ToDoubleSeconds(use.settled));
+      }
+      if (use.use != TimeUse::kWorked && use.use != TimeUse::kDiscarded) {
+        open.Add(labels, absl::ToDoubleSeconds(use.open));
       }
     }
     for (const MemberSnapshot& member : job.members) {
@@ -182,7 +189,7 @@ void AddGoodput(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
                           absl::ToDoubleSeconds(member.lateness.total));
     }
   }
-  for (Scraped* values : {&ratio, &worked, &lost, &waited, &lateness}) {
+  for (Scraped* values : {&ratio, &worked, &lost, &open, &waited, &lateness}) {
     families.push_back(values->Take());
   }
 }

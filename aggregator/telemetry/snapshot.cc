@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "aggregator/core/job_goodput.h"
 #include "aggregator/core/round_summary.h"
 #include "aggregator/core/status.h"
 
@@ -53,10 +54,10 @@ LaneSnapshot LookAt(const Lane& lane) {
   return snapshot;
 }
 
-JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
+JobSnapshot LookAt(const Job& job, const Coordinator& core, absl::Time lived) {
   JobSnapshot snapshot;
   snapshot.job = job.name;
-  snapshot.state = JobStatusName(StatusOf(job, draining));
+  snapshot.state = JobStatusName(StatusOf(job, core.draining()));
   snapshot.generation = job.membership().generation.counter;
   for (const WorkerState state : kStates) {
     snapshot.workers.emplace_back(absl::AsciiStrToLower(WorkerStateName(state)),
@@ -77,8 +78,7 @@ JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
   for (const Lane& lane : job.lanes) {
     if (lane.kind == LaneKind::kGradient) snapshot.lanes.push_back(LookAt(lane));
   }
-  snapshot.goodput = job.goodput.Ratio();
-  for (const TimeUse use : kTimeUses) snapshot.time.emplace_back(use, job.goodput.Total(use));
+  snapshot.goodput = GoodputAsOf(job, core.config(), lived);
   return snapshot;
 }
 
@@ -88,7 +88,7 @@ Snapshot LookAt(const Runner& runner, absl::Time now) {
   Snapshot snapshot;
   const absl::Time lived = runner.core().Lived(now);
   for (const auto& [id, job] : runner.core().jobs()) {
-    snapshot.jobs.push_back(LookAt(job, runner.core().draining(), lived));
+    snapshot.jobs.push_back(LookAt(job, runner.core(), lived));
   }
   snapshot.counters = runner.counters();
   snapshot.reserved_bytes = runner.core().reserved_bytes();

@@ -66,8 +66,7 @@ struct JobSnapshot {
   std::vector<std::pair<std::string, uint32_t>> workers;          // How many are in each state.
   std::vector<std::pair<WorkerId, absl::Duration>> last_message;  // Members, at most so many.
   std::vector<LaneSnapshot> lanes;
-  std::optional<double> goodput;
-  std::vector<std::pair<TimeUse, absl::Duration>> time;  // That of the members, by use.
+  GoodputView goodput;
   std::vector<MemberSnapshot> members;  // At most so many, if a round counted them.
 };
 

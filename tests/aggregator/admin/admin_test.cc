@@ -398,15 +398,21 @@ TEST_F(AdminTest, TheGoodputOfAJobAddsUp) {
   CommitOneRound();
   aggregator_.clock.Advance(absl::Seconds(2));
   CommitOneRound();
+  aggregator_.clock.Advance(absl::Milliseconds(500));
   const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
       &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());
   ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
   const v1::Goodput& goodput = jobs.jobs(0).goodput();
-  EXPECT_EQ(goodput.uses_size(), 7);
+  ASSERT_EQ(goodput.uses_size(), 8);
   EXPECT_EQ(goodput.uses(0).use(), "worked");
   EXPECT_EQ(goodput.uses(0).time_ns(), 4'000'000'000u) << "2 s of each member";
-  EXPECT_EQ(goodput.ratio(), 1);
-  EXPECT_THAT(Show(goodput), ContainsRegex("\nworked +4s +100.0%\n"));
+  EXPECT_EQ(goodput.uses(0).open_ns(), 0u);
+  EXPECT_EQ(goodput.uses(7).use(), "pending");
+  EXPECT_EQ(goodput.uses(7).time_ns(), 1'000'000'000u) << "since the verdict";
+  EXPECT_EQ(goodput.uses(7).open_ns(), 1'000'000'000u);
+  EXPECT_EQ(goodput.ratio(), 0.8);
+  EXPECT_THAT(Show(goodput), ContainsRegex("\nworked +4s +80.0% +0\n"));
+  EXPECT_THAT(Show(goodput), ContainsRegex("\npending +1s +20.0% +1s\nall +5s +100.0% +1s\n"));
 }
 
 TEST(ShowTest, ARoundWithoutANormHasNone) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_goodput.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -25,14 +26,31 @@ using testing::ElementsAre;
 absl::Time Second(double seconds) { return absl::FromUnixSeconds(1000) + absl::Seconds(seconds); }
 
 // The uses with time, in seconds: "worked 3, waiting 2".
+void AddUse(std::string& text, TimeUse use, absl::Duration time) {
+  if (time == absl::ZeroDuration()) return;
+  absl::StrAppend(&text, text.empty() ? "" : ", ", TimeUseName(use), " ",
+                  absl::ToDoubleSeconds(time));
+}
 std::string UsesOf(const Goodput& goodput) {
   std::string text;
-  for (const TimeUse use : kTimeUses) {
-    const double seconds = absl::ToDoubleSeconds(goodput.Total(use));
-    if (seconds == 0) continue;
-    absl::StrAppend(&text, text.empty() ? "" : ", ", TimeUseName(use), " ", seconds);
-  }
+  for (const TimeUse use : kTimeUses) AddUse(text, use, goodput.Total(use));
   return text;
+}
+
+// The same of the time since the last verdict.
+std::string OpenOf(const GoodputView& view) {
+  std::string text;
+  for (const GoodputView::Use& use : view.uses) AddUse(text, use.use, use.open);
+  return text;
+}
+std::string OpenOf(const Cluster& t) {
+  return OpenOf(GoodputAsOf(t.job(), t.config, t.core->Lived(t.now)));
+}
+
+absl::Duration SumOf(const GoodputView& view) {
+  absl::Duration sum;
+  for (const GoodputView::Use& use : view.uses) sum += use.settled + use.open;
+  return sum;
 }
 
 RoundTimes::Part Counted(Slot slot, double arrived) { return {slot, true, true, Second(arrived)}; }
@@ -119,6 +137,59 @@ TEST(Goodput, OfALostWorkerWhoseContributionCountsIsWorked) {
   EXPECT_THAT(t.goodput.waited_for(), ElementsAre(testing::Pair("a", absl::Seconds(1))));
 }
 
+// ---- the time since the last verdict
+
+// a contributed, and b has not yet.
+TEST(GoodputAsOf, OfAnOpenRoundIsWhatItIsAtTheMoment) {
+  TwoMembers t;
+  t.goodput.End(Ended(4, 4, "b", {Counted(0, 4), Counted(1, 4)}));
+  const RoundTimes open = {Second(20), absl::InfiniteFuture(), "b", {Counted(0, 6)}};
+  const GoodputView view = t.goodput.AsOf(Second(20), {}, {open});
+  EXPECT_EQ(OpenOf(view), "waiting 14, pending 18");
+  EXPECT_EQ(view.ratio, 0.2) << "8 s were worked, and 32 s more have passed";
+  EXPECT_THAT(view.waited_for, ElementsAre(testing::Pair("b", absl::Seconds(14))));
+  EXPECT_EQ(UsesOf(t.goodput), "worked 8") << "the verdict counts it";
+  EXPECT_TRUE(t.goodput.waited_for().empty());
+
+  t.goodput.End(Ended(20, 20, "b", {Counted(0, 6), Counted(1, 20)}));
+  EXPECT_EQ(UsesOf(t.goodput), "worked 26, waiting 14");
+  EXPECT_EQ(OpenOf(t.goodput.AsOf(Second(20), {}, {})), "");
+}
+
+TEST(GoodputAsOf, HasNoRatioBeforeTheFirstVerdict) {
+  TwoMembers t;
+  const GoodputView view = t.goodput.AsOf(Second(3), {}, {});
+  EXPECT_EQ(OpenOf(view), "pending 6");
+  EXPECT_EQ(view.ratio, std::nullopt);
+}
+
+TEST(GoodputAsOf, NamesNobodyWhileTheRoundWaitsForSeveral) {
+  TwoMembers t;
+  const RoundTimes open = {Second(9), absl::InfiniteFuture(), "", {Counted(0, 1)}};
+  const GoodputView view = t.goodput.AsOf(Second(9), {}, {open});
+  EXPECT_EQ(OpenOf(view), "waiting 8, pending 10");
+  EXPECT_TRUE(view.waited_for.empty());
+}
+
+TEST(GoodputAsOf, OfASilentMemberIsDetecting) {
+  TwoMembers t;
+  const RoundTimes open = {Second(9), absl::InfiniteFuture(), "b", {Counted(0, 1)}};
+  const LostMember silent{1, "b", Second(3), false, true, true};
+  EXPECT_EQ(OpenOf(t.goodput.AsOf(Second(9), {silent}, {open})),
+            "waiting 2, detecting 12, pending 4");
+  // It was only late, and its verdict knows of no silence.
+  t.goodput.End(Ended(10, 10, "b", {Counted(0, 1), Counted(1, 10)}));
+  EXPECT_EQ(UsesOf(t.goodput), "worked 11, waiting 9");
+}
+
+TEST(GoodputAsOf, OfLanesThatOverlapCountsEachMomentOnce) {
+  TwoMembers t;
+  const RoundTimes first = {Second(9), absl::InfiniteFuture(), "b", {Counted(0, 2)}};
+  const RoundTimes second = {Second(9), Second(5), "b", {Counted(0, 1), Counted(1, 5)}};
+  EXPECT_EQ(OpenOf(t.goodput.AsOf(Second(9), {}, {first, second})),
+            "waiting 7, settling 4, pending 7");
+}
+
 TEST(Goodput, RemembersTheWorkersThatCostMost) {
   Goodput goodput;
   goodput.Join(0, Second(0), false);
@@ -130,7 +201,8 @@ TEST(Goodput, RemembersTheWorkersThatCostMost) {
   EXPECT_EQ(goodput.waited_for().count("w744"), 0u);
 }
 
-// Whatever happens, the parts add up to the time in which the workers were members.
+// Whatever happens, the parts add up to the time in which the workers were members, at each moment,
+// and what is settled never becomes less.
 TEST(Goodput, AddsUpToTheTimeOfTheMembers) {
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(seed);
@@ -145,6 +217,7 @@ TEST(Goodput, AddsUpToTheTimeOfTheMembers) {
       return verdict +
              absl::Seconds(draw(static_cast<uint32_t>((now - verdict) / absl::Seconds(1)) + 1));
     };
+    std::map<TimeUse, absl::Duration> settled;
     for (int step = 0; step < 60; ++step) {
       now += absl::Seconds(draw(5));
       const Slot slot = draw(4);
@@ -172,6 +245,25 @@ TEST(Goodput, AddsUpToTheTimeOfTheMembers) {
         }
         goodput.End({now, moment(), "0", parts});
         verdict = now;
+      }
+      std::vector<LostMember> silent;
+      std::vector<RoundTimes> open(draw(3), {now, absl::InfiniteFuture(), "0", {}});
+      absl::Duration passed = all;
+      for (const auto& [member_slot, since] : members) {
+        passed += now - since;
+        const bool is_silent = draw(4) == 0;
+        if (is_silent) {
+          silent.push_back({member_slot, "s", moment(), draw(2) == 0, draw(2) == 0, true});
+        }
+        for (RoundTimes& round : open) {
+          if (draw(2) == 0) round.last_at = moment();
+          if (draw(2) == 0) round.parts.push_back({member_slot, !is_silent, true, moment()});
+        }
+      }
+      ASSERT_EQ(SumOf(goodput.AsOf(now, silent, open)), passed) << "seed " << seed;
+      for (const TimeUse use : kTimeUses) {
+        ASSERT_GE(goodput.Total(use), settled[use]) << TimeUseName(use) << ", seed " << seed;
+        settled[use] = goodput.Total(use);
       }
     }
     for (const auto& [slot, since] : members) all += now - since;
@@ -276,6 +368,96 @@ TEST(GoodputOfAJob, OfARecoveryIsPaused) {
   t.Sleep(absl::Seconds(2));
   t.Round();
   EXPECT_EQ(UsesOf(t.job().goodput), "worked 4, paused 2");
+}
+
+// ---- while a round is open
+
+// b hangs for an hour, and its client sends heartbeats.
+TEST(GoodputOfAJob, ThatIsStalledShowsTheStallWhileItLasts) {
+  Running t;
+  t.Sleep(absl::Seconds(2));
+  t.Round();
+  t.Sleep(absl::Seconds(1));
+  t.a.Contribute();
+  t.Sleep(absl::Hours(1));
+  const GoodputView view = GoodputAsOf(t.job(), t.config, t.now);
+  EXPECT_EQ(OpenOf(view), "waiting 3600, pending 3602");
+  EXPECT_DOUBLE_EQ(view.ratio.value(), 4.0 / 7206);
+  EXPECT_THAT(view.waited_for, ElementsAre(testing::Pair("b", absl::Hours(1))));
+  EXPECT_EQ(UsesOf(t.job().goodput), "worked 4") << "as before the stall";
+  t.b.Contribute();
+  EXPECT_EQ(UsesOf(t.job().goodput), "worked 3606, waiting 3600");
+  EXPECT_EQ(OpenOf(t), "");
+}
+
+// No round is open, and the aggregator cannot know whether the members compute.
+TEST(GoodputOfAJob, InWhichNobodyContributesIsPending) {
+  Running t;
+  t.Sleep(absl::Minutes(10));
+  EXPECT_EQ(OpenOf(t), "pending 1200");
+}
+
+// b is silent from the beginning, but not lost yet.
+TEST(GoodputOfAJob, WithASilentWorkerIsDetectingBeforeItIsLost) {
+  Running t;
+  t.b.heartbeats = false;
+  t.Sleep(absl::Seconds(1));
+  EXPECT_EQ(OpenOf(t), "pending 2") << "a heartbeat may be late";
+  t.a.Contribute();
+  t.Sleep(absl::Seconds(3));
+  EXPECT_EQ(OpenOf(t), "detecting 7, pending 1");
+  t.b.Contribute();
+  EXPECT_EQ(UsesOf(t.job().goodput), "worked 5, waiting 3");
+}
+
+// b's connection is cut.
+TEST(GoodputOfAJob, WithADisconnectedWorkerIsDetectingAtOnce) {
+  Running t;
+  t.Sleep(absl::Seconds(1));
+  t.a.Contribute();
+  t.b.Cut();
+  t.Sleep(absl::Milliseconds(50));
+  EXPECT_EQ(OpenOf(t), "detecting 0.1, pending 2");
+}
+
+TEST(GoodputOfAJob, ThatIsSuspendedIsPausedMeanwhile) {
+  Running t;
+  t.Sleep(absl::Seconds(1));
+  t.Step(SuspendJob{kJob});
+  t.Sleep(absl::Seconds(5));
+  EXPECT_EQ(OpenOf(t), "paused 10, pending 2");
+}
+
+TEST(GoodputOfAJob, ThatStagesIsSettlingMeanwhile) {
+  Running t;
+  t.b.stages = false;
+  t.Sleep(absl::Seconds(1));
+  t.Round();
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(OpenOf(t), "settling 4, pending 2");
+}
+
+// The round has lost c, and will be aborted once b has staged that.
+TEST(GoodputOfAJob, WhoseRoundIsAbortedIsPendingUntilItsVerdict) {
+  Config config;
+  config.loss_policy = LossPolicy::kAbort;
+  Three t(Settings(1, 4, 3), config);
+  t.Sleep(absl::Seconds(1));
+  t.b.stages = false;
+  t.a.Contribute();
+  t.Sleep(absl::Seconds(1));
+  t.Lose("c");
+  t.Sleep(absl::Seconds(1));
+  EXPECT_EQ(OpenOf(t), "pending 6");
+}
+
+TEST(GoodputOfAJob, WithAJoinerIsCatchingUpMeanwhile) {
+  Running t;
+  TestWorker& c = t.Join("c");
+  t.Round();
+  ASSERT_EQ(c.rank(), 2);
+  t.Sleep(absl::Seconds(3));
+  EXPECT_EQ(OpenOf(t), "catching_up 3, pending 6");
 }
 
 // ---- who was last, and with what

@@ -423,6 +423,14 @@ class Answers(WithFolder):
                 for member in told.get("members", []):
                     member.pop("last_seen_ns")
                     member.pop("progress")
+                goodputs = [job["goodput"] for job in told.get("jobs", [])]
+                if command[0] == "goodput":
+                    goodputs.append(told)
+                for goodput in goodputs:
+                    goodput.pop("ratio")
+                    for use in goodput["uses"]:
+                        use.pop("time_ns", None)
+                        use.pop("open_ns", None)
             self.assertEqual(as_json, as_yaml, command)
         events = list(yaml.safe_load_all(self.ctl(basind, "events", "-o", "yaml")))
         self.assertGreater(len(events), 3)
@@ -470,21 +478,66 @@ class Answers(WithFolder):
                 trainer.say("finish")
             for trainer in trainers:
                 self.assertIn("COMMITTED", trainer.answer())
-        goodput = json.loads(self.ctl(basind, "goodput", "vision", "-o", "json"))
-        seconds = {use["use"]: int(use.get("time_ns", 0)) / 1e9 for use in goodput["uses"]}
-        self.assertGreater(seconds["waiting"], 3 * late - 0.05)
-        self.assertGreater(seconds["worked"], 3 * late - 0.05)
-        self.assertEqual(0, seconds["paused"] + seconds["discarded"] + seconds["detecting"])
+        seconds, opened, goodput = self.goodput(basind, "vision")
+        settled = {use: seconds[use] - opened[use] for use in seconds}
+        self.assertGreater(settled["waiting"], 3 * late - 0.05)
+        self.assertGreater(settled["worked"], 3 * late - 0.05)
+        self.assertEqual(0, settled["paused"] + settled["discarded"] + settled["detecting"])
         self.assertAlmostEqual(goodput["ratio"], seconds["worked"] / sum(seconds.values()), 5)
         self.assertEqual("b", goodput["waited_for"][0]["worker"])
         shown = self.ctl(basind, "goodput", "vision")
-        self.assertRegex(shown, r"\nwaiting +\S+ +\d+\.\d%\n")
+        self.assertRegex(shown, r"\nwaiting +\S+ +\d+\.\d% +\S+\n")
         self.assertRegex(shown, r"\nWAITED FOR +IN ALL +SHARE\nb +")
         rounds = self.ctl(basind, "rounds", "vision", "--last=3")
         self.assertEqual(3, len(re.findall(r" b +\S+ +begin +\S+ ago +a 0, b \+", rounds)), rounds)
         failed = run(BASINCTL, "goodput", "nobody", f"--address={basind.admin}")
         self.assertEqual(5, failed.returncode, "not found")
         self.assertIn('there is no job "nobody"', failed.stderr)
+
+    def goodput(
+        self, basind: Basind, job: str
+    ) -> tuple[dict[str, float], dict[str, float], dict[str, Any]]:
+        """The seconds of each use, those of them since the last verdict, and all that is told."""
+        goodput = json.loads(self.ctl(basind, "goodput", job, "-o", "json"))
+        seconds, opened = (
+            {use["use"]: int(use.get(field, 0)) / 1e9 for use in goodput["uses"]}
+            for field in ("time_ns", "open_ns")
+        )
+        return seconds, opened, goodput
+
+    def test_goodput_counts_a_round_that_is_stalled(self) -> None:
+        basind = self.start("--round-late-warning=100ms")
+        a, b = (Trainer(TRAINER, basind.grpc, "vision", worker, 2, 2) for worker in "ab")
+        for trainer in (a, b):
+            self.addCleanup(trainer.kill)
+            trainer.say("join")
+        for trainer in (a, b):
+            self.assertRegex(trainer.answer(), "^member [01] of 2$")
+        for trainer in (a, b):
+            self.assertEqual("begun", trainer.ask("begin 1"))
+            trainer.say("finish")
+        for trainer in (a, b):
+            self.assertIn("COMMITTED", trainer.answer())
+        # `a` contributes to the next round, and `b` hangs until the aggregator has named it.
+        self.assertEqual("begun", a.ask("begin 2"))
+        a.say("finish")
+        basind.await_event("worker_late")
+        before, opened, _ = self.goodput(basind, "vision")
+        self.assertGreater(opened["waiting"] + opened["detecting"], 0.09)
+        self.assertEqual(0, opened["worked"] + opened["discarded"] + opened["paused"])
+        after, still_open, _ = self.goodput(basind, "vision")
+        self.assertGreater(sum(after.values()), sum(before.values()), "the round is still open")
+        for use in ("worked", "discarded", "settling"):
+            self.assertEqual(before[use] - opened[use], after[use] - still_open[use], use)
+        # Its verdict settles what was open, once.
+        self.assertEqual("begun", b.ask("begin 2"))
+        b.say("finish")
+        for trainer in (a, b):
+            self.assertIn("COMMITTED", trainer.answer())
+        ended, newly_open, goodput = self.goodput(basind, "vision")
+        self.assertGreaterEqual(ended["waiting"] - newly_open["waiting"], after["waiting"])
+        self.assertGreater(sum(ended.values()), sum(after.values()))
+        self.assertIn("b", [waited["worker"] for waited in goodput["waited_for"]])
 
     def test_watch_repeats(self) -> None:
         basind = self.start()

@@ -47,6 +47,7 @@ TEST(StatusPage, HasTheGoodputOfAJobAndWhatTheLastOwed) {
     entry.set_use(use);
     entry.set_time_ns(static_cast<uint64_t>(seconds) * 1'000'000'000);
   }
+  job.job.mutable_goodput()->mutable_uses(1)->set_open_ns(500'000'000);
   v1::LaneRounds& lane = *job.rounds.add_lanes();
   lane.set_kind(v1::LANE_KIND_GRADIENT);
   *lane.add_recent() = Round(7, "w1", 400);
@@ -56,7 +57,8 @@ TEST(StatusPage, HasTheGoodputOfAJobAndWhatTheLastOwed) {
   const std::string page = StatusPage(view);
   EXPECT_THAT(page, HasSubstr("goodput 75.0%"));
   EXPECT_THAT(page, HasSubstr("waiting</td><td class=\"number\">2s</td>"
-                              "<td class=\"number\">25.0%</td>"));
+                              "<td class=\"number\">25.0%</td>"
+                              "<td class=\"number wide\">500ms</td>"));
   EXPECT_THAT(page, HasSubstr("layer3.weight"));
 }
 

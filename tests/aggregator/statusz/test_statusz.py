@@ -103,6 +103,8 @@ class Statusz(Trained):
             self.assertEqual("member", page.row(worker, 4)[3])
         for number in ("1", "2", "3"):
             self.assertEqual(["committed", "2 of 2"], page.row(number, 10)[1:3])
+        for use in ("waiting", "pending"):  # `a` waits, and `b` may still compute.
+            self.assertRegex(page.row(use, 4)[3], r"^\d+(\.\d+)?m?s$")
         for title in ("Gradient norm", "Effective batch, samples", "now 64"):
             self.assertIn(title, page.text())
         self.assertIn("worker_late", [row[1] for row in page.rows if len(row) == 6])

@@ -493,8 +493,11 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   lane.last->nonfinite = NonFinite{"w1", 1, 17};
   lane.last->nonfinite_tensor = "b";
   job.lanes = {lane};
-  job.goodput = 0.75;
-  job.time = {{TimeUse::kWorked, absl::Seconds(6)}, {TimeUse::kCatchingUp, absl::Seconds(2)}};
+  job.goodput.ratio = 0.75;
+  job.goodput.uses = {{TimeUse::kWorked, absl::Seconds(6), absl::ZeroDuration()},
+                      {TimeUse::kCatchingUp, absl::Seconds(2), absl::Seconds(4)},
+                      {TimeUse::kDiscarded, absl::Seconds(1), absl::ZeroDuration()},
+                      {TimeUse::kPending, absl::ZeroDuration(), absl::Seconds(3)}};
   job.members = {{"w0", {4, absl::Seconds(3)}, absl::Seconds(9)}};
   snapshot.jobs = {job};
   snapshot.counters.corrupt_frames = 3;
@@ -508,6 +511,11 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   EXPECT_EQ(6, samples.at("basin_worked_seconds_total{training_job=\"a\"}"));
   EXPECT_EQ(2, samples.at("basin_lost_seconds_total{training_job=\"a\",reason=\"catching_up\"}"));
   EXPECT_EQ(0u, samples.count("basin_lost_seconds_total{training_job=\"a\",reason=\"worked\"}"));
+  EXPECT_EQ(0u, samples.count("basin_lost_seconds_total{training_job=\"a\",reason=\"pending\"}"));
+  EXPECT_EQ(4, samples.at("basin_open_seconds{training_job=\"a\",reason=\"catching_up\"}"));
+  EXPECT_EQ(3, samples.at("basin_open_seconds{training_job=\"a\",reason=\"pending\"}"));
+  EXPECT_EQ(0u, samples.count("basin_open_seconds{training_job=\"a\",reason=\"worked\"}"));
+  EXPECT_EQ(0u, samples.count("basin_open_seconds{training_job=\"a\",reason=\"discarded\"}"));
   const std::string of_w0 = "{training_job=\"a\",worker=\"w0\"}";
   EXPECT_EQ(9, samples.at("basin_worker_waited_seconds_total" + of_w0));
   EXPECT_EQ(4, samples.at("basin_worker_lateness_seconds_count" + of_w0));
