@@ -411,7 +411,7 @@ TEST_F(AdminTest, TheGoodputOfAJobAddsUp) {
   EXPECT_EQ(goodput.uses(7).time_ns(), 1'000'000'000u) << "since the verdict";
   EXPECT_EQ(goodput.uses(7).open_ns(), 1'000'000'000u);
   EXPECT_EQ(goodput.ratio(), 0.8);
-  EXPECT_THAT(Show(goodput), ContainsRegex("\nworked +4s +80.0% +0s\n"));
+  EXPECT_THAT(Show(goodput), ContainsRegex("\nworked +4s +80.0% +0\n"));
   EXPECT_THAT(Show(goodput), ContainsRegex("\npending +1s +20.0% +1s\nall +5s +100.0% +1s\n"));
 }
 
