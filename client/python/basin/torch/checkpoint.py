@@ -186,13 +186,13 @@ def verify(
     side has, or whose class differs."""
     for name, noted in manifest.parts.items():
         content, described = contents.get(name), noted.get("tensors")
-        if not isinstance(content, bytes if described is None else Mapping):
-            raise DataCorrupt(f"Part {name} of {where} is missing, and its manifest lists it.")
-        if isinstance(content, bytes):
+        if described is None and isinstance(content, bytes):
             digest = hashlib.sha256(content).hexdigest()
-        else:
+        elif described is not None and isinstance(content, Mapping):
             apart.check(where, name, described, content)
             digest, _ = apart.digest_of(described, content)
+        else:
+            raise DataCorrupt(f"Part {name} of {where} is missing, and its manifest lists it.")
         if digest != noted["sha256"]:
             raise DataCorrupt(
                 f"Part {name} of {where} is damaged: its hash is not that of the manifest. Use an "
