@@ -139,7 +139,7 @@ def _join(system: System, step: float, limits: Limits) -> Measured:
             account.reached(history, worker, math.inf) > steps[-1].step for worker in OTHERS
         )
 
-    if not system.wait(has_joined, limits.recovery):
+    if not system.wait(has_joined, START_LIMIT + limits.recovery):  # It has to start first.
         return _never(system)
     joined = system.history.steps_after(VICTIM, begun)[STEPS_OF_A_JOINER - 1].ended
     cost = account.cost_of_a_join(system.history, OTHERS, begun, joined, step)

@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     add("--tuned", action="store_true", help="each system's best settings: --settings tuned")
     add("--runs", type=int, default=3, help="of each fault (default: 3)")
     add("--minutes", type=float, help="begin no run after this time")
-    add("--limit", type=float, default=120, help="seconds until it never recovers (default: 120)")
+    add("--limit", type=float, default=90, help="seconds until it never recovers (default: 90)")
     add("--storm", type=float, default=300, help="seconds of a storm (default: 300)")
     add("--keep", type=Path, metavar="FOLDER", help="for logs and outputs of all runs")
     add("--step", type=float, default=0.1, help="idle seconds in each step (default: 0.1)")
