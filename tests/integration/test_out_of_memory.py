@@ -125,7 +125,9 @@ class OutOfMemory(Jobs):
             self.assertEqual({3}, set(masks[:-1]))
             steps = [line["step"] for line in trainers[0].find("applied")]
             self.assertEqual(list(range(len(steps))), steps)
-            self.expect_nobody_lost(basind)
+            # The last round ends without a result if one of them leaves first.
+            basind.end()
+            self.assertEqual([], self.events(basind, "worker_lost"))
 
 
 if __name__ == "__main__":
