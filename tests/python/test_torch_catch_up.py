@@ -7,6 +7,7 @@ Usage: test_torch_catch_up.py BASIND LIBBASIN
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from unittest import mock
 
 from jobs import hear, logged, message, say
 from test_state import LateJoinersTest, hash_of, someone_has_joined
-from torch_jobs import main, session
+from torch_jobs import TorchTest, main, session
 
 import torch  # isort: skip - torch_jobs ends the program when there is none
 from torch import nn  # isort: skip
@@ -42,16 +43,24 @@ class Training:
     joiner:  whose contributions are counted
     forgets: what this worker's function forgets to do
     samples: whether an elastic sampler gives the batches, of an epoch so long; 0: none does
+    two:     whether two optimizers step its layers, for which one DistributedDataParallel reduces
     """
 
     def __init__(
-        self, bt: Any, rank: int, joiner: str, *, most: int, forgets: str, samples: int
+        self, bt: Any, rank: int, joiner: str, *, most: int, forgets: str, samples: int, two: bool
     ) -> None:
         self.rank, self.joiner, self.forgets = rank, joiner, forgets
         torch.manual_seed(os.getpid())
         self.net = nn.Sequential(nn.Linear(5, 4000), nn.Tanh(), nn.Linear(4000, 3)).double()
-        self.optimizer: Any = torch.optim.AdamW(self.net.parameters(), lr=0.01)
-        bt.DistributedOptimizer(self.optimizer, self.net.named_parameters())
+        stepped = self.net[0].parameters() if two else self.net.parameters()
+        self.optimizer: Any = torch.optim.AdamW(stepped, lr=0.01)
+        self.second = torch.optim.SGD(self.net[2].parameters(), lr=0.1, momentum=0.5)
+        if two:
+            self.reducer: Any = bt.DistributedDataParallel(self.net, broadcast_buffers=False)
+        else:
+            bt.DistributedOptimizer(self.optimizer, self.net.named_parameters())
+            self.reducer = self.optimizer
+        self.optimizers = [self.optimizer, self.second] if two else [self.optimizer]
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=3, gamma=0.9)
         self.ema = torch.optim.swa_utils.AveragedModel(self.net)
         self.history: dict[int, Any] = {}
@@ -71,6 +80,7 @@ class Training:
             full=0,
             catch_up=self._catch_up,
             catch_up_rounds=most,
+            **({"second": self.second} if two else {}),
         )
         self.began = self.state.step - self.caught_up
 
@@ -81,7 +91,8 @@ class Training:
     def finish_step(self, state: Any, forgets: str = "") -> None:
         if forgets != "clip":
             nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.scheduler.step()
         self.ema.update_parameters(self.net)
         # Everyone counts, so that all end with the same step.
@@ -91,7 +102,7 @@ class Training:
 
     def step(self) -> None:
         batch = next(self.batches)  # In it, the sampler may make steps with the others.
-        self.optimizer.zero_grad()
+        self.net.zero_grad()
         self.net(batch).square().mean().backward()
         self.finish_step(self.state)
 
@@ -107,32 +118,45 @@ class Training:
             self.state.epoch += 1
 
     def describe(self) -> Any:
-        moments = self.optimizer.state_dict()["state"].values()
+        states = [each for one in self.optimizers for each in one.state_dict()["state"].values()]
         return (
             hash_of(self.net.parameters()),
             hash_of(self.ema.parameters()),
-            hash_of(value for each in moments for value in each.values()),
+            hash_of(value for each in states for value in each.values()),
             self.optimizer.param_groups[0]["lr"],
         )
 
     def contributors(self) -> Any:
-        return self.optimizer.last_round().contributors
+        return self.reducer.last_round().contributors
 
 
 def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
     """The last rank joins, and a tensor that it loads is held until the others have trained on.
 
-    case: "trains on", "samples" (from an elastic sampler), or what happens while it is held: "donor
-          dies", "joiner dies", "is full"; or what its loop does: "forgets", "calls"
+    case: "trains on", "samples" (from an elastic sampler), "two optimizers" (of one reduction), or
+          what happens while it is held: "donor dies", "joiner dies", "is full"; or what its loop
+          does: "forgets", "calls"
     """
     import basin.torch as bt
-    from basin.torch.ahead import Ahead
+    from basin.torch import ahead
+    from basin.torch.ahead import Ahead, Copies
     from basin.worker import Worker
 
     go, trained = Path(folder) / "go", Path(folder) / "trained"
     joins = rank == members
     get, may_begin, take_part = Worker.get, Ahead._may_begin, Ahead._take_part
+    take, copy_all = ahead._bytes, Copies._copy
     kept: list[int] = []
+    taken: list[int] = []  # What a member has of memory for copies, in bytes, and what it copies.
+
+    def noted_take(size: int) -> Any:
+        taken.append(size)
+        return take(size)
+
+    def noted_copy_all(self: Any) -> Any:
+        copies = copy_all(self)
+        taken.append(-sum(each.numel() for each in copies))
+        return copies
 
     def held_get(self: Any, lane: str, tensor: Any, *more: Any) -> None:
         if tensor.name.endswith(LARGE):
@@ -162,12 +186,17 @@ def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
         mock.patch.object(Worker, "get", held_get if joins else get),
         mock.patch.object(Ahead, "_may_begin", noted_may_begin),
         mock.patch.object(Ahead, "_take_part", noted_take_part),
+        mock.patch.object(ahead, "_bytes", noted_take),
+        mock.patch.object(Copies, "_copy", noted_copy_all),
         logged(logging.WARNING) as warnings,
     ):
         bt.init()
         forgets = "clip" if case == "forgets" and joins else ""
         samples = 120 if case == "samples" else 0
-        training = Training(bt, rank, f"w{members}", most=most, forgets=forgets, samples=samples)
+        two = case == "two optimizers"
+        training = Training(
+            bt, rank, f"w{members}", most=most, forgets=forgets, samples=samples, two=two
+        )
         since = 0
         while training.state.full < 8:
             if training.state.step == 3 and rank == 1:
@@ -192,6 +221,7 @@ def held(rank: int, folder: str, case: str, members: int, most: int) -> Any:
         (
             [each for each in warnings if "could not catch up" in each],
             max(kept, default=0),
+            taken,
         ),
     )
 
@@ -221,11 +251,57 @@ def refused(rank: int, folder: str) -> Any:
             said("InvalidArgument", "catch_up cannot be 3", 3),
             said("InvalidArgument", "does not take that", lambda: None),
             said("Unsupported", "has 2 reductions of gradients", function, others=1),
+            said("Unsupported", "One DistributedDataParallel() reduces", function, others=1),
             said("Unsupported", "check_optimizer", function, check_optimizer=True),
             said("Unsupported", "target_batch", function, target_batch=4, **summed),
             said("Unsupported", "keep_global_batch", function, steps=4),
             said("Unsupported", "scale of the scaler", function, scaler=bt.GradScaler()),
+            said("Unsupported", "nothing reduces its gradients yet", function, others=-1),
         ]
+
+
+class RoomTest(TorchTest):
+    def test_no_two_copies_share_memory_and_what_has_no_place_has_its_own(self) -> None:
+        from basin.torch.ahead import Room
+
+        room = Room(1000)
+        for _ in range(2):  # When it is closed, all of it is free again.
+            room.close()
+            first, second, third = (room.take(size) for size in (100, 600, 600))
+            self.assertEqual([100, 600, 600], [each.numel() for each in (first, second, third)])
+            self.assertEqual(128, second.data_ptr() - first.data_ptr())
+            memory = [each.untyped_storage().data_ptr() for each in (first, second, third)]
+            self.assertEqual(memory[0], memory[1])
+            self.assertNotEqual(memory[0], memory[2])
+
+    def test_it_touches_all_of_its_memory(self) -> None:
+        from basin.torch.ahead import _TOUCHED_BYTES as SIZE
+
+        self.assertEqual([SIZE, SIZE, SIZE, 5], self.touched(3 * SIZE + 5, needed_after=9))
+
+    def test_it_touches_no_more_when_it_is_needed(self) -> None:
+        """An older kernel makes pages only by writing to them, which would spoil a copy."""
+        from basin.torch.ahead import _TOUCHED_BYTES as SIZE
+
+        self.assertEqual([SIZE, SIZE], self.touched(3 * SIZE, needed_after=2))
+
+    def touched(self, size: int, needed_after: int) -> list[int]:
+        """How much a room of this size touches at a time, when it is needed after so many."""
+        from basin.torch import ahead
+
+        sizes: list[int] = []
+        made = threading.Event()
+
+        def touch(address: int, count: int) -> None:
+            made.wait()
+            sizes.append(count)
+            room._is_needed = len(sizes) == needed_after
+
+        with mock.patch.object(ahead.raw, "touch", touch):
+            room = ahead.Room(size)
+            made.set()
+            room._thread.join()
+        return sizes
 
 
 class CatchUpTest(LateJoinersTest):
@@ -255,16 +331,27 @@ class CatchUpTest(LateJoinersTest):
     def test_the_others_train_on_while_a_worker_loads(self) -> None:
         outcomes = self.run_case("trains on")
         self.assert_equal(outcomes)
-        _, history, caught_up, contributors, (warnings, _) = outcomes[2]
+        _, history, caught_up, contributors, (warnings, *_) = outcomes[2]
         self.assertGreaterEqual(caught_up, 4)
         self.assertEqual(("w0", "w1", "w2"), contributors)
         self.assertEqual([], warnings)
         self.assertGreaterEqual(min(history), 4)
+        for *_, (_, _, (room, copied)) in outcomes[:2]:
+            self.assertLess(0, -copied)
+            self.assertGreaterEqual(room, -copied, "no copy waits for memory of its own")
+
+    def test_one_reduction_for_two_optimizers(self) -> None:
+        outcomes = self.run_case("two optimizers")
+        self.assert_equal(outcomes)
+        _, _, caught_up, contributors, (warnings, *_) = outcomes[2]
+        self.assertGreaterEqual(caught_up, 4)
+        self.assertEqual(("w0", "w1", "w2"), contributors)
+        self.assertEqual([], warnings)
 
     def test_the_samples_are_those_of_the_others_meanwhile(self) -> None:
         outcomes = self.run_case("samples")
         self.assert_equal(outcomes)
-        _, _, caught_up, contributors, (warnings, _) = outcomes[2]
+        _, _, caught_up, contributors, (warnings, *_) = outcomes[2]
         self.assertGreaterEqual(caught_up, 4)
         self.assertEqual(("w0", "w1", "w2"), contributors)
         self.assertEqual([], warnings)

@@ -2,12 +2,15 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """How long two workers pause for a third one that joins them with its state.
 
-They train a perceptron of --megabytes / 12 million parameters in float32 with Adam, through basind.
-For --device-ms of each step the trainer waits, as it does while an accelerator computes; otherwise
-two cores would compute for three workers and for the transfer. The third worker has built the same
+They train a perceptron in float32 with Adam, through basind. --trained percent of the --megabytes
+of its state are its parameters and their moments; the rest are parameters that are not trained. For
+--device-ms of each step the trainer waits, as it does while an accelerator computes; otherwise two
+cores would compute for three workers and for the transfer. The third worker has built the same
 before it joins. It prints the median step of the two before that, their longest one from the step
 in which it joins to the one after its first contribution, and the ratio; with --catch-up they do
-not wait while it loads. The last lines say what the two did in each of these steps.
+not wait while it loads. `after` is the median step with three: on few cores, their share of the
+cores makes steps longer, too. The last lines say what the two did in the median step and in each of
+these.
 
 With --megabytes 1000 the three workers and basind need about 14 GB.
 
@@ -32,12 +35,19 @@ import jobs
 NEVER = 10**6
 # What a survivor does for the joiner, in the step: the method of JobState, and its name here.
 PARTS = {"_announce": "prepares", "before_step": "awaits copies", "_sum": "compares"}
-BEFORE = 12
+BEFORE = 8
 AFTER = 8
+FIXED = 8  # Tensors that are not trained.
 
 
 def train(
-    rank: int, folder: str, megabytes: float, device_ms: float, catch_up: bool, rounds: int
+    rank: int,
+    folder: str,
+    megabytes: float,
+    trained: float,
+    device_ms: float,
+    catch_up: bool,
+    rounds: int,
 ) -> tuple[list[tuple[float, int, bool, dict[str, float]]], float]:
     """The seconds of each step, with the workers, whether the third has contributed, and the
     seconds of its parts; and the bytes of the state."""
@@ -62,18 +72,25 @@ def train(
         setattr(JobState, method, timed(name, getattr(JobState, method)))
 
     torch.set_num_threads(1)
-    width = round((megabytes * 1e6 / 12 / 4) ** 0.5)
+    width = round((megabytes * 1e6 * trained / 12 / 4) ** 0.5)
     layers = (layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU()))
     net = torch.nn.Sequential(*layers)
     optimizer: Any = torch.optim.Adam(net.parameters(), lr=1e-4)
+    rest = round(megabytes * 1e6 * (1 - trained) / 4 / FIXED)
+    for i in range(FIXED if rest > 0 else 0):
+        fixed = torch.nn.Parameter(torch.ones(rest), requires_grad=False)
+        net.register_parameter(f"fixed{i}", fixed)
     images = torch.randn(8, width)
 
     def run() -> None:
+        began = time.perf_counter()
         optimizer.zero_grad()
         loss = net(images).square().mean()
         # The part of a step that an accelerator computes.
         threading.Event().wait(device_ms / 1000)
+        parts["forward"] = time.perf_counter() - began - device_ms / 1000
         loss.backward()
+        parts["backward"] = time.perf_counter() - began - device_ms / 1000 - parts["forward"]
 
     if rank == 2:
         run()
@@ -82,7 +99,9 @@ def train(
     bt.DistributedOptimizer(optimizer, net.named_parameters())
 
     def finish_step(state: Any) -> None:
+        began = time.perf_counter()
         optimizer.step()
+        parts["step"] = time.perf_counter() - began
         if bt.size() == 3 and state.end == NEVER:
             state.end = state.step + rounds + AFTER
         state.step += 1
@@ -100,7 +119,7 @@ def train(
         parts["awaits the round"] = optimizer.totals().wait_seconds - waited
         finish_step(state)
         steps.append((time.perf_counter() - began, bt.size(), contributed, dict(parts)))
-    size = 3 * sum(each.numel() * each.element_size() for each in net.parameters())
+    size = sum(4 * each.numel() * (3 if each.requires_grad else 1) for each in net.parameters())
     bt.barrier("end")
     bt.shutdown()
     return steps, size
@@ -113,6 +132,7 @@ def main() -> None:
     parser.add_argument("basind", type=Path)
     parser.add_argument("library", type=Path)
     parser.add_argument("--megabytes", type=float, default=200.0, help="of the state (200)")
+    parser.add_argument("--trained", type=float, default=100.0, help="percent of it (100)")
     parser.add_argument(
         "--device-ms", type=float, default=1000.0, help="in which a step needs no CPU (1000)"
     )
@@ -124,29 +144,45 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
             jobs.make_events(folder, ("go",), kept)
-            given = (folder, options.megabytes, options.device_ms, options.catch_up, options.rounds)
+            given = (
+                *(folder, options.megabytes, options.trained / 100),
+                *(options.device_ms, options.catch_up, options.rounds),
+            )
             numbers: Any = {"BASIN_START_WORKERS": "2", "BASIN_MIN_WORKERS": "2"}
             outcomes = job.run(train, 3, *given, **numbers)
     finally:
         job.close()
     size = outcomes[0][1]
     before: list[float] = []
+    after: list[float] = []
+    usual: dict[str, list[float]] = {}
     during: list[tuple[float, dict[str, float]]] = []
     behind = 0
     for steps, _ in outcomes[:2]:
-        before += [seconds for seconds, workers, *_ in steps[3:] if workers == 2]
+        alone = [(seconds, parts) for seconds, workers, _, parts in steps[3:] if workers == 2]
+        before += [seconds for seconds, _ in alone]
+        for _, parts in alone:
+            for name, part in parts.items():
+                usual.setdefault(name, []).append(part)
         joined = [(seconds, done, parts) for seconds, workers, done, parts in steps if workers == 3]
         behind = [done for _, done, _ in joined].index(True)
         during += [(seconds, parts) for seconds, _, parts in joined[: behind + 2]]
+        after += [seconds for seconds, *_ in joined[behind + 2 :]]
     median, longest = statistics.median(before), max(seconds for seconds, _ in during)
     print(f"state     {size / 1e6:8.0f} MB")
     print(f"step      {1000 * median:8.1f} ms, median of two workers")
     print(f"longest   {1000 * longest:8.1f} ms, while the third one joins")
     print(f"ratio     {longest / median:8.2f}")
+    print(f"after     {1000 * statistics.median(after):8.1f} ms, median of three workers")
     print(f"behind    {behind - 1:8d} steps of the others without the third one")
+    medians = {name: statistics.median(each) for name, each in usual.items()}
+    print(f"before    {1000 * median:8.1f} ms: {_shown(medians)}")
     for seconds, parts in during:
-        shown = [f"{name} {1000 * part:.0f}" for name, part in parts.items() if part > 0.001]
-        print(f"during    {1000 * seconds:8.1f} ms: {', '.join(shown)}")
+        print(f"during    {1000 * seconds:8.1f} ms: {_shown(parts)}")
+
+
+def _shown(parts: dict[str, float]) -> str:
+    return ", ".join(f"{name} {1000 * part:.0f}" for name, part in parts.items() if part > 0.001)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 While the trainer of a joiner loads the state, Ahead takes part in the rounds of its lane without a
 contribution, and keeps their results. The trainer then applies these in order. The members that
-serve the state train on meanwhile, so what they serve is Copies.
+serve the state train on meanwhile, so what they serve is Copies, in a Room that is ready before.
 
 Threads. The trainer's thread makes these objects and calls their methods; each has one thread of
 its own.
@@ -23,6 +23,10 @@ from basin.torch import raw, tensors
 from basin.worker import Result, Worker, logger
 
 _MASK = (1 << 64) - 1
+# So many bytes are touched before Room looks whether it is to stop.
+_TOUCHED_BYTES = 1 << 24
+# Copies begin at multiples of so many bytes.
+_ALIGNMENT = 64
 
 
 class _Closed(Exception):
@@ -169,16 +173,67 @@ class Ahead:
         return False
 
 
+class Room:
+    """Memory for copies. Another thread touches its pages before the copies are made, because the
+    first touch takes several times as long as the copy, and the step of the optimizer waits for
+    the copies.
+
+    size: bytes, for all of the copies
+    """
+
+    def __init__(self, size: int) -> None:
+        self._memory = _bytes(size)
+        self._used = 0
+        self._is_needed = False
+        self._thread = threading.Thread(target=self._touch, name="basin-room", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Touches no more, and is empty again: what was taken must not be in use any more."""
+        self._is_needed = True
+        self._thread.join()
+        self._used = 0
+
+    def take(self, size: int) -> torch.Tensor:
+        """So many bytes, in other memory if there is no more room. REQUIRES: it is closed."""
+        begin = self._used
+        if begin + size > self._memory.numel():
+            return _bytes(size)
+        self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return self._memory[begin : begin + size]
+
+    def _touch(self) -> None:
+        address, size = self._memory.data_ptr(), self._memory.numel()
+        for begin in range(0, size, _TOUCHED_BYTES):
+            if self._is_needed:
+                return
+            raw.touch(address + begin, min(_TOUCHED_BYTES, size - begin))
+
+
+def _bytes(size: int) -> torch.Tensor:
+    return raw.empty_on_host((size,), torch.uint8)
+
+
+def room_for(sources: Iterable[torch.Tensor]) -> Room:
+    """Room for copies of these that are in CPU memory; what is on devices has its own copies."""
+    sizes = (tensors.bytes_of(each) for each in sources if each.device.type == "cpu")
+    return Room(sum(size + _ALIGNMENT for size in sizes))
+
+
 class Copies:
     """Copies of tensors that do not change before the next step of their optimizer.
 
-    announce: is called with the number of each and its copy, in the other thread
+    announce: is called with the number of each and the bytes of its copy, in the other thread
+    room:     for the copies
     """
 
     def __init__(
-        self, sources: Sequence[torch.Tensor], announce: Callable[[int, torch.Tensor], None]
+        self,
+        sources: Sequence[torch.Tensor],
+        announce: Callable[[int, torch.Tensor], None],
+        room: Room,
     ) -> None:
-        self._sources, self._announce = sources, announce
+        self._sources, self._announce, self.room = sources, announce, room
         self._copied = threading.Event()
         self._closes = False
         self._thread = threading.Thread(target=self._run, name="basin-copies", daemon=True)
@@ -204,17 +259,17 @@ class Copies:
 
     def _copy(self) -> list[torch.Tensor]:
         try:
-            return [_copy_of(source) for source in self._sources]
+            self.room.close()
+            return [self._copy_of(source) for source in self._sources]
         finally:
             self._sources = ()
             self._copied.set()
 
-
-def _copy_of(source: torch.Tensor) -> torch.Tensor:
-    # It lets other threads of Python run, and uses no thread of torch's.
-    copy = raw.empty_on_host(tuple(source.shape), source.dtype)
-    ctypes.memmove(copy.data_ptr(), source.data_ptr(), tensors.bytes_of(source))
-    return copy
+    def _copy_of(self, source: torch.Tensor) -> torch.Tensor:
+        copy = self.room.take(tensors.bytes_of(source))
+        # It lets other threads of Python run, and uses no thread of torch's.
+        ctypes.memmove(copy.data_ptr(), source.data_ptr(), copy.numel())
+        return copy
 
 
 def sum_of(parameters: Iterable[torch.Tensor]) -> int:

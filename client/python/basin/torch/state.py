@@ -49,7 +49,7 @@ from basin.errors import (
 )
 from basin.spec import RoundSpec
 from basin.torch import plain, raw, tensors
-from basin.torch.ahead import Ahead, Copies, sum_of
+from basin.torch.ahead import Ahead, Copies, Room, room_for, sum_of
 from basin.torch.optimizer_numbers import LoadedNumbers
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
@@ -346,6 +346,7 @@ class JobState:
         self._lane, self._served = "", 0  # The lane and the version that it has last served.
         self._own_state = own_state
         self._catch_up: CatchUp | None = None
+        self._room: Room | None = None  # That of the copies that are to be served.
         self._copies: Copies | None = None  # What is served while training goes on.
         self._ahead: Ahead | None = None  # The rounds of this joiner before it has the state.
         self._may_be_ahead = True
@@ -360,6 +361,7 @@ class JobState:
             self._ahead.close()
         if self._copies is not None:
             self._copies.close()
+        self._drop_room()
 
     def join(self) -> None:
         """This worker has become a member. Before that it shares nothing."""
@@ -492,6 +494,9 @@ class JobState:
 
     def _announce(self, lane: str, version: int, first: str | None, call: str | None) -> None:
         began = time.perf_counter()
+        if self._copies is not None:  # Their memory is free when they are no longer served.
+            self._drop_room()
+            self._room = self._copies.room
         self.stop()
         me = self._worker.id
         if self._lane not in ("", lane):  # An earlier term: nobody asks for it.
@@ -523,8 +528,10 @@ class JobState:
 
         if content.ahead > 0:
             # The joiner begins its rounds as soon as it has the content, and waits for the rest.
-            self._copies = Copies(large, announce)
+            self._copies = Copies(large, announce, self._room or Room(0))
+            self._room = None
         else:
+            self._drop_room()
             for i, memory in enumerate(large):
                 announce(i, memory)
         self._announce_bytes(f"{me}/content", packed, version)
@@ -609,6 +616,7 @@ class JobState:
     def after_outcome(self, info: RoundInfo) -> None:
         """Called with each outcome, before it is applied. When everyone has contributed, everyone
         has the state, and the same parameters."""
+        self._make_room()
         if self._copies is None and not self._unverified:
             return
         if info.trainers != info.world_size or info.generation < self._seen:
@@ -620,6 +628,32 @@ class JobState:
         if self._unverified:
             self._unverified = False
             self._compare(info.round)
+
+    def _make_room(self) -> None:
+        """If workers have joined with this outcome, makes room for what Copies will copy when the
+        next round begins."""
+        place = self._news() if self._catch_up is not None and self._copies is None else None
+        if place is None or not self._is_holder(place):
+            self._drop_room()
+        elif self._room is None:
+            try:
+                self._room = room_for(self._held())
+            except Exception as error:  # Training continues, and the copies wait for their memory.
+                logger.warning("has no room for a copy of the state: %s", error)
+
+    def _held(self) -> Iterable[torch.Tensor]:
+        """The tensors of models and of optimizers, which are almost all of the state."""
+        for part in self._parts:
+            if part.tensors is not None:
+                yield from (tensor for _, tensor in part.tensors.list_all())
+            if isinstance(part.owner, torch.optim.Optimizer):
+                for state in part.owner.state.values():
+                    yield from (each for each in state.values() if isinstance(each, torch.Tensor))
+
+    def _drop_room(self) -> None:
+        if self._room is not None:
+            self._room.close()
+            self._room = None
 
     def _sum(self) -> bytes:
         return sum_of(each for _, each in self._lanes[0].parameters()).to_bytes(8, "little")
