@@ -195,6 +195,26 @@ def takes_snapshots(rank: int, folder: str) -> Any:
         return history, counts, snapshots.written, snapshots.failed, snapshots.last
 
 
+def writes_past_the_counters(rank: int, folder: str) -> Any:
+    """Between two snapshots all large tensors are written to through .data, as some optimizers
+    do."""
+    with session() as bt:
+        training = Training(bt, width=2000)
+        snapshots = training.state.snapshots(folder, every=1)
+        training.step(rank)
+        snapshots.wait()
+        first = training.describe()
+        moments = training.optimizer.state.values()
+        held = [*training.net.parameters(), *(each["exp_avg"] for each in moments)]
+        versions = [each._version for each in held]
+        for each in held:
+            each.data.add_(1)
+        assert versions == [each._version for each in held]
+        training.state.step += 1
+        snapshots.wait()
+        return first, training.describe()
+
+
 class StateTest(TorchTest):
     def test_criterion_2_3_all_begin_with_the_state_of_rank_0_bit_for_bit(self) -> None:
         outcomes = self.run_job(starts_equal)
@@ -515,6 +535,17 @@ class SnapshotsTest(TorchTest):
                 self.assertEqual(history[step], training.describe())
             for _, counts, written, _, _ in outcomes[1:]:
                 self.assertEqual(([0, 0], 0), (counts, written), "only rank 0 writes")
+
+    def test_they_have_what_no_version_counter_shows(self) -> None:
+        import basin.torch
+
+        with tempfile.TemporaryDirectory() as folder:
+            ((first, second),) = self.jobs.run(writes_past_the_counters, 1, folder)
+            self.assertNotEqual(first, second)
+            for step, described in ((1, first), (2, second)):
+                training = Training(basin.torch, width=2000, reduced=False, start=False)
+                training.state.load_checkpoint(f"{folder}/step-{step:012}.basin")
+                self.assertEqual(described, training.describe())
 
 
 class SnapshotErrors(TorchTest):
