@@ -222,10 +222,6 @@ std::string Describe(const Names& names, const ToAggregator& message) {
             if (m.counts.samples.has_value()) {
               absl::StrAppend(&text, " samples=", *m.counts.samples);
             }
-            if (m.optimizer != 0) {
-              const std::string numbers = absl::StrJoin(m.optimizer_numbers, ",");
-              absl::StrAppend(&text, " optimizer=", numbers.empty() ? "known" : numbers);
-            }
             return text;
           },
           [&](const Skip& m) {

@@ -28,10 +28,6 @@ client::BeginRound ParseBegin(Arguments& arguments) {
   if (arguments.Flag("PRESENT")) begin.spec.denominator = Denominator::kPresent;
   begin.counts.samples = arguments.MaybeNumber("samples");
   if (begin.spec.op == ReduceOp::kWeightedAverage) begin.spec.weight_by = WeightBy::kSamples;
-  begin.optimizer_numbers = arguments.List("optimizer");
-  for (const std::string& number : begin.optimizer_numbers) {
-    for (const char c : number) begin.optimizer = MixChain(begin.optimizer, c);
-  }
   return begin;
 }
 
@@ -129,8 +125,8 @@ std::vector<Command> RoundCommands() {
   return {
       {"begin",
        "W... [lane=g] [op=AVERAGE] [samples=N] [PRESENT] [prescale=X] [postscale=X] "
-       "[predivide=X] [loss-scale=X] [optimizer=N=X,...]",
-       "Begins the lane's next round; optimizer: the numbers of the worker's.", Begin},
+       "[predivide=X] [loss-scale=X]",
+       "Begins the lane's next round.", Begin},
       {"push", "W... [TENSOR...] [lane=g] [broken-memory]",
        "Pushes tensors, by default all; broken-memory: the bytes are not what was meant.", Push},
       {"skip", "W... [TENSOR...] [lane=g]", "Skips tensors, by default all.", Skip},
