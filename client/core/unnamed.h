@@ -56,6 +56,8 @@ struct CallPart {
 std::vector<CallPart> PartsOf(const std::vector<TensorSpec>& arrays);
 // "SUM of f32[2,3], i64[1]": for Begin::call.
 std::string DescribeCall(ReduceOp op, const std::vector<TensorSpec>& arrays);
+// A hash of it, for RoundSpec::layout; never 0. The same in all processes.
+uint64_t HashOfCall(const std::string& call);
 
 }  // namespace basin::client
 
