@@ -294,8 +294,7 @@ void AddWaits(std::vector<Option>& table) {
       "or write a checkpoint); evict: it is evicted after round.evict_late_after; leave_out: once "
       "round.quorum_percent of the contributions are complete, a round waits for the others only "
       "for round.grace, and goes on without those of whoever is late. leave_out leaves nobody out "
-      "of "
-      "the rounds of a job whose min_workers is its max_workers, as it is by default, or whose "
+      "of the rounds of a job whose min_workers is its max_workers, as it is by default, or whose "
       "quorum is all of its workers."));
   table.push_back(Duration(
       "round.evict_late_after",

@@ -245,6 +245,7 @@ void Lanes::Release(MemoryBudget& memory, Lane& lane) {
   memory.reserved -= lane.memory.reserved + lane.tracking;
   lane.memory = LaneMemory{};
   lane.tracking = 0;
+  lane.optimizers = OptimizerNumbers();
 }
 
 uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {

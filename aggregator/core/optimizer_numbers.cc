@@ -87,9 +87,10 @@ std::string OptimizerNumbers::Difference(const WorkerId& a, uint64_t hash_a, con
     return absl::StrCat("worker ", a, " has ", DescribeLines(of_a->second, of_b->second),
                         ", and worker ", b, " has ", DescribeLines(of_b->second, of_a->second));
   }
-  return absl::StrCat("worker ", a, " and worker ", b,
-                      " differ in numbers that the aggregator was not sent, because they have too "
-                      "many; compare their parameter groups");
+  return absl::StrCat(
+      "worker ", a, " and worker ", b,
+      " differ in numbers that the aggregator was not sent or could not keep; compare "
+      "their parameter groups");
 }
 
 }  // namespace basin::aggregator

@@ -13,7 +13,6 @@
 #include "client/c/worker.h"
 #include "client/core/unnamed.h"
 #include "client/transport/optimizer_numbers.h"
-#include "kernels/checksum.h"
 #include "proto/wire/status_detail.h"
 
 namespace {
@@ -90,7 +89,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, ui
     begin.call = basin::client::DescribeCall(begin.spec.op, *arrays);
     // An aggregator that does not compare calls compares this.
     if (begin.spec.layout == 0) {
-      begin.spec.layout = basin::kernels::ChecksumOf(begin.call.data(), begin.call.size());
+      begin.spec.layout = basin::client::HashOfCall(begin.call);
     }
   }
   return begin;

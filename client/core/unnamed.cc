@@ -88,4 +88,10 @@ std::string DescribeCall(ReduceOp op, const std::vector<TensorSpec>& arrays) {
   return arrays.empty() ? absl::StrCat(text, "nothing") : text;
 }
 
+uint64_t HashOfCall(const std::string& call) {
+  uint64_t hash = call.size();
+  for (const char letter : call) hash = MixChain(hash, static_cast<unsigned char>(letter));
+  return hash == 0 ? 1 : hash;
+}
+
 }  // namespace basin::client

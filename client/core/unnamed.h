@@ -46,7 +46,7 @@ std::optional<uint32_t> NextPlace(const std::vector<const Lane*>& lanes);
 
 // Elements of an array that travel as one tensor.
 struct CallPart {
-  size_t array = 0;     // Of the call.
+  size_t array = 0;     // Its number in the call.
   uint64_t offset = 0;  // In bytes.
   uint64_t bytes = 0;
   TensorSpec spec;
@@ -56,6 +56,8 @@ struct CallPart {
 std::vector<CallPart> PartsOf(const std::vector<TensorSpec>& arrays);
 // "SUM of f32[2,3], i64[1]": for Begin::call.
 std::string DescribeCall(ReduceOp op, const std::vector<TensorSpec>& arrays);
+// A hash of it, for RoundSpec::layout; never 0. The same in all processes.
+uint64_t HashOfCall(const std::string& call);
 
 }  // namespace basin::client
 

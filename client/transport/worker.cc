@@ -372,13 +372,12 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<Source> sourc
 absl::StatusOr<Worker::UnnamedCall> Worker::NextCall(const std::vector<TensorSpec>& arrays,
                                                      absl::Duration timeout) {
   for (const TensorSpec& array : arrays) {
-    if (!HasUsableSize(array)) {
+    if (!HasUsableSize(array) || *TensorBytes(array) > basin::kMaxTensorBytes) {
       return wire::ToStatus(
           {ErrorCode::kInvalidArgument,
            absl::StrCat("An array of a call without a name is ", DescribeSpec(array),
-                        ", which has no usable size; the "
-                        "limit is ",
-                        kMaxTensorBytes, " bytes.")});
+                        ", which has no usable size; the limit is ", basin::kMaxTensorBytes,
+                        " bytes.")});
     }
   }
   std::vector<LaneHandle> lanes;

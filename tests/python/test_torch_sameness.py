@@ -163,7 +163,7 @@ def many_groups(rank: int, others: int) -> Any:
 
 def overflows(rank: int) -> Any:
     """The gradient of worker 1 is infinite in some steps, so that no worker makes them, and no
-    scheduler is stepped. Who was counted in each step, the steps made, and the rate."""
+    scheduler is stepped. Returns who was counted in each step, the steps made, and the rate."""
     with session() as bt:
         net = model().float()
         optimizer = bt.DistributedOptimizer(

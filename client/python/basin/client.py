@@ -175,6 +175,7 @@ class Handle(Generic[T]):
         self._output: T | None = None
         self._info: RoundInfo | None = None
         self._failed: Exception | None = None
+        self._waiting = threading.RLock()  # Held by the thread that waits.
 
     @property
     def info(self) -> RoundInfo:
@@ -200,6 +201,15 @@ class Handle(Generic[T]):
         then continues, so wait again. If the round has failed, each call raises its error.
         """
         seconds("timeout", timeout)
+        patience = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+        if not self._waiting.acquire(timeout=patience):
+            raise OutcomeUnknown(f"Another thread waits for {self.name}. Wait again.")
+        try:
+            return self._wait(timeout)
+        finally:
+            self._waiting.release()
+
+    def _wait(self, timeout: float | None) -> T:
         if self._failed is not None:
             raise self._failed
         if self._output is None:
@@ -648,7 +658,7 @@ class Client:
         FailedPrecondition while its own rounds have no outcome: wait() for them first."""
         self.check_open("finished()")
         if self._in_flight:
-            names = ", ".join(each.name for each in self._in_flight.values())
+            names = ", ".join(each.name for each in list(self._in_flight.values()))
             raise FailedPrecondition(
                 f"finished() was used with rounds in flight whose outcome was not waited for: "
                 f"{names}. Wait for their handles first, or close() the client, which abandons "
@@ -808,7 +818,8 @@ class Client:
         specs = [array for array, _, _ in arrays]
         key = spec.op, tuple((array.dtype, array.shape) for array in specs)
         with self._beginning:
-            unnamed = [each for each in self._in_flight.values() if each._unnamed is not None]
+            in_flight = list(self._in_flight.values())  # Another thread may end one meanwhile.
+            unnamed = [each for each in in_flight if each._unnamed is not None]
             left = next((each for each in unnamed if each._is_left), None)
             if left is not None:
                 assert left._unnamed is not None

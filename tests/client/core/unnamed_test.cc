@@ -143,6 +143,7 @@ TEST(UnnamedTest, ALongDescriptionDiffersInEachArray) {
   const std::string text = DescribeCall(ReduceOp::kSum, many);
   EXPECT_LT(text.size(), 400u);
   EXPECT_NE(text, DescribeCall(ReduceOp::kSum, other));
+  EXPECT_NE(HashOfCall(text), HashOfCall(DescribeCall(ReduceOp::kSum, other)));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ import torch
 from basin.torch import raw
 from basin.worker import logger
 
-BYTES = 32  # Of each digest.
+BYTES = 32  # Each digest has so many.
 # Other threads of Python run while a block is read, and close() waits for at most one.
 _BLOCK = 1 << 24
 # One thread reads about as fast as a network of 10 Gbit/s brings.

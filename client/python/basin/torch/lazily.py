@@ -37,6 +37,7 @@ class _Pending:
     """A lazy module before its first forward: its own tensors, with their full names."""
 
     module: torch.nn.Module
+    model: torch.nn.Module  # That it belongs to: two models may have the same names.
     named: dict[str, torch.Tensor]
     handle: RemovableHandle
 
@@ -74,7 +75,7 @@ class LazyTensors:
             hook = _Hook(lambda of: self._was_initialized(part, of, timeout))
             # It comes after the hook that initializes the module, which is there already.
             handle = module.register_forward_pre_hook(hook)
-            self._modules[id(module)] = _Pending(module, named, handle)
+            self._modules[id(module)] = _Pending(module, model, named, handle)
             self.pending.update(named.values())
 
     def was_shared(self, tensor: torch.Tensor) -> bool:
@@ -82,11 +83,13 @@ class LazyTensors:
         shared = self._shared.get(id(tensor))
         return shared is not None and shared() is tensor
 
-    def load(self, values: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-        """Makes room for the values of the others that are pending here, by full name, and returns
-        these tensors: they are shared when the values are written to them."""
+    def load(
+        self, model: torch.nn.Module | None, values: Mapping[str, torch.Tensor]
+    ) -> list[tuple[str, torch.Tensor]]:
+        """Makes room for the values of the others that are pending in this model, by full name, and
+        returns these tensors: they are shared when the values are written to them."""
         loaded: list[tuple[str, torch.Tensor]] = []
-        for each in list(self._modules.values()):
+        for each in [pending for pending in self._modules.values() if pending.model is model]:
             named = {name: tensor for name, tensor in each.named.items() if name in values}
             for name, tensor in named.items():
                 materialize(name, tensor, values[name])

@@ -27,7 +27,7 @@ grad_dtype_of: Callable[[torch.Tensor], torch.dtype | None] = operator.attrgette
 
 _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_MADV_POPULATE_WRITE = 23  # Of Linux 5.14.
+_MADV_POPULATE_WRITE = 23  # Since Linux 5.14.
 
 _MASK = (1 << 64) - 1
 _BETWEEN_BLOCKS = 0x100000001B3

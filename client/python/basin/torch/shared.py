@@ -105,7 +105,8 @@ class Tensors:
 
     def restore(self, values: dict[str, torch.Tensor]) -> None:
         mine = dict(self.list_all())
-        mine.update(self._lazy.load({n: v for n, v in values.items() if n not in mine}))
+        missing = {n: v for n, v in values.items() if n not in mine}
+        mine.update(self._lazy.load(self._owner, missing))
         differing = sorted(mine.keys() ^ values.keys())
         if differing:
             raise Mismatch(

@@ -201,7 +201,7 @@ class JobState:
         self._joining = False  # Whether it has to load the state, and has not begun a round.
         self._lane, self._served = "", 0  # The lane and the version that it has last served.
         self._known, self._known_at = Known(), (0, 0)  # The members as of this generation.
-        self._digests: Digests | None = None  # Of what is served.
+        self._digests: Digests | None = None  # Those of what is served.
         self._comes_back = False  # Whether it was a member before, and has a state.
         self._own_state = own_state
         self._catch_up: CatchUp | None = None
@@ -549,7 +549,7 @@ class JobState:
         elif self._room is None:
             try:
                 self._room = room_for(each for part in self._parts for each in part.held())
-            except MemoryError as error:  # Training continues.
+            except (MemoryError, RuntimeError) as error:  # Training continues.
                 logger.error("has no memory for a copy of the state: %s", error)
 
     def _drop_room(self) -> None:
