@@ -132,7 +132,7 @@ void AddLane(Lines& lines, const Lane& lane, size_t index, absl::Time lived) {
             " bytes=", lane.layout.bytes(), " next=", lane.next, " chain=", lane.chain,
             " frame=", lane.memory.frame, " window=", lane.memory.window,
             " result_window=", lane.memory.result_window, " reserved=", lane.memory.reserved,
-            " tracking=", lane.tracking, " expired=", lane.expired);
+            " tracking=", lane.tracking, " ledger=", lane.ledger_bytes, " expired=", lane.expired);
   for (const VerdictRecord& record : lane.verdicts) {
     lines.Add(3, "verdict ", record.round,
               record.value.outcome == Outcome::kCommitted ? " COMMITTED" : " ABORTED",

@@ -76,6 +76,7 @@ bool Evidence::Fits(uint32_t max_workers, MemoryBudget& memory, RecoveryDecision
       need += EntryBytes(spec);
     }
     need += TrackingBytes(std::max<uint32_t>(max_workers, 1), static_cast<uint32_t>(chunks));
+    need += LedgerNeed(lane, held_.hellos());
   }
   if (need <= memory.free()) return true;
   memory.shortage |= memory.cached > 0;

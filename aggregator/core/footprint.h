@@ -30,6 +30,11 @@ class Footprint {
   static uint64_t Of(const T& value) {
     return sizeof(T) + Beyond(value);
   }
+  // What an entry of a map takes, without what its strings and containers hold.
+  template <typename K, typename V>
+  static constexpr uint64_t OfEntry() {
+    return sizeof(std::pair<const K, V>) + kNode;
+  }
 
  private:
   // What a node of a tree takes besides its content.
@@ -74,7 +79,7 @@ class Footprint {
   }
   template <typename K, typename V>
   static uint64_t Beyond(const std::map<K, V>& values) {
-    return Elements(values, sizeof(std::pair<const K, V>) + kNode);
+    return Elements(values, OfEntry<K, V>());
   }
 
   template <typename C>

@@ -445,7 +445,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     worker.registered.clear();
   }
   worker.session = session;
-  if (reconnects) ResumeSamples(job, slot, hello);
+  if (reconnects) ResumeSamples(job, scope, slot, hello);
   if (why_not.empty()) worker.ranks = hello.ranks;
   worker.knows_ranks = knows_ranks;
   worker.knows_samples = (hello.features & kFeatureSamples) != 0;

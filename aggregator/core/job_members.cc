@@ -139,6 +139,7 @@ void EndLineage(Job& job, const JobScope& scope) {
       lane.round.reset();
     }
     lane.StartLineage(job.membership().generation.counter);
+    ChargeSamples(job, scope, lane);
   }
   DropCached(job, scope);  // Versions count on, and may now name other content.
   // Workers that finished take no part in the new lineage.

@@ -46,6 +46,10 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
     if (worker.knows_ranks) code = ErrorCode::kVersionMismatch;
     why = WhyNotKnown(job, begin.trainers(), worker.knows_ranks, worker.id);
   }
+  if (why.empty()) {
+    code = ErrorCode::kResourceExhausted;
+    why = WhyNoMemoryForSamples(job, scope, *lane, slot, begin);
+  }
   // What it repeats is older than the number in its hello.
   const auto repeats = worker.repeats.extract(begin.lane);
   const bool repeated = !repeats.empty() && repeats.mapped() == begin.round;
@@ -65,6 +69,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
       if (!repeated) worker.ranks = begin.ranks;
       lane->optimizers.Note(begin);
       OnBegin(*round, in, slot, begin);
+      if (begin.sample_epoch.has_value()) ChargeSamples(job, scope, *lane);
     } else {
       // The worker is present, but the round cannot count its contribution.
       OnWithdraw(*round, in, slot, absl::StrCat("its begin ", why));

@@ -14,6 +14,7 @@
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
 #include "aggregator/core/job_rounds.h"
+#include "aggregator/core/job_samples.h"
 #include "aggregator/core/round_settle.h"
 #include "aggregator/core/spec.h"
 #include "aggregator/core/term.h"
@@ -161,6 +162,9 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
         lane.ledger.Restore(hello.incarnation, id, history);
       }
     }
+    // ChargeSamples gives back what is too much, once the round is open again.
+    lane.ledger_bytes = LedgerNeed(recovered, job.evidence.held().hellos());
+    scope.memory.reserved += lane.ledger_bytes;
   }
   job.evidence.Decided(decision.cause, decision.lanes);
   job.standing.Await(decision.counted);
@@ -359,6 +363,7 @@ void FinishRecovery(Job& job, const JobScope& scope) {
   job.evidence.ForgetDecision();
   const std::map<WorkerId, Hello> hellos = job.evidence.held().TakeHellos(scope.memory);
   for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
+    ChargeSamples(job, scope, job.lanes[i]);
     if (!job.lanes[i].expired && job.lanes[i].layout.version() > 0)
       PlanMemory(job, scope, job.lanes[i], i);
   }

@@ -126,6 +126,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   for (const absl::Duration late : round.lateness) lane.grace.Add(late);
   lane.Remember(std::move(record), scope.now);
   lane.round.reset();
+  ChargeSamples(job, scope, lane);  // Nothing is named any more.
   lane.last_used = scope.now;
   scope.actions.push_back(EndRound{job.id, index, lane.next - 1});
   job.pace.Count(scope.now, scope.config);

@@ -26,6 +26,25 @@ IntervalSet CountedIn(const Lane& lane) {
   return counted;
 }
 
+// How many ranges the open round may commit: those that its contributions name, or those of the
+// value that a recovery adopted.
+uint64_t NamedIn(const Lane& lane) {
+  if (!lane.round.has_value()) return 0;
+  const std::optional<RoundSamples>& adopted = lane.round->value.samples;
+  uint64_t named =
+      lane.round->adopted.has_value() && adopted.has_value() ? adopted->ranges.size() : 0;
+  for (const RoundMember& member : lane.round->members()) {
+    const Contribution& contribution = member.contribution;
+    if (!contribution.begun() || !contribution.begin().sample_epoch.has_value()) continue;
+    named += contribution.begin().samples.size();
+  }
+  return named;
+}
+
+SampleLedger::Budget BudgetOf(const Job& job, const JobScope& scope, const Lane& lane) {
+  return {lane.ledger_bytes + job.lanes.Room(scope.config, scope.memory), NamedIn(lane)};
+}
+
 Note NoteOf(const Job& job, const Lane& lane, NoteKind kind, const WorkerId& worker,
             std::string text) {
   return {kind, job.name, worker, lane.name, 0, std::move(text)};
@@ -69,8 +88,19 @@ void OnLeaseSamples(Job& job, const JobScope& scope, Slot slot, const LeaseSampl
                                 : "is not a member of the job; wait until it is one"}};
   } else {
     const SampleEpoch before = lane->ledger.epoch();
-    answer = lane->ledger.Lease(worker.incarnation, worker.id, ask, AskerOf(job, worker),
-                                CountedIn(*lane));
+    const auto lease = [&] {
+      return lane->ledger.Lease(worker.incarnation, worker.id, ask, AskerOf(job, worker),
+                                CountedIn(*lane), BudgetOf(job, scope, *lane));
+    };
+    answer = lease();
+    if (answer.lacks_memory && scope.memory.cached > 0) {
+      DropCached(job, scope);
+      scope.memory.shortage |= scope.memory.cached > 0;
+      const SampleLedger::Answer first = std::exchange(answer, lease());
+      answer.moved |= first.moved;
+      answer.left += first.left;
+    }
+    ChargeSamples(job, scope, *lane);
     if (answer.left > 0) {
       scope.actions.push_back(NoteOf(
           job, *lane, NoteKind::kEpochEnded, "",
@@ -107,10 +137,13 @@ void OnReturnSamples(Job& job, const JobScope& scope, Slot slot, const ReturnSam
   Lane* lane = FindLane(job, scope, slot, back.lane);
   if (lane == nullptr) return;
   const Worker& worker = job.workers[slot];
-  const std::string why = lane->ledger.Return(worker.incarnation, back, CountedIn(*lane));
+  const std::string why =
+      lane->ledger.Return(worker.incarnation, back, CountedIn(*lane), BudgetOf(job, scope, *lane));
+  ChargeSamples(job, scope, *lane);
   if (why.empty()) return;
   scope.actions.push_back(NoteOf(job, *lane, NoteKind::kLeaseRefused, worker.id,
-                                 absl::StrCat("Worker ", worker.id, " ", why, ".")));
+                                 absl::StrCat("Job ", job.name, ", lane ", lane->name, ": worker ",
+                                              worker.id, " ", why, ".")));
 }
 
 void OnReportBatch(Job& job, const JobScope& scope, Slot slot, const ReportBatch& report) {
@@ -142,6 +175,7 @@ void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot) {
     if (scope.config.rules.keeps_lost_samples) continue;
     if (scope.config.rules.frees_counted_samples) counted.Clear();
     lane.ledger.Leave(worker.incarnation, counted);
+    ChargeSamples(job, scope, lane);
     const uint64_t returned = lane.ledger.free() - before;
     if (returned == 0) continue;
     scope.actions.push_back(
@@ -152,15 +186,21 @@ void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot) {
   }
 }
 
-void ResumeSamples(Job& job, Slot slot, const Hello& hello) {
-  const Incarnation& incarnation = job.workers[slot].incarnation;
+void ResumeSamples(Job& job, const JobScope& scope, Slot slot, const Hello& hello) {
+  const Worker& worker = job.workers[slot];
   for (Lane& lane : job.lanes) {
     const auto history =
         std::find_if(hello.lanes.begin(), hello.lanes.end(),
                      [&](const LaneHistory& each) { return each.name == lane.name; });
-    lane.ledger.Resume(incarnation,
-                       history == hello.lanes.end() ? SampleProgress{} : history->leased,
-                       CountedIn(lane));
+    const std::string why = lane.ledger.Resume(
+        worker.incarnation, history == hello.lanes.end() ? SampleProgress{} : history->leased,
+        CountedIn(lane), BudgetOf(job, scope, lane));
+    ChargeSamples(job, scope, lane);
+    if (why.empty()) continue;
+    scope.actions.push_back(
+        NoteOf(job, lane, NoteKind::kLeaseRefused, worker.id,
+               absl::StrCat("Job ", job.name, ", lane ", lane.name, ": the hello of worker ",
+                            worker.id, " ", why, ". Its samples are free again.")));
   }
 }
 
@@ -186,6 +226,27 @@ void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
       NoteOf(job, lane, NoteKind::kEpochEnded, "",
              absl::StrCat("Epoch ", samples->epoch.number, " of lane ", lane.name,
                           " has ended: all ", samples->epoch.samples, " samples are committed.")));
+}
+
+std::string WhyNoMemoryForSamples(const Job& job, const JobScope& scope, const Lane& lane,
+                                  Slot slot, const Begin& begin) {
+  if (!begin.sample_epoch.has_value()) return "";
+  const std::optional<Round>& round = lane.round;
+  if (round.has_value() && round->Has(slot) && round->HasBegun(slot)) return "";  // A repetition.
+  const SampleLedger::Budget budget = BudgetOf(job, scope, lane);
+  if (lane.ledger.Need(budget.named + begin.samples.size()) <= budget.bytes) return "";
+  scope.memory.shortage |= scope.memory.cached > 0;
+  return lane.ledger.WhyNoMemory(budget);
+}
+
+void ChargeSamples(const Job& job, const JobScope& scope, Lane& lane) {
+  if (lane.ledger_bytes == 0 && lane.ledger.held_bytes() == 0) return;
+  const SampleLedger::Budget budget = BudgetOf(job, scope, lane);
+  // A range that the round counts may be cut already, and then counts twice. What was charged
+  // before is enough then; see SampleLedger.
+  const uint64_t need = std::min(lane.ledger.Need(budget.named), budget.bytes);
+  scope.memory.reserved += need - lane.ledger_bytes;  // Modulo 2^64.
+  lane.ledger_bytes = need;
 }
 
 std::string WhyNotKnowsSamples(const Job& job, uint64_t features) {

@@ -24,13 +24,21 @@ void OnReportBatch(Job& job, const JobScope& scope, Slot slot, const ReportBatch
 // more.
 void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot);
 // The worker has a new session in the same life.
-void ResumeSamples(Job& job, Slot slot, const Hello& hello);
+void ResumeSamples(Job& job, const JobScope& scope, Slot slot, const Hello& hello);
 // It is told what it holds, if its hello named more: another worker may have leased that since,
 // from an aggregator that had lost this worker. REQUIRES: it was welcomed.
 void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hello& hello);
 // The open round of the lane has ended; `samples` if it is committed, and commits some.
 void EndRoundSamples(const Job& job, const JobScope& scope, Lane& lane,
                      const std::optional<RoundSamples>& samples);
+
+// Why there is no memory for what becomes of the samples that the begin names, as the end of a
+// sentence; empty if there is.
+std::string WhyNoMemoryForSamples(const Job& job, const JobScope& scope, const Lane& lane,
+                                  Slot slot, const Begin& begin);
+// Charges what the ledger of the lane needs now. What has grown since the last call was checked:
+// only leases, returns, hellos and begins make it need more.
+void ChargeSamples(const Job& job, const JobScope& scope, Lane& lane);
 
 // Why a worker whose client has these features cannot be admitted, as the end of a sentence; empty
 // if it can. Verdicts name samples while a lane has an epoch, so every worker must know them.

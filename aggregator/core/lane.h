@@ -47,6 +47,7 @@ struct Lane {
   LayoutBytes layout_bytes;
   LaneMemory memory;
   uint64_t tracking = 0;               // Charged to the budget for what is known of its chunks.
+  uint64_t ledger_bytes = 0;           // Charged to it for the ledger.
   RoundNumber next = 1;                // The open round, or the one that opens next.
   uint64_t chain = 0;                  // After round next - 1.
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
@@ -137,9 +138,9 @@ struct Lane {
   }
 
   auto Fields() const {
-    return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, grace, ledger, batch, optimizers, round, behind, last_used, paced,
-                    expired);
+    return std::tie(name, kind, layout, memory, tracking, ledger_bytes, next, chain, verdicts,
+                    chains, last_spec, norms, grace, ledger, batch, optimizers, round, behind,
+                    last_used, paced, expired);
   }
 };
 

@@ -43,7 +43,7 @@ void Lanes::LeaveIndexesBefore(LaneIndex index) {
 void Lanes::Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
   for (LaneIndex i = 0; i < size(); ++i) {
     Release(memory, lanes_[i]);
-    memory.reserved -= lanes_[i].layout_bytes.held;
+    memory.reserved -= lanes_[i].layout_bytes.held + lanes_[i].ledger_bytes;
     actions.push_back(NameTensors{job, i, 0, {}});
   }
   lanes_.clear();
@@ -251,7 +251,7 @@ void Lanes::Release(MemoryBudget& memory, Lane& lane) {
 uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
   uint64_t bytes = 0;
   for (const Lane& lane : lanes_) {
-    bytes += lane.layout_bytes.held;
+    bytes += lane.layout_bytes.held + lane.ledger_bytes;
     if (lane.expired) continue;
     bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
     bytes += (workers - now) * lane.memory.window;  // Modulo 2^64: right for fewer workers too.
@@ -262,7 +262,7 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
 uint64_t Lanes::held_bytes() const {
   uint64_t held = 0;
   for (const Lane& lane : lanes_) {
-    held += lane.layout_bytes.held + lane.tracking + lane.memory.reserved;
+    held += lane.layout_bytes.held + lane.tracking + lane.ledger_bytes + lane.memory.reserved;
   }
   return held;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
 #include "aggregator/core/names.h"
+#include "aggregator/core/sample_ledger.h"
 #include "protocol/counted.h"
 #include "protocol/plural.h"
 
@@ -277,6 +278,26 @@ std::string Describe(const Orphan& orphan) {
   return absl::StrCat("round ", orphan.round, " of lane ", orphan.lane,
                       " may have a verdict, but its result was lost with ",
                       absl::StrJoin(orphan.holders, ", "));
+}
+
+uint64_t LedgerNeed(const RecoveredLane& lane, const std::map<WorkerId, Hello>& hellos) {
+  uint64_t holders = 0;
+  uint64_t ranges = lane.committed.ranges.size();
+  for (const auto& [id, hello] : hellos) {
+    for (const LaneHistory& history : hello.lanes) {
+      if (history.name != lane.name || !history.leased.epoch.exists()) continue;
+      ++holders;
+      ranges += history.leased.ranges.size() + history.resumed.size();
+    }
+  }
+  if (lane.adopted.has_value() && lane.adopted->value.samples.has_value()) {
+    const RoundSamples& samples = *lane.adopted->value.samples;
+    ++holders;
+    ranges += samples.ranges.size() + samples.resumed.size();
+  }
+  if (holders == 0 && !lane.committed.epoch.exists()) return 0;
+  // Each range ends others at two places, before it is committed and afterwards.
+  return SampleLedger::NeedOf(holders, 4 * ranges + 2);
 }
 
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan) {

@@ -58,6 +58,9 @@ struct RecoveredLane {
   }
 };
 
+// The most that the ledger of the lane's samples needs, with what these workers hold.
+uint64_t LedgerNeed(const RecoveredLane& lane, const std::map<WorkerId, Hello>& hellos);
+
 struct RecoveryDecision {
   RecoveryStep step = RecoveryStep::kWait;
   std::string reason;

@@ -6,10 +6,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/footprint.h"
 #include "protocol/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {
+
+// Every worker that leases needs at least so many ranges: those that it holds, the cuts of its next
+// contribution, and its part of what is committed and free.
+constexpr uint64_t kRunsOfHolder = 16;
 
 std::string DescribeEpoch(const SampleEpoch& epoch) {
   return absl::StrCat(epoch.samples, " samples in order ", absl::Hex(epoch.order),
@@ -28,16 +33,49 @@ SampleProgress SampleLedger::settled() const {
   return before_.has_value() ? *before_ : SampleProgress{epoch_, committed_.Runs()};
 }
 
+// ---- memory
+
+uint64_t SampleLedger::BytesOf(uint64_t holders, uint64_t runs) {
+  return holders * Footprint::OfEntry<Incarnation, Holder>() +
+         runs * Footprint::OfEntry<uint64_t, uint64_t>();
+}
+
+uint64_t SampleLedger::NeedOf(uint64_t holders, uint64_t runs) {
+  return BytesOf(holders, std::max(runs, holders * kRunsOfHolder));
+}
+
+uint64_t SampleLedger::runs() const {
+  uint64_t runs = committed_.runs() + free_.runs();
+  for (const auto& [incarnation, holder] : holders_) runs += holder.positions.runs();
+  return before_.has_value() ? runs + before_->ranges.size() : runs;
+}
+
+std::string SampleLedger::WhyNoMemory(const Budget& budget) const {
+  return absl::StrCat("needs memory for more separate ranges of samples than there is: the ledger ",
+                      "of the lane has ", runs(), ", and may take ", budget.bytes,
+                      " bytes of memory.budget. Lease, train on and give back neighbours, or have "
+                      "memory.budget or limits.job_memory raised");
+}
+
+SampleLedger::Answer SampleLedger::RefuseMemory(const Budget& budget) const {
+  Answer answer;
+  answer.outcome = LeaseOutcome::kRefused;
+  answer.refusal = {ErrorCode::kResourceExhausted, WhyNoMemory(budget)};
+  answer.lacks_memory = true;
+  return answer;
+}
+
 // ---- what workers ask for
 
 SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const WorkerId& worker,
                                          const LeaseSamples& ask, const Asker& asker,
-                                         const IntervalSet& counted) {
+                                         const IntervalSet& counted, const Budget& budget) {
   Answer answer;
   if (epoch_.exists() && ask.epoch.number < epoch_.number) {
     answer.outcome = LeaseOutcome::kEnded;
     return answer;
   }
+  if (holders_.count(incarnation) == 0 && !Fits(budget, 1, 0)) return RefuseMemory(budget);
   Holder& holder = holders_[incarnation];
   holder.asks = ask.epoch.number;
   holder.stays = true;
@@ -46,6 +84,12 @@ SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const W
     if (!MayMoveOn(counted)) {
       answer.outcome = LeaseOutcome::kNoneNow;
       return answer;
+    }
+    // What is resumed is committed, the gaps are free, and before_ keeps what was committed.
+    const uint64_t kept = before_.has_value() ? before_->ranges.size() : committed_.runs();
+    const uint64_t after = 2 * ask.resumed.size() + 1 + kept;
+    if (NeedOf(holders_.size(), after + 2 * budget.named) > budget.bytes) {
+      return RefuseMemory(budget);
     }
     answer.moved = true;
     answer.left = epoch_.samples - committed_.count();
@@ -80,6 +124,13 @@ SampleLedger::Answer SampleLedger::Lease(const Incarnation& incarnation, const W
                                    ". Begin the epoch anew")};
     answer.ranges.clear();
     return answer;
+  }
+  // Only the last of its ranges is cut from what stays free.
+  if (!Fits(budget, 0, 1)) {
+    Answer refused = RefuseMemory(budget);
+    refused.moved = answer.moved;
+    refused.left = answer.left;
+    return refused;
   }
   uint64_t count = std::min(ask.count, kMaxLeasedSamples - holder.positions.count());
   const uint32_t members = std::max<uint32_t>(1, asker.members);
@@ -179,7 +230,7 @@ void SampleLedger::MoveTo(const SampleEpoch& epoch, const std::vector<SampleRang
 }
 
 std::string SampleLedger::Return(const Incarnation& incarnation, const ReturnSamples& back,
-                                 const IntervalSet& counted) {
+                                 const IntervalSet& counted, const Budget& budget) {
   const auto found = holders_.find(incarnation);
   if (found == holders_.end() || back.epoch != epoch_.number) return "";
   IntervalSet kept = found->second.positions;
@@ -189,6 +240,7 @@ std::string SampleLedger::Return(const Incarnation& incarnation, const ReturnSam
     return absl::StrCat("would hold ", kept.runs(), " ranges of samples after it has returned some",
                         "; the limit is ", kMaxSampleRanges, ". Return neighbours together");
   }
+  if (!Fits(budget, 0, RunsOfFree(found->second, kept))) return WhyNoMemory(budget);
   Free(found->second, kept);
   return "";
 }
@@ -278,6 +330,14 @@ void SampleLedger::Free(Holder& holder, const IntervalSet& kept) {
   }
 }
 
+uint64_t SampleLedger::RunsOfFree(const Holder& holder, const IntervalSet& kept) {
+  uint64_t after = 0;
+  for (const Interval& run : holder.positions.Runs()) {
+    after += kept.Inside(run).size() + kept.Outside(run).size();
+  }
+  return after - std::min<uint64_t>(after, holder.positions.runs());
+}
+
 void SampleLedger::Hold(Holder& holder, const std::vector<SampleRange>& ranges) {
   for (const SampleRange& range : ranges) {
     for (const Interval& part : free_.Remove(range)) holder.positions.Add(part);
@@ -294,13 +354,15 @@ void SampleLedger::Leave(const Incarnation& incarnation, const IntervalSet& coun
   if (found->second.positions.empty()) holders_.erase(found);
 }
 
-void SampleLedger::Resume(const Incarnation& incarnation, const SampleProgress& leased,
-                          const IntervalSet& counted) {
+std::string SampleLedger::Resume(const Incarnation& incarnation, const SampleProgress& leased,
+                                 const IntervalSet& counted, const Budget& budget) {
   const auto found = holders_.find(incarnation);
-  if (found == holders_.end()) return;
+  if (found == holders_.end()) return "";
   IntervalSet kept = counted;
   if (leased.epoch == epoch_) kept.Add(leased.ranges);
-  Free(found->second, kept);
+  const bool fits = Fits(budget, 0, RunsOfFree(found->second, kept));
+  Free(found->second, fits ? kept : counted);
+  return fits ? "" : WhyNoMemory(budget);
 }
 
 // ---- recovery

@@ -17,7 +17,14 @@
 // asker's share of a step; nobody holds it, and a round that is not of a whole step is aborted.
 //
 // Whatever is committed is in the verdicts, so that a recovery finds it; who holds what is in the
-// hellos. The caller passes the incarnations of workers, and the positions that the open round
+// hellos.
+//
+// What it takes of memory grows with the separate ranges of positions, which workers choose. Need()
+// is the most that it may become before the next request that can be refused: whatever a verdict
+// commits, and whichever worker goes, each range that the open round counts cuts others at most
+// twice. So a request that would need more than its Budget is refused, and everything else fits.
+//
+// The caller passes the incarnations of workers, and the positions that the open round
 // counts for one of them (`counted`).
 //
 // Thread contract: a plain value.
@@ -52,12 +59,18 @@ class SampleLedger {
     uint32_t ranks = 1;     // ... of so many, ...
     uint32_t trainers = 1;  // ... among those of the generation.
   };
+  // What the ledger may need.
+  struct Budget {
+    uint64_t bytes = 0;
+    uint64_t named = 0;  // As in Need().
+  };
   struct Answer {
     LeaseOutcome outcome = LeaseOutcome::kLeased;
     std::vector<SampleRange> ranges;
-    Error refusal;       // With kRefused: the text is the end of a sentence about the worker.
-    bool moved = false;  // The lane is at another epoch now, ...
-    uint64_t left = 0;   // ... and so many positions of the one before are not committed.
+    Error refusal;  // With kRefused: the text is the end of a sentence about the worker.
+    bool lacks_memory = false;  // That is why.
+    bool moved = false;         // The lane is at another epoch now, ...
+    uint64_t left = 0;          // ... and so many positions of the one before are not committed.
   };
 
   const SampleEpoch& epoch() const { return epoch_; }
@@ -73,16 +86,28 @@ class SampleLedger {
     return before_.has_value() ? committed_.Runs() : std::vector<SampleRange>{};
   }
 
+  // ---- memory
+  // What the positions and their holders take now.
+  uint64_t held_bytes() const { return BytesOf(holders_.size(), runs()); }
+  // What they need, if the contributions of the open round name so many ranges. A holder needs that
+  // of a few ranges from the beginning, so that a worker that trains on neighbours is never
+  // refused.
+  uint64_t Need(uint64_t named) const { return NeedOf(holders_.size(), runs() + 2 * named); }
+  // What so many holders and ranges need.
+  static uint64_t NeedOf(uint64_t holders, uint64_t runs);
+  // Why what a worker asks for does not fit into the budget, as the end of a sentence.
+  std::string WhyNoMemory(const Budget& budget) const;
+
   // ---- what workers ask for
   // Free positions, the lowest first. At the end of the epoch a worker gets its share of what is
   // left; in an epoch of steps, its share of the step that it asks for. `counted` has the positions
   // of all contributions.
   Answer Lease(const Incarnation& incarnation, const WorkerId& worker, const LeaseSamples& ask,
-               const Asker& asker, const IntervalSet& counted);
+               const Asker& asker, const IntervalSet& counted, const Budget& budget);
   // Positions that the worker does not hold, or that the open round counts, are ignored. Returns
   // why nothing was taken back, as the end of a sentence; empty if it was.
   std::string Return(const Incarnation& incarnation, const ReturnSamples& back,
-                     const IntervalSet& counted);
+                     const IntervalSet& counted, const Budget& budget);
   // Why a worker cannot contribute what it, and those that it was reduced with, computed from these
   // positions, as the end of a sentence; empty if it can. `begun`: how many ranges the others have
   // begun the round with.
@@ -102,8 +127,10 @@ class SampleLedger {
   // The worker holds no more positions, and asks for none.
   void Leave(const Incarnation& incarnation, const IntervalSet& counted);
   // The worker has a new session: what its hello does not name was lost on its way, or is returned.
-  void Resume(const Incarnation& incarnation, const SampleProgress& leased,
-              const IntervalSet& counted);
+  // Returns why all of it is returned, as the end of a sentence; empty if the worker keeps what the
+  // hello names.
+  std::string Resume(const Incarnation& incarnation, const SampleProgress& leased,
+                     const IntervalSet& counted, const Budget& budget);
 
   // ---- recovery: what was committed, then what each worker holds, then the value that is adopted
   void Recover(const SampleProgress& committed);
@@ -120,6 +147,15 @@ class SampleLedger {
     auto Fields() const { return std::tie(positions, asks, stays); }
   };
 
+  static uint64_t BytesOf(uint64_t holders, uint64_t runs);
+  // The separate ranges that it holds.
+  uint64_t runs() const;
+  // Returns whether so many more holders and ranges fit into the budget.
+  bool Fits(const Budget& budget, uint64_t holders, uint64_t runs) const {
+    return NeedOf(holders_.size() + holders, this->runs() + runs + 2 * budget.named) <=
+           budget.bytes;
+  }
+  Answer RefuseMemory(const Budget& budget) const;
   bool MayMoveOn(const IntervalSet& counted) const;
   void MoveTo(const SampleEpoch& epoch, const std::vector<SampleRange>& resumed,
               const WorkerId& worker);
@@ -134,6 +170,8 @@ class SampleLedger {
   IntervalSet ShareOf(const Asker& asker, uint64_t after, const IntervalSet& counted) const;
   // Frees what the holder has, except for `kept`.
   void Free(Holder& holder, const IntervalSet& kept);
+  // By how much that increases the number of ranges, at most.
+  static uint64_t RunsOfFree(const Holder& holder, const IntervalSet& kept);
   // Gives the holder what is free of this.
   void Hold(Holder& holder, const std::vector<SampleRange>& ranges);
 

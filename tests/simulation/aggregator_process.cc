@@ -254,9 +254,21 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
                         absl::StrCat(name(), " keeps ", shell_.frames(), " frames, and ",
                                      core_.delivery().frames(), " may still be asked of it."));
   }
+  if (alive_) CheckLedgers();
   if (alive_ && verdicts_in_step_ > 0) CheckSamples();
   actions_ = std::move(actions);
   ticker_.Plan(core_.NextDeadline());
+}
+
+void AggregatorProcess::CheckLedgers() {
+  if (job() == nullptr) return;
+  for (const aggregator::Lane& lane : job()->lanes) {
+    if (lane.ledger.held_bytes() <= lane.ledger_bytes) continue;
+    world_.checker.Fail(
+        Invariant::kBoundedBytes,
+        absl::StrCat(name(), ", lane ", lane.name, ": the ledger of samples takes ",
+                     lane.ledger.held_bytes(), " bytes, and is charged ", lane.ledger_bytes, "."));
+  }
 }
 
 void AggregatorProcess::CheckSamples() {

@@ -90,6 +90,8 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Flush(aggregator::SessionId session);
   // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
+  // The ledger of each lane is charged for what it takes.
+  void CheckLedgers();
   // No sample is lost, and none has two holders.
   void CheckSamples();
   void PlantIn(Reduction& reduction);

@@ -756,6 +756,7 @@ void Cluster::CheckInvariants() {
   }
   for (const auto& [id, current] : core->jobs()) {
     for (const Lane& lane : current.lanes) {
+      EXPECT_LE(lane.ledger.held_bytes(), lane.ledger_bytes) << "of samples in lane " << lane.name;
       if (!lane.round.has_value()) continue;
       EXPECT_LE(lane.round->held.bytes(), lane.memory.result_window);
       for (const RoundMember& member : lane.round->members()) {

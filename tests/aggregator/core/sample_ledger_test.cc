@@ -30,13 +30,18 @@ constexpr Incarnation kSecond{1, 2};
 
 using Positions = std::vector<SampleRange>;
 
+constexpr SampleLedger::Budget kPlenty{uint64_t{1} << 40, 0};
+
 struct Ledger : SampleLedger {
   uint32_t members = 1;
+  Budget budget = kPlenty;
   Answer Ask(const Incarnation& who, uint64_t count, const SampleEpoch& epoch = kThisEpoch,
              const Positions& resumed = {}, const IntervalSet& counted = {}) {
     return Lease(who, absl::StrCat("w", who.counter), {0, 1, epoch, count, resumed}, {members},
-                 counted);
+                 counted, budget);
   }
+  // As the caller charges it, while the open round names so many ranges.
+  void LimitToNow(uint64_t named = 0) { budget = {Need(named), named}; }
   void Commit(const Positions& ranges) { EndRound(Of(IntervalSet(ranges))); }
 };
 
@@ -54,7 +59,7 @@ TEST(LedgerOfSteps, SharesAreAPartition) {
       uint64_t most = 0;
       for (uint32_t rank = 0; rank < trainers; ++rank) {
         const auto answer = ledger.Lease({1, rank}, "w", {0, 1, epoch, 1, committed, 0},
-                                         {trainers, rank, 1, trainers}, {});
+                                         {trainers, rank, 1, trainers}, {}, kPlenty);
         const IntervalSet share(answer.ranges);
         all.Add(answer.ranges);
         named += share.count();
@@ -75,7 +80,7 @@ TEST(SampleLedger, LeasesTheLowestThatAreFree) {
   Ledger t;
   EXPECT_THAT(t.Ask(kFirst, 10).ranges, ElementsAre(SampleRange(0, 10)));
   EXPECT_THAT(t.Ask(kSecond, 10).ranges, ElementsAre(SampleRange(10, 20)));
-  EXPECT_EQ(t.Return(kFirst, {0, 1, {{2, 4}}}, {}), "");
+  EXPECT_EQ(t.Return(kFirst, {0, 1, {{2, 4}}}, {}, kPlenty), "");
   EXPECT_THAT(t.Ask(kSecond, 10).ranges, ElementsAre(SampleRange(2, 4), SampleRange(20, 28)));
 }
 
@@ -206,16 +211,16 @@ TEST(SampleLedger, BoundsWhatAWorkerHolds) {
   EXPECT_EQ(t.Ask(kFirst, 1, large).refusal.code, ErrorCode::kResourceExhausted);
   Positions every_other;
   for (uint64_t i = 0; i <= kMaxSampleRanges; ++i) every_other.push_back({2 * i, 2 * i + 1});
-  EXPECT_THAT(t.Return(kFirst, {0, 1, every_other}, {}), HasSubstr("the limit is 4096"));
+  EXPECT_THAT(t.Return(kFirst, {0, 1, every_other}, {}, kPlenty), HasSubstr("the limit is 4096"));
   EXPECT_THAT(t.WhyNotBegin({kFirst}, 1, every_other, 0), HasSubstr("separate ranges"));
 }
 
 TEST(SampleLedger, ANewSessionHoldsWhatItsHelloNames) {
   Ledger t;
   t.Ask(kFirst, 10);
-  t.Resume(kFirst, {kThisEpoch, {{0, 4}, {50, 60}}}, IntervalSet({{8, 9}}));
+  t.Resume(kFirst, {kThisEpoch, {{0, 4}, {50, 60}}}, IntervalSet({{8, 9}}), kPlenty);
   EXPECT_THAT(t.HeldBy(kFirst).Runs(), ElementsAre(SampleRange(0, 4), SampleRange(8, 9)));
-  t.Resume(kFirst, {kNextEpoch, {{0, 4}}}, {});
+  t.Resume(kFirst, {kNextEpoch, {{0, 4}}}, {}, kPlenty);
   EXPECT_THAT(t.HeldBy(kFirst).Runs(), IsEmpty());
 }
 
@@ -256,6 +261,228 @@ TEST(SampleLedger, RecoversAnEpochWithoutAVerdict) {
   EXPECT_EQ(t.resumed(), (Positions{{0, 10}}));
   EXPECT_THAT(t.HeldBy(kFirst).Runs(), ElementsAre(SampleRange(10, 20)));
   EXPECT_THAT(t.HeldBy(kSecond).Runs(), IsEmpty());
+}
+
+// ---- memory
+
+constexpr SampleEpoch kLargeEpoch{1, 100'000, 7};
+
+Positions EveryOther(uint64_t first, uint64_t count) {
+  Positions ranges;
+  for (uint64_t i = 0; i < count; ++i) ranges.push_back({first + 2 * i, first + 2 * i + 1});
+  return ranges;
+}
+
+TEST(LedgerMemory, IsThatOfItsHoldersAndRanges) {
+  Ledger t;
+  EXPECT_EQ(t.Need(0), 0u);
+  t.Ask(kFirst, 10'000, kLargeEpoch);
+  const uint64_t few = t.held_bytes();
+  EXPECT_GT(few, 0u);
+  EXPECT_LT(few, 500u);
+  EXPECT_LT(t.Need(0), 1000u) << "with some ranges to come";
+  t.Commit(EveryOther(0, 1000));
+  EXPECT_GE(t.held_bytes(), few + 2000 * (2 * sizeof(uint64_t) + 4 * sizeof(void*)) - 100)
+      << "1000 committed ranges, and as many that are held between them";
+}
+
+TEST(LedgerMemory, WithoutItALeaseIsRefusedAndNothingChanges) {
+  Ledger t;
+  t.budget = {100, 0};
+  const SampleLedger::Answer first = t.Ask(kFirst, 10);
+  EXPECT_EQ(first.outcome, LeaseOutcome::kRefused);
+  EXPECT_EQ(first.refusal.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(first.refusal.text, HasSubstr("may take 100 bytes of memory.budget"));
+  EXPECT_TRUE(first.lacks_memory);
+  EXPECT_EQ(t.held_bytes(), 0u);
+
+  t.budget = kPlenty;
+  t.Ask(kFirst, 10'000, kLargeEpoch);
+  t.Commit(EveryOther(0, 1000));
+  t.LimitToNow();
+  const SampleLedger before = t;
+  const SampleLedger::Answer another = t.Ask(kSecond, 10, kLargeEpoch);
+  EXPECT_TRUE(another.lacks_memory);
+  EXPECT_TRUE(before.Fields() == t.Fields());
+  EXPECT_TRUE(t.Ask(kFirst, 10, kLargeEpoch).lacks_memory) << "it would cut what is free";
+  EXPECT_EQ(t.committed(), 1000u);
+}
+
+TEST(LedgerMemory, WithoutItAnEpochDoesNotBegin) {
+  Ledger t;
+  t.Ask(kFirst, 100);
+  t.Commit({{0, 100}});
+  t.LimitToNow();
+  EXPECT_EQ(t.Ask(kFirst, 1).outcome, LeaseOutcome::kEnded) << "that needs none";
+  Positions checkpoint;
+  for (uint64_t i = 0; i < 50; ++i) checkpoint.push_back({2 * i, 2 * i + 1});
+  EXPECT_TRUE(t.Ask(kFirst, 1, kNextEpoch, checkpoint).lacks_memory);
+  EXPECT_EQ(t.epoch(), kThisEpoch);
+  EXPECT_EQ(t.Ask(kFirst, 1, kNextEpoch).outcome, LeaseOutcome::kLeased);
+}
+
+TEST(LedgerMemory, WithoutItScatteredReturnsAreIgnored) {
+  Ledger t;
+  t.Ask(kFirst, 10'000, kLargeEpoch);
+  t.LimitToNow();
+  EXPECT_THAT(t.Return(kFirst, {0, 1, EveryOther(1, 1000)}, {}, t.budget),
+              HasSubstr("memory.budget"));
+  EXPECT_EQ(t.HeldBy(kFirst).count(), 10'000u);
+  EXPECT_EQ(t.Return(kFirst, {0, 1, {{0, 9'000}}}, {}, t.budget), "");
+}
+
+// The other workers lease what a hello names, because the worker is told that it holds nothing.
+TEST(LedgerMemory, WithoutItAScatteredHelloHoldsNothing) {
+  Ledger t;
+  t.Ask(kFirst, 10'000, kLargeEpoch);
+  t.LimitToNow();
+  const IntervalSet counted({{5, 6}});
+  EXPECT_THAT(t.Resume(kFirst, {kLargeEpoch, EveryOther(0, 1000)}, counted, t.budget),
+              HasSubstr("memory.budget"));
+  EXPECT_THAT(t.HeldBy(kFirst).Runs(), ElementsAre(SampleRange(5, 6))) << "the round counts it";
+  EXPECT_LE(t.held_bytes(), t.budget.bytes);
+}
+
+// Workers that train on what they lease in order, some of which are lost or leave a round out, in a
+// job that has no byte more than its workers needed when they had leased once.
+TEST(LedgerMemory, SufficesForWorkersThatTrainInOrder) {
+  constexpr uint64_t kWorkers = 32;
+  std::mt19937_64 random(1);
+  Ledger t;
+  t.members = kWorkers;
+  t.budget = {SampleLedger::NeedOf(kWorkers, 0), 0};
+  SampleEpoch epoch{1, 20'000, 7};
+  std::vector<Incarnation> workers;
+  for (uint64_t i = 1; i <= kWorkers; ++i) workers.push_back({1, i});
+  uint64_t last = kWorkers;
+  for (int round = 0; round < 2000; ++round) {
+    IntervalSet named;
+    IntervalSet counted;
+    uint64_t ranges = 0;
+    for (Incarnation& worker : workers) {
+      while (t.HeldBy(worker).count() < 8) {
+        const SampleLedger::Answer answer = t.Ask(worker, 32, epoch);
+        ASSERT_NE(answer.outcome, LeaseOutcome::kRefused) << answer.refusal.text;
+        if (answer.outcome != LeaseOutcome::kLeased) break;
+      }
+      Positions begin;
+      uint64_t batch = 8;
+      for (SampleRange run : t.HeldBy(worker).Runs()) {
+        run.end = run.begin + std::min(run.size(), batch);
+        batch -= run.size();
+        if (!run.empty()) begin.push_back(run);
+      }
+      ASSERT_LE(t.Need(ranges + begin.size()), t.budget.bytes) << "round " << round;
+      ranges += begin.size();
+      counted.Add(begin);
+      if (random() % 20 != 0) named.Add(begin);
+    }
+    const bool lost = random() % 5 == 0;
+    if (lost) t.Leave(workers[round % kWorkers], counted);
+    named.empty() ? t.EndRound(std::nullopt) : t.EndRound(t.Of(named));
+    if (lost) workers[round % kWorkers] = {1, ++last};
+    ASSERT_LE(t.held_bytes(), t.budget.bytes);
+    if (t.Ended()) ++epoch.number;
+  }
+  EXPECT_GT(epoch.number, 10u);
+}
+
+// Whatever workers do, and however little memory is left: what was charged is enough, and each
+// position is committed, held or free.
+TEST(LedgerMemory, IsNeverMoreThanWhatWasCharged) {
+  uint64_t refused = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t bound) { return random() % bound; };
+    constexpr uint64_t kSamples = 2000;
+    Ledger t;
+    SampleEpoch epoch{1, kSamples, 7};
+    uint64_t charged = 0;
+    std::map<Incarnation, Positions> begun;
+    std::vector<Incarnation> workers{{1, 1}, {1, 2}, {1, 3}};
+    std::set<Incarnation> gone;
+    uint64_t last = 3;
+    const auto named = [&] {
+      uint64_t count = 0;
+      for (const auto& [worker, ranges] : begun) count += ranges.size();
+      return count;
+    };
+    const auto counted = [&] {
+      IntervalSet all;
+      for (const auto& [worker, ranges] : begun) all.Add(ranges);
+      return all;
+    };
+    const auto scattered = [&](const IntervalSet& held) {
+      Positions ranges;
+      for (const SampleRange& run : held.Runs()) {
+        for (uint64_t at = run.begin; at < run.end;) {
+          const uint64_t end = std::min(run.end, at + 1 + below(4));
+          if (below(2) == 0) ranges.push_back({at, end});
+          at = end + below(3);
+        }
+      }
+      return ranges;
+    };
+    for (int step = 0; step < 200; ++step) {
+      constexpr uint64_t kFree[] = {0, 200, 2000, uint64_t{1} << 20};
+      t.budget = {charged + kFree[below(4)], named()};
+      Incarnation& worker = workers[below(workers.size())];
+      switch (below(8)) {
+        case 0:
+        case 1: {
+          if (t.Ended()) ++epoch.number;
+          const Positions resumed = below(4) == 0 ? EveryOther(0, below(100)) : Positions{};
+          refused += t.Ask(worker, 1 + below(200), epoch, resumed, counted()).lacks_memory;
+          break;
+        }
+        case 2:
+          refused +=
+              !t.Return(worker, {0, epoch.number, scattered(t.HeldBy(worker))}, counted(), t.budget)
+                   .empty();
+          break;
+        case 3:
+        case 4: {
+          if (begun.count(worker) > 0) break;
+          const Positions ranges = scattered(t.HeldBy(worker));
+          if (!t.WhyNotBegin({worker}, t.epoch().number, ranges, 0).empty()) break;
+          if (t.Need(t.budget.named + ranges.size()) > t.budget.bytes) {
+            ++refused;
+          } else {
+            begun[worker] = ranges;
+          }
+          break;
+        }
+        case 5: {
+          IntervalSet positions;
+          for (const auto& [contributor, ranges] : begun) {
+            if (below(4) != 0) positions.Add(ranges);
+          }
+          positions.empty() ? t.EndRound(std::nullopt) : t.EndRound(t.Of(positions));
+          begun.clear();
+          gone.clear();
+          break;
+        }
+        case 6:
+          if (below(2) == 0) begun.erase(worker);  // Otherwise it is effective.
+          t.Leave(worker, counted());
+          gone.insert(worker);
+          worker = {1, ++last};
+          break;
+        case 7:
+          refused +=
+              !t.Resume(worker, {epoch, scattered(t.HeldBy(worker))}, counted(), t.budget).empty();
+          break;
+      }
+      charged = std::min(t.Need(named()), t.budget.bytes);
+      ASSERT_LE(t.held_bytes(), charged) << "step " << step;
+      uint64_t known = t.committed() + t.free();
+      for (const Incarnation& each : workers) known += t.HeldBy(each).count();
+      for (const Incarnation& each : gone) known += t.HeldBy(each).count();
+      ASSERT_EQ(known, t.epoch().samples) << "step " << step;
+    }
+  }
+  EXPECT_GT(refused, 1000u);
 }
 
 // ---- against a model that has a word for each position
@@ -307,7 +534,7 @@ class WordModel {
       case 2: {
         const uint64_t begin = Below(kSamples);
         const SampleRange range{begin, begin + 1 + Below(kSamples - begin)};
-        ledger_.Return(Who(worker), {0, epoch_, {range}}, CountedFor(worker));
+        ledger_.Return(Who(worker), {0, epoch_, {range}}, CountedFor(worker), kPlenty);
         for (uint64_t i = range.begin; i < range.end; ++i) {
           if (owner_[i] == worker && begun_[worker].count(i) == 0) owner_[i] = kFree;
         }
@@ -346,7 +573,7 @@ class WordModel {
         IntervalSet held = HeldBy(worker);
         const uint64_t lost = Below(kSamples);
         held.Remove(Interval{lost, lost + 1});
-        ledger_.Resume(Who(worker), {Epoch(), held.Runs()}, CountedFor(worker));
+        ledger_.Resume(Who(worker), {Epoch(), held.Runs()}, CountedFor(worker), kPlenty);
         if (owner_[lost] == worker && begun_[worker].count(lost) == 0) owner_[lost] = kFree;
         return;
       }
@@ -364,8 +591,8 @@ class WordModel {
     }
     const uint64_t count = 1 + Below(8);
     const auto members = static_cast<uint32_t>(alive_.size());
-    const SampleLedger::Answer answer =
-        ledger_.Lease(Who(worker), "w", {0, 1, Epoch(), count, {}}, {members}, CountedFor(worker));
+    const SampleLedger::Answer answer = ledger_.Lease(Who(worker), "w", {0, 1, Epoch(), count, {}},
+                                                      {members}, CountedFor(worker), kPlenty);
     EXPECT_EQ(answer.moved, ended || !begun_ever_);
     begun_ever_ = true;
     uint64_t most = count;

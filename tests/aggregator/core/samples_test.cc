@@ -408,5 +408,78 @@ TEST(Samples, ARecoveryRefusesAWorkerWhoseLedgerDiffers) {
   EXPECT_THAT(t.ledger().HeldBy(t.c.incarnation).Runs(), IsEmpty());
 }
 
+// ---- memory
+
+// A job whose lane takes as little as it can, in a budget with so many bytes more.
+Config BudgetWith(uint64_t bytes) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = kChunkBytes;
+  Leasing t(config);
+  config.memory_bytes = t.core->reserved_bytes() + bytes;
+  return config;
+}
+
+LeasedRanges Scattered(uint64_t count) {
+  LeasedRanges ranges;
+  for (uint64_t i = 0; i < count; ++i) ranges.push_back({2 * i, 2 * i + 1});
+  return ranges;
+}
+
+constexpr SampleEpoch kManySamples{1, 100'000, 7};
+
+TEST(SamplesMemory, IsChargedToTheJobUntilANewLineage) {
+  Leasing t;
+  const uint64_t before = t.job().reserved_bytes();
+  t.Leased(t.a, 10);
+  const uint64_t leased = t.job().reserved_bytes();
+  EXPECT_GT(leased, before);
+  t.Begin(t.a, Scattered(5));
+  t.Leased(t.b, 10);
+  EXPECT_GT(t.job().reserved_bytes(), leased);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Send(Leave{});
+  EXPECT_EQ(t.job().lanes[0].ledger_bytes, 0u);
+}
+
+TEST(SamplesMemory, WithoutItALeaseIsRefused) {
+  Leasing t(BudgetWith(500));
+  const SamplesLeased refused = t.Lease(t.a, 10);
+  EXPECT_EQ(refused.outcome, LeaseOutcome::kRefused);
+  EXPECT_EQ(refused.error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error.text,
+              HasSubstr("Job job, lane model: worker a needs memory for more separate ranges"));
+  EXPECT_THAT(refused.error.text, HasSubstr("500 bytes of memory.budget"));
+  EXPECT_EQ(t.Notes(NoteKind::kLeaseRefused), 1u);
+}
+
+TEST(SamplesMemory, WithoutItAContributionOfScatteredSamplesIsRefused) {
+  Leasing t(BudgetWith(20'000));
+  t.Lease(t.a, 10'000, kManySamples);
+  t.Lease(t.b, 10, kManySamples);
+  t.Begin(t.a, Scattered(1000));
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text,
+              testing::AllOf(HasSubstr("Job job, lane model, round 1: the begin of worker a needs "
+                                       "memory for more separate ranges of samples"),
+                             HasSubstr("bytes of memory.budget")));
+  EXPECT_EQ(t.ledger().HeldBy(t.a.incarnation).Runs(), (LeasedRanges{{0, 10'000}}))
+      << "it still holds its";
+}
+
+TEST(SamplesMemory, WithoutItAScatteredHelloHoldsNothing) {
+  Leasing t(BudgetWith(20'000));
+  t.Lease(t.a, 10'000, kManySamples);
+  t.a.Cut();
+  Hello hello = t.a.MakeHello();
+  hello.lanes[0].leased = {kManySamples, Scattered(1000)};
+  t.a.Connect(hello);
+  EXPECT_TRUE(t.ledger().HeldBy(t.a.incarnation).empty());
+  const SamplesLeased corrected = t.a.Last<SamplesLeased>();
+  EXPECT_EQ(corrected.request, 0u);
+  EXPECT_THAT(corrected.ranges, IsEmpty());
+  EXPECT_THAT(t.NoteText(NoteKind::kLeaseRefused),
+              HasSubstr("Job job, lane model: the hello of worker a needs memory"));
+  EXPECT_EQ(t.Lease(t.b, 10, kManySamples).ranges, (LeasedRanges{{0, 10}}));
+}
+
 }  // namespace
 }  // namespace basin::aggregator
