@@ -93,7 +93,7 @@ TEST(TablesTest, RoundGoesByItsTable) {
   };
   for (size_t from = 0; from < paths.size(); ++from) {
     for (uint8_t input = 0; input < 7; ++input) {
-      Round round(1, BeginRound{});
+      Round round(1, BeginRound{}, false);
       for (const RoundInput step : paths[from]) ASSERT_TRUE(round.Apply(step));
       ASSERT_EQ(static_cast<size_t>(round.state()), from);
       bool listed = false;

@@ -30,7 +30,7 @@ struct Ring {
   // The trainer begins the next call; returns its place.
   uint32_t Begin() {
     const uint32_t place = *Next();
-    lanes[place].round.emplace(lanes[place].next(), BeginRound{});
+    lanes[place].round.emplace(lanes[place].next(), BeginRound{}, false);
     return place;
   }
   // The call in flight at this place has its verdict.
