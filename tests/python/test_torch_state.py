@@ -468,15 +468,150 @@ class Checkpoints(AloneTest):
     def test_torch_distributed_checkpoint(self) -> None:
         from torch.distributed import checkpoint
 
-        self.enterContext(contextlib.redirect_stderr(None))
-        checkpoint.save({"app": self.trained.state}, checkpoint_id=f"{self.folder}/dcp")
+        self.save_dcp()
         training = self.make()  # Its optimizer has no moments yet.
-        checkpoint.load({"app": training.state}, checkpoint_id=f"{self.folder}/dcp")
+        checkpoint.load({"app": training.state}, checkpoint_id=f"{self.folder}/dcp", no_dist=True)
         self.assertEqual(self.expected, training.describe())
+        for each in (training, self.trained):
+            torch.manual_seed(1)
+            np.random.seed(1)
+            random.seed(1)
+            each.step(0)
+        self.assertEqual(self.trained.describe(), training.describe(), "it trains on")
         # A reader that drops what the checkpoint has not is found as well.
         self.assert_refused(
             "Mismatch", "value more is only here", lambda s: _load_with_more(s, self.folder)
         )
+
+    def save_dcp(self) -> None:
+        from torch.distributed import checkpoint
+
+        self.enterContext(contextlib.redirect_stderr(None))
+        writer = checkpoint.FileSystemWriter(f"{self.folder}/dcp")
+        checkpoint.save({"app": self.trained.state}, storage_writer=writer, no_dist=True)
+
+    def test_torch_distributed_checkpoint_has_tensors_by_key(self) -> None:
+        from torch.distributed import checkpoint
+
+        self.save_dcp()
+        reader = checkpoint.FileSystemReader(f"{self.folder}/dcp")
+        shown = reader.read_metadata().state_dict_metadata
+        net = self.trained.net
+        (weight,) = (p for n, p in net.named_parameters() if n == "4.weight")
+        for key in ("model.4.weight", "optimizer.model.4.weight.exp_avg", "ema.module.4.weight"):
+            found = shown[f"app.{key}"]
+            assert isinstance(found, checkpoint.TensorStorageMetadata), key
+            self.assertEqual((weight.shape, weight.dtype), (found.size, found.properties.dtype))
+        # Without Basin: the model alone, and one tensor.
+        other = Training(self.bt, reduced=False, start=False).net
+        mine = {"app": {"model": dict(other.state_dict())}}
+        checkpoint.load(mine, storage_reader=reader, no_dist=True)
+        self.assertEqual(hash_of(net.state_dict().values()), hash_of(other.state_dict().values()))
+        moment = torch.empty(3, 300, dtype=torch.float64)
+        one = {"app": {"optimizer": {"model.5.weight.exp_avg": moment}}}
+        checkpoint.load(one, storage_reader=reader, no_dist=True)
+        state = self.trained.optimizer.state[net[5].weight]
+        self.assertTrue(torch.equal(state["exp_avg"], moment))
+
+    def test_a_dict_whose_parts_are_bytes_is_loaded_as_well(self) -> None:
+        from basin.torch.checkpoint import to_dict
+        from torch.distributed import checkpoint
+
+        given = to_dict(self.trained.state.manifest(), self.trained.state._captured())
+        self.assertTrue(all(isinstance(given[name], bytes) for name in ("model", "optimizer")))
+        self.assertEqual(1, json.loads(given["manifest"])["format"])
+        self.enterContext(contextlib.redirect_stderr(None))
+        checkpoint.save({"app": given}, checkpoint_id=f"{self.folder}/dcp", no_dist=True)
+        # The way in the documentation.
+        names = ["manifest", *self.trained.state.parts()]
+        app: dict[str, Any] = dict.fromkeys(names, b"")
+        checkpoint.load({"app": app}, checkpoint_id=f"{self.folder}/dcp", no_dist=True)
+        for each in (given, app):
+            training = self.make()
+            training.state.load_state_dict(each)
+            self.assertEqual(self.expected, training.describe())
+
+    def test_a_dict_is_a_copy_and_stays_the_callers(self) -> None:
+        given = self.trained.state.state_dict()
+        self.trained.step(0)
+        training = self.make()
+        training.state.load_state_dict(given)
+        self.assertEqual(self.expected, training.describe())
+        training.step(0)
+        again = self.make()
+        again.state.load_state_dict(given)
+        self.assertEqual(self.expected, again.describe())
+
+    def test_criterion_3_7_a_tensor_that_is_missing_changed_or_converted_is_refused(self) -> None:
+        given = self.trained.state.state_dict()
+        for part, key in (("model", "0.weight"), ("optimizer", "model.0.weight.exp_avg")):
+            content = given[part]
+            changed = content[key].clone()
+            changed[0, 0] += 1
+            for kind, words, tensor in (
+                ("DataCorrupt", f"Tensor {key} of part {part} is missing in state_dict", None),
+                ("DataCorrupt", f"Part {part} of state_dict is damaged", changed),
+                ("Mismatch", "is torch.float32 of shape", content[key].float()),
+            ):
+                with self.subTest(words):
+                    other = {**given, part: {**content, key: tensor}}
+                    self.assert_refused(
+                        kind, words, lambda s, other=other: s.load_state_dict(other)
+                    )
+        rest = given["optimizer"]["rest"]
+        other = {**given, "optimizer": {**given["optimizer"], "rest": rest[:-1] + b"?"}}
+        words = "Part optimizer of state_dict is damaged"
+        self.assert_refused("DataCorrupt", words, lambda s: s.load_state_dict(other))
+
+    def test_an_optimizer_has_the_keys_of_its_state_before_its_first_step(self) -> None:
+        adam: Any = torch.optim.Adam
+        for kind, options in (
+            (torch.optim.SGD, {"momentum": 0.9}),
+            (adam, {"amsgrad": True}),
+            (adam, {"fused": True}),
+            (torch.optim.AdamW, {"foreach": True}),
+            (torch.optim.RMSprop, {"centered": True, "momentum": 0.5}),
+            (torch.optim.Adagrad, {}),
+            (torch.optim.ASGD, {}),
+            (torch.optim.Adafactor, {}),
+            (torch.optim.SGD, {"lr": 0.1}),
+        ):
+            with self.subTest(kind.__name__, **options):
+                torch.manual_seed(3)
+                states = []
+                for _ in range(2):
+                    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+                    optimizer: Any = kind(net.parameters(), **options)
+                    states.append(self.bt.State(net, optimizer, start=False))
+                before = states[0].state_dict()["optimizer"].keys()
+                for parameter in states[0].model[0].parameters():
+                    parameter.grad = torch.ones_like(parameter)
+                states[0].optimizer.step()  # The second layer has no state.
+                given = states[0].state_dict()
+                self.assertEqual(before, given["optimizer"].keys())
+                states[1].load_state_dict(given)
+                mine, theirs = (s.optimizer.state_dict()["state"] for s in states)
+                self.assertEqual(list(mine), list(theirs))
+                for number, values in mine.items():
+                    self.assertEqual(
+                        {k: hash_of([v]) for k, v in values.items()},
+                        {k: hash_of([v]) for k, v in theirs[number].items()},
+                    )
+
+    def test_an_optimizer_that_is_not_of_torch_is_bytes(self) -> None:
+        class Mine(torch.optim.SGD):
+            def step(self, closure: Any = None) -> Any:
+                raise AssertionError("nobody has asked for it")
+
+        net = nn.Linear(2, 2)
+        states = [
+            self.bt.State(net, Mine(net.parameters(), momentum=0.9), start=False) for _ in range(2)
+        ]
+        states[0].optimizer.state[net.weight]["momentum_buffer"] = torch.ones(2, 2)
+        given = states[0].state_dict()
+        self.assertIsInstance(given["optimizer"], bytes)
+        states[1].load_state_dict(given)
+        self.assertEqual(4.0, float(states[1].optimizer.state[net.weight]["momentum_buffer"].sum()))
 
     def test_the_version_of_the_arithmetic_is_that_of_the_aggregator(self) -> None:
         from basin.contract import CONTRACT_VERSION

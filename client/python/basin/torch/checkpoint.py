@@ -21,10 +21,13 @@ import torch
 
 from basin.contract import CONTRACT_VERSION
 from basin.errors import DataCorrupt, Mismatch, VersionMismatch
-from basin.torch import plain, raw
+from basin.torch import apart, plain, raw
+from basin.torch.apart import Apart
 from basin.torch.packing import Unpacker, pack_apart
 
 FORMAT = 1
+# That of a dict with tensors by key.
+TENSORS_FORMAT = 2
 _MAGIC = b"basin checkpoint\n"
 _LENGTH = struct.Struct(">Q")
 _FOOTER = struct.Struct(">Q32s17s")  # The manifest's size and hash, then _MAGIC.
@@ -66,7 +69,7 @@ class Manifest:
     step:     the step with which training goes on
     rounds:   by lane of gradients: the number of the last round that the state has applied
     chains:   by lane: the chain of that round, which is equal on all workers with this history
-    parts:    by name: `kind`, `bytes` and `sha256`
+    parts:    by name: `kind`, `bytes` and `sha256`; and `tensors` if it has them by key
     """
 
     step: Any = None
@@ -77,8 +80,8 @@ class Manifest:
     format: int = FORMAT
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def note(self, name: str, kind: str, size: int, digest: str) -> None:
-        self.parts[name] = {"kind": kind, "bytes": size, "sha256": digest}
+    def note(self, name: str, kind: str, size: int, digest: str, **more: Any) -> None:
+        self.parts[name] = {"kind": kind, "bytes": size, "sha256": digest, **more}
 
     def dump(self) -> str:
         return json.dumps(vars(self))
@@ -92,14 +95,14 @@ class Manifest:
             version, contract = found["format"], found["contract"]
         except (ValueError, TypeError, KeyError) as error:
             raise DataCorrupt(f"The manifest of {where} cannot be read: {error!r}.") from error
-        for what, is_now, was in (
-            ("format", FORMAT, version),
-            ("version of the arithmetic", CONTRACT_VERSION, contract),
+        for what, known, was in (
+            ("format", (FORMAT, TENSORS_FORMAT), version),
+            ("version of the arithmetic", (CONTRACT_VERSION,), contract),
         ):
-            if was != is_now:
+            if was not in known:
                 raise VersionMismatch(
                     f"The {what} of {where} is {was}, and that of this release of Basin is "
-                    f"{is_now}. Resume with the release that wrote it, "
+                    f"{known[-1]}. Resume with the release that wrote it, "
                     f"{found.get('basin', 'unknown')}."
                 )
         try:
@@ -122,11 +125,20 @@ def write(stream: BinaryIO, manifest: Manifest, parts: Mapping[str, Captured]) -
     stream.write(_FOOTER.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
 
 
-def to_dict(manifest: Manifest, parts: Mapping[str, Captured]) -> dict[str, Any]:
-    """The same as bytes by name; the manifest is a string."""
-    contents = {name: b"".join(part.chunks()) for name, part in parts.items()}
-    for name, content in contents.items():
-        manifest.note(name, parts[name].kind, len(content), hashlib.sha256(content).hexdigest())
+def to_dict(manifest: Manifest, parts: Mapping[str, Captured | Apart]) -> dict[str, Any]:
+    """The same by name, as tensors by key or as bytes; the manifest is a string."""
+    contents: dict[str, Any] = {}
+    for name, part in parts.items():
+        if isinstance(part, Apart):
+            contents[name] = made = part.to_dict()
+            described = part.described()
+            digest, size = apart.digest_of(described, made)
+            manifest.note(name, part.kind, size, digest, tensors=described)
+            manifest.format = TENSORS_FORMAT
+        else:
+            contents[name] = content = b"".join(part.chunks())
+            digest = hashlib.sha256(content).hexdigest()
+            manifest.note(name, part.kind, len(content), digest)
     return {MANIFEST: manifest.dump(), **contents}
 
 
@@ -157,7 +169,7 @@ def read(where: str, stream: BinaryIO) -> tuple[Manifest, dict[str, bytes]]:
     return manifest, {name: stream.read(each["bytes"]) for name, each in manifest.parts.items()}
 
 
-def from_dict(where: str, given: Mapping[str, Any]) -> tuple[Manifest, dict[str, bytes]]:
+def from_dict(where: str, given: Mapping[str, Any]) -> tuple[Manifest, dict[str, Any]]:
     """Returns what to_dict() was made of. Raises DataCorrupt if the manifest is missing."""
     if not isinstance(given.get(MANIFEST), str):
         raise DataCorrupt(f"There is no manifest in {where}, so basin.torch.State has not made it.")
@@ -166,17 +178,22 @@ def from_dict(where: str, given: Mapping[str, Any]) -> tuple[Manifest, dict[str,
 
 
 def verify(
-    where: str, manifest: Manifest, contents: Mapping[str, bytes], kinds: Mapping[str, str]
+    where: str, manifest: Manifest, contents: Mapping[str, Any], kinds: Mapping[str, str]
 ) -> None:
     """Checks that the parts are whole, and those of a state with parts of these `kinds`, by name.
 
     Raises DataCorrupt for a part that is missing or damaged, and Mismatch for a part that only one
     side has, or whose class differs."""
     for name, noted in manifest.parts.items():
-        content = contents.get(name)
-        if content is None:
+        content, described = contents.get(name), noted.get("tensors")
+        if described is None and isinstance(content, bytes):
+            digest = hashlib.sha256(content).hexdigest()
+        elif described is not None and isinstance(content, Mapping):
+            apart.check(where, name, described, content)
+            digest, _ = apart.digest_of(described, content)
+        else:
             raise DataCorrupt(f"Part {name} of {where} is missing, and its manifest lists it.")
-        if hashlib.sha256(content).hexdigest() != noted["sha256"]:
+        if digest != noted["sha256"]:
             raise DataCorrupt(
                 f"Part {name} of {where} is damaged: its hash is not that of the manifest. Use an "
                 "older checkpoint."
@@ -207,7 +224,7 @@ class _PlainUnpacker(Unpacker):
 
 
 def value_of(where: str, name: str, content: bytes) -> Any:
-    """The value of a part. REQUIRES: verify() has passed."""
+    """The value of a part that is bytes. REQUIRES: verify() has passed."""
     (length,) = _LENGTH.unpack_from(content)
     at = _LENGTH.size + length
     unpacker = _PlainUnpacker(io.BytesIO(content[_LENGTH.size : at]))
@@ -221,3 +238,11 @@ def value_of(where: str, name: str, content: bytes) -> Any:
     except Exception as error:
         raise DataCorrupt(f"Part {name} of {where} cannot be read: {error}") from error
     return value
+
+
+def plain_of(where: str, name: str, packed: bytes) -> Any:
+    """What pack() has made of plain data. Raises DataCorrupt for anything else."""
+    try:
+        return _PlainUnpacker(io.BytesIO(packed)).load()
+    except Exception as error:
+        raise DataCorrupt(f"Part {name} of {where} cannot be read: {error}") from error

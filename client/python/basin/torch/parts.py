@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 import torch
 
-from basin.errors import Error, InvalidArgument, Mismatch
-from basin.torch import plain, raw, tensors
+from basin.errors import DataCorrupt, Error, InvalidArgument, Mismatch
+from basin.torch import apart, checkpoint, plain, raw, tensors
+from basin.torch.apart import Apart
+from basin.torch.checkpoint import Captured
 from basin.torch.collectives import load_optimizer
 from basin.torch.lazily import check_lazy, materialize
+from basin.torch.packing import pack
 from basin.torch.shared import SharedValues
 
 
@@ -26,6 +29,13 @@ class Part(Protocol):
 
     def value(self) -> Any:
         """Plain data, whose tensors are not copied."""
+
+    def apart(self, value: Any) -> Apart | None:
+        """The value as tensors by key; None: it has no such form."""
+
+    def joined(self, where: str, keys: Iterable[str], content: Mapping[str, Any]) -> Any:
+        """The value of which apart() has made this content, with tensors of these keys. Raises
+        DataCorrupt if it was made of something else."""
 
     def settled(self) -> Iterable[torch.Tensor]:
         """Tensors of the value that change in the step of an optimizer, and at no other time."""
@@ -46,6 +56,12 @@ class ModulePart:
 
     def value(self) -> dict[str, torch.Tensor]:
         return {name: tensor.detach() for name, tensor in tensors.of_module(self.module)}
+
+    def apart(self, value: Any) -> Apart | None:
+        return Apart(self.kind, value)
+
+    def joined(self, where: str, keys: Iterable[str], content: Mapping[str, Any]) -> Any:
+        return {key: content[key] for key in keys}
 
     def settled(self) -> Iterable[torch.Tensor]:
         return self.trained
@@ -88,9 +104,53 @@ class OptimizerPart:
     def __init__(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         self.name, self.optimizer = name, optimizer
         self.kind = type(optimizer).__qualname__
+        # Of its parameters, in the order of their numbers, with the name of the module.
+        self.names: list[str] = []
+
+    def _name_of(self, number: int) -> str:
+        """Parameters may have been added since."""
+        return self.names[number] if number < len(self.names) else str(number)
 
     def value(self) -> dict[str, Any]:
         return self.optimizer.state_dict()
+
+    def apart(self, value: Any) -> Apart | None:
+        if (zeros := apart.zeros_of(self.optimizer)) is None:
+            return None
+        found: dict[str, torch.Tensor] = {}
+        places: dict[str, tuple[int, str]] = {}
+        state: dict[int, Any] = {}
+        for number, numbers in value["state"].items():
+            state[number] = {}
+            for name, each in numbers.items():
+                if isinstance(each, torch.Tensor) and isinstance(name, str):
+                    key = f"{self._name_of(number)}.{name}"
+                    found[key], places[key] = each, (number, name)
+                else:
+                    state[number][name] = each
+        missing = {
+            f"{self._name_of(number)}.{name}": each
+            for number, made in enumerate(zeros)
+            for name, each in made.items()
+        }
+        rest = pack({"value": {**value, "state": state}, "places": places})
+        zeros_left = {key: each for key, each in missing.items() if key not in found}
+        return Apart(self.kind, found, rest, zeros_left)
+
+    def joined(self, where: str, keys: Iterable[str], content: Mapping[str, Any]) -> Any:
+        try:
+            rest = checkpoint.plain_of(where, self.name, content[apart.REST])
+            value, places = rest["value"], rest["places"]
+            for key in keys:
+                number, name = places[key]
+                # The optimizer keeps it, and the content stays the caller's.
+                value["state"][number][name] = content[key].clone()
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataCorrupt(
+                f"Part {self.name} of {where} cannot be read: {error!r} is wrong in it. Use an "
+                "older checkpoint."
+            ) from error
+        return value
 
     def settled(self) -> Iterable[torch.Tensor]:
         for state in self.optimizer.state.values():
@@ -121,6 +181,12 @@ class ObjectPart:
 
     def value(self) -> Any:
         return self._object().state_dict()
+
+    def apart(self, value: Any) -> Apart | None:
+        return None
+
+    def joined(self, where: str, keys: Iterable[str], content: Mapping[str, Any]) -> Any:
+        raise _not_apart(where, self.name)
 
     def settled(self) -> Iterable[torch.Tensor]:
         return ()
@@ -157,6 +223,12 @@ class ValuesPart:
         shared = self._owner.shared().items()
         return {name: value for name, value in shared if not plain.has_state(value)}
 
+    def apart(self, value: Any) -> Apart | None:
+        return None
+
+    def joined(self, where: str, keys: Iterable[str], content: Mapping[str, Any]) -> Any:
+        raise _not_apart(where, self.name)
+
     def settled(self) -> Iterable[torch.Tensor]:
         return ()
 
@@ -168,6 +240,24 @@ class ValuesPart:
 
     def apply(self, value: Any) -> None:
         vars(self._owner).update(value)
+
+
+def _not_apart(where: str, name: str) -> DataCorrupt:
+    return DataCorrupt(
+        f"Part {name} of {where} has tensors by key, and this State has none there. Make the same "
+        "objects as the script that wrote it."
+    )
+
+
+def captured(parts: Mapping[str, Part]) -> dict[str, Captured | Apart]:
+    """The values, as tensors by key where they have that form. Raises InvalidArgument, with the
+    name of the part, for what is not plain data."""
+    made: dict[str, Captured | Apart] = {}
+    for name, part in parts.items():
+        value = part.value()
+        plain.check(name, value)
+        made[name] = part.apart(value) or Captured.of(name, part.kind, value)
+    return made
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -186,11 +276,10 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 def check_belongs(modules: Iterable[ModulePart], optimizers: Iterable[OptimizerPart]) -> None:
     """Raises InvalidArgument for an optimizer that steps a parameter of no module here, and notes
     which parameters are stepped."""
-    homes = {
-        parameter: part
-        for part in modules
-        for _, parameter in tensors.parameters_of(part.module, remove_duplicate=False)
-    }
+    homes: dict[torch.Tensor, tuple[ModulePart, str]] = {}
+    for part in modules:
+        for name, parameter in tensors.parameters_of(part.module, remove_duplicate=False):
+            homes.setdefault(parameter, (part, f"{part.name}.{name}"))
     for optimizer in optimizers:
         for g, group in enumerate(optimizer.optimizer.param_groups):
             for i, parameter in enumerate(group["params"]):
@@ -201,7 +290,9 @@ def check_belongs(modules: Iterable[ModulePart], optimizers: Iterable[OptimizerP
                         f"{tuple(parameter.shape)}, is in none of the modules that State was "
                         "given. Give it the module of that parameter, too."
                     )
-                home.trained.add(parameter)
+                module, full = home
+                module.trained.add(parameter)
+                optimizer.names.append(full)
 
 
 def apply_all(parts: Mapping[str, Part], where: str, values: Mapping[str, Any]) -> None:

@@ -284,11 +284,15 @@ class State(SharedValues):
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of all of the state for torch.distributed.checkpoint or torch.save: the manifest
-        as a string, and each part as bytes. The values do not change when training goes on."""
-        return checkpoint.to_dict(self.manifest(), self._captured())
+        as a string; modules and torch's optimizers as tensors by key, such as `0.weight` and
+        `model.0.weight.exp_avg`; and the other parts as bytes. The values do not change when
+        training goes on. An optimizer has zeros for what its first step will make, so that a reader
+        finds the keys."""
+        return checkpoint.to_dict(self.manifest(), parts.captured(self.parts()))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """The inverse, with the errors of load_checkpoint()."""
+        """The inverse, with the errors of load_checkpoint(). It also takes a dict in which all
+        parts are bytes, as earlier versions of Basin made them."""
         self._check_loads("load_state_dict()")
         self._load("state_dict", *checkpoint.from_dict("state_dict", state_dict))
 
@@ -299,11 +303,16 @@ class State(SharedValues):
                 "Make State(..., start=False), load, and call start()."
             )
 
-    def _load(self, where: str, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
+    def _load(self, where: str, manifest: Manifest, contents: Mapping[str, Any]) -> None:
         mine = self.parts()
         kinds = {name: part.kind for name, part in mine.items()}
         checkpoint.verify(where, manifest, contents, kinds)
-        values = {name: checkpoint.value_of(where, name, contents[name]) for name in mine}
+        values = {
+            name: checkpoint.value_of(where, name, contents[name])
+            if isinstance(contents[name], bytes)
+            else part.joined(where, manifest.parts[name]["tensors"], contents[name])
+            for name, part in mine.items()
+        }
         parts.apply_all(mine, where, values)
 
     # ---- snapshots
