@@ -64,7 +64,6 @@ void CompareOptimizers(Round& round, const RoundScope& scope) {
 // Ends the round if the contributors make different unnamed calls: a result over those that agree
 // would belong to another place in the program of one of them. Returns whether they do.
 bool EndDifferentCalls(Round& round, const RoundScope& scope) {
-  if (scope.lane.kind != LaneKind::kCall) return false;
   const auto different = Agreement::DifferentCalls(round.roster);
   if (!different.has_value() || scope.config.rules.reduces_different_calls) return false;
   const auto called = [](const RoundMember& member) {

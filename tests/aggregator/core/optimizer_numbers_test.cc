@@ -133,7 +133,8 @@ TEST(Optimizers, WhatMostHaveIsRightWhateverTheLastRoundHad) {
 TEST(Optimizers, IfAllDifferTheLowestIdIsRightAndEachIsNamed) {
   ThreeRates t;
   t.Rates(7, 8, 9);
-  EXPECT_EQ(t.Contributors(), 1u);
+  for (TestWorker* worker : {&t.c, &t.b, &t.a}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 1u);
   EXPECT_EQ(t.a.Count<Rejected>(), 0u);
   EXPECT_THAT(t.b.Last<Rejected>().error.text, HasSubstr("b has lr=8, and worker a has lr=7"));
   EXPECT_THAT(t.c.Last<Rejected>().error.text, HasSubstr("c has lr=9, and worker a has lr=7"));
@@ -155,7 +156,7 @@ TEST(Optimizers, OfOlderClientsAndThoseThatWithdrawAreNotCompared) {
 TEST(Optimizers, AreComparedAgainWithoutAContributorThatIsLost) {
   ThreeRates t;
   t.Rates(1, 2, 2);
-  t.b.Contribute();
+  t.b.Begin();
   t.b.Cut();  // It is lost before all have begun.
   t.Sleep(absl::Minutes(1));
   t.a.Contribute();
