@@ -321,7 +321,7 @@ class Optimizers(TorchTest):
 
     def test_groups_beyond_what_is_sent_are_compared_without_words(self) -> None:
         for layers, words in (
-            (3, "has lr=0.0.* in the group of parameter 2.weight, and"),
+            (3, "has lr=0.0.* in the group of parameter 2.bias, and"),
             (100, "differ in numbers that the aggregator was not sent"),
         ):
             with self.subTest(layers=layers):

@@ -119,7 +119,9 @@ def _lines(
     if len(values) == 1 and None not in values:
         # Also of a single group: another worker may have the same number in two.
         return [f"{key}={values.pop()} in all groups"]
-    return sorted(f"{key}={value} {place}" for value, place in written if value is not None)
+    # By place: where a text is cut, that of another worker ends with the same group.
+    sent = [(place, value) for value, place in written if place is not None and value is not None]
+    return [f"{key}={value} {place}" for place, value in sorted(sent)]
 
 
 def _text_of(
