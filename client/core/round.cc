@@ -75,7 +75,7 @@ void Round::ForgetIndexes(const Scope& scope) {
 
 void Round::SendAgain() {
   begin_sent_ = false;
-  numbers_known_ = false;
+  numbers_known_ = begin_.optimizer == 0;  // There are none to be known.
   rest_sent_ = 0;
   Apply(RoundInput::kSendAgain);
 }

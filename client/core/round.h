@@ -159,7 +159,9 @@ class Round {
   // `number` is 0 until the lane's next number is known. `numbers_known`: the aggregator has the
   // numbers of the optimizer from an earlier round of this session.
   Round(RoundNumber number, BeginRound begin, bool numbers_known)
-      : number_(number), begin_(std::move(begin)), numbers_known_(numbers_known) {}
+      : number_(number),
+        begin_(std::move(begin)),
+        numbers_known_(numbers_known || begin_.optimizer == 0) {}
 
   RoundNumber number() const { return number_; }
   RoundState state() const { return state_; }
