@@ -159,8 +159,8 @@ TEST(Optimizers, AreComparedAgainWithoutAContributorThatIsLost) {
   t.b.Begin();
   t.b.Cut();  // It is lost before all have begun.
   t.Sleep(absl::Minutes(1));
-  t.a.Contribute();
   t.c.Contribute();
+  t.a.Contribute();
   EXPECT_EQ(t.a.Count<Rejected>(), 0u) << "of one against one, the lower id is right";
   EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
 }
