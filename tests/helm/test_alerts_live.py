@@ -69,8 +69,9 @@ class Alerts(Watched):
         return trainer
 
     def await_firing(self, *names: str) -> None:
-        """Waits until just these alerts fire."""
-        self.await_scraped(lambda: self.firing() == set(names))
+        """Waits until just these alerts fire, not counting that of goodput: it is about the last
+        quarter of an hour, of which these jobs train a moment. alerts_test.yaml tests it."""
+        self.await_scraped(lambda: self.firing() - {"BasinGoodputLow"} == set(names))
 
     def test_a_stalled_round(self) -> None:
         self.assertEqual("begun", self.a.ask("begin 1"))
