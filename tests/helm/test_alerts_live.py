@@ -71,7 +71,12 @@ class Alerts(Watched):
     def await_firing(self, *names: str) -> None:
         """Waits until just these alerts fire, not counting that of goodput: it is about the last
         quarter of an hour, of which these jobs train a moment. alerts_test.yaml tests it."""
-        self.await_scraped(lambda: self.firing() - {"BasinGoodputLow"} == set(names))
+
+        def fire() -> bool:
+            firing = self.firing()
+            return firing is not None and firing - {"BasinGoodputLow"} == set(names)
+
+        self.await_scraped(fire)
 
     def test_a_stalled_round(self) -> None:
         self.assertEqual("begun", self.a.ask("begin 1"))
