@@ -469,7 +469,7 @@ class Client:
     ) -> Handle[Array]:
         """Like allreduce(), but returns at once. Do not change `array` until the handle is done.
 
-        Of the calls without a name 16 are in flight at most; another one waits for the oldest.
+        At most 16 calls without a name are in flight; another one waits for the oldest.
         Raises FailedPrecondition if the outcome of the previous round of this name has not been
         waited for.
         """

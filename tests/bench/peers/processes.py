@@ -2,8 +2,8 @@
 """Ends all processes of a system, also those in sessions of their own whose parent was killed.
 
 torchrun starts each worker in a session of its own, so no signal to a process group reaches all of
-them, and what it had started lives on when it is killed. Whoever calls adopt_orphans() becomes the
-parent of such processes, so that everything that it has started stays below it.
+them, and what it had started lives on when it is killed. The process that calls adopt_orphans()
+becomes the parent of such processes, so that everything that it has started stays below it.
 """
 
 import contextlib

@@ -104,7 +104,7 @@ class OptimizerPart:
     def __init__(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         self.name, self.optimizer = name, optimizer
         self.kind = type(optimizer).__qualname__
-        # Of its parameters, in the order of their numbers, with the name of the module.
+        # The names of its parameters, in the order of their numbers, with that of the module.
         self.names: list[str] = []
 
     def _name_of(self, number: int) -> str:
