@@ -103,7 +103,8 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
   if (fresh) Made(membership);
 }
 
-// The first of a group to become a member does so with the others, unless these did not come.
+// The first of a group to become a member does so with the others, unless these did not come
+// or are being drained.
 void Checker::Made(const Membership& membership) {
   if (!scenario_.groups) return;
   const MemberList& members = membership.members;
@@ -112,8 +113,8 @@ void Checker::Made(const Membership& membership) {
     if (!absl::SimpleAtoi(id.substr(1), &worker)) continue;
     const std::string other = absl::StrCat("w", worker ^ 1);  // As World::StartWorker pairs them.
     const bool together = std::find(members.begin(), members.end(), other) != members.end();
-    if (!together && were_members_.count(other) == 0 && joined_alone_.count(id) == 0 &&
-        were_members_.count(id) == 0) {
+    if (!together && were_members_.count(other) == 0 && drained_.count(other) == 0 &&
+        joined_alone_.count(id) == 0 && were_members_.count(id) == 0) {
       Fail(Invariant::kOneSet, absl::StrCat("Generation ", ToString(membership.generation),
                                             " has the member ", id, " without ", other, "."));
     }

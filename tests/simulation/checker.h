@@ -119,6 +119,8 @@ class Checker {
   void Made(const Membership& membership);
   // The aggregator noted that the rest of the worker's group did not come in time.
   void JoinsAlone(const std::string& worker) { joined_alone_.insert(worker); }
+  // An operator drains the worker, so its group need not wait for it.
+  void Drained(const std::string& worker) { drained_.insert(worker); }
 
   // The aggregator noted that it does not count this worker's contribution to the round.
   void Rejected(uint32_t lane, RoundNumber round, const std::string& worker) {
@@ -239,6 +241,7 @@ class Checker {
   std::map<Generation, MemberList> generations_;
   std::set<WorkerId> were_members_;  // In any generation that was made; with groups only.
   std::set<WorkerId> joined_alone_;
+  std::set<WorkerId> drained_;
   std::set<std::pair<WorkerId, Term>> lost_;
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<SentVerdict>> sent_;

@@ -553,6 +553,9 @@ void World::Noted(const aggregator::Note& note, Term term) {
     case NoteKind::kWorkerAdmitted:
       checker.Admitted(note.worker, term);
       break;
+    case NoteKind::kDraining:
+      checker.Drained(note.worker);
+      break;
     default:
       break;
   }
