@@ -10,8 +10,8 @@ and the exit status is 1 if anything failed.
   setup     installs missing packages (scripts/setup.sh)
   lint      clang-format, ruff, mypy; clang-tidy on what changed since it last ran here
   release   hardened release build; all tests except nightly ones
-  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones and those of
-            the stage tsan
+  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones, those of the
+            stage tsan and those of modelled worlds
   tsan      ThreadSanitizer; the tests with the label `tsan`
   fuzz      libFuzzer; 5 s per target, starting from the committed corpus
   alone     nightly: the debug build, which compiles each file alone
@@ -285,13 +285,13 @@ stage_release() {
 }
 
 stage_asan() {
-  configure_arguments=('-DBASIN_LEAVE_OUT=tsan;long;nightly')
-  [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_LEAVE_OUT=)
+  configure_arguments=('-DBASIN_LEAVE_OUT=tsan;long;nightly;model' -DBASIN_SANITIZE_TESTS=OFF)
+  [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_LEAVE_OUT= -DBASIN_SANITIZE_TESTS=ON)
   configure_and_build asan || return
   if [[ "$mode" == nightly ]]; then
     run_ctest asan -LE '^tree$'
   else
-    run_ctest asan -LE '^(long|nightly|tree)$'
+    run_ctest asan -LE '^(long|nightly|model|tree)$'
   fi
 }
 

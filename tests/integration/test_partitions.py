@@ -265,7 +265,7 @@ class Partitions(Jobs):
         self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n2_sockets_are_killed(self) -> None:
-        basind = self.serve()
+        basind = self.serve("--worker-lease=60s", "--worker-closed-lease=60s")
         trainers = self.join(basind, *PACED)
         for step in (10, 40, 70):
             trainers[0].await_event("applied", step=step)
@@ -274,7 +274,7 @@ class Partitions(Jobs):
         self.expect_whole(basind, trainers, STEPS)
 
     def test_fault_n2_packets_are_answered_by_rst(self) -> None:
-        basind = self.serve()
+        basind = self.serve("--worker-lease=60s", "--worker-closed-lease=60s")
         trainers = self.join(basind, *PACED)
         trainers[0].await_event("applied", step=10)
         self.network.refuse(0)
