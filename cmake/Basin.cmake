@@ -62,8 +62,8 @@ endfunction()
 # One test binary. By default ctest sees it as one test; with DISCOVER it sees each case. The tested
 # code is optimised according to the build type, but the test's own sources hardly are, because they
 # take most of the time of a build and little of a run. Expensive computations for a test belong in
-# a library. In the fuzz build, and with one of the labels in BASIN_LEAVE_OUT, the binary can be
-# built by name, but is neither built by default nor run.
+# a library. With one of the labels in BASIN_LEAVE_OUT, the binary can be built by name, but is neither
+# built by default nor run.
 function(basin_test target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_GTEST_MAIN;DISCOVER" "TIMEOUT"
                         "SRCS;DEPS;ARGS;LABELS")
@@ -89,7 +89,7 @@ function(basin_test target)
   list(JOIN labels "|" labels_pattern)
   set(left_out ${BASIN_LEAVE_OUT})
   list(FILTER left_out INCLUDE REGEX "^(${labels_pattern})$")
-  if(BASIN_FUZZ OR left_out)
+  if(left_out)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
@@ -119,9 +119,6 @@ endfunction()
 function(basin_python_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCRIPT;TIMEOUT" "ARGS;LABELS")
   basin_require_parsed(${name})
-  if(BASIN_FUZZ)
-    return()
-  endif()
   basin_test_properties("${arg_LABELS}" "${arg_TIMEOUT}")
   add_test(NAME ${name}
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}" ${arg_ARGS}
@@ -144,7 +141,7 @@ function(basin_benchmark target)
   add_dependencies(benchmarks ${target})
 endfunction()
 
-# Sources with LLVMFuzzerTestOneInput. In the fuzz build they become a libFuzzer binary that ctest
+# Sources with LLVMFuzzerTestOneInput. With BASIN_FUZZ they become a libFuzzer binary that ctest
 # runs for SECONDS (5, or BASIN_FUZZ_SECONDS for all) from the committed CORPUS; findings and new
 # inputs stay in the build folder. In every other build they are linked with a main function that
 # replays the corpus once, so that a corpus is a regression test everywhere.

@@ -50,7 +50,7 @@ endif()
 
 if(BASIN_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "Basin: BASIN_FUZZ needs clang; use `cmake --preset fuzz`")
+    message(FATAL_ERROR "Basin: BASIN_FUZZ needs clang; use `cmake --preset asan`")
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()

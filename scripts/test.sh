@@ -13,7 +13,8 @@ and the exit status is 1 if anything failed.
   asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones, those of the
             stage tsan and those of modelled worlds
   tsan      ThreadSanitizer; the tests with the label `tsan`
-  fuzz      libFuzzer; 5 s per target, starting from the committed corpus
+  fuzz      libFuzzer in the build of the stage asan; 5 s per target, starting from the committed
+            corpus
   alone     nightly: the debug build, which compiles each file alone
   sid       nightly: the release build with a current gRPC, in a root of Debian sid
             (scripts/in-sid.sh), and the tests of what uses gRPC; needs root
@@ -199,8 +200,8 @@ within=()
 run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
-  # Two more than the jobs, because many tests wait more than they compute.
-  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 2)) --output-on-failure \
+  # Four more than the jobs, because many tests wait more than they compute.
+  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 4)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
@@ -289,9 +290,9 @@ stage_asan() {
   [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_LEAVE_OUT= -DBASIN_SANITIZE_TESTS=ON)
   configure_and_build asan || return
   if [[ "$mode" == nightly ]]; then
-    run_ctest asan -LE '^tree$'
+    run_ctest asan -LE '^(tree|fuzz)$'
   else
-    run_ctest asan -LE '^(long|nightly|model|tree)$'
+    run_ctest asan -LE '^(long|nightly|model|tree|fuzz)$'
   fi
 }
 
@@ -308,13 +309,13 @@ stage_tsan() {
 stage_fuzz() {
   configure_arguments=(-DBASIN_FUZZ_SECONDS=)
   [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_FUZZ_SECONDS=600)
-  required configure cmake --preset fuzz "${configure_arguments[@]}" || return
-  if ! has_target fuzz tests-fuzz; then
+  required configure cmake --preset asan "${configure_arguments[@]}" || return
+  if ! has_target asan tests-fuzz; then
     skip fuzz "there is no fuzz target"
     return
   fi
-  required build ninja -C build/fuzz -j "$jobs" tests-fuzz || return
-  run_ctest fuzz -L '^fuzz$'
+  required build ninja -C build/asan -j "$jobs" tests-fuzz || return
+  run_ctest asan -L '^fuzz$'
 }
 
 # Detects missing includes.

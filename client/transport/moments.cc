@@ -128,13 +128,11 @@ std::vector<TraceEvent> EventsOf(const RoundMoments& m, const TimelineProcess& p
     failure.Add("text", m.failure);
     trace.Instant("round failed", over, failure);
   }
-  // An arrow needs slices at both of its ends. Results arrive while contributions still do, so it
-  // ends when all of them are here: only then has the aggregator every contribution.
+  // An arrow needs slices at both of its ends. The last bytes of a contribution can come back as a
+  // result before the aggregator notes that it is complete, and only the verdict comes after that.
   if (m.round != 0 && m.tensors > 0 && m.failure.empty() && trace.At(begin) < trace.At(end)) {
-    const bool has_result = trace.At(first_result) < trace.At(staged_at);
-    const absl::Time last = has_result ? staged_at : end;
     trace.Flow(TracePhase::kFlowBegin, begin);
-    trace.Flow(TracePhase::kFlowEnd, std::min(staged_at, last - absl::Microseconds(1)));
+    trace.Flow(TracePhase::kFlowEnd, std::max(begin, over - absl::Microseconds(1)));
   }
   return trace.Take();
 }

@@ -7,7 +7,7 @@ if(TARGET GTest::gtest AND TARGET basin_aggregator_engine AND TARGET basin_wire)
 endif()
 
 # Each flood for two seconds, with the bounds that SECURITY.md states.
-if(TARGET basind AND TARGET basin_c AND NOT BASIN_FUZZ)
+if(TARGET basind AND TARGET basin_c)
   set(floods --build "${PROJECT_BINARY_DIR}" --seconds 2 --check)
   basin_python_test(bench_floods_test SCRIPT floods/floods.py
     ARGS ${floods} LABELS nightly TIMEOUT 600)

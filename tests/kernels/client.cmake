@@ -26,9 +26,7 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/kernels/cast.cc"
   "${PROJECT_SOURCE_DIR}/kernels/norm.cc" PROPERTIES
   COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math")
 
-if(NOT BASIN_FUZZ)
-  add_test(NAME kernels_cast_every_f32_test
-    COMMAND kernels_cast_test ${golden} "--gtest_filter=*EveryF32*")
-  set_tests_properties(kernels_cast_every_f32_test PROPERTIES
-    LABELS "kernels;long;nightly" TIMEOUT 600)
-endif()
+add_test(NAME kernels_cast_every_f32_test
+  COMMAND kernels_cast_test ${golden} "--gtest_filter=*EveryF32*")
+set_tests_properties(kernels_cast_every_f32_test PROPERTIES
+  LABELS "kernels;long;nightly" TIMEOUT 600)
