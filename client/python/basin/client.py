@@ -119,7 +119,7 @@ class _Taken:
         return dlpack.widen(received) if self.widened else received
 
 
-def _take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
+def take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
     string_of("name", name)
     if isinstance(array, SupportsDLPack) and not isinstance(array, np.ndarray):
         memory, is_bfloat16 = dlpack.view(name, array)
@@ -513,7 +513,7 @@ class Client:
         timeout: float | None = None,
     ) -> Handle[Array]:
         self.take_part(call)
-        taken = _take("without a name" if name is None else name, array)
+        taken = take("without a name" if name is None else name, array)
 
         def output(result: Result | PartedResult) -> Array:
             received = np.empty_like(taken.array)
@@ -556,7 +556,7 @@ class Client:
         self.take_part("broadcast()")
         seconds("timeout", timeout)
         end = None if timeout is None else time.monotonic() + timeout
-        taken = _take(name, array)
+        taken = take(name, array)
         received = np.array(taken.array, order="C", copy=True)
         root = self.check_root(root_rank)
         described = Described.of("broadcast()", root, [(name, taken.dtype_name, received.shape)])

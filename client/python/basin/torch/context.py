@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 
 from basin import client, descent
 from basin.arguments import seconds
-from basin.errors import Error, FailedPrecondition, RoundAborted
+from basin.errors import Error, FailedPrecondition, RoundAborted, Unsupported
 from basin.torch import closures
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
@@ -47,6 +47,7 @@ class Context:
         self.leave = leave
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
+        self.lanes_made = 0  # With those that are closed: the name of a lane is used once.
         # By name of a call that has not ended: how many bytes each worker contributes.
         self.gathering: dict[str, dict[str, int]] = {}
         self.state = JobState(connected.worker, self.lanes, own_state)
@@ -86,6 +87,11 @@ class Context:
         self.lanes.clear()
         self.state.close()
         self.client.close(finished=finished)
+
+    def close_lane(self, lane: GradientLane) -> None:
+        """From now on gradients of its parameters are local."""
+        lane.close()
+        self.lanes.remove(lane)
 
     def rejoin(self, timeout: float | None) -> None:
         """See basin.torch.rejoin()."""
@@ -298,3 +304,14 @@ def member(call: str) -> Context:
     here = current()
     here.client.take_part(call)
     return here
+
+
+def check_begins(why: str, option: str) -> None:
+    """Raises Unsupported if this worker joins a job that trains already, for a framework that
+    cannot do so; the `option` of the framework names a checkpoint."""
+    worker = current().client.worker
+    if not worker.place().is_member:
+        raise Unsupported(
+            f"Worker {worker.id} joins a job that trains already, but {why}. "
+            f"End the job, and start all workers from its last checkpoint ({option})."
+        )

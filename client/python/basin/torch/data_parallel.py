@@ -81,10 +81,15 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             # A late joiner loads the state in it, and the others need not wait if it has a lane.
             try:
                 broadcast_parameters(module)
-            except BaseException:  # The model is as free as before this call.
-                self._lane.close()
-                context.current().lanes.remove(self._lane)
+            except BaseException:
+                self.close()
+                context.current().lanes_made -= 1  # It had no round, so its name is free.
                 raise
+
+    def close(self) -> None:
+        """Gives the model back, as free as before it was wrapped: gradients of later backwards are
+        local. All workers do so after the same step."""
+        context.current().close_lane(self._lane)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():  # Evaluation is allowed after shutdown().

@@ -91,7 +91,7 @@ def start_lane(
                 "once for each model: another optimizer of the same parameters, for the next phase "
                 "of a training, is an optimizer of torch without it."
             )
-    count = len(here.lanes)
+    count = here.lanes_made
     lane_name = _LANE if count == 0 else f"{_LANE}.{count}"
     worker = here.client.worker
     full = batch_bytes(sum(each.nbytes for each in names))
@@ -120,7 +120,7 @@ def start_lane(
         None if wire_dtype == torch.float32 else wire_dtype,
         full,
         buffers,
-        first=count == 0,
+        first=not here.lanes,
     )
     lane = GradientLane(
         store, rounds, lane_name, spec, passes, owner, own_hooks, full, here.timeout
@@ -134,6 +134,7 @@ def start_lane(
         )
     lane.start()
     here.lanes.append(lane)
+    here.lanes_made += 1
     _report(here, spec, passes, target_batch, wire_dtype, batch_size, names)
     return lane
 

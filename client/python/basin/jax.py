@@ -1,0 +1,178 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Basin for JAX: trees of arrays are reduced over the workers of a job, also within jit.
+
+with basin.connect() as client:
+    parameters = basin.jax.broadcast_tree(client, parameters)
+    optimizer = optax.chain(basin.jax.average_gradients(client), optax.adam(1e-3))
+
+Each process is one worker with one device. jax.distributed, pmap and meshes are not used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from basin import _abi
+from basin.arguments import seconds, string_of
+from basin.client import CALL_PREFIX, Client, take
+from basin.described import Described
+from basin.errors import InvalidArgument
+from basin.spec import Op, ReductionOptions, reduction
+from basin.worker import Result, TensorSpec
+
+try:
+    import jax
+    from jax.experimental import io_callback
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"basin.jax needs JAX, but there is no module {missing.name}. Install it: "
+        "pip install jax optax",
+        name=missing.name,
+    ) from missing
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def allreduce_tree(
+    client: Client,
+    tree: Any,
+    name: str = "gradients",
+    *,
+    op: Op = Op.AVERAGE,
+    **options: "Unpack[ReductionOptions]",
+) -> Any:
+    """Returns the tree with each array reduced over all workers, in one round. It may be called
+    within jit, where it runs once for each run of the compiled function, in the order of the
+    program.
+
+    client:  of basin.connect()
+    tree:    arrays, or nested dicts, lists and the like of them, of float64, float32, float16,
+             bfloat16, int64, int32 or uint8. Shapes, dtypes and keys are equal on all workers, and
+             those of a name never change
+    name:    all workers use the same; another tree needs another one
+    op:      basin.Average, basin.Sum, basin.Min, basin.Max or basin.Product
+    options: as for Client.allreduce()
+
+    No gradient flows through it: call it on gradients. vmap, pmap and shard_map around it are
+    refused by JAX.
+
+    Raises InvalidArgument for an op that needs counts, and for other dtypes. The errors of
+    Client.allreduce() are raised as they are outside of jit; within, JAX raises its
+    JaxRuntimeError, whose text has that of Basin.
+    """
+    string_of("name", name)
+    if op == Op.WEIGHTED_AVERAGE:
+        raise InvalidArgument(
+            f"allreduce_tree() of {name} has no counts for a weighted average. Multiply the "
+            "gradients by the weight, and reduce them and the weight with op=basin.Sum."
+        )
+    spec = reduction("allreduce_tree()", op, options)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    if not leaves:
+        return tree
+    keys = [jax.tree_util.keystr(path) or "array" for path, _ in leaves]
+    arrays = [leaf for _, leaf in leaves]
+
+    def reduce(*given: Any) -> list[_Array]:
+        return _allreduce(client, name, keys, given, spec)
+
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+        reduced = io_callback(reduce, shapes, *arrays, ordered=True)
+    else:
+        reduced = [jax.numpy.asarray(array) for array in reduce(*arrays)]
+    return jax.tree_util.tree_unflatten(structure, reduced)
+
+
+def average_gradients(
+    client: Client,
+    name: str = "gradients",
+    *,
+    op: Op = Op.AVERAGE,
+    **options: "Unpack[ReductionOptions]",
+) -> Any:
+    """Returns an optax.GradientTransformation whose updates are those of all workers, reduced with
+    allreduce_tree(). Put it first in optax.chain(), so that clipping and moments see the result.
+    Within optax.MultiSteps it runs once for each window of micro-batches."""
+    import optax
+
+    def update(updates: Any, state: Any, parameters: Any = None) -> tuple[Any, Any]:
+        return allreduce_tree(client, updates, name, op=op, **options), state
+
+    return optax.GradientTransformation(lambda parameters: optax.EmptyState(), update)
+
+
+def broadcast_tree(
+    client: Client,
+    tree: Any,
+    name: str = "parameters",
+    *,
+    root_rank: int = 0,
+    timeout: float | None = 300.0,
+) -> Any:
+    """Returns the tree of the worker with rank `root_rank`, bit for bit. Call it outside of jit.
+
+    tree:    arrays of numbers of any dtype; shapes, dtypes and keys are equal on all workers
+    timeout: seconds until DeadlineExceeded; None: forever
+
+    Raises Mismatch on all workers, with the first difference, if the trees differ.
+    """
+    string_of("name", name)
+    seconds("timeout", timeout)
+    client.take_part("broadcast_tree()")
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    taken = [
+        take(f"{name}{jax.tree_util.keystr(path)}", np.array(leaf, order="C", copy=True))
+        for path, leaf in leaves
+    ]
+    described = Described.of(
+        "broadcast_tree()",
+        client.check_root(root_rank),
+        [(each.name, each.dtype_name, each.array.shape) for each in taken],
+    )
+    client.broadcast_memory(
+        name,
+        client.agree_on_version(name, described, timeout),
+        described,
+        [
+            (TensorSpec(each.name, _abi.U8, (each.array.nbytes,)), *_memory(each.array))
+            for each in taken
+            if each.array.nbytes
+        ],
+        timeout,
+    )
+    return jax.tree_util.tree_unflatten(
+        structure, [jax.numpy.asarray(each.array) for each in taken]
+    )
+
+
+def _memory(array: _Array) -> tuple[int, int]:
+    return array.ctypes.data, array.nbytes
+
+
+def _allreduce(
+    client: Client, name: str, keys: list[str], given: tuple[Any, ...], spec: Any
+) -> list[_Array]:
+    """One round of these arrays."""
+    client.take_part("allreduce_tree()")
+    taken = [take(key, np.asarray(array)) for key, array in zip(keys, given)]
+
+    def output(result: Result) -> list[_Array]:
+        received = [np.empty_like(each.array) for each in taken]
+        for i, array in enumerate(received):
+            result.copy(i, *_memory(array))
+        return received
+
+    handle = client.start(
+        CALL_PREFIX + "tree/" + name,
+        [(each.spec, *_memory(each.array)) for each in taken],
+        taken,
+        output,
+        spec,
+        goes_on=True,
+        over_all=True,
+    )
+    return client.complete(handle, None)

@@ -1,0 +1,115 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Trainings in the environment of the frameworks: as workers of a job, and in one process.
+
+The arguments of each test program: BASIND LIBBASIN
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any, ClassVar
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent / "python"))
+
+from jobs import PATIENCE, environment, require  # noqa: E402 - found by the line above
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+
+PYTHON = ROOT / ".cache/frameworks/bin/python3"
+PAGES = ROOT / "docs/frameworks"
+WORKERS = 2
+# Prints those of its arguments that are no modules.
+_FIND = """
+import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+"""
+
+
+def require_frameworks(*modules: str) -> None:
+    """Ends this program as skipped when their environment, or one of them, is not installed."""
+    missing = list(modules)
+    if PYTHON.exists():
+        command = [PYTHON, "-c", _FIND, *modules]
+        missing = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    if missing:
+        what = ", ".join(missing)
+        print(f"skipped: {what} not installed; scripts/setup.sh --frameworks installs it")
+        sys.exit(77)
+
+
+def run(command: list[str], folder: Path, **more: str) -> str:
+    """What the program prints."""
+    done = subprocess.run(
+        command,
+        # One thread each: sums have one order, and the machine is shared.
+        env=environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", JAX_PLATFORMS="cpu", **more),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(done.stdout[-6000:] + done.stderr[-6000:])
+    return done.stdout + done.stderr
+
+
+def as_workers(script: Path, folder: Path, *options: str, **more: str) -> str:
+    """Runs the script as workers of a job; returns what they print."""
+    launch = [sys.executable, "-m", "basin.launch", *(options or ("-n", str(WORKERS)))]
+    return run([*launch, "--", str(PYTHON), "-B", str(script)], folder, **more)
+
+
+class FrameworkTest(unittest.TestCase):
+    """A test of what a script of this folder has trained. It writes, for each case, what it got to
+    results-RANK.pt."""
+
+    script: ClassVar[str]
+    alone: ClassVar[dict[str, Any]]
+    together: ClassVar[list[dict[str, Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        if not hasattr(cls, "script"):
+            raise unittest.SkipTest("a base of other tests")
+        with tempfile.TemporaryDirectory() as folder:
+            one, many = Path(folder) / "one", Path(folder) / "many"
+            one.mkdir()
+            many.mkdir()
+            run([str(PYTHON), "-B", str(HERE / cls.script)], one, ALONE="1")
+            cls.alone = torch.load(one / "results-0.pt")
+            as_workers(HERE / cls.script, many)
+            cls.together = [torch.load(many / f"results-{rank}.pt") for rank in range(WORKERS)]
+
+    def assert_equal_to_one_process(self, case: str, bound: float) -> None:
+        """The workers hold the same bits, and one process the same numbers to within `bound` of the
+        largest change in the training."""
+        expected = self.alone[case]
+        for rank, results in enumerate(self.together):
+            self.assertEqual(expected.keys(), results[case].keys())
+            for name, value in results[case].items():
+                self.assertTrue(torch.equal(value, self.together[0][case][name]), (rank, name))
+                error = float((value - expected[name]).abs().max())
+                scale = float(expected[name].abs().max())
+                self.assertLessEqual(error, bound * scale, (case, rank, name))
+
+    def assert_trained(self, case: str) -> None:
+        """The training has changed every parameter."""
+        for name, value in self.alone[case].items():
+            self.assertFalse(torch.equal(value, self.alone["start"][name]), (case, name))
+
+
+def blocks(page: str, language: str = "python") -> list[str]:
+    """The blocks of code of a page."""
+    text = (PAGES / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def main() -> None:
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
