@@ -10,9 +10,9 @@ import torch
 
 from basin import _abi
 from basin.arguments import string_of
-from basin.client import CALL_PREFIX, Handle
 from basin.described import Described
 from basin.errors import InvalidArgument, Mismatch, Unsupported
+from basin.handle import CALL_PREFIX, Handle
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.torch import differentiable, objects, raw, tensors
 from basin.torch.context import current, member
