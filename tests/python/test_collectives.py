@@ -67,7 +67,9 @@ def different(rank: int) -> Any:
     with basin.connect() as client:
         ones = np.ones((2, 2), np.float32)
         calls = {
-            "kind": lambda: client.alltoall(ones) if rank == 1 else client.allgather(ones[:rank]),
+            "kind": lambda: (
+                client.alltoall(ones, [1, 1, 0]) if rank == 1 else client.allgather(ones[:rank])
+            ),
             "dtype": lambda: client.allgather(ones.astype(np.int8) if rank == 1 else ones),
             "shape": lambda: client.allgather(ones[:, : 2 - (rank == 1)]),
             "reduction": lambda: (client.reducescatter if rank == 1 else client.allreduce)(
