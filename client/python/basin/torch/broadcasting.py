@@ -72,8 +72,7 @@ def _broadcast(
 
     def output(received: list[Bytes]) -> torch.Tensor:
         if in_place:
-            numbers = torch.from_numpy(received[0]).view(tensor.dtype).reshape(tensor.shape)
-            raw.write(called, tensor, numbers)
+            raw.write(called, tensor, pieces.numbers_of(received[0], tensor.dtype, tensor.shape))
             return tensor
         values = pieces.tensor_of(received[0], tensor, tensor.shape)
         if not tracked:

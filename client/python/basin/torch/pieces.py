@@ -51,10 +51,16 @@ def group_of(call: str, name: str | None, group: Sequence[torch.Tensor]) -> list
     return [of(call, f"{called}.{i}", tensor) for i, tensor in enumerate(group)]
 
 
+def numbers_of(content: Bytes, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor in the memory of these bytes."""
+    if content.size == 0:  # torch refuses to see it as other numbers.
+        return raw.empty_on_host(tuple(shape), dtype)
+    return torch.from_numpy(content).view(dtype).reshape(tuple(shape))
+
+
 def tensor_of(content: Bytes, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """A tensor of these bytes, with the dtype and on the device of another one."""
-    made = torch.from_numpy(content).view(like.dtype).reshape(tuple(shape))
-    return made.to(like.device)
+    return numbers_of(content, like.dtype, shape).to(like.device)
 
 
 def tracks(tensor: torch.Tensor) -> bool:
