@@ -88,6 +88,30 @@ def gradients(rank: int, name: str | None) -> Any:
         return rank, made, untracked, texts
 
 
+def sparse(rank: int, name: str | None) -> Any:
+    """Gradients of an embedding, whose rows are not merged and partly the same."""
+    with session() as bt:
+        rank = bt.rank()
+        table = torch.nn.Embedding(10, 2, sparse=True)
+        table.weight.data.fill_(1.0)
+        words = torch.tensor([rank, 5, 5, 3 + rank])
+        (table(words) * (rank + 1)).sum().backward()
+        made = table.weight.grad
+        assert made is not None
+        total = bt.allreduce(made, name, op=bt.Sum)
+        mean = bt.allreduce_async(made.to(torch.bfloat16), op=bt.Average, postscale_factor=2.0)
+        nothing = torch.sparse_coo_tensor(torch.empty(1, 0), torch.empty(0), (4,))
+        texts = [
+            expect("Unsupported", lambda: bt.allreduce_(made, op=bt.Sum)),
+            expect("Unsupported", lambda: bt.allreduce(made, op=bt.Max)),
+            expect(
+                "Mismatch",
+                lambda: bt.allreduce(made if rank else made.to_dense()[:9].to_sparse(1), op=bt.Sum),
+            ),
+        ]
+        return made, total, mean.wait(), bt.allreduce(nothing, op=bt.Sum), texts
+
+
 class Rows(TorchTest):
     def check_values(self, size: int, name: str | None) -> None:
         for got in self.jobs.run(values, size, name):
@@ -147,6 +171,25 @@ class Rows(TorchTest):
             self.assertIn("MAX, which has no gradient", texts[0])
             self.assertIn("without the underscore", texts[1])
             self.assertIn("Give it at least one", texts[2])
+
+    def check_sparse(self, size: int, name: str | None) -> None:
+        got = self.jobs.run(sparse, size, name)
+        whole = sum(each[0].to_dense() for each in got)
+        for _, total, mean, nothing, texts in got:
+            self.assertTrue(total.is_coalesced())
+            self.assertTrue(torch.equal(total.to_dense(), whole))
+            self.assertEqual(total.values().shape[0], len(whole.nonzero()[:, 0].unique()))
+            self.assertEqual(mean.dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(mean.to_dense(), (2 * whole / size).bfloat16()))
+            self.assertEqual(nothing.to_dense().tolist(), [0.0] * 4)
+            self.assertIn("without the underscore", texts[0])
+            self.assertIn("MAX and its options", texts[1])
+            self.assertIn("sparse SUM of size [9, 2]", texts[2])
+            self.assertIn("sparse SUM of size [10, 2]", texts[2])
+
+    def test_sparse_tensors_are_merged_by_row(self) -> None:
+        self.check_sparse(3, None)
+        self.check_sparse(2, "embedding")
 
     def test_gradients_without_names(self) -> None:
         self.check_gradients(None)

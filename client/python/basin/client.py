@@ -40,6 +40,7 @@ from basin.worker import (
     PartedResult,
     Place,
     Result,
+    RoundInfo,
     TensorSpec,
     Worker,
     check_dtype,
@@ -181,6 +182,8 @@ class Client:
         self._closed = False
         self._has_left = False
         self._finished = False
+        # Called with the facts of each result; may raise to refuse it.
+        self.check_result: Callable[[RoundInfo], None] = lambda _: None
         # Called with the lane of each call before it begins; may raise to refuse the call.
         self.before_call: Callable[[str], None] | None = None
         self._will_leave = False

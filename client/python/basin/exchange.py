@@ -41,9 +41,13 @@ def allgather(
     *,
     waits: bool,
     timeout: float | None,
+    kind: str | None = None,
 ) -> Handle[T]:
     """Begins an allgather of each piece; `output` makes what wait() returns from their rows. For
-    the other arguments see gather()."""
+    the other arguments see gather().
+
+    kind: what the call is, beside dtypes and shapes; None: `lane`
+    """
     one = len(pieces) == 1
     content = pieces[0].content if one else np.concatenate([each.content for each in pieces])
 
@@ -73,7 +77,7 @@ def allgather(
         client,
         lane,
         name,
-        text_of_rows(lane, pieces),
+        text_of_rows(kind or lane, pieces),
         [piece.rows for piece in pieces],
         content,
         made,

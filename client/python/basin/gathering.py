@@ -184,6 +184,7 @@ class Gathering(Handle[T]):
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
+        client.check_result(info)
         self._compare_members(info)
         self._check(len(info.contributors))
         sizes = dict(zip(info.contributors, (each - 1 for each in info.contributor_weights)))

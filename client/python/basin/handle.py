@@ -119,6 +119,7 @@ class Handle(Generic[T]):
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
+        self._client.check_result(self._info)
         if self._over_all:
             self._compare_members(self._info)
         return self._make(made)

@@ -20,6 +20,7 @@ from basin import client, descent, exit_code, machine
 from basin.arguments import seconds
 from basin.errors import FailedPrecondition
 from basin.notices import ContributorsChanged
+from basin.process_set import ProcessSet
 from basin.spec import Counts, Op
 from basin.torch import context, loaders
 from basin.torch.broadcasting import (
@@ -61,6 +62,7 @@ from basin.torch.gathering import (
 from basin.torch.learning_rate import LinearScaling, SqrtScaling
 from basin.torch.leave import Leave
 from basin.torch.optimizer import DistributedOptimizer
+from basin.torch.process_sets import add_process_set, remove_process_set
 from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
 from basin.torch.scaler import GradScaler
 from basin.torch.scattering import (
@@ -268,12 +270,14 @@ __all__ = [
     "Max",
     "Min",
     "Op",
+    "ProcessSet",
     "Product",
     "Snapshots",
     "SqrtScaling",
     "State",
     "Sum",
     "WeightedAverage",
+    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -317,6 +321,7 @@ __all__ = [
     "reducescatter",
     "reducescatter_async",
     "rejoin",
+    "remove_process_set",
     "report_progress",
     "shutdown",
     "size",

@@ -9,6 +9,7 @@ from basin import broadcasting
 from basin.errors import Unsupported
 from basin.gathering import Bytes
 from basin.handle import Handle
+from basin.process_set import ProcessSet
 from basin.spec import Op
 from basin.torch import differentiable, pieces, raw
 from basin.torch.collectives import allreduce
@@ -17,13 +18,23 @@ T = TypeVar("T")
 
 
 def broadcast_async(
-    tensor: torch.Tensor, root_rank: int, name: str | None = None
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
 ) -> Handle[torch.Tensor]:
     """Like broadcast(), but returns at once. Do not change the tensor until the handle is done."""
-    return _broadcast("broadcast_async()", tensor, root_rank, name)
+    return _broadcast("broadcast_async()", tensor, root_rank, name, process_set)
 
 
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
+def broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> torch.Tensor:
     """Returns a new tensor with the bits of that of the worker with rank `root_rank`.
 
     tensor: of any dtype; dtype and shape must equal the root's
@@ -35,19 +46,29 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> 
     Raises Mismatch, on all workers, if dtype, shape or root differ, or others make another call;
     Unavailable, on all of them, if the root was lost before it had sent its values.
     """
-    return _complete(_broadcast("broadcast()", tensor, root_rank, name))
+    return _complete(_broadcast("broadcast()", tensor, root_rank, name, process_set))
 
 
 def broadcast_async_(
-    tensor: torch.Tensor, root_rank: int, name: str | None = None
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
 ) -> Handle[torch.Tensor]:
     """Like broadcast_async(), but wait() writes the values to `tensor` and returns it."""
-    return _broadcast("broadcast_async_()", tensor, root_rank, name)
+    return _broadcast("broadcast_async_()", tensor, root_rank, name, process_set)
 
 
-def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
+def broadcast_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> torch.Tensor:
     """Like broadcast(), in place."""
-    return _complete(_broadcast("broadcast_()", tensor, root_rank, name))
+    return _complete(_broadcast("broadcast_()", tensor, root_rank, name, process_set))
 
 
 def _complete(handle: Handle[T]) -> T:
@@ -55,9 +76,13 @@ def _complete(handle: Handle[T]) -> T:
 
 
 def _broadcast(
-    call: str, tensor: torch.Tensor, root_rank: int, name: str | None
+    call: str,
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet | None,
 ) -> Handle[torch.Tensor]:
-    client = pieces.client_of(call, name)
+    client = pieces.client_of(call, name, process_set)
     piece = pieces.of(call, name, tensor)
     in_place = call.endswith("_()")
     called = "without a name" if name is None else name
@@ -81,7 +106,7 @@ def _broadcast(
 
     def gradient_of(gradient: torch.Tensor) -> torch.Tensor:
         named = None if name is None else f"gradient/broadcast/{name}"
-        total = allreduce(gradient, named, op=Op.SUM)
+        total = allreduce(gradient, named, op=Op.SUM, process_set=process_set)
         return total if is_root else torch.zeros_like(total)
 
     return broadcasting.broadcast(

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from basin import client, descent
 from basin.arguments import seconds
 from basin.errors import Error, FailedPrecondition, RoundAborted
+from basin.process_set import ProcessSet
 from basin.torch import closures
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
@@ -49,6 +50,7 @@ class Context:
         self.lanes: list[GradientLane] = []
         # By name of a call that has not ended: how many bytes each worker contributes.
         self.gathering: dict[str, dict[str, int]] = {}
+        self.process_sets: list[ProcessSet] = []
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
         connected.joined = self.state.join
@@ -85,6 +87,8 @@ class Context:
             lane.close()
         self.lanes.clear()
         self.state.close()
+        for each in self.process_sets:
+            each.close(finished)
         self.client.close(finished=finished)
 
     def rejoin(self, timeout: float | None) -> None:

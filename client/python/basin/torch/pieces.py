@@ -9,15 +9,23 @@ from basin.arguments import string_of
 from basin.client import Client
 from basin.errors import InvalidArgument
 from basin.gathering import Bytes, Piece
+from basin.process_set import ProcessSet
 from basin.torch import raw, tensors
 from basin.torch.context import current, member
 
 
-def client_of(call: str, name: str | None) -> Client:
-    """The client of a `call` that all workers make."""
+def client_of(call: str, name: str | None, process_set: ProcessSet | None = None) -> Client:
+    """The client of a `call` that all workers make, or all of a set."""
     if name is not None:
         string_of("name", name)
-    return member(call).client
+    if process_set is None:
+        return member(call).client
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgument(
+            f"{call} was given a {type(process_set).__name__} as process_set. Give it what "
+            "add_process_set() returned."
+        )
+    return process_set.client_of(call)
 
 
 def timeout() -> float | None:

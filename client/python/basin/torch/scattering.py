@@ -9,6 +9,7 @@ import torch
 from basin import scattering
 from basin.errors import Unsupported
 from basin.handle import CALL_PREFIX, Handle
+from basin.process_set import ProcessSet
 from basin.spec import AVERAGES, Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.torch import differentiable, pieces, raw, tensors
 from basin.torch.gathering import allgather
@@ -26,11 +27,14 @@ def reducescatter_async(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like reducescatter(), but returns at once. Do not change the tensor until the handle is
     done."""
-    return _reducescatter("reducescatter_async()", [tensor], name, _only, op, counts, options)
+    return _reducescatter(
+        "reducescatter_async()", [tensor], name, _only, op, counts, options, process_set
+    )
 
 
 def reducescatter(
@@ -39,6 +43,7 @@ def reducescatter(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Like allreduce(), but returns only this worker's rows of the result, by rank: as many as the
@@ -49,7 +54,9 @@ def reducescatter(
     number, which has no rows; Unavailable, on all workers, if one was lost meanwhile, and Mismatch
     if members have changed between the calls of two workers: then call it again.
     """
-    return _complete(_reducescatter("reducescatter()", [tensor], name, _only, op, counts, options))
+    return _complete(
+        _reducescatter("reducescatter()", [tensor], name, _only, op, counts, options, process_set)
+    )
 
 
 def grouped_reducescatter_async(
@@ -58,10 +65,13 @@ def grouped_reducescatter_async(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
     """Like grouped_reducescatter(), but returns at once."""
-    return _reducescatter("grouped_reducescatter_async()", group, name, list, op, counts, options)
+    return _reducescatter(
+        "grouped_reducescatter_async()", group, name, list, op, counts, options, process_set
+    )
 
 
 def grouped_reducescatter(
@@ -70,11 +80,14 @@ def grouped_reducescatter(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like reducescatter() of each tensor, in one round."""
     return _complete(
-        _reducescatter("grouped_reducescatter()", group, name, list, op, counts, options)
+        _reducescatter(
+            "grouped_reducescatter()", group, name, list, op, counts, options, process_set
+        )
     )
 
 
@@ -94,9 +107,10 @@ def _reducescatter(
     op: Op,
     counts: Counts | None,
     options: ReductionOptions,
+    process_set: ProcessSet | None,
 ) -> Handle[T]:
     reducing = contribution(reduction(call, op, options), counts)
-    client = pieces.client_of(call, name)
+    client = pieces.client_of(call, name, process_set)
     given = pieces.group_of(call, name, group)
     called = "without a name" if name is None else name
     for i, tensor in enumerate(group):
@@ -115,7 +129,9 @@ def _reducescatter(
             rows = whole[begin:end].clone().to(tensor.device)
             if tracked[i]:
                 named = None if name is None else f"{name}.{i}"
-                of_rows = _gradient_of_rows(named, reducing, result.info, client.worker_id)
+                of_rows = _gradient_of_rows(
+                    named, reducing, result.info, client.worker_id, process_set
+                )
                 rows = differentiable.attach(tensor, rows, of_rows)
             made.append(rows)
         return finish(made)
@@ -134,7 +150,7 @@ def _reducescatter(
 
 
 def _gradient_of_rows(
-    name: str | None, spec: RoundSpec, info: RoundInfo, worker: str
+    name: str | None, spec: RoundSpec, info: RoundInfo, worker: str, process_set: ProcessSet | None
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     named = None if name is None else f"gradient/reducescatter/{name}"
 
@@ -147,6 +163,6 @@ def _gradient_of_rows(
         factor = spec.prescale * spec.postscale * differentiable.factor_of_gradient(info, worker)
         if spec.op == Op.AVERAGE:
             factor /= info.divisor
-        return allgather(gradient, named) * factor
+        return allgather(gradient, named, process_set=process_set) * factor
 
     return gradient_of
