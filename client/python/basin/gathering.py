@@ -160,7 +160,7 @@ class Gathering(Handle[T]):
                 except Paused:
                     return  # Only a wait of the user is to end with it.
                 except Exception as error:
-                    self._failed = error
+                    self._failed = self._failed or error  # rejoin() may have given it up.
                     self._client.ended(self)
 
     def _take(self, timeout: float | None) -> T:

@@ -17,7 +17,7 @@ from basin.arguments import whole_number
 from basin.client import Client, connect
 from basin.errors import Error, FailedPrecondition, InvalidArgument, Unavailable, Unsupported
 from basin.gathering import Gathered, gather, shortened
-from basin.worker import RoundInfo
+from basin.worker import RoundInfo, logger
 
 # The options of the job's worker that that of the set has as well.
 _KEPT = (
@@ -193,6 +193,5 @@ class ProcessSet:
         try:
             with descent.kept():
                 client.close(finished=finished)
-        except Error:
-            if finished:
-                raise
+        except Error as error:  # The others see that it is gone.
+            logger.warning("%r was not left in an orderly way: %s", self, error)
