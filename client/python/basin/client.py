@@ -786,7 +786,7 @@ class Client:
         lane_name: str,
         tensors: Sequence[tuple[TensorSpec, int | None, int]],
         memory: object,
-        output: "Callable[[Result], T]",
+        output: "Callable[[Any], T]",
         spec: RoundSpec,
         goes_on: bool = False,
         over_all: bool = False,
