@@ -49,7 +49,7 @@ def of(call: str, name: str | None, tensor: torch.Tensor) -> Piece:
 
 def group_of(call: str, name: str | None, group: Sequence[torch.Tensor]) -> list[Piece]:
     called = "without a name" if name is None else name
-    if not isinstance(group, Sequence) or isinstance(group, str):
+    if not isinstance(group, Sequence):
         raise InvalidArgument(
             f"{call} was given a {type(group).__name__} as group {called}. Give it a list of "
             "tensors."
