@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round_intake.h"
 #include "aggregator/core/round_late.h"
@@ -61,8 +62,11 @@ void CompareOptimizers(Round& round, const RoundScope& scope) {
   }
 }
 
-// Ends the round if the contributors make different unnamed calls: a result over those that agree
-// would belong to another place in the program of one of them. Returns whether they do.
+// How the lanes of calls without a name begin; the client has the rest.
+constexpr char kUnnamedCalls[] = "call/unnamed/";
+
+// Ends the round if the contributors make different calls: a result over those that agree would
+// belong to another place in the program of one of them. Returns whether they do.
 bool EndDifferentCalls(Round& round, const RoundScope& scope) {
   const auto different = Agreement::DifferentCalls(round.roster);
   if (!different.has_value() || scope.config.rules.reduces_different_calls) return false;
@@ -70,11 +74,15 @@ bool EndDifferentCalls(Round& round, const RoundScope& scope) {
     const std::string& call = member.contribution.begin().call;
     return absl::StrCat("worker ", member.id, " calls ", call.empty() ? "something else" : call);
   };
-  PrepareAborted(round, scope, AbortCause::kMismatch,
-                 absl::StrCat(called(*different->first), ", but ", called(*different->second),
-                              ". Calls without a name are matched by their order in the program "
-                              "of each worker: make the same calls in the same order on all "
-                              "workers, or give each call a name"));
+  const char* const way_out =
+      absl::StartsWith(scope.lane.name, kUnnamedCalls)
+          ? ". Calls without a name are matched by their order in the program of each worker: make "
+            "the same calls in the same order on all workers, or give each call a name"
+          : ". Calls of one name are matched: make the same call on all workers, or give different "
+            "calls different names";
+  PrepareAborted(
+      round, scope, AbortCause::kMismatch,
+      absl::StrCat(called(*different->first), ", but ", called(*different->second), way_out));
   return true;
 }
 

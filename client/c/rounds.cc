@@ -27,6 +27,9 @@ using basin::client::Source;
 static_assert(basin::client::kUnnamedLanes == BASIN_MOST_CALLS);
 static_assert(basin::client::kMostParts == BASIN_MOST_PARTS);
 
+// So that a message with those of two workers is short enough for the wire.
+constexpr size_t kMostCallBytes = 400;
+
 std::optional<uint64_t> Known(int64_t count) {
   return count < 0 ? std::nullopt : std::optional<uint64_t>(count);
 }
@@ -85,12 +88,18 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, ui
     begin.sample_epoch = batch.epoch.number;
   }
   if (begin.samples.empty()) begin.sample_epoch.reset();
-  if (const auto arrays = worker.Call(lane); arrays.has_value()) {
+  begin.call = basin::c::Text(in.call);
+  if (begin.call.size() > kMostCallBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("What the round of lane handle ", lane, " is for has ", begin.call.size(),
+                     " bytes. Say it in at most ", kMostCallBytes, "."));
+  }
+  if (const auto arrays = worker.Call(lane); arrays.has_value() && begin.call.empty()) {
     begin.call = basin::client::DescribeCall(begin.spec.op, *arrays);
-    // An aggregator that does not compare calls compares this.
-    if (begin.spec.layout == 0) {
-      begin.spec.layout = basin::client::HashOfCall(begin.call);
-    }
+  }
+  // An aggregator that does not compare calls compares this.
+  if (!begin.call.empty() && begin.spec.layout == 0) {
+    begin.spec.layout = basin::client::HashOfCall(begin.call);
   }
   return begin;
 }

@@ -5,7 +5,7 @@ basin.connect() is the interface for NumPy arrays; `basin.torch` is the one for 
 """
 
 from basin._library import lib
-from basin.client import Client, Handle, connect
+from basin.client import Client, connect
 from basin.errors import (
     AbortCause,
     ContributionChanged,
@@ -29,6 +29,7 @@ from basin.errors import (
     Unsupported,
     VersionMismatch,
 )
+from basin.handle import Handle
 from basin.leaving import leave_on_sigterm
 from basin.notices import ContributorsChanged
 from basin.spec import Counts, LocalReduction, Op, RoundSpec, Weight

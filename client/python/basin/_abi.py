@@ -109,7 +109,8 @@ class RoundSpec(Structure):
         ("layout", c_uint64), ("carries", c_uint32), ("local_reduction", c_int),
         ("reduced_with_count", c_uint32), ("reduced_with", POINTER(c_char_p)),
         ("compares_step", c_int), ("sample_ranges", POINTER(SampleRange)),
-        ("sample_range_count", c_size_t), ("sample_epoch", c_uint64), ("optimizer", c_char_p)]
+        ("sample_range_count", c_size_t), ("sample_epoch", c_uint64), ("optimizer", c_char_p),
+        ("call", c_char_p)]
 
 
 RoundDone = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p, c_void_p)

@@ -6,7 +6,6 @@ with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
 """
 
 import atexit
-import itertools
 import math
 import os
 import sys
@@ -15,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from basin import _abi, descent, dlpack, exit_code
+from basin import _abi, broadcasting, descent, dlpack, exchange, exit_code, scattering
 from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.described import Described
 from basin.dlpack import SupportsDLPack
@@ -33,7 +32,8 @@ from basin.errors import (
     OutcomeUnknown,
     Paused,
 )
-from basin.notices import ContributorsChanged, warn
+from basin.gathering import Bytes, Piece
+from basin.handle import CALL_PREFIX, Handle, Unnamed
 from basin.progress import Progress
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.worker import (
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
+T = TypeVar("T")
+
 _DTYPES = {
     np.dtype(np.float64): _abi.F64,
     np.dtype(np.float32): _abi.F32,
@@ -65,7 +67,6 @@ _DTYPES = {
 # What `isbuiltin` is of dtypes that a package has added to NumPy: numbers, such as bfloat16.
 _DTYPE_OF_A_PACKAGE = 2
 
-CALL_PREFIX = "call/"
 # How long a worker whose last call was a broadcast waits for the others.
 _HAND_OVER_SECONDS = 60.0
 # After how long connect() repeats what it waits for; the time doubles, up to the second one.
@@ -115,8 +116,17 @@ class _Taken:
             return "bfloat16"
         return dtype.name if dtype.isnative else f"{dtype.name} in the other byte order"
 
+    @property
+    def piece(self) -> Piece:
+        content = self.array.reshape(-1).view(np.uint8)
+        return Piece(self.dtype_name, self.array.shape, self.array.itemsize, content)
+
     def give(self, received: Array) -> Array:
         return dlpack.widen(received) if self.widened else received
+
+    def give_rows(self, content: Bytes, rows: int) -> Array:
+        """An array of so many rows, which are otherwise like those of this one."""
+        return self.give(content.view(self.array.dtype).reshape(rows, *self.array.shape[1:]))
 
 
 def take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
@@ -136,124 +146,8 @@ def take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
         ) from None
 
 
-T = TypeVar("T")
-
-
-class _Unnamed(NamedTuple):
-    """A call without a name, in flight."""
-
-    key: tuple[Op, tuple[tuple[int, tuple[int, ...]], ...]]
-    parts: "list[_abi.Part]"
-
-
-class Handle(Generic[T]):
-    """An allreduce in progress. The library may read the array until the round has ended."""
-
-    def __init__(
-        self,
-        client: "Client",
-        lane: int,
-        name: str,
-        memory: object,
-        output: "Callable[[Any], T]",
-        over_all: bool,
-    ) -> None:
-        self._client = client
-        self._lane = lane
-        self.name = name  # For messages.
-        # The key of the client's rounds in flight: `name`, unless the call has none.
-        self._key: str | tuple[str, int] = name
-        self._unnamed: _Unnamed | None = None
-        self._memory = memory  # Kept alive.
-        self._make = output
-        self._over_all = over_all
-        # Whether a synchronous call has ended without the outcome: only the client holds the
-        # handle.
-        self._is_left = False
-        # Why this worker's contribution was withdrawn.
-        self._refusal: Error | None = None
-        self._output: T | None = None
-        self._info: RoundInfo | None = None
-        self._failed: Exception | None = None
-        self._waiting = threading.RLock()  # Held by the thread that waits.
-
-    @property
-    def info(self) -> RoundInfo:
-        """The facts of the round. Raises FailedPrecondition until it has ended."""
-        if self._info is None:
-            raise FailedPrecondition("The round has not ended. Wait for it before you read info.")
-        return self._info
-
-    def done(self) -> bool:
-        """Whether wait() would return at once."""
-        try:
-            self.wait(0)
-        except OutcomeUnknown:
-            return False
-        except Exception:
-            return True  # wait() raises it again.
-        return True
-
-    def wait(self, timeout: float | None = None) -> T:
-        """Returns the reduced array: a new one, of the same shape and dtype.
-
-        Raises OutcomeUnknown after `timeout` seconds, and Paused if the job is paused; the round
-        then continues, so wait again. If the round has failed, each call raises its error.
-        """
-        seconds("timeout", timeout)
-        patience = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-        if not self._waiting.acquire(timeout=patience):
-            raise OutcomeUnknown(f"Another thread waits for {self.name}. Wait again.")
-        try:
-            return self._wait(timeout)
-        finally:
-            self._waiting.release()
-
-    def _wait(self, timeout: float | None) -> T:
-        if self._failed is not None:
-            raise self._failed
-        if self._output is None:
-            self._client.check_open("wait()")
-            try:
-                self._output = self._take(timeout)
-            except (OutcomeUnknown, Paused):
-                raise
-            except Exception as error:
-                self._failed = error
-                self._client._ended(self)
-                raise
-            self._client._ended(self)
-        return self._output
-
-    def _take(self, timeout: float | None) -> T:
-        result = self._client.worker.wait(self._lane, timeout)
-        made = result if self._unnamed is None else PartedResult(result, self._unnamed.parts)
-        self._info = made.info
-        refusal = self._refusal or result.rejection
-        if refusal is not None:
-            raise refusal
-        if self._over_all:
-            self._compare_members(self._info)
-        return self._make(made)
-
-    def _compare_members(self, info: RoundInfo) -> None:
-        """Warns of a result without a part of every member: that of one has been refused, for
-        example because its array has another shape. A worker that has finished, left or was lost is
-        no member any more."""
-        if info.trainers >= info.world_size:
-            return
-        counted = {*info.contributors, *itertools.chain(*info.contributor_reduced_with)}
-        members = map(self._client.worker.member_id, range(info.world_size))
-        missing = sorted({each for each in members if each} - counted)
-        if not missing:
-            return
-        warn(
-            f"The result of {self.name} is over {', '.join(info.contributors)} alone. The "
-            f"contribution of {', '.join(missing)} is not in it: it was refused, and that worker "
-            "has the error, or was withdrawn. If that is not what you want, do not use the result; "
-            'warnings.simplefilter("error", basin.ContributorsChanged) makes this an error.',
-            ContributorsChanged,
-        )
+def _take_for(name: str | None, array: ArrayLike | SupportsDLPack) -> _Taken:
+    return take("without a name" if name is None else name, array)
 
 
 class Client:
@@ -276,6 +170,8 @@ class Client:
         self._in_flight: dict[str | tuple[str, int], Handle[Any]] = {}
         # Held while a call without a name is begun, because their order counts.
         self._beginning = threading.Lock()
+        # Those of calls without a name, by handle.
+        self._unnamed_lanes: dict[int, str] = {}
         # By name: the number of broadcasts.
         self._versions: dict[str, int] = {}
         # By name: the agreed version of a broadcast that timed out after that, and what it moves.
@@ -286,6 +182,8 @@ class Client:
         self._closed = False
         self._has_left = False
         self._finished = False
+        # Called with the facts of each result; may raise to refuse it.
+        self.check_result: Callable[[RoundInfo], None] = lambda _: None
         # Called with the lane of each call before it begins; may raise to refuse the call.
         self.before_call: Callable[[str], None] | None = None
         self._will_leave = False
@@ -296,6 +194,10 @@ class Client:
         if is_ready:
             self._note_ready()
         _open_clients.add(self)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def check_open(self, call: str) -> None:
         """Raises FailedPrecondition for a `call` after close()."""
@@ -513,7 +415,7 @@ class Client:
         timeout: float | None = None,
     ) -> Handle[Array]:
         self.take_part(call)
-        taken = take("without a name" if name is None else name, array)
+        taken = _take_for(name, array)
 
         def output(result: Result | PartedResult) -> Array:
             received = np.empty_like(taken.array)
@@ -534,10 +436,122 @@ class Client:
             over_all,
         )
 
+    def allgather(
+        self,
+        array: ArrayLike | SupportsDLPack,
+        name: str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Array:
+        """Returns the rows of the arrays of all workers, by rank, bit for bit.
+
+        array:   as for allreduce(), but of any dtype. Workers may have different numbers of rows,
+                 which is the first dimension, also none; a number is one row
+        name:    as for allreduce(), but the number of rows may change
+        timeout: seconds until OutcomeUnknown; None: forever. After OutcomeUnknown and Paused
+                 another call waits for the same result, and ignores its array
+
+        Raises Mismatch, on all workers, if dtypes or the other dimensions differ; Unavailable, on
+        all of them, if one was lost before it had sent its rows: then call it again.
+        """
+        seconds("timeout", timeout)
+        handle = self._allgather("allgather()", array, name, True, timeout)
+        return self.complete(handle, timeout)
+
+    def allgather_async(
+        self, array: ArrayLike | SupportsDLPack, name: str | None = None
+    ) -> Handle[Array]:
+        """Like allgather(), but returns at once. Do not change `array` until the handle is done."""
+        return self._allgather("allgather_async()", array, name, False, None)
+
+    def _allgather(
+        self,
+        call: str,
+        array: ArrayLike | SupportsDLPack,
+        name: str | None,
+        waits: bool,
+        timeout: float | None,
+    ) -> Handle[Array]:
+        self.take_part(call)
+        taken = _take_for(name, array)
+
+        def output(rows: list[exchange.Rows]) -> Array:
+            return taken.give_rows(rows[0].content, sum(rows[0].counts))
+
+        return exchange.allgather(
+            self, "allgather", name, [taken.piece], output, waits=waits, timeout=timeout
+        )
+
+    def alltoall(
+        self,
+        array: ArrayLike | SupportsDLPack,
+        splits: Sequence[int] | Array | None = None,
+        name: str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> tuple[Array, list[int]]:
+        """Sends rows to each worker. Returns the rows for this one, by the rank that sent them, and
+        how many are of each.
+
+        array:  as for allgather()
+        splits: how many rows go to each rank, in order; None: all get as many
+
+        The other arguments and errors are as for allgather(). Every worker receives what all have
+        sent, and keeps its rows. Raises InvalidArgument, before anything is sent, if the splits are
+        not one number for each rank that add up to the rows.
+        """
+        seconds("timeout", timeout)
+        self.take_part("alltoall()")
+        taken = _take_for(name, array)
+
+        def output(content: Bytes, counts: list[int]) -> tuple[Array, list[int]]:
+            return taken.give_rows(content, sum(counts)), counts
+
+        handle = exchange.alltoall(
+            self, "alltoall()", name, taken.piece, splits, output, waits=True, timeout=timeout
+        )
+        return self.complete(handle, timeout)
+
+    def reducescatter(
+        self,
+        array: ArrayLike | SupportsDLPack,
+        name: str | None = None,
+        *,
+        op: Op,
+        counts: Counts | None = None,
+        timeout: float | None = None,
+        **options: "Unpack[ReductionOptions]",
+    ) -> Array:
+        """Like allreduce(), but returns only this worker's rows of the result: as many as the
+        others get, or one more for the first ranks. Raises InvalidArgument for a number, which has
+        no rows; Unavailable, on all workers, if one of them was lost meanwhile: then call it
+        again."""
+        seconds("timeout", timeout)
+        call = "reducescatter()"
+        spec = contribution(reduction(call, op, options), counts)
+        self.take_part(call)
+        taken, place = _take_for(name, array), self.place
+        begin, end = scattering.rows_of(call, taken.array.shape, place)
+        spec = scattering.spec_of(spec, place, [(taken.dtype_name, taken.array.shape)])
+
+        def output(result: Result | PartedResult) -> Array:
+            scattering.check_contributors(call, place, result.info)
+            received = np.empty_like(taken.array)
+            result.copy(0, received.ctypes.data, received.nbytes)
+            return taken.give(received[begin:end].copy())
+
+        sent = [(taken.spec, taken.array.ctypes.data, taken.array.nbytes)]
+        if name is None:
+            handle = self.start_unnamed(sent, taken, output, spec, True, timeout)
+        else:
+            lane = f"{CALL_PREFIX}reducescatter/{name}"
+            handle = self.start(lane, sent, taken, output, spec, True)
+        return self.complete(handle, timeout)
+
     def broadcast(
         self,
         array: ArrayLike | SupportsDLPack,
-        name: str,
+        name: str | None = None,
         *,
         root_rank: int,
         timeout: float | None = 300.0,
@@ -545,6 +559,8 @@ class Client:
         """Returns a new array with the bits of the array of the worker with rank `root_rank`.
 
         array:     as for allreduce(), but of any dtype; shape and dtype must equal the root's
+        name:      without one, the call is matched by its order, as those of allreduce() are, and
+                   times out with OutcomeUnknown
         root_rank: a rank of the present generation
         timeout:   seconds until DeadlineExceeded; None: forever. The broadcast stays open, and
                    another call waits for the same value
@@ -555,6 +571,8 @@ class Client:
         """
         self.take_part("broadcast()")
         seconds("timeout", timeout)
+        if name is None:
+            return self._broadcast_unnamed(array, root_rank, timeout)
         end = None if timeout is None else time.monotonic() + timeout
         taken = take(name, array)
         received = np.array(taken.array, order="C", copy=True)
@@ -566,6 +584,19 @@ class Client:
         tensors = [(spec, received.ctypes.data, received.nbytes)] if received.nbytes > 0 else []
         self.broadcast_memory(name, version, described, tensors, left)
         return taken.give(received)
+
+    def _broadcast_unnamed(
+        self, array: ArrayLike | SupportsDLPack, root_rank: int, timeout: float | None
+    ) -> Array:
+        taken = _take_for(None, array)
+
+        def output(received: list[Bytes]) -> Array:
+            return taken.give(received[0].view(taken.array.dtype).reshape(taken.array.shape))
+
+        handle = broadcasting.broadcast(
+            self, None, [taken.piece], root_rank, output, waits=True, timeout=timeout
+        )
+        return self.complete(handle, timeout)
 
     def check_root(self, root_rank: int) -> int:
         """Raises InvalidArgument if no member has this rank."""
@@ -704,9 +735,12 @@ class Client:
             self.hand_over()
         self._closed = True
         _open_clients.discard(self)
+        in_flight = list(self._in_flight.values())
         try:
             self.leave_job(finished)
         finally:
+            for handle in in_flight:
+                handle.end_thread()
             self.worker.close()
             self._in_flight.clear()
             # The others have gone on, so it may wait for its receiver.
@@ -752,10 +786,11 @@ class Client:
         lane_name: str,
         tensors: Sequence[tuple[TensorSpec, int | None, int]],
         memory: object,
-        output: "Callable[[Result], T]",
+        output: "Callable[[Any], T]",
         spec: RoundSpec,
         goes_on: bool = False,
         over_all: bool = False,
+        kind: "type[Handle[Any]] | Callable[..., Handle[Any]]" = Handle,
     ) -> Handle[T]:
         """Starts a round of a call lane. Its tensors, given by address and bytes, lie in `memory`;
         this worker does not contribute to tensors without an address. They are the first tensors of
@@ -766,6 +801,7 @@ class Client:
                  this name has left its round without the outcome, this call continues that round
                  unchanged, because a new round would be ahead of the other workers
         over_all: the user is warned of a result without a part of every member
+        kind: makes the handle
         """
         for tensor, _, _ in tensors:
             check_dtype(spec, tensor)
@@ -793,7 +829,7 @@ class Client:
             before._make = output
             return before
         self.worker.begin(lane, spec)
-        handle = Handle(self, lane, name, memory, output, over_all)
+        handle = kind(self, lane, name, memory, output, over_all)
         self._in_flight[name] = handle
         for pushed, (_, address, size) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.
@@ -803,12 +839,13 @@ class Client:
 
     def start_unnamed(
         self,
-        arrays: Sequence[tuple[TensorSpec, int, int]],
+        arrays: Sequence[tuple[TensorSpec, int | None, int]],
         memory: object,
         output: "Callable[[Any], T]",
         spec: RoundSpec,
         goes_on: bool,
         timeout: float | None,
+        kind: "type[Handle[Any]] | Callable[..., Handle[Any]]" = Handle,
     ) -> Handle[T]:
         """Like start(), for a call without a name: the next one of this worker's program. `output`
         gets the results by array. Waits `timeout` seconds for room, and for the place of the others
@@ -816,7 +853,7 @@ class Client:
         for array, _, _ in arrays:
             check_dtype(spec, array)
         specs = [array for array, _, _ in arrays]
-        key = spec.op, tuple((array.dtype, array.shape) for array in specs)
+        key = spec.op, spec.call, tuple((array.dtype, array.shape) for array in specs)
         with self._beginning:
             in_flight = list(self._in_flight.values())  # Another thread may end one meanwhile.
             unnamed = [each for each in in_flight if each._unnamed is not None]
@@ -837,17 +874,29 @@ class Client:
             self.worker.begin(lane, spec)
             shapes = ", ".join(str(list(array.shape)) for array in specs[:4])
             more = f" and {len(specs) - 4} more" if len(specs) > 4 else ""
-            name = f"the call without a name, {spec.op.name} of shape {shapes}{more}"
-            handle = Handle(self, lane, name, memory, output, over_all=True)
-            handle._key, handle._unnamed = ("unnamed", lane), _Unnamed(key, parts)
+            what = spec.call or f"{spec.op.name} of shape {shapes}{more}"
+            name = f"the call without a name, {what}"
+            handle = kind(self, lane, name, memory, output, True)
+            handle._key, handle._unnamed = ("unnamed", lane), Unnamed(key, parts)
             self._in_flight[handle._key] = handle
-        pushed = (_abi.Pushed * max(1, len(parts)))()
-        for to, part in zip(pushed, parts):
-            address = arrays[part.array][1] + part.offset
-            to.tensor, to.data, to.bytes, to.as_ = part.tensor, address, part.bytes, 0
-        self.worker.push_many(lane, pushed, len(parts))
+        self.push_parts(lane, parts, [address for _, address, _ in arrays])
         handle._refusal = self.worker.commit(lane)
         return handle
+
+    def push_parts(
+        self, lane: int, parts: "Sequence[_abi.Part]", addresses: Sequence[int | None]
+    ) -> None:
+        """Pushes the parts of arrays at these addresses. Arrays without an address are skipped."""
+        pushed = (_abi.Pushed * max(1, len(parts)))()
+        count = 0
+        for part in parts:
+            address = addresses[part.array]
+            if address is None:
+                continue
+            to = pushed[count]
+            to.tensor, to.data, to.bytes = part.tensor, address + part.offset, part.bytes
+            count += 1
+        self.worker.push_many(lane, pushed, count)
 
     def _next_call(
         self, specs: Sequence[TensorSpec], timeout: float | None, in_flight: list[Handle[Any]]
@@ -855,17 +904,32 @@ class Client:
         """Waits for the oldest of the calls without a name if there are too many."""
         while True:
             try:
-                return self.worker.next_call(specs, timeout)
+                lane, parts = self.worker.next_call(specs, timeout)
             except FailedPrecondition:
                 if not in_flight:
                     raise
-            oldest = in_flight.pop(0)
+                oldest = in_flight.pop(0)
+            else:
+                # A call of two rounds holds its lane also in the second one.
+                holder = self._in_flight.get(("unnamed", lane))
+                if holder is None:
+                    return lane, parts
+                oldest = holder
             try:
                 oldest.wait(timeout)
             except Exception:
                 if oldest._failed is None:
                     raise
                 # It has ended, and its handle raises this again.
+
+    def unnamed_lane(self, lane: int) -> str:
+        """The place of a lane of calls without names, which is the same on all workers."""
+        if not self._unnamed_lanes:
+            for place in range(_abi.MOST_CALLS):
+                name = f"unnamed/{_abi.MOST_CALLS}/{place}"
+                handle, _ = self.worker.register(CALL_PREFIX + name, _abi.CALL, [])
+                self._unnamed_lanes[handle] = name
+        return self._unnamed_lanes[lane]
 
     def _start_refused(
         self,
@@ -954,7 +1018,7 @@ class Client:
         )
         return Mismatch(f"The broadcast of {name} differs between workers. {difference} {way_out}")
 
-    def _ended(self, handle: Handle[Any]) -> None:
+    def ended(self, handle: Handle[Any]) -> None:
         if self._in_flight.get(handle._key) is handle:
             del self._in_flight[handle._key]
 

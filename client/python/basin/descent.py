@@ -8,10 +8,11 @@ process it is; a process with that environment is a helper of it as long as the 
 it has another identity in the job.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from basin.errors import FailedPrecondition
@@ -65,6 +66,17 @@ def place(rank: int, world_size: int) -> None:
         return
     if (worker["rank"], worker["world_size"]) != (rank, world_size):
         _write({name: worker[name] for name in IDENTITY}, rank, world_size)
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """For another worker in this process, whose helpers are not those of this process."""
+    worker = os.environ.get(_VARIABLE)
+    try:
+        yield
+    finally:
+        if worker is not None:
+            os.environ[_VARIABLE] = worker
 
 
 def release() -> None:

@@ -131,6 +131,9 @@ class RoundSpec:
     optimizer:         the numbers of the optimizer that applies the result, one in each line, which
                        are compared with the others' and may change from round to round; empty: not
                        compared. No part of a reply
+    call:              what the round of a call is for, such as "allgather of f32[*,3]"; workers
+                       that say different things get Mismatch. Empty: a call without a name says its
+                       op, dtypes and shapes, others nothing. No part of a reply
     """
 
     op: Op
@@ -151,6 +154,7 @@ class RoundSpec:
     samples: tuple[tuple[int, int], ...] = ()
     sample_epoch: int = 0
     optimizer: str = ""
+    call: str = ""
 
     @property
     def weight_count(self) -> int | None:
@@ -193,6 +197,7 @@ class RoundSpec:
             sample_range_count=len(self.samples),
             sample_epoch=self.sample_epoch,
             optimizer=self.optimizer.encode(),
+            call=self.call.encode(),
         )
 
 

@@ -414,6 +414,10 @@ class PartedResult:
             tensor_norms=norms,
         )
 
+    def has(self, array: int) -> bool:
+        """Whether any worker contributed to the array; also if it is empty."""
+        return all(self._result.has(each.tensor) for each in self._parts if each.array == array)
+
     def copy(self, array: int, address: int, size: int) -> None:
         """Copies the array, `size` bytes in C order."""
         buffers = [

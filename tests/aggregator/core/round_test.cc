@@ -502,7 +502,7 @@ TEST(Begin, DifferentUnnamedCallsEndTheRoundForAllAndNameBothSides) {
     EXPECT_EQ(worker->verdict().value.abort_cause, AbortCause::kMismatch);
     EXPECT_THAT(worker->verdict().value.reason,
                 HasSubstr("worker a calls SUM of f32[2], but worker b calls MAX of i64[]. "));
-    EXPECT_THAT(worker->verdict().value.reason, HasSubstr("or give each call a name"));
+    EXPECT_THAT(worker->verdict().value.reason, HasSubstr("make the same call on all workers"));
     EXPECT_EQ(worker->Count<Rejected>(), 0u);
   }
   t.b.call = "SUM of f32[2]";

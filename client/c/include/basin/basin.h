@@ -369,11 +369,15 @@ typedef struct basin_round_spec {
    * the lines that differ and both workers. They may change from round to round, and are to be
    * written alike on all workers. NULL or empty: not compared. */
   const char* optimizer;
+  /* What the round is for, in a call lane: "allgather of f32[*,3]". Workers that say different
+   * things in one round get BASIN_MISMATCH, all of them, with what two of them say. At most 400
+   * bytes. NULL or empty: a call without a name says its op, dtypes and shapes, others nothing. */
+  const char* call;
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT                                                                      \
   {                                                                                                \
     sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
-        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0, 0                                                   \
+        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0, 0, 0                                                \
   }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a

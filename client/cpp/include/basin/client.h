@@ -476,6 +476,7 @@ class Lane {
     c.sample_range_count = spec.samples.size();
     c.sample_epoch = spec.sample_epoch;
     c.optimizer = spec.optimizer.c_str();
+    c.call = spec.call.c_str();
     return c;
   }
 

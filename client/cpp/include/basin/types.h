@@ -148,6 +148,7 @@ struct RoundSpec {
   std::uint64_t sample_epoch = 0;         // ... as positions of this epoch.
   // The numbers of the optimizer, one in each line. Compared, unless empty; see basin_round_spec.
   std::string optimizer;
+  std::string call;  // What a call is for. Compared; see basin_round_spec.
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm

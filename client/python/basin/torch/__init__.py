@@ -20,8 +20,15 @@ from basin import client, descent, exit_code, machine
 from basin.arguments import seconds
 from basin.errors import FailedPrecondition
 from basin.notices import ContributorsChanged
+from basin.process_set import ProcessSet
 from basin.spec import Counts, Op
 from basin.torch import context, loaders
+from basin.torch.broadcasting import (
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+)
 from basin.torch.clip import clip_grad_norm_
 from basin.torch.collectives import (
     allgather_object,
@@ -44,11 +51,26 @@ from basin.torch.collectives import (
 )
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
+from basin.torch.gathering import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    grouped_allgather,
+    grouped_allgather_async,
+)
 from basin.torch.learning_rate import LinearScaling, SqrtScaling
 from basin.torch.leave import Leave
 from basin.torch.optimizer import DistributedOptimizer
+from basin.torch.process_sets import add_process_set, remove_process_set
 from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
 from basin.torch.scaler import GradScaler
+from basin.torch.scattering import (
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
 from basin.torch.snapshots import Snapshots
 from basin.torch.totals import total_counts
 from basin.torch.training_state import State
@@ -248,18 +270,28 @@ __all__ = [
     "Max",
     "Min",
     "Op",
+    "ProcessSet",
     "Product",
     "Snapshots",
     "SqrtScaling",
     "State",
     "Sum",
     "WeightedAverage",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
     "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
     "broadcast_buffers",
     "broadcast_object",
     "broadcast_optimizer_state",
@@ -270,10 +302,14 @@ __all__ = [
     "ddp_comm_hook",
     "elastic_shards",
     "finished",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_initialized",
     "join",
@@ -282,7 +318,10 @@ __all__ = [
     "local_size",
     "poll",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
     "rejoin",
+    "remove_process_set",
     "report_progress",
     "shutdown",
     "size",

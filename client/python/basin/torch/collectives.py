@@ -10,11 +10,12 @@ import torch
 
 from basin import _abi
 from basin.arguments import string_of
-from basin.client import CALL_PREFIX, Handle
 from basin.described import Described
 from basin.errors import InvalidArgument, Mismatch, Unsupported
+from basin.handle import CALL_PREFIX, Handle
+from basin.process_set import ProcessSet
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import differentiable, objects, raw, tensors
+from basin.torch import differentiable, objects, pieces, raw, sparse, tensors
 from basin.torch.context import current, member
 from basin.torch.packing import pack, unpack
 from basin.torch.shared import SharedValues, Tensors
@@ -36,10 +37,11 @@ def allreduce_async(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like basin.Client.allreduce_async(), with its counts and options, for a torch CPU tensor."""
-    return _start("allreduce_async()", [tensor], name, _only, op, counts, options)
+    return _start("allreduce_async()", [tensor], name, _only, op, counts, options, process_set)
 
 
 def allreduce(
@@ -48,6 +50,7 @@ def allreduce(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Reduces a tensor over all workers; returns a new one.
@@ -59,10 +62,16 @@ def allreduce(
     Without a name, the calls of all workers are matched by their order in the program, also those
     of the backward; see basin.Client.allreduce(). The same holds for all calls of this kind.
 
+    A sparse COO tensor, such as the gradient of Embedding(sparse=True), has a sum or an average:
+    rows with the same index are merged, also those of one worker, and the result is a coalesced
+    sparse tensor. Workers send only their rows. Its size is the same on all of them.
+
+    process_set: of which workers the tensors are reduced, which make the call; None: all
+
     After OutcomeUnknown or Paused the round continues: another call waits for the same round and
     ignores the tensor that it is given. The same holds for allreduce_() and the grouped calls.
     """
-    return _complete(_start("allreduce()", [tensor], name, _only, op, counts, options))
+    return _complete(_start("allreduce()", [tensor], name, _only, op, counts, options, process_set))
 
 
 def allreduce_async_(
@@ -71,10 +80,11 @@ def allreduce_async_(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like allreduce_async(), but wait() writes the result to `tensor` and returns it."""
-    return _start("allreduce_async_()", [tensor], name, _only, op, counts, options)
+    return _start("allreduce_async_()", [tensor], name, _only, op, counts, options, process_set)
 
 
 def allreduce_(
@@ -83,10 +93,13 @@ def allreduce_(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Like allreduce(), in place."""
-    return _complete(_start("allreduce_()", [tensor], name, _only, op, counts, options))
+    return _complete(
+        _start("allreduce_()", [tensor], name, _only, op, counts, options, process_set)
+    )
 
 
 def grouped_allreduce_async(
@@ -95,6 +108,7 @@ def grouped_allreduce_async(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
     """Reduces several tensors in one round, all of them over the same workers.
@@ -103,7 +117,7 @@ def grouped_allreduce_async(
     call without a name. wait() returns new tensors in the same order. Counts and options are those
     of basin.Client.allreduce(), for each tensor.
     """
-    return _start("grouped_allreduce_async()", group, name, list, op, counts, options)
+    return _start("grouped_allreduce_async()", group, name, list, op, counts, options, process_set)
 
 
 def grouped_allreduce(
@@ -112,10 +126,13 @@ def grouped_allreduce(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce_async(), but waits for the result."""
-    return _complete(_start("grouped_allreduce()", group, name, list, op, counts, options))
+    return _complete(
+        _start("grouped_allreduce()", group, name, list, op, counts, options, process_set)
+    )
 
 
 def grouped_allreduce_async_(
@@ -124,11 +141,12 @@ def grouped_allreduce_async_(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
     """Like grouped_allreduce_async(), but wait() writes the results to the tensors and returns
     them."""
-    return _start("grouped_allreduce_async_()", group, name, list, op, counts, options)
+    return _start("grouped_allreduce_async_()", group, name, list, op, counts, options, process_set)
 
 
 def grouped_allreduce_(
@@ -137,10 +155,13 @@ def grouped_allreduce_(
     *,
     op: Op,
     counts: Counts | None = None,
+    process_set: ProcessSet | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce(), in place."""
-    return _complete(_start("grouped_allreduce_()", group, name, list, op, counts, options))
+    return _complete(
+        _start("grouped_allreduce_()", group, name, list, op, counts, options, process_set)
+    )
 
 
 def poll(handle: Handle[Any]) -> bool:
@@ -154,8 +175,7 @@ def synchronize(handle: Handle[T]) -> T:
 
 
 def _complete(handle: Handle[T]) -> T:
-    here = current()
-    return here.client.complete(handle, here.timeout)
+    return handle.client.complete(handle, current().timeout)
 
 
 def _handle(call: str, handle: Handle[T]) -> Handle[T]:
@@ -178,6 +198,7 @@ def _start(
     op: Op,
     counts: Counts | None,
     options: ReductionOptions,
+    process_set: ProcessSet | None,
 ) -> Handle[T]:
     """Starts a round for a `call` of the user, whose name says whether it is of a group, whether it
     is asynchronous, and with a last underscore that it is in place. `finish` makes its output from
@@ -186,9 +207,13 @@ def _start(
     goes_on = "_async" not in call
     if name is not None:
         string_of("name", name)
+    if not call.startswith("grouped_") and sparse.is_sparse(given[0]):
+        return sparse.allreduce(
+            pieces.client_of(call, name, process_set), call, given[0], name, spec, finish
+        )
     if not call.startswith("grouped_"):
         named = [("without a name" if name is None else name, given[0])]
-        return _start_round(call, named, name, finish, spec, goes_on)
+        return _start_round(call, named, name, finish, spec, goes_on, process_set)
     group = "without a name" if name is None else name
     if not isinstance(given, Sequence):
         raise InvalidArgument(
@@ -200,7 +225,7 @@ def _start(
     named = [(f"{group}.{i}", tensor) for i, tensor in enumerate(given)]
     # A separate lane, because a tensor with the same name would otherwise be its first tensor.
     lane = None if name is None else "group/" + name
-    return _start_round(call, named, lane, finish, spec, goes_on)
+    return _start_round(call, named, lane, finish, spec, goes_on, process_set)
 
 
 def _start_round(
@@ -210,9 +235,10 @@ def _start_round(
     finish: Callable[[list[torch.Tensor]], T],
     spec: RoundSpec,
     goes_on: bool = False,
+    process_set: ProcessSet | None = None,
 ) -> Handle[T]:
     in_place = call.endswith("_()")
-    client = member(call).client
+    client = pieces.client_of(call, None, process_set)
     for name, tensor in named:
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgument(
@@ -242,7 +268,9 @@ def _start_round(
             reducing = differentiable.spec_of_gradient(name, spec)
             named = [(f"{name} (gradient)", gradient)]
             of_gradient = None if lane is None else f"gradient/{name}"
-            handle = _start_round("backward()", named, of_gradient, _only, reducing)
+            handle = _start_round(
+                "backward()", named, of_gradient, _only, reducing, process_set=process_set
+            )
             return _complete(handle) * differentiable.factor_of_gradient(info, client.worker_id)
 
         return reduce

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from basin import client, descent
 from basin.arguments import seconds
 from basin.errors import Error, FailedPrecondition, RoundAborted, Unsupported
+from basin.process_set import ProcessSet
 from basin.torch import closures
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
@@ -50,6 +51,7 @@ class Context:
         self.lanes_made = 0  # With those that are closed: the name of a lane is used once.
         # By name of a call that has not ended: how many bytes each worker contributes.
         self.gathering: dict[str, dict[str, int]] = {}
+        self.process_sets: list[ProcessSet] = []
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
         connected.joined = self.state.join
@@ -86,6 +88,8 @@ class Context:
             lane.close()
         self.lanes.clear()
         self.state.close()
+        for each in self.process_sets:
+            each.close(finished)
         self.client.close(finished=finished)
 
     def close_lane(self, lane: GradientLane) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from basin import _abi
-from basin.client import CALL_PREFIX
 from basin.errors import Error, InvalidArgument, Mismatch, OutcomeUnknown, Paused, Unavailable
+from basin.handle import CALL_PREFIX
 from basin.spec import Counts, Op, RoundSpec, Weight
 from basin.torch.context import Context
 from basin.worker import Result, TensorSpec

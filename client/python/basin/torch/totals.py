@@ -9,8 +9,8 @@ import torch
 
 from basin import _abi
 from basin.arguments import string_of, whole_number
-from basin.client import CALL_PREFIX
 from basin.errors import InvalidArgument, Mismatch
+from basin.handle import CALL_PREFIX
 from basin.spec import LARGEST_COUNT, Op, RoundSpec
 from basin.torch.context import member
 from basin.worker import Result, TensorSpec

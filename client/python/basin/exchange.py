@@ -1,0 +1,169 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Calls in which workers bring each other rows: allgather and all-to-all. Both move the rows of
+every worker to all of them; an all-to-all keeps those that are meant for this worker."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from basin.arguments import whole_number
+from basin.errors import InvalidArgument, Unavailable
+from basin.gathering import Bytes, Gathered, Piece, gather, text_of_members, text_of_rows
+from basin.handle import Handle
+
+if TYPE_CHECKING:
+    from basin.client import Client
+
+T = TypeVar("T")
+
+
+class Rows(NamedTuple):
+    """The rows of all workers: their bytes, by rank, how many each has, and the place of this
+    worker among them."""
+
+    content: Bytes
+    counts: list[int]
+    mine: int
+
+    @property
+    def before(self) -> int:
+        """How many rows are before those of this worker."""
+        return sum(self.counts[: self.mine])
+
+
+def allgather(
+    client: "Client",
+    lane: str,
+    name: str | None,
+    pieces: Sequence[Piece],
+    output: Callable[[list[Rows]], T],
+    *,
+    waits: bool,
+    timeout: float | None,
+    kind: str | None = None,
+) -> Handle[T]:
+    """Begins an allgather of each piece; `output` makes what wait() returns from their rows. For
+    the other arguments see gather().
+
+    kind: what the call is, beside dtypes and shapes; None: `lane`
+    """
+    one = len(pieces) == 1
+    content = pieces[0].content if one else np.concatenate([each.content for each in pieces])
+
+    def made(gathered: Gathered) -> T:
+        shares = gathered.shares
+        mine = _place_of(client, gathered)
+        copies = [] if one else gathered.all()
+        starts = [0] * len(shares)
+        received = []
+        for i, piece in enumerate(pieces):
+            counts = [share.numbers[i] for share in shares]
+            rows = np.empty(sum(counts) * piece.row_bytes, np.uint8)
+            begin = 0
+            for j, count in enumerate(counts):
+                size = count * piece.row_bytes
+                part = rows[begin : begin + size]
+                if one:
+                    gathered.copy(j, part)
+                else:
+                    part[:] = copies[j][starts[j] : starts[j] + size]
+                begin += size
+                starts[j] += size
+            received.append(Rows(rows, counts, mine))
+        return output(received)
+
+    return gather(
+        client,
+        lane,
+        name,
+        text_of_rows(kind or lane, pieces),
+        [piece.rows for piece in pieces],
+        content,
+        made,
+        waits=waits,
+        timeout=timeout,
+    )
+
+
+def alltoall(
+    client: "Client",
+    call: str,
+    name: str | None,
+    piece: Piece,
+    splits: object,
+    output: Callable[[Bytes, list[int]], T],
+    *,
+    waits: bool,
+    timeout: float | None,
+) -> Handle[T]:
+    """Begins an all-to-all of the rows of a piece. `splits` is how many go to each rank, in order;
+    None: all get as many. `output` gets the rows for this worker, by the rank that sent them, and
+    how many are of each."""
+    place = client.place
+    size = place.world_size
+    numbers = _splits(call, piece, splits, size)
+
+    def check(workers: int) -> None:
+        if workers != size:
+            raise Unavailable(
+                f"{call} was begun for {size} workers, and {workers} take part, because members "
+                "have changed. Call it again, on all workers, with splits for them."
+            )
+
+    def made(gathered: Gathered) -> T:
+        mine = _place_of(client, gathered)
+        counts = [share.numbers[mine] for share in gathered.shares]
+        rows = np.empty(sum(counts) * piece.row_bytes, np.uint8)
+        begin = 0
+        for i, share in enumerate(gathered.shares):
+            whole = np.empty(share.size, np.uint8)
+            gathered.copy(i, whole)
+            first = sum(share.numbers[:mine]) * piece.row_bytes
+            length = counts[i] * piece.row_bytes
+            rows[begin : begin + length] = whole[first : first + length]
+            begin += length
+        return output(rows, counts)
+
+    return gather(
+        client,
+        "alltoall",
+        name,
+        text_of_rows(f"alltoall among {text_of_members(place)}", [piece]),
+        numbers,
+        piece.content,
+        made,
+        waits=waits,
+        timeout=timeout,
+        check=check,
+    )
+
+
+def _place_of(client: "Client", gathered: Gathered) -> int:
+    ids = [share.worker for share in gathered.shares]
+    return ids.index(client.worker.id)
+
+
+def _splits(call: str, piece: Piece, splits: object, size: int) -> list[int]:
+    if splits is None:
+        if piece.rows % size != 0:
+            raise InvalidArgument(
+                f"{call} was given {piece.rows} rows, which {size} workers cannot share evenly. "
+                "Pass splits, the number of rows for each rank."
+            )
+        return [piece.rows // size] * size
+    tolist = getattr(splits, "tolist", None)
+    given = tolist() if callable(tolist) else splits
+    numbers = [whole_number(each) for each in given] if isinstance(given, list | tuple) else []
+    whole = [each for each in numbers if each is not None]
+    if len(whole) != size or len(numbers) != size:
+        raise InvalidArgument(
+            f"{call} cannot use splits={splits!r}. Pass {size} whole numbers from 0: how many rows "
+            "go to each rank."
+        )
+    if sum(whole) != piece.rows:
+        raise InvalidArgument(
+            f"{call} was given {piece.rows} rows and splits of {sum(whole)}. The splits have to "
+            "add up to the rows."
+        )
+    return whole

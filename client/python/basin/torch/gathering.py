@@ -1,0 +1,188 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""allgather and all-to-all of torch tensors, with gradients."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from basin import exchange
+from basin.handle import Handle
+from basin.process_set import ProcessSet
+from basin.spec import Op
+from basin.torch import differentiable, pieces
+from basin.torch.collectives import allreduce
+
+T = TypeVar("T")
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, *, process_set: ProcessSet | None = None
+) -> Handle[torch.Tensor]:
+    """Like allgather(), but returns at once. Do not change the tensor until the handle is done."""
+    return _allgather("allgather_async()", [tensor], name, _only, process_set)
+
+
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, *, process_set: ProcessSet | None = None
+) -> torch.Tensor:
+    """Returns the rows of the tensors of all workers, by rank, bit for bit, in a new tensor.
+
+    tensor: of any dtype. Workers may have different numbers of rows, which is the first dimension,
+            also none; a number is one row
+    name:   as for allreduce(), but the number of rows may change
+
+    It is differentiable: the backward adds up the gradients of the result of all workers, which
+    all of them have to run, and each gets that of its rows.
+
+    Raises Mismatch, on all workers, if dtypes or the other dimensions differ, or others make
+    another call; Unavailable, on all of them, if one was lost before it had sent its rows: then
+    call it again. After OutcomeUnknown or Paused another call waits for the same result, and
+    ignores its tensor. The same holds for all calls of this kind.
+    """
+    return _complete(_allgather("allgather()", [tensor], name, _only, process_set))
+
+
+def grouped_allgather_async(
+    group: Sequence[torch.Tensor],
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> Handle[list[torch.Tensor]]:
+    """Like grouped_allgather(), but returns at once."""
+    return _allgather("grouped_allgather_async()", group, name, list, process_set)
+
+
+def grouped_allgather(
+    group: Sequence[torch.Tensor],
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> list[torch.Tensor]:
+    """Like allgather() of each tensor, with all of them in one call: they are matched by their
+    position in the group, and are of the same workers."""
+    return _complete(_allgather("grouped_allgather()", group, name, list, process_set))
+
+
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: Sequence[int] | torch.Tensor | None = None,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+    """Like alltoall(), but returns at once. Do not change the tensor until the handle is done."""
+    return _alltoall("alltoall_async()", tensor, splits, name, process_set)
+
+
+def alltoall(
+    tensor: torch.Tensor,
+    splits: Sequence[int] | torch.Tensor | None = None,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sends rows to each worker. Returns the rows for this one, by the rank that sent them, and how
+    many are of each, as int64.
+
+    tensor: as for allgather()
+    splits: how many rows go to each rank, in order; None: all get as many
+
+    It is differentiable: the backward sends the gradients of the rows back. Every worker receives
+    what all have sent, and keeps its rows, so it costs as much as an allgather. Raises
+    InvalidArgument, before anything is sent, if the splits are not one number for each rank that
+    add up to the rows.
+    """
+    return _complete(_alltoall("alltoall()", tensor, splits, name, process_set))
+
+
+def _only(received: list[torch.Tensor]) -> torch.Tensor:
+    return received[0]
+
+
+def _complete(handle: Handle[T]) -> T:
+    return handle.client.complete(handle, pieces.timeout())
+
+
+def _allgather(
+    call: str,
+    group: Sequence[torch.Tensor],
+    name: str | None,
+    finish: Callable[[list[torch.Tensor]], T],
+    process_set: ProcessSet | None,
+) -> Handle[T]:
+    client = pieces.client_of(call, name, process_set)
+    given = pieces.group_of(call, name, group)
+    tracked = [pieces.tracks(tensor) for tensor in group]
+
+    def output(received: list[exchange.Rows]) -> T:
+        made = []
+        for i, (tensor, piece, rows) in enumerate(zip(group, given, received)):
+            shape = (sum(rows.counts), *piece.row_shape)
+            gathered = pieces.tensor_of(rows.content, tensor, shape)
+            if tracked[i]:
+                of_rows = _gradient_of_rows(
+                    tensor, rows, None if name is None else f"{name}.{i}", process_set
+                )
+                gathered = differentiable.attach(tensor, gathered, of_rows)
+            made.append(gathered)
+        return finish(made)
+
+    return exchange.allgather(
+        client,
+        "grouped_allgather" if call.startswith("grouped") else "allgather",
+        name,
+        given,
+        output,
+        waits="_async" not in call,
+        timeout=pieces.timeout(),
+    )
+
+
+def _gradient_of_rows(
+    tensor: torch.Tensor, rows: exchange.Rows, name: str | None, process_set: ProcessSet | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    named = None if name is None else f"gradient/allgather/{name}/{sum(rows.counts)}"
+
+    def gradient_of(gradient: torch.Tensor) -> torch.Tensor:
+        whole = allreduce(gradient, named, op=Op.SUM, process_set=process_set)
+        mine = whole[rows.before : rows.before + rows.counts[rows.mine]]
+        return mine.reshape(tensor.shape)
+
+    return gradient_of
+
+
+def _alltoall(
+    call: str,
+    tensor: torch.Tensor,
+    splits: Sequence[int] | torch.Tensor | None,
+    name: str | None,
+    process_set: ProcessSet | None,
+) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+    client = pieces.client_of(call, name, process_set)
+    piece = pieces.of(call, name, tensor)
+    tracked = pieces.tracks(tensor)
+
+    def output(content: exchange.Bytes, counts: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        received = pieces.tensor_of(content, tensor, (sum(counts), *piece.row_shape))
+        if tracked:
+            named = None if name is None else f"gradient/{name}"
+
+            def gradient_of(gradient: torch.Tensor) -> torch.Tensor:
+                return alltoall(gradient, counts, named, process_set=process_set)[0].reshape(
+                    tensor.shape
+                )
+
+            received = differentiable.attach(tensor, received, gradient_of)
+        return received, torch.tensor(counts, dtype=torch.int64)
+
+    return exchange.alltoall(
+        client,
+        call,
+        name,
+        piece,
+        splits,
+        output,
+        waits="_async" not in call,
+        timeout=pieces.timeout(),
+    )

@@ -1,0 +1,76 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Torch tensors as calls on bytes take them, and back. They may be of any dtype."""
+
+from collections.abc import Sequence
+
+import torch
+
+from basin.arguments import string_of
+from basin.client import Client
+from basin.errors import InvalidArgument
+from basin.gathering import Bytes, Piece
+from basin.process_set import ProcessSet
+from basin.torch import raw, tensors
+from basin.torch.context import current, member
+
+
+def client_of(call: str, name: str | None, process_set: ProcessSet | None = None) -> Client:
+    """The client of a `call` that all workers make, or all of a set."""
+    if name is not None:
+        string_of("name", name)
+    if process_set is None:
+        return member(call).client
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgument(
+            f"{call} was given a {type(process_set).__name__} as process_set. Give it what "
+            "add_process_set() returned."
+        )
+    return process_set.client_of(call)
+
+
+def timeout() -> float | None:
+    return current().timeout
+
+
+def of(call: str, name: str | None, tensor: torch.Tensor) -> Piece:
+    """The bytes are those of the tensor if it is on the CPU and in C order, and a copy otherwise.
+    Raises InvalidArgument or Unsupported if they are not all there is of it."""
+    called = "without a name" if name is None else name
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidArgument(
+            f"{call} was given a {type(tensor).__name__} as {called}. Give it a torch.Tensor; "
+            "basin.connect() is for NumPy arrays."
+        )
+    tensors.check_memory(called, tensor)
+    content: Bytes = raw.bytes_on_host(tensor).numpy()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Piece(dtype, tuple(tensor.shape), tensor.element_size(), content)
+
+
+def group_of(call: str, name: str | None, group: Sequence[torch.Tensor]) -> list[Piece]:
+    called = "without a name" if name is None else name
+    if not isinstance(group, Sequence):
+        raise InvalidArgument(
+            f"{call} was given a {type(group).__name__} as group {called}. Give it a list of "
+            "tensors."
+        )
+    if not group:
+        raise InvalidArgument(f"Group {called} has no tensors. Give it at least one.")
+    return [of(call, f"{called}.{i}", tensor) for i, tensor in enumerate(group)]
+
+
+def numbers_of(content: Bytes, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor in the memory of these bytes."""
+    if content.size == 0:  # torch refuses to see it as other numbers.
+        return raw.empty_on_host(tuple(shape), dtype)
+    return torch.from_numpy(content).view(dtype).reshape(tuple(shape))
+
+
+def tensor_of(content: Bytes, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor of these bytes, with the dtype and on the device of another one."""
+    return numbers_of(content, like.dtype, shape).to(like.device)
+
+
+def tracks(tensor: torch.Tensor) -> bool:
+    """Whether autograd is to know the result."""
+    return torch.is_grad_enabled() and tensor.requires_grad

@@ -1,0 +1,105 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Sums of sparse tensors, such as gradients of an embedding: the rows of all workers are gathered,
+and each worker adds up those with the same index. What is sent grows with the rows that have
+numbers, not with the size of the tensor."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from basin import exchange
+from basin.client import Client
+from basin.errors import InvalidArgument, Unsupported
+from basin.handle import Handle
+from basin.spec import Op, RoundSpec
+from basin.torch import pieces, tensors
+
+T = TypeVar("T")
+
+
+def is_sparse(tensor: object) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.layout == torch.sparse_coo
+
+
+def allreduce(
+    client: Client,
+    call: str,
+    tensor: torch.Tensor,
+    name: str | None,
+    spec: RoundSpec,
+    finish: Callable[[list[torch.Tensor]], T],
+) -> Handle[T]:
+    """Begins a sum or an average of sparse tensors of one size. The result is coalesced. Raises
+    Unsupported for what rows cannot do."""
+    called = "without a name" if name is None else name
+    _check(call, called, tensor, spec)
+    merged = tensor.detach().coalesce()
+    indices = merged.indices().t().contiguous()
+    given = [pieces.of(call, name, indices), pieces.of(call, name, merged.values())]
+    factor = spec.prescale * spec.postscale
+
+    def output(received: list[exchange.Rows]) -> T:
+        of_indices, of_values = received
+        rows = sum(of_indices.counts)
+        places = pieces.numbers_of(of_indices.content, torch.int64, (rows, *given[0].row_shape))
+        values = pieces.numbers_of(of_values.content, tensor.dtype, (rows, *given[1].row_shape))
+        divisor = len(of_indices.counts) if spec.op == Op.AVERAGE else 1
+        total = _merge(places, values, factor / divisor, tuple(tensor.shape))
+        return finish([total.to(tensor.device)])
+
+    size = ", ".join(map(str, tensor.shape))
+    return exchange.allgather(
+        client,
+        "sparse",
+        name,
+        given,
+        output,
+        waits="_async" not in call,
+        timeout=pieces.timeout(),
+        kind=f"sparse {spec.op.name} of size [{size}], {spec.prescale:g} and {spec.postscale:g},",
+    )
+
+
+def _check(call: str, called: str, tensor: torch.Tensor, spec: RoundSpec) -> None:
+    if spec.op not in (Op.SUM, Op.AVERAGE) or spec.predivide != 1.0 or spec.divide_by_present:
+        raise Unsupported(
+            f"{call} was given the sparse tensor {called} with {spec.op.name} and its options. A "
+            "sparse tensor has a plain sum or average: omit them, or pass tensor.to_dense()."
+        )
+    if call.endswith("_()"):
+        raise Unsupported(
+            f"{call} would write other rows to the sparse tensor {called}. Use the call without "
+            "the underscore, and its result."
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise Unsupported(
+            f"{call} gives no gradient through the sparse tensor {called}. Pass tensor.detach()."
+        )
+    tensors.check_dtype(called, tensor.dtype)
+    if not tensor.dtype.is_floating_point and (spec.op, spec.prescale, spec.postscale) != (
+        Op.SUM,
+        1.0,
+        1.0,
+    ):
+        raise InvalidArgument(
+            f"Tensor {called} has integers, which have no average and take no scale. Use "
+            "op=basin.Sum, or convert it to a floating dtype."
+        )
+
+
+def _merge(
+    places: torch.Tensor, values: torch.Tensor, factor: float, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Adds up the values of the same place, by rank, as a dense sum does: in float32 or float64,
+    rounded once."""
+    wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    distinct, which = torch.unique(places, dim=0, return_inverse=True)
+    total = wide.new_zeros((distinct.shape[0], *values.shape[1:]))
+    total.index_add_(0, which, wide)
+    if factor != 1.0:
+        total *= factor
+    made = torch.sparse_coo_tensor(
+        distinct.t(), total.to(values.dtype), shape, is_coalesced=True, check_invariants=False
+    )
+    return made
