@@ -197,6 +197,7 @@ class Client:
 
     @property
     def is_closed(self) -> bool:
+        """Whether close() was called."""
         return self._closed
 
     def check_open(self, call: str) -> None:
@@ -1019,6 +1020,7 @@ class Client:
         return Mismatch(f"The broadcast of {name} differs between workers. {difference} {way_out}")
 
     def ended(self, handle: Handle[Any]) -> None:
+        """Another call may take the place of this one, whose outcome is known."""
         if self._in_flight.get(handle._key) is handle:
             del self._in_flight[handle._key]
 
