@@ -91,23 +91,6 @@ void Job::BeginAnew() {
   if (was_over) reason = "waits for workers that can start from their own state";
 }
 
-bool Job::AnyoneIsBehind() const {
-  for (const Lane& lane : lanes) {
-    if (lane.round.has_value()) {
-      for (const RoundMember& member : lane.round->members()) {
-        if (member.behind && member.alive() && !workers[member.slot].finishing) return true;
-      }
-    }
-    for (Slot slot = 0; slot < workers.size() && !lane.behind.empty(); ++slot) {
-      const Worker& worker = workers[slot];
-      if (IsMember(worker) && !worker.finishing && lane.behind.count(worker.incarnation) > 0) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
 Membership Job::NextMembership(bool admit, bool keep_all) const {
   return generations.Choose(workers, {admit, keep_all, settings().max_workers}, term);
 }

@@ -158,9 +158,6 @@ struct Job {
     return state() == JobState::kRunning && lanes.AnyRoundEver() &&
            Present() >= settings().min_workers && !NobodyGoesOn(workers);
   }
-  // Returns whether a member still has the state of before the last round of a lane; see
-  // Lane::behind. It could be the one that sends the state to whoever joins.
-  bool AnyoneIsBehind() const;
   Membership NextMembership(bool admit, bool keep_all = false) const;
   std::optional<WorkerId> DonorFor(const Membership& next) const;
   // The members of a round that opens now, in byte order of the id.

@@ -63,7 +63,6 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
   if (round == nullptr && why.empty()) return;
   if (round != nullptr) {
     HoldsState(job, scope, slot);  // It computed a gradient with the state.
-    lane->behind.erase(worker.incarnation);
     const RoundScope in = ScopeOf(job, scope, begin.lane);
     if (why.empty()) {
       if (!repeated) worker.ranks = begin.ranks;

@@ -107,10 +107,8 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   const bool changes = next != job.membership();
   const std::optional<WorkerId> donor = changes ? job.DonorFor(next) : std::nullopt;
   SendAll all;
-  lane.behind.clear();
   for (const RoundMember& member : round.members()) {
     Worker& worker = job.workers[member.slot];
-    if (member.behind && member.alive()) lane.behind.insert(member.incarnation);
     worker.out_of_step &= !member.there();
     const bool counted = member.contribution.effective() || member.carried;
     if (committed && counted && scope.config.fruitless_joins > 0) worker.joins.Clear();
@@ -147,8 +145,7 @@ void Settle(Job& job, const JobScope& scope, LaneIndex index) {
   // on, so no round may be open without it. Joiners therefore wait for the next verdict while a
   // call is open.
   const bool boundary = !job.generations.pending().has_value() && job.lanes.IsBoundary(lane);
-  const bool may_admit =
-      !scope.draining && !job.lanes.AnyOpenBesides(lane) && !job.AnyoneIsBehind();
+  const bool may_admit = !scope.draining && !job.lanes.AnyOpenBesides(lane);
   const Membership next = boundary ? job.NextMembership(may_admit) : job.membership();
   if (next == job.membership() || !scope.config.state_file) {
     SendVerdict(job, scope, index, next);

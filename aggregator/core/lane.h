@@ -9,7 +9,6 @@
 
 #include <deque>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -60,9 +59,6 @@ struct Lane {
   TargetBatch batch;                                    // That of its next round.
   OptimizerNumbers optimizers;                          // Those of the open round.
   std::optional<Round> round;
-  // Its last round went on without these before they began it, and they have begun none since:
-  // their trainers have not taken its result, so that what they hold is the state before it.
-  std::set<Incarnation> behind;
   absl::Time last_used;
 
   // All members have staged its round, and the verdict waits for the job's pace
@@ -132,15 +128,14 @@ struct Lane {
   void StartLineage(uint64_t marker) {
     chain = MixChain(chain, marker);
     ledger = SampleLedger();
-    behind.clear();
     batch = TargetBatch();
     optimizers = OptimizerNumbers();
   }
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, ledger_bytes, next, chain, verdicts,
-                    chains, last_spec, norms, grace, ledger, batch, optimizers, round, behind,
-                    last_used, paced, expired);
+                    chains, last_spec, norms, grace, ledger, batch, optimizers, round, last_used,
+                    paced, expired);
   }
 };
 

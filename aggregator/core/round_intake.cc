@@ -219,7 +219,6 @@ void OnBegin(Round& round, const RoundScope& scope, Slot slot, const Begin& begi
                          CountOf(round.roster.size(), "member"), "."));
   }
   OnPart(round, scope, member);
-  member.behind = false;
   // A member can only take a value that is fixed.
   if (round.phase() == RoundPhase::kPrepared) return;
   // It has withdrawn, or repeats its begin on a new session.

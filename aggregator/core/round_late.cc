@@ -93,7 +93,6 @@ bool LeaveOutLate(Round& round, const RoundScope& scope) {
   for (RoundMember& member : round.roster) {
     if (!IsMissing(member)) continue;
     member.late = true;
-    member.behind = !member.contribution.begun();
     round.lateness.push_back(2 * waited);
     names.push_back(member.id);
     AddNote(round, scope, NoteKind::kContributionLate, member.id,

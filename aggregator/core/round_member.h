@@ -178,7 +178,6 @@ struct RoundMember {
   bool without_results = false;  // They reach it another way.
   bool named_late = false;
   bool late = false;     // Its contribution was left out because it was late.
-  bool behind = false;   // And it had not begun, so its trainer is still before this round.
   bool carried = false;  // For observers: another worker of its node contributes its gradients.
 
   bool alive() const { return presence.state() != Presence::kLost; }
@@ -208,7 +207,7 @@ struct RoundMember {
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, presence, contribution, refusal, room, asked, reception,
-                    staging, holds, without_results, named_late, late, behind);
+                    staging, holds, without_results, named_late, late);
   }
 };
 

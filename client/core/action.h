@@ -128,6 +128,7 @@ struct MembershipNow {
   bool joined = false;            // This worker has just become a member.
   std::optional<WorkerId> donor;  // Serves the state to new members, which load it before their
                                   // first begin. Absent: every worker keeps its state.
+  Generation donor_since = {};    // With a donor: with which they joined.
 };
 
 struct BlobReady {

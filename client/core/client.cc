@@ -8,6 +8,7 @@
 #include "client/core/client_calls.h"
 #include "client/core/client_message.h"
 #include "client/core/client_session.h"
+#include "client/core/client_view.h"
 #include "client/core/lane_round.h"
 #include "client/core/lane_verdict.h"
 #include "protocol/overloaded.h"
@@ -63,6 +64,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
   if (scope.welcomed && state_.session.streams().TakeHeldBack(scope.frame.chunks)) {
     for (Lane& lane : state_.lanes) Advance(lane, scope);
   }
+  TellDonor(state_, scope);
 }
 
 absl::Time Client::NextDeadline() const {

@@ -200,6 +200,7 @@ void OnCall(ClientState&, const Scope&, const Progress&) {}
 void OnCall(ClientState& state, const Scope& scope, const Finish&) {
   if (state.departure.finished) return;
   state.departure.finished = true;
+  state.in_job.serves_later.reset();  // It will not take the result.
   for (Lane& lane : state.lanes) {
     lane.Finish();
     StopLeasing(lane, scope,

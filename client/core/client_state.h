@@ -36,14 +36,24 @@ struct Identity {
   auto Fields() const { return std::tie(run, term, incarnation, from_start, abandoned); }
 };
 
+// Who serves the state to the workers that joined with a generation.
+struct Serving {
+  WorkerId donor;
+  Generation since;
+  auto Fields() const { return std::tie(donor, since); }
+};
+
 // What it is in its job.
 struct InJob {
   Membership membership;
   Role role = Role::kJoiner;
   std::optional<WorkerId> donor;  // Came with it.
-  bool has_history = false;       // It was a member in this incarnation.
-  bool lacks_state = false;       // It joined with a donor, and its trainer has begun
-                                  // no round since.
+  // What its trainer is told only when it has taken the result of a round that went on without it:
+  // what it holds until then is the state before that round. See client_view.h.
+  std::optional<Serving> serves_later;
+  bool has_history = false;  // It was a member in this incarnation.
+  bool lacks_state = false;  // It joined with a donor, and its trainer has begun
+                             // no round since.
   std::optional<Ready> ready;
   bool saw_members = false;  // Itself or others: the run is under way, whatever comes later.
   bool evicted = false;      // It was a member, and is not ready to be one again.
@@ -52,8 +62,8 @@ struct InJob {
   uint32_t max_workers = 0;  // Likewise.
 
   auto Fields() const {
-    return std::tie(membership, role, donor, has_history, lacks_state, ready, saw_members, evicted,
-                    draining, job_runs, max_workers);
+    return std::tie(membership, role, donor, serves_later, has_history, lacks_state, ready,
+                    saw_members, evicted, draining, job_runs, max_workers);
   }
 };
 

@@ -3,6 +3,8 @@
 #include "client/core/client_view.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/core/lane_round.h"
@@ -36,6 +38,31 @@ std::optional<ExpectedRank> Expected(const ClientState& state) {
   return ExpectedRank{trainers + state.ranks.local, trainers + state.ranks.count};
 }
 
+namespace {
+
+// Whether a gradient lane has a result that the trainer has not taken. The trainer then has the
+// state before that round, while the job, and whoever joins it, is after it.
+bool IsBehind(const ClientState& state) {
+  const std::vector<Lane>& lanes = state.lanes.all();
+  return std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) {
+    return lane.kind == LaneKind::kGradient && lane.undelivered.has_value();
+  });
+}
+
+// `donor`: also who serves the state, if that is new.
+void Tell(ClientState& state, const Scope& scope, bool joined, bool donor) {
+  MembershipNow now{
+      state.in_job.membership, state.in_job.role, Rank(state), joined, std::nullopt, {}};
+  if (donor && state.in_job.serves_later.has_value()) {
+    now.donor = state.in_job.serves_later->donor;
+    now.donor_since = state.in_job.serves_later->since;
+    state.in_job.serves_later.reset();
+  }
+  scope.actions.push_back(std::move(now));
+}
+
+}  // namespace
+
 void SetMembership(ClientState& state, const Scope& scope, const Membership& membership, Role role,
                    bool joined, const std::optional<WorkerId>& donor) {
   const bool another_donor = donor.has_value() && donor != state.in_job.donor;
@@ -56,8 +83,14 @@ void SetMembership(ClientState& state, const Scope& scope, const Membership& mem
   state.in_job.membership = membership;
   state.in_job.saw_members |= !membership.members.empty();
   state.in_job.role = role;
-  scope.actions.push_back(
-      MembershipNow{state.in_job.membership, state.in_job.role, Rank(state), joined, donor});
+  if (joined || role != Role::kMember) state.in_job.serves_later.reset();
+  if (donor.has_value()) state.in_job.serves_later = Serving{*donor, membership.generation};
+  const bool may_tell = joined || role != Role::kMember || !IsBehind(state);
+  Tell(state, scope, joined, may_tell);
+}
+
+void TellDonor(ClientState& state, const Scope& scope) {
+  if (state.in_job.serves_later.has_value() && !IsBehind(state)) Tell(state, scope, false, true);
 }
 
 void OnPause(ClientState& state, const Scope& scope, const std::string& text) {

@@ -22,8 +22,14 @@ std::optional<uint32_t> Rank(const ClientState& state);
 // See Client::expected.
 std::optional<ExpectedRank> Expected(const ClientState& state);
 
+// A trainer serves its state to workers that have joined when it begins a round. If a round went on
+// without this worker before its trainer had begun it, the trainer begins that round with the state
+// before it, and whoever has joined since needs the state after it. So the trainer is told of the
+// donor only when it has taken the result, and serves the state with the round after that.
 void SetMembership(ClientState& state, const Scope& scope, const Membership& membership, Role role,
                    bool joined, const std::optional<WorkerId>& donor);
+// Tells what SetMembership has kept, if the trainer has taken the result meanwhile.
+void TellDonor(ClientState& state, const Scope& scope);
 // `text`: why the job is paused; empty: it is not.
 void OnPause(ClientState& state, const Scope& scope, const std::string& text);
 void ReleaseFromPause(ClientState& state, const Scope& scope);

@@ -422,7 +422,7 @@ void Runner::Do(const MembershipNow& now) {
   // A worker that is no longer a member does not serve its state.
   if (now.joined || now.donor.has_value() || now.role != Role::kMember) {
     view_.donor = now.donor;
-    view_.donor_since = now.donor.has_value() ? now.membership.generation : Generation{};
+    view_.donor_since = now.donor_since;
   }
   view_changed_ = true;
 }

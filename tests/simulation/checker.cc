@@ -460,6 +460,37 @@ void Checker::CaughtUp(const std::string& worker, uint32_t lane, uint64_t chain,
                     "those of the others."));
 }
 
+void Checker::Serves(const std::string& worker, uint32_t lane, const Generation& joined,
+                     uint64_t state) {
+  Boundary& boundary = boundaries_[{lane, joined}];
+  boundary.served[worker] = state;
+  CheckBoundary(lane, joined, boundary);
+}
+
+void Checker::Joins(const std::string& worker, uint32_t lane, const Generation& joined,
+                    uint64_t state) {
+  Boundary& boundary = boundaries_[{lane, joined}];
+  if (boundary.joined.has_value() && boundary.joined != state) {
+    Fail(Invariant::kSameBytes,
+         absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name,
+                      ": it joins with generation ", ToString(joined),
+                      " and another state than another worker."));
+  }
+  boundary.joined = state;
+  CheckBoundary(lane, joined, boundary);
+}
+
+void Checker::CheckBoundary(uint32_t lane, const Generation& joined, const Boundary& boundary) {
+  if (!boundary.joined.has_value()) return;
+  for (const auto& [worker, state] : boundary.served) {
+    if (state == *boundary.joined) continue;
+    Fail(Invariant::kSameBytes,
+         absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name,
+                      ": it serves a state to those who join with generation ", ToString(joined),
+                      " that is not the one with which their first round begins."));
+  }
+}
+
 void Checker::CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
                          const std::vector<uint32_t>& tensors, const StagedChunks& staged) {
   const LaneModel& model = scenario_.lanes[lane];

@@ -173,6 +173,11 @@ class Checker {
   std::optional<uint64_t> Passed(uint32_t process, const std::string& worker, uint32_t lane,
                                  const VerdictRecord& record);
 
+  // A trainer would now serve its state of the lane to those who have joined with the generation;
+  // and such a worker has the state with which its first round begins.
+  void Serves(const std::string& worker, uint32_t lane, const Generation& joined, uint64_t state);
+  void Joins(const std::string& worker, uint32_t lane, const Generation& joined, uint64_t state);
+
   // ---- what aggregators send
   // `life` is how often that aggregator has begun to recover. `recovered` is what the workers of
   // the recovery of this life knew.
@@ -223,6 +228,13 @@ class Checker {
   void CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
                   const std::vector<uint32_t>& tensors, const StagedChunks& staged);
 
+  // The states that are served to those who have joined with a generation, and that they need.
+  struct Boundary {
+    std::map<std::string, uint64_t> served;  // By worker.
+    std::optional<uint64_t> joined;
+  };
+  void CheckBoundary(uint32_t lane, const Generation& joined, const Boundary& boundary);
+
   struct SentVerdict {
     VerdictRecord record;
     uint32_t aggregator = 0;
@@ -243,6 +255,7 @@ class Checker {
   std::set<WorkerId> joined_alone_;
   std::set<WorkerId> drained_;
   std::set<std::pair<WorkerId, Term>> lost_;
+  std::map<std::pair<uint32_t, Generation>, Boundary> boundaries_;  // By lane.
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<SentVerdict>> sent_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;         // By lane and chain.

@@ -85,6 +85,7 @@ const char* SightName(Sight sight) {
                                            "reduction ended after its attempt",
                                            "state loaded from a donor",
                                            "state loaded by broadcast",
+                                           "state served at a boundary",
                                            "state lost with its donors",
                                            "contribution dropped by a later attempt",
                                            "outcome unknown",

@@ -39,6 +39,7 @@ enum class Sight : uint8_t {
   kStaleReduction,        // A reduction ended after its attempt.
   kStateLoaded,           // A joiner took over a donor's state.
   kStateBroadcast,        // The same, through the broadcast mailbox.
+  kStateServed,           // A script would serve its state to those who have joined.
   kStateLost,             // A joiner found no worker that had the state.
   kAttemptDropped,        // A later attempt dropped an effective contribution.
   kOutcomeUnknown,

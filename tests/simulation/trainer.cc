@@ -277,6 +277,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   begin.step_label = step;
   NameSamples(handle, begin);
   lane.given.samples = begin.samples;
+  if (HasState(lane) && core_.role() == Role::kMember) ServeBoundary();
   Step(begin);
 }
 
@@ -477,6 +478,7 @@ client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle t
 void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
   Lane& lane = lanes_[handle];
   if (lane.phase != LanePhase::kWaiting) return;  // It ended meanwhile.
+  if (HasState(lane) && core_.role() == Role::kMember) ServeBoundary();
   client::WaitRound wait{handle, absl::InfiniteFuture()};
   lane.deadline = 0;
   if (patience > 0) {
@@ -808,7 +810,14 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   }
   dropped_ = false;
   if (phase_ == Phase::kLoading && now.donor.has_value()) donor_ = now.donor;
-  if (!now.joined) return;
+  if (!now.joined) {
+    if (now.donor.has_value()) donor_since_ = now.donor_since;
+    const bool waits = std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+      return HasState(lane) && lane.phase == LanePhase::kWaiting;
+    });
+    if (waits) ServeBoundary();
+    return;
+  }
   EndBehind();
   for (Lane& lane : lanes_) {
     if (!lane.start.has_value()) continue;
@@ -825,7 +834,9 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     if (keeps && lane.state.has_value()) lane.states[lane.chain] = *lane.state;
   }
   donor_ = now.donor;
+  donor_since_ = served_ = now.donor_since;
   const bool lacks_state = donor_.has_value() && *donor_ != id();
+  joined_since_ = now.donor_since;
   for (Lane& lane : lanes_) {
     if (lacks_state && !HasState(lane)) lane.state.reset();
   }
@@ -849,6 +860,21 @@ void WorkerProcess::Announce(const Lane& lane) {
   if (!world_.scenario.broadcast || !lane.state.has_value()) return;
   const std::string& name = world_.scenario.lanes[lane.model].name;
   Step(Serve({name, kBlobName, lane.last}, {kBlobName, DType::kU8, {kBlobBytes}}, *lane.state));
+}
+
+// With several gradient lanes, a script serves at a boundary that their rounds do not show.
+void WorkerProcess::ServeBoundary() {
+  if (std::exchange(served_, donor_since_) == donor_since_ || behind_) return;
+  const auto has_state = [this](const Lane& lane) { return HasState(lane); };
+  if (std::count_if(lanes_.begin(), lanes_.end(), has_state) != 1) return;
+  const Lane& lane = *std::find_if(lanes_.begin(), lanes_.end(), has_state);
+  if (!lane.state.has_value()) return;
+  world_.coverage.Saw(Sight::kStateServed);
+  world_.checker.Serves(name(), lane.model, donor_since_, *lane.state);
+}
+
+void WorkerProcess::Loaded(const Lane& lane) {
+  world_.checker.Joins(name(), lane.model, joined_since_, *lane.state);
 }
 
 // Only the parameters of gradient lanes are a state; nobody loads what calls have returned.
@@ -907,6 +933,7 @@ void WorkerProcess::LoadFrom(const WorkerProcess& donor) {
     if (!HasState(lane)) continue;
     lane.state = *donor.StateAfter(lane.model, lane.chain);
     lane.states[lane.chain] = *lane.state;
+    Loaded(lane);
   }
   world_.coverage.Saw(Sight::kStateLoaded);
   world_.Narrate(Detail::kNotable, name(),
@@ -975,6 +1002,7 @@ void WorkerProcess::LevelUp() {
   behind_ = false;
   for (Lane& lane : lanes_) {
     if (!HasState(lane)) continue;
+    Loaded(lane);
     for (const Kept& kept : lane.kept) lane.state = Mix(*lane.state, kept.round) + kept.sum;
     world_.checker.CaughtUp(id(), lane.model, lane.chain, *lane.state);
     if (!lane.kept.empty()) world_.coverage.Saw(Sight::kCaughtUp);
@@ -999,6 +1027,7 @@ void WorkerProcess::Do(client::BlobReady& ready) {
         shell_.ContentOf({name, kBlobName, lane.last}, ready.spec);
     if (!content.ok()) return Require(content.status());
     lane.state = lane.states[lane.chain] = *content;
+    Loaded(lane);
   }
   world_.coverage.Saw(Sight::kStateBroadcast);
   phase_ = Phase::kTraining;

@@ -231,6 +231,11 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Keep(Lane& lane, const VerdictRecord& record);
   void LevelUp();
   void Announce(const Lane& lane);
+  // Notes which state a script would serve now to those who have joined, if it has not yet: at its
+  // next begin, or while it waits for an outcome.
+  void ServeBoundary();
+  // It has loaded the state of the lane with which its first round begins.
+  void Loaded(const Lane& lane);
   bool Strikes(FaultKind kind, RoundNumber step, SimTime* duration = nullptr);
 
   World& world_;
@@ -262,6 +267,9 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   Term term_ = 0;            // The term of that aggregator.
   std::vector<Lane> lanes_;  // By LaneHandle.
   std::optional<WorkerId> donor_;
+  Generation donor_since_;   // The last one with which others have joined, as far as it was told.
+  Generation served_;        // The last one that ServeBoundary has noted.
+  Generation joined_since_;  // That with which this worker has joined others.
   SimTime loading_since_ = 0;
   std::map<std::string, uint64_t> fetching_;  // The version requested of each lane.
   Checkpoint checkpoint_;

@@ -116,7 +116,8 @@ class Place:
     world_size:  the number of trainers
     first_rank:  the first rank of this worker; it has `ranks` of them if it stands for several
                  trainers, and its trainer with local rank i has the rank first_rank + i
-    is_donor:    whether the newest members take the state from this worker
+    is_donor:    whether the newest members take the state from this worker, which is said when its
+                 trainer has the results of all rounds before theirs
     donor_since: the generation in which they joined; (0, 0) if no member has to load the state
     expected:    of a worker that is not a member of a job that goes on without it: the rank and the
                  world size if it became a member now; None while the job waits for workers

@@ -287,6 +287,62 @@ TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
   EXPECT_TRUE(std::holds_alternative<Deliver>(actions.all[0])) << "results first";
 }
 
+// What the trainer has when it begins round 1 is the state before it, and those who have joined
+// begin with round 2.
+TEST(JoiningTest, Fault_W17_ATrainerThatIsBehindServesItsStateOneRoundLater) {
+  const auto behind = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Stage();
+    worker.Receive(worker.MakeVerdict(worker.Value()));
+  };
+  const auto donor_of = [](const Actions& actions) {
+    const std::vector<MembershipNow> now = actions.Of<MembershipNow>();
+    return now.empty() ? std::nullopt : now.back().donor;
+  };
+  Harness worker;
+  behind(worker);
+  const MembershipNow paused =
+      worker.Receive(MembershipChanged{worker.Members(2), Role::kMember, "w-0", {}})
+          .One<MembershipNow>();
+  EXPECT_EQ(paused.membership, worker.Members(2));
+  EXPECT_EQ(paused.donor, std::nullopt);
+  EXPECT_EQ(donor_of(worker.Do(BeginRound{0, Harness::Average(), {}, 17, {}})), std::nullopt);
+  // Another change, in which nobody joins, is not the one that the state is served for.
+  worker.Receive(MembershipChanged{worker.Members(3), Role::kMember, std::nullopt, {}});
+  const Actions taken = worker.Do(CommitRound{0});
+  EXPECT_TRUE(taken.Has<Deliver>());
+  EXPECT_EQ(donor_of(taken), "w-0");
+  EXPECT_EQ(taken.One<MembershipNow>().donor_since, worker.Members(2).generation);
+  EXPECT_EQ(taken.One<MembershipNow>().membership, worker.Members(3));
+  EXPECT_EQ(donor_of(worker.Do(BeginRound{0, Harness::Average(), {}, 18, {}})), std::nullopt);
+
+  Harness finished;
+  behind(finished);
+  finished.Receive(MembershipChanged{finished.Members(2), Role::kMember, "w-0", {}});
+  EXPECT_EQ(donor_of(finished.Do(Finish{})), std::nullopt) << "it never takes the result";
+
+  Harness evicted;
+  behind(evicted);
+  evicted.Receive(MembershipChanged{evicted.Members(2), Role::kMember, "w-0", {}});
+  EXPECT_EQ(donor_of(evicted.Receive(Ended{{ErrorCode::kEvicted, "silent"}})), std::nullopt);
+}
+
+// The verdict that admits others may also be the one whose result the trainer has not taken.
+TEST(JoiningTest, Fault_W17_ATrainerThatIsBehindByTheVerdictThatAdmitsServesOneRoundLater) {
+  for (const bool begun : {false, true}) {
+    Harness worker;
+    worker.BecomeMember();
+    if (begun) worker.Begin();
+    worker.Stage();
+    Verdict verdict = worker.MakeVerdict(worker.Value());
+    verdict.record.next = {{kTerm, 2}, {{"w-0", "w-1", "w-2", "w-3"}}};
+    verdict.donor = "w-0";
+    EXPECT_EQ(worker.Receive(verdict).One<MembershipNow>().donor, std::nullopt);
+    if (!begun) worker.Begin();
+    EXPECT_EQ(worker.Do(CommitRound{0}).One<MembershipNow>().donor, "w-0");
+  }
+}
+
 void ExpectEvicted(Harness& worker, const Actions& actions) {
   EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
   const MembershipNow now = actions.Of<MembershipNow>().at(0);
