@@ -14,9 +14,8 @@ from basin.client import CALL_PREFIX, Handle
 from basin.described import Described
 from basin.errors import InvalidArgument, Mismatch, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import differentiable, objects, raw, tensors
+from basin.torch import differentiable, differing, digests, objects, raw, tensors
 from basin.torch.context import current, member
-from basin.torch.packing import pack, unpack
 from basin.torch.shared import SharedValues, Tensors
 from basin.torch.state import optimizer_key
 from basin.worker import PartedResult, Result, RoundInfo, TensorSpec
@@ -303,7 +302,7 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
         owner,
         named.capture,
         named.restore,
-        lambda: _broadcast("parameters", named.list_all(), root_rank),
+        lambda: _broadcast("parameters", named.list_all(), root_rank, compares=True),
         named,
         here.timeout,
     )
@@ -338,11 +337,14 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
 
     def broadcast() -> None:
-        call = "broadcast_optimizer_state()"
-        packed = objects.broadcast(
-            here, call, "optimizer", lambda: pack((kind, optimizer.state_dict())), root_rank
+        roots_kind, received = differing.broadcast(
+            here,
+            "broadcast_optimizer_state()",
+            "optimizer",
+            "the optimizer's state",
+            lambda: (kind, optimizer.state_dict()),
+            root_rank,
         )
-        roots_kind, received = objects.unpickle("the optimizer's state", packed, unpack)
         if roots_kind != kind:
             raise Mismatch(
                 f"The optimizer is a {kind} here, and a {roots_kind} at the root. Make the same "
@@ -416,8 +418,9 @@ def share_values(made: SharedValues, call: str, root_rank: int = 0) -> None:
     here = member(call)
 
     def broadcast() -> None:
-        packed = objects.broadcast(here, call, "state", made.capture, root_rank)
-        objects.unpickle("the shared state", packed, made.restore)
+        made.load_states(
+            differing.broadcast(here, call, "state", "the shared state", made.states, root_rank)
+        )
 
     here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
 
@@ -464,7 +467,10 @@ def _check_memory(named: Iterable[tuple[str, torch.Tensor]]) -> None:
         tensors.check_memory(name, tensor)
 
 
-def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
+def _broadcast(
+    name: str, named: list[tuple[str, torch.Tensor]], root_rank: int, *, compares: bool = False
+) -> None:
+    """`compares`: the tensors are probably equal already, so only those that differ are moved."""
     here = current()
     staged = [(key, tensor, raw.on_host(tensor)) for key, tensor in named if tensor.numel() > 0]
     described = Described.of(
@@ -481,6 +487,7 @@ def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int)
             for key, _, mine in staged
         ],
         here.timeout if here.timeout is not None else _TIMEOUT_SECONDS,
+        (lambda: digests.in_a_row([mine for *_, mine in staged])) if compares else None,
     )
     for key, tensor, mine in staged:
         if mine.data_ptr() == raw.plain(tensor).data_ptr():

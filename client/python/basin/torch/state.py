@@ -29,7 +29,6 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -50,9 +49,10 @@ from basin.spec import RoundSpec
 from basin.torch import digests, plain, raw, tensors
 from basin.torch.ahead import Ahead, Copies, Room, room_for, sum_of
 from basin.torch.digests import Digests, Known
+from basin.torch.given import Given
 from basin.torch.lazily import LazyTensors
 from basin.torch.optimizer_numbers import LoadedNumbers
-from basin.torch.packing import Unpacker, pack, pack_apart, unpack
+from basin.torch.packing import Unpacker, fill, pack, pack_apart, unpack
 from basin.torch.shared import Part, SharedValues, Tensors
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
@@ -61,8 +61,6 @@ _RECORD = TensorSpec("record", _abi.U8, (512,))
 _SUM = TensorSpec("sum", _abi.U8, (8,))
 # A member that serves makes a call in which it waits for the joiners.
 _IN_CALL = TensorSpec("in call", _abi.U8, (1,))
-# Values requested at the same time; the library has the same limit.
-_GETS = 8
 # A request fails after this time, plus one second for each _SLOWEST_BYTES_PER_SECOND.
 _PATIENCE_SECONDS = 5.0
 _SLOWEST_BYTES_PER_SECOND = 10e6
@@ -190,6 +188,7 @@ class JobState:
         self._lanes = lanes
         self._parts: list[Part] = []
         self.lazy = LazyTensors(worker, self._next_round)
+        self.given = Given(worker)  # By the broadcasts at the start.
         # The results of broadcast_object() before the first step, by name.
         self._objects: dict[str, list[bytes]] = {}
         self._objects_taken: dict[str, int] = {}
@@ -528,10 +527,9 @@ class JobState:
         """Called with each outcome, before it is applied. When everyone has contributed, everyone
         has the state, and the same parameters."""
         self._make_room()
-        if self._copies is None and not self._unverified:
-            return
         if info.trainers != info.world_size or info.generation < self._seen:
             return
+        self.given.drop()
         if self._copies is not None:
             self.stop()
             if len(self._lanes) == 1:
@@ -841,22 +839,12 @@ class JobState:
         if content.ahead > 0:
             self._begin_ahead(content, lane, version)
 
-        def fill(index: int, tensor: torch.Tensor) -> None:
-            if index in kept.large:
-                raw.bytes_on_host(tensor).copy_(raw.bytes_on_host(kept.large[index]))
-                return
+        def get(index: int, tensor: torch.Tensor) -> None:
             size = tensors.bytes_of(tensor)
             spec = TensorSpec(f"{source}/{index}", _abi.U8, (size,))
             self._worker.get(lane, spec, version, source, _patience(size), tensor.data_ptr(), size)
 
-        with ThreadPoolExecutor(_GETS) as pool:
-            filling = [pool.submit(fill, i, tensor) for i, tensor in unpacker.large.items()]
-            try:
-                for each in filling:
-                    each.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        fill(unpacker.large, kept.large, get)
         return content
 
     def _compare_all(self, source: str, lane: str, version: int, size: int) -> _Kept:
