@@ -282,6 +282,7 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
     parameters: a module (its parameters and buffers, also those that are not in its state_dict), a
                 state_dict, or pairs of name and tensor.
 
+    Only tensors that differ from the root's are moved: none after all have loaded one checkpoint.
     A late joiner gets the present values of the others, which need not call it again. Pass the
     module if there is one: its buffers change in a forward, and are copied before that. Tensors of
     lazy modules that it has get the values of rank 0 in the first forward of each.
