@@ -17,7 +17,8 @@ from typing import Any
 from unittest import mock
 
 from jobs import JobsTest, hear, make_events, say
-from torch_jobs import expect, main, session
+from torch_jobs import expect, main, model, session, sgd
+from torch_jobs import loss_of as of_model
 
 import torch  # isort: skip - torch_jobs ends the program when there is none
 from torch import nn  # isort: skip
@@ -128,6 +129,51 @@ def members_and_joiners(rank: int, folder: str, members: int, total: int, way: s
             if bt.size() == total:
                 training.end_soon()
         return training.outcome(), config
+
+
+def a_joiner_is_alone_when_the_next_one_comes(rank: int, folder: str) -> Any:
+    """Rank 2 joins ranks 0 and 1, which leave after its first step. Then rank 3 joins it."""
+    go, left = Path(folder) / "go", Path(folder) / "trained"
+    if rank >= 2:
+        hear(go if rank == 2 else left)
+    with session() as bt:
+        objects = [bt.broadcast_object((name, rank), name="config") for name in "ab"]
+        training = Training(bt, rank)
+        were_three = False
+        while training.state.step < training.state.end:
+            if training.state.step == 3 and rank == 0:
+                say(go)
+            training.step()
+            were_three |= len(training.lane.last_round().contributors) == 3
+            if were_three and rank < 2:
+                bt.shutdown()
+                return training.outcome(), objects
+            if were_three and rank == 2 and bt.size() == 1:
+                say(left)
+                were_three = False
+            if "w3" in training.lane.last_round().contributors:
+                training.end_soon()
+        return training.outcome(), objects
+
+
+def joins_with_its_own_state(rank: int, folder: str) -> Any:
+    """The parameters are equal on all, and nothing steps."""
+    go = Path(folder) / "go"
+    if rank == 2:
+        hear(go)
+    with session(own_state=rank == 2) as bt:
+        objects = [bt.broadcast_object((name, rank), name="config") for name in "ab"]
+        refused = expect("Unsupported", bt.barrier, "alone") if rank == 2 else ""
+        net = model()
+        optimizer = sgd(net, bt)
+        rounds = 0
+        while rounds == 0 or len(optimizer.last_round().contributors) < 3:
+            of_model(net, rank).backward()
+            rounds += 1
+            if rank == 0 and rounds == 1:
+                say(go)
+        bt.barrier("together")
+        return objects, refused, rounds
 
 
 def killed_and_replaced(rank: int, folder: str) -> Any:
@@ -556,6 +602,30 @@ class StateTest(LateJoinersTest):
         for i, (_, _, warnings) in enumerate(outcomes):
             self.assertEqual(1 if i == 3 else 0, len(warnings), warnings)
         self.assertIn("rank 3 of 4, and was told before that it would be rank 2 of 3", *warnings)
+
+    def test_a_joiner_gives_the_next_one_the_objects_of_the_start(self) -> None:
+        outcomes = self.run_job(
+            a_joiner_is_alone_when_the_next_one_comes, 4, start=2, least=1, most=4
+        )
+        for _, objects in outcomes:
+            self.assertEqual([("a", 0), ("b", 0)], objects)
+        (of_joiner, _), (of_next, _) = outcomes[2:]
+        began, history, _ = of_next
+        self.assertGreater(began, 3)
+        self.assertEqual(
+            {step: of_joiner[1][step][:4] for step in history},
+            {step: described[:4] for step, described in history.items()},
+        )
+
+    def test_a_worker_that_brings_its_state_gets_the_objects_and_no_wait_without_end(self) -> None:
+        outcomes = self.run_job(joins_with_its_own_state, 3, start=2, least=2, most=3)
+        for objects, _, _ in outcomes:
+            self.assertEqual([("a", 0), ("b", 0)], objects)
+        self.assertRegex(
+            outcomes[2][1],
+            "w2 has joined a job in progress with own_state=True.* call/barrier/alone",
+        )
+        self.assertEqual(1, outcomes[2][2])
 
     def test_two_join_at_once(self) -> None:
         way = "DistributedOptimizer"

@@ -70,7 +70,7 @@ def requests() -> Iterator[dict[str, int]]:
 
     def noted(self: Any, lane: str, tensor: Any, *more: Any) -> None:
         get(self, lane, tensor, *more)
-        made[tensor.name.partition("/")[2] or tensor.name] = tensor.shape[0]
+        made[tensor.name.partition("/")[2] or tensor.name] = more[-1]
 
     with mock.patch.object(Worker, "get", noted):
         yield made

@@ -25,6 +25,7 @@ struct Leasing : Cluster {
   explicit Leasing(Config config = {}) : Cluster(Settings(1, 4, 3), std::move(config)) {
     for (const char* id : {"a", "b", "c"}) {
       Worker(id).features = kFeatureSamples | kFeatureGlobalBatch;
+      Worker(id).obeys_windows = true;
     }
     for (const char* id : {"a", "b", "c"}) Join(id);
   }
@@ -463,6 +464,43 @@ TEST(SamplesMemory, WithoutItAContributionOfScatteredSamplesIsRefused) {
                              HasSubstr("bytes of memory.budget")));
   EXPECT_EQ(t.ledger().HeldBy(t.a.incarnation).Runs(), (LeasedRanges{{0, 10'000}}))
       << "it still holds its";
+}
+
+TEST(SamplesMemory, AfterARefusedLeaseTheJobGoesOn) {
+  Leasing t(BudgetWith(SampleLedger::NeedOf(2, 0) - 1));  // For what one worker holds.
+  EXPECT_EQ(t.Leased(t.a, 10), (LeasedRanges{{0, 10}}));
+  EXPECT_EQ(t.Lease(t.b, 10).outcome, LeaseOutcome::kRefused);
+  t.Contribute(t.a, {{0, 4}});
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 3u);
+  EXPECT_EQ(t.b.verdict().value.samples->ranges, (LeasedRanges{{0, 4}}));
+  EXPECT_EQ(t.Leased(t.a, 10), (LeasedRanges{{10, 20}})) << "it is not refused with b";
+  EXPECT_EQ(t.Lease(t.b, 10).outcome, LeaseOutcome::kRefused);
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t.Leased(t.b, 10), (LeasedRanges{{4, 14}})) << "there is room for it now";
+  t.Contribute(t.b, {{4, 14}});
+  t.c.Contribute();
+  EXPECT_EQ(t.c.verdict().value.samples->committed, 14u);
+}
+
+TEST(SamplesMemory, AfterARefusedContributionTheJobGoesOn) {
+  Leasing t(BudgetWith(20'000));
+  t.Lease(t.a, 10'000, kManySamples);
+  t.Lease(t.b, 10, kManySamples);
+  t.Begin(t.a, Scattered(1000));
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kResourceExhausted);
+  t.Contribute(t.b, {{10'000, 10'010}});
+  t.c.Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 2u) << "the others go on without it";
+  EXPECT_EQ(t.a.verdict().value.samples->ranges, (LeasedRanges{{10'000, 10'010}}));
+  EXPECT_EQ(t.Lease(t.c, 10, kManySamples).ranges, (LeasedRanges{{10'010, 10'020}}));
+  t.Contribute(t.b, {});
+  t.Contribute(t.c, {{10'010, 10'020}});
+  t.Contribute(t.a, {{0, 1000}});
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u) << "neighbours fit";
+  EXPECT_EQ(t.a.verdict().value.samples->committed, 1020u);
+  EXPECT_EQ(t.ledger().HeldBy(t.a.incarnation).Runs(), (LeasedRanges{{1000, 10'000}}));
 }
 
 TEST(SamplesMemory, WithoutItAScatteredHelloHoldsNothing) {

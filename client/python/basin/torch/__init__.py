@@ -108,7 +108,8 @@ def init(
     round_timeout: seconds that a backward waits for the outcome of its round before it raises
                    OutcomeUnknown; None: forever, while late workers are logged
     own_state:     if it joins late, this worker already has the state of the others and makes the
-                   same calls as they do; otherwise it gets the state with the first broadcasts
+                   same calls as they do; only broadcast_object() before its first step returns what
+                   they got. Otherwise it gets the state with the first broadcasts
     leave_on:      signals, for example (signal.SIGTERM,), after which this worker leaves at the end
                    of its step, until shutdown(); see leaving(). Needs the main thread. A signal
                    before the worker is a member ends the process with 0

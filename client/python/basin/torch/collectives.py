@@ -15,9 +15,8 @@ from basin.errors import InvalidArgument, Mismatch, Unsupported
 from basin.handle import CALL_PREFIX, Handle
 from basin.process_set import ProcessSet
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import differentiable, objects, pieces, raw, sparse, tensors
+from basin.torch import differentiable, differing, digests, objects, pieces, raw, sparse, tensors
 from basin.torch.context import current, member
-from basin.torch.packing import pack, unpack
 from basin.torch.shared import SharedValues, Tensors
 from basin.torch.state import optimizer_key
 from basin.worker import PartedResult, Result, RoundInfo, TensorSpec
@@ -311,6 +310,7 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
     parameters: a module (its parameters and buffers, also those that are not in its state_dict), a
                 state_dict, or pairs of name and tensor.
 
+    Only tensors that differ from the root's are moved: none after all have loaded one checkpoint.
     A late joiner gets the present values of the others, which need not call it again. Pass the
     module if there is one: its buffers change in a forward, and are copied before that. Tensors of
     lazy modules that it has get the values of rank 0 in the first forward of each.
@@ -331,7 +331,7 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
         owner,
         named.capture,
         named.restore,
-        lambda: _broadcast("parameters", named.list_all(), root_rank),
+        lambda: _broadcast("parameters", named.list_all(), root_rank, compares=True),
         named,
         here.timeout,
     )
@@ -366,11 +366,14 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
 
     def broadcast() -> None:
-        call = "broadcast_optimizer_state()"
-        packed = objects.broadcast(
-            here, call, "optimizer", lambda: pack((kind, optimizer.state_dict())), root_rank
+        roots_kind, received = differing.broadcast(
+            here,
+            "broadcast_optimizer_state()",
+            "optimizer",
+            "the optimizer's state",
+            lambda: (kind, optimizer.state_dict()),
+            root_rank,
         )
-        roots_kind, received = objects.unpickle("the optimizer's state", packed, unpack)
         if roots_kind != kind:
             raise Mismatch(
                 f"The optimizer is a {kind} here, and a {roots_kind} at the root. Make the same "
@@ -444,8 +447,9 @@ def share_values(made: SharedValues, call: str, root_rank: int = 0) -> None:
     here = member(call)
 
     def broadcast() -> None:
-        packed = objects.broadcast(here, call, "state", made.capture, root_rank)
-        objects.unpickle("the shared state", packed, made.restore)
+        made.load_states(
+            differing.broadcast(here, call, "state", "the shared state", made.states, root_rank)
+        )
 
     here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
 
@@ -492,7 +496,10 @@ def _check_memory(named: Iterable[tuple[str, torch.Tensor]]) -> None:
         tensors.check_memory(name, tensor)
 
 
-def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
+def _broadcast(
+    name: str, named: list[tuple[str, torch.Tensor]], root_rank: int, *, compares: bool = False
+) -> None:
+    """`compares`: the tensors are probably equal already, so only those that differ are moved."""
     here = current()
     staged = [(key, tensor, raw.on_host(tensor)) for key, tensor in named if tensor.numel() > 0]
     described = Described.of(
@@ -509,6 +516,7 @@ def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int)
             for key, _, mine in staged
         ],
         here.timeout if here.timeout is not None else _TIMEOUT_SECONDS,
+        (lambda: digests.in_a_row([mine for *_, mine in staged])) if compares else None,
     )
     for key, tensor, mine in staged:
         if mine.data_ptr() == raw.plain(tensor).data_ptr():

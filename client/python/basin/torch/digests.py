@@ -1,15 +1,17 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Digests by which a worker that comes back finds what it has already.
+"""Digests by which a worker finds what it has already.
 
-A worker that was evicted and joins again often has what the others have: all of it if the job was
-paused meanwhile, and otherwise what is not trained. A checksum is not enough here: two contents of
-one digest are never compared again, so it is SHA-256.
+Workers that have all loaded the same checkpoint are equal when they start. A worker that was
+evicted and joins again often has what the others have: all of it if the job was paused meanwhile,
+and otherwise what is not trained. A checksum is not enough here: two contents of one digest are
+never compared again, so it is SHA-256.
 
 Threads. A Digests computes in threads of its own, in which it also publishes; close() waits for
 them. Known has no thread.
 """
 
 import hashlib
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,9 +53,20 @@ def of_all(
         return list(pool.map(digest, contents))
 
 
+def in_a_row(contents: Sequence[Content], closes: Callable[[], bool] = lambda: False) -> bytes:
+    """The digests of all, one after another. If that fails, they are random and equal nothing."""
+    try:
+        return b"".join(of_all(contents, closes))
+    except _Closed:
+        raise
+    except Exception as error:
+        logger.error("cannot compare the state, so all of it is moved: %s", error)
+        return secrets.token_bytes(len(contents) * BYTES)
+
+
 class Digests:
     """Computes the digest of each content, which must not change before close() returns, and
-    publishes them one after another. If that fails, it publishes zeros, which equal nothing."""
+    publishes them in a row."""
 
     def __init__(self, contents: Sequence[Content], publish: Callable[[bytes], None]) -> None:
         self._contents, self._publish = contents, publish
@@ -69,12 +82,9 @@ class Digests:
 
     def _run(self) -> None:
         try:
-            made = b"".join(of_all(self._contents, lambda: self._closes))
+            made = in_a_row(self._contents, lambda: self._closes)
         except _Closed:
             return
-        except Exception as error:
-            logger.error("a worker that comes back loads the whole state: %s", error)
-            made = bytes(len(self._contents) * BYTES)
         try:
             self._publish(made)
         except Exception as error:  # Training continues.

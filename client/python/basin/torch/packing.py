@@ -4,6 +4,8 @@ bytes, bit for bit. Large tensors are apart from it, so that they can be sent wi
 
 import io
 import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from basin.torch import raw, tensors
 
 # Smaller tensors are sent together.
 _LARGE_BYTES = 1 << 16
+# Values requested at the same time; the library has the same limit.
+_GETS = 8
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -75,3 +79,27 @@ def pack(value: Any) -> bytes:
 
 def unpack(packed: bytes) -> Any:
     return Unpacker(io.BytesIO(packed)).load()
+
+
+def fill(
+    large: Mapping[int, torch.Tensor],
+    kept: Mapping[int, torch.Tensor],
+    get: Callable[[int, torch.Tensor], None],
+) -> None:
+    """Fills the tensors of an Unpacker, by number: with equal ones that are `kept` here, and the
+    others with get(), which several threads call. Raises its first error."""
+
+    def fill_one(number: int, tensor: torch.Tensor) -> None:
+        if number in kept:
+            raw.bytes_on_host(tensor).copy_(raw.bytes_on_host(kept[number]))
+        else:
+            get(number, tensor)
+
+    with ThreadPoolExecutor(_GETS) as pool:
+        filling = [pool.submit(fill_one, number, tensor) for number, tensor in large.items()]
+        try:
+            for each in filling:
+                each.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

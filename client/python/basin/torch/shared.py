@@ -32,16 +32,16 @@ class SharedValues:
         """The values by name."""
         return self.__dict__
 
-    def capture(self) -> bytes:
-        return pack(
-            {
-                name: value.state_dict() if plain.has_state(value) else value
-                for name, value in self.shared().items()
-            }
-        )
+    def states(self) -> dict[str, Any]:
+        """What is sent of each value, which is not copied."""
+        return {
+            name: value.state_dict() if plain.has_state(value) else value
+            for name, value in self.shared().items()
+        }
 
-    def restore(self, packed: bytes) -> None:
-        for name, value in unpack(packed).items():
+    def load_states(self, states: dict[str, Any]) -> None:
+        """The inverse."""
+        for name, value in states.items():
             held = self.__dict__.get(name)
             load = getattr(held, "load_state_dict", None)
             if load is not None:
@@ -53,6 +53,12 @@ class SharedValues:
                 self.__dict__[name] = value.to(held.device)
             else:
                 self.__dict__[name] = value
+
+    def capture(self) -> bytes:
+        return pack(self.states())
+
+    def restore(self, packed: bytes) -> None:
+        self.load_states(unpack(packed))
 
 
 class Tensors:

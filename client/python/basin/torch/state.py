@@ -29,7 +29,6 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -50,9 +49,10 @@ from basin.spec import RoundSpec
 from basin.torch import digests, plain, raw, tensors
 from basin.torch.ahead import Ahead, Copies, Room, room_for, sum_of
 from basin.torch.digests import Digests, Known
+from basin.torch.given import Given
 from basin.torch.lazily import LazyTensors
 from basin.torch.optimizer_numbers import LoadedNumbers
-from basin.torch.packing import Unpacker, pack, pack_apart, unpack
+from basin.torch.packing import Unpacker, fill, pack, pack_apart, unpack
 from basin.torch.shared import Part, SharedValues, Tensors
 from basin.worker import Place, RoundInfo, TensorSpec, Worker, logger
 
@@ -61,8 +61,6 @@ _RECORD = TensorSpec("record", _abi.U8, (512,))
 _SUM = TensorSpec("sum", _abi.U8, (8,))
 # A member that serves makes a call in which it waits for the joiners.
 _IN_CALL = TensorSpec("in call", _abi.U8, (1,))
-# Values requested at the same time; the library has the same limit.
-_GETS = 8
 # A request fails after this time, plus one second for each _SLOWEST_BYTES_PER_SECOND.
 _PATIENCE_SECONDS = 5.0
 _SLOWEST_BYTES_PER_SECOND = 10e6
@@ -190,6 +188,7 @@ class JobState:
         self._lanes = lanes
         self._parts: list[Part] = []
         self.lazy = LazyTensors(worker, self._next_round)
+        self.given = Given(worker)  # By the broadcasts at the start.
         # The results of broadcast_object() before the first step, by name.
         self._objects: dict[str, list[bytes]] = {}
         self._objects_taken: dict[str, int] = {}
@@ -204,6 +203,8 @@ class JobState:
         self._digests: Digests | None = None  # Those of what is served.
         self._comes_back = False  # Whether it was a member before, and has a state.
         self._own_state = own_state
+        # Whether it has joined late with its own state, and has begun no round and no call since.
+        self._brings_state = False
         self._catch_up: CatchUp | None = None
         self._room: Room | None = None  # That of the copies that are to be served.
         self._copies: Copies | None = None  # What is served while training goes on.
@@ -229,6 +230,7 @@ class JobState:
         self._look_for_state()
         if self._own_state and self._joining:
             self._joining = self.counts_steps = False
+            self._brings_state = True
 
     def _look_for_state(self) -> None:
         place = self._worker.place()
@@ -304,7 +306,7 @@ class JobState:
 
     def take_object(self, name: str) -> bytes | None:
         """In a late joiner, returns the object that the others got at the start; else None."""
-        if not self._joining:
+        if not self._joining and not self._brings_state:
             return None
         given = self._fetch().objects.get(name, [])
         taken = self._objects_taken.get(name, 0)
@@ -391,7 +393,9 @@ class JobState:
             for name in (*own, _RECORD.name, _SUM.name, _IN_CALL.name):
                 self._worker.stop_serving(self._lane, name)
         self._lane, self._served = lane, version
-        content = _Content(refusal=self._why_nobody_can_join())
+        refusal = self._why_nobody_can_join()
+        # A worker that brings its own state may come nevertheless.
+        content = _Content(refusal=refusal, objects=self._objects, call=call)
         try:
             if content.refusal is None:
                 rounds = {lane.name: lane.next_round for lane in self._lanes}
@@ -528,10 +532,9 @@ class JobState:
         """Called with each outcome, before it is applied. When everyone has contributed, everyone
         has the state, and the same parameters."""
         self._make_room()
-        if self._copies is None and not self._unverified:
-            return
         if info.trainers != info.world_size or info.generation < self._seen:
             return
+        self.given.drop()
         if self._copies is not None:
             self.stop()
             if len(self._lanes) == 1:
@@ -584,6 +587,17 @@ class JobState:
     def before_call(self, name: str) -> None:
         """Serves the state before a call, because the step before the call is over. A late joiner
         checks that the others make the same call."""
+        if self._brings_state:
+            content = self._fetch()
+            if content.call != name:
+                raise Unsupported(
+                    f"Worker {self._worker.id} has joined a job in progress with own_state=True, "
+                    f"and the others do not make its call {name} now, so all would wait forever. "
+                    "Before its first step, such a worker may use only broadcast_object(), which "
+                    "returns what the others have got. Make no broadcast of the state in it: it "
+                    "has the state."
+                )
+            self._brings_state, self._content = False, None
         if not self._joining or self._in_line:
             if self._copies is not None:
                 self._announce_bytes(_IN_CALL.name, b"!", self._served)
@@ -605,6 +619,8 @@ class JobState:
         it, if the others have said them. Checks that a late joiner is at the same point as the
         others."""
         self._started = True
+        if self._brings_state:
+            self._brings_state, self._content = False, None
         if self._ahead is not None and not self._catches_up:
             raise FailedPrecondition(
                 f"The State of the others has catch_up=, and that of worker {self._worker.id} has "
@@ -797,10 +813,12 @@ class JobState:
         self._ahead, self._catches_up = None, False
 
     def _fetch(self) -> _Content:
-        """Gets the whole state from one member, of one boundary."""
+        """Gets the whole state from one member, of one boundary; without the large tensors if this
+        worker brings its own."""
         if self._content is not None:
             return self._content
-        self._worker.busy("loads the state of the others", _TIMEOUT_SECONDS)
+        if not self._brings_state:
+            self._worker.busy("loads the state of the others", _TIMEOUT_SECONDS)
         end = time.monotonic() + _TIMEOUT_SECONDS
         sources = itertools.cycle((self._worker.donor_id(), None))
         for source in sources:
@@ -818,9 +836,12 @@ class JobState:
                 if time.monotonic() >= end:
                     raise
                 logger.info("still looks for the state of the others: %s", error)
-        if content.refusal is not None:
+        if content.refusal is not None and not self._brings_state:
             raise Unsupported(content.refusal)
         self._content = content
+        # It may be the one that serves the next joiner.
+        self._objects = {name: list(given) for name, given in content.objects.items()}
+        self._started = self._started or any(getattr(content, "steps", {}).values())
         return content
 
     def _fetch_from(self, source: str | None, lane: str, version: int) -> _Content:
@@ -838,25 +859,17 @@ class JobState:
         unpacker = Unpacker(io.BytesIO(packed))
         content = unpacker.load()
         assert isinstance(content, _Content)
+        if self._brings_state:
+            return content
         if content.ahead > 0:
             self._begin_ahead(content, lane, version)
 
-        def fill(index: int, tensor: torch.Tensor) -> None:
-            if index in kept.large:
-                raw.bytes_on_host(tensor).copy_(raw.bytes_on_host(kept.large[index]))
-                return
+        def get(index: int, tensor: torch.Tensor) -> None:
             size = tensors.bytes_of(tensor)
             spec = TensorSpec(f"{source}/{index}", _abi.U8, (size,))
             self._worker.get(lane, spec, version, source, _patience(size), tensor.data_ptr(), size)
 
-        with ThreadPoolExecutor(_GETS) as pool:
-            filling = [pool.submit(fill, i, tensor) for i, tensor in unpacker.large.items()]
-            try:
-                for each in filling:
-                    each.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        fill(unpacker.large, kept.large, get)
         return content
 
     def _compare_all(self, source: str, lane: str, version: int, size: int) -> _Kept:

@@ -190,8 +190,8 @@ class State(SharedValues):
         if self.step:
             self.step += 1
 
-    def restore(self, packed: bytes) -> None:
-        super().restore(packed)
+    def load_states(self, states: dict[str, Any]) -> None:
+        super().load_states(states)
         self._seed_step()
 
     def _load_again(self, why: str) -> None:
