@@ -11,7 +11,7 @@ import lightning
 import torch
 import torchmetrics
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 ALONE = "ALONE" in os.environ
 BATCH = 8 if ALONE else 4
@@ -45,6 +45,13 @@ class Model(lightning.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
+class Plain(Model):
+    """Without Adam, which enlarges the rounding of bfloat16."""
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
 class TwoOptimizers(Model):
     """Steps two optimizers itself."""
 
@@ -69,6 +76,13 @@ def loader(samples: int = 64) -> Any:
     x = torch.randn(samples, 5, generator=generator)
     y = torch.randint(3, (samples,), generator=generator)
     return DataLoader(TensorDataset(x, y), BATCH)
+
+
+def training_data() -> Any:
+    """Lightning shuffles the training data of workers, whatever the loader says."""
+    data = loader().dataset
+    alone = DistributedSampler(data, num_replicas=1, rank=0, seed=0) if ALONE else None
+    return DataLoader(data, BATCH, sampler=alone)
 
 
 def trainer(**options: Any) -> lightning.Trainer:
@@ -96,7 +110,7 @@ def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def fit(model: Model | None = None, **options: Any) -> dict[str, torch.Tensor]:
     model = model or Model()
-    trainer(**options).fit(model, loader())
+    trainer(**options).fit(model, training_data())
     return parameters(model)
 
 
@@ -104,9 +118,9 @@ def resumed() -> dict[str, torch.Tensor]:
     """Trains an epoch, and goes on in another Trainer from its checkpoint."""
     keep = ModelCheckpoint(dirpath="kept", filename="first")
     first = trainer(max_epochs=1, enable_checkpointing=True, callbacks=[keep])
-    first.fit(Model(), loader())
+    first.fit(Model(), training_data())
     model = Model()
-    trainer().fit(model, loader(), ckpt_path=keep.best_model_path)
+    trainer().fit(model, training_data(), ckpt_path=keep.best_model_path)
     return parameters(model)
 
 
@@ -114,7 +128,7 @@ def evaluated() -> dict[str, torch.Tensor]:
     """What a validation during a training, and one after it, have measured."""
     model = Model()
     it = trainer()
-    it.fit(model, loader(), loader(32))
+    it.fit(model, training_data(), loader(32))
     seen = dict(it.callback_metrics)
     again = it.validate(model, loader(48), verbose=False)[0]
     return {
@@ -138,7 +152,7 @@ def main() -> None:
         "evaluation": evaluated(),
     }
     torch.set_default_dtype(torch.float32)
-    results["bf16"] = fit(precision="bf16-mixed")
+    results["bf16"] = fit(Plain(), precision="bf16-mixed")
     rank = 0
     if not ALONE:
         import basin.torch
