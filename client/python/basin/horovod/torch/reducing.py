@@ -2,6 +2,7 @@
 """allreduce and reducescatter with Horovod's arguments."""
 
 import warnings
+import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -290,6 +291,15 @@ def grouped_reducescatter(
     return [compression.decompress(each, context) for each, (_, context) in zip(received, sent)]
 
 
+def _with_shapes(name: str | None, tensors: Sequence[torch.Tensor]) -> str | None:
+    """The name for Basin, where a name belongs to one dtype and shape. With Horovod both may change
+    from call to call."""
+    if name is None:
+        return None
+    shapes = " ".join(f"{each.dtype}{list(each.shape)}".replace("torch.", "") for each in tensors)
+    return f"{name} {shapes}" if len(tensors) == 1 else f"{name} {zlib.crc32(shapes.encode()):08x}"
+
+
 def _check(tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"A {type(tensor).__name__} is not reduced. Give the call a torch.Tensor.")
@@ -309,6 +319,7 @@ def _one(
     process_set: AnySet,
 ) -> Pending:
     _check(tensor)
+    name = _with_shapes(name, [tensor])
     chosen = basins(process_set)
     if not integers.is_integer(tensor):
         return handles.of(
@@ -366,6 +377,7 @@ def _groups(
         raise ValueError("A group has no tensors. Give it at least one.")
     for tensor in tensors:
         _check(tensor)
+    name = _with_shapes(name, tensors)
     chosen = basins(process_set)
     floating = [i for i, each in enumerate(tensors) if not integers.is_integer(each)]
     whole = [i for i, each in enumerate(tensors) if integers.is_integer(each)]
