@@ -45,6 +45,7 @@ def join(device: int = -1) -> int:
 
 def _step_without_data(optimizer: Any) -> bool:
     """Takes part in one step. Returns whether all workers are in join(), and did nothing else."""
+    optimizer.zero_grad()
     optimizer.contribute(samples=0)
     parts = [
         (parameter * torch.zeros_like(parameter)).sum()
@@ -60,5 +61,4 @@ def _step_without_data(optimizer: Any) -> bool:
         optimizer.zero_grad()
         return True
     optimizer.step()
-    optimizer.zero_grad()
     return False
