@@ -24,8 +24,8 @@ def join(device: int = -1) -> int:
     Meanwhile the steps of the others go on: this worker's gradients are zeros, so an average is
     still divided by the number of all workers. Unlike with Horovod its optimizer applies the
     results, so that its parameters stay equal to the others'. Any other call of the others, such as
-    allreduce(), ends with RoundAborted, because all would wait for each other. Raises Unsupported if
-    there are several DistributedOptimizers.
+    allreduce(), ends with RoundAborted, because all would wait for each other. Raises Unsupported
+    if there are several DistributedOptimizers.
     """
     optimizers = [
         lane.store.optimizer for lane in member("join()").lanes if lane.store.optimizer is not None
