@@ -98,7 +98,7 @@ def reductions(rank: int) -> Any:
         third = torch.full((2,), 1.0 / 3.0 + rank)
         made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
         made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
-        sparse = torch.sparse_coo_tensor([[rank, 4]], [1.0, 2.0], (5,))
+        sparse = torch.sparse_coo_tensor([[rank, 4]], [1.0, 2.0], (5,), check_invariants=True)
         made["sparse"] = hvd.sparse_allreduce_async(sparse, "sparse", hvd.Average)().to_dense()
         return rank, made
 
