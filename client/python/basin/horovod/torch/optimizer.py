@@ -46,7 +46,8 @@ def DistributedOptimizer(
                       divides gradients before the sum and multiplies the average after it
     num_groups, groups:
                       checked, and not used: all gradients of a step are one round
-    sparse_as_dense:  True: sparse gradients are made dense. Otherwise they raise Unsupported
+    sparse_as_dense:  not used: a backward that makes a sparse gradient raises Unsupported, also
+                      with True. Make layers that have dense ones: Embedding(sparse=False)
     process_set:      only global_process_set
 
     The optimizer gets synchronize(), skip_synchronize() and set_backward_passes_per_step(), and all
@@ -74,11 +75,6 @@ def DistributedOptimizer(
             "the set before each step()."
         )
     named = _named(call, optimizer, named_parameters)
-    if sparse_as_dense:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(_make_dense)
     made = basin.torch.DistributedOptimizer(
         optimizer,
         named,
@@ -90,11 +86,6 @@ def DistributedOptimizer(
     )
     _attach(made)
     return made
-
-
-def _make_dense(parameter: torch.Tensor) -> None:
-    if parameter.grad is not None and parameter.grad.is_sparse:
-        parameter.grad = parameter.grad.to_dense()
 
 
 def _check_groups(call: str, num_groups: int, groups: Any) -> None:
