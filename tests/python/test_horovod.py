@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,11 @@ def reductions(rank: int) -> Any:
         made["both scattered"] = hvd.grouped_reducescatter(
             [numbers(rank, torch.float64), numbers(rank, torch.int32)], op=hvd.Sum
         )
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            made["not averaged"] = hvd.allreduce(torch.tensor([rank]), average=False)
+            made["averaged"] = hvd.allreduce(torch.tensor([1.0 * rank]), True)
+        made["warned"] = [each.category for each in warned]
         third = torch.full((2,), 1.0 / 3.0 + rank)
         made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
         made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
@@ -363,6 +369,17 @@ def joined(rank: int) -> Any:
         return last, after, total, again
 
 
+def apart(rank: int) -> Any:
+    """One worker is in join(), and the other one makes a call that is no step."""
+    from basin import RoundAborted
+
+    with session() as hvd:
+        optimizer_of(hvd, model())
+        if hvd.rank() == 0:
+            return refusal(RoundAborted, hvd.join)
+        return refusal(RoundAborted, hvd.allreduce, torch.ones(1), name="metric")
+
+
 class Calls(TorchTest):
     def test_reductions_are_those_of_numpy(self) -> None:
         for workers in (2, 3):
@@ -416,6 +433,9 @@ class Calls(TorchTest):
         for got in made["both scattered"]:
             mine = np.array_split(group[0].sum(0), workers)[rank]
             self.assertTrue(torch.equal(torch.tensor(mine).to(got.dtype), got))
+        self.assertEqual([sum(range(workers))], made["not averaged"].tolist())
+        self.assertEqual([sum(range(workers)) / workers], made["averaged"].tolist())
+        self.assertEqual([DeprecationWarning] * 2, made["warned"])
         halves = [np.float16(np.float32(1.0 / 3.0 + r)) for r in range(workers)]
         half = np.float16(sum(map(np.float32, halves)))
         self.assertEqual([float(half)] * 2, made["half"].tolist())
@@ -520,6 +540,10 @@ class Optimizers(TorchTest):
                     each = self.jobs.run(steps, workers, kind)
                     self.assert_same_bits(each)
                     self.assert_close(alone(workers, kind), each[0])
+
+    def test_another_call_than_a_step_ends_when_one_worker_is_in_join(self) -> None:
+        for said in self.jobs.run(apart, 2):
+            self.assertIn("call/metric", said)
 
     def test_zero_grad_before_the_step_is_refused(self) -> None:
         for said in self.jobs.run(order, 2):
