@@ -39,5 +39,5 @@ class _Finder:
 def install() -> None:
     """From now on, imports of horovod in this process are of Basin. A second call does nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder())
     sys.modules[_ALIAS] = importlib.import_module(f"basin.{_ALIAS}")
