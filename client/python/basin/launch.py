@@ -54,6 +54,8 @@ _LEASES = {_variable(option): "60s" for option in ("worker-lease", "worker-close
 # sending them. 32 MiB is the largest threshold that it accepts.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
 
+# In it is a package named horovod, which is basin.horovod.
+_OF_HOROVOD = str(Path(__file__).parent / "horovod/path")
 
 _EXAMPLES = """\
 examples:
@@ -63,6 +65,7 @@ examples:
   basin-run --hosts localhost:2,gpu-1:8,gpu-2:8 --listen 10.0.0.5 -- python train.py
   basin-run --hosts hosts.txt --aggregator basin.example:29600 -- python train.py
   basin-run --hosts gpu-1:8 --listen 10.0.0.5 --ssh "ssh -p 2222" -n 4 -- python train.py
+  basin-run --horovod -np 4 python train.py
 """
 
 
@@ -88,12 +91,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "-n",
+        "-np",
         "--workers",
         type=int,
         metavar="N",
         help="number of workers (default with --hosts: the sum of their slots)",
     )
     parser.add_argument(
+        "-H",
         "--hosts",
         metavar="LIST",
         help="start the workers on these machines, over ssh: HOST:SLOTS,HOST:SLOTS,... or a file "
@@ -156,6 +161,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "torch.distributed",
     )
     parser.add_argument(
+        "--horovod",
+        action="store_true",
+        help="run a script of Horovod as it is: `import horovod.torch` imports "
+        "basin.horovod.torch. The command may be the script alone",
+    )
+    parser.add_argument(
         "--max-restarts",
         type=int,
         default=0,
@@ -186,6 +197,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(
             "there is no command. Put it after --, as in: basin-run -n 4 -- python train.py"
         )
+    if options.horovod and options.command[0].endswith(".py"):
+        options.command.insert(0, sys.executable)
     if options.aggregator is not None and (options.basind is not None or options.verbose):
         parser.error("--basind and --verbose are for an aggregator that basin-run starts")
     if options.job is None:
@@ -565,10 +578,15 @@ def _environment(
         BASIN_RUN_PROCESS=str(os.getpid()),
         BASIN_RUN_RANK=str(place.slot),
         BASIN_RUN_SIZE=str(place.size),
+        BASIN_RUN_MACHINE=str(place.number),
+        BASIN_RUN_MACHINES=str(len(options.hosts) or 1),
         BASIN_START_WORKERS=str(workers),
         BASIN_MAX_WORKERS=str(options.max_workers),
         BASIN_MIN_WORKERS=str(options.min_workers or workers),
     )
+    if options.horovod:
+        paths = (_OF_HOROVOD, environment.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if master_port is not None:
         environment.update(
             RANK=str(rank),

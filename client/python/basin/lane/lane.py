@@ -620,6 +620,10 @@ class Lane(Generic[P, G]):
         told = Counts(samples=samples, tokens=tokens).check_contributed()
         self._next.set_counts(told.samples, told.tokens)
 
+    def set_passes(self, passes: int) -> None:
+        """Changes the number of backwards in a window, between two steps."""
+        self.passes = self.usage.passes = passes
+
     def reduce_for(self, optimizer: Any, call: str) -> None:
         """Reduces the rest of a window, for a `call` that needs the result."""
         self.usage.check_takes_part(call)

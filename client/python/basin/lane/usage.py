@@ -31,7 +31,7 @@ class Usage:
     def __init__(self, lane: str, owner: str, passes: int) -> None:
         self._lane = lane
         self._owner = owner
-        self._passes = passes
+        self.passes = passes
         self.steps = 0  # The number of completed steps.
         self.closed = False
         self.finished = False
@@ -138,8 +138,8 @@ class Usage:
         """Another backward would begin a window that the other workers do not have, and later
         rounds would mix different steps."""
         last, longer = "sync_gradients()", ""
-        if self._passes > 0:
-            last = f"backward number {self._passes} (backward_passes_per_step), or {last},"
+        if self.passes > 0:
+            last = f"backward number {self.passes} (backward_passes_per_step), or {last},"
             longer = ", or make the window longer"
         raise FailedPrecondition(
             f"backward() was called after the last one of step {self.steps}: {last} has sent the "
@@ -151,8 +151,8 @@ class Usage:
         """A full window is reduced before it is clipped. A short one would be clipped before it is
         reduced, by its local norm, and parameters would diverge."""
         window = "micro-batches (target_batch)"
-        if self._passes > 0:
-            window = f"fewer than {self._passes} backwards (backward_passes_per_step)"
+        if self.passes > 0:
+            window = f"fewer than {self.passes} backwards (backward_passes_per_step)"
         raise FailedPrecondition(
             f"{call} of step {self.steps} was called on a window of {window}, which has not been "
             "reduced, but the gradient of "

@@ -1,0 +1,161 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The start and the end of a worker, and its place among the others."""
+
+import atexit
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import basin.torch
+from basin import machine
+from basin.errors import Unsupported
+from basin.process_set import ProcessSet
+
+_ends_at_exit = False
+
+
+def init(comm: Any = None, process_sets: Iterable[ProcessSet] | None = None) -> None:
+    """Connects this process as a worker of its job. A second call does nothing.
+
+    process_sets: sets that are added at once, as by add_process_set()
+
+    When the script ends, the worker leaves its job as after shutdown(), unless an exception ends
+    it: then it counts as lost. Raises Unsupported with ranks or a communicator of MPI.
+    """
+    global _ends_at_exit
+    if comm is not None:
+        raise Unsupported(
+            "init() was given ranks or a communicator of MPI, which Basin does not use. Call it "
+            "without them on all workers, and make sets of them with add_process_set()."
+        )
+    if basin.torch.is_initialized():
+        return
+    basin.torch.init()
+    if not _ends_at_exit:
+        _ends_at_exit = True
+        atexit.register(_end)
+    if isinstance(process_sets, str):
+        raise Unsupported(
+            'init() was given process_sets as a word. Sets can always be added: omit "dynamic".'
+        )
+    for each in process_sets or ():
+        basin.torch.add_process_set(each)
+
+
+def shutdown() -> None:
+    """Leaves the job. A second call does nothing."""
+    basin.torch.shutdown()
+
+
+def _end() -> None:
+    # The interpreter keeps the exception that has ended the script there.
+    if getattr(sys, "last_value", None) is None:
+        basin.torch.shutdown()
+
+
+def is_initialized() -> bool:
+    return basin.torch.is_initialized()
+
+
+def rank() -> int:
+    """From 0 to size() - 1. Raises ValueError before init(), as all of these do."""
+    _check("rank()")
+    return basin.torch.rank()
+
+
+def size() -> int:
+    """The number of workers."""
+    _check("size()")
+    return basin.torch.size()
+
+
+def local_rank() -> int:
+    """The rank of this worker on its machine, from its launcher."""
+    _check("local_rank()")
+    return machine.local_rank()
+
+
+def local_size() -> int:
+    _check("local_size()")
+    return machine.local_size()
+
+
+def cross_rank() -> int:
+    """The number of this worker's machine, from its launcher."""
+    _check("cross_rank()")
+    return machine.number()
+
+
+def cross_size() -> int:
+    """The number of machines, from the launcher."""
+    _check("cross_size()")
+    return machine.machines()
+
+
+def is_homogeneous() -> bool:
+    """Whether all machines have as many workers as this one."""
+    _check("is_homogeneous()")
+    return basin.torch.size() == machine.local_size() * machine.machines()
+
+
+def _check(call: str) -> None:
+    if not basin.torch.is_initialized():
+        raise ValueError(f"{call} was called before init(). Call hvd.init() first.")
+
+
+def mpi_threads_supported() -> bool:
+    """False, like all questions for what Horovod was built with: Basin has a transport of its
+    own."""
+    return False
+
+
+def mpi_enabled() -> bool:
+    return False
+
+
+def mpi_built() -> bool:
+    return False
+
+
+def gloo_enabled() -> bool:
+    return False
+
+
+def gloo_built() -> bool:
+    return False
+
+
+def nccl_built() -> int:
+    """0; Horovod returns the version of NCCL as a number."""
+    return 0
+
+
+def ddl_built() -> bool:
+    return False
+
+
+def ccl_built() -> bool:
+    return False
+
+
+def cuda_built() -> bool:
+    return False
+
+
+def rocm_built() -> bool:
+    return False
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Raises Unsupported: a timeline is written from the start on."""
+    raise Unsupported(
+        "start_timeline() is not possible: Basin writes a timeline from the start of a worker on. "
+        "Set BASIN_TIMELINE to a folder before you start the workers, and omit the call."
+    )
+
+
+def stop_timeline() -> None:
+    """Raises Unsupported; see start_timeline()."""
+    raise Unsupported(
+        "stop_timeline() is not possible: a timeline ends with its worker. Omit the call."
+    )

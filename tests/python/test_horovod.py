@@ -1,0 +1,675 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basin.horovod.torch: Horovod's calls against NumPy, and its optimizer against one process.
+
+Usage: test_horovod.py BASIND LIBBASIN
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jobs import PATIENCE, ROOT, environment, require
+
+require("numpy", "torch", "sklearn")
+import numpy as np  # noqa: E402 - ends above when there is none
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch_jobs import TorchTest, batch, gradients, loss_of, main, model  # noqa: E402
+
+FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+_sessions: Counter[str] = Counter()
+
+
+@contextlib.contextmanager
+def session() -> Iterator[Any]:
+    """Initializes Basin as a script of Horovod does. A second session is another job."""
+    import basin.horovod.torch as hvd
+
+    torch.set_num_threads(1)  # A pool of threads does not survive a fork.
+    job = os.environ["BASIN_JOB"]
+    _sessions[job] += 1
+    os.environ["BASIN_JOB"] = f"{job}-{_sessions[job]}"
+    try:
+        hvd.init()
+        yield hvd
+        hvd.barrier()
+    finally:
+        os.environ["BASIN_JOB"] = job
+        hvd.shutdown()
+
+
+def refusal(kind: type[Exception], call: Any, *arguments: Any, **options: Any) -> str:
+    """The message of the exception that the call raises; "" if it raises none of this kind."""
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        return str(error)
+    return ""
+
+
+def numbers(rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Small whole numbers, of both signs if the dtype has them."""
+    signs = [1, 1, 1] if dtype is torch.uint8 else [1, -1, 1]
+    return (torch.tensor([[7, 3, 5], [2, 4, 1]]) * torch.tensor(signs) + rank).to(dtype)
+
+
+def reductions(rank: int) -> Any:
+    with session() as hvd:
+        rank = hvd.rank()
+        made: dict[Any, Any] = {}
+        ops = {"average": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}
+        ops["product"] = hvd.Product
+        for dtype in FLOATING + INTEGERS:
+            x = numbers(rank, dtype)
+            for kind, op in ops.items():
+                made[dtype, kind] = hvd.allreduce(x, op=op)
+            made[dtype, "default"] = hvd.allreduce(x, name=f"default {dtype}")
+            made[dtype, "scaled"] = hvd.allreduce(
+                x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0
+            )
+            made[dtype, "scattered"] = hvd.reducescatter(x)
+            inside = x.clone()
+            handle = hvd.allreduce_async_(inside, op=hvd.Sum)
+            same = hvd.synchronize(handle)
+            made[dtype, "in place"] = (inside, same is inside and hvd.poll(handle))
+            untouched = hvd.synchronize(hvd.allreduce_async(x, op=hvd.Sum))
+            made[dtype, "async"] = (untouched, torch.equal(x, numbers(rank, dtype)))
+        group = [numbers(rank, torch.float32), numbers(rank, torch.int8), torch.tensor(rank)]
+        made["group"] = hvd.grouped_allreduce(group, name="group")
+        inside_group = [tensor.clone() for tensor in group]
+        made["group in place"] = hvd.grouped_allreduce_(inside_group, op=hvd.Max)
+        made["same"] = all(a is b for a, b in zip(made["group in place"], inside_group))
+        made["group async"] = hvd.synchronize(hvd.grouped_allreduce_async(group, op=hvd.Sum))
+        hvd.synchronize(hvd.grouped_allreduce_async_(inside_group, op=hvd.Sum))
+        made["group async in place"] = inside_group
+        made["both scattered"] = hvd.grouped_reducescatter(
+            [numbers(rank, torch.float64), numbers(rank, torch.int32)], op=hvd.Sum
+        )
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            made["not averaged"] = hvd.allreduce(torch.tensor([rank]), average=False)
+            made["averaged"] = hvd.allreduce(torch.tensor([1.0 * rank]), True)
+        made["warned"] = [each.category for each in warned]
+        third = torch.full((2,), 1.0 / 3.0 + rank)
+        made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
+        made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
+        sparse = torch.sparse_coo_tensor([[rank, 4]], [1.0, 2.0], (5,), check_invariants=True)
+        made["sparse"] = hvd.sparse_allreduce_async(sparse, "sparse", hvd.Average)().to_dense()
+        return rank, made
+
+
+def rows(rank: int) -> Any:
+    with session() as hvd:
+        rank, size = hvd.rank(), hvd.size()
+        made: dict[Any, Any] = {}
+        for dtype in [torch.bool, torch.complex64, *FLOATING, *INTEGERS]:
+            made["gathered", dtype] = hvd.allgather(torch.full((rank + 1, 2), rank, dtype=dtype))
+            x = torch.full((2,), rank, dtype=dtype)
+            made["root's", dtype] = hvd.broadcast(x, root_rank=1)
+            inside = x.clone()
+            made["in place", dtype] = (
+                hvd.broadcast_(inside, 1, name=f"b {dtype}") is inside,
+                inside,
+            )
+        made["later"] = hvd.synchronize(hvd.allgather_async(torch.tensor([rank])))
+        made["group"] = hvd.grouped_allgather([torch.tensor([rank]), torch.ones(rank, 2)])
+        made["group later"] = hvd.synchronize(
+            hvd.grouped_allgather_async([torch.tensor([rank]), torch.ones(rank, 2)])
+        )
+        made["root's later"] = hvd.synchronize(hvd.broadcast_async(torch.tensor([rank]), 1))
+        inside = torch.tensor([rank])
+        made["in place later"] = hvd.synchronize(hvd.broadcast_async_(inside, 1)) is inside
+        made["inside"] = inside
+        splits = torch.tensor([rank + 1] * size, dtype=torch.int32)
+        sent = torch.arange(size * (rank + 1)) + 100 * rank
+        made["exchanged"] = hvd.alltoall(sent, splits)
+        made["even"] = hvd.alltoall(torch.arange(size) + 100 * rank)
+        made["listed"] = hvd.alltoall(sent, splits.tolist())
+        made["exchanged later"] = hvd.synchronize(hvd.alltoall_async(sent))
+        made["objects"] = hvd.allgather_object({"rank": rank})
+        made["object"] = hvd.broadcast_object([rank], root_rank=1)
+        made["object of a function"] = hvd.broadcast_object_fn(1, name="fn")(rank)
+        return rank, made
+
+
+def gradients_of_calls(rank: int) -> Any:
+    """The gradients of each worker's own multiple of the result."""
+    with session() as hvd:
+        rank = hvd.rank()
+        made = {}
+        calls: dict[str, Any] = {
+            "average": lambda x: hvd.allreduce(x),
+            "sum": lambda x: hvd.allreduce(x, op=hvd.Sum),
+            "half": lambda x: hvd.allreduce(x, compression=hvd.Compression.fp16),
+            "allgather": lambda x: hvd.allgather(x),
+            "group": lambda x: hvd.grouped_allgather([x])[0],
+            "broadcast": lambda x: hvd.broadcast(x, 1),
+            "alltoall": lambda x: hvd.alltoall(x[: hvd.size()]),
+        }
+        for kind, call in calls.items():
+            x = torch.full((3, 2), rank + 1.0, requires_grad=True)
+            (call(x) * 2.0**rank).sum().backward()
+            made[kind] = x.grad
+        y = torch.ones(3, requires_grad=True)
+        made["async"] = hvd.synchronize(hvd.allreduce_async(y)).requires_grad
+        hvd.allreduce_(y, op=hvd.Sum)
+        made["leaf"] = y.detach()
+        return rank, made
+
+
+def refused(rank: int) -> Any:
+    with session() as hvd:
+        return [
+            refusal(kind, call, *arguments, **options)
+            for kind, call, arguments, options in [
+                (ValueError, hvd.allreduce, [torch.ones(1), True], {"op": hvd.Sum}),
+                (ValueError, hvd.allreduce, [torch.ones(1)], {"op": "sum"}),
+                (ValueError, hvd.allreduce, [torch.ones(1) > 0], {}),
+                (ValueError, hvd.synchronize, [7], {}),
+                (ValueError, hvd.broadcast_parameters, [7, 0], {}),
+                (ValueError, hvd.allreduce, [torch.ones(1)], {"process_set": 1}),
+                (NotImplementedError, hvd.allreduce, [torch.ones(1)], {"op": hvd.Adasum}),
+                (NotImplementedError, hvd.start_timeline, ["file"], {}),
+                (NotImplementedError, hvd.stop_timeline, [], {}),
+                (NotImplementedError, hvd.SyncBatchNorm, [3], {}),
+                (NotImplementedError, hvd.init, [[0]], {}),
+                (NotImplementedError, hvd.elastic.run, [print], {}),
+                (NotImplementedError, hvd.elastic.TorchState, [], {}),
+            ]
+        ]
+
+
+def refused_optimizers(rank: int) -> Any:
+    with session() as hvd:
+        net = model()
+        named = list(net.named_parameters())
+
+        def made(**options: Any) -> Any:
+            return hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), **options)
+
+        class Own(hvd.Compression.none):
+            pass
+
+        return [
+            refusal(kind, made, **options)
+            for kind, options in [
+                (ValueError, {"named_parameters": [7]}),
+                (ValueError, {"named_parameters": named[1:]}),
+                (ValueError, {"named_parameters": [("a", p) for _, p in named]}),
+                (ValueError, {"gradient_predivide_factor": 2.0, "op": hvd.Sum}),
+                (ValueError, {"groups": -1}),
+                (ValueError, {"op": hvd.Max}),
+                (NotImplementedError, {"op": hvd.Adasum}),
+                (NotImplementedError, {"compression": Own}),
+            ]
+        ]
+
+
+def place(rank: int) -> Any:
+    import basin.horovod.torch as hvd
+
+    early = refusal(ValueError, hvd.rank), hvd.is_initialized()
+    with session():
+        hvd.init()
+        probes = [
+            *(hvd.mpi_enabled(), hvd.mpi_built(), hvd.mpi_threads_supported(), hvd.gloo_built()),
+            *(hvd.gloo_enabled(), hvd.nccl_built(), hvd.ddl_built(), hvd.ccl_built()),
+            *(hvd.cuda_built(), hvd.rocm_built()),
+        ]
+        here = (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+        return early, here, (hvd.cross_rank(), hvd.cross_size()), probes, hvd.is_initialized()
+
+
+def sets(rank: int) -> Any:
+    with session() as hvd:
+        rank = hvd.rank()
+        everyone = hvd.global_process_set
+        pair = hvd.add_process_set([0, 2])
+        made: list[Any] = [everyone.size(), everyone.rank(), everyone.ranks, everyone.included()]
+        if pair.included():
+            x = torch.tensor([rank + 1])
+            made += [
+                hvd.allreduce(x, process_set=pair),
+                hvd.allgather(x, process_set=pair),
+                hvd.broadcast(x, 2, process_set=pair),
+                hvd.broadcast_object(f"of {rank}", 2, process_set=pair),
+                hvd.allgather_object("x" * rank, process_set=pair),
+            ]
+            net = nn.Linear(1, 1)
+            nn.init.constant_(net.weight, rank)
+            hvd.broadcast_parameters(net.state_dict(), 2, process_set=pair)
+            made.append(float(net.weight.detach()))
+            hvd.barrier(process_set=pair)
+        outside = refusal(ValueError, hvd.broadcast, torch.ones(1), 1, None, pair)
+        whole = refusal(
+            NotImplementedError,
+            lambda: hvd.DistributedOptimizer(
+                torch.optim.SGD(model().parameters()), process_set=pair
+            ),
+        )
+        ended = hvd.remove_process_set(pair), hvd.remove_process_set(everyone)
+        return rank, made, outside, whole, ended
+
+
+def optimizer_of(hvd: Any, net: nn.Module, **options: Any) -> Any:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    return hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters(), **options)
+
+
+def steps(rank: int, kind: str) -> Any:
+    """Three steps, each in one of the forms that scripts of Horovod have."""
+    with session() as hvd:
+        rank = hvd.rank()
+        net = model()
+        if kind == "broadcast" and rank != 0:
+            for parameter in net.parameters():
+                nn.init.zeros_(parameter)
+        options: dict[str, Any] = {
+            "passes": {"backward_passes_per_step": 2},
+            "predivide": {"gradient_predivide_factor": 4.0},
+            "sum": {"op": hvd.Sum},
+        }.get(kind, {})
+        optimizer = optimizer_of(hvd, net, **options)
+        hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        if kind == "changed passes":
+            optimizer.set_backward_passes_per_step(2)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(net, rank, step).backward()
+            if "passes" in kind:
+                loss_of(net, rank, step + 100).backward()
+            if kind == "clipping":
+                optimizer.synchronize()
+                nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            else:
+                optimizer.step()
+        return [parameter.detach() for parameter in net.parameters()]
+
+
+def alone(workers: int, kind: str) -> list[torch.Tensor]:
+    """The same in one process, with the global batch."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        optimizer.zero_grad()
+        seeds = (step, step + 100) if "passes" in kind else (step,)
+        for seed in seeds:
+            together = torch.cat([batch(rank, seed) for rank in range(workers)])
+            factor = workers if kind == "sum" else 1
+            (net(together).square().mean() * factor).backward()
+        if kind == "clipping":
+            nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        optimizer.step()
+    return [parameter.detach() for parameter in net.parameters()]
+
+
+def order(rank: int) -> Any:
+    """What zero_grad() says at each place of a step."""
+    with session() as hvd:
+        net = model()
+        optimizer = optimizer_of(hvd, net)
+        said = [refusal(AssertionError, optimizer.zero_grad)]
+        loss_of(net, rank).backward()
+        said.append(refusal(AssertionError, optimizer.zero_grad))
+        optimizer.synchronize()
+        said.append(refusal(AssertionError, optimizer.zero_grad))
+        loss_of(net, rank).backward()
+        said.append(refusal(AssertionError, optimizer.zero_grad))
+        optimizer.step()
+        said.append(refusal(AssertionError, optimizer.zero_grad))
+        return said
+
+
+def compressed(rank: int) -> Any:
+    with session() as hvd:
+        net = model().float()
+        optimizer = optimizer_of(hvd, net, compression=hvd.Compression.fp16)
+        net(batch(hvd.rank()).float()).square().mean().backward()
+        optimizer.synchronize()
+        return [parameter.grad for parameter in net.parameters()]
+
+
+def sparse_gradient(rank: int) -> Any:
+    with session() as hvd:
+        net = nn.Embedding(4, 2, sparse=True)
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        hvd.DistributedOptimizer(optimizer, net.named_parameters(), sparse_as_dense=True)
+        loss = net(torch.tensor([hvd.rank()])).sum()
+        return refusal(NotImplementedError, loss.backward)
+
+
+def joined(rank: int) -> Any:
+    """Workers with 1, 2 and 3 batches; then all go on."""
+    with session() as hvd:
+        rank = hvd.rank()
+        net = model()
+        optimizer = optimizer_of(hvd, net)
+        for step in range(rank + 1):
+            optimizer.zero_grad()
+            loss_of(net, rank, step).backward()
+            optimizer.step()
+        last = hvd.join()
+        after = [parameter.detach().clone() for parameter in net.parameters()]
+        total = hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum)
+        again = hvd.join()
+        return last, after, total, again
+
+
+def apart(rank: int) -> Any:
+    """One worker is in join(), and the other one makes a call that is no step."""
+    from basin import RoundAborted
+
+    with session() as hvd:
+        optimizer_of(hvd, model())
+        if hvd.rank() == 0:
+            return refusal(RoundAborted, hvd.join)
+        return refusal(RoundAborted, hvd.allreduce, torch.ones(1), name="metric")
+
+
+class Calls(TorchTest):
+    def test_reductions_are_those_of_numpy(self) -> None:
+        for workers in (2, 3):
+            for rank, made in self.jobs.run(reductions, workers):
+                self.check_reductions(workers, rank, made)
+
+    def check_reductions(self, workers: int, rank: int, made: Any) -> None:
+        for dtype in FLOATING + INTEGERS:
+            each = np.stack([numbers(r, dtype).double().numpy() for r in range(workers)])
+            whole = dtype in INTEGERS
+            cut = np.trunc if whole else (lambda x: x)
+            mean = cut(each.sum(0) / workers)
+            expected = {
+                "average": mean,
+                "default": mean,
+                "sum": each.sum(0),
+                "min": each.min(0),
+                "max": each.max(0),
+                "product": each.prod(0),
+                "scaled": cut(cut(each * 0.5).sum(0) * 3.0),
+                "scattered": np.array_split(mean, workers)[rank],
+            }
+            for kind, numpys in expected.items():
+                got = made[dtype, kind]
+                self.assertEqual(dtype, got.dtype)
+                exact = torch.tensor(numpys).to(dtype)
+                if kind == "product" and dtype in (torch.int8, torch.uint8):
+                    exact = torch.tensor(numpys).to(torch.int64).to(dtype)
+                self.assertTrue(torch.equal(exact, got), (workers, dtype, kind, exact, got))
+            total = torch.tensor(each.sum(0)).to(dtype)
+            for kind in ("in place", "async"):
+                got, as_said = made[dtype, kind]
+                self.assertTrue(as_said, (dtype, kind))
+                self.assertTrue(torch.equal(total, got), (dtype, kind))
+        group = [
+            np.stack([numbers(r, torch.float64).numpy() for r in range(workers)]),
+            np.stack([numbers(r, torch.float64).numpy() for r in range(workers)]),
+            np.arange(workers, dtype=np.float64),
+        ]
+        self.assertTrue(made["same"])
+        for name, of in {
+            "group": [group[0].mean(0), np.trunc(group[1].mean(0)), np.trunc(group[2].mean(0))],
+            "group in place": [each.max(0) * workers for each in group],
+            "group async": [each.sum(0) for each in group],
+            "group async in place": [each.max(0) * workers for each in group],
+        }.items():
+            for expected_one, got in zip(of, made[name], strict=True):
+                self.assertTrue(
+                    torch.equal(torch.tensor(expected_one).to(got.dtype), got), (name, got)
+                )
+        for got in made["both scattered"]:
+            mine = np.array_split(group[0].sum(0), workers)[rank]
+            self.assertTrue(torch.equal(torch.tensor(mine).to(got.dtype), got))
+        self.assertEqual([sum(range(workers))], made["not averaged"].tolist())
+        self.assertEqual([sum(range(workers)) / workers], made["averaged"].tolist())
+        self.assertEqual([DeprecationWarning] * 2, made["warned"])
+        halves = [np.float16(np.float32(1.0 / 3.0 + r)) for r in range(workers)]
+        half = np.float16(sum(map(np.float32, halves)))
+        self.assertEqual([float(half)] * 2, made["half"].tolist())
+        self.assertEqual(torch.float32, made["half"].dtype)
+        self.assertEqual([200 * workers % 256], made["overflow"].tolist())
+        sparse = np.zeros(5)
+        sparse[:workers] += 1.0 / workers
+        sparse[4] += 2.0
+        np.testing.assert_allclose(sparse, made["sparse"].numpy(), rtol=1e-6)
+
+    def test_rows_are_those_of_numpy(self) -> None:
+        for workers in (2, 3):
+            for rank, made in self.jobs.run(rows, workers):
+                gathered = np.concatenate([np.full((r + 1, 2), r) for r in range(workers)])
+                for dtype in [torch.bool, torch.complex64, *FLOATING, *INTEGERS]:
+                    expected = torch.tensor(gathered).to(dtype)
+                    self.assertTrue(torch.equal(expected, made["gathered", dtype]), dtype)
+                    ones = torch.ones(2, dtype=dtype)
+                    self.assertTrue(torch.equal(ones, made["root's", dtype]), dtype)
+                    is_same, inside = made["in place", dtype]
+                    self.assertTrue(is_same and torch.equal(ones, inside), dtype)
+                ranks = list(range(workers))
+                self.assertEqual(ranks, made["later"].tolist())
+                for name in ("group", "group later"):
+                    first, second = made[name]
+                    self.assertEqual(ranks, first.tolist())
+                    self.assertEqual((sum(ranks), 2), second.shape)
+                self.assertEqual([1], made["root's later"].tolist())
+                self.assertTrue(made["in place later"])
+                self.assertEqual([1], made["inside"].tolist())
+                parts = [np.arange(rank * (r + 1), (rank + 1) * (r + 1)) + 100 * r for r in ranks]
+                for name in ("exchanged", "listed"):
+                    received, splits = made[name]
+                    self.assertEqual(np.concatenate(parts).tolist(), received.tolist())
+                    self.assertEqual([r + 1 for r in ranks], splits.tolist())
+                    self.assertEqual(torch.int32, splits.dtype)
+                self.assertEqual([100 * r + rank for r in ranks], made["even"].tolist())
+                received, splits = made["exchanged later"]
+                self.assertEqual(np.concatenate(parts).tolist(), received.tolist())
+                self.assertEqual([r + 1 for r in ranks], splits.tolist())
+                self.assertEqual([{"rank": r} for r in ranks], made["objects"])
+                self.assertEqual([1], made["object"])
+                self.assertEqual(1, made["object of a function"])
+
+    def test_gradients_are_horovods(self) -> None:
+        for rank, made in self.jobs.run(gradients_of_calls, 3):
+            mean, total = 7.0 / 3.0, 7.0
+            expected = {
+                "average": mean,
+                "sum": total,
+                "half": float(np.float16(np.float32(mean))),
+                "allgather": mean,
+                "group": mean,
+                "broadcast": mean if rank == 1 else 0.0,
+            }
+            for kind, number in expected.items():
+                torch.testing.assert_close(torch.full((3, 2), number), made[kind], msg=kind)
+            sent = torch.tensor([[1.0], [2.0], [4.0]]).expand(3, 2)
+            self.assertTrue(torch.equal(sent, made["alltoall"]))
+            self.assertFalse(made["async"])
+            self.assertEqual([3.0] * 3, made["leaf"].tolist())
+
+    def test_what_is_not_there_says_so(self) -> None:
+        for said in self.jobs.run(refused, 2):
+            self.assertIn("both op and average", said[0])
+            self.assertNotIn("", said)
+            self.assertIn("BASIN_TIMELINE", said[7])
+        for said in self.jobs.run(refused_optimizers, 2):
+            self.assertNotIn("", said)
+            self.assertIn("0.0", said[1])
+
+    def test_the_place_of_a_worker(self) -> None:
+        for rank, (early, here, across, probes, started) in enumerate(self.jobs.run(place, 2)):
+            self.assertIn("hvd.init()", early[0])
+            self.assertFalse(early[1])
+            self.assertEqual((rank, 2), here[:2])
+            self.assertEqual((0, 1), across)
+            self.assertFalse(any(probes))
+            self.assertTrue(started)
+
+    def test_process_sets(self) -> None:
+        for rank, made, outside, whole, ended in self.jobs.run(sets, 3):
+            self.assertEqual([3, rank, [0, 1, 2], True], made[:4])
+            self.assertIn("root_rank 1 is not in ProcessSet(0, 2)", outside)
+            self.assertIn("ProcessSet(0, 2)", whole)
+            self.assertEqual((True, False), ended)
+            if rank == 1:
+                self.assertEqual(4, len(made))
+                continue
+            self.assertEqual([[2], [1, 3], [3]], [each.tolist() for each in made[4:7]])
+            self.assertEqual(["of 2", ["", "xx"], 2.0], made[7:])
+
+
+class Optimizers(TorchTest):
+    def test_steps_are_those_of_one_process_with_the_global_batch(self) -> None:
+        for workers in (2, 3):
+            for kind in (
+                *("plain", "broadcast", "passes", "changed passes", "predivide", "sum"),
+                "clipping",
+            ):
+                with self.subTest(kind, workers=workers):
+                    each = self.jobs.run(steps, workers, kind)
+                    self.assert_same_bits(each)
+                    self.assert_close(alone(workers, kind), each[0])
+
+    def test_another_call_than_a_step_ends_when_one_worker_is_in_join(self) -> None:
+        for said in self.jobs.run(apart, 2):
+            self.assertIn("call/metric", said)
+
+    def test_zero_grad_before_the_step_is_refused(self) -> None:
+        for said in self.jobs.run(order, 2):
+            self.assertEqual([False, True, False, True, False], [bool(each) for each in said])
+
+    def test_gradients_are_sent_as_float16(self) -> None:
+        each = self.jobs.run(compressed, 3)
+        self.assert_same_bits(each)
+        locals_: list[list[torch.Tensor]] = []
+        for rank in range(3):
+            net = model().float()
+            net(batch(rank).float()).square().mean().backward()
+            locals_.append([g.half().float() for g in gradients(net)])
+        for got, *mine in zip(each[0], *locals_):
+            expected = (torch.stack(mine).sum(0) / 3).half().float()
+            torch.testing.assert_close(expected, got, rtol=1e-3, atol=1e-6)
+
+    def test_sparse_gradients_are_refused_with_the_way_out(self) -> None:
+        for said in self.jobs.run(sparse_gradient, 2):
+            self.assertIn("Embedding(sparse=False)", said)
+
+    def test_a_worker_without_data_counts_as_zeros(self) -> None:
+        each = self.jobs.run(joined, 3)
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for step in range(3):
+            optimizer.zero_grad()
+            for rank in range(step, 3):
+                (loss_of(net, rank, step) / 3).backward()
+            optimizer.step()
+        for last, after, total, again in each:
+            self.assertEqual(2, last)
+            self.assertEqual([3.0], total.tolist())
+            self.assertIn(again, range(3))
+            self.assert_close([parameter.detach() for parameter in net.parameters()], after)
+        self.assert_same_bits([after for _, after, _, _ in each])
+
+
+def under_basin(*arguments: str) -> list[str]:
+    """The lines that two workers print, without their ranks."""
+    done = subprocess.run(
+        [sys.executable, "-m", "basin.launch", "--horovod", "-np", "2", *arguments],
+        env=environment(PYTHONDONTWRITEBYTECODE="1"),
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return [line.partition("] ")[2] for line in done.stdout.splitlines()]
+
+
+# Modules are the same by both names; a child of the script finds them, too.
+IMPORTS = """
+import subprocess, sys
+import horovod
+from horovod import torch as one
+import horovod.torch as other
+import horovod.torch.elastic
+import basin.horovod.torch as third
+from horovod.torch.compression import Compression
+try:
+    import horovod.tensorflow
+except ImportError as error:
+    print(error)
+print(one is other is third, Compression is one.Compression, one.__name__)
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+"""
+RANK_1_FAILS = """
+import horovod.torch as hvd
+hvd.init()
+if hvd.rank() == 1:
+    raise KeyError("a bug")
+hvd.barrier()
+"""
+
+
+class Scripts(unittest.TestCase):
+    def test_a_script_of_horovod_runs_as_it_is(self) -> None:
+        lines = under_basin(str(ROOT / "examples/horovod/digits.py"))
+        sums = [line for line in lines if line.startswith("parameters ")]
+        self.assertEqual(2, len(sums), lines)
+        self.assertEqual(1, len(set(sums)), lines)
+        right = [
+            float(found[1]) for line in lines if (found := re.search(r"([\d.]+) % right", line))
+        ]
+        self.assertEqual(5, len(right))
+        self.assertGreater(right[-1], 85.0)
+
+    def test_the_script_before_migration_trains_as_the_one_after(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            before, after = f"{folder}/before", f"{folder}/after"
+            scripts = ROOT / "examples/migrating"
+            under_basin(sys.executable, str(scripts / "horovod_before.py"), before)
+            under_basin(sys.executable, str(scripts / "horovod_after.py"), after)
+            expected = torch.load(after, weights_only=True)
+            got = torch.load(before, weights_only=True)
+            self.assertEqual(list(expected), list(got))
+            for name, tensor in expected.items():
+                self.assertTrue(torch.equal(tensor, got[name]), name)
+
+    def test_modules_are_found_by_horovods_names(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "script.py"
+            script.write_text(IMPORTS)
+            lines = under_basin(str(script))
+        self.assertEqual(4, lines.count("True True basin.horovod.torch"), lines)
+        self.assertEqual(4, sum("Basin has no horovod.tensorflow" in line for line in lines))
+
+    def test_an_exception_is_no_end_of_the_script(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "script.py"
+            script.write_text(RANK_1_FAILS)
+            with self.assertRaisesRegex(AssertionError, "KeyError: 'a bug'"):
+                under_basin(str(script))
+
+    def test_the_page_runs(self) -> None:
+        page = (ROOT / "docs/frameworks/horovod.md").read_text()
+        (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "script.py"
+            script.write_text(code + 'print("loss", float(loss))\n')
+            self.assertEqual(["loss 1.0"] * 2, under_basin(str(script)))
+
+
+if __name__ == "__main__":
+    main()
