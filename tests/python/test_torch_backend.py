@@ -6,12 +6,16 @@ Usage: test_torch_backend.py BASIND LIBBASIN
 
 import contextlib
 import os
+import re
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from jobs import JobsTest, require
+from jobs import PATIENCE, ROOT, JobsTest, environment, require
 
 require("numpy", "torch")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -183,10 +187,10 @@ def asynchronous(rank: int, size: int, folder: str) -> None:
         from torch.distributed import _functional_collectives as functional
 
         equal(functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD), [size] * 2)
-        parts = functional.all_gather_tensor(torch.full((1,), 1.0 * rank), 0, dist.group.WORLD)
+        parts = functional.all_gather_single(torch.full((1,), 1.0 * rank), 0, dist.group.WORLD)
         equal(parts, range(size))
         whole = torch.arange(1.0 * size)
-        equal(functional.reduce_scatter_tensor(whole, "sum", 0, dist.group.WORLD), [size * rank])
+        equal(functional.reduce_scatter_single(whole, "sum", 0, dist.group.WORLD), [size * rank])
         sent = functional.all_to_all_single(whole + 10 * rank, None, None, dist.group.WORLD)
         equal(sent, [10 * i + rank for i in range(size)])
 
@@ -253,9 +257,14 @@ def hook_of(way: str) -> tuple[Any, Any] | None:
             None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=0.5
         )
         return state, powerSGD_hook.powerSGD_hook
-    if way in ("fp16", "bf16"):
-        return None, getattr(default_hooks, f"{way}_compress_hook")
-    return None
+    if way == "fp16":
+        return None, default_hooks.fp16_compress_hook
+
+    def bf16(state: Any, bucket: Any) -> Any:
+        """torch refuses its own one by its name where there is no CUDA."""
+        return default_hooks.bf16_compress_hook(state, bucket)
+
+    return (None, bf16) if way == "bf16" else None
 
 
 def trained(rank: int, size: int, folder: str, backend: str, way: str) -> list[torch.Tensor]:
@@ -268,7 +277,7 @@ def trained(rank: int, size: int, folder: str, backend: str, way: str) -> list[t
         optimizer: Any
         if way == "zero":
             optimizer = ZeroRedundancyOptimizer(
-                ddp.parameters(), optimizer_class=torch.optim.Adam, lr=0.1
+                ddp.parameters(), optimizer_class=torch.optim.SGD, lr=0.1, momentum=0.9
             )
         else:
             optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
@@ -290,13 +299,12 @@ def sharded(rank: int, size: int, folder: str, backend: str) -> list[torch.Tenso
 def lost(rank: int, size: int, folder: str, way: str) -> list[str]:
     import basin
 
+    texts = []
     with contextlib.suppress(basin.Unavailable), group(rank, size, folder):
         net = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
         dist.barrier()
         if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        if way == "ddp":
-            net(torch.ones(1, 2)).sum().backward()
         tensor = torch.ones(2)
         calls = {
             "allreduce": lambda: dist.all_reduce(tensor),
@@ -305,11 +313,18 @@ def lost(rank: int, size: int, folder: str, way: str) -> list[str]:
             "alltoall": lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
             "barrier": dist.barrier,
         }
-        return [expect("Unavailable", calls[way]), expect("Unavailable", dist.barrier)]
-    return ["no call"]
+        if way == "backward":
+            try:
+                net(torch.ones(1, 2)).sum().backward()
+            except RuntimeError as error:
+                texts.append(str(error))
+        else:
+            texts.append(expect("Unavailable", calls[way]))
+        texts.append(expect("Unavailable", dist.barrier))
+    return texts
 
 
-class Backend(JobsTest):
+class InGroups(JobsTest):
     def run_in_groups(self, function: Any, *arguments: Any, **options: Any) -> None:
         for size in (2, 3):
             with self.subTest(size=size):
@@ -319,6 +334,8 @@ class Backend(JobsTest):
         with tempfile.TemporaryDirectory() as folder:
             return self.jobs.run(function, size, size, folder, *arguments, **options)
 
+
+class Calls(InGroups):
     def test_reductions(self) -> None:
         self.run_in_groups(reductions)
 
@@ -353,7 +370,7 @@ class Backend(JobsTest):
                 self.assertIn(part, text)
 
 
-class Training(Backend):
+class Training(InGroups):
     def assert_near(self, one: list[Any], other: list[Any], bound: float) -> None:
         for a, b in zip(one, other, strict=True):
             self.assertLessEqual(float((a - b).abs().max()), bound)
@@ -391,12 +408,34 @@ class Training(Backend):
             self.assert_near(one, other, 1e-6)
 
 
-class Loss(Backend):
+class Page(JobsTest):
+    def test_snippet(self) -> None:
+        """As torchrun starts it."""
+        page = (ROOT / "docs/frameworks/torch-distributed.md").read_text()
+        (snippet,) = re.findall(r"```python\n(.*?)```", page, re.S)
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "train.py"
+            script.write_text(snippet)
+            program = [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone"]
+            ended = subprocess.run(
+                [*program, "--nproc-per-node=2", script],
+                env=environment(BASIN_ADDRESS=self.jobs.aggregator.address, OMP_NUM_THREADS="1"),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        self.assertEqual(0, ended.returncode, ended.stderr)
+        self.assertEqual(2, ended.stdout.count("workers: 2\n"), ended.stdout)
+
+
+class Loss(InGroups):
     def test_lost_member(self) -> None:
-        for way in ("allreduce", "broadcast", "gather", "alltoall", "barrier"):
+        for way in ("allreduce", "broadcast", "gather", "alltoall", "barrier", "backward"):
             with self.subTest(way=way):
                 outcomes = self.run_in_group(3, lost, way, mortal=(1,))
                 for texts in (outcomes[0], outcomes[2]):
+                    self.assertEqual(2, len(texts))
                     for text in texts:
                         self.assertIn("rank-00001 has left, was lost", text)
 

@@ -35,12 +35,35 @@ class BasinGroup(ProcessGroup):
         self._membership = membership
         self._waiters = Waiters()
         self._rank, self._size = rank, size
+        self._name = self._description = ""
         _open_groups.add(self)
 
     # ---- what it is
 
     def getBackendName(self) -> str:
         return "basin"
+
+    # torch's own keeps its name in the backends of its devices, which this one does not have.
+
+    def _set_group_name(self, name: Any) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    @property
+    def group_name(self) -> Any:
+        return self._name
+
+    def _set_group_desc(self, desc: str) -> None:
+        self._description = desc
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    @property
+    def group_desc(self) -> str:
+        return self._description
 
     def rank(self) -> int:
         return self._rank
