@@ -9,6 +9,7 @@ import torch
 
 from basin import _abi
 from basin.client import Client
+from basin.errors import Unsupported
 from basin.gathering import shortened
 from basin.handle import Handle
 from basin.spec import Op, RoundSpec
@@ -29,6 +30,18 @@ class Array(NamedTuple):
     numbers: torch.Tensor
     given: bool
     into: torch.Tensor | None
+
+
+def on_host(call: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor of a `call`, in C order; a copy only if it must be. Raises
+    Unsupported if it is not a whole tensor in the memory of the CPU."""
+    tensors.check_memory(f"of {call}", tensor)
+    if tensor.device.type != "cpu":
+        raise Unsupported(
+            f"{call} was given a tensor on {tensor.device}, and the backend basin is one for the "
+            "CPU. Pass tensor.cpu(), or use basin.torch.init(), which takes tensors of GPUs."
+        )
+    return raw.on_host(tensor)
 
 
 def reduce(

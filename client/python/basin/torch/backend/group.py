@@ -19,7 +19,7 @@ from basin import exchange
 from basin.errors import InvalidArgument, Unsupported
 from basin.gathering import Bytes
 from basin.handle import Handle
-from basin.torch import pieces, raw, tensors
+from basin.torch import pieces, raw
 from basin.torch.backend import calls, reductions
 from basin.torch.backend.calls import Array, Tensors
 from basin.torch.backend.membership import Membership
@@ -150,11 +150,12 @@ class BasinGroup(ProcessGroup):
         root = self._root(call, opts)
         mine = root == self._rank
         arrays = [
-            Array(_bits_of(call, each), mine, None if mine else each) for each in _listed(tensors)
+            Array(calls.on_host(call, each), mine, None if mine else each)
+            for each in _listed(tensors)
         ]
         return self._move(call, f"broadcast from rank {root}", arrays)
 
-    def allgather(
+    def allgather(  # type: ignore[override]
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
         call = "allgather()"
@@ -163,7 +164,9 @@ class BasinGroup(ProcessGroup):
             self._check_count(call, "outputs", outputs)
             _check_same(call, outputs[self._rank], given)
             arrays += [
-                Array(_bits_of(call, given if i == self._rank else into), i == self._rank, into)
+                Array(
+                    calls.on_host(call, given if i == self._rank else into), i == self._rank, into
+                )
                 for i, into in enumerate(outputs)
             ]
         return self._move(call, "allgather", arrays)
@@ -197,7 +200,7 @@ class BasinGroup(ProcessGroup):
             if root == self._rank:
                 self._check_count(call, "outputs", outputs)
                 _check_same(call, outputs[root], given)
-            bits = _bits_of(call, given)
+            bits = calls.on_host(call, given)
             arrays += [
                 Array(bits, i == self._rank, outputs[i] if outputs else None)
                 for i in range(self._size)
@@ -218,7 +221,7 @@ class BasinGroup(ProcessGroup):
                 _check_same(call, output, given[root])
             arrays += [
                 Array(
-                    _bits_of(call, given[i] if given else output),
+                    calls.on_host(call, given[i] if given else output),
                     root == self._rank,
                     output if i == self._rank else None,
                 )
@@ -238,28 +241,25 @@ class BasinGroup(ProcessGroup):
         call = "all_to_all_single()"
         sent = self._elements(call, input, input_split_sizes)
         received = self._elements(call, output, output_split_sizes)
-        return self._exchange(call, raw.on_host(input), sent, received, [output])
+        return self._exchange(call, calls.on_host(call, input), sent, received, [output])
 
-    def alltoall(
+    def alltoall(  # type: ignore[override]
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
         call = "all_to_all()"
         outputs, inputs = _listed(output_tensors), _listed(input_tensors)
         self._check_count(call, "outputs", outputs)
         self._check_count(call, "inputs", inputs)
-        flat = torch.cat([_bits_of(call, each).reshape(-1) for each in inputs])
+        flat = torch.cat([calls.on_host(call, each).reshape(-1) for each in inputs])
         sent, received = ([each.numel() for each in listed] for listed in (inputs, outputs))
         return self._exchange(call, flat, sent, received, outputs)
 
-    def barrier(self, opts: Any = None, timeout: Any = None) -> BasinWork:
+    def barrier(self, opts: Any = None, timeout: Any = None) -> BasinWork:  # type: ignore[override]
         here = torch.zeros(1, dtype=torch.uint8, device="cpu")
         client = self._membership.member("barrier()")
         spec = reductions.spec_of("barrier()", torch.distributed.ReduceOp.MAX)
         arrays = [Array(here, True, here)]
         return self._work(calls.reduce(client, "barrier", spec, arrays, self._membership.timeout))
-
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        self.barrier().wait(timeout)
 
     # ---- calls between two workers
 
@@ -280,10 +280,10 @@ class BasinGroup(ProcessGroup):
 
     # torch calls some of them by an older name.
     _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
 
     # ---- shared
 
@@ -395,11 +395,6 @@ def _lists(given: Any) -> list[Tensors]:
     """The same for a list in place of a list of lists."""
     listed = list(given)
     return [listed] if listed and isinstance(listed[0], torch.Tensor) else listed
-
-
-def _bits_of(call: str, tensor: torch.Tensor) -> torch.Tensor:
-    tensors.check_memory(f"of {call}", tensor)
-    return raw.on_host(tensor)
 
 
 def _check_same(call: str, one: torch.Tensor, other: torch.Tensor) -> None:

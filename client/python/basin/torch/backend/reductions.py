@@ -8,7 +8,8 @@ from torch.distributed import ReduceOp
 
 from basin.errors import Unsupported
 from basin.spec import Op, RoundSpec
-from basin.torch import raw, tensors
+from basin.torch import tensors
+from basin.torch.backend import calls
 
 _OPS = {
     ReduceOp.SUM: Op.SUM,
@@ -36,8 +37,7 @@ def spec_of(call: str, options: Any) -> RoundSpec:
 
 def given(call: str, tensor: torch.Tensor) -> torch.Tensor:
     """The numbers of a tensor on the host, in a dtype that can be reduced."""
-    tensors.check_memory(f"of {call}", tensor)
-    numbers = raw.on_host(tensor)
+    numbers = calls.on_host(call, tensor)
     numbers = numbers.to(_WIDER.get(numbers.dtype, numbers.dtype))
     tensors.check_dtype(f"of {call}", numbers.dtype)
     return numbers
