@@ -3,12 +3,32 @@
 #include "aggregator/core/agreement.h"
 
 #include <map>
-#include <string>
 #include <string_view>
 
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
+namespace {
+
+// The first contributor with the value of most of those that give one; nullptr if none does.
+template <typename Value, typename ValueOf>
+const RoundMember* FirstOfMost(const Roster& roster, const ValueOf& value_of) {
+  std::map<Value, size_t> have;
+  for (const RoundMember& member : roster) {
+    if (const std::optional<Value> value = value_of(member.contribution)) ++have[*value];
+  }
+  const RoundMember* first = nullptr;
+  size_t most = 0;
+  for (const RoundMember& member : roster) {
+    const std::optional<Value> value = value_of(member.contribution);
+    if (!value.has_value() || have[*value] <= most) continue;
+    first = &member;
+    most = have[*value];
+  }
+  return first;
+}
+
+}  // namespace
 
 const RoundMember& Agreement::Make(const Roster& roster, const std::optional<RoundSpec>& last) {
   std::vector<const RoundSpec*> specs;
@@ -25,39 +45,22 @@ const RoundMember& Agreement::Make(const Roster& roster, const std::optional<Rou
 }
 
 const RoundMember* Agreement::Reference(const Roster& roster, Compared value_of) {
-  std::map<uint64_t, size_t> have;
-  for (const RoundMember& member : roster) {
-    if (const auto value = (member.contribution.*value_of)()) ++have[*value];
-  }
-  const RoundMember* reference = nullptr;
-  size_t most = 0;
-  for (const RoundMember& member : roster) {
-    const auto value = (member.contribution.*value_of)();
-    if (!value.has_value() || have[*value] <= most) continue;
-    reference = &member;
-    most = have[*value];
-  }
-  return reference;
+  return FirstOfMost<uint64_t>(
+      roster, [&](const Contribution& contribution) { return (contribution.*value_of)(); });
 }
 
 std::optional<std::pair<const RoundMember*, const RoundMember*>> Agreement::DifferentCalls(
     const Roster& roster) {
-  std::map<std::string_view, size_t> votes;
+  const auto call_of = [](const Contribution& contribution) {
+    return contribution.counts() ? std::optional<std::string_view>(contribution.begin().call)
+                                 : std::nullopt;
+  };
+  const RoundMember* reference = FirstOfMost<std::string_view>(roster, call_of);
+  if (reference == nullptr) return std::nullopt;
+  const std::optional<std::string_view> call = call_of(reference->contribution);
   for (const RoundMember& member : roster) {
-    if (member.contribution.counts()) ++votes[member.contribution.begin().call];
-  }
-  if (votes.size() < 2) return std::nullopt;
-  const RoundMember* most = nullptr;
-  for (const RoundMember& member : roster) {
-    if (!member.contribution.counts()) continue;
-    const std::string& call = member.contribution.begin().call;
-    if (most == nullptr || votes[call] > votes[most->contribution.begin().call]) most = &member;
-  }
-  for (const RoundMember& member : roster) {
-    if (!member.contribution.counts()) continue;
-    if (member.contribution.begin().call != most->contribution.begin().call) {
-      return std::pair(most, &member);
-    }
+    const std::optional<std::string_view> other = call_of(member.contribution);
+    if (other.has_value() && other != call) return std::pair(reference, &member);
   }
   return std::nullopt;
 }

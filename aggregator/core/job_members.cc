@@ -133,12 +133,12 @@ void EndLineage(Job& job, const JobScope& scope) {
         if (lane.kind == LaneKind::kGradient) {
           job.goodput.End(TimesOf(*lane.round, record, scope.now));
         }
-        lane.Remember(std::move(record), scope.now);
+        lane.Remember(std::move(record), scope.now, scope.memory);
       }
       scope.actions.push_back(EndRound{job.id, i, lane.round->number});
       lane.round.reset();
     }
-    lane.StartLineage(job.membership().generation.counter);
+    lane.StartLineage(job.membership().generation.counter, scope.memory);
     ChargeSamples(job, scope, lane);
   }
   DropCached(job, scope);  // Versions count on, and may now name other content.

@@ -66,7 +66,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
     const RoundScope in = ScopeOf(job, scope, begin.lane);
     if (why.empty()) {
       if (!repeated) worker.ranks = begin.ranks;
-      lane->optimizers.Note(begin);
+      lane->optimizers.Note(begin, job.lanes.Room(scope.config, scope.memory), scope.memory);
       OnBegin(*round, in, slot, begin);
       if (begin.sample_epoch.has_value()) ChargeSamples(job, scope, *lane);
     } else {

@@ -122,7 +122,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   if (lane.kind == LaneKind::kGradient) job.goodput.End(TimesOf(round, record, scope.now));
   EndRoundSamples(job, scope, lane, committed ? record.value.samples : std::nullopt);
   for (const absl::Duration late : round.lateness) lane.grace.Add(late);
-  lane.Remember(std::move(record), scope.now);
+  lane.Remember(std::move(record), scope.now, scope.memory);
   lane.round.reset();
   ChargeSamples(job, scope, lane);  // Nothing is named any more.
   lane.last_used = scope.now;

@@ -85,7 +85,7 @@ struct Lane {
   }
 
   // The verdict of the open round. REQUIRES: round.has_value().
-  void Remember(VerdictRecord record, absl::Time now) {
+  void Remember(VerdictRecord record, absl::Time now, MemoryBudget& budget) {
     past.push_back(Summarize(layout, *round, record, now));
     if (past.size() > (kind == LaneKind::kCall ? kRememberedCalls : kRememberedRounds)) {
       past.pop_front();
@@ -96,7 +96,7 @@ struct Lane {
     if (chains.size() > kRememberedChains) chains.pop_front();
     if (record.value.outcome == Outcome::kCommitted) {
       last_spec = AsBegun(record.value.spec);
-      optimizers.EndRound(round->agreement.optimizer());
+      optimizers.EndRound(round->agreement.optimizer(), budget);
     }
     verdicts.push_back(std::move(record));
     if (verdicts.size() > kRememberedVerdicts) verdicts.pop_front();
@@ -125,11 +125,11 @@ struct Lane {
 
   // Workers that join after this start from another state than the one that the rounds so far led
   // to.
-  void StartLineage(uint64_t marker) {
+  void StartLineage(uint64_t marker, MemoryBudget& budget) {
     chain = MixChain(chain, marker);
     ledger = SampleLedger();
     batch = TargetBatch();
-    optimizers = OptimizerNumbers();
+    optimizers.Clear(budget);
   }
 
   auto Fields() const {

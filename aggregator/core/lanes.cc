@@ -245,7 +245,7 @@ void Lanes::Release(MemoryBudget& memory, Lane& lane) {
   memory.reserved -= lane.memory.reserved + lane.tracking;
   lane.memory = LaneMemory{};
   lane.tracking = 0;
-  lane.optimizers = OptimizerNumbers();
+  lane.optimizers.Clear(memory);
 }
 
 uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
@@ -254,6 +254,7 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
     bytes += lane.layout_bytes.held + lane.ledger_bytes;
     if (lane.expired) continue;
     bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
+    bytes += lane.optimizers.bytes();
     bytes += (workers - now) * lane.memory.window;  // Modulo 2^64: right for fewer workers too.
   }
   return bytes;
@@ -262,7 +263,8 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
 uint64_t Lanes::held_bytes() const {
   uint64_t held = 0;
   for (const Lane& lane : lanes_) {
-    held += lane.layout_bytes.held + lane.tracking + lane.ledger_bytes + lane.memory.reserved;
+    held += lane.layout_bytes.held + lane.tracking + lane.ledger_bytes + lane.memory.reserved +
+            lane.optimizers.bytes();
   }
   return held;
 }

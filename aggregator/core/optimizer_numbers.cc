@@ -2,10 +2,13 @@
 
 #include "aggregator/core/optimizer_numbers.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/footprint.h"
 
 namespace basin::aggregator {
 namespace {
@@ -17,10 +20,8 @@ constexpr size_t kMostNumberBytes = 600;
 
 using NumberLines = std::vector<std::string>;
 
-uint64_t LineBytes(const NumberLines& lines) {
-  uint64_t bytes = 0;
-  for (const std::string& line : lines) bytes += line.size() + sizeof(std::string);
-  return bytes;
+uint64_t NumberBytes(const NumberLines& lines) {
+  return Footprint::Of(lines) + Footprint::OfEntry<uint64_t, NumberLines>();
 }
 
 // "lr" of "lr=0.1 in all groups".
@@ -60,23 +61,30 @@ std::string DescribeLines(const NumberLines& mine, const NumberLines& theirs) {
 
 }  // namespace
 
-void OptimizerNumbers::Note(const Begin& begin) {
+void OptimizerNumbers::Note(const Begin& begin, uint64_t room, MemoryBudget& memory) {
   if (begin.optimizer == 0 || begin.optimizer_numbers.empty()) return;
   if (known_.count(begin.optimizer) > 0) return;
-  const uint64_t bytes = LineBytes(begin.optimizer_numbers);
-  if (bytes_ + bytes > kMostBytes) return;
+  const uint64_t bytes = NumberBytes(begin.optimizer_numbers);
+  if (bytes > std::min(kMostBytes - bytes_, room)) return;
   bytes_ += bytes;
+  memory.reserved += bytes;
   known_.emplace(begin.optimizer, begin.optimizer_numbers);
 }
 
-void OptimizerNumbers::EndRound(uint64_t hash) {
+void OptimizerNumbers::EndRound(uint64_t hash, MemoryBudget& memory) {
   if (hash == 0) return;
-  const auto kept = known_.extract(hash);
-  known_.clear();
-  bytes_ = 0;
+  auto kept = known_.extract(hash);
+  Clear(memory);
   if (kept.empty()) return;
-  bytes_ = LineBytes(kept.mapped());
-  known_.emplace(kept.key(), kept.mapped());
+  bytes_ = NumberBytes(kept.mapped());
+  memory.reserved += bytes_;
+  known_.insert(std::move(kept));
+}
+
+void OptimizerNumbers::Clear(MemoryBudget& memory) {
+  known_.clear();
+  memory.reserved -= bytes_;
+  bytes_ = 0;
 }
 
 std::string OptimizerNumbers::Difference(const WorkerId& a, uint64_t hash_a, const WorkerId& b,

@@ -2,7 +2,7 @@
 //
 // The numbers of the optimizers in a lane, by their hash. All begins have the hash, which is
 // compared; a worker sends the numbers only while the lane may not know them. They are for people:
-// the words of an error say what differs.
+// the words of an error say what differs. So those for which there is no memory are left out.
 //
 // Thread contract: a plain value.
 
@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "aggregator/core/memory.h"
 #include "protocol/fields.h"
 #include "protocol/ids.h"
 #include "protocol/messages.h"
@@ -31,14 +32,19 @@ class OptimizerNumbers {
   // or some hundred of usual ones.
   static constexpr uint64_t kMostBytes = uint64_t{64} << 10;
 
-  void Note(const Begin& begin);
+  // What is remembered is charged to `memory`, of which `room` bytes may be taken.
+  void Note(const Begin& begin, uint64_t room, MemoryBudget& memory);
   // The round that has ended counted those with this hash, which need not send their numbers again;
   // 0: it compared none. The others send theirs.
-  void EndRound(uint64_t hash);
+  void EndRound(uint64_t hash, MemoryBudget& memory);
+  void Clear(MemoryBudget& memory);
 
   // Why two workers with these hashes differ: "worker a has lr=0.1, and worker b has lr=0.2".
   std::string Difference(const WorkerId& a, uint64_t hash_a, const WorkerId& b,
                          uint64_t hash_b) const;
+
+  // Charged for what is remembered.
+  uint64_t bytes() const { return bytes_; }
 
   auto Fields() const { return std::tie(known_, bytes_); }
 

@@ -181,6 +181,10 @@ int main(int argc, char** argv) {
   if (status.ok()) status = worker.RegisterState("momentum", &momentum, sizeof momentum);
   if (!status.ok()) return Fail(status);
   trainer->LeaveIf([] { return leaving != 0; });
+  // A worker of another build of this file, with another rate, would train another model.
+  trainer->CheckOptimizer([] {
+    return basin::OptimizerNumbers{{"lr", kLearningRate}, {"momentum", kMomentum}};
+  });
   basin::Batch trained;  // In this step.
   trainer->OnResize([&](const basin::Place& place) {
     trained.samples.clear();  // It may have been evicted, and leases others now.

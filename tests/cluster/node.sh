@@ -165,7 +165,7 @@ run etcd --data-dir=/var/lib/etcd --unsafe-no-fsync
 run containerd --config=containerd.toml
 run kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
   --bind-address="$ADDRESS" --advertise-address="$ADDRESS" --cert-dir=apiserver \
-  --token-auth-file=tokens.csv --authorization-mode=AlwaysAllow \
+  --token-auth-file=tokens.csv --authorization-mode=RBAC \
   --service-cluster-ip-range="$SERVICES" --service-account-issuer=https://kubernetes.default.svc \
   --service-account-key-file=accounts.key --service-account-signing-key-file=accounts.key \
   --kubelet-preferred-address-types=InternalIP
@@ -175,7 +175,8 @@ until kubectl --kubeconfig=kubeconfig get --raw=/readyz >log/readyz 2>&1; do
   sleep 0.5
 done
 run kube-controller-manager --kubeconfig=kubeconfig --leader-elect=false \
-  --service-account-private-key-file=accounts.key --bind-address=127.0.0.1
+  --service-account-private-key-file=accounts.key --root-ca-file=apiserver/apiserver.crt \
+  --bind-address=127.0.0.1
 run kube-scheduler --kubeconfig=kubeconfig --leader-elect=false --bind-address=127.0.0.1
 run kubelet --kubeconfig=kubeconfig --config=kubelet.yaml --hostname-override="$NODE" \
   --node-ip="$ADDRESS" --cert-dir=/var/lib/kubelet-certificates --container-runtime=remote \

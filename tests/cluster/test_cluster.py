@@ -13,6 +13,7 @@ With LIBRARY, the C library for Python, jobs train in PyTorch instead: the night
 
 import contextlib
 import copy
+import json
 import re
 import shutil
 import subprocess
@@ -59,6 +60,29 @@ MORE = {"helm-3": "", "helm-4": "--server-side=false"}
 PACE_MS = 20
 # Training has gone on when there are so many more steps.
 SOME_STEPS = 20
+
+FORBIDDEN = "HTTP Error 403: Forbidden"
+# Workers that show their progress, and stay until they are told to end.
+REPORTER = """
+import signal
+import basin
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+with basin.connect() as client:
+    client.report_progress(0.25, loss=2)
+    client.report_progress(1, loss=0.5)
+    print("reported", flush=True)
+    signal.sigwait([signal.SIGTERM])
+"""
+# The same to the pod of its argument, without a job.
+REPORT = """
+import os
+import sys
+from basin.progress import Progress
+os.environ["BASIN_PROGRESS_POD"] = sys.argv[1]
+progress = Progress()
+progress.report(0.5, {}, send=True)
+progress.close()
+"""
 
 
 # With Python, but without the packages of a trainer; see Training.with_packages. Not named
@@ -163,10 +187,11 @@ class Training(Jobs):
         command = ("bash", "-euo", "pipefail", "-c", commands)
         return self.cluster.run(*command, folder=self.folder, env={"PATH": path}).stdout
 
-    def of_the_pages(self, sought: str) -> str:
+    def of_the_pages(self, sought: str, language: str = "sh") -> str:
         """The block of the pages with these words, for the images of this test."""
         pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-        (found,) = [one for one in re.findall(r"```sh\n(.*?)```", pages, re.S) if sought in one]
+        blocks = re.findall(rf"```{language}\n(.*?)```", pages, re.S)
+        (found,) = [one for one in blocks if sought in one]
         return str(found).replace(REPOSITORY, "localhost/basin")
 
     def pod(self, name: str, but: str = "") -> Manifest:
@@ -293,6 +318,7 @@ class Training(Jobs):
         self.install()
         self.run_a_job_in_pytorch(LIBRARY)
         self.resize_pytorch(LIBRARY)
+        self.show_progress(LIBRARY)
         self.uninstall()
 
     def install(self) -> None:
@@ -510,6 +536,89 @@ class Training(Jobs):
         (*_, last) = first.find_said("test accuracy")
         self.assertGreater(float(last.split()[-2]), 90, last)
 
+    def show_progress(self, library: Path) -> None:
+        """Rank 0 shows in the annotations of its pod how far the training is, with the account of
+        deploy/progress.yaml."""
+        began = time.monotonic()
+        self.shell("kubectl apply --filename deploy/progress.yaml")
+        manifest = self.adapted(self.trainers("trainer-statefulset.yaml"), 2)
+        manifest["metadata"]["name"] = "progress"
+        manifest["spec"]["replicas"] = 2
+        self.with_account(manifest["spec"]["template"]["spec"], library)
+        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        for index in range(2):
+            followed = self.follow(f"progress-{index}")
+            followed.await_said("reported")
+            self.assertEqual([], followed.find_said("cannot be reported"))
+        # The first report is sent at once, and the last one of them some seconds later.
+        self.cluster.watch(
+            "pods",
+            lambda pod: shown_progress(pod).get("basin/progress-percentage") == "100",
+            "--namespace=training",
+            "--field-selector=metadata.name=progress-0",
+        )
+        annotations = self.progress_of("progress-0")
+        self.assertEqual("workers=2 loss=0.5", annotations["basin/metrics"])
+        self.assertEqual("0", annotations["basin/estimated-remaining-seconds"])
+        self.assertEqual({}, self.progress_of("progress-1"))
+        table = self.shell(self.of_the_pages("custom-columns=POD:"))
+        self.assertRegex(table, r"(?m)^progress-0 +100$")
+        self.assertRegex(table, r"(?m)^progress-1 +<none>$")
+        self.restrict_progress()
+        self.kubectl("delete", "statefulset", "progress", "--wait=false")
+        print(f"progress in annotations: {time.monotonic() - began:.1f} s", flush=True)
+
+    def restrict_progress(self) -> None:
+        """The account may change no pod of another namespace, and with names of pods in its role
+        also no other pod of its own."""
+        self.cluster.kubectl("create", "namespace", "other")
+        pause = ("--image=localhost/pause:1", "--restart=Never")
+        self.cluster.kubectl("--namespace=other", "run", "progress-0", *pause)
+        self.assertIn(FORBIDDEN, self.report_to("other/progress-0"))
+        self.assertEqual({}, self.progress_of("progress-0", namespace="other"))
+
+        self.assertEqual("", self.report_to("training/progress-1"))
+        before = self.progress_of("progress-1")
+        self.assertEqual("50", before["basin/progress-percentage"])
+        names = [{"op": "add", "path": "/rules/0/resourceNames", "value": ["progress-0"]}]
+        patch = f"--patch={json.dumps(names)}"
+        self.kubectl("patch", "role", "report-progress", "--type=json", patch)
+        account = "--as=system:serviceaccount:training:trainer"
+        may = f"kubectl --namespace=training auth can-i patch pods/progress-1 {account}"
+        self.poll(partial(self.cluster.run, "sh", "-c", f"! {may}", check=False))
+        self.assertIn(FORBIDDEN, self.report_to("training/progress-1"))
+        self.assertEqual(before, self.progress_of("progress-1"))
+        self.assertEqual("", self.report_to("training/progress-0"))
+        self.assertEqual("50", self.progress_of("progress-0")["basin/progress-percentage"])
+
+    def with_account(self, pod: Manifest, library: Path) -> None:
+        """Lets trainers report their progress as docs/kubernetes-reference.md says."""
+        self.with_packages(pod, library)
+        (container,) = pod["containers"]
+        container["command"] = ["python3", "-Buc", REPORTER]
+        of_the_page = yaml.safe_load(self.of_the_pages("BASIN_PROGRESS_POD", "yaml"))
+        (of_its_container,) = of_the_page.pop("containers")
+        pod.update(of_the_page)
+        env = {variable["name"]: variable for variable in container["env"]}
+        env |= {variable["name"]: variable for variable in of_its_container["env"]}
+        changed = {
+            "BASIN_JOB": "training/progress",
+            # The Service of the server has an address of its own, which this node does not route.
+            "KUBERNETES_SERVICE_HOST": "kubernetes.default.svc",
+            "KUBERNETES_SERVICE_PORT": "6443",
+        }
+        env |= {name: {"name": name, "value": value} for name, value in changed.items()}
+        container["env"] = list(env.values())
+
+    def progress_of(self, pod: str, namespace: str = "training") -> dict[str, str]:
+        found = self.cluster.kubectl(f"--namespace={namespace}", "get", "pod", pod, "--output=yaml")
+        return shown_progress(yaml.safe_load(found))
+
+    def report_to(self, pod: str) -> str:
+        """What the client says when a process in progress-0 reports to this pod."""
+        kubectl = ("kubectl", "--namespace=training", "exec", "progress-0", "--")
+        return self.cluster.run(*kubectl, "python3", "-Bc", REPORT, pod).stderr
+
     @contextlib.contextmanager
     def pytorch_stage(self, name: str, workers: int) -> Iterator[None]:
         """Afterwards so many train, and the first one has trained for some more epochs."""
@@ -564,6 +673,11 @@ def schemes(pod: Manifest) -> set[str]:
     (container,) = pod["spec"]["containers"]
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
     return {probe["httpGet"]["scheme"] for probe in probes}
+
+
+def shown_progress(pod: Manifest) -> dict[str, str]:
+    annotations: dict[str, str] = pod["metadata"].get("annotations", {})
+    return {name: value for name, value in annotations.items() if name.startswith("basin/")}
 
 
 def cannot_pull(pod: Manifest) -> bool:

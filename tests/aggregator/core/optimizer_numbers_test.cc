@@ -24,10 +24,14 @@ Begin With(uint64_t hash, const Lines& lines) {
   return begin;
 }
 
+// More than is ever needed.
+constexpr uint64_t kRoom = uint64_t{1} << 20;
+
 std::string DifferenceOf(const Lines& a, const Lines& b) {
   OptimizerNumbers numbers;
-  numbers.Note(With(1, a));
-  numbers.Note(With(2, b));
+  MemoryBudget memory;
+  numbers.Note(With(1, a), kRoom, memory);
+  numbers.Note(With(2, b), kRoom, memory);
   return numbers.Difference("a", 1, "b", 2);
 }
 
@@ -67,23 +71,50 @@ TEST(OptimizerNumbers, ThatWereCutAreNotMadeUp) {
 
 TEST(OptimizerNumbers, AreBoundedAndThoseOfTheLastRoundStay) {
   OptimizerNumbers numbers;
+  MemoryBudget memory;
   const auto lines = [](uint64_t i) {
     return Lines{"lr=" + std::to_string(i), "x" + std::string(3000, 'x')};
   };
-  for (uint64_t i = 1; i <= 100; ++i) numbers.Note(With(i, lines(i)));
+  for (uint64_t i = 1; i <= 100; ++i) numbers.Note(With(i, lines(i)), kRoom, memory);
+  EXPECT_LE(memory.reserved, OptimizerNumbers::kMostBytes);
+  EXPECT_GE(memory.reserved, OptimizerNumbers::kMostBytes - 4000);
   EXPECT_THAT(numbers.Difference("a", 1, "b", 2), HasSubstr("lr=2"));
   EXPECT_THAT(numbers.Difference("a", 1, "b", 100), HasSubstr("was not sent"));
-  numbers.EndRound(2);
+  numbers.EndRound(2, memory);
   EXPECT_THAT(numbers.Difference("a", 1, "b", 2), HasSubstr("was not sent"));
-  numbers.Note(With(100, lines(100)));
+  numbers.Note(With(100, lines(100)), kRoom, memory);
   EXPECT_THAT(numbers.Difference("a", 2, "b", 100), HasSubstr("a has lr=2, and worker b has lr="));
-  numbers.EndRound(0);
+  numbers.EndRound(0, memory);
   EXPECT_THAT(numbers.Difference("a", 2, "b", 100), HasSubstr("lr=2"));
+}
+
+TEST(OptimizerNumbers, AreChargedAndThoseWithoutRoomAreLeftOut) {
+  OptimizerNumbers numbers;
+  MemoryBudget memory;
+  numbers.Note(With(1, {"lr=1"}), kRoom, memory);
+  const uint64_t one = memory.reserved;
+  EXPECT_GT(one, 0u);
+  EXPECT_EQ(numbers.bytes(), one);
+  numbers.Note(With(2, {"lr=2"}), one - 1, memory);
+  EXPECT_EQ(memory.reserved, one);
+  EXPECT_THAT(numbers.Difference("a", 1, "b", 2), HasSubstr("could not keep"));
+  numbers.Note(With(2, {"lr=2"}), one, memory);
+  EXPECT_EQ(memory.reserved, 2 * one);
+  EXPECT_EQ(numbers.Difference("a", 1, "b", 2), "worker a has lr=1, and worker b has lr=2");
+  numbers.EndRound(2, memory);
+  EXPECT_EQ(memory.reserved, one);
+  numbers.EndRound(3, memory);
+  EXPECT_EQ(memory.reserved, 0u) << "nobody has sent those of the round";
+  numbers.Note(With(1, {"lr=1"}), kRoom, memory);
+  numbers.Clear(memory);
+  EXPECT_EQ(memory.reserved, 0u);
 }
 
 // Three members, which say that their optimizers have a learning rate.
 struct ThreeRates : Three {
-  ThreeRates() { Rates(1, 1, 1); }
+  explicit ThreeRates(const Config& config = {}) : Three(Settings(1, 4, 3), config) {
+    Rates(1, 1, 1);
+  }
   // 0: the worker gives none. Numbers that it has given in the round before are not sent again.
   void Rates(uint64_t of_a, uint64_t of_b, uint64_t of_c) {
     Set(a, of_a), Set(b, of_b), Set(c, of_c);
@@ -112,6 +143,48 @@ TEST(Optimizers, OneThatDiffersIsRefusedInThatRoundAndGoesOn) {
   EXPECT_EQ(t.b.Count<Rejected>() + t.c.Count<Rejected>(), 0u);
   t.Rates(1, 1, 1);
   EXPECT_EQ(t.Contributors(), 3u);
+}
+
+// The harness compares what is reserved with what the jobs have.
+TEST(Optimizers, AreChargedToTheJobUntilANewLineage) {
+  ThreeRates t;
+  const auto charged = [&t] { return t.job().lanes[0].optimizers.bytes(); };
+  t.Rates(2, 3, 4);
+  t.a.Begin();
+  const uint64_t one = charged();
+  EXPECT_GT(one, 0u);
+  t.b.Begin();
+  t.c.Begin();
+  EXPECT_EQ(charged(), 3 * one);
+  EXPECT_GE(t.core->reserved_bytes(), 3 * one);
+  t.a.PushTensor(0);
+  t.a.Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(charged(), one) << "of the only contributor";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Send(Leave{});
+  EXPECT_EQ(charged(), 0u);
+}
+
+TEST(Optimizers, WithoutMemoryForTheNumbersOneThatDiffersIsRefusedAllTheSame) {
+  Config config;
+  // The whole lane is a frame, so its least is all that it takes of the budget.
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = 2 * kChunkBytes;
+  {
+    ThreeRates without(config);
+    without.Rates(0, 0, 0);
+    EXPECT_EQ(without.Contributors(), 3u);
+    config.memory_bytes = without.core->reserved_bytes() + 5'000;
+  }
+  ThreeRates t(config);
+  t.Rates(2, 1, 1);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->optimizer_numbers = {std::string(10'000, 'x')};
+  }
+  EXPECT_EQ(t.Contributors(), 2u);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kMismatch);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text,
+              HasSubstr("worker a and worker b differ in numbers that the aggregator was not sent "
+                        "or could not keep"));
 }
 
 TEST(Optimizers, AScheduleThatAllFollowIsNoDifference) {

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <future>
+#include <locale>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -216,6 +218,48 @@ TEST(CppTrainer, AWorkerAtAnotherStepThanTheOthersIsNotCountedAndEnds) {
   EXPECT_EQ(right.value, static_cast<double>(right.trainer->step()));
   EXPECT_THAT(trained.In(0), SizeIs(kSamples));
   EXPECT_THAT(trained.In(0), Each(Pair(_, 1)));
+}
+
+TEST(CppTrainer, AWorkerWithAnotherLearningRateIsNotCountedAndEndsWithBothValues) {
+  const AggregatorProcess aggregator(program);
+  const Training training = {kSamples, 4, 7, 1};
+  Trained trained;
+  Model right(aggregator, "w0", 2);
+  Model wrong(aggregator, "w1", 2);
+  right.trainer->CheckOptimizer([] { return OptimizerNumbers{{"lr", 0.1}, {"momentum", 0.9}}; });
+  // Only this one steps its schedule.
+  wrong.trainer->CheckOptimizer([&wrong] {
+    return OptimizerNumbers{{"lr", wrong.trainer->step() < 2 ? 0.1 : 0.05}, {"momentum", 0.9}};
+  });
+  auto running = std::async(std::launch::async, [&] { return right.Run(training, trained); });
+  const Status ended = wrong.Run(training, trained);
+  EXPECT_EQ(ended.code(), Code::kMismatch) << ended.message();
+  EXPECT_THAT(ended.message(), HasSubstr("worker w1 has lr=0.05, and worker w0 has lr=0.1. "));
+  EXPECT_EQ(wrong.trainer->step(), 2U);
+  EXPECT_EQ(wrong.value, 2);
+  const Status other = running.get();
+  EXPECT_TRUE(other.ok()) << other.message();
+  EXPECT_EQ(right.value, static_cast<double>(right.trainer->step()));
+  EXPECT_THAT(trained.In(0), SizeIs(kSamples));
+  EXPECT_THAT(trained.In(0), Each(Pair(_, 1)));
+}
+
+class Comma : public std::numpunct<char> {
+ protected:
+  char do_decimal_point() const override { return ','; }
+};
+
+TEST(OptimizerText, IsEqualWhereOnlyTheLastBitsOrTheLocaleDiffer) {
+  const double rate = 1e-3 / 3;
+  const OptimizerNumbers numbers = {{"momentum", 0.9}, {"lr", rate}};
+  const std::string text = "lr=0.000333333\nmomentum=0.9\n";
+  EXPECT_EQ(OptimizerText(numbers), text);
+  EXPECT_EQ(OptimizerText({{"lr", std::nextafter(rate, 1)}, {"momentum", 0.9}}), text);
+  EXPECT_NE(OptimizerText({{"lr", 1e-3 / 4}, {"momentum", 0.9}}), text);
+  const std::locale before = std::locale::global(std::locale(std::locale(), new Comma));
+  EXPECT_EQ(OptimizerText(numbers), text);
+  std::locale::global(before);
+  EXPECT_EQ(OptimizerText({}), "");
 }
 
 TEST(CppTrainer, AResumedRunTrainsTheRestOfTheEpochOnAnotherNumberOfWorkers) {

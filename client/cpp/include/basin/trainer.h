@@ -24,8 +24,8 @@
 //   joined late         it loads the states that worker() has registered, step() and epoch()
 //   LeaveIf             the worker leaves after its step, or during it if the job is paused
 //   another step        a worker that is not at the step of the others is not counted, and ends
-//   with
-//                       kMismatch: it would train another model
+//                       with kMismatch: it would train another model
+//   other numbers       the same for a worker whose CheckOptimizer gives other numbers
 //   any other error     the worker leaves, so that the others go on without it, and Run returns it
 //
 // Ownership: the memory of the gradients is the caller's. It is the trainer's, to read and write,
@@ -102,6 +102,11 @@ class Trainer {
   // Asked before each step, and once a second while it waits for the job or for the others. While
   // the aggregator restarts, the lease of the next batch waits for it, and this is asked after.
   void LeaveIf(std::function<bool()> leaves) { leaves_ = std::move(leaves); }
+  // Asked before each step for the numbers with which its average will be applied: what the
+  // schedule, the command line or the checkpoint of only one worker could change. A worker that
+  // gives other numbers than most others do is not counted, and its Run ends with kMismatch, which
+  // names both workers and both values.
+  void CheckOptimizer(std::function<OptimizerNumbers()> numbers) { numbers_ = std::move(numbers); }
   // How long to wait until the job has enough workers for this one to be a member.
   void SetPatience(std::chrono::seconds patience) { patience_ = patience; }
 
@@ -192,7 +197,7 @@ class Trainer {
     if (!status.ok()) return status;
     const Result<RoundResult> result = Wait();
     if (!result.ok()) return result.status();
-    // It is at another step than the others, so it has other parameters.
+    // It is at another step than the others, or would make another one of the same average.
     if (status = result->rejection(); status.code() == Code::kMismatch) return status;
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       status = result->Copy(i, gradients_[i].memory, BytesOf(gradients_[i].tensor));
@@ -216,6 +221,7 @@ class Trainer {
       spec.counts.samples = static_cast<std::int64_t>(batch->positions.size());
       spec.step = step();
       spec.compares_step = true;
+      if (numbers_ != nullptr) spec.optimizer = OptimizerText(numbers_());
       const Status status = lane_.Begin(spec);
       if (status.ok()) return batch;
       if (again || status.code() != Code::kFailedPrecondition) return status;
@@ -280,6 +286,7 @@ class Trainer {
   std::vector<Gradient> gradients_;
   std::function<void(const Place&)> resize_;
   std::function<bool()> leaves_;
+  std::function<OptimizerNumbers()> numbers_;
   Duration patience_ = std::chrono::minutes(5);
   std::optional<Generation> generation_;
   bool failed_ = false;  // A function of the caller has returned an error.

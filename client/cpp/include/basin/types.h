@@ -11,7 +11,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <locale>
+#include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -123,6 +126,18 @@ struct RoundSamples {
   bool epoch_ended = false;
 };
 
+// What the step of an optimizer depends on, by name: {{"lr", 0.1}, {"momentum", 0.9}}.
+using OptimizerNumbers = std::map<std::string, double>;
+
+// The numbers as RoundSpec::optimizer has them. Six digits of each are compared, because two
+// machines may compute the last bits of a schedule differently.
+inline std::string OptimizerText(const OptimizerNumbers& numbers) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());  // A worker may run with other decimal points.
+  for (const auto& [name, number] : numbers) text << name << '=' << number << '\n';
+  return text.str();
+}
+
 // The settings on which all contributors of a round must agree, and the counts of this one.
 struct RoundSpec {
   // The operation has no default, so that nothing is divided silently.
@@ -146,7 +161,8 @@ struct RoundSpec {
   bool compares_step = false;             // See basin_round_spec.
   std::vector<SampleRange> samples;       // Those that the contribution was computed from, ...
   std::uint64_t sample_epoch = 0;         // ... as positions of this epoch.
-  // The numbers of the optimizer, one in each line. Compared, unless empty; see basin_round_spec.
+  // The numbers of the optimizer, one in each line, as OptimizerText writes them. Compared, unless
+  // empty; see basin_round_spec.
   std::string optimizer;
   std::string call;  // What a call is for. Compared; see basin_round_spec.
 };
