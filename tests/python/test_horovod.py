@@ -104,7 +104,9 @@ def reductions(rank: int) -> Any:
         third = torch.full((2,), 1.0 / 3.0 + rank)
         made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
         made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
-        sparse = torch.sparse_coo_tensor([[rank, 4]], [1.0, 2.0], (5,), check_invariants=True)
+        sparse = torch.sparse_coo_tensor(
+            torch.tensor([[rank, 4]]), torch.tensor([1.0, 2.0]), (5,), check_invariants=True
+        )
         made["sparse"] = hvd.sparse_allreduce_async(sparse, "sparse", hvd.Average)().to_dense()
         return rank, made
 
@@ -170,23 +172,23 @@ def gradients_of_calls(rank: int) -> Any:
 
 def refused(rank: int) -> Any:
     with session() as hvd:
+        calls: list[tuple[type[Exception], Any, list[Any], dict[str, Any]]] = [
+            (ValueError, hvd.allreduce, [torch.ones(1), True], {"op": hvd.Sum}),
+            (ValueError, hvd.allreduce, [torch.ones(1)], {"op": "sum"}),
+            (ValueError, hvd.allreduce, [torch.ones(1) > 0], {}),
+            (ValueError, hvd.synchronize, [7], {}),
+            (ValueError, hvd.broadcast_parameters, [7, 0], {}),
+            (ValueError, hvd.allreduce, [torch.ones(1)], {"process_set": 1}),
+            (NotImplementedError, hvd.allreduce, [torch.ones(1)], {"op": hvd.Adasum}),
+            (NotImplementedError, hvd.start_timeline, ["file"], {}),
+            (NotImplementedError, hvd.stop_timeline, [], {}),
+            (NotImplementedError, hvd.SyncBatchNorm, [3], {}),
+            (NotImplementedError, hvd.init, [[0]], {}),
+            (NotImplementedError, hvd.elastic.run, [print], {}),
+            (NotImplementedError, hvd.elastic.TorchState, [], {}),
+        ]
         return [
-            refusal(kind, call, *arguments, **options)
-            for kind, call, arguments, options in [
-                (ValueError, hvd.allreduce, [torch.ones(1), True], {"op": hvd.Sum}),
-                (ValueError, hvd.allreduce, [torch.ones(1)], {"op": "sum"}),
-                (ValueError, hvd.allreduce, [torch.ones(1) > 0], {}),
-                (ValueError, hvd.synchronize, [7], {}),
-                (ValueError, hvd.broadcast_parameters, [7, 0], {}),
-                (ValueError, hvd.allreduce, [torch.ones(1)], {"process_set": 1}),
-                (NotImplementedError, hvd.allreduce, [torch.ones(1)], {"op": hvd.Adasum}),
-                (NotImplementedError, hvd.start_timeline, ["file"], {}),
-                (NotImplementedError, hvd.stop_timeline, [], {}),
-                (NotImplementedError, hvd.SyncBatchNorm, [3], {}),
-                (NotImplementedError, hvd.init, [[0]], {}),
-                (NotImplementedError, hvd.elastic.run, [print], {}),
-                (NotImplementedError, hvd.elastic.TorchState, [], {}),
-            ]
+            refusal(kind, call, *arguments, **options) for kind, call, arguments, options in calls
         ]
 
 
@@ -198,8 +200,7 @@ def refused_optimizers(rank: int) -> Any:
         def made(**options: Any) -> Any:
             return hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), **options)
 
-        class Own(hvd.Compression.none):
-            pass
+        own = type("Own", (hvd.Compression.none,), {})
 
         return [
             refusal(kind, made, **options)
@@ -211,7 +212,7 @@ def refused_optimizers(rank: int) -> Any:
                 (ValueError, {"groups": -1}),
                 (ValueError, {"op": hvd.Max}),
                 (NotImplementedError, {"op": hvd.Adasum}),
-                (NotImplementedError, {"compression": Own}),
+                (NotImplementedError, {"compression": own}),
             ]
         ]
 
@@ -275,12 +276,12 @@ def steps(rank: int, kind: str) -> Any:
         if kind == "broadcast" and rank != 0:
             for parameter in net.parameters():
                 nn.init.zeros_(parameter)
-        options: dict[str, Any] = {
+        of_kind: dict[str, dict[str, Any]] = {
             "passes": {"backward_passes_per_step": 2},
             "predivide": {"gradient_predivide_factor": 4.0},
             "sum": {"op": hvd.Sum},
-        }.get(kind, {})
-        optimizer = optimizer_of(hvd, net, **options)
+        }
+        optimizer = optimizer_of(hvd, net, **of_kind.get(kind, {}))
         hvd.broadcast_parameters(net.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         if kind == "changed passes":
