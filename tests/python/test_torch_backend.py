@@ -366,6 +366,8 @@ class Calls(InGroups):
                     "recv()",
                     "op BXOR",
                     "float8_e5m2",
+                    "sparse",
+                    "meta",
                     "AVERAGE",
                     "7 rows",
                     "[3]",
