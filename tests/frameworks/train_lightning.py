@@ -59,7 +59,7 @@ class TwoOptimizers(Model):
         super().__init__()
         self.automatic_optimization = False
 
-    def training_step(self, batch: Any, index: int) -> None:
+    def training_step(self, batch: Any, index: int) -> Any:
         x, y = batch
         for optimizer in self.optimizers():
             optimizer.zero_grad()
@@ -81,7 +81,7 @@ def loader(samples: int = 64) -> Any:
 def training_data() -> Any:
     """Lightning shuffles the training data of workers, whatever the loader says."""
     data = loader().dataset
-    alone = DistributedSampler(data, num_replicas=1, rank=0, seed=0) if ALONE else None
+    alone: Any = DistributedSampler(data, num_replicas=1, rank=0, seed=0) if ALONE else None
     return DataLoader(data, BATCH, sampler=alone)
 
 

@@ -58,6 +58,8 @@ class BasinStrategy(ParallelStrategy):
 
     strategy_name = "basin"
 
+    model: Any
+
     def __init__(
         self,
         *,
