@@ -27,7 +27,7 @@ class Model(lightning.LightningModule):
         )
         self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=3)
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+    def training_step(self, batch: Any, index: int) -> Any:
         x, y = batch
         loss = torch.nn.functional.cross_entropy(self.net(x), y)
         self.log("loss", loss, sync_dist=True)
@@ -81,7 +81,7 @@ def loader(samples: int = 64) -> Any:
 def training_data() -> Any:
     """Lightning shuffles the training data of workers, whatever the loader says."""
     data = loader().dataset
-    alone = DistributedSampler(data, num_replicas=1, rank=0, seed=0) if ALONE else None
+    alone: Any = DistributedSampler(data, num_replicas=1, rank=0, seed=0) if ALONE else None
     return DataLoader(data, BATCH, sampler=alone)
 
 
