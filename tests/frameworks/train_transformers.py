@@ -98,7 +98,11 @@ class OneEpoch(TrainerCallback):
 
 def resumed() -> dict[str, torch.Tensor]:
     """Trains the first epoch, and goes on in another Trainer from its checkpoint."""
-    options: dict[str, Any] = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True}
+    options: dict[str, Any] = {
+        "save_strategy": "epoch",
+        "eval_strategy": "epoch",
+        "load_best_model_at_end": True,
+    }
     first = trainer(make(), output_dir="resumed", **options)
     first.add_callback(OneEpoch())
     first.train()
