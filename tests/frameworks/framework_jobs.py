@@ -35,7 +35,7 @@ def require_frameworks(*modules: str) -> None:
     """Ends this program as skipped when their environment, or one of them, is not installed."""
     missing = list(modules)
     if PYTHON.exists():
-        command: list[str | Path] = [PYTHON, "-c", _FIND, *modules]
+        command = [str(PYTHON), "-c", _FIND, *modules]
         missing = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     if missing:
         what = ", ".join(missing)

@@ -48,7 +48,7 @@ def train(client: Any, name: str, *, clip: float | None = None, window: int = 1)
     clipped = [] if clip is None else [optax.clip_by_global_norm(clip)]
     optimizer: Any = optax.chain(*averaged, *clipped, optax.adam(1e-2))
     if window > 1:
-        optimizer = optax.MultiSteps(optimizer, window)
+        optimizer = optax.MultiSteps(optimizer, window, accumulator_dtype=jnp.float64)
 
     @jax.jit
     def step(parameters: Any, state: Any, x: Any, y: Any) -> Any:

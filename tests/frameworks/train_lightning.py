@@ -27,7 +27,7 @@ class Model(lightning.LightningModule):
         )
         self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=3)
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+    def training_step(self, batch: Any, index: int) -> Any:
         x, y = batch
         loss = torch.nn.functional.cross_entropy(self.net(x), y)
         self.log("loss", loss, sync_dist=True)

@@ -97,7 +97,8 @@ def average_gradients(
 ) -> Any:
     """Returns an optax.GradientTransformation whose updates are those of all workers, reduced with
     allreduce_tree(). Put it first in optax.chain(), so that clipping and moments see the result.
-    Within optax.MultiSteps it runs once for each window of micro-batches."""
+    optax.MultiSteps around it runs it for each micro-batch, and uses the last result of a window:
+    to send less, add micro-batches up before update()."""
     import optax
 
     def update(updates: Any, state: Any, parameters: Any = None) -> tuple[Any, Any]:

@@ -57,6 +57,7 @@ class BasinStrategy(ParallelStrategy):
     """
 
     strategy_name = "basin"
+    model: Any  # Of the base.
 
     model: Any
 
