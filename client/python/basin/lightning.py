@@ -59,8 +59,6 @@ class BasinStrategy(ParallelStrategy):
     strategy_name = "basin"
     model: Any  # Of the base.
 
-    model: Any
-
     def __init__(
         self,
         *,
