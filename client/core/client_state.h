@@ -36,7 +36,7 @@ struct Identity {
   auto Fields() const { return std::tie(run, term, incarnation, from_start, abandoned); }
 };
 
-// Who serves the state to the workers that joined with a generation.
+// The worker that serves the state to those that joined with a generation.
 struct Serving {
   WorkerId donor;
   Generation since;

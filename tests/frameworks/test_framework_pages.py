@@ -8,12 +8,14 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from framework_jobs import PAGES, as_workers, blocks, main, require_frameworks
+from framework_jobs import PAGES, WORKERS, as_workers, blocks, main, require_frameworks
 
 require_frameworks("accelerate", "jax", "lightning", "optax", "transformers")
 
 # Ray is not installed: its page says so.
 NOT_RUN = {"ray.md"}
+# Its script has the variables of torchrun.
+OPTIONS = {"torch-distributed.md": ("-n", str(WORKERS), "--torchrun-variables")}
 
 
 class Pages(unittest.TestCase):
@@ -30,7 +32,7 @@ class Pages(unittest.TestCase):
                 with self.subTest(page.name, number=number), tempfile.TemporaryDirectory() as made:
                     script = Path(made) / "train.py"
                     script.write_text(text)
-                    as_workers(script, Path(made))
+                    as_workers(script, Path(made), *OPTIONS.get(page.name, ()))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class Consumers(unittest.TestCase):
         strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only"]
         headers = sorted(include.rglob("*.h"))
         self.assertEqual(
-            ["basin.h", "client.h", "status.h", "trainer.h", "types.h"],
+            ["basin.h", "client.h", "rows.h", "status.h", "trainer.h", "types.h"],
             [header.name for header in headers],
         )
         for header in headers:

@@ -50,6 +50,7 @@ class Accelerator(accelerate.Accelerator):
     def __init__(self, *args: Any, **options: Any) -> None:
         if not basin.torch.is_initialized():
             basin.torch.init()
+        self._shared: list[torch.nn.Module] = []
         super().__init__(*args, **options)
         self._check()
         config = self.dataloader_config
@@ -108,15 +109,15 @@ class Accelerator(accelerate.Accelerator):
     # ---- what is prepared
 
     def prepare(self, *args: Any, **options: Any) -> Any:
+        """As accelerate.Accelerator.prepare(). All workers make this call."""
         prepared = super().prepare(*args, **options)
         self._reduce_gradients()
+        self._share_models()
         return prepared
 
     def _reduce_gradients(self) -> None:
         """Makes optimizers that were prepared with their models reduce gradients."""
-        new = [each for each in self._optimizers if not hasattr(each.optimizer, "basin_lane")]
-        if not new:
-            return
+        new = [each for each in self._optimizers if not _reduces(each.optimizer)]
         models = self._models
         named = [
             (name if len(models) == 1 else f"{number}.{name}", parameter)
@@ -125,8 +126,13 @@ class Accelerator(accelerate.Accelerator):
         ]
         for optimizer in new:
             basin.torch.DistributedOptimizer(optimizer.optimizer, named or None)
-        for model in models:
-            basin.torch.broadcast_parameters(model)
+
+    def _share_models(self) -> None:
+        """Gives models that were prepared since the last call the parameters of rank 0."""
+        for model in self._models:
+            if not any(model is each for each in self._shared):
+                basin.torch.broadcast_parameters(model)
+                self._shared.append(model)
 
     def prepare_data_loader(self, data_loader: Any, *args: Any, **options: Any) -> Any:
         config = self.dataloader_config
@@ -145,11 +151,12 @@ class Accelerator(accelerate.Accelerator):
             yield
 
     def free_memory(self, *objects: Any) -> Any:
-        """Lets go of what was prepared: gradients of its optimizers are local from now on."""
+        """Lets go of what was prepared. Its optimizers step again when they are prepared again."""
         for optimizer in self._optimizers:
             lane = getattr(optimizer.optimizer, "basin_lane", None)
             if basin.torch.is_initialized() and lane in context.current().lanes:
                 context.current().close_lane(lane)
+        self._shared.clear()
         return super().free_memory(*objects)
 
     # ---- calls of all workers
@@ -188,11 +195,12 @@ class Accelerator(accelerate.Accelerator):
         """Makes the tensors as long in this dimension as the longest of all workers."""
 
         def one(mine: torch.Tensor) -> torch.Tensor:
-            if dim >= mine.dim():
+            if not -mine.dim() <= dim < mine.dim():
                 return mine
-            longest = int(basin.torch.allreduce(torch.tensor(mine.shape[dim]), op=Op.MAX))
-            missing = longest - mine.shape[dim]
-            sides = [0, 0] * (mine.dim() - 1 - dim) + ([missing, 0] if pad_first else [0, missing])
+            axis = dim % mine.dim()
+            longest = int(basin.torch.allreduce(torch.tensor(mine.shape[axis]), op=Op.MAX))
+            missing = longest - mine.shape[axis]
+            sides = [0, 0] * (mine.dim() - 1 - axis) + ([missing, 0] if pad_first else [0, missing])
             return torch.nn.functional.pad(mine, sides, value=pad_index)
 
         return recursively_apply(one, tensor, error_on_other_type=True)
@@ -200,6 +208,12 @@ class Accelerator(accelerate.Accelerator):
     def wait_for_everyone(self) -> None:
         """Returns when all workers have called it."""
         basin.torch.barrier("accelerate")
+
+
+def _reduces(optimizer: Any) -> bool:
+    """Whether it reduces gradients already, and was not let go of."""
+    lane = getattr(optimizer, "basin_lane", None)
+    return lane is not None and not lane.usage.closed
 
 
 def _gather(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ with basin.connect() as client:
 Each process is one worker with one device. jax.distributed, pmap and meshes are not used.
 """
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,7 @@ def allreduce_tree(
         return _allreduce(client, name, keys, given, spec)
 
     if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        arrays = [jax.numpy.asarray(array) for array in arrays]
         shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
         reduced = io_callback(reduce, shapes, *arrays, ordered=True)
     else:
@@ -125,6 +127,7 @@ def broadcast_tree(
     string_of("name", name)
     seconds("timeout", timeout)
     client.take_part("broadcast_tree()")
+    end = None if timeout is None else time.monotonic() + timeout
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     taken = [
         take(f"{name}{jax.tree_util.keystr(path)}", np.array(leaf, order="C", copy=True))
@@ -135,16 +138,17 @@ def broadcast_tree(
         client.check_root(root_rank),
         [(each.name, each.dtype_name, each.array.shape) for each in taken],
     )
+    version = client.agree_on_version(name, described, timeout)
     client.broadcast_memory(
         name,
-        client.agree_on_version(name, described, timeout),
+        version,
         described,
         [
             (TensorSpec(each.name, _abi.U8, (each.array.nbytes,)), *_memory(each.array))
             for each in taken
             if each.array.nbytes
         ],
-        timeout,
+        None if end is None else max(0.0, end - time.monotonic()),
     )
     return jax.tree_util.tree_unflatten(
         structure, [jax.numpy.asarray(each.array) for each in taken]

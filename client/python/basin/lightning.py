@@ -186,6 +186,7 @@ class BasinStrategy(ParallelStrategy):
             basin.torch.barrier("lightning")
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """The object of the worker with rank `src`. All workers make this call."""
         return basin.torch.broadcast_object(obj, src, name="lightning")
 
     def all_gather(
@@ -194,8 +195,8 @@ class BasinStrategy(ParallelStrategy):
         """The tensors of all workers, of equal shapes, stacked by rank."""
         if sync_grads:
             raise Unsupported(
-                "all_gather(sync_grads=True) has no backward in Basin. Use "
-                "basin.torch.allreduce(), through which gradients flow."
+                "all_gather(sync_grads=True) has no backward in Basin's strategy. Use "
+                "basin.torch.allgather(), through which gradients flow."
             )
         return torch.stack(_gather(tensor))
 

@@ -112,7 +112,7 @@ TEST(LeavingOut, InItsFirstRoundAWorkerIsAwaitedUntilItBegins) {
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
-// Whoever had not begun the round serves its state only when its trainer has the result; see
+// A worker that had not begun the round serves its state only when its trainer has the result; see
 // client/core/client_view.h.
 TEST(LeavingOut, OthersJoinWithTheVerdict) {
   for (const bool begun : {false, true}) {

@@ -71,7 +71,9 @@ class RowCalls {
     const Result<Place> place = worker_->place();
     if (!place.ok()) return place.status();
     const std::size_t sum = std::accumulate(splits.begin(), splits.end(), std::size_t{0});
-    if (splits.size() != place->world_size || sum != rows.count) {
+    // A call that goes on was begun for the members of that time.
+    const bool goes_on = open_.count("alltoall/" + name) > 0;
+    if (!goes_on && (splits.size() != place->world_size || sum != rows.count)) {
       return Status(Code::kInvalidArgument,
                     "The all-to-all " + name + " has " + std::to_string(rows.count) + " rows and " +
                         std::to_string(splits.size()) + " splits of " + std::to_string(sum) +
@@ -143,14 +145,16 @@ class RowCalls {
                    Duration timeout) {
     const std::string key = "broadcast of values/" + name;
     const std::size_t bytes = rows.count * RowBytes(rows);
-    const std::string source = worker_->MemberId(root);
-    if (source.empty()) {
-      return Status(Code::kInvalidArgument, "The broadcast " + name + " has no root: there is no " +
-                                                "rank " + std::to_string(root) +
-                                                ". Name a rank of the present workers.");
-    }
     Open& open = open_[key];
     if (!open.lane.has_value()) {
+      const std::string source = worker_->MemberId(root);
+      if (source.empty()) {
+        return Drop(key,
+                    Status(Code::kInvalidArgument,
+                           "The broadcast " + name + " has no root: there is no rank " +
+                               std::to_string(root) + ". Name a rank of the present workers."));
+      }
+      open.source = source;
       RoundSpec spec(Op::kMax);
       spec.call = "broadcast from rank " + std::to_string(root) + " (worker " + source + ") of " +
                   TextOf(rows, std::to_string(rows.count));
@@ -160,6 +164,7 @@ class RowCalls {
     }
     const Result<RoundResult> result = open.lane->Wait(timeout);
     if (!result.ok()) return DropUnlessOpen(key, result.status());
+    const std::string source = open.source;
     open_.erase(key);
     if (const Status rejection = result->rejection(); !rejection.ok()) return rejection;
     std::size_t tensor = 0;
@@ -192,6 +197,7 @@ class RowCalls {
   struct Open {
     std::optional<Lane> lane;
     Place place;                     // When it was begun.
+    std::string source;              // The root of a broadcast.
     float nothing = 0;               // What the first round of a gathering adds up.
     std::vector<std::int64_t> head;  // The rank of this worker, and its numbers.
     std::vector<Size> sizes;         // After the first round.

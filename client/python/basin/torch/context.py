@@ -95,7 +95,8 @@ class Context:
     def close_lane(self, lane: GradientLane) -> None:
         """From now on gradients of its parameters are local."""
         lane.close()
-        self.lanes.remove(lane)
+        if lane in self.lanes:  # Not of a context before this one.
+            self.lanes.remove(lane)
 
     def rejoin(self, timeout: float | None) -> None:
         """See basin.torch.rejoin()."""
@@ -313,8 +314,9 @@ def member(call: str) -> Context:
 def check_begins(why: str, option: str) -> None:
     """Raises Unsupported if this worker joins a job that trains already, for a framework that
     cannot do so; the `option` of the framework names a checkpoint."""
-    worker = current().client.worker
-    if not worker.place().is_member:
+    here = current()
+    worker = here.client.worker
+    if not worker.place().is_member or here.state.joins:
         raise Unsupported(
             f"Worker {worker.id} joins a job that trains already, but {why}. "
             f"End the job, and start all workers from its last checkpoint ({option})."

@@ -50,6 +50,7 @@ def broadcast(
         unpacker = Unpacker(io.BytesIO(packed))
         value: T = objects.unpickle(what, packed, lambda _: unpacker.load())
         if root == here.client.worker.id:
+            given.drop(before=number)  # All have begun this call, so they have ended those.
             kept = dict(enumerate(given.copies(number)))
         else:
             kept = _kept(capture, theirs)

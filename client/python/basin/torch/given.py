@@ -52,13 +52,12 @@ class Given:
         """Those of this broadcast, unless they were dropped."""
         return self._copies.get(number, [])
 
-    def drop(self) -> None:
-        """Everybody has what was given."""
-        for number, copies in self._copies.items():
-            for i, memory in enumerate(copies):
+    def drop(self, before: int | None = None) -> None:
+        """Everybody has what was given, or what was given before this number."""
+        for number in [each for each in self._copies if before is None or each < before]:
+            for i, memory in enumerate(self._copies.pop(number)):
                 name = _spec_of(self._worker.id, number, i, memory).name
                 self._worker.stop_serving(_LANE, name)
-        self._copies.clear()
 
     def get(
         self, root: str, number: int, i: int, memory: torch.Tensor, timeout: float | None

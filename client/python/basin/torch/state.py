@@ -216,6 +216,11 @@ class JobState:
         self.differs: str | None = None
         self.join()
 
+    @property
+    def joins(self) -> bool:
+        """Whether this worker has joined a job in progress, and has begun no round since."""
+        return self._joining or self._brings_state
+
     def close(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
