@@ -62,8 +62,8 @@ endfunction()
 # One test binary. By default ctest sees it as one test; with DISCOVER it sees each case. The tested
 # code is optimised according to the build type, but the test's own sources hardly are, because they
 # take most of the time of a build and little of a run. Expensive computations for a test belong in
-# a library. With one of the labels in BASIN_LEAVE_OUT, the binary can be built by name, but is neither
-# built by default nor run.
+# a library. With one of the labels in BASIN_LEAVE_OUT, the binary can be built by name, but is
+# neither built by default nor run.
 function(basin_test target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_GTEST_MAIN;DISCOVER" "TIMEOUT"
                         "SRCS;DEPS;ARGS;LABELS")

@@ -22,9 +22,9 @@ constexpr char kVariablePrefix[] = "BASIN_";
 // The other variables of Basin, beside those of clients: of libraries, basin-run and basinctl,
 // because an aggregator may be started beside one; and the name of the file.
 constexpr std::string_view kForeignVariables[] = {
-    "BASIN_LIBRARY",       "BASIN_BASIND",         "BASIN_CONFIG",
-    "BASIN_ADMIN_ADDRESS", "BASIN_RUN_PROCESS",    "BASIN_RUN_RANK",
-    "BASIN_RUN_SIZE",      "BASIN_WORKER_PROCESS", "BASIN_PROGRESS_POD"};
+    "BASIN_LIBRARY",      "BASIN_BASIND",         "BASIN_CONFIG",      "BASIN_ADMIN_ADDRESS",
+    "BASIN_RUN_PROCESS",  "BASIN_RUN_RANK",       "BASIN_RUN_SIZE",    "BASIN_RUN_MACHINE",
+    "BASIN_RUN_MACHINES", "BASIN_WORKER_PROCESS", "BASIN_PROGRESS_POD"};
 
 // A name that differs from that of an option by so few letters is one that was mistyped.
 constexpr size_t kMistypedLetters = 2;

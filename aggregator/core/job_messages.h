@@ -27,7 +27,7 @@ void LoseSession(Job& job, const JobScope& scope, std::optional<Slot> slot,
 
 // job_waits.cc: a heartbeat reports the rounds in which the trainer waits.
 void OnWaits(Job& job, const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
-// Calls that the worker has not begun go on without it if it is out of step.
+// Calls that were open when the worker joined, and that it has not begun, go on without it.
 void LeaveOutOfCalls(Job& job, const JobScope& scope, Slot slot);
 
 }  // namespace basin::aggregator

@@ -85,7 +85,6 @@ void OnWaits(Job& job, const JobScope& scope, Slot slot, const std::vector<Round
 }
 
 void LeaveOutOfCalls(Job& job, const JobScope& scope, Slot slot) {
-  if (!job.workers[slot].out_of_step) return;
   ForRoundsOf(job, scope, slot, [&](Round& round, const RoundScope& in) {
     LeaveOut(round, in, slot);
     AdvanceLane(job, scope, in.index);

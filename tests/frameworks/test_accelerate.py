@@ -34,6 +34,10 @@ class Accelerate(FrameworkTest):
         for name, value in self.alone["plain"].items():
             self.assertLess(float((value - self.alone["resumed"][name]).abs().max()), 1e-12)
 
+    def test_a_model_that_is_prepared_after_its_optimizer_is_that_of_rank_0(self) -> None:
+        self.assert_equal_to_one_process("apart", 1e-12)
+        self.assert_trained("apart")
+
     def test_metrics_count_each_sample_once(self) -> None:
         self.assertEqual(50, len(self.alone["evaluation"]["labels"]))
         self.assert_equal_to_one_process("evaluation", 0.0)

@@ -30,6 +30,11 @@ class Transformers(FrameworkTest):
         for name, value in self.alone["plain"].items():
             self.assertLess(float((value - self.alone["resumed"][name]).abs().max()), 1e-10)
 
+    def test_a_trainer_trains_again(self) -> None:
+        self.assert_equal_to_one_process("again", 1e-10)
+        for name, value in self.alone["plain"].items():
+            self.assertFalse(value.equal(self.alone["again"][name]), name)
+
     def test_losses_are_those_of_all_workers(self) -> None:
         for rank in self.together:
             self.assertEqual(2, len(rank["logged"]["losses"]))

@@ -89,6 +89,20 @@ def resumed() -> dict[str, torch.Tensor]:
     return parameters(model)
 
 
+def apart() -> dict[str, torch.Tensor]:
+    """The optimizer is prepared before its model, which differs between the workers until then."""
+    it = Accelerator(cpu=True)
+    model, optimizer = make()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(it.process_index)
+    optimizer = it.prepare(optimizer)
+    model, data = it.prepare(model, loader())
+    train(it, model, optimizer, data)
+    it.free_memory()
+    return parameters(model)
+
+
 def evaluated() -> dict[str, torch.Tensor]:
     """What metrics count; 50 samples fill no whole batches."""
     it = Accelerator(cpu=True)
@@ -101,7 +115,7 @@ def evaluated() -> dict[str, torch.Tensor]:
             labels.append(given["labels"])
     it.free_memory()
     ends = torch.full((2, 1 + it.process_index), 5.0)
-    padded = it.gather(it.pad_across_processes(ends, dim=1, pad_index=-1))
+    padded = it.gather(it.pad_across_processes(ends, dim=-1, pad_index=-1))
     mean = it.reduce(torch.tensor([1.0 + it.process_index]), "mean")
     if it.num_processes == 2:
         assert padded.tolist() == [[5, -1], [5, -1], [5, 5], [5, 5]], padded
@@ -122,6 +136,7 @@ def main() -> None:
         "accumulation": trained(gradient_accumulation_steps=3),
         "clipping": trained(clip=0.05, gradient_accumulation_steps=3),
         "resumed": resumed(),
+        "apart": apart(),
         "evaluation": evaluated(),
         "shuffled": shuffled(),
     }

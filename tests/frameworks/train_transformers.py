@@ -79,6 +79,15 @@ def trained(**options: Any) -> dict[str, torch.Tensor]:
     return parameters(model)
 
 
+def trained_again() -> dict[str, torch.Tensor]:
+    """One Trainer trains twice."""
+    model = make()
+    it = trainer(model)
+    it.train()
+    it.train()
+    return parameters(model)
+
+
 def logged() -> dict[str, torch.Tensor]:
     """The losses that the Trainer logs, with means over all workers."""
     it = trainer(make(), label_names=["labels"], average_tokens_across_devices=False)
@@ -119,6 +128,7 @@ def main() -> None:
         "plain": trained(),
         "accumulation": trained(gradient_accumulation_steps=4),
         "clipping": trained(gradient_accumulation_steps=4, max_grad_norm=0.1),
+        "again": trained_again(),
         "logged": logged(),
         "resumed": resumed(),
     }

@@ -267,6 +267,19 @@ TEST(Join, Fault_W19_AJoinerThatFinishesDoesNotHoldUpAPreparedCall) {
   EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
 }
 
+// A round with the others has shown that it is in step with them, but the call was open before.
+TEST(Join, Fault_W19_AJoinerInStepThatFinishesDoesNotHoldUpACall) {
+  PausedCall c;
+  TestWorker& j = c.Join("j");
+  j.Contribute();
+  c.a.Contribute();
+  ASSERT_EQ(j.lane().last, 1u);
+  ASSERT_EQ(c.a.lane("call/eval").last, 0u) << "its trainer may make the call as well";
+  j.Send(Finished{});
+  EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
+  EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 1u);
+}
+
 TEST(Join, AJoinerThatAsksForAValueDoesNotHoldUpACall) {
   PausedCall c;
   TestWorker& j = c.Join("j");

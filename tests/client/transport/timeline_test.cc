@@ -109,7 +109,7 @@ TEST(Moments, ARoundIsARowOfSlices) {
   ExpectWellFormed(EventsOf(round, Process()));
 }
 
-TEST(Moments, AnArrowLeadsFromThePushToTheResult) {
+TEST(Moments, AnArrowLeadsFromThePushToTheVerdict) {
   std::vector<std::string> arrows;
   for (const TraceEvent& event : EventsOf(FullRound(), Process())) {
     if (event.flow == 0) continue;
@@ -118,7 +118,7 @@ TEST(Moments, AnArrowLeadsFromThePushToTheResult) {
     arrows.push_back(absl::StrCat(std::string(1, static_cast<char>(event.phase)), " ",
                                   event.begin_us / 1000 - 1000));
   }
-  EXPECT_THAT(arrows, ElementsAre("s 110", "f 139")) << "within the result, at its end";
+  EXPECT_THAT(arrows, ElementsAre("s 110", "f 149")) << "within the verdict, at its end";
 }
 
 TEST(Moments, SlicesSayWhatTheyAreOf) {
