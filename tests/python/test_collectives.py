@@ -90,6 +90,7 @@ def different(rank: int) -> Any:
             "sum": message("InvalidArgument", client.alltoall, np.ones(5), [1, 1]),
             "number": message("InvalidArgument", client.alltoall, np.ones(5), [1, 1, 1.5]),
             "none": message("InvalidArgument", client.reducescatter, np.ones(()), op=basin.Sum),
+            "object": message("InvalidArgument", client.allgather, np.array([None, "x"])),
         }
         return texts, wrong, client.allgather(np.array([rank])).tolist()
 
@@ -221,22 +222,22 @@ def given_up(rank: int, events: str) -> Any:
     with basin.connect() as client:
         client.allgather(np.array([rank]))
         if rank == 1:
-            hear(Path(events) / "rejoined")
+            hear(Path(events) / "gave up")
             return None
         names = [None, "a", "b", "c"]
         handles = [client.allgather_async(np.array([rank]), name) for name in names]
         threads = [handle._thread for handle in handles]  # type: ignore[attr-defined]
-        ready, alive = client.worker.ready, []
+        alive = []
 
         def look() -> None:
             alive.extend(thread.is_alive() for thread in threads)
-            ready()
+            raise basin.Unavailable("it has been seen")
 
-        client.worker.ready = look  # type: ignore[method-assign]
-        client.rejoin(None)
-        say(Path(events) / "rejoined")
-        texts = [message("FailedPrecondition", handle.wait) for handle in handles]
-        return alive, texts
+        with mock.patch.object(client.worker, "ready", look):
+            assert message("Unavailable", client.rejoin, None)
+        client.close(finished=False)
+        say(Path(events) / "gave up")
+        return alive, [message("FailedPrecondition", handle.wait) for handle in handles]
 
 
 def of_several_ranks(rank: int) -> Any:
@@ -300,6 +301,7 @@ class Collectives(JobsTest):
             for kind in ("sum", "number"):
                 self.assertIn("Pass 3 whole numbers", wrong[kind])
             self.assertIn("has no rows to share", wrong["none"])
+            self.assertIn("whose elements are not plain numbers", wrong["object"])
             self.assertEqual(after, [0, 1, 2])
 
     def test_many_at_once_are_waited_for_in_any_order(self) -> None:
@@ -342,7 +344,7 @@ class Collectives(JobsTest):
 
     def test_rejoin_ends_the_threads_of_what_it_gives_up(self) -> None:
         with tempfile.TemporaryDirectory() as events, contextlib.ExitStack() as kept:
-            make_events(events, ["rejoined"], kept)
+            make_events(events, ["gave up"], kept)
             (alive, texts), _ = self.jobs.run(given_up, 2, events, BASIN_MIN_WORKERS="1")
         self.assertEqual(alive, [False] * 4)
         for text in texts:

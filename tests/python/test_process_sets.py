@@ -20,7 +20,7 @@ from torch_jobs import TorchTest, expect, main, session  # noqa: E402
 
 
 def sets(rank: int) -> Any:
-    from basin import Paused, client, descent
+    from basin import Paused, Unavailable, client, descent, process_set
     from basin.torch import context
 
     with session() as bt:
@@ -56,6 +56,14 @@ def sets(rank: int) -> Any:
                 lambda: bt.barrier() or bt.allgather(torch.ones(1), process_set=bt.ProcessSet(0)),
             ),
         ]
+        # A member that could not connect can add the same set again.
+        failed = bt.ProcessSet(0, 1)
+        with mock.patch.object(process_set, "connect", side_effect=Unavailable("not now")):
+            if rank < 2:
+                made["texts"].append(expect("Unavailable", bt.add_process_set, failed))
+            else:
+                bt.add_process_set(failed)
+        made["failed"] = failed.workers
         # Helper processes are those of the worker of the job.
         made["helpers"] = descent.place_of_worker()
         member = context.current().client
@@ -116,7 +124,8 @@ class ProcessSets(TorchTest):
                 self.assertEqual(made["said"], 2)
             if rank < 2:
                 self.assertEqual(made["part"], [[0.0, 2.0], [4.0, 6.0]][rank])
-            different, high, twice, none, unknown = made["texts"]
+            different, high, twice, none, unknown = made["texts"][:5]
+            self.assertEqual(made["failed"], ("w0", "w1") if rank == 2 else ())
             self.assertIn("worker w0 calls add_process_set() of ranks 0 (w0), 1 (w1)", different)
             self.assertIn("worker w1 calls add_process_set() of ranks 0 (w0), 2 (w2)", different)
             self.assertIn("there are 3 workers", high)

@@ -119,8 +119,9 @@ class _Taken:
 
     @property
     def piece(self) -> Piece:
+        dtype = self.dtype_name  # Raises before the bits are read.
         content = self.array.reshape(-1).view(np.uint8)
-        return Piece(self.dtype_name, self.array.shape, self.array.itemsize, content)
+        return Piece(dtype, self.array.shape, self.array.itemsize, content)
 
     def give(self, received: Array) -> Array:
         return dlpack.widen(received) if self.widened else received

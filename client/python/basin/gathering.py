@@ -142,7 +142,7 @@ class Gathering(Handle[T]):
     def __init__(self, *arguments: Any, content: _Content, check: Callable[[int], None]) -> None:
         super().__init__(*arguments)
         self._content = content
-        self._check = check  # Of the number of workers; may raise, on all of them alike.
+        self._check = check  # Gets the number of workers; may raise, on all of them alike.
         self._shares: dict[str, int] | None = None  # After the first round: bytes by worker.
         self._sizes_info: RoundInfo | None = None  # The facts of the first round.
         self._parts: list[_abi.Part] = []

@@ -31,7 +31,7 @@ _KEPT = (
     "log_level",
     "software",
 )
-# Of the job's name that is in that of the set, which has room for 63 bytes after a slash.
+# So many bytes of the job's name are in that of the set, which has room for 63 after a slash.
 _MOST_OF_NAME = 40
 _MOST_OF_ID = 63
 

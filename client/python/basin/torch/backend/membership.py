@@ -15,7 +15,7 @@ from basin.torch import context
 from basin.worker import RoundInfo
 
 _KEY = "basin/job"
-# Of the name in BASIN_JOB that is in that of the job, which has room for 63 bytes after a slash.
+# So many bytes of BASIN_JOB are in the name of the job, which has room for 63 after a slash.
 _MOST_OF_NAME = 40
 
 
