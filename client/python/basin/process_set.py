@@ -158,7 +158,7 @@ class ProcessSet:
                 members = map(client.worker.member_id, range(place.world_size))
                 self._broken = self._why(set(members))
         if self._broken is not None:
-            # Not where a result has shown it: that may be another thread.
+            # It leaves here, because a result that shows it may come to another thread.
             if client is not None:
                 client.close()
             raise Unavailable(self._broken)
