@@ -161,7 +161,7 @@ def one_is_refused(rank: int) -> Any:
     def fail(*_: Any) -> Any:
         raise basin.ResourceExhausted("no room")
 
-    got = []
+    got: list[Any] = []
     with basin.connect() as client:
         for name in (None, "named"):
             with warnings.catch_warnings(record=True) as warned:
@@ -228,7 +228,7 @@ def given_up(rank: int, events: str) -> Any:
         names = [None, "a", "b", "c"]
         handles = [client.allgather_async(np.array([rank]), name) for name in names]
         threads = [handle._thread for handle in handles]  # type: ignore[attr-defined]
-        alive = []
+        alive: list[bool] = []
 
         def look() -> None:
             alive.extend(thread.is_alive() for thread in threads)
