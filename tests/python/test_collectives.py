@@ -4,14 +4,20 @@
 Usage: test_collectives.py BASIND LIBBASIN
 """
 
+import contextlib
 import itertools
 import os
 import signal
 import sys
+import tempfile
 import unittest
+import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from jobs import JobsTest, message, require
+from jobs import JobsTest, hear, make_events, message, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -84,6 +90,7 @@ def different(rank: int) -> Any:
             "sum": message("InvalidArgument", client.alltoall, np.ones(5), [1, 1]),
             "number": message("InvalidArgument", client.alltoall, np.ones(5), [1, 1, 1.5]),
             "none": message("InvalidArgument", client.reducescatter, np.ones(()), op=basin.Sum),
+            "object": message("InvalidArgument", client.allgather, np.array([None, "x"])),
         }
         return texts, wrong, client.allgather(np.array([rank])).tolist()
 
@@ -116,6 +123,133 @@ def one_is_lost(rank: int) -> Any:
             client.barrier()
         gathered = client.allgather(np.array([rank])).tolist()
         return texts, gathered, client.reducescatter(np.ones(4), op=basin.Sum).tolist()
+
+
+def lanes_asked_twice_at_once(rank: int) -> Any:
+    """The second call asks for a lane while the first one registers them."""
+    import basin
+
+    with basin.connect() as client:
+        register = client.worker.register
+        inner: list[str] = []
+
+        def ask(*arguments: Any) -> Any:
+            made = register(*arguments)
+            client.worker.register = register  # type: ignore[method-assign]
+            if not inner:
+                inner.append("asks")
+                last, _ = register("call/unnamed/16/15", 1, [])
+                inner[0] = client.unnamed_lane(last)
+            return made
+
+        first, _ = register("call/unnamed/16/0", 1, [])
+        client.worker.register = ask  # type: ignore[method-assign]
+        return client.unnamed_lane(first), *inner
+
+
+def one_is_refused(rank: int) -> Any:
+    """What fails on one worker between the rounds, which it can do in three ways, is no loss for
+    the others."""
+    import basin
+    from basin.gathering import Gathering
+    from basin.worker import Worker
+
+    def refuse(worker: Worker, lane: int) -> basin.Error:
+        worker.withdraw(lane, "not now")
+        return basin.Unavailable("not now")
+
+    def fail(*_: Any) -> Any:
+        raise basin.ResourceExhausted("no room")
+
+    got: list[Any] = []
+    with basin.connect() as client:
+        for name in (None, "named"):
+            with warnings.catch_warnings(record=True) as warned:
+                # On w0 the warning is an error, and w2 has its rows all the same.
+                warnings.simplefilter("error" if rank == 0 else "always")
+                call = partial(client.allgather, np.array([rank]), name)
+                if rank == 1:
+                    with mock.patch.object(Worker, "commit", refuse):
+                        handle = client.allgather_async(np.array([rank]), name)
+                        got.append(message("Unavailable", handle.wait))
+                elif rank == 0:
+                    got.append(message("ContributorsChanged", call))
+                else:
+                    got.append((call().tolist(), [str(each.message) for each in warned]))
+            client.barrier()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if rank == 1:
+                    with mock.patch.object(Gathering, "_push_contents", fail):
+                        got.append(message("ResourceExhausted", call))
+                else:
+                    got.append(message("Unavailable", call))
+            got.append(call().tolist())
+            # A refused worker has its own error also if all end with one after the first round.
+            if rank == 1:
+                with mock.patch.object(Worker, "commit", refuse):
+                    sending = partial(client.alltoall, np.arange(3), name=name)
+                    got.append(message("Unavailable", sending))
+            else:
+                got.append(message("Unavailable", client.alltoall, np.arange(3), name=name))
+            got.append(client.alltoall(np.arange(3), name=name)[0].tolist())
+    return got
+
+
+def one_has_left_the_call(rank: int, events: str) -> Any:
+    """The call of one worker times out, and it does other things while the others go on."""
+    import basin
+
+    with basin.connect() as client:
+        client.allgather(np.array([rank]))  # Before it, one without a name cannot begin at once.
+        for i, name in enumerate((None, "named")):
+            call = partial(client.allgather, np.array([rank]), name)
+            if rank == 0:
+                assert message("OutcomeUnknown", partial(call, timeout=0.0))
+                say(Path(events) / f"left {i}")
+                hear(Path(events) / f"done {i}")
+            else:
+                hear(Path(events) / f"left {i}")
+            gathered = call().tolist()
+            if rank == 1:
+                say(Path(events) / f"done {i}")
+        return gathered
+
+
+def given_up(rank: int, events: str) -> Any:
+    """rejoin() ends the threads of calls that it gives up, while they wait."""
+    import basin
+
+    with basin.connect() as client:
+        client.allgather(np.array([rank]))
+        if rank == 1:
+            hear(Path(events) / "gave up")
+            return None
+        names = [None, "a", "b", "c"]
+        handles = [client.allgather_async(np.array([rank]), name) for name in names]
+        threads = [handle._thread for handle in handles]  # type: ignore[attr-defined]
+        alive: list[bool] = []
+
+        def look() -> None:
+            alive.extend(thread.is_alive() for thread in threads)
+            raise basin.Unavailable("it has been seen")
+
+        with mock.patch.object(client.worker, "ready", look):
+            assert message("Unavailable", client.rejoin, None)
+        client.close(finished=False)
+        say(Path(events) / "gave up")
+        return alive, [message("FailedPrecondition", handle.wait) for handle in handles]
+
+
+def of_several_ranks(rank: int) -> Any:
+    import basin
+
+    with basin.connect(ranks=2, min_workers=1, max_workers=1, local_group="off") as client:
+        return [
+            message("Unsupported", client.alltoall, np.ones(4)),
+            message("Unsupported", client.reducescatter, np.ones(4), op=basin.Sum),
+            client.allgather(np.ones(2)).tolist(),
+        ]
 
 
 class Collectives(JobsTest):
@@ -168,6 +302,7 @@ class Collectives(JobsTest):
             for kind in ("sum", "number"):
                 self.assertIn("Pass 3 whole numbers", wrong[kind])
             self.assertIn("has no rows to share", wrong["none"])
+            self.assertIn("whose elements are not plain numbers", wrong["object"])
             self.assertEqual(after, [0, 1, 2])
 
     def test_many_at_once_are_waited_for_in_any_order(self) -> None:
@@ -180,6 +315,47 @@ class Collectives(JobsTest):
             self.assertIn("Worker w2 was lost before it had sent its part", texts[0])
             self.assertEqual(gathered, [0, 1])
             self.assertEqual(scattered, [2.0, 2.0], rank)
+
+    def test_lanes_of_calls_without_names_are_known_all_at_once(self) -> None:
+        (lanes,) = self.jobs.run(lanes_asked_twice_at_once, 1)
+        self.assertEqual(lanes, ("unnamed/16/0", "unnamed/16/15"))
+
+    def test_what_fails_on_one_worker_is_no_wait_for_the_others(self) -> None:
+        every = self.jobs.run(one_is_refused, 3)
+        for i in (0, 5):
+            warned, refused, (gathered, warnings_of_others) = (each[i] for each in every)
+            self.assertIn("The contribution of w1 is not in it", warned)
+            self.assertEqual(refused, "not now")
+            self.assertEqual(gathered, [0, 2])
+            self.assertIn("The contribution of w1 is not in it", warnings_of_others[0])
+            self.assertEqual(every[1][i + 1], "no room")
+            self.assertEqual(every[1][i + 3], "not now")
+            for rank, got in enumerate(every):
+                if rank != 1:
+                    self.assertIn("Worker w1 was lost before it had sent its part", got[i + 1])
+                    self.assertIn("3 workers, and 2 take part", got[i + 3])
+                self.assertEqual(got[i + 2], [0, 1, 2])
+                self.assertEqual(got[i + 4], [rank] * 3)
+
+    def test_the_others_go_on_when_one_has_timed_out(self) -> None:
+        with tempfile.TemporaryDirectory() as events, contextlib.ExitStack() as kept:
+            make_events(events, ["left 0", "done 0", "left 1", "done 1"], kept)
+            got = self.jobs.run(one_has_left_the_call, 2, events)
+        self.assertEqual(got, [[0, 1]] * 2)
+
+    def test_rejoin_ends_the_threads_of_what_it_gives_up(self) -> None:
+        with tempfile.TemporaryDirectory() as events, contextlib.ExitStack() as kept:
+            make_events(events, ["gave up"], kept)
+            (alive, texts), _ = self.jobs.run(given_up, 2, events, BASIN_MIN_WORKERS="1")
+        self.assertEqual(alive, [False] * 4)
+        for text in texts:
+            self.assertIn("was abandoned by rejoin()", text)
+
+    def test_a_worker_of_several_ranks_has_no_rows_of_one(self) -> None:
+        ((sent, scattered, gathered),) = self.jobs.run(of_several_ranks, 1)
+        self.assertIn("alltoall() has rows for each rank, and this worker stands for 2", sent)
+        self.assertIn("reducescatter() has rows for each rank", scattered)
+        self.assertEqual(gathered, [1.0, 1.0])
 
 
 if __name__ == "__main__":

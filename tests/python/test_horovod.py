@@ -41,7 +41,7 @@ def session() -> Iterator[Any]:
     _sessions[job] += 1
     os.environ["BASIN_JOB"] = f"{job}-{_sessions[job]}"
     try:
-        hvd.init()
+        hvd.init(process_sets="dynamic")
         yield hvd
         hvd.barrier()
     finally:
@@ -100,7 +100,7 @@ def reductions(rank: int) -> Any:
             warnings.simplefilter("always")
             made["not averaged"] = hvd.allreduce(torch.tensor([rank]), average=False)
             made["averaged"] = hvd.allreduce(torch.tensor([1.0 * rank]), True)
-        made["warned"] = [each.category for each in warned]
+        made["warned"] = [(each.category, each.filename == __file__) for each in warned]
         third = torch.full((2,), 1.0 / 3.0 + rank)
         made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
         made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
@@ -220,6 +220,7 @@ def refused_optimizers(rank: int) -> Any:
 def place(rank: int) -> Any:
     import basin.horovod.torch as hvd
 
+    assert "static" in refusal(ValueError, hvd.init, process_sets="static")
     early = refusal(ValueError, hvd.rank), hvd.is_initialized()
     with session():
         hvd.init()
@@ -233,6 +234,8 @@ def place(rank: int) -> Any:
 
 
 def sets(rank: int) -> Any:
+    from basin import InvalidArgument
+
     with session() as hvd:
         rank = hvd.rank()
         everyone = hvd.global_process_set
@@ -247,6 +250,9 @@ def sets(rank: int) -> Any:
                 hvd.broadcast_object(f"of {rank}", 2, process_set=pair),
                 hvd.allgather_object("x" * rank, process_set=pair),
             ]
+            # What the root cannot pickle is an error for all members.
+            kind = AttributeError if rank == 2 else InvalidArgument
+            assert refusal(kind, hvd.broadcast_object, lambda: rank, 2, None, pair)
             net = nn.Linear(1, 1)
             nn.init.constant_(net.weight, rank)
             hvd.broadcast_parameters(net.state_dict(), 2, process_set=pair)
@@ -270,6 +276,8 @@ def optimizer_of(hvd: Any, net: nn.Module, **options: Any) -> Any:
 
 def steps(rank: int, kind: str) -> Any:
     """Three steps, each in one of the forms that scripts of Horovod have."""
+    from basin import InvalidArgument
+
     with session() as hvd:
         rank = hvd.rank()
         net = model()
@@ -286,6 +294,8 @@ def steps(rank: int, kind: str) -> Any:
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         if kind == "changed passes":
             optimizer.set_backward_passes_per_step(2)
+            for wrong in (0, 1.5):
+                assert refusal(InvalidArgument, optimizer.set_backward_passes_per_step, wrong)
         for step in range(3):
             optimizer.zero_grad()
             loss_of(net, rank, step).backward()
@@ -436,7 +446,7 @@ class Calls(TorchTest):
             self.assertTrue(torch.equal(torch.tensor(mine).to(got.dtype), got))
         self.assertEqual([sum(range(workers))], made["not averaged"].tolist())
         self.assertEqual([sum(range(workers)) / workers], made["averaged"].tolist())
-        self.assertEqual([DeprecationWarning] * 2, made["warned"])
+        self.assertEqual([(DeprecationWarning, True)] * 2, made["warned"])
         halves = [np.float16(np.float32(1.0 / 3.0 + r)) for r in range(workers)]
         half = np.float16(sum(map(np.float32, halves)))
         self.assertEqual([float(half)] * 2, made["half"].tolist())

@@ -954,7 +954,7 @@ class Hosts(unittest.TestCase):
         return process
 
     def test_a_list_is_given_or_a_file(self) -> None:
-        from basin.hosts import Host, parse
+        from basin.hosts import Host, parse, used
 
         whole = [Host("localhost", 2), Host("me@gpu-1", 8), Host("::1", 1)]
         self.assertEqual(whole, parse("localhost:2,me@gpu-1:8,[::1]"))
@@ -964,6 +964,7 @@ class Hosts(unittest.TestCase):
         for bad in ("", "a:0", "a:b", "a,,b", "-oProxyCommand=x:1"):
             self.assertRaisesRegex(ValueError, "is not HOST:SLOTS", parse, bad)
         self.assertRaisesRegex(ValueError, "a is named twice", parse, "a:1,a:2")
+        self.assertEqual([0, 1, 1, 2, 2, 3], [used(whole, each) for each in (0, 1, 2, 3, 10, 11)])
 
     def test_workers_fill_the_hosts_and_know_their_place(self) -> None:
         text = "it's\ntwo $lines"

@@ -10,6 +10,7 @@ import signal
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from jobs import hear, make_events, require, say
 
@@ -19,6 +20,9 @@ from torch_jobs import TorchTest, expect, main, session  # noqa: E402
 
 
 def sets(rank: int) -> Any:
+    from basin import Paused, Unavailable, client, descent, process_set
+    from basin.torch import context
+
     with session() as bt:
         rank = bt.rank()
         outer = bt.add_process_set([2, 0])
@@ -52,6 +56,19 @@ def sets(rank: int) -> Any:
                 lambda: bt.barrier() or bt.allgather(torch.ones(1), process_set=bt.ProcessSet(0)),
             ),
         ]
+        # A member that could not connect can add the same set again.
+        failed = bt.ProcessSet(0, 1)
+        with mock.patch.object(process_set, "connect", side_effect=Unavailable("not now")):
+            if rank < 2:
+                made["texts"].append(expect("Unavailable", bt.add_process_set, failed))
+            else:
+                bt.add_process_set(failed)
+        made["failed"] = failed.workers
+        # Helper processes are those of the worker of the job.
+        made["helpers"] = descent.place_of_worker()
+        member = context.current().client
+        with mock.patch.multiple(member, _will_leave=True, ends_well=True):
+            made["ends well"] = client.ends_well_with(Paused("the job"))
         made["after"] = bt.allreduce(torch.tensor(rank), op=bt.Sum).item()
         return made
 
@@ -62,19 +79,23 @@ def a_member_goes(rank: int, events: str, lost: bool) -> Any:
         group = bt.add_process_set([0, 1, 2])
         bt.allreduce(torch.ones(1), op=bt.Sum, process_set=group)
         if rank == 2:
-            hear(Path(events) / "wait")
+            for other in (0, 1):
+                hear(Path(events) / f"wait {other}")
             if lost:
                 os.kill(os.getpid(), signal.SIGKILL)
             bt.remove_process_set(group)
         else:
             handle = bt.allreduce_async(torch.ones(1), op=bt.Sum, process_set=group)
-            if rank == 0:
-                say(Path(events) / "wait")
+            say(Path(events) / f"wait {rank}")
             texts = [expect("Unavailable", handle.wait)]
+            if rank == 1:
+                hear(Path(events) / "first has gone")
             texts += [
                 expect("Unavailable", lambda: bt.allgather(torch.ones(1), process_set=group))
                 for _ in range(2)
             ]
+            if rank == 0:  # Its second call has left the set.
+                say(Path(events) / "first has gone")
         # The job goes on, also with a set of those that are there.
         bt.barrier("they are gone")
         if rank == 2:
@@ -90,6 +111,8 @@ class ProcessSets(TorchTest):
         for rank, made in enumerate(self.jobs.run(sets, 3)):
             self.assertEqual((made["everyone"], made["after"]), (3, 3))
             self.assertEqual(made["included"], rank != 1)
+            self.assertEqual(made["helpers"], (rank, 3))
+            self.assertTrue(made["ends well"])
             if rank == 1:
                 self.assertIn("ProcessSet(0, 2), of the workers w0, w2", made["refused"])
             else:
@@ -101,7 +124,8 @@ class ProcessSets(TorchTest):
                 self.assertEqual(made["said"], 2)
             if rank < 2:
                 self.assertEqual(made["part"], [[0.0, 2.0], [4.0, 6.0]][rank])
-            different, high, twice, none, unknown = made["texts"]
+            different, high, twice, none, unknown = made["texts"][:5]
+            self.assertEqual(made["failed"], ("w0", "w1") if rank == 2 else ())
             self.assertIn("worker w0 calls add_process_set() of ranks 0 (w0), 1 (w1)", different)
             self.assertIn("worker w1 calls add_process_set() of ranks 0 (w0), 2 (w2)", different)
             self.assertIn("there are 3 workers", high)
@@ -111,7 +135,7 @@ class ProcessSets(TorchTest):
 
     def check_gone(self, lost: bool) -> None:
         with tempfile.TemporaryDirectory() as events, contextlib.ExitStack() as kept:
-            make_events(events, ["wait"], kept)
+            make_events(events, ["wait 0", "wait 1", "first has gone"], kept)
             got = self.jobs.run(
                 a_member_goes, 3, events, lost, mortal={2} if lost else (), BASIN_MIN_WORKERS="1"
             )

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from jobs import PATIENCE, ROOT, JobsTest, environment, require
 
@@ -304,12 +306,17 @@ def sharded(rank: int, size: int, folder: str, backend: str) -> list[torch.Tenso
 
 def lost(rank: int, size: int, folder: str, way: str) -> list[str]:
     import basin
+    from basin.gathering import Gathering
 
     texts = []
     with contextlib.suppress(basin.Unavailable), group(rank, size, folder):
         net = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
         dist.barrier()
-        if rank == 1:
+        if rank == 1 and way == "between rounds":
+            Gathering._begin_contents = (  # type: ignore[method-assign]
+                lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            )
+        elif rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         tensor = torch.ones(2)
         calls = {
@@ -319,7 +326,9 @@ def lost(rank: int, size: int, folder: str, way: str) -> list[str]:
             "alltoall": lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
             "barrier": dist.barrier,
         }
-        if way == "backward":
+        if way == "between rounds":
+            texts.append(expect("Unavailable", calls["alltoall"]))
+        elif way == "backward":
             try:
                 net(torch.ones(1, 2)).sum().backward()
             except RuntimeError as error:
@@ -328,6 +337,17 @@ def lost(rank: int, size: int, folder: str, way: str) -> list[str]:
             texts.append(expect("Unavailable", calls[way]))
         texts.append(expect("Unavailable", dist.barrier))
     return texts
+
+
+def not_made(rank: int) -> bool:
+    """Whether a worker whose group could not begin has left it."""
+    from basin import Unavailable, client
+    from basin.torch.backend.membership import Membership
+
+    before, minute = set(client._open_clients), timedelta(minutes=1)
+    with mock.patch.object(client.Client, "barrier", side_effect=Unavailable("lost")):
+        expect("Unavailable", lambda: Membership(dist.HashStore(), 0, 1, minute, is_default=True))
+    return client._open_clients == before
 
 
 class InGroups(JobsTest):
@@ -438,8 +458,12 @@ class Page(JobsTest):
 
 
 class Loss(InGroups):
+    def test_a_group_that_cannot_begin_is_left(self) -> None:
+        self.assertEqual([True], self.jobs.run(not_made, 1))
+
     def test_lost_member(self) -> None:
-        for way in ("allreduce", "broadcast", "gather", "alltoall", "barrier", "backward"):
+        ways = ("allreduce", "broadcast", "gather", "alltoall", "barrier", "backward")
+        for way in (*ways, "between rounds"):
             with self.subTest(way=way):
                 outcomes = self.run_in_group(3, lost, way, mortal=(1,))
                 for texts in (outcomes[0], outcomes[2]):

@@ -119,8 +119,9 @@ class _Taken:
 
     @property
     def piece(self) -> Piece:
+        dtype = self.dtype_name  # Raises before the bits are read.
         content = self.array.reshape(-1).view(np.uint8)
-        return Piece(self.dtype_name, self.array.shape, self.array.itemsize, content)
+        return Piece(dtype, self.array.shape, self.array.itemsize, content)
 
     def give(self, received: Array) -> Array:
         return dlpack.widen(received) if self.widened else received
@@ -257,7 +258,7 @@ class Client:
             if self._expected is not None:
                 self._foretold = rank, world_size = self._expected
                 place = replace(place, rank=rank, world_size=world_size)
-        descent.place(place.rank, place.world_size)
+        descent.place(self.worker.options, place.rank, place.world_size)
         return place
 
     def ready(self) -> None:
@@ -950,10 +951,12 @@ class Client:
     def unnamed_lane(self, lane: int) -> str:
         """The place of a lane of calls without names, which is the same on all workers."""
         if not self._unnamed_lanes:
+            lanes = {}
             for place in range(_abi.MOST_CALLS):
                 name = f"unnamed/{_abi.MOST_CALLS}/{place}"
                 handle, _ = self.worker.register(CALL_PREFIX + name, _abi.CALL, [])
-                self._unnamed_lanes[handle] = name
+                lanes[handle] = name
+            self._unnamed_lanes = lanes  # At once: several threads ask.
         return self._unnamed_lanes[lane]
 
     def _start_refused(
@@ -981,20 +984,25 @@ class Client:
             return handle.wait(timeout)
         except BaseException:  # Includes Ctrl-C.
             handle._is_left = True
+            handle.go_on()
             raise
 
     def _give_up_rounds(self) -> None:
         """Abandons the rounds of calls, and the membership with them: this worker must declare
         itself ready again."""
-        if not self._in_flight:
+        given_up = list(self._in_flight.values())  # Their threads may end some meanwhile.
+        if not given_up:
             return
-        self.worker.abandon()
-        for handle in self._in_flight.values():
+        for handle in given_up:
             handle._failed = FailedPrecondition(
                 f"The round of {handle.name} was abandoned by rejoin(), and has no outcome here. "
                 "Begin it again."
             )
         self._in_flight.clear()
+        self.worker.abandon()
+        # Otherwise one of them could begin a round after the rejoin.
+        for handle in given_up:
+            handle.end_thread()
 
     def agree_on_version(self, name: str, described: Described, timeout: float | None) -> int:
         """Returns the version of the next value to broadcast, on which all members agree, including
@@ -1143,7 +1151,7 @@ def connect(
             worker.ready()
             _wait(worker.await_member, "become a member", timeout)
             place = worker.place()
-            descent.place(place.rank, place.world_size)
+            descent.place(worker.options, place.rank, place.world_size)
         return Client(worker, timeout, ready)
     except BaseException:
         worker.close()

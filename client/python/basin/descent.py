@@ -59,10 +59,11 @@ def place_of_worker() -> tuple[int, int]:
     return worker["rank"], worker["world_size"]
 
 
-def place(rank: int, world_size: int) -> None:
-    """Sets what helpers get as the rank and world size."""
+def place(options: Mapping[str, str], rank: int, world_size: int) -> None:
+    """Sets what helpers get as the rank and world size of the worker with these options. Does
+    nothing if the helpers of this process are those of another worker in it."""
     worker = _worker()
-    if worker is None or worker["process"] != os.getpid():
+    if worker is None or not _is_here(worker, options):
         return
     if (worker["rank"], worker["world_size"]) != (rank, world_size):
         _write({name: worker[name] for name in IDENTITY}, rank, world_size)
@@ -70,7 +71,7 @@ def place(rank: int, world_size: int) -> None:
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """For another worker in this process, whose helpers are not those of this process."""
+    """For another worker that connects in this process, and has no helpers."""
     worker = os.environ.get(_VARIABLE)
     try:
         yield
@@ -79,11 +80,16 @@ def kept() -> Iterator[None]:
             os.environ[_VARIABLE] = worker
 
 
-def release() -> None:
-    """This process is no longer a worker."""
+def release(options: Mapping[str, str]) -> None:
+    """This process is no longer the worker with these options."""
     worker = _worker()
-    if worker is not None and worker["process"] == os.getpid():
+    if worker is not None and _is_here(worker, options):
         del os.environ[_VARIABLE]
+
+
+def _is_here(worker: dict[str, Any], options: Mapping[str, str]) -> bool:
+    same = all(worker[name] == options[name] for name in IDENTITY)
+    return same and worker["process"] == os.getpid()
 
 
 def _has_place_of(worker: dict[str, Any], options: Mapping[str, str]) -> bool:

@@ -9,7 +9,15 @@ import numpy as np
 
 from basin.arguments import whole_number
 from basin.errors import InvalidArgument, Unavailable
-from basin.gathering import Bytes, Gathered, Piece, gather, text_of_members, text_of_rows
+from basin.gathering import (
+    Bytes,
+    Gathered,
+    Piece,
+    check_single,
+    gather,
+    text_of_members,
+    text_of_rows,
+)
 from basin.handle import Handle
 
 if TYPE_CHECKING:
@@ -75,6 +83,7 @@ def allgather(
 
     return gather(
         client,
+        client.place,
         lane,
         name,
         text_of_rows(kind or lane, pieces),
@@ -101,6 +110,7 @@ def alltoall(
     None: all get as many. `output` gets the rows for this worker, by the rank that sent them, and
     how many are of each."""
     place = client.place
+    check_single(call, place)
     size = place.world_size
     numbers = _splits(call, piece, splits, size)
 
@@ -127,6 +137,7 @@ def alltoall(
 
     return gather(
         client,
+        place,
         "alltoall",
         name,
         text_of_rows(f"alltoall among {text_of_members(place)}", [piece]),

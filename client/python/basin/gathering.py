@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from basin import _abi
-from basin.errors import OutcomeUnknown, Paused, Unavailable
+from basin.errors import Error, OutcomeUnknown, Paused, Unavailable, Unsupported
 from basin.handle import CALL_PREFIX, Handle
 from basin.spec import Counts, Op, RoundSpec, Weight
-from basin.worker import SLICE_SECONDS, Place, Result, TensorSpec
+from basin.worker import SLICE_SECONDS, Place, Result, RoundInfo, TensorSpec
 
 if TYPE_CHECKING:
     from basin.client import Client
@@ -82,6 +82,15 @@ def text_of_shapes(kind: str, pieces: Iterable[Piece]) -> str:
     return shortened(f"{kind} of {', '.join(shapes)}")
 
 
+def check_single(call: str, place: Place) -> None:
+    """Raises Unsupported on a worker of several ranks, in a call that has rows for each rank."""
+    if place.ranks > 1:
+        raise Unsupported(
+            f"{call} has rows for each rank, and this worker stands for {place.ranks} of them. "
+            "Connect a worker for each trainer: omit ranks, or set local_group to off."
+        )
+
+
 def text_of_members(place: Place) -> str:
     """What workers must agree on, if ranks matter."""
     return f"{place.world_size} workers (generation {'.'.join(map(str, place.generation))})"
@@ -133,22 +142,23 @@ class Gathering(Handle[T]):
     def __init__(self, *arguments: Any, content: _Content, check: Callable[[int], None]) -> None:
         super().__init__(*arguments)
         self._content = content
-        self._check = check  # Of the number of workers; may raise, on all of them alike.
+        self._check = check  # Gets the number of workers; may raise, on all of them alike.
         self._shares: dict[str, int] | None = None  # After the first round: bytes by worker.
+        self._sizes_info: RoundInfo | None = None  # The facts of the first round.
         self._parts: list[_abi.Part] = []
         self._thread: threading.Thread | None = None
 
-    def start_thread(self) -> None:
-        """Begins the second round without a thread in wait()."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._go_on, daemon=True)
+    def go_on(self) -> None:
+        """Begins the second round also if no thread is in wait(), which the others wait for."""
+        if self._thread is None and self._shares is None and self._failed is None:
+            self._thread = threading.Thread(target=self._begin_alone, daemon=True)
             self._thread.start()
 
     def end_thread(self) -> None:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _go_on(self) -> None:
+    def _begin_alone(self) -> None:
         while True:
             with self._waiting:
                 if self._shares is not None or self._failed is not None or self._client.is_closed:
@@ -174,24 +184,50 @@ class Gathering(Handle[T]):
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
-        return self._make(self._gathered(result, self._shares))
+        self._client.check_result(result.info)
+        gathered = self._gathered(result, self._shares)
+        # Only now, because a user can make this warning an error.
+        assert self._sizes_info is not None
+        self._compare_members(self._sizes_info)
+        return self._make(gathered)
 
     def _begin_contents(self, timeout: float | None) -> None:
-        """Waits for the first round, and begins the second one."""
-        client, worker = self._client, self._client.worker
-        result = worker.wait(self._lane, timeout)
-        self._info = info = result.info
+        """Waits for the first round, and begins the second one. What fails on this worker alone is
+        the outcome of the second round here, because the others wait until this worker has begun
+        it."""
+        result = self._client.worker.wait(self._lane, timeout)
+        if self._failed is not None:  # Given up by rejoin().
+            raise self._failed
+        self._info = self._sizes_info = info = result.info
         refusal = self._refusal or result.rejection
-        if refusal is not None:
-            raise refusal
-        client.check_result(info)
-        self._compare_members(info)
-        self._check(len(info.contributors))
+        try:
+            self._client.check_result(info)
+            self._check(len(info.contributors))
+        except Error as error:
+            # All workers have it, and none begins the second round.
+            raise refusal or error from None
+        lane_name = self._lane_of_contents()
+        try:
+            if refusal is not None:
+                raise refusal
+            self._push_contents(lane_name, info)
+        except Exception as error:
+            self._stand_aside(lane_name, error)
+
+    def _stand_aside(self, lane_name: str, error: Exception) -> None:
+        worker = self._client.worker
+        lane, _ = worker.register(lane_name, _abi.CALL, [])
+        worker.begin(lane, RoundSpec(Op.MAX))
+        self._lane, self._shares, self._refusal = lane, {}, error
+        worker.withdraw(lane, str(error))
+
+    def _push_contents(self, lane_name: str, info: RoundInfo) -> None:
+        client, worker = self._client, self._client.worker
         sizes = dict(zip(info.contributors, (each - 1 for each in info.contributor_weights)))
         numbers, content = self._content
         arrays = [size for each in sizes.values() for size in (numbers.nbytes, each)]
         parts, specs = parts_of(arrays)
-        lane, tensors = worker.register(self._lane_of_contents(), _abi.CALL, specs)
+        lane, tensors = worker.register(lane_name, _abi.CALL, specs)
         for part, tensor in zip(parts, tensors):
             part.tensor = tensor
         worker.begin(lane, RoundSpec(Op.MAX))
@@ -232,6 +268,7 @@ class Gathering(Handle[T]):
 
 def gather(
     client: "Client",
+    place: Place,
     lane: str,
     name: str | None,
     text: str,
@@ -246,6 +283,7 @@ def gather(
     """Begins a call of all workers in which each gives numbers, as many on all of them, and bytes,
     of any size. `content` must not change until the call has ended.
 
+    place:   that of this worker when the call was begun
     lane:    of the calls with names; they are matched by `lane` and `name`
     text:    what the call is: Mismatch, on all workers, if it differs
     output:  makes what wait() returns
@@ -262,7 +300,7 @@ def gather(
         call=text,
     )
     tensors = [(TensorSpec("sizes", _abi.F32, (1,)), nothing.ctypes.data, nothing.nbytes)]
-    given = _Content(np.array([client.worker.place().first_rank, *numbers], np.int64), content)
+    given = _Content(np.array([place.first_rank, *numbers], np.int64), content)
     kind = partial(Gathering, content=given, check=check)
     begun: Handle[T]
     if name is None:
@@ -271,7 +309,7 @@ def gather(
         named = f"{CALL_PREFIX}{lane}/{name}"
         begun = client.start(named, tensors, nothing, output, spec, waits, kind=kind)
     if not waits and isinstance(begun, Gathering):
-        begun.start_thread()
+        begun.go_on()
     return begun
 
 

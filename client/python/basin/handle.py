@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from basin.arguments import seconds
-from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused
+from basin.errors import FailedPrecondition, OutcomeUnknown, Paused
 from basin.notices import ContributorsChanged, warn
 from basin.spec import Op
 from basin.worker import PartedResult, RoundInfo
@@ -53,7 +53,7 @@ class Handle(Generic[T]):
         # handle.
         self._is_left = False
         # Why this worker's contribution was withdrawn.
-        self._refusal: Error | None = None
+        self._refusal: Exception | None = None
         self._output: T | None = None
         self._info: RoundInfo | None = None
         self._failed: Exception | None = None
@@ -124,8 +124,12 @@ class Handle(Generic[T]):
             self._compare_members(self._info)
         return self._make(made)
 
+    def go_on(self) -> None:
+        """What the other workers wait for is done also if no thread is in wait()."""
+
     def end_thread(self) -> None:
-        """Returns when no thread of this handle uses the library. The client is closed."""
+        """Returns when no thread of this handle uses the library. The client is closed, or the call
+        was given up."""
 
     def _compare_members(self, info: RoundInfo) -> None:
         """Warns of a result without a part of every member: that of one has been refused, for

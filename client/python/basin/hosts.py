@@ -92,6 +92,16 @@ def free_place(hosts: Sequence[Host], first: int, taken: Collection[tuple[str, i
     raise AssertionError("no place is free")
 
 
+def used(hosts: Sequence[Host], workers: int) -> int:
+    """How many hosts so many workers fill, in order; the last one may have free slots."""
+    count = 0
+    for host in hosts:
+        if workers <= 0:
+            break
+        count, workers = count + 1, workers - host.slots
+    return count
+
+
 def remote_script(
     command: Sequence[str],
     environment: Mapping[str, str],

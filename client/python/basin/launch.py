@@ -579,7 +579,7 @@ def _environment(
         BASIN_RUN_RANK=str(place.slot),
         BASIN_RUN_SIZE=str(place.size),
         BASIN_RUN_MACHINE=str(place.number),
-        BASIN_RUN_MACHINES=str(len(options.hosts) or 1),
+        BASIN_RUN_MACHINES=str(max(hosts.used(options.hosts, workers), place.number + 1)),
         BASIN_START_WORKERS=str(workers),
         BASIN_MAX_WORKERS=str(options.max_workers),
         BASIN_MIN_WORKERS=str(options.min_workers or workers),

@@ -57,7 +57,7 @@ class BasinStrategy(ParallelStrategy):
     """
 
     strategy_name = "basin"
-    model: Any  # Of the base.
+    model: Any  # The base has it.
 
     def __init__(
         self,

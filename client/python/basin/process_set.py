@@ -31,7 +31,7 @@ _KEPT = (
     "log_level",
     "software",
 )
-# Of the job's name that is in that of the set, which has room for 63 bytes after a slash.
+# So many bytes of the job's name are in that of the set, which has room for 63 after a slash.
 _MOST_OF_NAME = 40
 _MOST_OF_ID = 63
 
@@ -103,6 +103,7 @@ class ProcessSet:
 
         adding = gather(
             client,
+            place,
             "process set",
             None,
             shortened(f"add_process_set() of ranks {listed}"),
@@ -113,18 +114,19 @@ class ProcessSet:
             timeout=timeout,
         )
         agreed = client.complete(adding, timeout)
-        self.workers = members
-        self._ids = {f"{i:05}-{each}"[:_MOST_OF_ID]: each for i, each in enumerate(members)}
+        ids = {f"{i:05}-{each}"[:_MOST_OF_ID]: each for i, each in enumerate(members)}
         if worker.id in members:
-            self._client = self._connect(client, agreed)
+            mine = next(ours for ours, its in ids.items() if its == worker.id)
+            self._client = self._connect(client, agreed, mine)
+        self.workers, self._ids = members, ids
 
-    def _connect(self, client: Client, number: int) -> Client:
+    def _connect(self, client: Client, number: int, worker_id: str) -> Client:
         options = client.worker.options
         team, slash, job = options["job"].rpartition("/")
         size = len(self.ranks)
         with descent.kept():
             connected = connect(
-                worker_id=next(ours for ours, its in self._ids.items() if its == client.worker_id),
+                worker_id=worker_id,
                 job=f"{team}{slash}{job[:_MOST_OF_NAME]}-set-{number:016x}",
                 min_workers=1,
                 max_workers=size,
@@ -137,6 +139,8 @@ class ProcessSet:
                 **{name: options[name] or None for name in _KEPT},  # type: ignore[arg-type]
             )
         connected.check_result = self._check_result
+        # A worker that was asked to leave has said so in its job alone.
+        connected.leaves_with = client.leaves_with  # type: ignore[method-assign]
         return connected
 
     def client_of(self, call: str) -> Client:
@@ -147,31 +151,31 @@ class ProcessSet:
                 f"{call} was given {self}, which was not added. Call add_process_set() on all "
                 "workers first."
             )
-        if self._broken is not None:
-            raise Unavailable(self._broken)
         client = self._client
+        if client is not None and self._broken is None:
+            place = client.place
+            if place.world_size < len(self.workers):
+                members = map(client.worker.member_id, range(place.world_size))
+                self._broken = self._why(set(members))
+        if self._broken is not None:
+            # It leaves here, because a result that shows it may come to another thread.
+            if client is not None:
+                client.close()
+            raise Unavailable(self._broken)
         if client is None:
             raise InvalidArgument(
                 f"{call} was given {self}, of the workers {', '.join(self.workers)}, and this "
                 "worker is none of them. Call it only where included() is true."
             )
-        place = client.place
-        if place.world_size < len(self.workers):
-            members = map(client.worker.member_id, range(place.world_size))
-            self._break(set(members), client)
         return client
 
     def _check_result(self, info: RoundInfo) -> None:
-        """A result without a member is none."""
+        """A result without a member is none. The first reason stays, because the other members go
+        for that reason."""
         counted = set(info.contributors)
         if len(counted) < len(self.workers) and self._client is not None:
-            raise Unavailable(self._why(counted))
-
-    def _break(self, left: set[str], client: Client) -> None:
-        self._broken = self._why(left)
-        with descent.kept():
-            client.close()
-        raise Unavailable(self._broken)
+            self._broken = self._broken or self._why(counted)
+            raise Unavailable(self._broken)
 
     def _why(self, there: set[str]) -> str:
         remaining = {self._ids.get(each, each) for each in there}
@@ -191,7 +195,6 @@ class ProcessSet:
             return
         self._broken = self._broken or f"{self} was removed here. Add another one, on all workers."
         try:
-            with descent.kept():
-                client.close(finished=finished)
+            client.close(finished=finished)
         except Error as error:  # The others see that it is gone.
             logger.warning("%r was not left in an orderly way: %s", self, error)

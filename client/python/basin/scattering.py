@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from basin.errors import InvalidArgument, Unavailable
-from basin.gathering import shortened, text_of_members
+from basin.gathering import check_single, shortened, text_of_members
 from basin.spec import RoundSpec
 from basin.worker import Place, RoundInfo
 
@@ -32,6 +32,7 @@ def check_contributors(call: str, place: Place, info: RoundInfo) -> None:
 def rows_of(call: str, shape: tuple[int, ...], place: Place) -> tuple[int, int]:
     """The range of rows for this worker. The first ranks have one more if they cannot have as
     many."""
+    check_single(call, place)
     if not shape:
         raise InvalidArgument(
             f"{call} was given a number, which has no rows to share. Use allreduce()."

@@ -455,7 +455,7 @@ class Worker:
             try:
                 call("connect", made, byref(self._pointer))
             except Error:
-                descent.release()
+                descent.release(self.options)
                 raise
         finally:
             lib.basin_options_free(made)
@@ -463,7 +463,7 @@ class Worker:
     def close(self) -> None:
         """Closes all connections. A worker that has not left counts as lost."""
         pointer, self._pointer = self._pointer, c_void_p()
-        descent.release()
+        descent.release(self.options)
         lib.basin_close(pointer)
 
     @property

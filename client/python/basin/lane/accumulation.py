@@ -2,6 +2,7 @@
 """The micro-batches whose gradients one round sends, their counts, and the positions of the epoch
 that they were computed from."""
 
+from basin.arguments import whole_number
 from basin.errors import InvalidArgument
 from basin.lane.ranges import Range
 from basin.spec import Counts, Op, RoundSpec, Weight
@@ -20,6 +21,14 @@ AS_SUMS = {
 def may_accumulate(spec: RoundSpec) -> bool:
     """Whether a window may have several micro-batches, whose gradients add up to a sum."""
     return spec.op != Op.WEIGHTED_AVERAGE or spec.contributes_sum
+
+
+def check_passes(passes: object) -> None:
+    """Raises InvalidArgument unless a window can have so many backwards."""
+    if not whole_number(passes):
+        raise InvalidArgument(
+            f"backward_passes_per_step cannot be {passes!r}. Use a whole number from 1."
+        )
 
 
 class Accumulation:

@@ -23,7 +23,7 @@ from basin import forks
 from basin.arguments import seconds
 from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, RoundAborted, Unsupported
 from basin.lane import actions, gradient
-from basin.lane.accumulation import Accumulation
+from basin.lane.accumulation import Accumulation, check_passes
 from basin.lane.actions import Action, Deed, Situation
 from basin.lane.gradient import LOCAL_STATES, G, Gradient, P, on_all
 from basin.lane.gradients import Gradients, Store
@@ -621,7 +621,9 @@ class Lane(Generic[P, G]):
         self._next.set_counts(told.samples, told.tokens)
 
     def set_passes(self, passes: int) -> None:
-        """Changes the number of backwards in a window, between two steps."""
+        """Changes the number of backwards in a window, between two steps. Raises InvalidArgument if
+        it is no whole number from 1."""
+        check_passes(passes)
         self.passes = self.usage.passes = passes
 
     def reduce_for(self, optimizer: Any, call: str) -> None:

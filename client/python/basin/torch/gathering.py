@@ -33,7 +33,9 @@ def allgather(
     name:   as for allreduce(), but the number of rows may change
 
     It is differentiable: the backward adds up the gradients of the result of all workers, which
-    all of them have to run, and each gets that of its rows.
+    all of them have to run, and each gets that of its rows. With a name, the gradients of each
+    total number of rows have a name of their own, which counts in `limits.lane_names`: omit the
+    name where that number changes often.
 
     Raises Mismatch, on all workers, if dtypes or the other dimensions differ, or others make
     another call; Unavailable, on all of them, if one was lost before it had sent its rows: then

@@ -8,7 +8,7 @@ import torch
 from basin import __version__, notices
 from basin.arguments import whole_number
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
-from basin.lane.accumulation import AS_SUMS, may_accumulate
+from basin.lane.accumulation import AS_SUMS, check_passes, may_accumulate
 from basin.spec import (
     AVERAGES,
     Op,
@@ -64,10 +64,7 @@ def start_lane(
         raise InvalidArgument(
             f"wire_dtype cannot be {wire_dtype!r}. Use torch.bfloat16, torch.float16 or None."
         )
-    if not whole_number(passes):
-        raise InvalidArgument(
-            f"backward_passes_per_step cannot be {passes!r}. Use a whole number from 1."
-        )
+    check_passes(passes)
     if op_of(op) not in (*AVERAGES, Op.SUM):
         raise InvalidArgument(
             f"Gradients cannot be reduced with {op_of(op).name}. Use basin.Average, basin.Sum or "

@@ -14,13 +14,15 @@ from basin.process_set import ProcessSet
 _ends_at_exit = False
 
 
-def init(comm: Any = None, process_sets: Iterable[ProcessSet] | None = None) -> None:
+def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
     """Connects this process as a worker of its job. A second call does nothing.
 
-    process_sets: sets that are added at once, as by add_process_set()
+    process_sets: sets that are added at once, as by add_process_set(); "dynamic" means that more
+                  are added later, which is always possible
 
     When the script ends, the worker leaves its job as after shutdown(), unless an exception ends
-    it: then it counts as lost. Raises Unsupported with ranks or a communicator of MPI.
+    it: then it counts as lost. Raises Unsupported with ranks or a communicator of MPI, and
+    ValueError with another word as process_sets.
     """
     global _ends_at_exit
     if comm is not None:
@@ -28,18 +30,26 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | None = None) -> 
             "init() was given ranks or a communicator of MPI, which Basin does not use. Call it "
             "without them on all workers, and make sets of them with add_process_set()."
         )
+    sets = _sets_of(process_sets)
     if basin.torch.is_initialized():
         return
     basin.torch.init()
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_end)
-    if isinstance(process_sets, str):
-        raise Unsupported(
-            'init() was given process_sets as a word. Sets can always be added: omit "dynamic".'
-        )
-    for each in process_sets or ():
+    for each in sets:
         basin.torch.add_process_set(each)
+
+
+def _sets_of(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
+    if not isinstance(process_sets, str):
+        return list(process_sets or ())
+    if process_sets.lower() != "dynamic":
+        raise ValueError(
+            f"init() was given process_sets={process_sets!r}. Give it a list of ProcessSet, or "
+            '"dynamic".'
+        )
+    return []
 
 
 def shutdown() -> None:
@@ -54,6 +64,7 @@ def _end() -> None:
 
 
 def is_initialized() -> bool:
+    """Whether init() was called, and shutdown() was not."""
     return basin.torch.is_initialized()
 
 
@@ -76,6 +87,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
+    """The number of workers on this machine, from the launcher."""
     _check("local_size()")
     return machine.local_size()
 
@@ -110,18 +122,22 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
+    """False: MPI is not used."""
     return False
 
 
 def mpi_built() -> bool:
+    """False: there is no MPI."""
     return False
 
 
 def gloo_enabled() -> bool:
+    """False: Gloo is not used."""
     return False
 
 
 def gloo_built() -> bool:
+    """False: there is no Gloo."""
     return False
 
 
@@ -131,18 +147,22 @@ def nccl_built() -> int:
 
 
 def ddl_built() -> bool:
+    """False: there is no DDL."""
     return False
 
 
 def ccl_built() -> bool:
+    """False: there is no oneCCL."""
     return False
 
 
 def cuda_built() -> bool:
+    """False: no call needs CUDA."""
     return False
 
 
 def rocm_built() -> bool:
+    """False: no call needs ROCm."""
     return False
 
 

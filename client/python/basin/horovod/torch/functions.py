@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import basin.torch
-from basin.errors import Unsupported
+from basin.errors import InvalidArgument, Unsupported
 from basin.horovod.torch import rows
 from basin.horovod.torch.process_sets import AnySet, basins, global_process_set
 
@@ -74,11 +74,27 @@ def broadcast_object(
     chosen = basins(process_set)
     if chosen is None:
         return basin.torch.broadcast_object(obj, root_rank, name=name or "object")
-    is_root = basin.torch.rank() == root_rank
-    packed = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    size = rows.broadcast(torch.tensor(packed.numel()), root_rank, process_set=process_set)
+    # The set is of workers, whose ranks in the job may have changed since it was made.
+    is_root = chosen.rank() == rows.root_of(root_rank, process_set)
+    packed = torch.empty(0, dtype=torch.uint8)
+    failed: Exception | None = None
+    if is_root:
+        try:
+            packed = _bytes_of(obj)
+        except Exception as error:  # The others wait for this worker, and get it, too.
+            failed = error
+    size = -1 if failed is not None else packed.numel()
+    size = int(rows.broadcast(torch.tensor(size), root_rank, process_set=process_set))
+    if failed is not None:
+        raise failed
+    if size < 0:
+        raise InvalidArgument(
+            f"broadcast_object() has failed on rank {root_rank}, which cannot pickle its object "
+            "and has the error. Give it plain data, or objects whose classes are at the top level "
+            "of a module."
+        )
     if not is_root:
-        packed = torch.empty(int(size), dtype=torch.uint8)
+        packed = torch.empty(size, dtype=torch.uint8)
     return _object_of(rows.broadcast(packed, root_rank, process_set=process_set))
 
 

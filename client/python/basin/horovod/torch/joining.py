@@ -23,7 +23,9 @@ def join(device: int = -1) -> int:
 
     Meanwhile the steps of the others go on: this worker's gradients are zeros, so an average is
     still divided by the number of all workers. Unlike with Horovod its optimizer applies the
-    results, so that its parameters stay equal to the others'. Any other call of the others, such as
+    results, so that its parameters stay equal to the others' as long as they do not change their
+    learning rate meanwhile, which this worker does not see: otherwise call broadcast_parameters()
+    after join(). Any other call of the others, such as
     allreduce(), ends with RoundAborted, because all would wait for each other. Raises Unsupported
     if there are several DistributedOptimizers.
     """

@@ -15,15 +15,19 @@ class GlobalProcessSet:
 
     @property
     def ranks(self) -> list[int]:
+        """All ranks of the present generation."""
         return list(range(basin.torch.size()))
 
     def included(self) -> bool:
+        """True: every worker is a member."""
         return True
 
     def size(self) -> int:
+        """The number of workers."""
         return basin.torch.size()
 
     def rank(self) -> int:
+        """The rank of this worker in the job."""
         return basin.torch.rank()
 
     def __repr__(self) -> str:

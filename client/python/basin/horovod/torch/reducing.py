@@ -40,7 +40,7 @@ def op_of(call: str, op: Any, average: bool | None = None) -> Op:
         warnings.warn(
             f"average of {call} is deprecated. Use op=hvd.Average or op=hvd.Sum.",
             DeprecationWarning,
-            stacklevel=4,
+            stacklevel=3,  # The caller of the caller of this function.
         )
         return Average if average else Sum
     if op is None:

@@ -64,7 +64,7 @@ def broadcast_async(
     chosen = basins(process_set)
     return handles.of(
         basin.torch.broadcast_async(
-            tensor.detach(), _root(root_rank, process_set), name, process_set=chosen
+            tensor.detach(), root_of(root_rank, process_set), name, process_set=chosen
         )
     )
 
@@ -80,7 +80,7 @@ def broadcast(
     root_rank: of the job, also with a set
     """
     given = _with_average_gradient(tensor, process_set)
-    root = _root(root_rank, process_set)
+    root = root_of(root_rank, process_set)
     return basin.torch.broadcast(given, root, name, process_set=basins(process_set))
 
 
@@ -91,7 +91,7 @@ def broadcast_async_(
     process_set: AnySet = global_process_set,
 ) -> Pending:
     """Like broadcast_async(), but synchronize() writes the values to the tensor and returns it."""
-    root, chosen = _root(root_rank, process_set), basins(process_set)
+    root, chosen = root_of(root_rank, process_set), basins(process_set)
     started = basin.torch.broadcast_async_(tensor.detach(), root, name, process_set=chosen)
     return handles.of(started, lambda _: tensor)
 
@@ -149,7 +149,7 @@ def _counts(counts: torch.Tensor, splits: Any) -> torch.Tensor:
     return counts.to(like)
 
 
-def _root(root_rank: int, process_set: AnySet) -> int:
+def root_of(root_rank: int, process_set: AnySet) -> int:
     """The root as its set numbers it."""
     chosen = basins(process_set)
     if chosen is None:

@@ -88,6 +88,7 @@ class BasinGroup(ProcessGroup):
     # ---- reductions
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> BasinWork:
+        """Reduces each tensor in place; all members get the same bits."""
         listed = _listed(tensors)
         call = "allreduce()"
         spec = reductions.spec_of(call, _sum_or(opts))
@@ -96,11 +97,13 @@ class BasinGroup(ProcessGroup):
         return self._work(calls.reduce(client, "", spec, arrays, self._membership.timeout))
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> BasinWork:
+        """As allreduce(), which takes several tensors anyway."""
         return self.allreduce(tensors, opts)
 
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None
     ) -> BasinWork:
+        """Reduces each tensor; only the root gets the result, in place."""
         call = "reduce()"
         root = self._root(call, opts)
         spec = reductions.spec_of(call, _sum_or(opts if op is None else op))
@@ -115,6 +118,7 @@ class BasinGroup(ProcessGroup):
     def reduce_scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
+        """Reduces a list with a tensor for each rank; each rank gets its own."""
         call = "reduce_scatter()"
         outputs, inputs = _listed(output_tensors), _lists(input_tensors)
         arrays = []
@@ -132,11 +136,13 @@ class BasinGroup(ProcessGroup):
         )
 
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> BasinWork:
+        """As reduce_scatter(), of one tensor with equal parts for the ranks."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> BasinWork:
+        """As reduce_scatter_single() of each pair, in one call."""
         divided = [
             self._divided("reduce_scatter_tensor()", each, output)
             for output, each in zip(output_tensors, input_tensors, strict=True)
@@ -146,6 +152,7 @@ class BasinGroup(ProcessGroup):
     # ---- calls that move tensors
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None) -> BasinWork:
+        """Gives all members the root's tensors, bit for bit, in place."""
         call = "broadcast()"
         root = self._root(call, opts)
         mine = root == self._rank
@@ -158,6 +165,7 @@ class BasinGroup(ProcessGroup):
     def allgather(  # type: ignore[override]
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
+        """Gives all members the tensors of all ranks, which may differ in shape."""
         call = "allgather()"
         arrays = []
         for outputs, given in zip(_lists(output_tensors), _listed(input_tensors), strict=True):
@@ -174,14 +182,17 @@ class BasinGroup(ProcessGroup):
     def allgather_coalesced(
         self, output_lists: Any, input_list: Any, opts: Any = None
     ) -> BasinWork:
+        """As allgather(), which takes several tensors anyway."""
         return self.allgather(output_lists, input_list, opts)
 
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> BasinWork:
+        """As allgather(), into one tensor with equal parts for the ranks."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> BasinWork:
+        """As all_gather_single() of each pair, in one call."""
         divided = [
             self._divided("all_gather_into_tensor()", output, each)
             for output, each in zip(output_tensors, input_tensors, strict=True)
@@ -191,6 +202,7 @@ class BasinGroup(ProcessGroup):
     def gather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
+        """Gives the root the tensors of all ranks."""
         call = "gather()"
         root = self._root(call, opts)
         inputs = _listed(input_tensors)
@@ -210,6 +222,7 @@ class BasinGroup(ProcessGroup):
     def scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
+        """Gives each rank its tensor of the root's list."""
         call = "scatter()"
         root = self._root(call, opts)
         outputs = _listed(output_tensors)
@@ -246,6 +259,7 @@ class BasinGroup(ProcessGroup):
     def alltoall(  # type: ignore[override]
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
     ) -> BasinWork:
+        """Sends a tensor to each rank, and receives one of each."""
         call = "all_to_all()"
         outputs, inputs = _listed(output_tensors), _listed(input_tensors)
         self._check_count(call, "outputs", outputs)
@@ -255,6 +269,7 @@ class BasinGroup(ProcessGroup):
         return self._exchange(call, flat, sent, received, outputs)
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> BasinWork:  # type: ignore[override]
+        """Ends when every member has called it."""
         here = torch.zeros(1, dtype=torch.uint8, device="cpu")
         client = self._membership.member("barrier()")
         spec = reductions.spec_of("barrier()", torch.distributed.ReduceOp.MAX)

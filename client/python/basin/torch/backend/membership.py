@@ -11,10 +11,11 @@ from torch.distributed import Store
 from basin import descent
 from basin.client import Client, connect
 from basin.errors import Error, Unavailable
+from basin.torch import context
 from basin.worker import RoundInfo
 
 _KEY = "basin/job"
-# Of the name in BASIN_JOB that is in that of the job, which has room for 63 bytes after a slash.
+# So many bytes of BASIN_JOB are in the name of the job, which has room for 63 after a slash.
 _MOST_OF_NAME = 40
 
 
@@ -55,10 +56,19 @@ class Membership:
                 timeout=self.timeout,
             )
         self.client.check_result = self._check
-        # All have read the name, and a group that is made again must not read it.
-        if rank == 0:
-            store.delete_key(_KEY)
-        self.client.barrier("begin", self.timeout)
+        if context.is_started() and not context.is_helper():
+            # A worker that was asked to leave has said so in its job alone.
+            self.client.leaves_with = (  # type: ignore[method-assign]
+                context.current().client.leaves_with
+            )
+        try:
+            # All have read the name, and a group that is made again must not read it.
+            if rank == 0:
+                store.delete_key(_KEY)
+            self.client.barrier("begin", self.timeout)
+        except BaseException:
+            self.close(finished=False)
+            raise
 
     @staticmethod
     def _agree(store: Store, rank: int) -> str:
@@ -89,12 +99,11 @@ class Membership:
 
     def close(self, *, finished: bool) -> None:
         """Leaves; the others' calls raise Unavailable then."""
-        with descent.kept():
-            try:
-                self.client.close(finished=finished)
-            except Error:
-                if finished and self._broken is None:
-                    raise
+        try:
+            self.client.close(finished=finished)
+        except Error:
+            if finished and self._broken is None:
+                raise
 
 
 def _id_of(rank: int) -> str:

@@ -23,7 +23,7 @@ _WIDER = {torch.bool: torch.int32, torch.int8: torch.int32, torch.int16: torch.i
 
 
 def spec_of(call: str, options: Any) -> RoundSpec:
-    """Of the options of a `call`, or of the op itself. Raises Unsupported for another op."""
+    """The spec for the options of a `call`, or for the op itself. Raises Unsupported for others."""
     given = getattr(options, "reduceOp", options)
     for op, ours in _OPS.items():
         if given == op:
