@@ -143,7 +143,7 @@ def lanes_asked_twice_at_once(rank: int) -> Any:
             return made
 
         first, _ = register("call/unnamed/16/0", 1, [])
-        client.worker.register = ask  # type: ignore[method-assign]
+        client.worker.register = ask  # type: ignore[method-assign, assignment]
         return client.unnamed_lane(first), *inner
 
 
