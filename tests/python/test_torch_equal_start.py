@@ -63,6 +63,7 @@ def describe(state: Any) -> Any:
 def starts(rank: int, folder: str, metrics: str, case: str) -> Any:
     """All load the checkpoint, and then rank 1 changes something of its own. Rank 2 comes later."""
     from basin.torch import context, digests
+    from basin.torch.given import Given
 
     with session() as bt:
         me = bt.rank()
@@ -83,6 +84,14 @@ def starts(rank: int, folder: str, metrics: str, case: str) -> Any:
         fails = mock.patch.object(digests, "of_all", side_effect=MemoryError("no memory"))
         if case == "not compared" and me == 0:
             fails.start()
+        gave: list[int] = []
+        give = Given.give
+
+        def counted(given: Given, large: Any) -> int:
+            gave.append(len(large))
+            return give(given, large)
+
+        mock.patch.object(Given, "give", counted).start()
         with requests() as made:
             state.start()
         mock.patch.stopall()
@@ -90,9 +99,14 @@ def starts(rank: int, folder: str, metrics: str, case: str) -> Any:
         received = totals_of(metrics)["received_bytes"] - before
         began = describe(state)
         given = context.current().state.given
-        gave = len(given.copies(1))
+
+        def copies() -> list[int]:
+            """By the number of the broadcast that has given them."""
+            return [len(given.copies(1 + i)) for i in range(len(gave))]
+
+        at_start = copies()
         step(net, optimizer, me)
-        return me, began, describe(state), made, received, (gave, len(given.copies(1)))
+        return me, began, describe(state), made, received, (sum(gave), at_start, copies())
 
 
 def change(case: str, state: Any) -> None:
@@ -149,9 +163,10 @@ class EqualStart(JobsTest):
             )
         ranks = {me: rest for me, *rest in outcomes}
         self.assertEqual([0, 1, 2], sorted(ranks))
-        for began, after, _, _, (gave, gives) in ranks.values():
+        for began, after, _, _, (gave, at_start, after_a_step) in ranks.values():
             self.assertEqual(ranks[0][:2], [began, after])
-            self.assertEqual(0, gives, "after the first round, everybody has it")
+            self.assertEqual(0, sum(at_start[:-1]), "everybody has what the others gave")
+            self.assertEqual(0, sum(after_a_step), "after the first round, everybody has it")
             self.assertIn(gave, (0, 4))
         self.assertEqual(4, ranks[0][4][0], "two moments of each large parameter")
         self.assertEqual({}, ranks[0][2], "the root requests nothing")
