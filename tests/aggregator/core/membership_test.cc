@@ -273,7 +273,7 @@ TEST(Join, Fault_W19_AJoinerInStepThatFinishesDoesNotHoldUpACall) {
   TestWorker& j = c.Join("j");
   j.Contribute();
   c.a.Contribute();
-  ASSERT_EQ(j.lane().last, 1u);
+  ASSERT_EQ(j.lane().last, 2u);
   ASSERT_EQ(c.a.lane("call/eval").last, 0u) << "its trainer may make the call as well";
   j.Send(Finished{});
   EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
