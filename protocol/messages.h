@@ -161,8 +161,8 @@ struct Begin {
   // The epoch of which `samples` are positions that are leased to this worker. Absent: they are
   // only a label.
   std::optional<uint64_t> sample_epoch = std::nullopt;
-  // What a call does: "SUM of f32 [2, 3]", or what its client says. All contributors must say the same, or nobody
-  // gets a result. Empty: not compared.
+  // What a call does: "SUM of f32 [2, 3]", or what its client says. All contributors must say the
+  // same, or nobody gets a result. Empty: not compared.
   std::string call = {};
   // A hash of the numbers of the trainer's optimizer, which is compared with that of the others; 0:
   // not compared. Not in the spec, because a schedule changes it in each round.
