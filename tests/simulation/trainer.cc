@@ -623,6 +623,8 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   if (IsLate(record)) {
     if (lane.left_out + 1 == record.round) world_.coverage.Saw(Sight::kLateAgain);
     lane.left_out = record.round;
+    // Left out while it pushed, before its script came to serve the boundary.
+    if (mine) served_ = donor_since_;
   } else if (counted && lane.left_out != 0 && lane.left_out + 1 == record.round) {
     world_.coverage.Saw(Sight::kLateCounted);
   }
