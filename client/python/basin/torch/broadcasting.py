@@ -46,7 +46,7 @@ def broadcast(
     Raises Mismatch, on all workers, if dtype, shape or root differ, or others make another call;
     Unavailable, on all of them, if the root was lost before it had sent its values.
     """
-    return _complete(_broadcast("broadcast()", tensor, root_rank, name, process_set))
+    return pieces.complete(_broadcast("broadcast()", tensor, root_rank, name, process_set))
 
 
 def broadcast_async_(
@@ -68,11 +68,7 @@ def broadcast_(
     process_set: ProcessSet | None = None,
 ) -> torch.Tensor:
     """Like broadcast(), in place."""
-    return _complete(_broadcast("broadcast_()", tensor, root_rank, name, process_set))
-
-
-def _complete(handle: Handle[T]) -> T:
-    return handle.client.complete(handle, pieces.timeout())
+    return pieces.complete(_broadcast("broadcast_()", tensor, root_rank, name, process_set))
 
 
 def _broadcast(

@@ -40,7 +40,9 @@ def allreduce_async(
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like basin.Client.allreduce_async(), with its counts and options, for a torch CPU tensor."""
-    return _start("allreduce_async()", [tensor], name, _only, op, counts, options, process_set)
+    return _start(
+        "allreduce_async()", [tensor], name, pieces.only, op, counts, options, process_set
+    )
 
 
 def allreduce(
@@ -70,7 +72,9 @@ def allreduce(
     After OutcomeUnknown or Paused the round continues: another call waits for the same round and
     ignores the tensor that it is given. The same holds for allreduce_() and the grouped calls.
     """
-    return _complete(_start("allreduce()", [tensor], name, _only, op, counts, options, process_set))
+    return pieces.complete(
+        _start("allreduce()", [tensor], name, pieces.only, op, counts, options, process_set)
+    )
 
 
 def allreduce_async_(
@@ -83,7 +87,9 @@ def allreduce_async_(
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """Like allreduce_async(), but wait() writes the result to `tensor` and returns it."""
-    return _start("allreduce_async_()", [tensor], name, _only, op, counts, options, process_set)
+    return _start(
+        "allreduce_async_()", [tensor], name, pieces.only, op, counts, options, process_set
+    )
 
 
 def allreduce_(
@@ -96,8 +102,8 @@ def allreduce_(
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Like allreduce(), in place."""
-    return _complete(
-        _start("allreduce_()", [tensor], name, _only, op, counts, options, process_set)
+    return pieces.complete(
+        _start("allreduce_()", [tensor], name, pieces.only, op, counts, options, process_set)
     )
 
 
@@ -129,7 +135,7 @@ def grouped_allreduce(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce_async(), but waits for the result."""
-    return _complete(
+    return pieces.complete(
         _start("grouped_allreduce()", group, name, list, op, counts, options, process_set)
     )
 
@@ -158,7 +164,7 @@ def grouped_allreduce_(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce(), in place."""
-    return _complete(
+    return pieces.complete(
         _start("grouped_allreduce_()", group, name, list, op, counts, options, process_set)
     )
 
@@ -173,20 +179,12 @@ def synchronize(handle: Handle[T]) -> T:
     return _handle("synchronize()", handle).wait(current().timeout)
 
 
-def _complete(handle: Handle[T]) -> T:
-    return handle.client.complete(handle, current().timeout)
-
-
 def _handle(call: str, handle: Handle[T]) -> Handle[T]:
     if not isinstance(handle, Handle):
         raise InvalidArgument(
             f"{call} was given a {type(handle).__name__}. Give it what allreduce_async() returned."
         )
     return handle
-
-
-def _only(received: list[torch.Tensor]) -> torch.Tensor:
-    return received[0]
 
 
 def _start(
@@ -213,15 +211,7 @@ def _start(
     if not call.startswith("grouped_"):
         named = [("without a name" if name is None else name, given[0])]
         return _start_round(call, named, name, finish, spec, goes_on, process_set)
-    group = "without a name" if name is None else name
-    if not isinstance(given, Sequence):
-        raise InvalidArgument(
-            f"{call} was given a {type(given).__name__} as group {group}. Give it a list of "
-            "tensors."
-        )
-    if not given:
-        raise InvalidArgument(f"Group {group} has no tensors. Give it at least one.")
-    named = [(f"{group}.{i}", tensor) for i, tensor in enumerate(given)]
+    named = pieces.named_in(call, name, given)
     # A separate lane, because a tensor with the same name would otherwise be its first tensor.
     lane = None if name is None else "group/" + name
     return _start_round(call, named, lane, finish, spec, goes_on, process_set)
@@ -239,11 +229,7 @@ def _start_round(
     in_place = call.endswith("_()")
     client = pieces.client_of(call, None, process_set)
     for name, tensor in named:
-        if not isinstance(tensor, torch.Tensor):
-            raise InvalidArgument(
-                f"{call} was given a {type(tensor).__name__} as {name}. Give it a torch.Tensor; "
-                "basin.connect() is for NumPy arrays."
-            )
+        pieces.check_tensor(call, name, tensor)
         tensors.check(name, tensor)
         if in_place and tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
             raise Unsupported(
@@ -268,9 +254,11 @@ def _start_round(
             named = [(f"{name} (gradient)", gradient)]
             of_gradient = None if lane is None else f"gradient/{name}"
             handle = _start_round(
-                "backward()", named, of_gradient, _only, reducing, process_set=process_set
+                "backward()", named, of_gradient, pieces.only, reducing, process_set=process_set
             )
-            return _complete(handle) * differentiable.factor_of_gradient(info, client.worker_id)
+            return pieces.complete(handle) * differentiable.factor_of_gradient(
+                info, client.worker_id
+            )
 
         return reduce
 

@@ -20,7 +20,7 @@ def allgather_async(
     tensor: torch.Tensor, name: str | None = None, *, process_set: ProcessSet | None = None
 ) -> Handle[torch.Tensor]:
     """Like allgather(), but returns at once. Do not change the tensor until the handle is done."""
-    return _allgather("allgather_async()", [tensor], name, _only, process_set)
+    return _allgather("allgather_async()", [tensor], name, pieces.only, process_set)
 
 
 def allgather(
@@ -42,7 +42,7 @@ def allgather(
     call it again. After OutcomeUnknown or Paused another call waits for the same result, and
     ignores its tensor. The same holds for all calls of this kind.
     """
-    return _complete(_allgather("allgather()", [tensor], name, _only, process_set))
+    return pieces.complete(_allgather("allgather()", [tensor], name, pieces.only, process_set))
 
 
 def grouped_allgather_async(
@@ -63,7 +63,7 @@ def grouped_allgather(
 ) -> list[torch.Tensor]:
     """Like allgather() of each tensor, with all of them in one call: they are matched by their
     position in the group, and are of the same workers."""
-    return _complete(_allgather("grouped_allgather()", group, name, list, process_set))
+    return pieces.complete(_allgather("grouped_allgather()", group, name, list, process_set))
 
 
 def alltoall_async(
@@ -95,15 +95,7 @@ def alltoall(
     InvalidArgument, before anything is sent, if the splits are not one number for each rank that
     add up to the rows.
     """
-    return _complete(_alltoall("alltoall()", tensor, splits, name, process_set))
-
-
-def _only(received: list[torch.Tensor]) -> torch.Tensor:
-    return received[0]
-
-
-def _complete(handle: Handle[T]) -> T:
-    return handle.client.complete(handle, pieces.timeout())
+    return pieces.complete(_alltoall("alltoall()", tensor, splits, name, process_set))
 
 
 def _allgather(

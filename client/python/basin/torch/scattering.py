@@ -33,7 +33,7 @@ def reducescatter_async(
     """Like reducescatter(), but returns at once. Do not change the tensor until the handle is
     done."""
     return _reducescatter(
-        "reducescatter_async()", [tensor], name, _only, op, counts, options, process_set
+        "reducescatter_async()", [tensor], name, pieces.only, op, counts, options, process_set
     )
 
 
@@ -54,8 +54,10 @@ def reducescatter(
     number, which has no rows; Unavailable, on all workers, if one was lost meanwhile, and Mismatch
     if members have changed between the calls of two workers: then call it again.
     """
-    return _complete(
-        _reducescatter("reducescatter()", [tensor], name, _only, op, counts, options, process_set)
+    return pieces.complete(
+        _reducescatter(
+            "reducescatter()", [tensor], name, pieces.only, op, counts, options, process_set
+        )
     )
 
 
@@ -84,19 +86,11 @@ def grouped_reducescatter(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """Like reducescatter() of each tensor, in one round."""
-    return _complete(
+    return pieces.complete(
         _reducescatter(
             "grouped_reducescatter()", group, name, list, op, counts, options, process_set
         )
     )
-
-
-def _only(received: list[torch.Tensor]) -> torch.Tensor:
-    return received[0]
-
-
-def _complete(handle: Handle[T]) -> T:
-    return handle.client.complete(handle, pieces.timeout())
 
 
 def _reducescatter(
