@@ -115,13 +115,13 @@ class Oracle:
                     )
                 self._changed.wait()
 
-    def await_more(self, event: str, count: int) -> None:
-        """Waits until it has written this event this many times in total."""
+    def await_more(self, event: str, count: int, **fields: Any) -> None:
+        """Waits until it has written this event, with these fields, this many times in total."""
         with self._changed:
-            while len(self.find(event)) < count:
+            while len(self.find(event, **fields)) < count:
                 if self._over or not self._changed.wait(PATIENCE):
                     raise AssertionError(
-                        f"{self.worker}: {len(self.find(event))} of {count} {event}; "
+                        f"{self.worker}: {len(self.find(event, **fields))} of {count} {event}; "
                         f"{self.lines[-5:]}; {self.said[-3000:]}"
                     )
 
