@@ -203,8 +203,8 @@ within=()
 run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
-  # Four more than the jobs, because many tests wait more than they compute.
-  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 4)) --output-on-failure \
+  # Many tests wait more than they compute.
+  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 6)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
