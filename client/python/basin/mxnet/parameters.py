@@ -144,10 +144,17 @@ class _Sharing:
             nonlocal times
             moves = parameter._data is not None  # Only to other contexts: reset_ctx().
             kind._init_impl(parameter, data, contexts)
-            if not moves:
+            if moves:
+                return
+            try:
                 with mxnet.autograd.pause():
                     self.share(key, list(parameter._data), times)
-                times += 1
+            except BaseException:
+                # Its own values are not those of the others, so it is as before the forward.
+                parameter._data = parameter._grad = None
+                parameter._deferred_init = (None, list(contexts), None, data)
+                raise
+            times += 1
 
         parameter._init_impl = initialize
 
