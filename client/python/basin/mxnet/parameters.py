@@ -72,6 +72,7 @@ def broadcast_parameters(
     root = client.check_root(root_rank)
     described = Described.of(call, root, [(key, "parameter", ()) for key in named])
     version = client.agree_on_version(name, described, timeout)
+    client.note_served()
     sharing = _Sharing(client, name, root, version, timeout)
     present = [(key, each) for key, each in named.items() if _arrays_of(each) is not None]
     for key, each in named.items():
