@@ -153,6 +153,10 @@ class DistributedTrainer(gluon.Trainer):  # type: ignore[misc]
                 "one context, and start a worker for each: basin-run -n 4 -- python train.py"
             )
 
+    def _trained(self) -> list[Any]:
+        """The parameters that have a gradient, or will have one."""
+        return [each for each in self._params if each.grad_req != "null"]
+
     # ---- what Gluon calls
 
     def _init_kvstore(self) -> None:
@@ -162,7 +166,7 @@ class DistributedTrainer(gluon.Trainer):  # type: ignore[misc]
         self._kv_initialized = True
 
     def _allreduce_grads(self) -> None:
-        trained = [each for each in self._params if each.grad_req != "null"]
+        trained = self._trained()
         present = [each for each in trained if each._data is not None]
         absent = [each.name for each in trained if each._data is None]
         self._client.take_part(f"allreduce_grads() of {CALL}")
@@ -186,7 +190,7 @@ class DistributedTrainer(gluon.Trainer):  # type: ignore[misc]
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
         self._check_reduced(ignore_stale_grad)
-        present = [each for each in self._params if each._data is not None]
+        present = [each for each in self._trained() if each._data is not None]
         for each in present:
             each._data[0]._fresh_grad = each.name in self._reduced
         params = self._params
@@ -200,9 +204,7 @@ class DistributedTrainer(gluon.Trainer):  # type: ignore[misc]
         self._reduced.clear()
 
     def _check_reduced(self, ignore_stale_grad: bool) -> None:
-        for each in self._params:
-            if each.grad_req == "null":
-                continue
+        for each in self._trained():
             if each._data is not None and each._data[0]._fresh_grad:
                 raise FailedPrecondition(
                     f"The gradient of parameter {each.name} is of this worker alone: a backward "
