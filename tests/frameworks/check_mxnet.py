@@ -185,7 +185,7 @@ def a_worker_without_data(client: Any) -> None:
 
 
 def two_trainers(client: Any) -> None:
-    """Of two nets, with the same name, in turns."""
+    """Two nets with trainers of the same name, in turns."""
     nets = [shared(client, f"pair{i}_") for i in range(2)]
     trainers = [
         basin.mxnet.DistributedTrainer(client, net.collect_params(), *SGD, op=basin.Average)

@@ -88,7 +88,7 @@ class FrameworkTest(unittest.TestCase):
 
     script: ClassVar[str]
     python: ClassVar[Path] = PYTHON
-    options: ClassVar[tuple[str, ...]] = ()  # Of basin-run.
+    options: ClassVar[tuple[str, ...]] = ()  # Those of basin-run.
     alone: ClassVar[dict[str, Any]]
     together: ClassVar[list[dict[str, Any]]]
 

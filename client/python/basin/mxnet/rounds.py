@@ -46,7 +46,7 @@ class Rounds:
     def __init__(self, client: Client, name: str, wire_dtype: str | None) -> None:
         self._client, self._lane = client, f"{CALL_PREFIX}trainer/{name}"
         self._wire_dtype = wire_dtype
-        self._handles: dict[str, int] = {}  # Of the tensors in the lane, by name.
+        self._handles: dict[str, int] = {}  # The tensors of the lane, by name.
 
     def reduce(
         self, gradients: Sequence[Gradient], absent: Sequence[str], spec: RoundSpec

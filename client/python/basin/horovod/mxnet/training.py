@@ -102,7 +102,7 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):  # type: ignore[misc]
         self._factor = gradient_predivide_factor
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_optimizer":  # Of a copy that is being made.
+        if name == "_optimizer":  # A copy is being made, and has none yet.
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 
