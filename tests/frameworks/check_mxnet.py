@@ -144,9 +144,7 @@ def nothing_is_reduced_twice(client: Any) -> None:
     trainer.update(size)
     # An update without a reduction would apply what this worker alone has.
     backward(client, net)
-    expect(
-        "FailedPrecondition", "twice_weight", "allreduce_grads()", call=lambda: trainer.update(1)
-    )
+    expect("FailedPrecondition", "twice_bias", "allreduce_grads()", call=lambda: trainer.update(1))
     trainer.allreduce_grads()
     backward(client, net)
     expect("FailedPrecondition", "of this worker alone", call=lambda: trainer.update(1))
@@ -199,38 +197,38 @@ def two_trainers(client: Any) -> None:
 def half_precision(client: Any) -> None:
     """Gradients of 40000 do not overflow in a sum that is averaged, nor narrow ones on the wire."""
     for dtype, options in (("float16", {}), ("float32", {"wire_dtype": "float16"})):
-        net = gluon.nn.Dense(1, in_units=2, use_bias=False, prefix=f"half{dtype}_")
-        net.initialize(mx.init.Zero())
-        net.cast(dtype)
+        weight = gluon.Parameter(f"half{dtype}", shape=(2,), dtype=dtype)
+        weight.initialize(mx.init.Zero())
         trainer = basin.mxnet.DistributedTrainer(
-            client, net.collect_params(), "sgd", op=basin.Average, name=dtype, **options
+            client, [weight], "sgd", op=basin.Average, name=dtype, **options
         )
         with autograd.record():
-            loss = (net(mx.nd.ones((1, 2), dtype=dtype)) * 40000).sum()
+            loss = (weight.data() * 40000).sum()
         loss.backward()
         trainer.allreduce_grads()
-        got = net.weight.grad()
+        got = weight.grad()
         assert got.dtype == np.dtype(dtype) and (got.asnumpy() == 40000).all(), got
 
 
 def numpy_arrays(client: Any) -> None:
-    """Nets of mxnet.np, also with a parameter that is a single number."""
+    """Nets of mxnet.np, and an array that is a single number."""
     mx.npx.set_np()
     try:
-        scale = gluon.Parameter("np_scale", shape=(), init=mx.init.Constant(client.rank + 1.0))
+        mx.random.seed(os.getpid())
         net = gluon.nn.Dense(3, prefix="np_")
-        for each in (net, scale):
-            each.initialize()
-        params = {**dict(net.collect_params().items()), "np_scale": scale}
-        basin.mxnet.broadcast_parameters(client, params, name="np")
-        assert float(scale.data()) == 1.0, scale.data()
+        net.initialize(mx.init.Normal(1.0))
+        params = net.collect_params()
+        number = mx.np.array(client.rank + 1.0)
+        basin.mxnet.broadcast_parameters(client, {**params, "number": number}, name="np")
+        assert number.shape == () and float(number) == 1.0, number
         x = mx.np.ones((2, 4)) * (client.rank + 1)
         with autograd.record():
-            loss = (net(x) * scale.data()).sum()
+            loss = net(x).sum()
         loss.backward()
+        assert is_same(client, *values(net).values())
         trainer = basin.mxnet.DistributedTrainer(client, params, *SGD, op=basin.Average, name="np")
         trainer.step(2)
-        assert is_same(client, *(each.data().asnumpy() for each in params.values()))
+        assert is_same(client, *values(net).values())
     finally:
         mx.npx.reset_np()
 

@@ -5,7 +5,8 @@ initialization to the first forward.
 The root announces a parameter when it has values, and another worker takes them when it has some of
 its own, which nobody has read by then. So each worker waits only for the root, at its own time, and
 one parameter does not wait for another. All of them are of one version, on which the workers agree
-when they make the call; a parameter that is initialized again is of the next one.
+when they make the call. A parameter that is initialized again is another value: the first one may
+still be asked for.
 
 Threads. One thread at a time: the one that runs forwards.
 """
@@ -32,8 +33,6 @@ from basin.worker import TensorSpec
 _LANE = CALL_PREFIX + "parameters"
 # What is known of a parameter before its values are sent: dtype, shape and digest.
 _HEADER_BYTES = 512
-# How often a parameter may be initialized again after a broadcast_parameters().
-_MOST_INITIALIZATIONS = 1 << 20
 
 
 def broadcast_parameters(
@@ -131,7 +130,7 @@ class _Sharing:
         self, client: Client, name: str, root: int, version: int, timeout: float | None
     ) -> None:
         self._client, self._name, self._root = client, name, root
-        self._version, self._timeout = version * _MOST_INITIALIZATIONS, timeout
+        self._version, self._timeout = version, timeout
         # Ranks change when others leave, and the root stays the same.
         self._is_root = client.worker.place().has(root)
         self._source = client.worker.member_id(root)
@@ -163,25 +162,25 @@ class _Sharing:
         """Gives or takes the values of a parameter that has some, for the n-th time."""
         if self._client.is_closed:
             return  # The training is over.
-        full, version = f"{self._name}/{key}", self._version + times
+        full = f"{self._name}/{key}" + (f"/again {times}" if times > 0 else "")
         self._client.note_served()
         mine = nd.read(key, arrays[0])
         if self._is_root:
-            self._give(full, mine, version)
+            self._give(full, mine)
         else:
-            theirs = self._take(key, full, mine, version)
+            theirs = self._take(key, full, mine)
             if theirs is not None:
                 for each in arrays:
                     nd.write(each, theirs)
 
-    def _give(self, full: str, mine: Array, version: int) -> None:
+    def _give(self, full: str, mine: Array) -> None:
         worker = self._client.worker
         header = _header(mine)
         for spec, memory in ((_header_of(full), header), (_values_of(full, mine), mine)):
             if memory.nbytes > 0:
-                worker.announce(_LANE, spec, version, memory.ctypes.data, memory.nbytes)
+                worker.announce(_LANE, spec, self._version, memory.ctypes.data, memory.nbytes)
 
-    def _take(self, key: str, full: str, mine: Array, version: int) -> Array | None:
+    def _take(self, key: str, full: str, mine: Array) -> Array | None:
         """None: these are the root's values already."""
         began = time.monotonic()
         header = np.empty(_HEADER_BYTES, np.uint8)
@@ -190,8 +189,8 @@ class _Sharing:
             left = None
             if self._timeout is not None:
                 left = max(0.0, self._timeout - (time.monotonic() - began))
-            address, size = memory.ctypes.data, memory.nbytes
-            self._client.worker.get(_LANE, spec, version, self._source, left, address, size)
+            place = memory.ctypes.data, memory.nbytes
+            self._client.worker.get(_LANE, spec, self._version, self._source, left, *place)
 
         self._wait(key, lambda: get(_header_of(full), header))
         dtype, shape, digest = json.loads(header.tobytes().rstrip(b"\0"))
