@@ -34,3 +34,5 @@ def broadcast_states(client: Client, trainer: Any, root_rank: int = 0) -> None:
         if not is_root:
             received.tofile(path)
             trainer.load_states(str(path))
+    # The root may still be asked for parameters, which it has given before this.
+    client.note_served()
