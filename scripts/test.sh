@@ -12,7 +12,7 @@ and the exit status is 1 if anything failed.
   release   hardened release build; all tests except nightly ones
   frameworks
             nightly: the tests of Lightning, Accelerate, Transformers and JAX, in an environment of
-            their own (scripts/setup.sh --frameworks); skipped without it
+            their own, and of MXNet in another one (scripts/setup.sh --frameworks); else skipped
   asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones, those of the
             stage tsan and those of modelled worlds
   tsan      ThreadSanitizer; the tests with the label `tsan`

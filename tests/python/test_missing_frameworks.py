@@ -22,6 +22,7 @@ NEEDED = {
     "basin.accelerate": ("accelerate", "pip install 'accelerate==1.15.*'"),
     "basin.jax": ("jax", "pip install jax optax"),
     "basin.lightning": ("lightning", "pip install 'lightning==2.6.*'"),
+    "basin.mxnet": ("mxnet", "pip install mxnet==1.9.1 numpy==1.23.5"),
     "basin.transformers": ("transformers", "pip install 'transformers==5.*' 'accelerate==1.15.*'"),
 }
 

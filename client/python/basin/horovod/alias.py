@@ -29,8 +29,8 @@ class _Finder:
             return None
         if importlib.util.find_spec(f"basin.{name}") is None:
             raise ModuleNotFoundError(
-                f"Basin has no {name}: of Horovod's frameworks it has horovod.torch. Run this "
-                "script with Horovod, or port it to PyTorch.",
+                f"Basin has no {name}: of Horovod's frameworks it has horovod.torch and "
+                "horovod.mxnet. Run this script with Horovod, or port it to PyTorch.",
                 name=name,
             )
         return importlib.util.spec_from_loader(name, _Loader())  # type: ignore[arg-type]
