@@ -12,7 +12,7 @@ from framework_jobs import PAGES, WORKERS, as_workers, blocks, main, require_fra
 
 require_frameworks("accelerate", "jax", "lightning", "optax", "transformers")
 
-# Ray is not installed: its page says so.
+# It needs an aggregator that is there already: test_ray.py runs it.
 NOT_RUN = {"ray.md"}
 # Its script has the variables of torchrun.
 OPTIONS = {"torch-distributed.md": ("-n", str(WORKERS), "--torchrun-variables")}

@@ -37,11 +37,11 @@ with basin.connect() as client:
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 MPIRUN = "mpirun.openmpi"
 HYDRA = "mpiexec.hydra"
-NO_LAUNCHER = "{} is not there; scripts/setup.sh unpacks it"
+NO_SLURM = "Slurm is not there (scripts/setup.sh unpacks it), or this user is not root"
 
 
 def needs(name: str) -> str:
-    return NO_LAUNCHER.format(name)
+    return f"{name} is not there; scripts/setup.sh unpacks it"
 
 
 def open_mpi(*options: str) -> list[str]:
@@ -140,7 +140,7 @@ class Launchers(unittest.TestCase):
         )
         self.assertEqual([line.replace("worker-", "w-") for line in self.on_one_machine], lines)
 
-    @unittest.skipUnless(launchers.has_slurm(), needs("Slurm, and root,"))
+    @unittest.skipUnless(launchers.has_slurm(), NO_SLURM)
     def test_slurm(self) -> None:
         with launchers.slurm(self.folder) as cluster:
             srun = str(launchers.find("srun"))
