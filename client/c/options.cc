@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/c/error.h"
+#include "client/core/launcher.h"
 #include "client/transport/timeline_text.h"
 #include "protocol/limits/client_options.h"
 #include "protocol/limits/limits.h"
@@ -90,19 +92,6 @@ constexpr bool AreTheClients() {
   return true;
 }
 static_assert(AreTheClients(), "The aggregator must know the variables of its clients.");
-
-// The variables of a launcher: the index of this worker, and the number of workers.
-struct Launcher {
-  const char* rank;
-  const char* size;  // Null: it has none.
-};
-constexpr std::array kLaunchers = {
-    Launcher{"RANK", "WORLD_SIZE"},                            // torchrun
-    Launcher{"JOB_COMPLETION_INDEX", nullptr},                 // Kubernetes Indexed Job
-    Launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},  // Open MPI
-    Launcher{"SLURM_PROCID", "SLURM_NTASKS"},                  // Slurm
-    Launcher{"HOROVOD_RANK", "HOROVOD_SIZE"},                  // Horovod's launcher
-};
 
 // ---- values
 
@@ -209,6 +198,12 @@ const char* Variable(const char* name) {
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
+// The same, for the launcher's.
+std::optional<std::string> Read(const char* name) {
+  const char* value = Variable(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 // ---- identity of this worker
 
 // A label made of a name that may have other characters in it.
@@ -242,29 +237,19 @@ basin_options::basin_options(bool read_environment) {
   defaults_["max_workers"] = "1";
   if (!read_environment) return;
 
-  const auto launched = [](const char* name) -> std::optional<std::string> {
-    const char* value = Variable(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  };
-  const auto either = [&](const char* of_basin_run, const char* of_others) {
-    const std::optional<std::string> value = launched(of_basin_run);
-    return value.has_value() ? value : launched(of_others);
-  };
-  launched_ = {
-      {}, either("BASIN_RUN_RANK", "LOCAL_RANK"), either("BASIN_RUN_SIZE", "LOCAL_WORLD_SIZE")};
-  node_ = launched("GROUP_RANK").value_or("0");
-  for (const Launcher& launcher : kLaunchers) {
-    const char* rank = Variable(launcher.rank);
-    if (rank == nullptr) continue;
-    defaults_["worker_id"] = LabelOf("worker", absl::StrCat("-", rank));
-    const char* size = launcher.size == nullptr ? nullptr : Variable(launcher.size);
-    if (size != nullptr) {
-      defaults_["max_workers"] = size;
+  if (auto launched = basin::client::ReadIdentity(Read); !launched.ok()) {
+    launched_ = launched.status();
+  } else if (launched->has_value()) {
+    const basin::client::LaunchedIdentity& identity = **launched;
+    defaults_["worker_id"] = LabelOf("worker", absl::StrCat("-", identity.rank));
+    if (identity.size.has_value()) {
+      defaults_["max_workers"] = absl::StrCat(*identity.size);
     } else {
       defaults_.erase("max_workers");  // Several, but their number is unknown.
     }
-    break;
+    launcher_decision_ = identity.decision;
   }
+  place_ = basin::client::ReadPlace(Read);
   for (const Option& option : kOptions) {
     const std::string variable = VariableOf(option);
     const char* value = Variable(variable.c_str());
@@ -320,6 +305,10 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   for (const auto& [key, why] : bad_environment_) {
     if (set_.count(key) == 0) return absl::InvalidArgumentError(why);
   }
+  const auto is_given = [this](std::string_view key) {
+    return set_.count(key) > 0 || environment_.count(key) > 0;
+  };
+  if (!launched_.ok() && !(is_given("worker_id") && is_given("max_workers"))) return launched_;
   if (Get("max_workers") == nullptr) {
     return absl::InvalidArgumentError(
         "The launcher reports which worker this is, but not the number of workers. Set max_workers "
@@ -357,8 +346,9 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
                                                    " trainers (ranks), whose local ranks are 0 to ",
                                                    core.ranks - 1, ". Correct one of them."));
   }
-  basin::accelerator::node::LocalEnvironment local = launched_;
-  local.local_group = Text("local_group");
+  const basin::accelerator::node::LocalEnvironment local = {Text("local_group"), place_.local_rank,
+                                                            place_.local_size, place_.rank_variable,
+                                                            place_.size_variable};
   const auto group = basin::accelerator::node::DecideLocalGroup(local);
   if (!group.ok()) return group.status();
   if (group->grouped && core.ranks > 1) {
@@ -366,11 +356,13 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
         "local_group is ", *local.local_group, ", but the worker stands for ", core.ranks,
         " trainers (ranks) that have reduced among themselves. Set local_group to off."));
   }
-  settings.group = {*group, *local.local_group, Text("nccl_library"), node_};
+  const std::string node = place_.machine.value_or("0");
+  settings.group = {*group, *local.local_group, Text("nccl_library"), node};
   // Hosts have different names, also those of containers that do not know the launcher's number.
   if (group->grouped) {
-    core.group = {LabelOf(Host(), absl::StrCat("-", node_)), static_cast<uint32_t>(group->size)};
+    core.group = {LabelOf(Host(), absl::StrCat("-", node)), static_cast<uint32_t>(group->size)};
   }
+  if (!is_given("worker_id")) settings.launcher_decision = launcher_decision_;
   core.nonce = 0;        // Chosen at random,
   core.jitter_seed = 0;  // as is this.
   const basin::JobSettings& workers = core.settings;
@@ -392,7 +384,47 @@ basin::c::Log basin_options::log() const {
   return log;
 }
 
+namespace {
+
+absl::StatusOr<uint32_t> NumberOf(const char* variable, const std::optional<std::string>& value,
+                                  uint32_t otherwise) {
+  uint32_t number = otherwise;
+  if (!value.has_value() || absl::SimpleAtoi(*value, &number)) return number;
+  return absl::InvalidArgumentError(
+      absl::StrCat(variable, " is \"", *value, "\"; set it to a whole number, or unset it."));
+}
+
+absl::StatusOr<basin_machine> MachineOf(const basin::client::LaunchedPlace& place) {
+  const auto local_rank = NumberOf(place.rank_variable, place.local_rank, 0);
+  if (!local_rank.ok()) return local_rank.status();
+  const auto local_size = NumberOf(place.size_variable, place.local_size, 1);
+  if (!local_size.ok()) return local_size.status();
+  const auto number = NumberOf("The number of the launcher's machine", place.machine, 0);
+  if (!number.ok()) return number.status();
+  // A launcher that numbers the workers of several machines, but not the machines.
+  const bool is_open = !place.numbers_machines && !place.machine.has_value();
+  const auto machines =
+      NumberOf("The launcher's number of machines", place.machines, is_open ? 0 : 1);
+  if (!machines.ok()) return machines.status();
+  return basin_machine{sizeof(basin_machine), *local_rank, *local_size, *number, *machines};
+}
+
+}  // namespace
+
 extern "C" {
+
+basin_code basin_read_machine(basin_machine* machine, basin_error** error) {
+  if (machine == nullptr) {
+    return basin::c::Return(absl::InvalidArgumentError("The machine is null."), error);
+  }
+  auto read = MachineOf(basin::client::ReadPlace(Read));
+  if (!read.ok()) return basin::c::Return(read.status(), error);
+  // The part that fits the structure of an older caller.
+  const size_t size = std::min(machine->size, sizeof(*read));
+  read->size = machine->size;
+  std::memcpy(machine, &*read, size);
+  return BASIN_OK;
+}
 
 basin_options* basin_options_new(uint32_t flags) {
   return new basin_options((flags & BASIN_READ_ENVIRONMENT) != 0);

@@ -20,6 +20,7 @@
 #include "accelerator/node/core/settings.h"
 #include "client/c/include/basin/basin.h"
 #include "client/core/config.h"
+#include "client/core/launcher.h"
 #include "runtime/grpc/credentials.h"
 
 namespace basin::c {
@@ -65,6 +66,7 @@ struct Settings {
   uint64_t pinned_bytes = 0;  // The most pinned memory for tensors on a device.
   TimelineSettings timeline;
   GroupSettings group;
+  std::string launcher_decision;  // Which of several launchers names this worker. Empty: all do.
   client::Config core;
 };
 
@@ -92,8 +94,9 @@ struct basin_options {
   std::map<std::string, std::string, std::less<>> environment_;
   std::map<std::string, std::string, std::less<>> defaults_;
   std::map<std::string, std::string, std::less<>> bad_environment_;  // By name: what is wrong.
-  basin::accelerator::node::LocalEnvironment launched_;              // Without local_group.
-  std::string node_;
+  absl::Status launched_;  // Why the variables of launchers do not say which worker this is.
+  std::string launcher_decision_;
+  basin::client::LaunchedPlace place_;
   basin::c::Log log_;
 };
 

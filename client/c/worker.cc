@@ -90,6 +90,9 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
     return absl::ResourceExhaustedError(
         "No file descriptor is left for the worker's events. Raise the limit of open files.");
   }
+  if (!settings.launcher_decision.empty()) {
+    log(BASIN_LOG_INFO, absl::StrCat(NameOf(settings), ": ", settings.launcher_decision));
+  }
   basin::client::WorkerOptions options;
   if (!settings.timeline.path.empty()) {
     auto opened = basin::c::TimelineFile::Open(settings, log, NameOf(settings));

@@ -4,11 +4,23 @@
 Usage: test_accelerate.py BASIND LIBBASIN
 """
 
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from framework_jobs import HERE, WORKERS, FrameworkTest, as_workers, main, require_frameworks
+from framework_jobs import (
+    HERE,
+    PYTHON,
+    WORKERS,
+    FrameworkTest,
+    as_workers,
+    blocks,
+    main,
+    require_frameworks,
+    run,
+)
+from jobs import Aggregator
 
 require_frameworks("accelerate")
 import torch  # noqa: E402 - ends above when there is none
@@ -49,6 +61,25 @@ class Accelerate(FrameworkTest):
 
     def test_bf16(self) -> None:
         self.assert_equal_to_one_process("bf16", 2e-2)
+
+
+class Launched(unittest.TestCase):
+    def test_accelerate_launch_starts_the_workers(self) -> None:
+        """Without GPUs, too: it leaves that to torchrun, whose variables the processes get."""
+        aggregator = Aggregator(Path(sys.argv[1]))
+        self.addCleanup(aggregator.close)
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        script = folder / "train.py"
+        script.write_text(blocks("accelerate.md")[0])
+        launch = [str(PYTHON), "-m", "accelerate.commands.launch", "--multi_gpu"]
+        numbers = ["--num_processes", str(WORKERS), "--num_machines", "1"]
+        others = ["--mixed_precision", "no", "--dynamo_backend", "no"]
+        said = run(
+            [*launch, *numbers, *others, str(script)], folder, BASIN_ADDRESS=aggregator.address
+        )
+        self.assertEqual(1, said.count("% of 64 are right"), said)
+        for worker in ("worker-0", "worker-1"):
+            self.assertIn(f'"worker":"{worker}"', "".join(aggregator.lines))
 
 
 class Elastic(unittest.TestCase):

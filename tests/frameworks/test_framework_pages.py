@@ -12,7 +12,8 @@ from framework_jobs import PAGES, WORKERS, as_workers, blocks, main, require_fra
 
 require_frameworks("accelerate", "jax", "lightning", "optax", "transformers")
 
-# Ray is not installed: its page says so. MXNet has an environment and a test of its own.
+# Ray needs an aggregator that is there already: test_ray.py runs its page. MXNet has an environment
+# and a test of its own.
 NOT_RUN = {"mxnet.md", "ray.md"}
 # Its script has the variables of torchrun.
 OPTIONS = {"torch-distributed.md": ("-n", str(WORKERS), "--torchrun-variables")}

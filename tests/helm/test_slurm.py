@@ -50,6 +50,9 @@ tasks = [
             "SLURM_PROCID": str(number),
             "SLURM_LOCALID": str(number % ranks),
             "SLURM_NODEID": str(number // ranks),
+            "SLURM_STEP_ID": "0",
+            "SLURM_STEP_NUM_NODES": os.environ["SLURM_NNODES"],
+            "SLURM_STEP_TASKS_PER_NODE": f"{{ranks}}(x{{os.environ['SLURM_NNODES']}})",
         }},
     )
     for number in range(int(os.environ["SLURM_NTASKS"]))
@@ -62,11 +65,12 @@ import os
 import sys
 import basin
 import numpy
+from basin import machine
 with basin.connect() as client:
     rank = int(os.environ["SLURM_PROCID"])
     mine = numpy.full(40000, 2.0 ** rank, numpy.float32)
     total = client.allreduce(mine, "g", op=basin.Sum)[0]
-    place = [os.environ[name] for name in ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    place = [machine.number(), machine.local_rank(), machine.local_size()]
     options = [client.worker.options[name] for name in ("min_workers", "local_group", "run_id")]
     words = [client.worker_id, client.world_size, total, *place, *options]
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # In one piece.
@@ -99,6 +103,7 @@ class Script(unittest.TestCase):
             "SLURM_JOB_NAME": "digits",
             "SLURM_NTASKS": str(NODES * RANKS),
             "SLURM_NTASKS_PER_NODE": str(RANKS),
+            "SLURM_NNODES": str(NODES),
         }
         return subprocess.run(
             ["bash", str(SCRIPT), *arguments],

@@ -8,6 +8,8 @@ Usage: test_torch_examples.py BASIND LIBBASIN
 """
 
 import difflib
+import inspect
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import torch  # noqa: E402 - ends above when there is none
 
 WORKERS = 2
 MIGRATING = ROOT / "examples/migrating"
+PAGE = ROOT / "docs/migrating.md"
 
 
 def under_basin(script: Path, *arguments: str, workers: int = WORKERS) -> list[str]:
@@ -175,10 +178,41 @@ class Migrating(unittest.TestCase):
                     torch.testing.assert_close(tensor, got[name], rtol=1e-10, atol=1e-12, msg=name)
 
     def test_the_page_shows_these_scripts(self) -> None:
-        page = (ROOT / "docs/migrating.md").read_text()
-        shown = re.findall(r"^```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
         expected = [difference(kind) for kind in ("ddp", "horovod")]
-        self.assertEqual(expected, shown)
+        self.assertEqual(expected, blocks("diff"))
+
+    def test_the_scripts_that_are_only_on_the_page_run(self) -> None:
+        scripts = blocks("python")
+        self.assertTrue(scripts)
+        for number, text in enumerate(scripts):
+            with self.subTest(number=number), tempfile.TemporaryDirectory() as folder:
+                script = Path(folder) / "train.py"
+                script.write_text(text)
+                under_basin(script)
+
+    def test_each_call_of_basin_on_the_page_exists(self) -> None:
+        """In the last column, names without a prefix are of basin.torch."""
+        os.environ["BASIN_LIBRARY"] = sys.argv[2]
+        import basin.torch
+        from basin.spec import ReductionOptions
+
+        rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+        of_basin = [row.split(" | ")[4] for row in rows if row.count(" | ") == 4][1:]
+        self.assertGreater(len(of_basin), 20)
+        of_objects = {"contribute", "no_sync", "backward", "step"}
+        known = inspect.signature(basin.torch.DistributedOptimizer).parameters
+        options = {*known, *ReductionOptions.__annotations__, "process_set"}
+        for cell in of_basin:
+            calls = set(re.findall(r"`(\w+)\(", cell)) - of_objects
+            missing = [name for name in calls if not hasattr(basin.torch, name)]
+            self.assertEqual([], missing, cell)
+            self.assertLessEqual(set(re.findall(r"`(\w+)=", cell)), options, cell)
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of code on the page."""
+    pattern = rf"^```{language}\n(.*?)^```"
+    return re.findall(pattern, PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def difference(kind: str) -> str:

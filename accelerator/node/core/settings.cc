@@ -32,12 +32,12 @@ absl::StatusOr<LocalSettings> DecideLocalGroup(const LocalEnvironment& environme
     return absl::InvalidArgumentError(
         absl::StrCat("BASIN_LOCAL_GROUP is \"", wish,
                      "\", but LOCAL_RANK and LOCAL_WORLD_SIZE are not both set; start the ranks of "
-                     "a node with torchrun or basin-run, or set BASIN_LOCAL_GROUP to off"));
+                     "a node with basin-run, torchrun, mpirun or srun, or set BASIN_LOCAL_GROUP to off"));
   }
   if (!placed) return settings;
-  const auto size = Number("LOCAL_WORLD_SIZE", *environment.local_world_size, 1, kMostRanks);
+  const auto size = Number(environment.size_variable, *environment.local_world_size, 1, kMostRanks);
   if (!size.ok()) return size.status();
-  const auto rank = Number("LOCAL_RANK", *environment.local_rank, 0, *size - 1);
+  const auto rank = Number(environment.rank_variable, *environment.local_rank, 0, *size - 1);
   if (!rank.ok()) return rank.status();
   settings.rank = *rank;
   settings.size = *size;

@@ -27,8 +27,11 @@ enum class GroupMode : uint8_t {
 // Variables of the environment. Absent: not set, or empty.
 struct LocalEnvironment {
   std::optional<std::string> local_group;       // BASIN_LOCAL_GROUP
-  std::optional<std::string> local_rank;        // LOCAL_RANK
-  std::optional<std::string> local_world_size;  // LOCAL_WORLD_SIZE
+  std::optional<std::string> local_rank;        // LOCAL_RANK, or that of another launcher.
+  std::optional<std::string> local_world_size;  // LOCAL_WORLD_SIZE, or that of another launcher.
+  // The variables that the two are from, for errors.
+  const char* rank_variable = "LOCAL_RANK";
+  const char* size_variable = "LOCAL_WORLD_SIZE";
 };
 
 struct LocalSettings {

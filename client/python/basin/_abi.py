@@ -80,6 +80,11 @@ COPY = 0
 IN_PLACE = 1
 
 
+class Machine(Structure):
+    _fields_ = [("size", c_size_t), ("local_rank", c_uint32), ("local_size", c_uint32),
+        ("number", c_uint32), ("machines", c_uint32)]
+
+
 Log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
@@ -183,6 +188,7 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("options_free", None, [c_void_p]),
     ("options_set", c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),
     ("options_get", c_char_p, [c_void_p, c_char_p]),
+    ("read_machine", c_int, [POINTER(Machine), POINTER(c_void_p)]),
     ("options_set_log", None, [c_void_p, Log, c_void_p]),
     ("connect", c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p)]),
     ("close", None, [c_void_p]),

@@ -4,11 +4,12 @@
 accelerator = basin.accelerate.Accelerator()
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
-Accelerate decides by the variables of torchrun whether a program is distributed. basin-run sets
-none of them, so Accelerate opens no process group, and this class does what one would be for.
+Accelerate decides by the variables of torchrun or mpirun whether a program is distributed. It sees
+none of them here, so it opens no process group, and this class does what one would be for.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,15 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from missing
 
+# By these Accelerate knows that a launcher has started several processes.
+_OF_LAUNCHERS = (
+    "LOCAL_RANK",
+    "RANK",
+    "WORLD_SIZE",
+    "PMI_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+)
 _OPS = {"sum": Op.SUM, "mean": Op.AVERAGE, "max": Op.MAX}
 
 
@@ -51,7 +61,8 @@ class Accelerator(accelerate.Accelerator):
         if not basin.torch.is_initialized():
             basin.torch.init()
         self._shared: list[torch.nn.Module] = []
-        super().__init__(*args, **options)
+        with _without_launcher():
+            super().__init__(*args, **options)
         self._check()
         config = self.dataloader_config
         config.dispatch_batches = False
@@ -63,8 +74,9 @@ class Accelerator(accelerate.Accelerator):
         if kind != DistributedType.NO:
             raise Unsupported(
                 f"Accelerate has chosen {kind.value} and its own communication, so gradients would "
-                "be reduced twice. Start the script with basin-run without --torchrun-variables, "
-                "not with accelerate launch, and without plugins for DeepSpeed or FSDP."
+                "be reduced twice. Make the Accelerator of Basin before anything else asks "
+                "Accelerate for its state, as TrainingArguments do; or start the script with "
+                "basin-run without --torchrun-variables. Leave plugins for DeepSpeed and FSDP away."
             )
         if self.dispatch_batches:
             raise Unsupported(
@@ -208,6 +220,16 @@ class Accelerator(accelerate.Accelerator):
     def wait_for_everyone(self) -> None:
         """Returns when all workers have called it."""
         basin.torch.barrier("accelerate")
+
+
+@contextlib.contextmanager
+def _without_launcher() -> Iterator[None]:
+    """Accelerate looks for variables of launchers, and finds none."""
+    hidden = {name: os.environ.pop(name) for name in _OF_LAUNCHERS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def _reduces(optimizer: Any) -> bool:

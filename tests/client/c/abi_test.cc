@@ -43,6 +43,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string program;  // The path of basind, from the command line.
@@ -204,6 +205,99 @@ TEST(OptionsTest, WhatIsSetComesBeforeTheEnvironmentAndThatBeforeTheLauncher) {
   ASSERT_EQ(basin_options_set(options.get(), "job", "mine", nullptr), BASIN_OK);
   EXPECT_EQ(options["job"], "mine");
   EXPECT_EQ(options["address"], "host:1");
+}
+
+TEST(OptionsTest, LaunchersThatContradictEachOtherAreRefusedUnlessTheWorkerIsNamed) {
+  const Environment environment({{"RANK", "0"},
+                                 {"WORLD_SIZE", "2"},
+                                 {"OMPI_COMM_WORLD_RANK", "1"},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("RANK=0 of 2"), HasSubstr("Open MPI")));
+  ASSERT_EQ(basin_options_set(options.get(), "worker_id", "w1", nullptr), BASIN_OK);
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  ASSERT_EQ(basin_options_set(options.get(), "max_workers", "4", nullptr), BASIN_OK);
+  EXPECT_EQ(options.Connect(failure), BASIN_OK) << failure.message();
+}
+
+TEST(OptionsTest, TheLogSaysWhichOfTwoLaunchersNamesTheWorker) {
+  const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {"SLURM_STEP_ID", "0"},
+                                 {"SLURM_PROCID", "0"},
+                                 {"SLURM_NTASKS", "2"}});
+  std::string log;
+  const auto connect = [&](const char* worker_id) {
+    Options options(BASIN_READ_ENVIRONMENT);
+    EXPECT_EQ(basin_options_set(options.get(), "log_level", "info", nullptr), BASIN_OK);
+    if (worker_id != nullptr) {
+      EXPECT_EQ(basin_options_set(options.get(), "worker_id", worker_id, nullptr), BASIN_OK);
+    }
+    basin_options_set_log(
+        options.get(),
+        [](void* user, basin_log_level, const char* message) {
+          static_cast<std::string*>(user)->append(message).append("\n");
+        },
+        &log);
+    Failure failure;
+    EXPECT_EQ(options.Connect(failure), BASIN_OK) << failure.message();
+    return std::exchange(log, "");
+  };
+  EXPECT_THAT(connect(nullptr), HasSubstr("OMPI_COMM_WORLD_RANK=1 of 4 (Open MPI); not counted: "
+                                          "SLURM_PROCID=0 of 2 (Slurm)"));
+  EXPECT_THAT(connect("mine"), Not(HasSubstr("Slurm")));
+}
+
+TEST(OptionsTest, TheMachineIsThatOfTheLauncher) {
+  const auto read = [](basin_machine* machine) {
+    Failure failure;
+    const basin_code code = basin_read_machine(machine, failure.out());
+    return code == BASIN_OK ? "" : failure.message();
+  };
+  {
+    const Environment environment(OptionMap{});
+    basin_machine machine = BASIN_MACHINE_INIT;
+    ASSERT_EQ(read(&machine), "");
+    EXPECT_EQ(machine.local_rank, 0u);
+    EXPECT_EQ(machine.local_size, 1u);
+    EXPECT_EQ(machine.number, 0u);
+    EXPECT_EQ(machine.machines, 1u);
+  }
+  {
+    const Environment environment({{"SLURM_STEP_ID", "0"},
+                                   {"SLURM_LOCALID", "1"},
+                                   {"SLURM_NODEID", "3"},
+                                   {"SLURM_STEP_NUM_NODES", "4"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "2(x4)"}});
+    basin_machine machine = BASIN_MACHINE_INIT;
+    ASSERT_EQ(read(&machine), "");
+    EXPECT_EQ(machine.local_rank, 1u);
+    EXPECT_EQ(machine.local_size, 2u);
+    EXPECT_EQ(machine.number, 3u);
+    EXPECT_EQ(machine.machines, 4u);
+    // An older caller, whose structure is shorter.
+    machine = BASIN_MACHINE_INIT;
+    machine.size = offsetof(basin_machine, number);
+    ASSERT_EQ(read(&machine), "");
+    EXPECT_EQ(machine.local_size, 2u);
+    EXPECT_EQ(machine.machines, 0u);
+  }
+  {
+    // Ranks that do not fill one machine after the other.
+    const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"},
+                                   {"OMPI_COMM_WORLD_SIZE", "4"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+    basin_machine machine = BASIN_MACHINE_INIT;
+    ASSERT_EQ(read(&machine), "");
+    EXPECT_EQ(machine.machines, 0u);
+  }
+  const Environment environment(OptionMap{{"LOCAL_RANK", "two"}});
+  basin_machine machine = BASIN_MACHINE_INIT;
+  EXPECT_THAT(read(&machine), AllOf(HasSubstr("LOCAL_RANK"), HasSubstr("two")));
+  EXPECT_THAT(read(nullptr), HasSubstr("null"));
 }
 
 TEST(OptionsTest, TheEnvironmentIsNotLookedAtUnasked) {

@@ -148,8 +148,9 @@ BASIN_API void basin_error_free(basin_error* error);
  *
  * An option has the same name here (`min_workers`), in the environment (`BASIN_MIN_WORKERS`) and in
  * the documentation (docs/client.md lists them all). A value that is set here overrides the
- * environment. If neither names the worker, its id comes from the variables of the launcher (RANK,
- * JOB_COMPLETION_INDEX, ...). */
+ * environment. If neither names the worker, its id and max_workers come from the variables of the
+ * launcher (RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, ...). basin_connect refuses those of two
+ * launchers that contradict each other. */
 
 typedef struct basin_options basin_options;
 
@@ -162,6 +163,20 @@ BASIN_API basin_code basin_options_set(basin_options* options, const char* key, 
 /* The value that basin_connect would use, as text, or NULL if there is none. It is valid until
  * `options` is changed or freed. */
 BASIN_API const char* basin_options_get(const basin_options* options, const char* key);
+
+/* Where this process is among the workers of its machine, by the variables of its launcher, as it
+ * has numbered them at the start. */
+typedef struct basin_machine {
+  size_t size;
+  uint32_t local_rank; /* From 0. Without a launcher, 0 of 1. */
+  uint32_t local_size;
+  uint32_t number;   /* That of the machine, from 0. */
+  uint32_t machines; /* 0: this launcher does not number the machines. */
+} basin_machine;
+#define BASIN_MACHINE_INIT \
+  { sizeof(basin_machine), 0, 0, 0, 0 }
+/* BASIN_INVALID_ARGUMENT names a variable that is no number. */
+BASIN_API basin_code basin_read_machine(basin_machine* machine, basin_error** error);
 
 typedef enum basin_log_level {
   BASIN_LOG_DEBUG = 0,
