@@ -191,6 +191,8 @@ v1::LatePolicy PolicyOf(LatePolicy policy) {
       return v1::LATE_POLICY_EVICT;
     case LatePolicy::kLeaveOut:
       return v1::LATE_POLICY_LEAVE_OUT;
+    case LatePolicy::kCarry:
+      return v1::LATE_POLICY_CARRY;
   }
   return v1::LATE_POLICY_UNSPECIFIED;
 }

@@ -41,6 +41,11 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
   Worker& worker = job.workers[slot];
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string why = WhyNotAllowed(begin);
+  if (why.empty() && begin.round == lane->next) {
+    const bool known = !lane->verdicts.empty() && lane->verdicts.back().round + 1 == lane->next;
+    why = WhyNotDeferred(begin.spec, begin.deferred, worker.id,
+                         known ? &lane->verdicts.back() : nullptr);
+  }
   // Otherwise they are those of its hello, which was checked.
   if (why.empty() && begin.trainers() > 1 && begin.trainers() != worker.ranks) {
     if (worker.knows_ranks) code = ErrorCode::kVersionMismatch;

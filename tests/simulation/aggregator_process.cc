@@ -365,9 +365,12 @@ bool AggregatorProcess::Allows(const aggregator::Reduce& reduce) {
   if (!alive_ || attempt == nullptr) return alive_;
   const bool present = attempt->spec.denominator == Denominator::kPresent;
   uint64_t counted = 0;
-  for (const Contributor& contributor : attempt->contributors) counted += contributor.ranks;
+  for (const Contributor& contributor : attempt->contributors) {
+    counted += contributor.ranks + contributor.deferred;
+  }
   for (const uint32_t position : reduce.skipped) {
-    if (present) counted -= attempt->contributors[position].ranks;
+    const Contributor& skips = attempt->contributors[position];
+    if (present) counted -= skips.ranks + skips.deferred;
   }
   if (reduce.divisor == (attempt->spec.op == ReduceOp::kAverage ? counted : 1)) return true;
   world_.checker.Fail(Invariant::kOneSet,

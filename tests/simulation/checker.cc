@@ -242,6 +242,37 @@ void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {
   }
 }
 
+// What is deferred to a contribution was given to the round before, whose verdict did not count it.
+void Checker::CheckDeferred(uint32_t lane, const VerdictRecord& record,
+                            const Contributor& contributor, const Contribution& given) {
+  const uint32_t deferred = given.late.has_value() ? given.late->ranks : 0;
+  std::string wrong;
+  if (contributor.deferred != deferred) {
+    wrong = absl::StrCat("has ", contributor.deferred, " deferred gradients instead of ", deferred);
+  } else if (deferred > 0) {
+    const auto found = contributions_.find({lane, record.round - 1, contributor.incarnation});
+    const bool gave = found != contributions_.end() && found->second.committed &&
+                      !found->second.withdrawn && found->second.key == given.late->key;
+    if (!gave) wrong = "defers what it had not given to the round before";
+    const std::optional<uint64_t> chain = ChainBefore(lane, record);
+    for (const SentVerdict& before : sent_[{lane, record.round - 1}]) {
+      const RoundValue& value = before.record.value;
+      if (chain.has_value() && before.record.chain != *chain) continue;
+      if (!value.late_carries ||
+          std::find(value.late.begin(), value.late.end(), contributor.worker) == value.late.end()) {
+        wrong = "defers what was not late, or may not be deferred";
+      }
+      if (IsCounted(value, contributor.worker, contributor.incarnation)) {
+        wrong = "defers what was counted";
+      }
+    }
+  }
+  if (wrong.empty()) return;
+  Fail(Invariant::kCountedOnce,
+       absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": ",
+                    contributor.worker, "@", ToString(contributor.incarnation), " ", wrong, "."));
+}
+
 void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {
   const std::string where =
       absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": ");
@@ -513,19 +544,21 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       return;
     }
     counted.push_back(&it->second);
+    CheckDeferred(lane, record, contributor, it->second);
   }
   const bool average = value.spec.op == ReduceOp::kAverage;
-  const auto trainers = [](const std::vector<const Contribution*>& contributions) {
+  const auto gradients = [](const std::vector<const Contribution*>& contributions) {
     uint64_t sum = 0;
-    for (const Contribution* contribution : contributions) sum += contribution->ranks;
+    for (const Contribution* contribution : contributions) sum += contribution->gradients();
     return sum;
   };
-  if (value.divisor != (average ? trainers(counted) : 1) ||
-      TrainersOf(value) != trainers(counted)) {
+  uint64_t trainers = 0;
+  for (const Contribution* contribution : counted) trainers += contribution->ranks;
+  if (value.divisor != (average ? gradients(counted) : 1) || TrainersOf(value) != trainers) {
     Fail(Invariant::kOneSet,
          absl::StrCat(where, ": the divisor is ", value.divisor, " and the trainers are ",
-                      TrainersOf(value), " for ", counted.size(), " contributors of ",
-                      trainers(counted), " trainers."));
+                      TrainersOf(value), " for ", counted.size(), " contributors of ", trainers,
+                      " trainers, with ", gradients(counted), " gradients."));
     return;
   }
   if (value.layout_version > tensors.size()) {
@@ -541,7 +574,7 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
     for (const Contribution* contribution : counted) {
       if ((contribution->pushed >> tensors[tensor] & 1) == 0) continue;
       present.push_back(contribution);
-      mask += MaskOf(contribution->worker);
+      mask += contribution->At(tensors[tensor], 0, 0).mask;
     }
     if (HasResult(value, tensor) != !present.empty()) {
       Fail(Invariant::kOneSet, absl::StrCat(where, ": tensor ", spec.name, " has ",
@@ -555,10 +588,10 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       if (entry.tensor == tensor) divisor = entry.divisor;
     }
     const bool by_present = average && value.spec.denominator == Denominator::kPresent;
-    if (divisor != (by_present ? trainers(present) : value.divisor)) {
+    if (divisor != (by_present ? gradients(present) : value.divisor)) {
       Fail(Invariant::kOneSet,
            absl::StrCat(where, ": tensor ", spec.name, " has divisor ", divisor, " where ",
-                        trainers(present), " of ", trainers(counted), " trainers pushed it."));
+                        gradients(present), " of ", gradients(counted), " have it."));
       return;
     }
     const uint64_t tensor_hash = HashName(spec.name);
@@ -574,8 +607,7 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       }
       uint64_t content = 0;
       for (const Contribution* contribution : present) {
-        content +=
-            ContributionChunk(contribution->worker, contribution->key, tensor_hash, chunk).content;
+        content += contribution->At(tensors[tensor], tensor_hash, chunk).content;
       }
       if (got->mask == mask && got->content == content) continue;
       Fail(got->mask == mask ? Invariant::kSameBytes : Invariant::kCountedOnce,

@@ -124,8 +124,9 @@ enum class PlantedBug : uint8_t {
   kPartsOfSteps,       // Rules::commits_parts_of_steps.
   kLateUnstaged,       // Rules::leaves_out_of_staging.
   kDifferentCalls,     // Rules::reduces_different_calls.
+  kCountLate,          // Rules::counts_late.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDifferentCalls) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kCountLate) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

@@ -18,6 +18,13 @@ namespace {
 
 constexpr char kBlobName[] = "state";
 
+// What a contribution has besides that of the round before.
+std::vector<SampleRange> OwnSamples(const Contribution& given) {
+  IntervalSet own(given.samples);
+  if (given.late.has_value()) own.Remove(given.late->samples);
+  return own.Runs();
+}
+
 }  // namespace
 
 void WorkerProcess::ActAfter(SimTime delay) {
@@ -273,6 +280,8 @@ void WorkerProcess::BeginLane(uint32_t handle) {
     world_.coverage.Saw(Sight::kCarried);
   }
   lane.given.ranks = ranks_ + begin.represents;
+  lane.given.late = Deferred(handle);
+  if (lane.given.late.has_value()) begin.deferred = lane.given.late->ranks;
   begin.counts.samples = 32;
   begin.step_label = step;
   NameSamples(handle, begin);
@@ -291,14 +300,38 @@ void WorkerProcess::NameSamples(uint32_t handle, client::BeginRound& begin) {
     return;
   }
   uint64_t left = world_.scenario.batch;
-  for (SampleRange run : samples.held.Runs()) {
+  const std::optional<LateContribution>& late = lanes_[handle].given.late;
+  IntervalSet named(late.has_value() ? late->samples : std::vector<SampleRange>{});
+  IntervalSet free = samples.held;
+  free.Remove(named.Runs());
+  for (SampleRange run : free.Runs()) {
     if (left == 0 || random_.Chance(20)) continue;
     if (run.size() > 1 && random_.Chance(30)) ++run.begin;
     run.end = run.begin + std::min(run.size(), left);
     left -= run.size();
-    begin.samples.push_back(run);
+    named.Add(run);
   }
+  begin.samples = named.Runs();
   if (!begin.samples.empty()) begin.sample_epoch = samples.held_of.number;
+}
+
+std::optional<LateContribution> WorkerProcess::Deferred(uint32_t handle) const {
+  const Lane& lane = lanes_[handle];
+  const RoundSpec& spec = world_.scenario.spec;
+  const bool adds = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage;
+  if (!lane.late.has_value() || lane.late->round != lane.last || behind_ || !adds ||
+      spec.denominator == Denominator::kPresent) {
+    return std::nullopt;
+  }
+  // It may have returned samples of it meanwhile, or gone on to another epoch.
+  const client::Samples& samples = core_.lanes()[handle].samples;
+  for (const SampleRange& range : lane.late->samples) {
+    if (samples.held_of.number != lane.late->epoch ||
+        samples.held.Inside(range) != std::vector<SampleRange>{range}) {
+      return std::nullopt;
+    }
+  }
+  return lane.late;
 }
 
 void WorkerProcess::MindSamples(uint32_t handle) {
@@ -411,7 +444,8 @@ void WorkerProcess::PushNext(uint32_t handle) {
   client::PushTensors push{handle, {}};
   do {
     const client::TensorHandle tensor = lane.order[lane.next++];
-    if (push.tensors.empty() && random_.Chance(world_.scenario.skip_percent)) {
+    const bool skips = push.tensors.empty() && random_.Chance(world_.scenario.skip_percent);
+    if (skips && !lane.given.HasLate(lane.known[tensor])) {
       // It reports the skip, or leaves it to the commit.
       if (random_.Chance(50)) Step(client::SkipTensor{handle, tensor});
       return;
@@ -459,6 +493,13 @@ uint32_t WorkerProcess::ChunksOf(const Lane& lane, client::TensorHandle tensor) 
   return ChunkCount(*TensorBytes(model.tensors[lane.known[tensor]]));
 }
 
+uint32_t WorkerProcess::PositionOf(const Lane& lane, const std::string& name) const {
+  const std::vector<TensorSpec>& tensors = world_.scenario.lanes[lane.model].tensors;
+  uint32_t position = 0;
+  while (tensors[position].name != name) ++position;
+  return position;
+}
+
 client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle tensor) {
   Lane& lane = lanes_[handle];
   const uint32_t position = lane.known[tensor];
@@ -468,7 +509,7 @@ client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle t
   Digest digest = lane.corrupt ? 1 : 0;
   lane.corrupt = false;
   for (uint32_t chunk = 0; chunk < ChunksOf(lane, tensor); ++chunk) {
-    digest += DigestOf(ContributionChunk(worker_, lane.key, tensor_hash, chunk));
+    digest += DigestOf(lane.given.At(position, tensor_hash, chunk));
   }
   // A few norms are not finite, which the aggregator must note.
   const double squared_norm = digest % 4096 == 0 ? std::numeric_limits<double>::infinity() : 1.0;
@@ -627,6 +668,16 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
     if (mine) served_ = donor_since_;
   } else if (counted && lane.left_out != 0 && lane.left_out + 1 == record.round) {
     world_.coverage.Saw(Sight::kLateCounted);
+  }
+  if (mine && lane.given.late.has_value()) {
+    world_.coverage.Saw(counted ? Sight::kDeferred : Sight::kDeferredLost);
+  }
+  lane.late.reset();
+  if (IsLate(record) && record.value.late_carries && mine && lane.given.committed &&
+      !lane.given.withdrawn) {
+    const client::Samples& samples = core_.lanes()[handle].samples;
+    lane.late = LateContribution{record.round,     lane.given.key,         lane.given.pushed,
+                                 lane.given.ranks, OwnSamples(lane.given), samples.held_of.number};
   }
   Apply(lane, record);
   if (phase_ == Phase::kTraining) {
@@ -822,6 +873,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   }
   EndBehind();
   for (Lane& lane : lanes_) {
+    lane.late.reset();
     if (!lane.start.has_value()) continue;
     lane.last = lane.start->first - 1;
     lane.joined = lane.start->first;

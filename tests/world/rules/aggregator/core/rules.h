@@ -24,6 +24,7 @@ struct Rules {
   bool commits_parts_of_steps = false;
   bool leaves_out_of_staging = false;
   bool reduces_different_calls = false;
+  bool counts_late = false;
 };
 
 }  // namespace basin::aggregator
