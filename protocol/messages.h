@@ -170,7 +170,7 @@ struct Begin {
   // The numbers, for people. Empty if the aggregator has them already.
   std::vector<std::string> optimizer_numbers = {};
   // Trainers whose gradients of the round before, which went on without them, are in the
-  // contribution as well; see WhyNotDeferred.
+  // contribution as well; see WhyNotLate.
   uint32_t deferred = 0;
   // Those whose gradients of this round are in the contribution; the counts are the sums over them,
   // and over what is deferred.

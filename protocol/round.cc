@@ -192,8 +192,7 @@ uint64_t DecisionOf(const RoundValue& value) {
   return hash == 0 ? 1 : hash;
 }
 
-std::string WhyNotDeferred(const RoundSpec& spec, uint32_t deferred, const WorkerId& worker,
-                           const VerdictRecord* before) {
+std::string WhyNotAdded(const RoundSpec& spec, uint32_t deferred) {
   if (deferred == 0) return "";
   if (deferred > kMaxRanks) {
     return absl::StrCat("has gradients that ", deferred,
@@ -202,10 +201,12 @@ std::string WhyNotDeferred(const RoundSpec& spec, uint32_t deferred, const Worke
   }
   const bool is_sum = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage ||
                       spec.op == ReduceOp::kWeightedAverage;
-  if (!is_sum || spec.denominator == Denominator::kPresent) {
-    return absl::StrCat("has gradients of an earlier round, which ", ReduceOpName(spec.op),
-                        is_sum ? " by the workers that pushed a tensor" : "", " cannot add");
-  }
+  if (is_sum && spec.denominator != Denominator::kPresent) return "";
+  return absl::StrCat("has gradients of an earlier round, which ", ReduceOpName(spec.op),
+                      is_sum ? " by the workers that pushed a tensor" : "", " cannot add");
+}
+
+std::string WhyNotLate(const WorkerId& worker, const VerdictRecord* before) {
   const bool was_late = before != nullptr && before->value.late_carries &&
                         std::find(before->value.late.begin(), before->value.late.end(), worker) !=
                             before->value.late.end();

@@ -218,12 +218,14 @@ struct VerdictRecord {
   auto Fields() const { return std::tie(round, ballot, value_ballot, value, next, chain); }
 };
 
-// Why a contribution of the worker cannot have what `deferred` of its trainers had computed for the
-// round before, as the end of a sentence that begins with it; empty when it can. `before`: the
-// verdict of that round; null if it is not known. It is then in this round or in none: what was
-// counted, or was too late for another one than the last, is never in two.
-std::string WhyNotDeferred(const RoundSpec& spec, uint32_t deferred, const WorkerId& worker,
-                           const VerdictRecord* before);
+// Why a contribution to rounds of this spec cannot have what `deferred` of its trainers had
+// computed for the round before as well, as the end of a sentence that begins with it; empty when
+// it can.
+std::string WhyNotAdded(const RoundSpec& spec, uint32_t deferred);
+// The same, by the verdict of that round; null if there was none. What the worker had computed for
+// it is then in this round or in none: what was counted, or was too late for another one than the
+// last, is never in two.
+std::string WhyNotLate(const WorkerId& worker, const VerdictRecord* before);
 
 // h_r = H(h_(r-1), round, outcome, contributors, samples, digest). Stable across processes and
 // versions.

@@ -97,6 +97,7 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
     value.contributors.push_back({member.id, member.incarnation, round.agreement.WeightOf(member),
                                   member.contribution.commit().squared_norm,
                                   member.contribution.begin().trainers()});
+    if (scope.config.rules.forgets_deferred) continue;
     value.contributors.back().deferred = member.contribution.begin().deferred;
   }
   ReportPlan(round, scope);

@@ -44,6 +44,8 @@ struct Rules {
   static constexpr bool reduces_different_calls = false;
   // Count what a verdict names as late, too.
   static constexpr bool counts_late = false;
+  // Count a contribution without what was deferred to it.
+  static constexpr bool forgets_deferred = false;
 };
 
 }  // namespace basin::aggregator

@@ -107,9 +107,8 @@ Error Take(Lane& lane, const Scope& scope, const BeginRound& begin) {
   if (why.empty() && std::find(others.begin(), others.end(), scope.config.worker) != others.end()) {
     why = "names the worker itself among those that it was reduced with; leave it out";
   }
-  if (why.empty()) {
-    why = WhyNotDeferred(begin.spec, begin.deferred, scope.config.worker, BeforeNext(lane));
-  }
+  if (why.empty()) why = WhyNotAdded(begin.spec, begin.deferred);
+  if (why.empty() && begin.deferred > 0) why = WhyNotLate(scope.config.worker, BeforeNext(lane));
   if (!why.empty()) {
     return lane.RefuseCall(ErrorCode::kInvalidArgument,
                            absl::StrCat("the contribution of worker ", scope.config.worker,

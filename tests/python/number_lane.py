@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from basin.errors import Error, OutcomeUnknown, RoundAborted, Unavailable
+from basin.errors import Error, InvalidArgument, OutcomeUnknown, RoundAborted, Unavailable
 from basin.lane.deferred import Shares
 from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
@@ -199,6 +199,8 @@ class NumberRounds:
     lost:     why what was deferred is in no round, as often as that was told
     deferred: by round, the deferred gradients that its begin had
     told:     by delivered round, whether this worker's contribution is deferred
+    counted:  this worker's contributions that rounds have counted
+    passed:   whether others have made a round since that this worker had not begun
     """
 
     loss_scale = 1.0
@@ -211,6 +213,8 @@ class NumberRounds:
         self.deferred: list[int] = []
         self.lost: list[str] = []
         self.told: list[bool] = []
+        self.counted: list[dict[str, Fraction]] = []
+        self.passed = False
         self._late = False
         self._in_flight: dict[str, Fraction] | None = None
         self._waited = False
@@ -232,6 +236,8 @@ class NumberRounds:
     def begin(self, gradients: Sequence[NumberGradient], spec: RoundSpec) -> int:
         self._calls.note("begin")
         assert self._in_flight is None
+        if spec.deferred > 0 and self.passed:
+            raise InvalidArgument("The last verdict is that of another round.")
         self._in_flight = {}
         self._waited = False
         self.counts.append(spec.counts)
@@ -279,9 +285,11 @@ class NumberRounds:
             if not self._late:
                 counted.append(self._in_flight)
                 gradients += 1 + self.deferred[-1]
-        self._in_flight = None
+        mine, self._in_flight = self._in_flight, None
         if of_others.ending == "aborted" or not counted:
             raise RoundAborted("nobody applies it")
+        if mine is not None and not self._late:
+            self.counted.append(mine)
         names = {name for each in counted for name in each}
         zero = Fraction(0)
         self._result = {

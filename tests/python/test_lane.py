@@ -762,6 +762,14 @@ class DeferredTest(unittest.TestCase):
         self.assertRegex("".join(self.lane.rounds.lost), "another loss scale")
         self.assertEqual([0, 0], self.lane.rounds.deferred)
 
+    def test_a_round_that_was_aborted_before_its_begin_drops_it(self) -> None:
+        self.lane.rounds.passed = True
+        self.backward(4, 6)
+        self.assertEqual([7, 8], self.grads())
+        self.assertEqual(["The last verdict is that of another round"], self.lane.rounds.lost)
+        self.assertEqual([0, 0], self.lane.rounds.deferred)
+        self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.rounds.counts])
+
     def test_means_are_weighted_by_their_counts(self) -> None:
         by_samples = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.SAMPLES)
         self.make(by_samples, 1, 2, samples=1)
@@ -777,6 +785,35 @@ class DeferredTest(unittest.TestCase):
         self.make(by_samples, 4, 8, samples=1)
         self.backward(8, samples=3)
         self.assertEqual({"a": 7, "b": 2}, self.lane.rounds.sent[1])
+
+    def test_each_gradient_is_counted_once_or_its_loss_is_told(self) -> None:
+        rng = random.Random(SEED)
+        print(f"BASIN_LANE_SEED={SEED}", flush=True)
+        counted, lost, deferred = Fraction(), Fraction(), Fraction(1)
+        told, given = 0, Fraction(1)
+        for value in range(2, 400):
+            what = rng.choice(["counted", "counted", "late", "late", "aborted", "withdrawn"])
+            self.round.late = what == "late"
+            self.round.ending = "aborted" if what == "aborted" else "result"
+            self.lane.calls.fails_at = "commit" if what == "withdrawn" else ""
+            given += value
+            with contextlib.suppress(RoundAborted, Unavailable):
+                self.backward(value, 0)
+            told += what != "counted" and deferred > 0
+            if what == "counted":
+                counted += value + deferred
+            elif what == "aborted":
+                lost += deferred
+                self.round.ending = "result"
+                self.lane.retry_round()
+                counted += value
+            else:
+                lost += deferred if what == "late" else value + deferred
+            deferred = Fraction(value if what == "late" else 0)
+            self.assertEqual(told, len(self.lane.rounds.lost), self.lane.rounds.lost)
+        sent = (each.get("a", Fraction()) for each in self.lane.rounds.counted)
+        self.assertEqual(counted, sum(sent))
+        self.assertEqual(given, counted + lost + deferred)
 
     def test_what_cannot_be_added_is_not_deferred(self) -> None:
         for spec in (RoundSpec(Op.MAX), RoundSpec(Op.AVERAGE, divide_by_present=True)):

@@ -349,6 +349,12 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
         world_.checker.Fail(Invariant::kNoted, "A round was aborted without a reason.");
       }
     }
+    const auto* told = send_all == nullptr ? nullptr : std::get_if<Verdict>(&message);
+    if (told == nullptr) continue;
+    for (const Contributor& contributor : told->record.value.contributors) {
+      if (contributor.deferred == 0) continue;
+      require(BitOf(NoteKind::kContributionDeferred), "has counted what was late");
+    }
   }
 }
 

@@ -241,7 +241,10 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "parts-of-steps",
                                            "late-unstaged",
                                            "different-calls",
-                                           "count-late"};
+                                           "count-late",
+                                           "forget-deferred",
+                                           "defer-counted",
+                                           "drop-deferred"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }

@@ -281,7 +281,15 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   }
   lane.given.ranks = ranks_ + begin.represents;
   lane.given.late = Deferred(handle);
+  lane.given.drops_late = lane.late.has_value() && !lane.given.late.has_value();
+  if (lane.given.late.has_value() && world_.PlantedNow(PlantedBug::kDropDeferred)) {
+    lane.given.late.reset();
+  }
   if (lane.given.late.has_value()) begin.deferred = lane.given.late->ranks;
+  if (lane.counted.has_value() && !lane.given.late.has_value() &&
+      world_.PlantedNow(PlantedBug::kDeferCounted)) {
+    lane.given.late = lane.counted;  // The core would refuse it, so it does not say so.
+  }
   begin.counts.samples = 32;
   begin.step_label = step;
   NameSamples(handle, begin);
@@ -665,7 +673,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
     if (lane.left_out + 1 == record.round) world_.coverage.Saw(Sight::kLateAgain);
     lane.left_out = record.round;
     // Left out while it pushed, before its script came to serve the boundary.
-    if (mine) served_ = donor_since_;
+    if (mine) MissBoundary();
   } else if (counted && lane.left_out != 0 && lane.left_out + 1 == record.round) {
     world_.coverage.Saw(Sight::kLateCounted);
   }
@@ -673,11 +681,17 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
     world_.coverage.Saw(counted ? Sight::kDeferred : Sight::kDeferredLost);
   }
   lane.late.reset();
-  if (IsLate(record) && record.value.late_carries && mine && lane.given.committed &&
-      !lane.given.withdrawn) {
-    const client::Samples& samples = core_.lanes()[handle].samples;
-    lane.late = LateContribution{record.round,     lane.given.key,         lane.given.pushed,
-                                 lane.given.ranks, OwnSamples(lane.given), samples.held_of.number};
+  lane.counted.reset();
+  if (mine && lane.given.committed && !lane.given.withdrawn) {
+    LateContribution given{record.round,
+                           lane.given.key,
+                           lane.given.pushed,
+                           lane.given.ranks,
+                           {},
+                           core_.lanes()[handle].samples.held_of.number};
+    if (counted) lane.counted = given;
+    given.samples = OwnSamples(lane.given);
+    if (IsLate(record) && record.value.late_carries) lane.late = given;
   }
   Apply(lane, record);
   if (phase_ == Phase::kTraining) {
@@ -768,6 +782,10 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
     return absl::StrCat("contribution rejected: ", ErrorCodeName(rejected.error.code), ": ",
                         rejected.error.text);
   });
+  // Its core has compared it with the same verdict.
+  if (absl::StrContains(rejected.error.text, "gradients of the round before")) {
+    world_.checker.Fail(Invariant::kCountedOnce, rejected.error.text);
+  }
   if (!absl::StrContains(rejected.error.text, "the optimizers differ")) return;
   world_.coverage.Saw(Sight::kOtherOptimizer);
   // A client leaves out only what the aggregator knows.
@@ -925,6 +943,23 @@ void WorkerProcess::ServeBoundary() {
   if (!lane.state.has_value()) return;
   world_.coverage.Saw(Sight::kStateServed);
   world_.checker.Serves(name(), lane.model, donor_since_, *lane.state);
+}
+
+// From now on its script would serve the state after the round that has ended without it, in place
+// of that before it. Nobody may need that any more: no round ends without those who have joined
+// with it, and these begin it, or stage it, only when they have the state.
+void WorkerProcess::MissBoundary() {
+  if (std::exchange(served_, donor_since_) == donor_since_) return;
+  for (const WorkerProcess* other : world_.AliveWorkers()) {
+    const bool loads = other->phase_ == Phase::kLoading && other->joined_since_ == donor_since_;
+    if (!loads || world_.checker.IsLost(other->id(), term_)) continue;
+    world_.checker.Fail(
+        Invariant::kSameBytes,
+        absl::StrCat(name(),
+                     " was left out of a round before it has served the state with which "
+                     "that begins, and ",
+                     other->name(), " still loads this state."));
+  }
 }
 
 void WorkerProcess::Loaded(const Lane& lane) {

@@ -117,7 +117,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     std::optional<uint64_t> state = 0;
     std::map<uint64_t, uint64_t> states;  // By chain, the states that a joiner may load.
     Contribution given;
-    std::optional<LateContribution> late;  // The last one, if its verdict says that it was.
+    std::optional<LateContribution> late;     // The last one, if its verdict says that it was.
+    std::optional<LateContribution> counted;  // The last one, if it was counted.
     uint64_t key = 0;
     std::vector<client::TensorHandle> order;
     size_t next = 0;
@@ -239,6 +240,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   // Notes which state a script would serve now to those who have joined, if it has not yet: at its
   // next begin, or while it waits for an outcome.
   void ServeBoundary();
+  // A round has ended without it before it has done so.
+  void MissBoundary();
   // It has loaded the state of the lane with which its first round begins.
   void Loaded(const Lane& lane);
   bool Strikes(FaultKind kind, RoundNumber step, SimTime* duration = nullptr);

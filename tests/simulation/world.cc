@@ -37,6 +37,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.leaves_out_of_staging = bug == PlantedBug::kLateUnstaged;
   rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
   rules.counts_late = bug == PlantedBug::kCountLate;
+  rules.forgets_deferred = bug == PlantedBug::kForgetDeferred;
   return rules;
 }
 

@@ -319,6 +319,7 @@ TEST(Deferred, IsCountedWithTheNextContributionOfItsWorker) {
   EXPECT_EQ(value.contributors[2].deferred, 1u);
   EXPECT_FALSE(value.late_carries) << "nobody was late";
   EXPECT_EQ(t.a.lane().delivered[3].at({0, 0}).divisor, 4u);
+  EXPECT_THAT(t.job().lanes[0].past.back().deferred, ElementsAre("c"));
   EXPECT_EQ(t.Notes(NoteKind::kContributionDeferred), 1u);
   EXPECT_THAT(t.NoteText(NoteKind::kContributionDeferred), HasSubstr("for round 2"));
 }
@@ -397,6 +398,37 @@ TEST(Deferred, ANewSessionRepeatsIt) {
   for (const TensorIndex tensor : {0u, 1u}) t.c.PushTensor(tensor);
   t.c.Commit();
   t.Contribute({&t.a, &t.b});
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u);
+}
+
+// The next aggregator knows the verdict from the hellos.
+TEST(Deferred, Fault_A1_AnotherAggregatorCountsIt) {
+  Carried t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->fresh = false;
+  t.c.deferred = 1;
+  t.c.Begin();
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  for (const TensorIndex tensor : {0u, 1u}) t.c.PushTensor(tensor);
+  t.c.Commit();
+  t.Contribute({&t.a, &t.b});
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u);
+}
+
+// Those who come may have joined after that verdict. The late worker has it, and its library has
+// looked.
+TEST(Deferred, Fault_A1_AnAggregatorThatKnowsNoVerdictBelievesTheWorker) {
+  Carried t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->fresh = false;
+    worker->lane().verdicts.clear();
+  }
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  ASSERT_TRUE(t.job().lanes[0].verdicts.empty());
+  t.c.deferred = 1;
+  t.Contribute({&t.a, &t.b, &t.c});
   EXPECT_EQ(t.a.verdict().value.divisor, 4u);
 }
 

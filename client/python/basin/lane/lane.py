@@ -46,8 +46,8 @@ class Rounds(Protocol):
 
     def begin(self, gradients: Sequence[Any], spec: RoundSpec) -> int:
         """Begins a round with these counts, in which these gradients may be sent. An error leaves
-        no round open. Returns its step, which is that of the spec unless the worker had to learn
-        it from the others."""
+        no round open; it is InvalidArgument if what is deferred cannot be in this round. Returns
+        its step, which is that of the spec unless the worker had to learn it from the others."""
 
     def after_begin(self) -> None: ...
 
@@ -411,28 +411,35 @@ class Lane(Generic[P, G]):
             self._drop_deferred("the rounds have another loss scale or epoch since")
         if self._deferred is not None and not self.store.can_add(self.gradients.all):
             self._drop_deferred("a parameter has another dtype, shape or device since")
-        if self._deferred is not None and self._accumulation.is_empty():
-            # What is deferred is all of the contribution, so the other counts are known.
-            spec = replace(spec, counts=Counts(0, 0, 0))
-        self.usage.steps = self.rounds.begin(self.gradients.all, self._with_deferred(spec))
+        begun = None if self._deferred is None else self._begin_with(self._deferred, spec)
+        if begun is None:
+            begun = self.rounds.begin(self.gradients.all, spec), spec
+        self.usage.steps, self._sent_spec = begun
         self.usage.on(Event.BEGIN)
-        self._sent_spec = spec
         self._added, self._deferred = self._deferred, None
         self._again = None
         self._sent, self._accumulation = self._accumulation, Accumulation()
         self._refusal = None
         self.rounds.after_begin()
 
-    def _with_deferred(self, spec: RoundSpec) -> RoundSpec:
-        """The spec with what is deferred to this round."""
-        if self._deferred is None:
-            return spec
-        return replace(
-            spec,
-            deferred=1,
-            counts=sum_of(self._deferred.counts, spec.counts).check_contributed(),
-            samples=tuple(union([*self._deferred.positions, *spec.samples])),
-        )
+    def _begin_with(self, deferred: Deferred, spec: RoundSpec) -> tuple[int, RoundSpec] | None:
+        """Begins a round that has what is deferred as well. Returns its step, and the spec of what
+        is computed for it; None if it cannot be added any more."""
+        if self._accumulation.is_empty():
+            # What is deferred is all of the contribution, so the other counts are known.
+            spec = replace(spec, counts=Counts(0, 0, 0))
+        try:
+            both = replace(
+                spec,
+                deferred=1,
+                counts=sum_of(deferred.counts, spec.counts).check_contributed(),
+                samples=tuple(union([*deferred.positions, *spec.samples])),
+            )
+            return self.rounds.begin(self.gradients.all, both), spec
+        except InvalidArgument as error:
+            # A round was aborted since, for example, before this worker had begun it.
+            self._drop_deferred(str(error).removesuffix("."))
+            return None
 
     def _counts(self) -> Counts:
         """Those of the accumulation, whose samples are those of its batches if the user does not

@@ -290,7 +290,7 @@ class TensorRounds:
     def may_defer(self) -> bool:
         # The gradients of a node are added up before they are sent, and those of a hook of torch's
         # DistributedDataParallel are in memory that it uses again.
-        contributes = self._contributor is self._alone and not self.node.groups_ranks
+        contributes = self._contributor is self._alone and not self.node.may_group_ranks
         late = self.info is not None and self.info.late_carries and self._is_late(self.info)
         return late and contributes and self._store.own_hooks
 

@@ -25,6 +25,7 @@ struct Rules {
   bool leaves_out_of_staging = false;
   bool reduces_different_calls = false;
   bool counts_late = false;
+  bool forgets_deferred = false;
 };
 
 }  // namespace basin::aggregator
