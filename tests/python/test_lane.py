@@ -770,6 +770,11 @@ class DeferredTest(unittest.TestCase):
         self.assertEqual([0, 0], self.lane.rounds.deferred)
         self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.rounds.counts])
 
+    def test_a_worker_that_makes_no_more_rounds_is_told_of_it(self) -> None:
+        self.lane.end_deferred()
+        self.lane.end_deferred()
+        self.assertEqual(["this worker makes no more rounds"], self.lane.rounds.lost)
+
     def test_means_are_weighted_by_their_counts(self) -> None:
         by_samples = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.SAMPLES)
         self.make(by_samples, 1, 2, samples=1)

@@ -8,7 +8,9 @@ what ends it otherwise than with a result that counts them, drops them.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+from basin.lane.gradient import Gradient
 from basin.lane.ranges import Range
 from basin.spec import Counts, Op, RoundSpec
 
@@ -19,14 +21,21 @@ class Deferred:
 
     spec:      that of its round, with its counts
     positions: those of the epoch that it was computed from, as yet committed by no round
+    gradients: those of which it has one, which keep that until it is sent
     """
 
     spec: RoundSpec
     positions: tuple[Range, ...]
+    gradients: tuple[Gradient[Any, Any], ...]
 
     @property
     def counts(self) -> Counts:
         return self.spec.counts
+
+    def forget(self) -> None:
+        """What was not sent is in no round."""
+        for each in self.gradients:
+            each.deferred = None
 
 
 @dataclass(frozen=True)

@@ -409,7 +409,7 @@ class Lane(Generic[P, G]):
             spec = replace(spec, samples=named, sample_epoch=self._samples.epoch.number)
         if self._deferred is not None and not fits(self._deferred, spec):
             self._drop_deferred("the rounds have another loss scale or epoch since")
-        if self._deferred is not None and not self.store.can_add(self.gradients.all):
+        if self._deferred is not None and not self._can_add(self._deferred):
             self._drop_deferred("a parameter has another dtype, shape or device since")
         begun = None if self._deferred is None else self._begin_with(self._deferred, spec)
         if begun is None:
@@ -421,6 +421,10 @@ class Lane(Generic[P, G]):
         self._sent, self._accumulation = self._accumulation, Accumulation()
         self._refusal = None
         self.rounds.after_begin()
+
+    def _can_add(self, deferred: Deferred) -> bool:
+        mine = set(deferred.gradients) <= set(self.gradients.all)
+        return mine and self.store.can_add(deferred.gradients)
 
     def _begin_with(self, deferred: Deferred, spec: RoundSpec) -> tuple[int, RoundSpec] | None:
         """Begins a round that has what is deferred as well. Returns its step, and the spec of what
@@ -538,7 +542,7 @@ class Lane(Generic[P, G]):
             cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
             for each in self._only_deferred:
                 each.sent = None
-            self._end_added(lost="the round that had it was not committed", keeps=False)
+            self._end_added("the round that had it was not committed")
             self._accumulation, self._sent = self._sent, Accumulation()
             self._accumulation.spoiled = self.usage.phase is Phase.FAILED
             self.usage.on(Event.END)
@@ -577,48 +581,56 @@ class Lane(Generic[P, G]):
             named = [*sent.positions, *(self._added.positions if self._added is not None else ())]
             self._samples.end_round(named, counted)
         lost = "it was too late" if contributed else "this worker has withdrawn"
-        self._end_added(
-            lost=None if counted else f"in the round that had it, {lost}", keeps=late is not None
-        )
-        self._deferred = late
+        self._end_added(None if counted else f"in the round that had it, {lost}")
+        if late is not None:
+            self._keep(*late)
         self.rounds.delivered(
             gradients, sent.micro_batches, self._refusal, deferred=late is not None
         )
 
-    def _defer(self) -> Deferred | None:
-        """Copies what this worker has computed for the round, which was too late for it, before the
-        results come. None if there is nothing to keep, or if it could not be added."""
-        sent = [each for each in self.gradients.all if each.is_sent()]
-        mine = [each for each in sent if each not in self._only_deferred]
+    def _defer(self) -> tuple[Deferred, list[G]] | None:
+        """What this worker has computed for the round, which was too late for it, with copies that
+        are made before the results come. None if there is nothing to keep, or if it could not be
+        added."""
+        mine = [
+            each
+            for each in self.gradients.all
+            if each.is_sent() and each not in self._only_deferred
+        ]
         if not mine or not can_be_added(self._sent_spec):
             return None
-        for each, kept in zip(mine, self.store.computed(mine), strict=True):
-            each.deferred = kept
-        return Deferred(self._sent_spec, tuple(self._sent.positions))
+        deferred = Deferred(self._sent_spec, tuple(self._sent.positions), tuple(mine))
+        return deferred, self.store.computed(mine)
 
-    def _end_added(self, *, lost: str | None, keeps: bool) -> None:
+    def _keep(self, deferred: Deferred, kept: list[G]) -> None:
+        """The next round has this as well."""
+        self._deferred = deferred
+        for each, gradient_of_before in zip(deferred.gradients, kept, strict=True):
+            each.deferred = gradient_of_before
+
+    def _end_added(self, lost: str | None) -> None:
         """The round in flight has ended, and with it what was added to it.
 
-        lost:  why it was not counted
-        keeps: the next round is to have what this one was too late for
+        lost: why it was not counted
         """
         added, self._added, self._only_deferred = self._added, None, []
         if added is None:
             return
+        added.forget()  # Some may not have been sent.
         for each in self.gradients.all:
             each.added = False
-            if not keeps:
-                each.deferred = None  # It was not sent.
         if lost is not None:
             self.rounds.lose_deferred(lost)
 
     def _drop_deferred(self, why: str) -> None:
-        if self._deferred is None:
-            return
-        self._deferred = None
-        for each in self.gradients.all:
-            each.deferred = None
-        self.rounds.lose_deferred(why)
+        dropped, self._deferred = self._deferred, None
+        if dropped is not None:
+            dropped.forget()
+            self.rounds.lose_deferred(why)
+
+    def end_deferred(self) -> None:
+        """This worker makes no more rounds."""
+        self._drop_deferred("this worker makes no more rounds")
 
     def _drop_local(self) -> None:
         for each in self.gradients.all:
@@ -807,8 +819,8 @@ class Lane(Generic[P, G]):
             self.usage.on(Event.END)
         self._leave_backward()
         self._next, self._accumulation, self._sent = Accumulation(), Accumulation(), Accumulation()
-        self._deferred = self._added = None
-        self._only_deferred = []
+        self._end_added("this worker was evicted")
+        self._drop_deferred("this worker was evicted")
         self._refusal = self._failure = None
         if self._samples is not None:
             self._samples.forget()
