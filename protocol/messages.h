@@ -169,12 +169,18 @@ struct Begin {
   uint64_t optimizer = 0;
   // The numbers, for people. Empty if the aggregator has them already.
   std::vector<std::string> optimizer_numbers = {};
-  // Those whose gradients are in the contribution; the counts are the sums over them.
+  // Trainers whose gradients of the round before, which went on without them, are in the
+  // contribution as well; see WhyNotLate.
+  uint32_t deferred = 0;
+  // Those whose gradients of this round are in the contribution; the counts are the sums over them,
+  // and over what is deferred.
   uint32_t trainers() const { return ranks + represents; }
+  // What it counts in the divisor of an AVERAGE.
+  uint32_t gradients() const { return trainers() + deferred; }
   auto Fields() const {
     return std::tie(lane, round, spec, counts, step_label, samples, ranks, represents,
                     local_reduction, reduced_with, compares_step, sample_epoch, call, optimizer,
-                    optimizer_numbers);
+                    optimizer_numbers, deferred);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "protocol/round.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -189,6 +190,29 @@ uint64_t DecisionOf(const RoundValue& value) {
   add(value.world_size);
   if (value.samples.has_value()) hash = MixSamples(hash, *value.samples);
   return hash == 0 ? 1 : hash;
+}
+
+std::string WhyNotAdded(const RoundSpec& spec, uint32_t deferred) {
+  if (deferred == 0) return "";
+  if (deferred > kMaxRanks) {
+    return absl::StrCat("has gradients that ", deferred,
+                        " trainers had computed for an earlier round; at most ", kMaxRanks,
+                        " can be in one");
+  }
+  const bool is_sum = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage ||
+                      spec.op == ReduceOp::kWeightedAverage;
+  if (is_sum && spec.denominator != Denominator::kPresent) return "";
+  return absl::StrCat("has gradients of an earlier round, which ", ReduceOpName(spec.op),
+                      is_sum ? " by the workers that pushed a tensor" : "", " cannot add");
+}
+
+std::string WhyNotLate(const WorkerId& worker, const VerdictRecord* before) {
+  const bool was_late = before != nullptr && before->value.late_carries &&
+                        std::find(before->value.late.begin(), before->value.late.end(), worker) !=
+                            before->value.late.end();
+  if (was_late) return "";
+  return "has gradients of the round before, whose verdict does not say that they were late and "
+         "may be in this one";
 }
 
 uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value) {

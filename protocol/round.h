@@ -131,11 +131,13 @@ struct Contributor {
   // The reduction plan: the group has the worker and these others, in byte order.
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with = {};
+  // The trainers whose gradients of the round before are in it as well; see Begin.
+  uint32_t deferred = 0;
   // What it holds is then reduced over its trainers already: multiplied by their weights, too.
   bool is_partial() const { return ranks > 1; }
   auto Fields() const {
-    return std::tie(worker, incarnation, weight, squared_norm, ranks, local_reduction,
-                    reduced_with);
+    return std::tie(worker, incarnation, weight, squared_norm, ranks, local_reduction, reduced_with,
+                    deferred);
   }
 };
 
@@ -149,6 +151,7 @@ struct RoundValue {
   std::vector<Contributor> contributors;  // In byte order of the worker id.
   std::vector<WorkerId> dropped;          // Effective once, but could not feed a later attempt.
   std::vector<WorkerId> late;             // Left out because they were late; in byte order.
+  bool late_carries = false;  // The next contribution of each of these may have this one as well.
   uint64_t divisor = 0;
   std::vector<TensorDivisor> tensor_divisors;
   uint32_t layout_version = 0;  // Tensors from this index on are not part of the round.
@@ -160,16 +163,16 @@ struct RoundValue {
   uint64_t decision = 0;  // DecisionOf, by the aggregator that decided; 0: by an earlier one.
   std::optional<RoundSamples> samples;  // Absent: the contributions name no positions.
   auto Fields() const {
-    return std::tie(outcome, reason, abort_cause, spec, contributors, dropped, late, divisor,
-                    tensor_divisors, layout_version, digest, facts, generation, contract_version,
-                    world_size, decision, samples);
+    return std::tie(outcome, reason, abort_cause, spec, contributors, dropped, late, late_carries,
+                    divisor, tensor_divisors, layout_version, digest, facts, generation,
+                    contract_version, world_size, decision, samples);
   }
 };
 
 // A hash of what was decided: outcome, spec, contributors with their weights, totals of the counts,
 // divisors, layout, generation, samples and the digest of the result. The digest alone would also
-// fit bytes that were reduced with other weights. Never 0. Stable across processes and versions. A
-// list that older clients do not know, such as `late`, has no part in it.
+// fit bytes that were reduced with other weights. Never 0. Stable across processes and versions.
+// What older clients do not know, such as `late`, has no part in it.
 uint64_t DecisionOf(const RoundValue& value);
 // Whether the value is the one that was decided, as far as is known.
 inline bool IsAsDecided(const RoundValue& value) {
@@ -214,6 +217,15 @@ struct VerdictRecord {
   uint64_t chain = 0;
   auto Fields() const { return std::tie(round, ballot, value_ballot, value, next, chain); }
 };
+
+// Why a contribution to rounds of this spec cannot have what `deferred` of its trainers had
+// computed for the round before as well, as the end of a sentence that begins with it; empty when
+// it can.
+std::string WhyNotAdded(const RoundSpec& spec, uint32_t deferred);
+// The same, by the verdict of that round; null if there was none. What the worker had computed for
+// it is then in this round or in none: what was counted, or was too late for another one than the
+// last, is never in two.
+std::string WhyNotLate(const WorkerId& worker, const VerdictRecord* before);
 
 // h_r = H(h_(r-1), round, outcome, contributors, samples, digest). Stable across processes and
 // versions.

@@ -76,6 +76,7 @@ void AddTeams(const Coordinator& core, v1::LimitsResponse& limits) {
 
 LatePolicy PolicyIn(v1::LatePolicy policy) {
   if (policy == v1::LATE_POLICY_EVICT) return LatePolicy::kEvict;
+  if (policy == v1::LATE_POLICY_CARRY) return LatePolicy::kCarry;
   return policy == v1::LATE_POLICY_LEAVE_OUT ? LatePolicy::kLeaveOut : LatePolicy::kWait;
 }
 

@@ -175,6 +175,7 @@ void AddRecent(const Lane& lane, uint32_t last, absl::Time lived, v1::LaneRounds
     view.set_first_arrival_ns(Nanoseconds(summary->first));
     view.set_owed(WordOf(summary->owed, lane.layout));
     for (const WorkerId& worker : summary->late) view.add_late(worker);
+    for (const WorkerId& worker : summary->deferred) view.add_deferred(worker);
     for (const Arrival& arrival : summary->arrivals) {
       v1::Arrival& arrived = *view.add_arrivals();
       arrived.set_worker(arrival.worker);
@@ -191,6 +192,8 @@ v1::LatePolicy PolicyOf(LatePolicy policy) {
       return v1::LATE_POLICY_EVICT;
     case LatePolicy::kLeaveOut:
       return v1::LATE_POLICY_LEAVE_OUT;
+    case LatePolicy::kCarry:
+      return v1::LATE_POLICY_CARRY;
   }
   return v1::LATE_POLICY_UNSPECIFIED;
 }

@@ -289,13 +289,16 @@ void AddWaits(std::vector<Option>& table) {
       "workers that it waits for."));
   table.push_back(Choice(
       "round.late_policy", +[](Settings& s) -> LatePolicy& { return Core(s).late_policy; },
-      {"wait", "evict", "leave_out"}, "wait",
+      {"wait", "evict", "leave_out", "carry"}, "wait",
       "How to treat a worker that is alive but late. wait: rounds wait for it (rank 0 may evaluate "
       "or write a checkpoint); evict: it is evicted after round.evict_late_after; leave_out: once "
       "round.quorum_percent of the contributions are complete, a round waits for the others only "
-      "for round.grace, and goes on without those of whoever is late. leave_out leaves nobody out "
-      "of the rounds of a job whose min_workers is its max_workers, as it is by default, or whose "
-      "quorum is all of its workers."));
+      "for round.grace, and goes on without those of whoever is late; carry: the same, and the "
+      "next "
+      "contribution of that worker has its late gradients as well, if its client adds them, as "
+      "basin.torch does. leave_out and carry leave nobody out of the rounds of a job whose "
+      "min_workers is its max_workers, as it is by default, or whose quorum is all of its "
+      "workers."));
   table.push_back(Duration(
       "round.evict_late_after",
       [](Settings& s) -> absl::Duration& { return Core(s).evict_late_after; }, "none",
@@ -304,15 +307,17 @@ void AddWaits(std::vector<Option>& table) {
   table.push_back(Count(
       "round.quorum_percent", [](Settings& s) -> uint32_t& { return Core(s).quorum_percent; }, "66",
       {1, 100},
-      "With round.late_policy leave_out: the percentage of a round's contributions, rounded up, "
-      "that must be complete before a late one may be left out; never fewer than the job's "
-      "min_workers. 100: none is left out."));
+      "With round.late_policy leave_out or carry: the percentage of a round's contributions, "
+      "rounded up, that must be complete before a late one may be left out; never fewer than the "
+      "job's min_workers. 100: none is left out."));
   table.push_back(Duration(
       "round.grace", [](Settings& s) -> absl::Duration& { return Core(s).grace; }, "100ms",
       kShortest, kLongest,
-      "With round.late_policy leave_out: how long a round waits at least for late contributions "
-      "after that. It waits for the median lateness of the last 16 late contributions plus three "
-      "times the median distance from it, if that is longer, but for at most 16 times this."));
+      "With round.late_policy leave_out or carry: how long a round waits at least for late "
+      "contributions after that. It waits for the median lateness of the last 16 late "
+      "contributions "
+      "plus three times the median distance from it, if that is longer, but for at most 16 times "
+      "this."));
   table.push_back(Choice(
       "round.loss_policy", +[](Settings& s) -> LossPolicy& { return Core(s).loss_policy; },
       {"shrink", "abort"}, "shrink",

@@ -16,7 +16,7 @@ JobSettings AgreedSettings::Resolve(JobSettings asked) {
 
 std::string AgreedSettings::WhyNobodyIsLeftOut(const Config& config) const {
   const uint64_t all = most_workers();
-  if (late_policy(config) != LatePolicy::kLeaveOut || all == 1) return "";
+  if (!LeavesOut(late_policy(config)) || all == 1) return "";
   if (settings_.min_workers >= all) {
     return absl::StrCat(
         "no round goes on with fewer workers than min_workers, which is ", settings_.min_workers,

@@ -70,7 +70,7 @@ uint64_t Agreement::WeightOf(const RoundMember& member) const {
 }
 
 uint64_t Agreement::Divisor(const Roster& roster) const {
-  if (spec_.op == ReduceOp::kAverage) return roster.trainers();
+  if (spec_.op == ReduceOp::kAverage) return roster.gradients();
   if (spec_.op != ReduceOp::kWeightedAverage) return 1;
   uint64_t weight = 0;
   for (const RoundMember& member : roster) {
@@ -86,12 +86,12 @@ uint64_t Agreement::DivisorOf(const Roster& roster, TensorIndex tensor, uint32_t
   const bool average = spec_.op == ReduceOp::kAverage;
   if (!average && spec_.op != ReduceOp::kWeightedAverage) return divisor;
   // Usually no member needs to be looked at, because each is one trainer.
-  if (average && roster.trainers() == roster.contributors()) return divisor - skips;
+  if (average && roster.gradients() == roster.contributors()) return divisor - skips;
   uint64_t present = divisor;
   for (const RoundMember& member : roster) {
     const Contribution& contribution = member.contribution;
     if (!contribution.counts() || !contribution.Skips(tensor)) continue;
-    present -= average ? contribution.begin().trainers() : WeightOf(member);
+    present -= average ? contribution.begin().gradients() : WeightOf(member);
   }
   return present;
 }

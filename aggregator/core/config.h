@@ -21,7 +21,11 @@
 namespace basin::aggregator {
 
 enum class LossPolicy : uint8_t { kShrink = 0, kAbort = 1 };
-enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1, kLeaveOut = 2 };
+enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1, kLeaveOut = 2, kCarry = 3 };
+// Whether rounds go on without those who are late.
+inline bool LeavesOut(LatePolicy policy) {
+  return policy == LatePolicy::kLeaveOut || policy == LatePolicy::kCarry;
+}
 inline const char* NameOf(LossPolicy policy) {
   return policy == LossPolicy::kAbort ? "abort" : "shrink";
 }
@@ -33,6 +37,8 @@ inline const char* NameOf(LatePolicy policy) {
       return "evict";
     case LatePolicy::kLeaveOut:
       return "leave_out";
+    case LatePolicy::kCarry:
+      return "carry";
   }
   return "wait";
 }
@@ -71,7 +77,7 @@ struct Config {
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();
-  // With kLeaveOut: this part of the contributions is a quorum, and rounds wait at least so long
+  // If they leave out: this part of the contributions is a quorum, and rounds wait at least so long
   // for the others.
   uint32_t quorum_percent = 66;
   absl::Duration grace = absl::Milliseconds(100);

@@ -156,7 +156,7 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
 }
 
 absl::Duration Coordinator::ShortestWait(const Job& job) const {
-  const bool leaves_out = job.late_policy(config_) == LatePolicy::kLeaveOut;
+  const bool leaves_out = LeavesOut(job.late_policy(config_));
   return leaves_out ? std::min(shortest_wait_, config_.grace) : shortest_wait_;
 }
 

@@ -35,12 +35,24 @@ void HoldsState(Job& job, const JobScope& scope, Slot slot) {
               [&](Round& round, const RoundScope& in) { OnState(round, in, slot); });
 }
 
+// Why what is deferred to the next round of the lane cannot be, as the end of a sentence.
+std::string WhyNotDeferred(const Lane& lane, const WorkerId& worker, const Begin& begin) {
+  std::string why = WhyNotAdded(begin.spec, begin.deferred);
+  // After a recovery from workers that have joined meanwhile, no verdict may be known here. Then
+  // that with which the worker's library has compared it must do: to refuse it would end a trainer
+  // that has done nothing wrong.
+  const bool lost = lane.verdicts.empty() && lane.next > 1;
+  if (!why.empty() || begin.deferred == 0 || lost) return why;
+  return WhyNotLate(worker, lane.verdicts.empty() ? nullptr : &lane.verdicts.back());
+}
+
 void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
   Lane* lane = FindLane(job, scope, slot, begin.lane);
   if (lane == nullptr) return;
   Worker& worker = job.workers[slot];
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string why = WhyNotAllowed(begin);
+  if (why.empty() && begin.round == lane->next) why = WhyNotDeferred(*lane, worker.id, begin);
   // Otherwise they are those of its hello, which was checked.
   if (why.empty() && begin.trainers() > 1 && begin.trainers() != worker.ranks) {
     if (worker.knows_ranks) code = ErrorCode::kVersionMismatch;

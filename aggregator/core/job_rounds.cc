@@ -37,17 +37,19 @@ bool IsSum(ReduceOp op) {
   return op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
 }
 
-// The contributors with the norm of what each of them holds for one trainer, so that a node can be
-// compared with a single one.
+// The contributors with the norm of what each of them holds for one trainer in one round, so that
+// nodes, and those whose last contribution was late, can be compared with the others.
 std::vector<Contributor> PerTrainer(const RoundValue& value) {
   std::vector<Contributor> contributors = value.contributors;
   if (!IsSum(value.spec.op)) return contributors;
   const bool by_weight =
       value.spec.op == ReduceOp::kWeightedAverage && value.spec.kind == ContributionKind::kMean;
   for (Contributor& contributor : contributors) {
-    if (!contributor.is_partial() || !contributor.squared_norm.has_value()) continue;
-    const auto share = static_cast<double>(by_weight ? std::max<uint64_t>(1, contributor.weight)
-                                                     : contributor.ranks);
+    if (!contributor.squared_norm.has_value()) continue;
+    uint64_t held = uint64_t{contributor.ranks} + contributor.deferred;
+    // What a single one holds is a mean then.
+    if (by_weight) held = contributor.is_partial() ? contributor.weight : 1;
+    const auto share = static_cast<double>(std::max<uint64_t>(1, held));
     *contributor.squared_norm /= share * share;
   }
   return contributors;
@@ -104,6 +106,14 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   note.credit_stalls = round.flow.stalls();
   scope.actions.push_back(std::move(note));
   if (committed) WatchNorms(scope, job.name, lane, record);
+  for (const Contributor& contributor : record.value.contributors) {
+    if (contributor.deferred == 0) continue;
+    scope.actions.push_back(
+        Note{NoteKind::kContributionDeferred, job.name, contributor.worker, lane.name, record.round,
+             absl::StrCat("What it had computed for round ", record.round - 1,
+                          ", and was late for that, is in its contribution to round ", record.round,
+                          ".")});
+  }
   const bool changes = next != job.membership();
   const std::optional<WorkerId> donor = changes ? job.DonorFor(next) : std::nullopt;
   SendAll all;

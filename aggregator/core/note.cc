@@ -108,6 +108,8 @@ const char* NoteKindName(NoteKind kind) {
       return "samples_returned";
     case NoteKind::kLatePolicyIdle:
       return "late_policy_idle";
+    case NoteKind::kContributionDeferred:
+      return "contribution_deferred";
     case NoteKind::kDescriptorsShort:
       return "descriptors_short";
     case NoteKind::kDescriptorsFree:

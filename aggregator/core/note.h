@@ -69,6 +69,7 @@ enum class NoteKind : uint8_t {
   kLeaseRefused,
   kSamplesReturned,
   kLatePolicyIdle,
+  kContributionDeferred,
   // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,
   kDescriptorsFree,

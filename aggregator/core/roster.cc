@@ -17,6 +17,7 @@ void Roster::Tally::Count(const RoundMember& member, int32_t by) {
   count(begun, member.contribution.begun());
   if (member.contribution.begun()) {
     trainers += static_cast<uint32_t>(by) * member.contribution.begin().trainers();
+    gradients += static_cast<uint32_t>(by) * member.contribution.begin().gradients();
   }
   count(effective, member.contribution.effective());
   count(alive, member.alive());

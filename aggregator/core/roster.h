@@ -38,8 +38,10 @@ class Roster {
   RoundMember& At(Slot slot) { return members_[static_cast<size_t>(index_[slot])]; }
 
   uint32_t contributors() const { return tally_.contributors; }
-  uint32_t begun() const { return tally_.begun; }          // Contributors that have begun.
-  uint32_t trainers() const { return tally_.trainers; }    // In the contributions that have begun.
+  uint32_t begun() const { return tally_.begun; }        // Contributors that have begun.
+  uint32_t trainers() const { return tally_.trainers; }  // In the contributions that have begun.
+  // The same, with what is deferred to them: the divisor of an AVERAGE.
+  uint32_t gradients() const { return tally_.gradients; }
   uint32_t effective() const { return tally_.effective; }  // Contributors that are effective.
   uint32_t alive() const { return tally_.alive; }
   uint32_t receivers() const { return tally_.receivers; }  // Members that are sent the results.
@@ -67,6 +69,7 @@ class Roster {
     uint32_t contributors = 0;
     uint32_t begun = 0;
     uint32_t trainers = 0;
+    uint32_t gradients = 0;
     uint32_t effective = 0;
     uint32_t alive = 0;
     uint32_t receivers = 0;

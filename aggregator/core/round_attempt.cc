@@ -154,6 +154,7 @@ void StartAttemptNow(const Round& round, const RoundScope& scope) {
     if (!member.contribution.counts()) continue;
     start.contributors.push_back({member.id, member.incarnation, round.agreement.WeightOf(member),
                                   std::nullopt, member.contribution.begin().trainers()});
+    start.contributors.back().deferred = member.contribution.begin().deferred;
   }
   scope.actions.push_back(std::move(start));
 }

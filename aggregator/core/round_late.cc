@@ -17,7 +17,7 @@ namespace {
 // Calls wait for everyone, because scripts need what they call. A step of a global batch has a part
 // of every member, and is not made without one.
 bool MayLeaveOut(const Round& round, const RoundScope& scope) {
-  return scope.job.late_policy == LatePolicy::kLeaveOut && scope.lane.kind == LaneKind::kGradient &&
+  return LeavesOut(scope.job.late_policy) && scope.lane.kind == LaneKind::kGradient &&
          !scope.lane.ledger.epoch().has_steps() && round.phase() == RoundPhase::kCollect &&
          !scope.paused;
 }
@@ -48,6 +48,10 @@ bool MayBeLeftOut(const RoundScope& scope, const RoundMember& member) {
   if (member.contribution.begun()) return true;
   const auto& verdicts = scope.lane.verdicts;
   return !verdicts.empty() && IsCounted(verdicts.back().value, member.id, member.incarnation);
+}
+
+bool LosesDeferred(const RoundMember& member) {
+  return member.contribution.begun() && member.contribution.begin().deferred > 0;
 }
 
 // Whether contributions are missing, all of members that may be left out.
@@ -99,7 +103,11 @@ bool LeaveOutLate(Round& round, const RoundScope& scope) {
             absl::StrCat("It was left out of round ", round.number, ": ", waiting, " of ",
                          contributors, " members have waited for it for ",
                          absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))),
-                         ". It gets the result."));
+                         ". It gets the result.",
+                         LosesDeferred(member) ? " What it had computed for the round before, and "
+                                                 "was in this contribution, is lost."
+                                               : ""));
+    if (scope.config.rules.counts_late) continue;
     restart |= RemoveContribution(round, scope, member, ContributionInput::kWithdraw);
     if (scope.config.rules.leaves_out_of_staging) {
       round.roster.Apply(member, PresenceInput::kLeaveOut);

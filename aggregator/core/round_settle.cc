@@ -87,6 +87,7 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
   for (const RoundMember& member : round.roster) {
     if (member.late && member.alive()) value.late.push_back(member.id);
   }
+  value.late_carries = !value.late.empty() && scope.job.late_policy == LatePolicy::kCarry;
   value.layout_version = scope.lane.layout.version();
   value.generation = scope.job.membership.generation;
   value.world_size = scope.job.membership.members.trainers();
@@ -96,6 +97,8 @@ void PrepareCommitted(Round& round, const RoundScope& scope) {
     value.contributors.push_back({member.id, member.incarnation, round.agreement.WeightOf(member),
                                   member.contribution.commit().squared_norm,
                                   member.contribution.begin().trainers()});
+    if (scope.config.rules.forgets_deferred) continue;
+    value.contributors.back().deferred = member.contribution.begin().deferred;
   }
   ReportPlan(round, scope);
   value.divisor = round.agreement.Divisor(round.roster);

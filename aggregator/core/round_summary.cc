@@ -55,6 +55,9 @@ RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRe
   summary.norm = NormsOf(layout, record.value).all;
   summary.batch = record.value.facts.totals;
   summary.late = record.value.late;
+  for (const Contributor& contributor : record.value.contributors) {
+    if (contributor.deferred > 0) summary.deferred.push_back(contributor.worker);
+  }
   summary.arrivals = ArrivalsOf(round);
   if (!summary.arrivals.empty()) summary.first = FirstArrival(round) - round.opened;
   const Straggler& last = round.straggler;

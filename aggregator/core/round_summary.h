@@ -49,9 +49,11 @@ struct RoundSummary {
   WorkerId waited_for;         // The last of several to contribute to a committed round, or empty.
   std::optional<double> norm;  // The norm of the result; absent if there is none.
   Counts batch;
-  Awaited owed;                   // What the last one still owed when `waited` began.
-  absl::Duration first;           // When the first contribution was complete.
-  std::vector<WorkerId> late;     // Left out because they were late.
+  Awaited owed;                // What the last one still owed when `waited` began.
+  absl::Duration first;        // When the first contribution was complete.
+  std::vector<WorkerId> late;  // Left out because they were late.
+  // Counted together with what they were too late for in the round before.
+  std::vector<WorkerId> deferred;
   std::vector<Arrival> arrivals;  // The last ones of a committed round, in order.
 };
 

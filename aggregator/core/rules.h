@@ -42,6 +42,10 @@ struct Rules {
   static constexpr bool leaves_out_of_staging = false;
   // Reduce unnamed calls together that are not the same.
   static constexpr bool reduces_different_calls = false;
+  // Count what a verdict names as late, too.
+  static constexpr bool counts_late = false;
+  // Count a contribution without what was deferred to it.
+  static constexpr bool forgets_deferred = false;
 };
 
 }  // namespace basin::aggregator

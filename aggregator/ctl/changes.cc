@@ -109,7 +109,8 @@ absl::Status RunJob(Client& client) {
     known = TakePolicy<v1::LatePolicy>("--late-policy", arguments.late_policy,
                                        {{"wait", v1::LATE_POLICY_WAIT},
                                         {"evict", v1::LATE_POLICY_EVICT},
-                                        {"leave_out", v1::LATE_POLICY_LEAVE_OUT}},
+                                        {"leave_out", v1::LATE_POLICY_LEAVE_OUT},
+                                        {"carry", v1::LATE_POLICY_CARRY}},
                                        late);
   }
   if (!known.ok()) return known;

@@ -170,11 +170,10 @@ const std::vector<Command>& Commands() {
        "change the settings of a running job",
        "--min: the job pauses below this number of workers. --max: workers beyond it wait as\n"
        "spares. --loss-policy: shrink or abort, for a round that loses a worker.\n"
-       "--late-policy: wait, evict or leave_out, for a worker that is late. The new values must "
-       "be\n"
-       "within the bounds of the configuration. They hold until another run of the job begins\n"
-       "or the job is forgotten (job.idle_timeout); without state.file, a restart of the\n"
-       "aggregator ends them, too.",
+       "--late-policy: wait, evict, leave_out or carry, for a worker that is late. The new\n"
+       "values must be within the bounds of the configuration. They hold until another run of\n"
+       "the job begins or the job is forgotten (job.idle_timeout); without state.file, a restart\n"
+       "of the aggregator ends them, too.",
        {"basinctl job set vision --min=2", "basinctl job set vision --max=16 --loss-policy=abort"},
        3,
        3,

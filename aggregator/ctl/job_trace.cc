@@ -37,6 +37,7 @@ class LaneTrace {
         .Add("bytes", lane_.bytes())
         .Add("tensors", lane_.tensors());
     if (!round.late().empty()) args.Add("late", absl::StrJoin(round.late(), ", "));
+    if (!round.deferred().empty()) args.Add("deferred", absl::StrJoin(round.deferred(), ", "));
     Slice(track_, absl::StrCat("round ", round.round()), opened, verdict, args);
     if (round.outcome() != v1::OUTCOME_COMMITTED) return;
     const uint64_t gathered = std::min(verdict, opened + round.gather_ns());

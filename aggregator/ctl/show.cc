@@ -53,7 +53,8 @@ std::string WaitedFor(const v1::RoundStatus& past) {
   return absl::StrCat(past.waited_for(), " (", Span(past.wait_ns()), ")");
 }
 
-// The last arrivals of a round, after the first one, and who was left out: "a 0, b +12ms, c late".
+// The last arrivals of a round, after the first one, who was left out, and who had its last, late
+// contribution in this one: "a 0, b +12ms, c late, b with its last".
 constexpr int kMostArrivals = 8;
 std::string Arrivals(const v1::RoundSummary& round) {
   std::vector<std::string> arrivals;
@@ -66,6 +67,9 @@ std::string Arrivals(const v1::RoundSummary& round) {
   }
   for (const std::string& worker : round.late()) {
     arrivals.push_back(absl::StrCat(worker, " late"));
+  }
+  for (const std::string& worker : round.deferred()) {
+    arrivals.push_back(absl::StrCat(worker, " with its last"));
   }
   return absl::StrJoin(arrivals, ", ");
 }

@@ -111,14 +111,15 @@ absl::Status ReadChanged(Lines& lines, ChangedSettings& changed) {
   const absl::StatusOr<std::vector<std::string>> words = lines.NextWords(18);
   if (!words.ok()) return words.status();
   const std::vector<std::string>& word = *words;
-  const bool good =
-      ReadSettings(&word[1], changed.declared) && word[7] == "to" &&
-      ReadSettings(&word[8], changed.settings) && word[14] == "loss" &&
-      ReadPolicy(word[15], std::array{LossPolicy::kShrink, LossPolicy::kAbort},
-                 changed.loss_policy) &&
-      word[16] == "late" &&
-      ReadPolicy(word[17], std::array{LatePolicy::kWait, LatePolicy::kEvict, LatePolicy::kLeaveOut},
-                 changed.late_policy);
+  const bool good = ReadSettings(&word[1], changed.declared) && word[7] == "to" &&
+                    ReadSettings(&word[8], changed.settings) && word[14] == "loss" &&
+                    ReadPolicy(word[15], std::array{LossPolicy::kShrink, LossPolicy::kAbort},
+                               changed.loss_policy) &&
+                    word[16] == "late" &&
+                    ReadPolicy(word[17],
+                               std::array{LatePolicy::kWait, LatePolicy::kEvict,
+                                          LatePolicy::kLeaveOut, LatePolicy::kCarry},
+                               changed.late_policy);
   return good ? absl::OkStatus() : lines.Wrong("it is not what an operator has set");
 }
 

@@ -302,6 +302,7 @@ struct Metrics::JobSeries {
   Counter* rejected = nullptr;
   Counter* withdrawn = nullptr;
   Counter* carried = nullptr;
+  Counter* deferred = nullptr;
   Counter* dropped = nullptr;
   Counter* left_out = nullptr;
   Counter* unusual = nullptr;
@@ -415,6 +416,9 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
     case NoteKind::kContributionLate:
       series.left_out->Increment();
       break;
+    case NoteKind::kContributionDeferred:
+      series.deferred->Increment();
+      break;
     case NoteKind::kContributionUnusual:
       series.unusual->Increment();
       break;
@@ -457,6 +461,7 @@ void Metrics::AddJob(const JobName& job) {
   series->carried = &contributions_.Add(labels("result", "carried"));
   series->dropped = &contributions_.Add(labels("result", "dropped"));
   series->left_out = &contributions_.Add(labels("result", "late"));
+  series->deferred = &contributions_.Add(labels("result", "deferred"));
   series->unusual = &unusual_.Add({{kJob, job}});
   series->late = &late_.Add({{kJob, job}});
   series->duration = &durations_.Add({{kJob, job}}, DurationBuckets());
@@ -480,6 +485,7 @@ void Metrics::RemoveJob(const JobName& job) {
   contributions_.Remove(series.rejected);
   contributions_.Remove(series.withdrawn);
   contributions_.Remove(series.carried);
+  contributions_.Remove(series.deferred);
   contributions_.Remove(series.dropped);
   contributions_.Remove(series.left_out);
   unusual_.Remove(series.unusual);

@@ -31,6 +31,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kRoundPrepared:
     case NoteKind::kRoundCommitted:
     case NoteKind::kContributionCarried:
+    case NoteKind::kContributionDeferred:
     case NoteKind::kFrameDuplicate:
     case NoteKind::kFrameStale:
       return LogLevel::kDebug;

@@ -76,6 +76,7 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.contract_version = value.contract_version;
   out.world_size = value.world_size;
   out.trainers = basin::TrainersOf(value);
+  out.late_carries = value.late_carries ? 1 : 0;
   if (value.samples.has_value()) {
     out.has_sample_epoch = 1;
     out.sample_epoch = value.samples->epoch.number;
@@ -105,6 +106,12 @@ uint32_t basin_result_contributor_ranks(const basin_result* result, uint32_t ind
   if (result == nullptr) return 0;
   const auto& contributors = result->round->record().value.contributors;
   return index < contributors.size() ? contributors[index].ranks : 0;
+}
+
+uint32_t basin_result_contributor_deferred(const basin_result* result, uint32_t index) {
+  if (result == nullptr) return 0;
+  const auto& contributors = result->round->record().value.contributors;
+  return index < contributors.size() ? contributors[index].deferred : 0;
 }
 
 basin_local_reduction basin_result_contributor_local_reduction(const basin_result* result,

@@ -67,6 +67,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, ui
   begin.compares_step = in.compares_step != 0;
   begin.represents = in.carries;
   basin::client::SetOptimizer(begin, basin::c::Text(in.optimizer));
+  begin.deferred = in.deferred;
   const auto local = EnumOf<basin::LocalReduction>("The local reduction of the round",
                                                    in.local_reduction, BASIN_LOCAL_FAST);
   if (!local.ok()) return local.status();

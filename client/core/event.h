@@ -106,6 +106,7 @@ struct BeginRound {
   // A hash of these numbers of the trainer's optimizer, one in each line; 0: they are not compared.
   uint64_t optimizer = 0;
   std::vector<std::string> optimizer_numbers = {};
+  uint32_t deferred = 0;  // See Begin.
 };
 // The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
 struct PushTensor {

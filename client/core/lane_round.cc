@@ -17,6 +17,15 @@ Error NotNow(const Lane& lane, const std::string& why) {
   return lane.RefuseCall(ErrorCode::kFailedPrecondition, why);
 }
 
+// The verdict of the round before the one that the trainer begins next; null if it is not known.
+const VerdictRecord* BeforeNext(const Lane& lane) {
+  const RoundNumber next = lane.undelivered.has_value() ? lane.undelivered->round : lane.next();
+  for (const VerdictRecord& record : lane.verdicts) {
+    if (record.round + 1 == next) return &record;
+  }
+  return nullptr;
+}
+
 Error WhyNotTensor(const Lane& lane, TensorHandle tensor) {
   if (!lane.round.has_value()) {
     return NotNow(lane, "no round is in flight; begin a round first.");
@@ -98,6 +107,8 @@ Error Take(Lane& lane, const Scope& scope, const BeginRound& begin) {
   if (why.empty() && std::find(others.begin(), others.end(), scope.config.worker) != others.end()) {
     why = "names the worker itself among those that it was reduced with; leave it out";
   }
+  if (why.empty()) why = WhyNotAdded(begin.spec, begin.deferred);
+  if (why.empty() && begin.deferred > 0) why = WhyNotLate(scope.config.worker, BeforeNext(lane));
   if (!why.empty()) {
     return lane.RefuseCall(ErrorCode::kInvalidArgument,
                            absl::StrCat("the contribution of worker ", scope.config.worker,

@@ -121,11 +121,11 @@ void Round::SendRest(const Scope& scope, const LaneId& lane) {
 
 void Round::SendBegin(const Scope& scope, const LaneId& lane) {
   begin_sent_ = true;
-  scope.Send(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
-                   begin_.samples, begin_.ranks, begin_.represents, begin_.local_reduction,
-                   begin_.reduced_with, begin_.compares_step, begin_.sample_epoch, begin_.call,
-                   begin_.optimizer,
-                   numbers_known_ ? std::vector<std::string>() : begin_.optimizer_numbers});
+  scope.Send(Begin{
+      lane.index, number_, begin_.spec, begin_.counts, begin_.step_label, begin_.samples,
+      begin_.ranks, begin_.represents, begin_.local_reduction, begin_.reduced_with,
+      begin_.compares_step, begin_.sample_epoch, begin_.call, begin_.optimizer,
+      numbers_known_ ? std::vector<std::string>() : begin_.optimizer_numbers, begin_.deferred});
   if (IsWithdrawn()) {
     SendWithdraw(scope, lane);
     return;

@@ -246,9 +246,9 @@ class Round {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, begin_.represents, begin_.local_reduction, begin_.reduced_with,
                     begin_.ranks, begin_.compares_step, begin_.sample_epoch, begin_.call,
-                    begin_.optimizer, begin_.optimizer_numbers, state_, push_, skipped_, reason_,
-                    elsewhere_, refusal_, begin_sent_, numbers_known_, rest_sent_, prepared_,
-                    wait_);
+                    begin_.optimizer, begin_.optimizer_numbers, begin_.deferred, state_, push_,
+                    skipped_, reason_, elsewhere_, refusal_, begin_sent_, numbers_known_,
+                    rest_sent_, prepared_, wait_);
   }
 
  private:

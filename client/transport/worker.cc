@@ -50,7 +50,8 @@ basin::Begin MessageOf(const BeginRound& begin) {
           begin.sample_epoch,
           begin.call,
           begin.optimizer,
-          begin.optimizer_numbers};
+          begin.optimizer_numbers,
+          begin.deferred};
 }
 
 // Whether the trainer gets this instead of an outcome, and the round continues.

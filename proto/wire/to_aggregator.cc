@@ -199,6 +199,7 @@ void Encode(const Begin& in, v1::Begin* out) {
   for (std::string& line : CutNumbers(in.optimizer_numbers)) {
     out->add_optimizer_numbers(std::move(line));
   }
+  out->set_deferred(in.deferred);
 }
 
 Begin Decode(const v1::Begin& in, Checker& checker) {
@@ -217,6 +218,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.call = DecodeText(in.call());
   out.optimizer = in.optimizer();
   out.optimizer_numbers = CutNumbers(in.optimizer_numbers());
+  out.deferred = in.deferred();
   return out;
 }
 

@@ -329,6 +329,7 @@ void Encode(const Contributor& in, v1::Contributor* out) {
   if (in.squared_norm) out->set_squared_norm(*in.squared_norm);
   out->set_ranks(EncodeRanks(in.ranks));
   EncodePlan(in, out);
+  out->set_deferred(in.deferred);
 }
 
 Contributor Decode(const v1::Contributor& in, Checker& checker) {
@@ -341,6 +342,7 @@ Contributor Decode(const v1::Contributor& in, Checker& checker) {
   }
   out.ranks = checker.AtMost("ranks", DecodeRanks(in.ranks()), kMaxRanks);
   DecodePlan(in, out, checker);
+  out.deferred = checker.AtMost("deferred", in.deferred(), kMaxRanks);
   return out;
 }
 
@@ -394,6 +396,7 @@ void Encode(const RoundValue& in, v1::RoundValue* out) {
   for (const Contributor& entry : in.contributors) Encode(entry, out->add_contributors());
   for (const WorkerId& worker : in.dropped) out->add_dropped(worker);
   for (const WorkerId& worker : in.late) out->add_late(worker);
+  out->set_late_carries(in.late_carries);
   out->set_divisor(in.divisor);
   for (const TensorDivisor& entry : in.tensor_divisors) Encode(entry, out->add_tensor_divisors());
   out->set_layout_version(in.layout_version);
@@ -428,6 +431,7 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   for (const std::string& worker : in.late()) {
     out.late.push_back(checker.Worker("late", worker));
   }
+  out.late_carries = in.late_carries();
   out.divisor = in.divisor();
   out.tensor_divisors = DecodeList("tensor_divisors", in.tensor_divisors(), checker);
   out.layout_version = checker.AtMost("layout_version", in.layout_version(), kMaxTensors);

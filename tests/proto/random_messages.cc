@@ -236,6 +236,7 @@ void RandomMessages::Fill(RoundValue* out) {
       out->contributors.end());
   out->dropped = Workers();
   out->late = Workers();
+  out->late_carries = Coin();
   out->divisor = Number();
   out->tensor_divisors = List<TensorDivisor>();
   out->layout_version = static_cast<uint32_t>(UpTo(kMaxTensors));
@@ -333,6 +334,7 @@ void RandomMessages::Fill(Begin* out) {
   if (Coin()) out->call = Label();
   out->optimizer = Number();
   for (size_t i = Below(5); i > 0; --i) out->optimizer_numbers.push_back("lr=0.1 of " + Name());
+  out->deferred = static_cast<uint32_t>(Below(kMaxRanks));
 }
 
 void RandomMessages::Fill(Skip* out) {

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from basin.errors import Error, OutcomeUnknown, RoundAborted, Unavailable
+from basin.errors import Error, InvalidArgument, OutcomeUnknown, RoundAborted, Unavailable
+from basin.lane.deferred import Shares
 from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
 from basin.spec import Counts, Op, RoundSpec, Weight
@@ -50,10 +51,12 @@ class Round:
 
     others:  the counted contributions, by name
     ending:  "result", "aborted" or "unknown", which becomes a result when it waits again
+    late:    whether this worker's contribution is too late, and may be in the next round
     """
 
     others: list[dict[str, Fraction]] = field(default_factory=list)
     ending: str = "result"
+    late: bool = False
 
 
 AVERAGE = RoundSpec(Op.AVERAGE)
@@ -92,6 +95,7 @@ class NumberStore:
         self._all = all
         self._far = far
         self._calls = calls
+        self.addable = True  # What is deferred.
         self.looks = 0  # At the numbers of a gradient.
         self.gradients: dict[Parameter, NumberGradient] = {}
         self.hooks: dict[str, Callable[[Parameter], None]] = {}
@@ -161,17 +165,57 @@ class NumberStore:
         assert len(memory) == len(gradients)
         return memory
 
+    def computed(self, gradients: Sequence[NumberGradient]) -> list[Number]:
+        found = [each.home if each.added else each.sent for each in gradients]
+        return [Number(each.value) for each in found if each is not None]
+
+    def can_add(self, gradients: Sequence[NumberGradient]) -> bool:
+        return self.addable
+
+    def add_deferred(
+        self, gradients: Sequence[NumberGradient], memory: list[Number], shares: Shares
+    ) -> list[Number]:
+        sums = []
+        for each, present in zip(gradients, memory, strict=True):
+            value = present.value * Fraction(shares.present)
+            if each.deferred is not None:
+                value += each.deferred.value * Fraction(shares.deferred)
+            each.home, each.added, each.deferred = each.parameter.grad, True, None
+            sums.append(Number(value))
+        return sums
+
+    def scale_deferred(self, gradients: Sequence[NumberGradient], shares: Shares) -> list[Number]:
+        scaled = []
+        for each in gradients:
+            assert each.deferred is not None
+            scaled.append(Number(each.deferred.value * Fraction(shares.deferred)))
+            each.deferred = None
+        return scaled
+
 
 class NumberRounds:
     """
     round_of: by number, from 0, what the others do
+    lost:     why what was deferred is in no round, as often as that was told
+    deferred: by round, the deferred gradients that its begin had
+    told:     by delivered round, whether this worker's contribution is deferred
+    counted:  this worker's contributions that rounds have counted
+    passed:   whether others have made a round since that this worker had not begun
     """
+
+    loss_scale = 1.0
 
     def __init__(self, round_of: Callable[[int], Round], calls: Calls) -> None:
         self._round_of = round_of
         self._calls = calls
         self.sent: list[dict[str, Fraction]] = []  # The counts by round.
         self.counts: list[Counts] = []
+        self.deferred: list[int] = []
+        self.lost: list[str] = []
+        self.told: list[bool] = []
+        self.counted: list[dict[str, Fraction]] = []
+        self.passed = False
+        self._late = False
         self._in_flight: dict[str, Fraction] | None = None
         self._waited = False
         self._result: dict[str, Fraction] = {}
@@ -181,14 +225,24 @@ class NumberRounds:
         return self._last_was_zero
 
     def has_counted(self) -> bool:
-        return bool(self.sent[-1])
+        return bool(self.sent[-1]) and not self._late
+
+    def may_defer(self) -> bool:
+        return self._late
+
+    def lose_deferred(self, why: str) -> None:
+        self.lost.append(why)
 
     def begin(self, gradients: Sequence[NumberGradient], spec: RoundSpec) -> int:
         self._calls.note("begin")
         assert self._in_flight is None
+        if spec.deferred > 0 and self.passed:
+            raise InvalidArgument("The last verdict is that of another round.")
         self._in_flight = {}
         self._waited = False
         self.counts.append(spec.counts)
+        self.deferred.append(spec.deferred)
+        self._late = False
         return spec.step
 
     def after_begin(self) -> None:
@@ -225,15 +279,21 @@ class NumberRounds:
             self._waited = True
             raise OutcomeUnknown("no verdict arrived in time")
         counted = [dict(each) for each in of_others.others]
+        gradients = len(counted)
         if self._in_flight is not None:
-            counted.append(self._in_flight)
-        self._in_flight = None
+            self._late = of_others.late
+            if not self._late:
+                counted.append(self._in_flight)
+                gradients += 1 + self.deferred[-1]
+        mine, self._in_flight = self._in_flight, None
         if of_others.ending == "aborted" or not counted:
             raise RoundAborted("nobody applies it")
+        if mine is not None and not self._late:
+            self.counted.append(mine)
         names = {name for each in counted for name in each}
         zero = Fraction(0)
         self._result = {
-            name: sum((each.get(name, zero) for each in counted), zero) / len(counted)
+            name: sum((each.get(name, zero) for each in counted), zero) / gradients
             for name in names
         }
         self._last_was_zero = not any(self._result.values())
@@ -246,8 +306,14 @@ class NumberRounds:
         return delivered
 
     def delivered(
-        self, gradients: Sequence[NumberGradient], micro_batches: int, refusal: Exception | None
+        self,
+        gradients: Sequence[NumberGradient],
+        micro_batches: int,
+        refusal: Exception | None,
+        *,
+        deferred: bool,
     ) -> None:
+        self.told.append(deferred)
         if refusal is not None:
             raise refusal
 

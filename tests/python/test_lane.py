@@ -32,8 +32,11 @@ from basin.errors import (  # noqa: E402 - after the library is named
     Unsupported,
 )
 from basin.lane.actions import DEEDS, Action, Deed, Situation  # noqa: E402
+from basin.lane.deferred import can_be_added  # noqa: E402
 from basin.lane.gradient import TRANSITIONS, Event, Gradient, State  # noqa: E402
+from basin.spec import Op, RoundSpec, Weight  # noqa: E402
 from number_lane import (  # noqa: E402
+    AVERAGE,
     OF_MEANS,
     Number,
     NumberLane,
@@ -665,6 +668,163 @@ class ActionsTest(unittest.TestCase):
         self.lane.retry_round()
         self.assertEqual([6, 5], self.grads())
         self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.rounds.counts])
+
+
+class DeferredTest(unittest.TestCase):
+    """One worker whose contribution to the first round is too late, and another one that
+    contributes 10 to each parameter."""
+
+    def setUp(self) -> None:
+        self.make(AVERAGE, 1, 2)
+
+    def make(self, spec: RoundSpec, *late: int, samples: int | None = None) -> None:
+        self.parameters = [Parameter("a"), Parameter("b")]
+        self.optimizer = Optimizer(self.parameters)
+        self.round = Round([{"a": Fraction(10), "b": Fraction(10)}], late=True)
+        self.lane = NumberLane(self.parameters, lambda _: self.round, spec=spec)
+        self.backward(*late, samples=samples)
+        self.assertEqual([10, 10], self.grads())
+        self.assertEqual([True], self.lane.rounds.told)
+        self.round.late = False
+
+    def backward(self, *values: int, samples: int | None = None) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        if samples is not None:
+            self.lane.contribute(samples=samples)
+        made = [(p, Fraction(value)) for p, value in zip(self.parameters, values)]
+        self.lane.backward(made, None)
+
+    def grads(self) -> list[Fraction | None]:
+        return [None if p.grad is None else p.grad.value for p in self.parameters]
+
+    def test_the_next_contribution_has_it_once(self) -> None:
+        self.backward(4, 5)
+        self.assertEqual([Fraction(10 + 4 + 1, 3), Fraction(10 + 5 + 2, 3)], self.grads())
+        self.assertEqual([0, 1], self.lane.rounds.deferred)
+        self.assertEqual(2, self.lane.rounds.counts[1].micro_batches)
+        self.backward(4, 6)
+        self.assertEqual([7, 8], self.grads())
+        self.assertEqual([0, 1, 0], self.lane.rounds.deferred)
+        self.assertEqual([], self.lane.rounds.lost)
+
+    def test_it_is_sent_though_the_next_backward_does_not_reach_its_parameter(self) -> None:
+        self.backward(4)
+        self.assertEqual([Fraction(10 + 4 + 1, 3), Fraction(10 + 2, 3)], self.grads())
+
+    def test_it_is_sent_though_there_is_no_next_backward(self) -> None:
+        self.lane.step(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.lane.sync_gradients()
+        self.assertEqual([Fraction(10 + 1, 3), Fraction(10 + 2, 3)], self.grads())
+        self.assertEqual(1, self.lane.rounds.counts[1].micro_batches)
+
+    def test_one_that_is_late_again_loses_it_and_is_deferred_alone(self) -> None:
+        self.round.late = True
+        self.backward(4, 5)
+        self.assertEqual([10, 10], self.grads())
+        self.assertRegex("".join(self.lane.rounds.lost), "too late")
+        self.assertEqual([True, True], self.lane.rounds.told)
+        self.round.late = False
+        self.backward(7, 8)
+        self.assertEqual([Fraction(10 + 7 + 4, 3), Fraction(10 + 8 + 5, 3)], self.grads())
+
+    def test_an_aborted_round_loses_it_and_keeps_its_own_gradients(self) -> None:
+        self.round.ending = "aborted"
+        with self.assertRaises(RoundAborted):
+            self.backward(4, 5)
+        self.assertEqual([4, 5], self.grads())
+        self.assertRegex("".join(self.lane.rounds.lost), "not committed")
+        self.round.ending = "result"
+        self.lane.retry_round()
+        self.assertEqual([7, Fraction(15, 2)], self.grads())
+        self.assertEqual([0, 1, 0], self.lane.rounds.deferred)
+
+    def test_a_contribution_that_is_withdrawn_loses_it(self) -> None:
+        self.lane.calls.fails_at = "commit"
+        with self.assertRaises(Unavailable):
+            self.backward(4, 5)
+        self.assertEqual([10, 10], self.grads())
+        self.assertRegex("".join(self.lane.rounds.lost), "withdrawn")
+        self.backward(4, 6)
+        self.assertEqual([7, 8], self.grads())
+
+    def test_another_parameter_drops_it(self) -> None:
+        self.lane.store.addable = False
+        self.backward(4, 6)
+        self.assertEqual([7, 8], self.grads())
+        self.assertRegex("".join(self.lane.rounds.lost), "a parameter has another dtype")
+        self.assertEqual([0, 0], self.lane.rounds.deferred)
+
+    def test_another_loss_scale_drops_it(self) -> None:
+        self.lane.rounds.loss_scale = 2.0
+        self.backward(4, 6)
+        self.assertEqual([7, 8], self.grads())
+        self.assertRegex("".join(self.lane.rounds.lost), "another loss scale")
+        self.assertEqual([0, 0], self.lane.rounds.deferred)
+
+    def test_a_round_that_was_aborted_before_its_begin_drops_it(self) -> None:
+        self.lane.rounds.passed = True
+        self.backward(4, 6)
+        self.assertEqual([7, 8], self.grads())
+        self.assertEqual(["The last verdict is that of another round"], self.lane.rounds.lost)
+        self.assertEqual([0, 0], self.lane.rounds.deferred)
+        self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.rounds.counts])
+
+    def test_a_worker_that_makes_no_more_rounds_is_told_of_it(self) -> None:
+        self.lane.end_deferred()
+        self.lane.end_deferred()
+        self.assertEqual(["this worker makes no more rounds"], self.lane.rounds.lost)
+
+    def test_means_are_weighted_by_their_counts(self) -> None:
+        by_samples = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.SAMPLES)
+        self.make(by_samples, 1, 2, samples=1)
+        self.backward(5, 6, samples=3)
+        self.assertEqual({"a": 4, "b": 5}, self.lane.rounds.sent[1])
+        self.assertEqual(4, self.lane.rounds.counts[1].samples)
+
+    def test_a_mean_of_a_tensor_that_one_of_both_lacks_has_its_share(self) -> None:
+        by_samples = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.SAMPLES)
+        self.make(by_samples, 1, samples=1)
+        self.backward(5, 6, samples=3)
+        self.assertEqual({"a": 4, "b": Fraction(9, 2)}, self.lane.rounds.sent[1])
+        self.make(by_samples, 4, 8, samples=1)
+        self.backward(8, samples=3)
+        self.assertEqual({"a": 7, "b": 2}, self.lane.rounds.sent[1])
+
+    def test_each_gradient_is_counted_once_or_its_loss_is_told(self) -> None:
+        rng = random.Random(SEED)
+        print(f"BASIN_LANE_SEED={SEED}", flush=True)
+        counted, lost, deferred = Fraction(), Fraction(), Fraction(1)
+        told, given = 0, Fraction(1)
+        for value in range(2, 400):
+            what = rng.choice(["counted", "counted", "late", "late", "aborted", "withdrawn"])
+            self.round.late = what == "late"
+            self.round.ending = "aborted" if what == "aborted" else "result"
+            self.lane.calls.fails_at = "commit" if what == "withdrawn" else ""
+            given += value
+            with contextlib.suppress(RoundAborted, Unavailable):
+                self.backward(value, 0)
+            told += what != "counted" and deferred > 0
+            if what == "counted":
+                counted += value + deferred
+            elif what == "aborted":
+                lost += deferred
+                self.round.ending = "result"
+                self.lane.retry_round()
+                counted += value
+            else:
+                lost += deferred if what == "late" else value + deferred
+            deferred = Fraction(value if what == "late" else 0)
+            self.assertEqual(told, len(self.lane.rounds.lost), self.lane.rounds.lost)
+        sent = (each.get("a", Fraction()) for each in self.lane.rounds.counted)
+        self.assertEqual(counted, sum(sent))
+        self.assertEqual(given, counted + lost + deferred)
+
+    def test_what_cannot_be_added_is_not_deferred(self) -> None:
+        for spec in (RoundSpec(Op.MAX), RoundSpec(Op.AVERAGE, divide_by_present=True)):
+            self.assertFalse(can_be_added(spec))
+        for op in (Op.SUM, Op.AVERAGE, Op.WEIGHTED_AVERAGE):
+            self.assertTrue(can_be_added(RoundSpec(op)))
 
 
 class SequencesTest(unittest.TestCase):

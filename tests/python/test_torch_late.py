@@ -10,16 +10,20 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jobs import Jobs, hear, make_events, require, say
 
 require("numpy", "torch")
-from torch_jobs import (  # noqa: E402 - ends above when there is none
+import torch  # noqa: E402 - ends above when there is none
+from torch_jobs import (  # noqa: E402
+    WORKERS,
     TorchTest,
     average,
     gradients,
+    loss_of,
     main,
+    model,
     take_step,
     trainer,
 )
@@ -67,6 +71,18 @@ def steps(rank: int, event: str) -> Any:
     return parameters, late, contributors, after, lines
 
 
+def carried(rank: int, event: str) -> Any:
+    """The same, with what is carried."""
+    with trainer() as (_, net, optimizer), warned() as lines:
+        deferred, divisors = [], []
+        for step in range(STEPS):
+            info = step_of_the_held(net, optimizer, rank, step, event)
+            deferred.append(dict(zip(info.contributors, info.contributor_deferred)))
+            divisors.append(info.divisor)
+        parameters = [parameter.detach().clone() for parameter in net.parameters()]
+    return parameters, deferred, divisors, lines
+
+
 def samples(rank: int, event: str, size: int) -> Any:
     """The samples of an epoch that the contributions of this worker have committed."""
     from torch.utils.data import DataLoader
@@ -76,28 +92,58 @@ def samples(rank: int, event: str, size: int) -> Any:
         sampler = bt.ElasticSampler(data, optimizer, seed=3)
         loader = DataLoader(data, batch_size=2, sampler=sampler)
         mine, late = [], []
+        kept: list[int] = []  # What the next contribution has as well.
         for step, batch in enumerate(loader):
             info = step_of_the_held(net, optimizer, rank, step, event)
             late.append(info.late)
             if f"w{rank}" in info.contributors:
-                mine += batch.tolist()
+                mine += kept + batch.tolist()
+            kept = batch.tolist() if f"w{rank}" in info.late and info.late_carries else []
         return mine, late
 
 
 # ---- checks
 
 
-class LateTest(TorchTest):
+def by_hand() -> list[torch.Tensor]:
+    """The parameters after the steps in which w2 is late once and its gradient is in the next one,
+    computed in one process."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    kept: list[list[torch.Tensor]] = []
+    for step in range(STEPS):
+        each = []
+        for rank in range(WORKERS):
+            net.zero_grad()
+            loss_of(net, rank, step).backward()
+            each.append(gradients(net))
+        late = [each.pop()] if step == HELD else []
+        counted, kept = each + kept, late
+        for parameter, of_all in zip(net.parameters(), zip(*counted)):
+            parameter.grad = torch.stack(of_all).sum(0) / len(counted)
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in net.parameters()]
+
+
+class Held(TorchTest):
+    """Jobs in which w2 is late in one step."""
+
+    POLICY: ClassVar[str]
+
     @classmethod
     def setUpClass(cls) -> None:
-        options = ("--round-late-policy=leave_out", f"--round-grace={GRACE}")
+        options = (f"--round-late-policy={cls.POLICY}", f"--round-grace={GRACE}")
         cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]), *options)
 
     def run_held(self, function: Any, *arguments: Any) -> list[Any]:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
             make_events(folder, ["made"], kept)
             event = str(Path(folder) / "made")
-            return self.jobs.run(function, 3, event, *arguments, BASIN_MIN_WORKERS="1")
+            return self.jobs.run(function, WORKERS, event, *arguments, BASIN_MIN_WORKERS="1")
+
+
+class LeaveOutTest(Held):
+    POLICY = "leave_out"
 
     def test_the_others_go_on_and_the_late_one_has_their_result_and_is_told(self) -> None:
         each = self.run_held(steps)
@@ -116,6 +162,29 @@ class LateTest(TorchTest):
         self.assert_close(average(0), first[0])
 
     def test_the_samples_of_the_late_one_come_again(self) -> None:
+        each = self.run_held(samples, 48)
+        self.assertEqual(list(range(48)), sorted(one for mine, _ in each for one in mine))
+        self.assertIn(("w2",), each[0][1])
+
+
+class CarryTest(Held):
+    POLICY = "carry"
+
+    def test_the_next_step_has_the_late_gradient(self) -> None:
+        each = self.run_held(carried)
+        self.assert_same_bits([parameters for parameters, *_ in each])
+        self.assert_close(by_hand(), each[0][0])
+        expected: list[dict[str, int]] = [{"w0": 0, "w1": 0, "w2": 0} for _ in range(STEPS)]
+        del expected[HELD]["w2"]
+        expected[HELD + 1]["w2"] = 1
+        for _, deferred, divisors, _ in each:
+            self.assertEqual(expected, deferred)
+            self.assertEqual([3, 3, 2, 4, 3], divisors)
+        self.assertRegex("".join(each[2][3]), "w2, which were late .* its next round has these")
+        self.assertNotIn("not added", "".join(each[2][3]))
+        self.jobs.aggregator.wait_for("contribution_deferred", "w2")
+
+    def test_the_samples_of_the_late_one_are_committed_once(self) -> None:
         each = self.run_held(samples, 48)
         self.assertEqual(list(range(48)), sorted(one for mine, _ in each for one in mine))
         self.assertIn(("w2",), each[0][1])

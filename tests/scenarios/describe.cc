@@ -75,6 +75,7 @@ std::string DescribeValue(const RoundValue& value) {
   std::vector<std::string> contributors;
   for (const Contributor& contributor : value.contributors) {
     contributors.push_back(contributor.worker);
+    if (contributor.deferred > 0) contributors.back() += " with its last";
   }
   absl::StrAppend(&text, " over ", Braces(contributors));
   if (!value.dropped.empty()) absl::StrAppend(&text, " dropped ", Braces(value.dropped));

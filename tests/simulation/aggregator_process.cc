@@ -349,6 +349,12 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
         world_.checker.Fail(Invariant::kNoted, "A round was aborted without a reason.");
       }
     }
+    const auto* told = send_all == nullptr ? nullptr : std::get_if<Verdict>(&message);
+    if (told == nullptr) continue;
+    for (const Contributor& contributor : told->record.value.contributors) {
+      if (contributor.deferred == 0) continue;
+      require(BitOf(NoteKind::kContributionDeferred), "has counted what was late");
+    }
   }
 }
 
@@ -365,9 +371,12 @@ bool AggregatorProcess::Allows(const aggregator::Reduce& reduce) {
   if (!alive_ || attempt == nullptr) return alive_;
   const bool present = attempt->spec.denominator == Denominator::kPresent;
   uint64_t counted = 0;
-  for (const Contributor& contributor : attempt->contributors) counted += contributor.ranks;
+  for (const Contributor& contributor : attempt->contributors) {
+    counted += contributor.ranks + contributor.deferred;
+  }
   for (const uint32_t position : reduce.skipped) {
-    if (present) counted -= attempt->contributors[position].ranks;
+    const Contributor& skips = attempt->contributors[position];
+    if (present) counted -= skips.ranks + skips.deferred;
   }
   if (reduce.divisor == (attempt->spec.op == ReduceOp::kAverage ? counted : 1)) return true;
   world_.checker.Fail(Invariant::kOneSet,

@@ -161,15 +161,20 @@ void Checker::StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared
   known.staged_ballot = prepared.ballot;
 }
 
+const VerdictRecord* Checker::VerdictBefore(uint32_t lane, const VerdictRecord& record) const {
+  const auto before = sent_.find({lane, record.round - 1});
+  if (before == sent_.end()) return nullptr;
+  for (const SentVerdict& verdict : before->second) {
+    const VerdictRecord& last = verdict.record;
+    if (ExtendChain(last.chain, record.round, record.value) == record.chain) return &last;
+  }
+  return nullptr;
+}
+
 // Returns the chain that this verdict extends, if it is that of a verdict of the round before.
 std::optional<uint64_t> Checker::ChainBefore(uint32_t lane, const VerdictRecord& record) const {
-  const auto before = sent_.find({lane, record.round - 1});
-  if (before == sent_.end()) return std::nullopt;
-  for (const SentVerdict& verdict : before->second) {
-    const uint64_t chain = verdict.record.chain;
-    if (ExtendChain(chain, record.round, record.value) == record.chain) return chain;
-  }
-  return std::nullopt;
+  const VerdictRecord* before = VerdictBefore(lane, record);
+  return before == nullptr ? std::nullopt : std::optional(before->chain);
 }
 
 void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
@@ -189,6 +194,7 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
   ++verdicts_;
   CheckCalls(lane, record);
   CheckLate(lane, record);
+  CheckDeferred(lane, record);
   CheckSamples(lane, record);
   for (const SentVerdict& other : sent) {
     // Two reasons for the abort of one round do not make the histories differ.
@@ -229,6 +235,14 @@ void Checker::CheckCalls(uint32_t lane, const VerdictRecord& record) {
 }
 
 void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {
+  const bool carries =
+      !record.value.late.empty() && scenario_.config.late_policy == aggregator::LatePolicy::kCarry;
+  if (record.value.late_carries != carries) {
+    Fail(Invariant::kCountedOnce,
+         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+                      ": the verdict says that what was late ", carries ? "is lost" : "is not lost",
+                      ", against the late policy."));
+  }
   const auto& contributors = record.value.contributors;
   for (const WorkerId& late : record.value.late) {
     const bool counted =
@@ -240,6 +254,70 @@ void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {
                       late, " was left out because it was late",
                       counted ? ", and is counted." : ", though nobody is to be left out."));
   }
+}
+
+// Each contribution is counted once: in its own round, or with the next one of its worker.
+void Checker::CheckDeferred(uint32_t lane, const VerdictRecord& record) {
+  for (const Contributor& contributor : record.value.contributors) {
+    const auto found = contributions_.find({lane, record.round, contributor.incarnation});
+    if (found == contributions_.end()) continue;
+    const Contribution& given = found->second;
+    std::string wrong = WhyNotDeferred(lane, record, contributor, given);
+    if (WasCounted(lane, record, given.key) ||
+        (given.late.has_value() && WasCounted(lane, record, given.late->key))) {
+      wrong = "has what was counted already";
+    }
+    if (wrong.empty()) continue;
+    Fail(Invariant::kCountedOnce,
+         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": ",
+                      contributor.worker, "@", ToString(contributor.incarnation), " ", wrong, "."));
+  }
+}
+
+std::string Checker::WhyNotDeferred(uint32_t lane, const VerdictRecord& record,
+                                    const Contributor& contributor,
+                                    const Contribution& given) const {
+  const uint32_t deferred = given.late.has_value() ? given.late->ranks : 0;
+  if (contributor.deferred != deferred) {
+    return absl::StrCat("has ", contributor.deferred, " deferred gradients instead of ", deferred);
+  }
+  const auto found = contributions_.find({lane, record.round - 1, contributor.incarnation});
+  const bool gave =
+      found != contributions_.end() && found->second.committed && !found->second.withdrawn;
+  if (deferred > 0 && (!gave || found->second.key != given.late->key)) {
+    return "has what it had not given to the round before";
+  }
+  // Two aggregators may have told one verdict, and only one of them that the worker was late.
+  size_t told = 0;
+  size_t allow = 0;
+  const std::optional<uint64_t> chain = ChainBefore(lane, record);
+  if (const auto sent = sent_.find({lane, record.round - 1}); sent != sent_.end()) {
+    for (const SentVerdict& verdict : sent->second) {
+      if (verdict.record.chain != chain) continue;
+      const RoundValue& value = verdict.record.value;
+      const auto& late = value.late;
+      const bool was_late = std::find(late.begin(), late.end(), contributor.worker) != late.end();
+      ++told;
+      if (was_late && value.late_carries) ++allow;
+    }
+  }
+  if (deferred > 0 && allow == 0) return "has what was not late, or may not be deferred";
+  if (deferred == 0 && allow > 0 && allow == told && gave && !given.drops_late) {
+    return "lacks what was late for the round before";
+  }
+  return "";
+}
+
+bool Checker::WasCounted(uint32_t lane, const VerdictRecord& record, uint64_t key) {
+  auto& rounds = counted_[{lane, key}];
+  bool counted = false;
+  for (const VerdictRecord* before = VerdictBefore(lane, record);
+       before != nullptr && !rounds.empty() && before->round >= rounds.begin()->first && !counted;
+       before = VerdictBefore(lane, *before)) {
+    counted = rounds.count({before->round, before->chain}) > 0;
+  }
+  rounds.emplace(record.round, record.chain);
+  return counted;
 }
 
 void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {
@@ -515,17 +593,18 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
     counted.push_back(&it->second);
   }
   const bool average = value.spec.op == ReduceOp::kAverage;
-  const auto trainers = [](const std::vector<const Contribution*>& contributions) {
+  const auto gradients = [](const std::vector<const Contribution*>& contributions) {
     uint64_t sum = 0;
-    for (const Contribution* contribution : contributions) sum += contribution->ranks;
+    for (const Contribution* contribution : contributions) sum += contribution->gradients();
     return sum;
   };
-  if (value.divisor != (average ? trainers(counted) : 1) ||
-      TrainersOf(value) != trainers(counted)) {
+  uint64_t trainers = 0;
+  for (const Contribution* contribution : counted) trainers += contribution->ranks;
+  if (value.divisor != (average ? gradients(counted) : 1) || TrainersOf(value) != trainers) {
     Fail(Invariant::kOneSet,
          absl::StrCat(where, ": the divisor is ", value.divisor, " and the trainers are ",
-                      TrainersOf(value), " for ", counted.size(), " contributors of ",
-                      trainers(counted), " trainers."));
+                      TrainersOf(value), " for ", counted.size(), " contributors of ", trainers,
+                      " trainers, with ", gradients(counted), " gradients."));
     return;
   }
   if (value.layout_version > tensors.size()) {
@@ -541,7 +620,7 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
     for (const Contribution* contribution : counted) {
       if ((contribution->pushed >> tensors[tensor] & 1) == 0) continue;
       present.push_back(contribution);
-      mask += MaskOf(contribution->worker);
+      mask += contribution->At(tensors[tensor], 0, 0).mask;
     }
     if (HasResult(value, tensor) != !present.empty()) {
       Fail(Invariant::kOneSet, absl::StrCat(where, ": tensor ", spec.name, " has ",
@@ -555,10 +634,10 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       if (entry.tensor == tensor) divisor = entry.divisor;
     }
     const bool by_present = average && value.spec.denominator == Denominator::kPresent;
-    if (divisor != (by_present ? trainers(present) : value.divisor)) {
+    if (divisor != (by_present ? gradients(present) : value.divisor)) {
       Fail(Invariant::kOneSet,
            absl::StrCat(where, ": tensor ", spec.name, " has divisor ", divisor, " where ",
-                        trainers(present), " of ", trainers(counted), " trainers pushed it."));
+                        gradients(present), " of ", gradients(counted), " have it."));
       return;
     }
     const uint64_t tensor_hash = HashName(spec.name);
@@ -574,8 +653,7 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       }
       uint64_t content = 0;
       for (const Contribution* contribution : present) {
-        content +=
-            ContributionChunk(contribution->worker, contribution->key, tensor_hash, chunk).content;
+        content += contribution->At(tensors[tensor], tensor_hash, chunk).content;
       }
       if (got->mask == mask && got->content == content) continue;
       Fail(got->mask == mask ? Invariant::kSameBytes : Invariant::kCountedOnce,

@@ -67,12 +67,40 @@ struct Violation {
   std::string text;
 };
 
+// A contribution that was too late for its round, and is in that to the next one.
+struct LateContribution {
+  RoundNumber round = 0;
+  uint64_t key = 0;
+  uint32_t pushed = 0;
+  uint32_t ranks = 1;
+  std::vector<SampleRange> samples;
+  uint64_t epoch = 0;
+};
+
 // The contribution of one life of one worker to one round.
 struct Contribution {
   uint32_t worker = 0;
   uint64_t key = 0;     // Determines its bytes; see payload.h.
-  uint32_t pushed = 0;  // Tensors of the lane's model, as bits.
+  uint32_t pushed = 0;  // Tensors of the lane's model, as bits: also those that are in `late`.
   uint32_t ranks = 1;   // The trainers in it.
+  std::optional<LateContribution> late;
+  bool drops_late = false;  // The trainer had something late, and could not add it.
+
+  // What an average counts for it.
+  uint32_t gradients() const { return ranks + (late.has_value() ? late->ranks : 0); }
+  bool HasLate(uint32_t position) const {
+    return late.has_value() && (late->pushed >> position & 1) != 0;
+  }
+  // A chunk of the tensor at this position of the model. REQUIRES: it is in `pushed`.
+  Chunk At(uint32_t position, uint64_t tensor_hash, uint32_t chunk) const {
+    Chunk sum = ContributionChunk(worker, key, tensor_hash, chunk);
+    if (!HasLate(position)) return sum;
+    const Chunk before = ContributionChunk(worker, late->key, tensor_hash, chunk);
+    sum.mask += before.mask;
+    sum.content += before.content;
+    return sum;
+  }
+
   bool committed = false;
   bool withdrawn = false;
   std::vector<SampleRange> samples;
@@ -221,6 +249,14 @@ class Checker {
  private:
   void CheckCalls(uint32_t lane, const VerdictRecord& record);
   void CheckLate(uint32_t lane, const VerdictRecord& record);
+  void CheckDeferred(uint32_t lane, const VerdictRecord& record);
+  std::string WhyNotDeferred(uint32_t lane, const VerdictRecord& record,
+                             const Contributor& contributor, const Contribution& given) const;
+  // The verdict that this one follows, if one of the round before was sent.
+  const VerdictRecord* VerdictBefore(uint32_t lane, const VerdictRecord& record) const;
+  // Whether one of the verdicts before this one has counted the contribution with this key. Notes
+  // that this one does.
+  bool WasCounted(uint32_t lane, const VerdictRecord& record, uint64_t key);
   void CheckSamples(uint32_t lane, const VerdictRecord& record);
   bool Follows(uint32_t process, const std::string& worker, uint32_t lane,
                const VerdictRecord& record);
@@ -258,6 +294,8 @@ class Checker {
   std::map<std::pair<uint32_t, Generation>, Boundary> boundaries_;  // By lane.
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<SentVerdict>> sent_;
+  // By lane and key of a contribution, the rounds that have counted it, and the chains after them.
+  std::map<std::pair<uint32_t, uint64_t>, std::set<std::pair<RoundNumber, uint64_t>>> counted_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;         // By lane and chain.
   std::map<std::pair<uint32_t, uint64_t>, SampleProgress> samples_;  // By lane and chain.
   std::set<std::pair<uint32_t, uint64_t>> broken_off_;               // Lanes and epochs.

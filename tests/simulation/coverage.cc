@@ -121,7 +121,9 @@ const char* SightName(Sight sight) {
                                            "late worker counted again",
                                            "idle call made room for another",
                                            "different calls at the same place",
-                                           "refused for its optimizer"};
+                                           "refused for its optimizer",
+                                           "late contribution counted with the next",
+                                           "late contribution lost with the next"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

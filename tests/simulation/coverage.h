@@ -21,7 +21,7 @@
 namespace basin::simulation {
 
 inline constexpr uint32_t kNoteKinds =
-    static_cast<uint32_t>(aggregator::NoteKind::kLatePolicyIdle) + 1;
+    static_cast<uint32_t>(aggregator::NoteKind::kContributionDeferred) + 1;
 
 // Events that are neither notes of the core nor messages nor faults.
 enum class Sight : uint8_t {
@@ -76,8 +76,10 @@ enum class Sight : uint8_t {
   kMadeRoom,           // An idle call gave its place to another one.
   kDifferentCalls,     // A round was aborted because its workers made different calls.
   kOtherOptimizer,     // A worker was refused because of the numbers of its optimizer.
+  kDeferred,           // What was late was counted with the next contribution of its worker.
+  kDeferredLost,       // It was not, because that one was not counted either.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kOtherOptimizer) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kDeferredLost) + 1;
 
 const char* SightName(Sight sight);
 

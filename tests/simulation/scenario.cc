@@ -98,6 +98,7 @@ void LeaveOutLate(Random random, Scenario& scenario) {
   scenario.config.quorum_percent = kQuorums[random.Below(4)];
   scenario.config.grace = absl::Milliseconds(random.Between(10, 200));
   scenario.late_percent = static_cast<uint32_t>(random.Between(5, 50));
+  if (random.Chance(50)) scenario.config.late_policy = aggregator::LatePolicy::kCarry;
 }
 
 bool AreCalls(const std::vector<LaneModel>& lanes) {
@@ -239,7 +240,11 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "free-counted",
                                            "parts-of-steps",
                                            "late-unstaged",
-                                           "different-calls"};
+                                           "different-calls",
+                                           "count-late",
+                                           "forget-deferred",
+                                           "defer-counted",
+                                           "drop-deferred"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -286,10 +291,11 @@ std::string Describe(const Scenario& scenario) {
       &text, "  loss policy ",
       config.loss_policy == aggregator::LossPolicy::kShrink ? "shrink" : "abort",
       config.late_policy == aggregator::LatePolicy::kEvict ? ", late workers are evicted" : "",
-      config.late_policy == aggregator::LatePolicy::kLeaveOut
+      LeavesOut(config.late_policy)
           ? absl::StrCat(", late workers are left out of rounds with ", config.quorum_percent,
                          "% after ", absl::FormatDuration(config.grace))
           : "",
+      config.late_policy == aggregator::LatePolicy::kCarry ? " and counted with the next" : "",
       config.recovery_policy == aggregator::RecoveryPolicy::kAny ? ", recovery with anyone" : "",
       config.state_file ? ", state file" : "", scenario.broadcast ? ", broadcast" : "",
       scenario.checkpoints ? ", checkpoints" : "",

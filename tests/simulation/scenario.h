@@ -124,8 +124,12 @@ enum class PlantedBug : uint8_t {
   kPartsOfSteps,       // Rules::commits_parts_of_steps.
   kLateUnstaged,       // Rules::leaves_out_of_staging.
   kDifferentCalls,     // Rules::reduces_different_calls.
+  kCountLate,          // Rules::counts_late.
+  kForgetDeferred,     // Rules::forgets_deferred.
+  kDeferCounted,       // A trainer adds to a contribution what was counted in the round before.
+  kDropDeferred,       // A trainer drops what was late, though its next contribution may have it.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDifferentCalls) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDropDeferred) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

@@ -120,7 +120,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kFreeCounted, {Invariant::kSamples}, 20000},
                     Planted{PlantedBug::kPartsOfSteps, {Invariant::kSamples}, 200},
                     Planted{PlantedBug::kLateUnstaged, {Invariant::kLiveness}, 500},
-                    Planted{PlantedBug::kDifferentCalls, {Invariant::kCountedOnce}, 1000}),
+                    Planted{PlantedBug::kDifferentCalls, {Invariant::kCountedOnce}, 1000},
+                    Planted{PlantedBug::kCountLate, {Invariant::kCountedOnce}, 200},
+                    Planted{PlantedBug::kForgetDeferred, {Invariant::kCountedOnce}, 500},
+                    Planted{PlantedBug::kDeferCounted, {Invariant::kCountedOnce}, 500},
+                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 500}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

@@ -18,6 +18,13 @@ namespace {
 
 constexpr char kBlobName[] = "state";
 
+// What a contribution has besides that of the round before.
+std::vector<SampleRange> OwnSamples(const Contribution& given) {
+  IntervalSet own(given.samples);
+  if (given.late.has_value()) own.Remove(given.late->samples);
+  return own.Runs();
+}
+
 }  // namespace
 
 void WorkerProcess::ActAfter(SimTime delay) {
@@ -273,6 +280,16 @@ void WorkerProcess::BeginLane(uint32_t handle) {
     world_.coverage.Saw(Sight::kCarried);
   }
   lane.given.ranks = ranks_ + begin.represents;
+  lane.given.late = Deferred(handle);
+  lane.given.drops_late = lane.late.has_value() && !lane.given.late.has_value();
+  if (lane.given.late.has_value() && world_.PlantedNow(PlantedBug::kDropDeferred)) {
+    lane.given.late.reset();
+  }
+  if (lane.given.late.has_value()) begin.deferred = lane.given.late->ranks;
+  if (lane.counted.has_value() && !lane.given.late.has_value() &&
+      world_.PlantedNow(PlantedBug::kDeferCounted)) {
+    lane.given.late = lane.counted;  // The core would refuse it, so it does not say so.
+  }
   begin.counts.samples = 32;
   begin.step_label = step;
   NameSamples(handle, begin);
@@ -291,14 +308,38 @@ void WorkerProcess::NameSamples(uint32_t handle, client::BeginRound& begin) {
     return;
   }
   uint64_t left = world_.scenario.batch;
-  for (SampleRange run : samples.held.Runs()) {
+  const std::optional<LateContribution>& late = lanes_[handle].given.late;
+  IntervalSet named(late.has_value() ? late->samples : std::vector<SampleRange>{});
+  IntervalSet free = samples.held;
+  free.Remove(named.Runs());
+  for (SampleRange run : free.Runs()) {
     if (left == 0 || random_.Chance(20)) continue;
     if (run.size() > 1 && random_.Chance(30)) ++run.begin;
     run.end = run.begin + std::min(run.size(), left);
     left -= run.size();
-    begin.samples.push_back(run);
+    named.Add(run);
   }
+  begin.samples = named.Runs();
   if (!begin.samples.empty()) begin.sample_epoch = samples.held_of.number;
+}
+
+std::optional<LateContribution> WorkerProcess::Deferred(uint32_t handle) const {
+  const Lane& lane = lanes_[handle];
+  const RoundSpec& spec = world_.scenario.spec;
+  const bool adds = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage;
+  if (!lane.late.has_value() || lane.late->round != lane.last || behind_ || !adds ||
+      spec.denominator == Denominator::kPresent) {
+    return std::nullopt;
+  }
+  // It may have returned samples of it meanwhile, or gone on to another epoch.
+  const client::Samples& samples = core_.lanes()[handle].samples;
+  for (const SampleRange& range : lane.late->samples) {
+    if (samples.held_of.number != lane.late->epoch ||
+        samples.held.Inside(range) != std::vector<SampleRange>{range}) {
+      return std::nullopt;
+    }
+  }
+  return lane.late;
 }
 
 void WorkerProcess::MindSamples(uint32_t handle) {
@@ -411,7 +452,8 @@ void WorkerProcess::PushNext(uint32_t handle) {
   client::PushTensors push{handle, {}};
   do {
     const client::TensorHandle tensor = lane.order[lane.next++];
-    if (push.tensors.empty() && random_.Chance(world_.scenario.skip_percent)) {
+    const bool skips = push.tensors.empty() && random_.Chance(world_.scenario.skip_percent);
+    if (skips && !lane.given.HasLate(lane.known[tensor])) {
       // It reports the skip, or leaves it to the commit.
       if (random_.Chance(50)) Step(client::SkipTensor{handle, tensor});
       return;
@@ -459,6 +501,13 @@ uint32_t WorkerProcess::ChunksOf(const Lane& lane, client::TensorHandle tensor) 
   return ChunkCount(*TensorBytes(model.tensors[lane.known[tensor]]));
 }
 
+uint32_t WorkerProcess::PositionOf(const Lane& lane, const std::string& name) const {
+  const std::vector<TensorSpec>& tensors = world_.scenario.lanes[lane.model].tensors;
+  uint32_t position = 0;
+  while (tensors[position].name != name) ++position;
+  return position;
+}
+
 client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle tensor) {
   Lane& lane = lanes_[handle];
   const uint32_t position = lane.known[tensor];
@@ -468,7 +517,7 @@ client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle t
   Digest digest = lane.corrupt ? 1 : 0;
   lane.corrupt = false;
   for (uint32_t chunk = 0; chunk < ChunksOf(lane, tensor); ++chunk) {
-    digest += DigestOf(ContributionChunk(worker_, lane.key, tensor_hash, chunk));
+    digest += DigestOf(lane.given.At(position, tensor_hash, chunk));
   }
   // A few norms are not finite, which the aggregator must note.
   const double squared_norm = digest % 4096 == 0 ? std::numeric_limits<double>::infinity() : 1.0;
@@ -624,9 +673,25 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
     if (lane.left_out + 1 == record.round) world_.coverage.Saw(Sight::kLateAgain);
     lane.left_out = record.round;
     // Left out while it pushed, before its script came to serve the boundary.
-    if (mine) served_ = donor_since_;
+    if (mine) MissBoundary();
   } else if (counted && lane.left_out != 0 && lane.left_out + 1 == record.round) {
     world_.coverage.Saw(Sight::kLateCounted);
+  }
+  if (mine && lane.given.late.has_value()) {
+    world_.coverage.Saw(counted ? Sight::kDeferred : Sight::kDeferredLost);
+  }
+  lane.late.reset();
+  lane.counted.reset();
+  if (mine && lane.given.committed && !lane.given.withdrawn) {
+    LateContribution given{record.round,
+                           lane.given.key,
+                           lane.given.pushed,
+                           lane.given.ranks,
+                           {},
+                           core_.lanes()[handle].samples.held_of.number};
+    if (counted) lane.counted = given;
+    given.samples = OwnSamples(lane.given);
+    if (IsLate(record) && record.value.late_carries) lane.late = given;
   }
   Apply(lane, record);
   if (phase_ == Phase::kTraining) {
@@ -717,6 +782,10 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
     return absl::StrCat("contribution rejected: ", ErrorCodeName(rejected.error.code), ": ",
                         rejected.error.text);
   });
+  // Its core has compared it with the same verdict.
+  if (absl::StrContains(rejected.error.text, "gradients of the round before")) {
+    world_.checker.Fail(Invariant::kCountedOnce, rejected.error.text);
+  }
   if (!absl::StrContains(rejected.error.text, "the optimizers differ")) return;
   world_.coverage.Saw(Sight::kOtherOptimizer);
   // A client leaves out only what the aggregator knows.
@@ -822,6 +891,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
   }
   EndBehind();
   for (Lane& lane : lanes_) {
+    lane.late.reset();
     if (!lane.start.has_value()) continue;
     lane.last = lane.start->first - 1;
     lane.joined = lane.start->first;
@@ -873,6 +943,23 @@ void WorkerProcess::ServeBoundary() {
   if (!lane.state.has_value()) return;
   world_.coverage.Saw(Sight::kStateServed);
   world_.checker.Serves(name(), lane.model, donor_since_, *lane.state);
+}
+
+// From now on its script would serve the state after the round that has ended without it, in place
+// of that before it. Nobody may need that any more: no round ends without those who have joined
+// with it, and these begin it, or stage it, only when they have the state.
+void WorkerProcess::MissBoundary() {
+  if (std::exchange(served_, donor_since_) == donor_since_) return;
+  for (const WorkerProcess* other : world_.AliveWorkers()) {
+    const bool loads = other->phase_ == Phase::kLoading && other->joined_since_ == donor_since_;
+    if (!loads || world_.checker.IsLost(other->id(), term_)) continue;
+    world_.checker.Fail(
+        Invariant::kSameBytes,
+        absl::StrCat(name(),
+                     " was left out of a round before it has served the state with which "
+                     "that begins, and ",
+                     other->name(), " still loads this state."));
+  }
 }
 
 void WorkerProcess::Loaded(const Lane& lane) {

@@ -117,6 +117,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
     std::optional<uint64_t> state = 0;
     std::map<uint64_t, uint64_t> states;  // By chain, the states that a joiner may load.
     Contribution given;
+    std::optional<LateContribution> late;     // The last one, if its verdict says that it was.
+    std::optional<LateContribution> counted;  // The last one, if it was counted.
     uint64_t key = 0;
     std::vector<client::TensorHandle> order;
     size_t next = 0;
@@ -176,7 +178,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void SendOn(uint32_t stream, PushFrame frame);
   void SendOn(uint32_t stream, BlobFrame frame);
   Chunk ChunkOf(const client::SendContribution& send, const TensorSpec& spec, uint32_t chunk) {
-    return ContributionChunk(worker_, lanes_[send.lane].key, HashName(spec.name), chunk);
+    const Lane& lane = lanes_[send.lane];
+    return lane.given.At(PositionOf(lane, spec.name), HashName(spec.name), chunk);
   }
   // Fails the run, because a bad status breaks the contract between a core and its runner.
   void Require(const absl::Status& status);
@@ -206,7 +209,10 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   // Notes that the tensor is pushed.
   client::PushTensor ToPush(uint32_t handle, client::TensorHandle tensor);
   uint32_t ChunksOf(const Lane& lane, client::TensorHandle tensor) const;
+  uint32_t PositionOf(const Lane& lane, const std::string& name) const;
   void Grow(Lane& lane);
+  // What the last round was too late for, if the next one may have it.
+  std::optional<LateContribution> Deferred(uint32_t handle) const;
   void Finish(uint32_t handle);
   void Wait(uint32_t handle, SimTime patience);
   void TakeResults(uint32_t handle);
@@ -234,6 +240,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   // Notes which state a script would serve now to those who have joined, if it has not yet: at its
   // next begin, or while it waits for an outcome.
   void ServeBoundary();
+  // A round has ended without it before it has done so.
+  void MissBoundary();
   // It has loaded the state of the lane with which its first round begins.
   void Loaded(const Lane& lane);
   bool Strikes(FaultKind kind, RoundNumber step, SimTime* duration = nullptr);

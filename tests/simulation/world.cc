@@ -36,6 +36,8 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.commits_parts_of_steps = bug == PlantedBug::kPartsOfSteps;
   rules.leaves_out_of_staging = bug == PlantedBug::kLateUnstaged;
   rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
+  rules.counts_late = bug == PlantedBug::kCountLate;
+  rules.forgets_deferred = bug == PlantedBug::kForgetDeferred;
   return rules;
 }
 

@@ -47,6 +47,8 @@ std::string Text(const RoundValue& value) {
                       absl::StrJoin(value.contributors, ",",
                                     [](std::string* out, const Contributor& contributor) {
                                       absl::StrAppend(out, contributor.worker);
+                                      if (contributor.deferred == 0) return;
+                                      absl::StrAppend(out, " with its last");
                                     }),
                       "}", value.late.empty() ? "" : ", without ", absl::StrJoin(value.late, ","),
                       value.reason.empty() ? "" : " because ", value.reason,

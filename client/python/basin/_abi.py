@@ -115,7 +115,7 @@ class RoundSpec(Structure):
         ("reduced_with_count", c_uint32), ("reduced_with", POINTER(c_char_p)),
         ("compares_step", c_int), ("sample_ranges", POINTER(SampleRange)),
         ("sample_range_count", c_size_t), ("sample_epoch", c_uint64), ("optimizer", c_char_p),
-        ("call", c_char_p)]
+        ("call", c_char_p), ("deferred", c_uint32)]
 
 
 RoundDone = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p, c_void_p)
@@ -146,7 +146,8 @@ class RoundInfo(Structure):
         ("generation_term", c_uint64), ("generation_counter", c_uint64),
         ("contract_version", c_uint32), ("world_size", c_uint32), ("layout", c_uint64),
         ("trainers", c_uint32), ("has_sample_epoch", c_int), ("sample_epoch", c_uint64),
-        ("samples_committed", c_uint64), ("epoch_committed", c_uint64), ("epoch_ended", c_int)]
+        ("samples_committed", c_uint64), ("epoch_committed", c_uint64), ("epoch_ended", c_int),
+        ("late_carries", c_int)]
 
 
 class Turn(Structure):
@@ -227,6 +228,7 @@ FUNCTIONS: tuple[tuple[str, Any, list[Any]], ...] = (
     ("result_info", None, [c_void_p, POINTER(RoundInfo)]),
     ("result_contributor", c_char_p, [c_void_p, c_uint32]),
     ("result_contributor_ranks", c_uint32, [c_void_p, c_uint32]),
+    ("result_contributor_deferred", c_uint32, [c_void_p, c_uint32]),
     ("result_contributor_local_reduction", c_int, [c_void_p, c_uint32]),
     ("result_contributor_reduced_with", c_char_p, [c_void_p, c_uint32, c_uint32]),
     ("result_contributor_weight", c_uint64, [c_void_p, c_uint32]),

@@ -125,6 +125,10 @@ class RoundSpec:
                        workers begin the round and withdraw
     local_reduction:   how the contribution was reduced on its node, for the plan in a reply ...
     reduced_with:      ... and the ids of the other workers in it, in byte order
+    deferred:          the trainers whose gradients of the round before are in this contribution as
+                       well, because that round went on without them: RoundInfo.late has the worker,
+                       and RoundInfo.late_carries is true. An AVERAGE divides by them, too, and the
+                       counts are the sums over both
     samples:           the ranges [begin, end) of the epoch's positions that the contribution was
                        computed from, which are leased to this worker
     sample_epoch:      the number of that epoch
@@ -155,6 +159,7 @@ class RoundSpec:
     sample_epoch: int = 0
     optimizer: str = ""
     call: str = ""
+    deferred: int = 0
 
     @property
     def weight_count(self) -> int | None:
@@ -198,6 +203,7 @@ class RoundSpec:
             sample_epoch=self.sample_epoch,
             optimizer=self.optimizer.encode(),
             call=self.call.encode(),
+            deferred=self.deferred,
         )
 
 

@@ -200,6 +200,10 @@ class RoundInfo:
                          LocalReduction.FAST
     late:                the ids of the workers whose contributions were left out because they were
                          late, in byte order. They get this result, too; see round.late_policy
+    late_carries:        whether the next contribution of each of these may have this one as well;
+                         see RoundSpec.deferred
+    contributor_deferred:
+                         by contributor: the trainers whose gradients of the round before are in it
     divisor:             the divisor of an average: the number of these trainers, or the sum of the
                          weights
     tensor_divisors:     the divisor of each tensor that has a result, by name
@@ -232,6 +236,8 @@ class RoundInfo:
     chain: int
     samples: "RoundSamples | None" = None
     late: tuple[str, ...] = ()
+    late_carries: bool = False
+    contributor_deferred: tuple[int, ...] = ()
 
     @property
     def trainers(self) -> int:
@@ -326,6 +332,10 @@ class Result:
             nonfinite=nonfinite,
             chain=info.chain,
             late=self._late(),
+            late_carries=bool(info.late_carries),
+            contributor_deferred=tuple(
+                lib.basin_result_contributor_deferred(self._pointer, i) for i in everyone
+            ),
             samples=(
                 RoundSamples(
                     info.sample_epoch,

@@ -391,6 +391,9 @@ TEST(ShowTest, TheArrivalsOfARoundNameTheLastAndWhatItOwed) {
   EXPECT_THAT(Show(rounds), ContainsRegex("LANE +ROUND +LAST +BY +OWED +SINCE +ARRIVED\n"
                                           "default +7 +w1 +2s +layer3.weight +12.5s ago +"
                                           "w2 0, w0 \\+500ms, w1 \\+2.5s\n"));
+  round.add_late("w3");
+  round.add_deferred("w1");
+  EXPECT_THAT(Show(rounds), ContainsRegex("w1 \\+2.5s, w3 late, w1 with its last\n"));
 }
 
 TEST_F(AdminTest, TheGoodputOfAJobAddsUp) {

@@ -174,6 +174,7 @@ void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Cou
   view.begun->call = call;
   view.begun->optimizer = optimizer;
   view.begun->optimizer_numbers = optimizer_numbers;
+  view.begun->deferred = deferred;
   view.skipped.reset();
   view.committed.reset();
   view.pushed.clear();

@@ -109,6 +109,7 @@ class TestWorker {
   LocalReduction local_reduction = LocalReduction::kUnspecified;
   std::vector<WorkerId> reduced_with;
   std::string call;              // What its begins call without a name.
+  uint32_t deferred = 0;         // Its begins report it.
   std::optional<uint64_t> step;  // The step of its begins, which is compared if it is set.
   uint64_t optimizer = 0;        // The hash of its begins; 0: not compared.
   std::vector<std::string> optimizer_numbers;

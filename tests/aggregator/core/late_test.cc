@@ -287,6 +287,151 @@ TEST(LeavingOut, ANewSessionChangesNothing) {
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
 }
 
+// ---- what is deferred
+
+// Three workers of which one was late for round 2.
+struct Carried : LateThree {
+  explicit Carried(JobSettings settings = Settings(1, 4, 3), Config config = Carries())
+      : LateThree(settings, std::move(config)) {
+    Contribute({&a, &b});
+    PassGrace();
+    c.Contribute();
+  }
+  static Config Carries() {
+    Config config = LeavesOut();
+    config.late_policy = LatePolicy::kCarry;
+    return config;
+  }
+};
+
+// Each step is the mean of all gradients that are in it.
+TEST(Deferred, IsCountedWithTheNextContributionOfItsWorker) {
+  Carried t;
+  EXPECT_THAT(t.c.verdict().value.late, ElementsAre("c"));
+  EXPECT_TRUE(t.c.verdict().value.late_carries);
+  t.c.deferred = 1;
+  t.Contribute({&t.a, &t.b, &t.c});
+  const RoundValue& value = t.a.verdict().value;
+  EXPECT_EQ(value.divisor, 4u);
+  EXPECT_EQ(TrainersOf(value), 3u) << "no worker stands for another one";
+  ASSERT_EQ(value.contributors.size(), 3u);
+  EXPECT_EQ(value.contributors[1].deferred, 0u);
+  EXPECT_EQ(value.contributors[2].deferred, 1u);
+  EXPECT_FALSE(value.late_carries) << "nobody was late";
+  EXPECT_EQ(t.a.lane().delivered[3].at({0, 0}).divisor, 4u);
+  EXPECT_THAT(t.job().lanes[0].past.back().deferred, ElementsAre("c"));
+  EXPECT_EQ(t.Notes(NoteKind::kContributionDeferred), 1u);
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionDeferred), HasSubstr("for round 2"));
+}
+
+TEST(Deferred, WeightsAreThoseThatTheBeginCounts) {
+  Carried t;
+  const RoundSpec by_samples = Spec(ReduceOp::kWeightedAverage);
+  t.a.Contribute(by_samples, kLane, Counts{10, {}, {}});
+  t.b.Contribute(by_samples, kLane, Counts{10, {}, {}});
+  t.c.deferred = 1;
+  t.c.Contribute(by_samples, kLane, Counts{20, {}, {}});
+  EXPECT_EQ(t.a.verdict().value.divisor, 40u);
+}
+
+TEST(Deferred, ASumIsNotDivided) {
+  Carried t;
+  t.c.deferred = 1;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum));
+  EXPECT_EQ(t.a.verdict().value.divisor, 1u);
+  EXPECT_EQ(t.a.verdict().value.contributors[2].deferred, 1u);
+}
+
+// What was counted would be counted twice, and what is older is of older parameters.
+TEST(Deferred, IsRefusedWithoutAVerdictThatAllowsIt) {
+  const auto refused = [](Carried& t, TestWorker& worker, const RoundSpec& spec) {
+    worker.deferred = 1;
+    worker.Begin(spec);
+    return worker.rejected();
+  };
+  const RoundSpec average = Spec(ReduceOp::kAverage);
+  {
+    Carried t;
+    EXPECT_EQ(refused(t, t.a, average), ErrorCode::kInvalidArgument) << "it was in time";
+    t.Contribute({&t.b, &t.c});
+    EXPECT_EQ(t.b.verdict().value.divisor, 2u) << "and it has withdrawn";
+    EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  }
+  {
+    Carried t;
+    t.Contribute({&t.a, &t.b, &t.c});
+    EXPECT_EQ(refused(t, t.c, average), ErrorCode::kInvalidArgument) << "one round has passed";
+  }
+  {
+    Carried t(Settings(1, 4, 3), LeavesOut());
+    EXPECT_EQ(refused(t, t.c, average), ErrorCode::kInvalidArgument) << "the policy drops it";
+  }
+  for (const RoundSpec& spec :
+       {Spec(ReduceOp::kMax), Spec(ReduceOp::kAverage, Denominator::kPresent)}) {
+    Carried t;
+    EXPECT_EQ(refused(t, t.c, spec), ErrorCode::kInvalidArgument) << "it cannot be added";
+  }
+}
+
+// A contribution that has another one is late as a whole.
+TEST(Deferred, IsLostIfItIsLateAgain) {
+  Carried t;
+  t.c.deferred = 1;
+  t.c.Begin();
+  t.Contribute({&t.a, &t.b});
+  t.PassGrace();
+  const RoundValue& value = t.a.verdict().value;
+  EXPECT_EQ(value.divisor, 2u);
+  EXPECT_THAT(value.late, ElementsAre("c"));
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionLate), HasSubstr("in this contribution, is lost."));
+  EXPECT_EQ(t.Notes(NoteKind::kContributionDeferred), 0u);
+  t.Contribute({&t.a, &t.b, &t.c});
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u) << "that of round 3 is in round 4";
+}
+
+TEST(Deferred, ANewSessionRepeatsIt) {
+  Carried t;
+  t.c.deferred = 1;
+  t.c.Begin();
+  t.c.Cut();
+  t.c.Connect();
+  for (const TensorIndex tensor : {0u, 1u}) t.c.PushTensor(tensor);
+  t.c.Commit();
+  t.Contribute({&t.a, &t.b});
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u);
+}
+
+// The next aggregator knows the verdict from the hellos.
+TEST(Deferred, Fault_A1_AnotherAggregatorCountsIt) {
+  Carried t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->fresh = false;
+  t.c.deferred = 1;
+  t.c.Begin();
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  for (const TensorIndex tensor : {0u, 1u}) t.c.PushTensor(tensor);
+  t.c.Commit();
+  t.Contribute({&t.a, &t.b});
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u);
+}
+
+// Those who come may have joined after that verdict. The late worker has it, and its library has
+// looked.
+TEST(Deferred, Fault_A1_AnAggregatorThatKnowsNoVerdictBelievesTheWorker) {
+  Carried t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->fresh = false;
+    worker->lane().verdicts.clear();
+  }
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  ASSERT_TRUE(t.job().lanes[0].verdicts.empty());
+  t.c.deferred = 1;
+  t.Contribute({&t.a, &t.b, &t.c});
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u);
+}
+
 TEST(GraceTest, FollowsHowLateContributionsWere) {
   Grace grace;
   for (int i = 0; i < 7; ++i) {

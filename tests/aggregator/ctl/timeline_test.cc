@@ -93,6 +93,17 @@ TEST(JobTrace, ArrowsLeadThroughTheContributions) {
                           FlowOf("vision", "model", 8, "w0"), FlowOf("vision", "model", 8, "w1")));
 }
 
+TEST(JobTrace, ARoundNamesWhoWasLateInItAndBeforeIt) {
+  v1::ListRoundsResponse rounds = TwoRounds();
+  rounds.mutable_lanes(0)->mutable_recent(0)->add_late("w2");
+  rounds.mutable_lanes(0)->mutable_recent(0)->add_deferred("w1");
+  const std::vector<TraceEvent> events = EventsOf(rounds, "vision", 1);
+  const auto round = std::find_if(events.begin(), events.end(),
+                                  [](const TraceEvent& event) { return event.name == "round 8"; });
+  ASSERT_NE(round, events.end());
+  EXPECT_THAT(round->args.json(), HasSubstr(R"("late":"w2","deferred":"w1")"));
+}
+
 TEST(JobTrace, OnlyTheLastRounds) {
   EXPECT_EQ(SlicesOf(EventsOf(TwoRounds(), "vision", 1), 1).front(), "round 8 9900-10000");
   EXPECT_THAT(SlicesOf(EventsOf(TwoRounds(), "vision", 0), 1), IsEmpty());

@@ -42,7 +42,7 @@ SaveSettings MinOf(const JobName& job, const RunId& run, uint32_t min) {
   save.name = job;
   save.run = run;
   save.term = 7;
-  save.settings = ChangedSettings{{2, 4, 2}, {min, 4, 2}, LossPolicy::kAbort, std::nullopt};
+  save.settings = ChangedSettings{{2, 4, 2}, {min, 4, 2}, LossPolicy::kAbort, LatePolicy::kCarry};
   return save;
 }
 
@@ -91,7 +91,7 @@ TEST_F(StateFileTest, WhatAnOperatorHasSetIsWrittenBesideTheMembers) {
   ASSERT_TRUE(first.Save(MinOf("a", "run-1", 1)).ok());
   EXPECT_THAT(Text(), AllOf(HasSubstr("basin-state 2\n"),
                             HasSubstr("w1\nset min 2 start 2 max 4 to min 1 start 2 max 4 loss "
-                                      "abort late -\n")));
+                                      "abort late carry\n")));
   ASSERT_TRUE(first.Save(MinOf("b", "", 2)).ok()) << "a job that has no members yet";
   const absl::StatusOr<WrittenState> state = Open().Load();
   ASSERT_TRUE(state.ok()) << state.status();

@@ -417,6 +417,7 @@ TEST(Metrics, CountContributionsFramesAndCreditStalls) {
   metrics.Count(committed, kNow);
   metrics.Count(committed, kNow);
   metrics.Count(NoteOf(NoteKind::kContributionCarried, "a", "w"), kNow);
+  metrics.Count(NoteOf(NoteKind::kContributionDeferred, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameDuplicate, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameStale, "a", "w"), kNow);
   metrics.Count(NoteOf(NoteKind::kFrameStale, "a", "w"), kNow);
@@ -424,6 +425,7 @@ TEST(Metrics, CountContributionsFramesAndCreditStalls) {
   const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::ZeroDuration()));
   EXPECT_EQ(6, samples.at("basin_contributions_total{result=\"accepted\",training_job=\"a\"}"));
   EXPECT_EQ(1, samples.at("basin_contributions_total{result=\"carried\",training_job=\"a\"}"));
+  EXPECT_EQ(1, samples.at("basin_contributions_total{result=\"deferred\",training_job=\"a\"}"));
   EXPECT_EQ(0, samples.at("basin_contributions_total{result=\"withdrawn\",training_job=\"a\"}"));
   EXPECT_EQ(LogLevel::kDebug, LevelOf(NoteKind::kContributionCarried)) << "it is in each round";
   EXPECT_EQ(10, samples.at("basin_credit_stalls_total{training_job=\"a\"}"));

@@ -408,8 +408,25 @@ TEST_F(Abi, AWeightedAverageCountsSamples) {
     EXPECT_STREQ(basin_result_contributor(result, 1), "w1");
     EXPECT_EQ(basin_result_contributor(result, 2), nullptr);
     EXPECT_EQ(basin_result_late(result, 0), nullptr) << "nobody was late";
+    EXPECT_EQ(t.info.late_carries, 0);
+    EXPECT_EQ(basin_result_contributor_deferred(result, 0), 0u);
+    EXPECT_EQ(basin_result_contributor_deferred(result, 2), 0u) << "there is none";
     basin_result_free(result);
   });
+}
+
+// Nothing may be counted twice, so the verdict of the round before has to allow it.
+TEST_F(Abi, OnlyWhatWasLateIsDeferred) {
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  basin_round_spec spec = Trainer::Spec(BASIN_AVERAGE);
+  spec.deferred = 1;
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(t.failure.message(),
+              AllOf(HasSubstr("w0"), HasSubstr("gradients of the round before, "
+                                               "whose verdict does not say")));
+  spec.deferred = 0;
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK) << t.failure.message();
 }
 
 TEST_F(Abi, NarrowTensorsAreSummedInF32AndMayBeWrittenToAtOnce) {

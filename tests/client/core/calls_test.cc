@@ -263,6 +263,44 @@ TEST(RegisterTest, BoundsAndNonsenseAreRefused) {
             ErrorCode::kResourceExhausted);
 }
 
+// What is deferred is of the round before, and its verdict says that it was late.
+TEST(CallsTest, OnlyWhatWasLateIsDeferred) {
+  const auto begins = [](bool late, bool carries, RoundSpec spec = Harness::Average()) {
+    Harness worker;
+    worker.BecomeMember();
+    worker.Contribute();
+    worker.Stage();
+    RoundValue value = worker.Value();
+    if (late) value.late = {"w-0"};
+    value.late_carries = carries;
+    value.contributors.clear();
+    worker.Receive(worker.MakeVerdict(value));
+    BeginRound begin{0, spec, {}, 17, {}};
+    begin.deferred = 1;
+    const Actions actions = worker.Do(begin);
+    if (actions.Has<Refused>()) {
+      EXPECT_EQ(actions.One<Refused>().error.code, ErrorCode::kInvalidArgument);
+      return false;
+    }
+    EXPECT_EQ(actions.OneSent<basin::Begin>().deferred, 1u);
+    worker.Do(SessionDown{""});
+    worker.Do(SessionUp{});
+    EXPECT_EQ(worker.client.lanes()[0].round->begin().deferred, 1u);
+    return true;
+  };
+  EXPECT_TRUE(begins(true, true));
+  EXPECT_FALSE(begins(true, false));
+  EXPECT_FALSE(begins(false, true));
+  RoundSpec spec = Harness::Average();
+  spec.denominator = Denominator::kPresent;
+  EXPECT_FALSE(begins(true, true, spec));
+  Harness first;
+  first.BecomeMember();
+  BeginRound begin{0, Harness::Average(), {}, 17, {}};
+  begin.deferred = 1;
+  EXPECT_TRUE(first.Do(begin).Has<Refused>()) << "no round was before it";
+}
+
 // Tries each wrong call in each situation; `prepare` leads to the situation.
 TEST(CallsTest, WrongCallsAreRefusedAndChangeNothing) {
   const auto member = [](Harness& worker) { worker.BecomeMember(); };

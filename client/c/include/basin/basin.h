@@ -388,11 +388,17 @@ typedef struct basin_round_spec {
    * things in one round get BASIN_MISMATCH, all of them, with what two of them say. At most 400
    * bytes. NULL or empty: a call without a name says its op, dtypes and shapes, others nothing. */
   const char* call;
+  /* The trainers (1 for a worker of one) whose tensors for the round before are in this
+   * contribution as well, because that round went on without this worker: basin_result_late has it,
+   * and late_carries of the info is not 0. Otherwise BASIN_INVALID_ARGUMENT. The tensors are then
+   * the sums of both rounds, or in a BASIN_WEIGHTED_AVERAGE of means their mean by weight; counts
+   * and positions are those of both, and a BASIN_AVERAGE divides by both. */
+  uint32_t deferred;
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT                                                                      \
   {                                                                                                \
     sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0, \
-        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0, 0, 0                                                \
+        0, BASIN_LOCAL_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0                                             \
   }
 
 /* Memory for gradients that an aggregator on the same machine reads where they lie: a push of a
@@ -584,11 +590,14 @@ typedef struct basin_round_info {
   uint64_t samples_committed;
   uint64_t epoch_committed;
   int epoch_ended;
+  /* Whether the next contribution of each worker of basin_result_late may have this one as well;
+   * see deferred of basin_round_spec. */
+  int late_carries;
 } basin_round_info;
 #define BASIN_ROUND_INFO_INIT                                                                    \
   {                                                                                              \
     sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, 0, 0, \
-        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                \
+        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                             \
   }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
@@ -596,6 +605,9 @@ BASIN_API void basin_result_info(const basin_result* result, basin_round_info* i
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
 /* The trainers in the contribution; 0 beyond the last contributor. */
 BASIN_API uint32_t basin_result_contributor_ranks(const basin_result* result, uint32_t index);
+/* The trainers whose tensors for the round before are in the contribution as well, because that
+ * round went on without them; 0 for most, and beyond the last contributor. */
+BASIN_API uint32_t basin_result_contributor_deferred(const basin_result* result, uint32_t index);
 /* The reduction plan: how the contribution was reduced on its node, and the ids of the other
  * workers in it, in byte order; NULL beyond the last. The contributions are added in the order of
  * their contributors. The same plan gives the same bits, unless a part of it is BASIN_LOCAL_FAST.
@@ -617,8 +629,9 @@ BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
 BASIN_API const char* basin_result_nonfinite_tensor(const basin_result* result);
 /* The ids of the workers whose contributions were left out because they were late, in byte order;
  * valid as long as the result. NULL beyond the last. Only an aggregator with round.late_policy
- * `leave_out` leaves any out. They get this result too, and go on with the next round; what they
- * had contributed to this one is lost, and the samples that they had named stay theirs. */
+ * `leave_out` or `carry` leaves any out. They get this result too, and go on with the next round;
+ * what they had contributed to this one is lost, unless they add it to that (see deferred of
+ * basin_round_spec), and the samples that they had named stay theirs. */
 BASIN_API const char* basin_result_late(const basin_result* result, uint32_t index);
 /* Why this worker's contribution was not counted as it was sent (for example BASIN_MISMATCH), or
  * NULL if it was. Valid as long as the result. */

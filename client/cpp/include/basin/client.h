@@ -127,6 +127,7 @@ class RoundResult {
       if (worker == nullptr) break;
       info.late.emplace_back(worker);
     }
+    info.late_carries = from.late_carries != 0;
     info.trainers = from.trainers;
     info.divisor = from.divisor;
     info.weights = from.weights;
@@ -198,6 +199,7 @@ class RoundResult {
     contributor.weight = basin_result_contributor_weight(result_.get(), index);
     contributor.squared_norm = Norm(basin_result_contributor_squared_norm(result_.get(), index));
     contributor.ranks = basin_result_contributor_ranks(result_.get(), index);
+    contributor.deferred = basin_result_contributor_deferred(result_.get(), index);
     contributor.local_reduction =
         static_cast<LocalReduction>(basin_result_contributor_local_reduction(result_.get(), index));
     for (std::uint32_t i = 0;; ++i) {
@@ -477,6 +479,7 @@ class Lane {
     c.sample_epoch = spec.sample_epoch;
     c.optimizer = spec.optimizer.c_str();
     c.call = spec.call.c_str();
+    c.deferred = spec.deferred;
     return c;
   }
 

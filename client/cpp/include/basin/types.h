@@ -164,7 +164,8 @@ struct RoundSpec {
   // The numbers of the optimizer, one in each line, as OptimizerText writes them. Compared, unless
   // empty; see basin_round_spec.
   std::string optimizer;
-  std::string call;  // What a call is for. Compared; see basin_round_spec.
+  std::string call;            // What a call is for. Compared; see basin_round_spec.
+  std::uint32_t deferred = 0;  // See basin_round_spec.
 };
 
 // The first counted input that was not finite. Contributions with weight 0 are not read; the norm
@@ -222,6 +223,8 @@ struct Contributor {
   // gives the same bits, unless a part of it is kFast.
   LocalReduction local_reduction = LocalReduction::kNone;
   std::vector<std::string> reduced_with;
+  // The trainers whose tensors for the round before are in it as well; see basin_round_spec.
+  std::uint32_t deferred = 0;
 };
 
 // The specification of a round, and its result without the tensors.
@@ -236,6 +239,7 @@ struct RoundInfo {
   // The ids of workers whose contributions were left out because they were late; see
   // basin_result_late.
   std::vector<std::string> late;
+  bool late_carries = false;           // Their next contributions may have these as well.
   std::uint32_t trainers = 0;          // In their contributions.
   std::uint64_t divisor = 0;           // The divisor of an average.
   std::uint64_t weights = 0;           // The sum over the contributors.

@@ -63,16 +63,21 @@ class Gradient(Generic[P, G]):
     apart:   a local gradient that is not in .grad
     sent:    memory that the library reads
     home:    the .grad of which `sent` is a copy, if it is one; its result goes there
+    deferred:
+             a gradient of an earlier round, which was too late, for the next one; see deferred.py
+    added:   whether that of an earlier round was added to what is `sent`
     left:    the gradient after the last backward, and whether it counts as local, zeros or not,
              while it is that one; None: it is not from an observed backward
     applied: the result after a step; None: no step since the round
     """
 
     __slots__ = (
+        "added",
         "apart",
         "applied",
         "aside",
         "bytes",
+        "deferred",
         "home",
         "left",
         "parameter",
@@ -93,6 +98,8 @@ class Gradient(Generic[P, G]):
         self.apart: G | None = None
         self.sent: G | None = None
         self.home: G | None = None
+        self.deferred: G | None = None
+        self.added = False
         self.left: tuple[object, bool] | None = None
         self.applied: object = None
         self.touched = False  # Whether the backward has reached it.

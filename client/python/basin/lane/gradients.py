@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol
 
+from basin.lane.deferred import Shares
 from basin.lane.gradient import LOCAL_STATES, Event, G, Gradient, P, State, on_all, that_can
 from basin.lane.usage import Usage
 
@@ -56,6 +57,21 @@ class Store(Protocol[P, G]):
 
     def memory_of(self, gradients: Sequence[Any]) -> list[G]:
         """Returns the gradients in a form that can be sent."""
+
+    # ---- what is deferred
+
+    def computed(self, gradients: Sequence[Any]) -> list[G]:
+        """Copies of what this worker has computed for each of these in the round in flight."""
+
+    def can_add(self, gradients: Sequence[Any]) -> bool:
+        """Whether what is deferred of each is of its parameter as it is now."""
+
+    def add_deferred(self, gradients: Sequence[Any], memory: list[G], shares: Shares) -> list[G]:
+        """The `memory` that can be sent of each, with what is deferred of it: in memory of its own
+        where they differ."""
+
+    def scale_deferred(self, gradients: Sequence[Any], shares: Shares) -> list[G]:
+        """What is deferred of each, which can be sent for it."""
 
     # ---- the numbers of a gradient
 

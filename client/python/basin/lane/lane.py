@@ -5,7 +5,8 @@ gradient.py has the state of each gradient, gradients.py what the user has done 
 the state of the round, and actions.py the effects of user actions. The local gradients of several
 backwards (micro-batches) accumulate until a backward sends them; they are its window. Their counts
 are sent with the round. A window is a sum, so a window of means in a weighted average has only one
-backward: another one is refused, and does not change it.
+backward: another one is refused, and does not change it. What was too late for its round may be
+added to the next one; see deferred.py.
 
 A backward only notes which gradients have come. They are checked, marked and sent in batches: with
 hundreds of small tensors, anything that is done for each of them separately costs more than its
@@ -25,6 +26,7 @@ from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, RoundAb
 from basin.lane import actions, gradient
 from basin.lane.accumulation import Accumulation, check_passes
 from basin.lane.actions import Action, Deed, Situation
+from basin.lane.deferred import Deferred, can_be_added, fits, shares_of, sum_of
 from basin.lane.gradient import LOCAL_STATES, G, Gradient, P, on_all
 from basin.lane.gradients import Gradients, Store
 from basin.lane.phase import Backward, Event, Phase
@@ -35,12 +37,17 @@ from basin.spec import Counts, RoundSpec
 
 
 class Rounds(Protocol):
-    """Carries out the rounds of a lane, one after the other. Gradients are those of the lane."""
+    """Carries out the rounds of a lane, one after the other. Gradients are those of the lane.
+
+    loss_scale: that of this worker's gradients in the next round
+    """
+
+    loss_scale: float
 
     def begin(self, gradients: Sequence[Any], spec: RoundSpec) -> int:
         """Begins a round with these counts, in which these gradients may be sent. An error leaves
-        no round open. Returns its step, which is that of the spec unless the worker had to learn
-        it from the others."""
+        no round open; it is InvalidArgument if what is deferred cannot be in this round. Returns
+        its step, which is that of the spec unless the worker had to learn it from the others."""
 
     def after_begin(self) -> None: ...
 
@@ -70,10 +77,25 @@ class Rounds(Protocol):
     def last_was_zero(self) -> bool:
         """Whether the result of the last round may have been only zeros."""
 
+    def may_defer(self) -> bool:
+        """Whether the last result is one that this worker's contribution was too late for, and its
+        next one may have it as well."""
+
+    def lose_deferred(self, why: str) -> None:
+        """What was to be added to a later round is dropped; `why` is the end of a sentence."""
+
     def delivered(
-        self, gradients: Sequence[Any], micro_batches: int, refusal: Exception | None
+        self,
+        gradients: Sequence[Any],
+        micro_batches: int,
+        refusal: Exception | None,
+        *,
+        deferred: bool,
     ) -> None:
-        """Called when all results are in place. Raises the refusal, or this worker's error."""
+        """Called when all results are in place. Raises the refusal, or this worker's error.
+
+        deferred: this worker's contribution was too late, and is kept for the next round
+        """
 
     def start_again(self, *, in_round: bool) -> None:
         """Drops all that is known of rounds, because this worker was evicted."""
@@ -134,6 +156,12 @@ class Lane(Generic[P, G]):
         self._next = Accumulation()  # The counts of the next backward that reaches a parameter.
         self._accumulation = Accumulation()  # The accumulation of local gradients.
         self._sent = Accumulation()  # The accumulation of the round in flight.
+        self._sent_spec = spec  # The spec of what this worker computed for it.
+        # Contributions of earlier rounds: what the next round has as well, and what this one has.
+        self._deferred: Deferred | None = None
+        self._added: Deferred | None = None
+        # Those of which the round in flight has only what is deferred.
+        self._only_deferred: list[Gradient[P, G]] = []
         self._refusal: Exception | None = None  # Why this worker is not counted in the round.
         # The abort of a step that comes again, if a backward of this worker has failed in it.
         self._again: RoundAborted | None = None
@@ -373,16 +401,49 @@ class Lane(Generic[P, G]):
         if self._backward is not Backward.NONE:
             self._count_backward()
         counts = self._counts().check_contributed()
-        spec = replace(self.spec, counts=counts, step=self.usage.steps)
+        spec = replace(
+            self.spec, counts=counts, step=self.usage.steps, loss_scale=self.rounds.loss_scale
+        )
         if self._samples is not None:
             named = tuple(union(self._accumulation.positions))
             spec = replace(spec, samples=named, sample_epoch=self._samples.epoch.number)
-        self.usage.steps = self.rounds.begin(self.gradients.all, spec)
+        if self._deferred is not None and not fits(self._deferred, spec):
+            self._drop_deferred("the rounds have another loss scale or epoch since")
+        if self._deferred is not None and not self._can_add(self._deferred):
+            self._drop_deferred("a parameter has another dtype, shape or device since")
+        begun = None if self._deferred is None else self._begin_with(self._deferred, spec)
+        if begun is None:
+            begun = self.rounds.begin(self.gradients.all, spec), spec
+        self.usage.steps, self._sent_spec = begun
         self.usage.on(Event.BEGIN)
+        self._added, self._deferred = self._deferred, None
         self._again = None
         self._sent, self._accumulation = self._accumulation, Accumulation()
         self._refusal = None
         self.rounds.after_begin()
+
+    def _can_add(self, deferred: Deferred) -> bool:
+        mine = set(deferred.gradients) <= set(self.gradients.all)
+        return mine and self.store.can_add(deferred.gradients)
+
+    def _begin_with(self, deferred: Deferred, spec: RoundSpec) -> tuple[int, RoundSpec] | None:
+        """Begins a round that has what is deferred as well. Returns its step, and the spec of what
+        is computed for it; None if it cannot be added any more."""
+        if self._accumulation.is_empty():
+            # What is deferred is all of the contribution, so the other counts are known.
+            spec = replace(spec, counts=Counts(0, 0, 0))
+        try:
+            both = replace(
+                spec,
+                deferred=1,
+                counts=sum_of(deferred.counts, spec.counts).check_contributed(),
+                samples=tuple(union([*deferred.positions, *spec.samples])),
+            )
+            return self.rounds.begin(self.gradients.all, both), spec
+        except InvalidArgument as error:
+            # A round was aborted since, for example, before this worker had begun it.
+            self._drop_deferred(str(error).removesuffix("."))
+            return None
 
     def _counts(self) -> Counts:
         """Those of the accumulation, whose samples are those of its batches if the user does not
@@ -396,8 +457,26 @@ class Lane(Generic[P, G]):
     def _push(self, gradients: list[Gradient[P, G]]) -> None:
         memory = self.store.memory_of(gradients)
         self._begin()
+        if self._added is not None:
+            shares = shares_of(self._added.spec, self._sent_spec)
+            memory = self.store.add_deferred(gradients, memory, shares)
         self._lend(gradients, memory)
         self.rounds.send(gradients)
+
+    def _push_only_deferred(self) -> None:
+        """Pushes what is deferred of the tensors of which this round has no other gradient."""
+        if self._added is None:
+            return
+        self._only_deferred = [
+            each
+            for each in self.gradients.all
+            if each.deferred is not None and each.state in LOCAL_STATES
+        ]
+        if self._only_deferred:
+            shares = shares_of(self._added.spec, self._sent_spec)
+            memory = self.store.scale_deferred(self._only_deferred, shares)
+            self._lend(self._only_deferred, memory)
+            self.rounds.send(self._only_deferred)
 
     def _lend(self, gradients: list[Gradient[P, G]], memory: list[G]) -> None:
         """Marks them as sent. Called before they are sent, so that no interruption leaves a
@@ -430,6 +509,7 @@ class Lane(Generic[P, G]):
             ]
             if rest:
                 self._push(rest)
+            self._push_only_deferred()
             self._refusal = self.rounds.commit()
             self.usage.on(Event.COMMIT)
         except BaseException as error:
@@ -460,6 +540,9 @@ class Lane(Generic[P, G]):
         except Error as error:
             # No worker applies this round. The gradients are unchanged.
             cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
+            for each in self._only_deferred:
+                each.sent = None
+            self._end_added("the round that had it was not committed")
             self._accumulation, self._sent = self._sent, Accumulation()
             self._accumulation.spoiled = self.usage.phase is Phase.FAILED
             self.usage.on(Event.END)
@@ -478,7 +561,9 @@ class Lane(Generic[P, G]):
         except BaseException:  # Ctrl-C, for example.
             self.gradients.hide_sent()
             raise
+        contributed = self.usage.phase is Phase.COMMITTED and self._refusal is None
         self.usage.on(Event.END)
+        late = self._defer() if contributed and self.rounds.may_defer() else None
         delivered = self.rounds.deliver(gradients)
         on_all(delivered, gradient.Event.DELIVER, self.store)
         for each in delivered:
@@ -491,9 +576,61 @@ class Lane(Generic[P, G]):
             each.touched = False
         self.gradients.has_delivered(self.rounds.last_was_zero())
         sent, self._sent = self._sent, Accumulation()
+        counted = self.rounds.has_counted()
         if self._samples is not None:
-            self._samples.end_round(sent.positions, self.rounds.has_counted())
-        self.rounds.delivered(gradients, sent.micro_batches, self._refusal)
+            named = [*sent.positions, *(self._added.positions if self._added is not None else ())]
+            self._samples.end_round(named, counted)
+        lost = "it was too late" if contributed else "this worker has withdrawn"
+        self._end_added(None if counted else f"in the round that had it, {lost}")
+        if late is not None:
+            self._keep(*late)
+        self.rounds.delivered(
+            gradients, sent.micro_batches, self._refusal, deferred=late is not None
+        )
+
+    def _defer(self) -> tuple[Deferred, list[G]] | None:
+        """What this worker has computed for the round, which was too late for it, with copies that
+        are made before the results come. None if there is nothing to keep, or if it could not be
+        added."""
+        mine = [
+            each
+            for each in self.gradients.all
+            if each.is_sent() and each not in self._only_deferred
+        ]
+        if not mine or not can_be_added(self._sent_spec):
+            return None
+        deferred = Deferred(self._sent_spec, tuple(self._sent.positions), tuple(mine))
+        return deferred, self.store.computed(mine)
+
+    def _keep(self, deferred: Deferred, kept: list[G]) -> None:
+        """The next round has this as well."""
+        self._deferred = deferred
+        for each, gradient_of_before in zip(deferred.gradients, kept, strict=True):
+            each.deferred = gradient_of_before
+
+    def _end_added(self, lost: str | None) -> None:
+        """The round in flight has ended, and with it what was added to it.
+
+        lost: why it was not counted
+        """
+        added, self._added, self._only_deferred = self._added, None, []
+        if added is None:
+            return
+        added.forget()  # Some may not have been sent.
+        for each in self.gradients.all:
+            each.added = False
+        if lost is not None:
+            self.rounds.lose_deferred(lost)
+
+    def _drop_deferred(self, why: str) -> None:
+        dropped, self._deferred = self._deferred, None
+        if dropped is not None:
+            dropped.forget()
+            self.rounds.lose_deferred(why)
+
+    def end_deferred(self) -> None:
+        """This worker makes no more rounds."""
+        self._drop_deferred("this worker makes no more rounds")
 
     def _drop_local(self) -> None:
         for each in self.gradients.all:
@@ -552,11 +689,17 @@ class Lane(Generic[P, G]):
             *self._next.positions,
             *self._accumulation.positions,
             *self._sent.positions,
+            *(self._deferred.positions if self._deferred is not None else ()),
+            *(self._added.positions if self._added is not None else ()),
         ]
 
     def forget_positions(self) -> None:
         for each in (self._next, self._accumulation, self._sent):
             each.positions = []
+        # Other workers may train its samples again.
+        self._drop_deferred("its epoch is over for this worker")
+        if self._added is not None:
+            self._added = replace(self._added, positions=())
 
     # ---- calls of the user
 
@@ -601,7 +744,8 @@ class Lane(Generic[P, G]):
         if situation is Situation.SPOILED:
             return self.rounds.report_batch(0, target)
         samples = self._counts().samples if self._accumulation.micro_batches else 0
-        return self.rounds.report_batch(samples or 0, target)
+        deferred = 0 if self._deferred is None else self._deferred.counts.samples
+        return self.rounds.report_batch((samples or 0) + (deferred or 0), target)
 
     def contribute(
         self,
@@ -675,6 +819,8 @@ class Lane(Generic[P, G]):
             self.usage.on(Event.END)
         self._leave_backward()
         self._next, self._accumulation, self._sent = Accumulation(), Accumulation(), Accumulation()
+        self._end_added("this worker was evicted")
+        self._drop_deferred("this worker was evicted")
         self._refusal = self._failure = None
         if self._samples is not None:
             self._samples.forget()

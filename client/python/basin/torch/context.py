@@ -120,6 +120,7 @@ class Context:
             )
         for lane in self.lanes:
             lane.leave_node()
+            lane.end_deferred()
             lane.give_samples_back()
         self.client.finished()
         for lane in self.lanes:

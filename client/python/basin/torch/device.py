@@ -2,7 +2,7 @@
 """Where tensors are: on the CPU, or on CUDA devices, whose streams order what is done with them."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 
@@ -41,6 +41,12 @@ def empty_like(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> t
 def on_device(numbers: list[int], of: torch.Tensor) -> torch.Tensor:
     """An int64 tensor on the device of the other one."""
     return torch.tensor(numbers, dtype=torch.int64, device=of.device)
+
+
+def wait_for(indexes: Collection[int]) -> None:
+    """Waits until the current streams of these devices have done what they were given."""
+    for index in indexes:
+        torch.cuda.current_stream(index).synchronize()
 
 
 def in_stream(stream: int, index: int) -> contextlib.AbstractContextManager[object]:

@@ -50,6 +50,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self.rounds.node.leave()
 
     def close(self) -> None:
+        self.end_deferred()
         self.store.parameters.close()
         self.rounds.node.close()
         self.usage.closed = True

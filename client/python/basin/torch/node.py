@@ -477,6 +477,11 @@ class Node:
         """Whether one rank contributes for others."""
         return self._in_node is not None
 
+    @property
+    def may_group_ranks(self) -> bool:
+        """Whether one rank may contribute for others in a later round."""
+        return self._mode != "off"
+
     def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> Contributor:
         """Begins a round of these gradients. Returns what takes part in it."""
         self.take(gradients)

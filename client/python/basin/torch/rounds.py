@@ -88,6 +88,7 @@ class TensorRounds:
         self.totals = Totals()
         alone = Alone(worker, lane, state, self.totals, wire_dtype, full, buffers, store.stream_of)
         self._handle = alone.lane
+        self._alone = alone
         self._contributor: Contributor = alone
         self.node = Node(alone, spec, first=first)
         # What the library reads in this round, so that it stays whatever happens to .grad.
@@ -286,6 +287,24 @@ class TensorRounds:
         else:
             self._worker.copy_device(outcome, buffers, count, index, device.stream_of(index))
 
+    def may_defer(self) -> bool:
+        # The gradients of a node are added up before they are sent, and those of a hook of torch's
+        # DistributedDataParallel are in memory that it uses again.
+        contributes = self._contributor is self._alone and not self.node.may_group_ranks
+        late = self.info is not None and self.info.late_carries and self._is_late(self.info)
+        return late and contributes and self._store.own_hooks
+
+    def _is_late(self, info: RoundInfo) -> bool:
+        return self._worker.id in info.late
+
+    def lose_deferred(self, why: str) -> None:
+        notices.warn(
+            f"Gradients of worker {self._worker.id} that were too late for a round of lane "
+            f"{self._lane} are not added to a later one: {why}. The samples of an elastic sampler "
+            "come again.",
+            notices.ContributorsChanged,
+        )
+
     def has_counted(self) -> bool:
         return self.info is not None and self._worker.id in self.info.contributors
 
@@ -297,6 +316,8 @@ class TensorRounds:
         gradients: Sequence[TensorGradient],
         micro_batches: int,
         refusal: Exception | None,
+        *,
+        deferred: bool,
     ) -> None:
         assert self.info is not None and self._outcome is not None
         rejection, self._outcome = self._outcome.rejection, None
@@ -307,7 +328,7 @@ class TensorRounds:
         self.divided_again.delivered(results, micro_batches)
         self.totals.rounds += 1
         self._compare_counted()
-        self._report_late()
+        self._report_late(deferred)
         self._store.layout.round_ended(all_counted=self.info.trainers >= self.info.world_size)
         refusal = self._buffers_refusal or refusal or rejection
         if refusal is not None:
@@ -326,14 +347,18 @@ class TensorRounds:
             notices.ContributorsChanged,
         )
 
-    def _report_late(self) -> None:
-        if self.info is None or self._worker.id not in self.info.late:
+    def _report_late(self, deferred: bool) -> None:
+        if self.info is None or not self._is_late(self.info):
             return
+        policy = "carry" if self.info.late_carries else "leave_out"
+        then = "the samples of an elastic sampler come again"
+        if deferred:
+            then = "its next round has these gradients, too"
         notices.warn(
             f"Round {self.info.round} of lane {self._lane} went on without the gradients of worker "
-            f"{self._worker.id}, which were late (round.late_policy of the aggregator is "
-            "leave_out). This worker has the result of the others, like all of them, and goes on; "
-            "the samples of an elastic sampler come again.",
+            f"{self._worker.id}, which were late (the aggregator's round.late_policy is {policy}). "
+            "This worker has the result of the others, like all of them, and goes on; "
+            f"{then}.",
             notices.ContributorsChanged,
         )
 

@@ -6,11 +6,13 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
+from basin.lane.deferred import Shares
 from basin.torch import device, raw
 from basin.torch.layout import LayoutCheck
 from basin.torch.lazily import LazyTensors
@@ -54,7 +56,7 @@ class TensorStore:
     ) -> None:
         self._lane = lane
         self._owner = owner
-        self._own_hooks = own_hooks
+        self.own_hooks = own_hooks
         self.optimizer = optimizer
         # Each CUDA device has a thread of autograd, and their hooks come at the same time.
         self._hooked = threading.RLock()
@@ -204,7 +206,7 @@ class TensorStore:
                 or (each.cuda >= 0 and device.cuda_index(gradient) != each.cuda)
                 or not gradient.is_contiguous()
                 or gradient.is_neg()
-                or not self._own_hooks
+                or not self.own_hooks
             ):
                 gradient = self._memory_of_unusual(each, gradient)
             memory.append(gradient)
@@ -234,6 +236,54 @@ class TensorStore:
         # After a backward its streams have been joined with the caller's.
         return each.stream if self._in_hook else device.stream_of(each.cuda)
 
+    def computed(self, gradients: Sequence[TensorGradient]) -> list[torch.Tensor]:
+        kept = []
+        with torch.no_grad():
+            for each in gradients:
+                computed = each.home if each.added else each.sent
+                assert computed is not None
+                kept.append(_copy_of(computed))
+        # They are added to another gradient in the stream that has written that.
+        device.wait_for({each.cuda for each in gradients if each.cuda >= 0})
+        return kept
+
+    def can_add(self, gradients: Sequence[TensorGradient]) -> bool:
+        kept = ((each.deferred, each.parameter) for each in gradients)
+        return all(deferred is None or _is_like(deferred, now) for deferred, now in kept)
+
+    def add_deferred(
+        self, gradients: Sequence[TensorGradient], memory: list[torch.Tensor], shares: Shares
+    ) -> list[torch.Tensor]:
+        return [
+            self._add_deferred(each, present, shares)
+            for each, present in zip(gradients, memory, strict=True)
+        ]
+
+    def _add_deferred(
+        self, each: TensorGradient, present: torch.Tensor, shares: Shares
+    ) -> torch.Tensor:
+        deferred, each.deferred = each.deferred, None
+        if deferred is None and shares.present == 1.0:
+            return present
+        each.home = each.parameter.grad if each.home is None else each.home
+        each.added = True
+        on_cuda = each.cuda >= 0
+        stream = device.in_stream(self.stream_of(each), each.cuda) if on_cuda else nullcontext()
+        with torch.no_grad(), stream:
+            if deferred is None:
+                return present * shares.present
+            return _add(deferred, present, shares)
+
+    def scale_deferred(
+        self, gradients: Sequence[TensorGradient], shares: Shares
+    ) -> list[torch.Tensor]:
+        memory = []
+        for each in gradients:
+            deferred, each.deferred = each.deferred, None
+            assert deferred is not None
+            memory.append(deferred.mul_(shares.deferred) if shares.deferred != 1.0 else deferred)
+        return memory
+
     # ---- the way back
 
     def put_result(self, each: TensorGradient, result: torch.Tensor) -> tuple[torch.Tensor, bool]:
@@ -245,7 +295,7 @@ class TensorStore:
         with torch.no_grad():
             if each.aside is not None:
                 return self._put_sum(each, result, each.aside)
-            home = each.home if present is None and self._own_hooks else present
+            home = each.home if present is None and self.own_hooks else present
             if home is not None and _takes(parameter, home, result):
                 home.copy_(result)
             else:
@@ -260,7 +310,7 @@ class TensorStore:
         parameter = each.parameter
         whole = aside.dtype is result.dtype and not self.is_far(aside) and not aside.any()
         # The caller of push_ready() has the memory for .grad; what is aside is only a copy then.
-        home = aside if self._own_hooks else parameter.grad
+        home = aside if self.own_hooks else parameter.grad
         if home is None or not _takes(parameter, home, result):
             home = _like(parameter, result).add_(aside)
         elif home is aside:
@@ -276,6 +326,20 @@ def _copy_of(gradient: torch.Tensor) -> torch.Tensor:
     """Its numbers in C order, in memory of their own."""
     memory = raw.plain(gradient).contiguous()
     return memory.clone() if memory.data_ptr() == gradient.data_ptr() else memory
+
+
+def _is_like(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
+
+
+def _add(deferred: torch.Tensor, present: torch.Tensor, shares: Shares) -> torch.Tensor:
+    """The sum of both by their shares, in the memory of what is deferred."""
+    if shares == Shares():
+        return deferred.add_(present)
+    # Rounded once where the gradients are narrow.
+    wide = torch.promote_types(deferred.dtype, torch.float32)
+    total = deferred.to(wide) * shares.deferred + present.to(wide) * shares.present
+    return deferred.copy_(total)
 
 
 def _takes(parameter: torch.Tensor, home: torch.Tensor, result: torch.Tensor) -> bool:

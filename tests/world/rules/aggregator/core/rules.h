@@ -24,6 +24,8 @@ struct Rules {
   bool commits_parts_of_steps = false;
   bool leaves_out_of_staging = false;
   bool reduces_different_calls = false;
+  bool counts_late = false;
+  bool forgets_deferred = false;
 };
 
 }  // namespace basin::aggregator
