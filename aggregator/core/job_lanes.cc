@@ -243,8 +243,8 @@ void TrimNames(Job& job, const JobScope& scope) {
       if (!job.workers[slot].HasRegistered(lane->index)) continue;
       SendTo(job, scope, slot, LetGo{lane->index, lane->next - 1});
     }
+    if (AllHaveLetGo(job, lane->index, {})) DropName(job, scope, lane->index);
   }
-  DropNames(job, scope);
 }
 
 void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {

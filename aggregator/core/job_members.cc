@@ -222,7 +222,7 @@ void Reconcile(Job& job, const JobScope& scope) {
     ReviewPause(job, scope);
     AdvanceAll(job, scope);
   }
-  DropNames(job, scope);  // A worker that was lost answers no more.
+  if (job.lanes.TakeFewerKnow()) DropNames(job, scope);
   // Other jobs need the memory of a job that is remembered only to show how it ended. Nobody is
   // connected who knows a window of its lanes.
   if (job.state() == JobState::kForming && job.Idle() && !job.HasOpenRound()) {
@@ -342,6 +342,7 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
   ForRoundsOf(job, scope, slot,
               [&](Round& round, const RoundScope& in) { Lose(round, in, slot, reason); });
   ReturnAllSamples(job, scope, slot);
+  job.lanes.FewerKnow();
   job.changed = true;
   job.forget_when_idle = false;
   if (job.Idle()) job.idle_since = scope.now;

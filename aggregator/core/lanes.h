@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -104,6 +105,9 @@ class Lanes {
   // The lane is used again, or whoever was asked may not have heard it.
   void Keep(LaneIndex index) { asked_.erase(index); }
   void KeepAll() { asked_.clear(); }
+  // A worker answers no more, and needs nothing. TakeFewerKnow: since the last call.
+  void FewerKnow() { fewer_know_ = true; }
+  bool TakeFewerKnow() { return std::exchange(fewer_know_, false); }
   std::map<LaneIndex, std::set<Slot>>& asked() { return asked_; }
 
   // ---- due times
@@ -160,7 +164,8 @@ class Lanes {
   std::string DescribeRoom(const Config& config, const MemoryBudget& memory) const;
 
   auto Fields() const {
-    return std::tie(lanes_, next_index_, own_, recovered_gone_, rounds_before_, asked_);
+    return std::tie(lanes_, next_index_, own_, recovered_gone_, rounds_before_, asked_,
+                    fewer_know_);
   }
 
  private:
@@ -173,6 +178,7 @@ class Lanes {
   std::set<LaneIndex> recovered_gone_;  // The lanes among these that are gone since.
   bool rounds_before_ = false;          // A lane that is gone had a round.
   std::map<LaneIndex, std::set<Slot>> asked_;
+  bool fewer_know_ = false;
 };
 
 }  // namespace basin::aggregator

@@ -17,12 +17,12 @@ using testing::HasSubstr;
 
 constexpr LaneIndex kCall = 4;
 
-// A member that has registered the call x, in which others may have made calls.
+// A member that has registered the call x.
 struct LetGoTest : testing::Test {
-  explicit LetGoTest(RoundNumber round = 1) {
+  LetGoTest() {
     worker.BecomeMember();
     Register();
-    worker.Receive(Layout(kCall, round));
+    worker.Receive(Layout(kCall));
   }
   Actions Register() {
     return worker.Do(RegisterTensors{"call/x", LaneKind::kCall, {F32("x", 5)}});
@@ -31,16 +31,18 @@ struct LetGoTest : testing::Test {
     return {index, "call/x", LaneKind::kCall, 0, {F32("x", 5)}, round, kWindow};
   }
   Actions Begin() { return worker.Do(BeginRound{1, Harness::Average(), {}, 0, {}}); }
-  // The round that the trainer has begun ends without a result.
-  Actions Abort(RoundNumber round = 1, uint64_t chain = 0) {
+  // The round that the trainer has begun and committed ends without a result.
+  Actions Abort(LaneIndex lane = kCall) {
     RoundValue value = worker.AbortedValue();
     value.layout_version = 1;
-    Verdict verdict{kCall, {}, std::nullopt};
-    verdict.record.round = round;
-    verdict.record.ballot = verdict.record.value_ballot = {kTerm, 1};
+    const Ballot ballot{kTerm, 1};
+    worker.Receive(Prepared{lane, 1, ballot, ballot, value});
+    Verdict verdict{lane, {}, std::nullopt};
+    verdict.record.round = 1;
+    verdict.record.ballot = verdict.record.value_ballot = ballot;
     verdict.record.value = value;
     verdict.record.next = worker.client.membership();
-    verdict.record.chain = ExtendChain(chain, round, value);
+    verdict.record.chain = ExtendChain(0, 1, value);
     return worker.Receive(verdict);
   }
   // Makes a call, after which the lane is idle.
@@ -148,9 +150,11 @@ TEST_F(LetGoTest, GradientLanesAndUnnamedCallsStay) {
   worker.Do(RegisterTensors{name, LaneKind::kCall, {FirstUnnamedTensor()}});
   worker.Receive(LaneLayout{9, name, LaneKind::kCall, 0, {FirstUnnamedTensor()}, 1, kWindow});
   worker.Do(BeginRound{2, Harness::Average(), {}, 0, {}});
-  worker.Do(WithdrawRound{2, "no"});
-  worker.Do(AbandonRounds{});
-  EXPECT_FALSE(worker.Receive(LetGo{9, 0}).HasSent<LetGo>());
+  worker.Do(CommitRound{2});
+  Abort(9);
+  ASSERT_FALSE(worker.client.lanes()[2].round.has_value());
+  EXPECT_FALSE(worker.Receive(LetGo{9, 1}).HasSent<LetGo>())
+      << "the order of such calls follows from the rounds of all their lanes";
 }
 
 }  // namespace
