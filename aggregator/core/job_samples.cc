@@ -214,7 +214,7 @@ void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hell
     const IntervalSet& held = ledger.HeldBy(job.workers[slot].incarnation);
     if (history.leased.ranges.empty() || history.leased.ranges == held.Runs()) continue;
     SendTo(job, scope, slot,
-           SamplesLeased{index, 0, ledger.epoch().number, LeaseOutcome::kLeased, held.Runs(), {}});
+           SamplesLeased{*index, 0, ledger.epoch().number, LeaseOutcome::kLeased, held.Runs(), {}});
   }
 }
 
