@@ -66,9 +66,11 @@ struct LaneHistory {
   SampleProgress leased;     // The positions that it holds, of the epoch that it last asked for.
   // What a checkpoint had committed of that epoch, if no verdict has committed anything of it.
   std::vector<SampleRange> resumed;
+  // It has said LetGo after last_verdict, so the lane may be gone.
+  bool let_go = false;
   auto Fields() const {
     return std::tie(name, kind, lane, layout, verdicts, last_verdict, chain, staged, begun,
-                    held_ballot, held, committed, leased, resumed);
+                    held_ballot, held, committed, leased, resumed, let_go);
   }
 };
 
@@ -324,10 +326,19 @@ struct ReportBatch {
   auto Fields() const { return std::tie(lane, round, samples, target); }
 };
 
+// A call lane that no round uses. From the aggregator: the job has many names, so whoever has the
+// verdict of this round and does not need the lane says the same. When all workers that know the
+// lane have said so, it is gone: its name is free, and its index is never used again.
+struct LetGo {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;  // The lane's last verdict; 0: it has none.
+  auto Fields() const { return std::tie(lane, round); }
+};
+
 using ToAggregator =
     std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip, Commit, Withdraw,
                  Staged, ResultAck, Need, Busy, Abandon, Finished, Leave, Announce, Get,
-                 LeaseSamples, ReturnSamples, ReportBatch>;
+                 LeaseSamples, ReturnSamples, ReportBatch, LetGo>;
 
 // ---------------------------------------------------------------- aggregator -> worker
 
@@ -553,9 +564,17 @@ struct BatchReported {
   auto Fields() const { return std::tie(lane, round, samples, closed, error); }
 };
 
-using ToWorker = std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull,
-                              AttemptRestarted, Prepared, Supply, Verdict, Rejected, Ended, Drain,
-                              Ask, BlobKnown, GetFailed, HeldUp, SamplesLeased, BatchReported>;
+// The lane has no name any more. A worker that has begun a round of it meanwhile registers the name
+// again, and sends that round as the first one of the new lane.
+struct LaneGone {
+  LaneIndex lane = 0;
+  auto Fields() const { return std::tie(lane); }
+};
+
+using ToWorker =
+    std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull, AttemptRestarted, Prepared,
+                 Supply, Verdict, Rejected, Ended, Drain, Ask, BlobKnown, GetFailed, HeldUp,
+                 SamplesLeased, BatchReported, LetGo, LaneGone>;
 
 }  // namespace basin
 

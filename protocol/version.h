@@ -17,7 +17,7 @@ inline constexpr uint32_t kContractVersion = 1;
 // Features of basin/v1/types.proto that this version has: segments in the memory of a device,
 // frames of several tensors, several messages and frames in one, workers that stand for several
 // trainers, payloads in several places of shared memory, checksums of the messages of a session,
-// leases of samples, and steps of a global batch.
+// leases of samples, steps of a global batch, and names of calls that are let go.
 inline constexpr uint64_t kFeatureDeviceMemory = uint64_t{1} << 2;
 inline constexpr uint64_t kFeatureRuns = uint64_t{1} << 9;
 inline constexpr uint64_t kFeatureBatches = uint64_t{1} << 10;
@@ -26,6 +26,7 @@ inline constexpr uint64_t kFeaturePlaces = uint64_t{1} << 12;
 inline constexpr uint64_t kFeatureChecksums = uint64_t{1} << 13;
 inline constexpr uint64_t kFeatureSamples = uint64_t{1} << 14;
 inline constexpr uint64_t kFeatureGlobalBatch = uint64_t{1} << 15;
+inline constexpr uint64_t kFeatureLetGo = uint64_t{1} << 16;
 
 }  // namespace basin
 

@@ -161,8 +161,9 @@ void AddJob(Lines& lines, const Job& job, const Coordinator& core, absl::Time li
   for (const auto& [id, session] : job.waiting()) {
     lines.Add(2, "worker ", id, " waits for recovery, session=", session);
   }
-  for (size_t i = 0; i < job.lanes.size() && !lines.cut(); ++i) {
-    AddLane(lines, job.lanes[i], i, lived);
+  for (const Lane& lane : job.lanes) {
+    if (lines.cut()) break;
+    AddLane(lines, lane, lane.index, lived);
   }
 }
 

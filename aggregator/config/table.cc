@@ -433,14 +433,15 @@ void AddBounds(std::vector<Option>& table) {
       {0, 100000},
       "Rounds of one job per second, calls included; a faster job waits. 0: any number."));
   table.push_back(Count(
-      "limits.lanes", [](Settings& s) -> uint32_t& { return Core(s).max_lanes; }, "64",
+      "limits.lanes", [](Settings& s) -> uint32_t& { return Core(s).max_lanes; }, "1024",
       {1, kMaxLanes},
       "Lanes of one job that are in use at once. An idle call gives its place to another one."));
   table.push_back(Count(
-      "limits.lane_names", [](Settings& s) -> uint32_t& { return Core(s).max_lane_names; }, "1024",
+      "limits.lane_names", [](Settings& s) -> uint32_t& { return Core(s).max_lane_names; }, "2048",
       {1, kMaxLanes},
       "Lanes of one job, including those that have released their memory "
-      "(job.idle_lane_timeout)."));
+      "(job.idle_lane_timeout). When a job has more than half of them, its workers let go of the "
+      "names of idle calls."));
   table.push_back(Count(
       "limits.tensors", [](Settings& s) -> uint32_t& { return Core(s).max_tensors; }, "65536",
       {1, kMaxTensors}, "Tensors of one lane."));

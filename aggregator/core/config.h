@@ -124,8 +124,8 @@ struct Config {
   uint32_t max_jobs = 64;
   uint32_t max_team_jobs = 0;                   // Per team (TeamOf). 0: no limit of its own.
   uint32_t max_workers = 10000;                 // Per job.
-  uint32_t max_lanes = 64;                      // Per job, without calls that were idle for long.
-  uint32_t max_lane_names = 1024;               // Per job: an idle lane keeps its number.
+  uint32_t max_lanes = 1024;                    // Per job, without calls that were idle for long.
+  uint32_t max_lane_names = 2048;               // Per job; half of them are let go when idle.
   uint32_t max_tensors = 65536;                 // Per lane.
   uint64_t max_lane_bytes = uint64_t{1} << 40;  // One copy of its tensors.
   uint32_t max_values = 65536;                  // Broadcast values per job.

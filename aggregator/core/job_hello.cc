@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
 #include "aggregator/core/job_recovery.h"
@@ -27,11 +28,12 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
   return std::find(nonces.begin(), nonces.end(), nonce) != nonces.end();
 }
 
-// Returns what the worker remembers of a lane; nullptr for nothing.
-const LaneHistory* HistoryOf(const Hello& hello, const std::string& lane) {
+// Returns what the worker remembers of a lane of the job; nullptr for nothing.
+const LaneHistory* HistoryOf(const Job& job, const Hello& hello, const std::string& lane) {
   const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
                                     [&](const LaneHistory& each) { return each.name == lane; });
-  return history == hello.lanes.end() ? nullptr : &*history;
+  if (history == hello.lanes.end()) return nullptr;
+  return job.lanes.HasLetGo(hello, *history, job.term) ? nullptr : &*history;
 }
 
 // Returns whether the process has been a member of this job, or knows the chain of one of its
@@ -195,7 +197,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   welcome.heartbeat = scope.config.heartbeat;
   const bool runs = scope.config.frame_tensors > 1 && (hello.features & kFeatureRuns) != 0;
   welcome.features = (hello.features & (scope.config.features | kFeatureRanks | kFeatureSamples |
-                                        kFeatureGlobalBatch)) |
+                                        kFeatureGlobalBatch | kFeatureLetGo)) |
                      (runs ? kFeatureRuns : 0);
   worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
   welcome.job_runs = job.GoesOnWithout();
@@ -209,14 +211,13 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   const bool news = IsMember(worker) && !knows;
   if (news) welcome.role = Role::kJoiner;
 
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    const Lane& lane = job.lanes[i];
-    if (lane.name.empty()) continue;
+  for (const Lane& lane : job.lanes) {
+    const LaneIndex i = lane.index;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.shared_tensors(),
                                          lane.next, lane.memory.window});
     // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;
-    const LaneHistory* history = HistoryOf(hello, lane.name);
+    const LaneHistory* history = HistoryOf(job, hello, lane.name);
     const RoundNumber last = history == nullptr ? 0 : history->last_verdict;
     LastVerdicts missed{i, {}};
     for (const VerdictRecord& record : lane.verdicts) {
@@ -248,7 +249,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   // The session on which an earlier notice was sent may have ended before it arrived.
   if (worker.draining || scope.draining) SendTo(job, scope, slot, Drain{!worker.draining});
   ForRoundsOf(job, scope, slot, [&](Round& round, const RoundScope& in) {
-    Resume(round, in, slot, HistoryOf(hello, in.lane.name));
+    Resume(round, in, slot, HistoryOf(job, hello, in.lane.name));
   });
   job.blobs.Resume(BlobScopeOf(job, scope), slot);
 }
@@ -303,7 +304,7 @@ void OnHello(Job& job, const JobScope& scope, SessionId session, const Hello& he
       EnterRecovery(
           job, scope,
           absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
-    } else if (job.lanes.Lack(hello, job.standing.stands())) {
+    } else if (job.lanes.Lack(hello, job.standing.stands(), job.term)) {
       EnterRecovery(
           job, scope,
           absl::StrCat("worker ", hello.worker,
@@ -321,7 +322,7 @@ void OnHello(Job& job, const JobScope& scope, SessionId session, const Hello& he
 bool CheckLineage(Job& job, const JobScope& scope, SessionId session, const Hello& hello) {
   if (!HasHistory(hello)) return true;
   for (const LaneHistory& history : hello.lanes) {
-    if (history.last_verdict == 0) continue;
+    if (history.last_verdict == 0 || job.lanes.HasLetGo(hello, history, job.term)) continue;
     const Lane* lane = job.lanes.Named(history.name);
     const bool ahead = lane == nullptr || history.last_verdict >= lane->next;
     if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
@@ -454,10 +455,9 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   worker.software = hello.software;
   worker.repeats.clear();
   for (const LaneHistory& history : hello.lanes) {
-    const LaneIndex lane = job.lanes.IndexOf(history.name);
-    const bool open =
-        reconnects && lane < job.lanes.size() && history.begun == job.lanes[lane].next;
-    if (open) worker.repeats[lane] = history.begun;
+    const Lane* lane = job.lanes.Named(history.name);
+    if (!reconnects || lane == nullptr || job.lanes.HasLetGo(hello, history, job.term)) continue;
+    if (history.begun == lane->next) worker.repeats[lane->index] = history.begun;
   }
   worker.waits.clear();
   worker.last_message = scope.now;
@@ -465,8 +465,11 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   scope.sessions[session].slot = slot;
   AddNote(job, scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
           absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
+  worker.lets_go = (hello.features & kFeatureLetGo) != 0;
   WelcomeWorker(job, scope, slot, hello);
   if (reconnects) CorrectSamples(job, scope, slot, hello);
+  job.lanes.KeepAll();  // What it was asked before may not have reached it.
+  TrimNames(job, scope);
 }
 
 }  // namespace basin::aggregator

@@ -3,7 +3,10 @@
 #include "aggregator/core/job_lanes.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job_recovery.h"
@@ -37,6 +40,26 @@ std::string Revive(Job& job, const JobScope& scope, Lane& lane) {
   return why;
 }
 
+// Returns whether no worker that knows the lane may still need it.
+bool AllHaveLetGo(const Job& job, LaneIndex index, const std::set<Slot>& let_go) {
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    const Worker& worker = job.workers[slot];
+    if (worker.state == WorkerState::kLost || !worker.HasRegistered(index)) continue;
+    if (let_go.count(slot) == 0) return false;
+  }
+  return true;
+}
+
+void DropName(Job& job, const JobScope& scope, LaneIndex index) {
+  job.lanes.Remove(index, job.id, scope.memory, scope.actions);
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    Worker& worker = job.workers[slot];
+    worker.ForgetLane(index);
+    if (worker.connected()) scope.sessions[*worker.session].laid_out.erase(index);
+  }
+  SendToAll(job, scope, LaneGone{index});
+}
+
 }  // namespace
 
 bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
@@ -58,7 +81,7 @@ bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) 
 }
 
 Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane) {
-  if (lane < job.lanes.size() && !job.lanes[lane].name.empty()) {
+  if (job.lanes.Has(lane)) {
     if (!job.lanes[lane].expired) return &job.lanes[lane];
     if (const std::string why = Revive(job, scope, job.lanes[lane]); !why.empty()) {
       RejectMessage(job, scope, slot, ErrorCode::kResourceExhausted,
@@ -68,6 +91,7 @@ Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane) {
     PlanMemory(job, scope, job.lanes[lane], lane);
     return &job.lanes[lane];
   }
+  if (job.lanes.IsGone(lane)) return nullptr;  // The worker learns it, or will.
   RejectMessage(job, scope, slot, ErrorCode::kNotFound,
                 absl::StrCat("Job ", job.name, " has no lane ", lane,
                              "; register its tensors on this session first."));
@@ -82,20 +106,22 @@ void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, Ten
 
 void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request) {
   Worker& worker = job.workers[slot];
-  const LaneIndex index = job.lanes.IndexOf(request.lane);
+  const std::optional<LaneIndex> known = job.lanes.IndexOf(request.lane);
+  const LaneIndex index = known.value_or(job.lanes.next_index());
   // A refusal without a tensor answers for all tensors of the request that have no index.
   const auto refuse = [&](ErrorCode code, const std::string& why, const std::string& tensor = "") {
     const std::string text = absl::StrCat("Job ", job.name, ", lane ", request.lane, ": ", why);
     Reject(job, scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
   };
-  if (index == job.lanes.size()) {
-    if (job.lanes.size() >= scope.config.max_lane_names) {
+  if (!known.has_value()) {
+    if (job.lanes.size() >= scope.config.max_lane_names || index >= kMostLaneIndexes) {
       return refuse(
           ErrorCode::kResourceExhausted,
           absl::StrCat(
-              "the job has used ", job.lanes.size(),
-              " lane names, which is its limit (limits.lane_names). Reuse the names of calls, or "
-              "make calls without a name."));
+              "the job has ", job.lanes.size(),
+              " lane names, which is its limit (limits.lane_names). Names of idle calls are free "
+              "again when all workers have let them go: wait for the outcome of calls, reuse their "
+              "names, or make calls without a name."));
     }
     if (const std::string why = MakeRoom(job, scope); !why.empty()) {
       return refuse(ErrorCode::kResourceExhausted, why);
@@ -116,13 +142,14 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     return refuse(ErrorCode::kResourceExhausted, why);
   }
   lane.last_used = scope.now;
+  job.lanes.Keep(index);
   const uint32_t before = lane.layout.version();
   TensorIndex guess = 0;
   for (const TensorSpec& spec : request.tensors) {
-    const std::optional<TensorIndex> known = lane.layout.Find(spec.name, guess);
-    if (known.has_value()) {
-      guess = *known + 1;
-      const TensorSpec& mine = lane.layout.tensors()[*known];
+    const std::optional<TensorIndex> tensor = lane.layout.Find(spec.name, guess);
+    if (tensor.has_value()) {
+      guess = *tensor + 1;
+      const TensorSpec& mine = lane.layout.tensors()[*tensor];
       if (mine == spec) continue;
       worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused: it is ",
                                    DescribeSpec(spec), ", but the job has ", DescribeSpec(mine));
@@ -186,27 +213,68 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     }
     return layout;
   };
-  std::vector<bool>& laid_out = scope.sessions[*worker.session].laid_out;
-  if (laid_out.size() <= index) laid_out.resize(index + 1);
-  SendTo(job, scope, slot, describe(laid_out[index] ? before : 0));
-  laid_out[index] = true;
+  const bool is_first = scope.sessions[*worker.session].laid_out.insert(index).second;
+  SendTo(job, scope, slot, describe(is_first ? 0 : before));
   if (!worker.HasRegistered(index)) {
     worker.NoteRegistered(index);
     if (lane.round.has_value() && lane.round->Has(slot)) {
       OnRegistered(*lane.round, ScopeOf(job, scope, index), slot);
     }
   }
-  if (!grew) return;
-  SendToAll(job, scope, describe(before), slot);
-  if (lane.round.has_value()) Advance(*lane.round, ScopeOf(job, scope, index));
-  AdvanceLane(job, scope, index);
+  if (grew) {
+    SendToAll(job, scope, describe(before), slot);
+    if (lane.round.has_value()) Advance(*lane.round, ScopeOf(job, scope, index));
+    AdvanceLane(job, scope, index);
+  }
+  if (!known.has_value()) TrimNames(job, scope);
+}
+
+void TrimNames(Job& job, const JobScope& scope) {
+  std::vector<Slot> here;
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    if (job.workers[slot].state == WorkerState::kLost) continue;
+    // It would never answer, and does not know that a lane is gone.
+    if (!job.workers[slot].lets_go) return;
+    here.push_back(slot);
+  }
+  while (const Lane* lane = job.lanes.LeastUsedOfTooMany(scope.config, job.agreed.most_workers())) {
+    job.lanes.Ask(lane->index);
+    for (const Slot slot : here) {
+      if (!job.workers[slot].HasRegistered(lane->index)) continue;
+      SendTo(job, scope, slot, LetGo{lane->index, lane->next - 1});
+    }
+    if (AllHaveLetGo(job, lane->index, {})) DropName(job, scope, lane->index);
+  }
+}
+
+void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {
+  const auto asked = job.lanes.asked().find(let_go.lane);
+  // The lane is used again, or the answer is to another question.
+  if (asked == job.lanes.asked().end() || let_go.round + 1 != job.lanes[let_go.lane].next) return;
+  asked->second.insert(slot);
+  if (AllHaveLetGo(job, let_go.lane, asked->second)) DropName(job, scope, let_go.lane);
+}
+
+void DropNames(Job& job, const JobScope& scope) {
+  std::vector<LaneIndex> gone;
+  for (const auto& [index, let_go] : job.lanes.asked()) {
+    if (AllHaveLetGo(job, index, let_go)) gone.push_back(index);
+  }
+  for (const LaneIndex index : gone) DropName(job, scope, index);
 }
 
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
-  const std::optional<LaneMemory> plan =
-      PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(),
-                     job.lanes.Room(scope.config, scope.memory), lane.memory);
+  const auto plan_now = [&] {
+    return PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(),
+                          job.lanes.Room(scope.config, scope.memory), lane.memory);
+  };
+  std::optional<LaneMemory> plan = plan_now();
+  // Idle calls make room for a lane that could not work otherwise.
+  while (!plan.has_value() && Lanes::NeedsMemory(scope.config, lane) &&
+         job.lanes.ExpireOldest(job.id, scope.memory, scope.actions, &lane)) {
+    plan = plan_now();
+  }
   if (!plan.has_value()) {
     if (Lanes::NeedsMemory(scope.config, lane) && scope.memory.cached > 0) {
       scope.memory.shortage = true;  // The coordinator drops cached blobs, then plans again.
@@ -232,8 +300,8 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
 
 void RetryMemory(Job& job, const JobScope& scope) {
   if (job.state() == JobState::kHalted) TryRecover(job, scope);  // It may have lacked memory.
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    if (Lanes::NeedsMemory(scope.config, job.lanes[i])) PlanMemory(job, scope, job.lanes[i], i);
+  for (Lane& lane : job.lanes) {
+    if (Lanes::NeedsMemory(scope.config, lane)) PlanMemory(job, scope, lane, lane.index);
   }
 }
 

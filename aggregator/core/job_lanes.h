@@ -21,6 +21,15 @@ Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane);
 // The runner learns the tensors of the lane from `first` on.
 void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, TensorIndex first);
 void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request);
+
+// A job may use any number of names, one after another. When it has many, the workers are asked to
+// let go of the call lanes that were used least recently; a lane that all workers that know it have
+// let go is dropped, and with it its name.
+void TrimNames(Job& job, const JobScope& scope);
+void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go);
+// Drops the lanes for which no answer is missing any more.
+void DropNames(Job& job, const JobScope& scope);
+
 // Reserves what the lane needs now. If that much is not free, the lane waits: its workers get no
 // window, and a note names the reason.
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index);

@@ -70,12 +70,11 @@ void TryForm(Job& job, const JobScope& scope) {
 // A round that has received only frames and no begin is not open, so the members of the new
 // generation replace its members.
 void ReformIdleRounds(Job& job, const JobScope& scope) {
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    Lane& lane = job.lanes[i];
+  for (Lane& lane : job.lanes) {
     if (!lane.round.has_value() || lane.Open()) continue;
-    Reform(*lane.round, ScopeOf(job, scope, i), job.RoundMembers(lane.kind));
+    Reform(*lane.round, ScopeOf(job, scope, lane.index), job.RoundMembers(lane.kind));
     if (lane.round->AnyoneAlive()) continue;
-    scope.actions.push_back(EndRound{job.id, i, lane.round->number});
+    scope.actions.push_back(EndRound{job.id, lane.index, lane.round->number});
     lane.round.reset();
   }
 }
@@ -116,8 +115,7 @@ void EndLineage(Job& job, const JobScope& scope) {
                                job.workers.Count(WorkerState::kSpare) > 0;
   const bool ended_well = job.forming.EndLineage(scope.now, others_are_here);
   job.generations.DropPending();
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    Lane& lane = job.lanes[i];
+  for (Lane& lane : job.lanes) {
     if (lane.round.has_value()) {
       if (lane.Open()) {
         VerdictRecord record;
@@ -135,7 +133,7 @@ void EndLineage(Job& job, const JobScope& scope) {
         }
         lane.Remember(std::move(record), scope.now, scope.memory);
       }
-      scope.actions.push_back(EndRound{job.id, i, lane.round->number});
+      scope.actions.push_back(EndRound{job.id, lane.index, lane.round->number});
       lane.round.reset();
     }
     lane.StartLineage(job.membership().generation.counter, scope.memory);
@@ -224,6 +222,7 @@ void Reconcile(Job& job, const JobScope& scope) {
     ReviewPause(job, scope);
     AdvanceAll(job, scope);
   }
+  if (job.lanes.TakeFewerKnow()) DropNames(job, scope);
   // Other jobs need the memory of a job that is remembered only to show how it ended. Nobody is
   // connected who knows a window of its lanes.
   if (job.state() == JobState::kForming && job.Idle() && !job.HasOpenRound()) {
@@ -235,8 +234,7 @@ void ApplyChange(Job& job, const JobScope& scope, const Membership& next,
                  const std::optional<WorkerId>& donor) {
   Activate(job, scope, next, donor, true);
   // The new members join the rounds that the pause held up.
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    Lane& lane = job.lanes[i];
+  for (Lane& lane : job.lanes) {
     if (!lane.round.has_value()) continue;
     std::vector<RoundMember> joiners;
     for (RoundMember& member : job.RoundMembers(lane.kind)) {
@@ -247,7 +245,9 @@ void ApplyChange(Job& job, const JobScope& scope, const Membership& next,
       }
       joiners.push_back(std::move(member));
     }
-    if (!joiners.empty()) Admit(*lane.round, ScopeOf(job, scope, i), std::move(joiners));
+    if (!joiners.empty()) {
+      Admit(*lane.round, ScopeOf(job, scope, lane.index), std::move(joiners));
+    }
   }
   job.changed = true;
 }
@@ -342,6 +342,7 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
   ForRoundsOf(job, scope, slot,
               [&](Round& round, const RoundScope& in) { Lose(round, in, slot, reason); });
   ReturnAllSamples(job, scope, slot);
+  job.lanes.FewerKnow();
   job.changed = true;
   job.forget_when_idle = false;
   if (job.Idle()) job.idle_since = scope.now;

@@ -2,7 +2,9 @@
 
 #include "aggregator/core/job_messages.h"
 
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job_hello.h"
@@ -44,6 +46,23 @@ std::string WhyNotDeferred(const Lane& lane, const WorkerId& worker, const Begin
   const bool lost = lane.verdicts.empty() && lane.next > 1;
   if (!why.empty() || begin.deferred == 0 || lost) return why;
   return WhyNotLate(worker, lane.verdicts.empty() ? nullptr : &lane.verdicts.back());
+}
+
+template <typename T, typename = void>
+struct IsAboutLane : std::false_type {};
+template <typename T>
+struct IsAboutLane<T, std::enable_if_t<std::is_same_v<decltype(T::lane), LaneIndex>>>
+    : std::true_type {};
+
+// Returns the lane that the message is about; kMostLaneIndexes, which no lane has, if there is
+// none.
+LaneIndex LaneOf(const ToAggregator& message) {
+  return std::visit(
+      []([[maybe_unused]] const auto& of) -> LaneIndex {
+        if constexpr (IsAboutLane<std::decay_t<decltype(of)>>::value) return of.lane;
+        return kMostLaneIndexes;
+      },
+      message);
 }
 
 void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
@@ -113,6 +132,8 @@ void NoteUnread(Job& job, const JobScope& scope, const WaitingHello& hello) {
 void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& message) {
   Worker& worker = job.workers[slot];
   OnContact(job, scope, slot);
+  // It was sent before the worker knew that the lane is gone.
+  if (job.lanes.IsGone(LaneOf(message))) return;
 
   // Runs `take` on the open round of a lane if the worker belongs to it. A worker that is behind
   // receives the verdicts that it missed instead.
@@ -129,7 +150,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
   const auto valid = [&](LaneIndex index, const std::vector<ChunkRange>& ranges) {
     uint64_t chunks = 0;
     for (const ChunkRange& range : ranges) {
-      if (index >= job.lanes.size() || !job.lanes[index].layout.Contains(range)) return false;
+      if (!job.lanes.Has(index) || !job.lanes[index].layout.Contains(range)) return false;
       chunks += range.count;
     }
     return ranges.empty() || chunks <= job.lanes[index].layout.chunks();
@@ -166,7 +187,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           [&](const Begin& begin) { OnBegin(job, scope, slot, begin); },
           [&](const Skip& skip) {
             for (const TensorIndex tensor : skip.tensors) {
-              if (skip.lane < job.lanes.size() && tensor < job.lanes[skip.lane].layout.version())
+              if (job.lanes.Has(skip.lane) && tensor < job.lanes[skip.lane].layout.version())
                 continue;
               return refuse_ranges(skip.lane, skip.round);
             }
@@ -194,7 +215,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
             });
           },
           [&](const ResultAck& ack) {
-            if (ack.lane >= job.lanes.size() || !valid(ack.lane, ack.ranges)) {
+            if (!job.lanes.Has(ack.lane) || !valid(ack.lane, ack.ranges)) {
               return refuse_ranges(ack.lane, ack.round);
             }
             Lane& lane = job.lanes[ack.lane];
@@ -257,6 +278,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           [&](const LeaseSamples& ask) { OnLeaseSamples(job, scope, slot, ask); },
           [&](const ReturnSamples& back) { OnReturnSamples(job, scope, slot, back); },
           [&](const ReportBatch& report) { OnReportBatch(job, scope, slot, report); },
+          [&](const LetGo& let_go) { OnLetGo(job, scope, slot, let_go); },
       },
       message);
 }

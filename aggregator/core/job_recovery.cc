@@ -126,6 +126,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     worker.knows_ranks = knows_ranks(id);
     worker.knows_samples = (hello.features & kFeatureSamples) != 0;
     worker.knows_steps = (hello.features & kFeatureGlobalBatch) != 0;
+    worker.lets_go = (hello.features & kFeatureLetGo) != 0;
     worker.group = hello.group;
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
@@ -135,8 +136,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
   job.generations.Recover(job.term, ListOf(decision.members, job.workers));
 
   for (const RecoveredLane& recovered : decision.lanes) {
-    job.lanes.LeaveIndexesBefore(recovered.lane);
-    Lane& lane = job.lanes.Add(recovered.name, recovered.kind);
+    Lane& lane = job.lanes.Add(recovered.name, recovered.kind, recovered.lane);
     lane.next = recovered.last_verdict + 1;
     lane.chain = recovered.chain;
     lane.ledger.Recover(recovered.committed);
@@ -150,12 +150,14 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
       lane.chains.emplace_back(record.round, record.chain);
       if (record.value.outcome == Outcome::kCommitted) lane.last_spec = AsBegun(record.value.spec);
     }
-    const LaneIndex index = job.lanes.size() - 1;
+    const LaneIndex index = recovered.lane;
     for (const auto& [id, hello] : job.evidence.held().hellos()) {
       const std::optional<Slot> slot = job.workers.Find(id);
       if (!slot.has_value() || !IsMember(job.workers[*slot])) continue;
       for (const LaneHistory& history : hello.lanes) {
         if (history.name != lane.name) continue;
+        // It is that of an earlier lane of this name.
+        if (history.let_go && history.lane < index) continue;
         job.workers[*slot].SeeLayout(index, static_cast<uint32_t>(history.layout.size()));
         job.workers[*slot].NoteRegistered(index);
         if (job.workers[*slot].incarnation != hello.incarnation) continue;
@@ -200,9 +202,9 @@ void EnterRecovery(Job& job, const JobScope& scope, const std::string& reason) {
 }
 
 void Forget(Job& job, const JobScope& scope) {
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    if (job.lanes[i].round.has_value()) {
-      scope.actions.push_back(EndRound{job.id, i, job.lanes[i].round->number});
+  for (const Lane& lane : job.lanes) {
+    if (lane.round.has_value()) {
+      scope.actions.push_back(EndRound{job.id, lane.index, lane.round->number});
     }
   }
   ReleaseMemory(job, scope);
@@ -244,8 +246,8 @@ void RecoverOnceMore(Job& job, const JobScope& scope) {
 
 void OnPromise(Job& job, const JobScope& scope, const WorkerId& worker) {
   if (!job.standing.Promise(worker, job.settings())) return;
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    if (job.lanes[i].round.has_value()) OnStanding(*job.lanes[i].round, ScopeOf(job, scope, i));
+  for (Lane& lane : job.lanes) {
+    if (lane.round.has_value()) OnStanding(*lane.round, ScopeOf(job, scope, lane.index));
   }
   job.changed = true;
 }
@@ -362,10 +364,9 @@ void FinishRecovery(Job& job, const JobScope& scope) {
   }
   job.evidence.ForgetDecision();
   const std::map<WorkerId, Hello> hellos = job.evidence.held().TakeHellos(scope.memory);
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    ChargeSamples(job, scope, job.lanes[i]);
-    if (!job.lanes[i].expired && job.lanes[i].layout.version() > 0)
-      PlanMemory(job, scope, job.lanes[i], i);
+  for (Lane& lane : job.lanes) {
+    ChargeSamples(job, scope, lane);
+    if (!lane.expired && lane.layout.version() > 0) PlanMemory(job, scope, lane, lane.index);
   }
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     Worker& worker = job.workers[slot];

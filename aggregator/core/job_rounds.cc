@@ -190,6 +190,7 @@ Round* RoundFor(Job& job, const JobScope& scope, Slot slot, Lane& lane, LaneInde
     for (RoundMember& member : members) member.room.sent = lane.memory.window;
     lane.round.emplace(number, Ballot{job.term, 1}, std::move(members), lane.layout, scope.now);
     lane.last_used = scope.now;
+    job.lanes.Keep(index);
   }
   if (lane.round.has_value() && lane.round->Has(slot)) return &*lane.round;
   if (open) {
@@ -202,7 +203,7 @@ Round* RoundFor(Job& job, const JobScope& scope, Slot slot, Lane& lane, LaneInde
 }
 
 void OnReduceDone(Job& job, const JobScope& scope, const ReduceDone& done) {
-  if (done.lane >= job.lanes.size()) return;
+  if (!job.lanes.Has(done.lane)) return;
   Lane& lane = job.lanes[done.lane];
   if (!lane.round.has_value() || lane.round->number != done.round) return;
   OnReduceDone(*lane.round, ScopeOf(job, scope, done.lane), done);
@@ -226,16 +227,17 @@ void AdvanceLane(Job& job, const JobScope& scope, LaneIndex index) {
 }
 
 void AdvanceAll(Job& job, const JobScope& scope) {
-  for (LaneIndex i = 0; i < job.lanes.size() && !job.changed; ++i) {
-    if (job.lanes[i].round.has_value()) Advance(*job.lanes[i].round, ScopeOf(job, scope, i));
-    AdvanceLane(job, scope, i);
+  for (Lane& lane : job.lanes) {
+    if (job.changed) break;
+    if (lane.round.has_value()) Advance(*lane.round, ScopeOf(job, scope, lane.index));
+    AdvanceLane(job, scope, lane.index);
   }
 }
 
 void SendPaced(Job& job, const JobScope& scope) {
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    if (!std::exchange(job.lanes[i].paced, false) || !job.lanes[i].round.has_value()) continue;
-    AdvanceLane(job, scope, i);
+  for (Lane& lane : job.lanes) {
+    if (!std::exchange(lane.paced, false) || !lane.round.has_value()) continue;
+    AdvanceLane(job, scope, lane.index);
   }
 }
 

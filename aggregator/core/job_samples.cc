@@ -3,6 +3,7 @@
 #include "aggregator/core/job_samples.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -206,14 +207,14 @@ void ResumeSamples(Job& job, const JobScope& scope, Slot slot, const Hello& hell
 
 void CorrectSamples(const Job& job, const JobScope& scope, Slot slot, const Hello& hello) {
   for (const LaneHistory& history : hello.lanes) {
-    const LaneIndex index = job.lanes.IndexOf(history.name);
-    if (index == job.lanes.size()) continue;
-    const SampleLedger& ledger = job.lanes[index].ledger;
+    const std::optional<LaneIndex> index = job.lanes.IndexOf(history.name);
+    if (!index.has_value()) continue;
+    const SampleLedger& ledger = job.lanes[*index].ledger;
     if (ledger.epoch().has_steps()) continue;  // Nobody holds any.
     const IntervalSet& held = ledger.HeldBy(job.workers[slot].incarnation);
     if (history.leased.ranges.empty() || history.leased.ranges == held.Runs()) continue;
     SendTo(job, scope, slot,
-           SamplesLeased{index, 0, ledger.epoch().number, LeaseOutcome::kLeased, held.Runs(), {}});
+           SamplesLeased{*index, 0, ledger.epoch().number, LeaseOutcome::kLeased, held.Runs(), {}});
   }
 }
 

@@ -9,6 +9,7 @@
 #define BASIN_AGGREGATOR_CORE_JOB_SCOPE_H_
 
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,9 +30,9 @@ struct Session {
   SessionToken token = 0;
   std::optional<JobId> job;  // Known once the hello has arrived.
   std::optional<Slot> slot;  // Known once the job has welcomed it.
-  // By lane; false beyond the end. True once the session has received the whole layout in answer to
-  // a registration. From then on it receives every addition, so no later answer repeats the layout.
-  std::vector<bool> laid_out;
+  // The lanes of which the session has received the whole layout in answer to a registration. From
+  // then on it receives every addition, so no later answer repeats the layout.
+  std::set<LaneIndex> laid_out;
   std::string address;  // See SessionOpened.
   auto Fields() const { return std::tie(token, job, slot, laid_out, address); }
 };
@@ -57,9 +58,9 @@ BlobScope BlobScopeOf(const Job& job, const JobScope& scope);
 // Runs take(round, scope of the round) for every open round in which the worker is a live member.
 template <typename F>
 void ForRoundsOf(Job& job, const JobScope& scope, Slot slot, F&& take) {
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    std::optional<Round>& round = job.lanes[i].round;
-    if (round.has_value() && round->Has(slot)) take(*round, ScopeOf(job, scope, i));
+  for (Lane& lane : job.lanes) {
+    std::optional<Round>& round = lane.round;
+    if (round.has_value() && round->Has(slot)) take(*round, ScopeOf(job, scope, lane.index));
   }
 }
 

@@ -61,13 +61,13 @@ bool HearsAnother(const Job& job, const JobScope& scope, Slot slot) {
 }
 
 void CheckRounds(Job& job, const JobScope& scope) {
-  for (LaneIndex i = 0; i < job.lanes.size(); ++i) {
-    if (!job.lanes[i].round.has_value()) continue;
-    if (LeaveOutLate(*job.lanes[i].round, ScopeOf(job, scope, i))) {
-      AdvanceLane(job, scope, i);
+  for (Lane& lane : job.lanes) {
+    if (!lane.round.has_value()) continue;
+    if (LeaveOutLate(*lane.round, ScopeOf(job, scope, lane.index))) {
+      AdvanceLane(job, scope, lane.index);
       continue;
     }
-    for (const auto& [slot, reason] : Overdue(*job.lanes[i].round, ScopeOf(job, scope, i))) {
+    for (const auto& [slot, reason] : Overdue(*lane.round, ScopeOf(job, scope, lane.index))) {
       if (job.workers[slot].state == WorkerState::kLost) continue;
       if (job.workers[slot].unread_at == scope.now) continue;  // What is missing may be among it.
       Evict(job, scope, slot, reason);

@@ -60,7 +60,7 @@ void EndDeadlock(Job& job, const JobScope& scope) {
                    "on every worker, and call finished() on a worker that has run out of data");
   for (const auto& [index, ids] : waiting) {
     // The end of one round may have ended others.
-    if (index >= job.lanes.size() || !job.lanes[index].round.has_value()) continue;
+    if (!job.lanes.Has(index) || !job.lanes[index].round.has_value()) continue;
     if (!job.lanes[index].round->AwaitsBegin()) continue;
     EndDeadlock(*job.lanes[index].round, ScopeOf(job, scope, index), reason);
     AdvanceLane(job, scope, index);

@@ -40,6 +40,7 @@ inline NormHistory NormsFor(LaneKind kind) {
 }
 
 struct Lane {
+  LaneIndex index = 0;
   std::string name;
   LaneKind kind = LaneKind::kGradient;
   Layout layout;
@@ -133,9 +134,9 @@ struct Lane {
   }
 
   auto Fields() const {
-    return std::tie(name, kind, layout, memory, tracking, ledger_bytes, next, chain, verdicts,
-                    chains, last_spec, norms, grace, ledger, batch, optimizers, round, last_used,
-                    paced, expired);
+    return std::tie(index, name, kind, layout, memory, tracking, ledger_bytes, next, chain,
+                    verdicts, chains, last_spec, norms, grace, ledger, batch, optimizers, round,
+                    last_used, paced, expired);
   }
 };
 

@@ -3,6 +3,7 @@
 #include "aggregator/core/lanes.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/plausibility.h"
@@ -13,40 +14,64 @@ namespace basin::aggregator {
 
 // ---- existing lanes
 
-LaneIndex Lanes::IndexOf(const std::string& name) const {
-  LaneIndex index = 0;
-  while (index < size() && lanes_[index].name != name) ++index;
-  return index;
+std::optional<LaneIndex> Lanes::IndexOf(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return std::nullopt;
+  return found->second;
 }
 
 const Lane* Lanes::Named(const std::string& name) const {
-  const LaneIndex index = IndexOf(name);
-  return index == size() ? nullptr : &lanes_[index];
+  const std::optional<LaneIndex> index = IndexOf(name);
+  return index.has_value() ? &(*this)[*index] : nullptr;
+}
+
+// ---- new lanes, and lanes that go
+
+Lane& Lanes::Add(const std::string& name, LaneKind kind, LaneIndex index) {
+  own_ = index;
+  next_index_ = index;
+  Lane& lane = Add(name, kind);
+  own_ = next_index_;
+  return lane;
 }
 
 Lane& Lanes::Add(const std::string& name, LaneKind kind) {
-  Lane& lane = lanes_.emplace_back();
+  const LaneIndex index = next_index_++;
+  by_name_.emplace(name, index);
+  Lane& lane = lanes_[index];
+  lane.index = index;
   lane.name = name;
   lane.kind = kind;
   lane.norms = NormsFor(kind);
   return lane;
 }
 
-void Lanes::LeaveIndexesBefore(LaneIndex index) {
-  while (lanes_.size() < index) {
-    lanes_.emplace_back();
-    lanes_.back().kind = LaneKind::kCall;
-    lanes_.back().expired = true;
-  }
+void Lanes::RemoveLast() {
+  const auto last = std::prev(lanes_.end());
+  next_index_ = last->first;
+  by_name_.erase(last->second.name);
+  lanes_.erase(last);
+}
+
+void Lanes::Remove(LaneIndex index, JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
+  Lane& lane = (*this)[index];
+  Expire(lane, job, memory, actions);
+  memory.reserved -= lane.layout_bytes.held + lane.ledger_bytes;
+  actions.push_back(NameTensors{job, index, 0, {}});
+  rounds_before_ |= lane.next > 1;
+  if (index < own_) recovered_gone_.insert(index);
+  asked_.erase(index);
+  by_name_.erase(lane.name);
+  lanes_.erase(index);
 }
 
 void Lanes::Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
-  for (LaneIndex i = 0; i < size(); ++i) {
-    Release(memory, lanes_[i]);
-    memory.reserved -= lanes_[i].layout_bytes.held + lanes_[i].ledger_bytes;
-    actions.push_back(NameTensors{job, i, 0, {}});
+  for (auto& [index, lane] : lanes_) {
+    Release(memory, lane);
+    memory.reserved -= lane.layout_bytes.held + lane.ledger_bytes;
+    actions.push_back(NameTensors{job, index, 0, {}});
   }
-  lanes_.clear();
+  *this = Lanes();
 }
 
 // ---- open rounds
@@ -61,13 +86,14 @@ bool Lanes::AnyOpenBesides(const Lane& lane) const {
 }
 
 bool Lanes::AnyRoundEver() const {
-  return std::any_of(begin(), end(), [](const Lane& lane) { return lane.next > 1 || lane.Open(); });
+  return rounds_before_ ||
+         std::any_of(begin(), end(), [](const Lane& lane) { return lane.next > 1 || lane.Open(); });
 }
 
 bool Lanes::IsBoundary(const Lane& lane) const {
   bool gradient_lanes = false;
   bool others_open = false;
-  for (const Lane& other : lanes_) {
+  for (const Lane& other : *this) {
     if (other.kind != LaneKind::kGradient) continue;
     gradient_lanes = true;
     others_open |= &other != &lane && other.Open();
@@ -77,24 +103,33 @@ bool Lanes::IsBoundary(const Lane& lane) const {
 
 std::vector<StartRound> Lanes::StartRounds() const {
   std::vector<StartRound> start;
-  for (LaneIndex i = 0; i < size(); ++i) {
-    if (lanes_[i].name.empty()) continue;
-    start.push_back(
-        {lanes_[i].name, i, lanes_[i].next, lanes_[i].chain, lanes_[i].ledger.settled()});
+  for (const Lane& lane : *this) {
+    start.push_back({lane.name, lane.index, lane.next, lane.chain, lane.ledger.settled()});
   }
   return start;
 }
 
 const Round* Lanes::RoundOf(const RoundWait& wait) const {
-  if (wait.lane >= size()) return nullptr;
-  const std::optional<Round>& round = lanes_[wait.lane].round;
+  if (!Has(wait.lane)) return nullptr;
+  const std::optional<Round>& round = (*this)[wait.lane].round;
   return round.has_value() && round->number == wait.round ? &*round : nullptr;
 }
 
 // ---- what workers remember of lanes
 
-bool Lanes::Lack(const Hello& hello, bool recovery_stands) const {
+bool Lanes::HasLetGo(const Hello& hello, const LaneHistory& history, Term term) const {
+  if (history.kind != LaneKind::kCall) return false;
+  const Lane* lane = Named(history.name);
+  // A worker that was counted in the lane has it until all have let it go.
+  if (lane == nullptr) return true;
+  // Aggregators that did not know of each other may have given the lane two indexes.
+  const bool same_life = hello.membership.generation.term == term;
+  return lane->index != history.lane && (history.let_go || same_life);
+}
+
+bool Lanes::Lack(const Hello& hello, bool recovery_stands, Term term) const {
   return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
+    if (HasLetGo(hello, history, term)) return false;
     const Lane* lane = Named(history.name);
     if (!recovery_stands) {
       const RoundNumber next = lane == nullptr ? 1 : lane->next;
@@ -114,33 +149,32 @@ bool Lanes::Lack(const Hello& hello, bool recovery_stands) const {
 
 absl::Time Lanes::IdleDue(const Config& config) const {
   absl::Time next = absl::InfiniteFuture();
-  for (const Lane& lane : lanes_) next = std::min(next, lane.IdleEnd(config));
+  for (const Lane& lane : *this) next = std::min(next, lane.IdleEnd(config));
   return next;
 }
 
-void Lanes::Expire(LaneIndex index, JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
-  Lane& lane = lanes_[index];
+void Lanes::Expire(Lane& lane, JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
   if (lane.expired) return;
   lane.expired = true;
   Release(memory, lane);
-  actions.push_back(IdleLane{job, index});
+  actions.push_back(IdleLane{job, lane.index});
 }
 
 void Lanes::ExpireIdle(const Config& config, absl::Time now, JobId job, MemoryBudget& memory,
                        std::vector<Action>& actions) {
-  for (LaneIndex i = 0; i < size(); ++i) {
-    if (now >= lanes_[i].IdleEnd(config)) Expire(i, job, memory, actions);
+  for (Lane& lane : *this) {
+    if (now >= lane.IdleEnd(config)) Expire(lane, job, memory, actions);
   }
 }
 
 void Lanes::ExpireAll(JobId job, MemoryBudget& memory, std::vector<Action>& actions) {
-  for (LaneIndex i = 0; i < size(); ++i) Expire(i, job, memory, actions);
+  for (Lane& lane : *this) Expire(lane, job, memory, actions);
 }
 
 absl::Time Lanes::RoundDue(const Config& config, LatePolicy late_policy,
                            const Workers& workers) const {
   absl::Time next = absl::InfiniteFuture();
-  for (const Lane& lane : lanes_) {
+  for (const Lane& lane : *this) {
     if (!lane.round.has_value()) continue;
     next = std::min(next, RoundDeadline(*lane.round, config, late_policy, workers));
   }
@@ -161,25 +195,43 @@ uint64_t Lanes::InUse() const {
 
 std::string Lanes::MakeRoom(const Config& config, JobId job, MemoryBudget& memory,
                             std::vector<Action>& actions) {
-  if (InUse() < config.max_lanes) return "";
-  std::optional<LaneIndex> oldest;
-  for (LaneIndex i = 0; i < size(); ++i) {
-    if (!lanes_[i].MayExpire()) continue;
-    if (!oldest.has_value() || lanes_[i].last_used < lanes_[*oldest].last_used) oldest = i;
-  }
-  if (oldest.has_value()) {
-    Expire(*oldest, job, memory, actions);
-    return "";
-  }
+  if (InUse() < config.max_lanes || ExpireOldest(job, memory, actions)) return "";
   return absl::StrCat("the job has reached its limit of ", CountOf(InUse(), "lane"),
                       " (limits.lanes), and each call among them has a round in flight. Wait for "
                       "the outcome of one, or have the limit raised.");
 }
 
+bool Lanes::ExpireOldest(JobId job, MemoryBudget& memory, std::vector<Action>& actions,
+                         const Lane* except) {
+  Lane* oldest = nullptr;
+  for (Lane& lane : *this) {
+    if (!lane.MayExpire() || &lane == except) continue;
+    if (oldest == nullptr || lane.last_used < oldest->last_used) oldest = &lane;
+  }
+  if (oldest != nullptr) Expire(*oldest, job, memory, actions);
+  return oldest != nullptr;
+}
+
+const Lane* Lanes::LeastUsedOfTooMany(const Config& config, uint64_t workers) const {
+  const Lane* least = nullptr;
+  uint64_t names = 0;
+  uint64_t bytes = HelloBytes(workers);
+  for (const Lane& lane : *this) {
+    if (asked_.count(lane.index) > 0) continue;
+    ++names;
+    bytes += HistoryBytes(lane.layout, lane.layout_bytes, nullptr, workers);
+    if (lane.kind != LaneKind::kCall || lane.round.has_value()) continue;
+    if (least == nullptr || lane.last_used < least->last_used) least = &lane;
+  }
+  // Half of the room is for those that come while the workers answer.
+  const bool too_many = names > config.max_lane_names / 2 || bytes > config.max_history_bytes / 2;
+  return too_many ? least : nullptr;
+}
+
 std::string Lanes::WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane,
                                     const TensorSpec* next) const {
   uint64_t bytes = HelloBytes(workers);
-  for (const Lane& other : lanes_) {
+  for (const Lane& other : *this) {
     bytes +=
         HistoryBytes(other.layout, other.layout_bytes, &other == lane ? next : nullptr, workers);
   }
@@ -232,7 +284,7 @@ std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& 
 }
 
 void Lanes::Recharge(uint64_t before, uint64_t after, MemoryBudget& memory) {
-  for (Lane& lane : lanes_) {
+  for (Lane& lane : *this) {
     if (lane.expired) continue;
     const uint64_t held = lane.tracking + lane.memory.reserved;
     lane.tracking = TrackingBytes(after, lane.layout.chunks());
@@ -250,7 +302,7 @@ void Lanes::Release(MemoryBudget& memory, Lane& lane) {
 
 uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
   uint64_t bytes = 0;
-  for (const Lane& lane : lanes_) {
+  for (const Lane& lane : *this) {
     bytes += lane.layout_bytes.held + lane.ledger_bytes;
     if (lane.expired) continue;
     bytes += TrackingBytes(workers, lane.layout.chunks()) + lane.memory.reserved;
@@ -262,7 +314,7 @@ uint64_t Lanes::ReservedFor(uint64_t workers, uint64_t now) const {
 
 uint64_t Lanes::held_bytes() const {
   uint64_t held = 0;
-  for (const Lane& lane : lanes_) {
+  for (const Lane& lane : *this) {
     held += lane.layout_bytes.held + lane.tracking + lane.ledger_bytes + lane.memory.reserved +
             lane.optimizers.bytes();
   }

@@ -3,18 +3,23 @@
 // The lanes of a job, and what they hold of the service's memory budget and of the job's share of
 // it (limits.job_memory).
 //
-// A lane keeps its index for good. A lane without a name is an index that recovery left free, so
-// that later lanes keep their indexes. How much a lane holds depends on the number of workers that
-// it is planned for: `workers` in the methods, max_workers of the job.
+// A lane keeps its index for good, and no other lane gets it later: what is still on its way about
+// a lane that is gone cannot be taken for another one. How much a lane holds depends on the number
+// of workers that it is planned for: `workers` in the methods, max_workers of the job.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_LANES_H_
 #define BASIN_AGGREGATOR_CORE_LANES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -23,29 +28,51 @@
 #include "aggregator/core/config.h"
 #include "aggregator/core/lane.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/workers.h"
 #include "protocol/messages.h"
+#include "protocol/value_iterator.h"
 
 namespace basin::aggregator {
 
+// Indexes that a job can give.
+inline constexpr LaneIndex kMostLaneIndexes = LaneIndex{1} << 30;
+
 class Lanes {
  public:
-  Lane& operator[](LaneIndex index) { return lanes_[index]; }
-  const Lane& operator[](LaneIndex index) const { return lanes_[index]; }
-  LaneIndex size() const { return static_cast<LaneIndex>(lanes_.size()); }
-  std::vector<Lane>::iterator begin() { return lanes_.begin(); }
-  std::vector<Lane>::iterator end() { return lanes_.end(); }
-  std::vector<Lane>::const_iterator begin() const { return lanes_.begin(); }
-  std::vector<Lane>::const_iterator end() const { return lanes_.end(); }
+  using iterator = ValueIterator<std::map<LaneIndex, Lane>::iterator>;
+  using const_iterator = ValueIterator<std::map<LaneIndex, Lane>::const_iterator>;
 
-  // ---- existing lanes
-  // Returns size() if no lane has this name.
-  LaneIndex IndexOf(const std::string& name) const;
+  // ---- existing lanes, in the order of their indexes
+  bool Has(LaneIndex index) const { return lanes_.count(index) > 0; }
+  // Returns whether the lane was here, and is gone.
+  bool IsGone(LaneIndex index) const {
+    if (index < own_) return recovered_gone_.count(index) > 0;
+    return index < next_index_ && !Has(index);
+  }
+  // REQUIRES: Has(index).
+  Lane& operator[](LaneIndex index) { return lanes_.find(index)->second; }
+  const Lane& operator[](LaneIndex index) const { return lanes_.find(index)->second; }
+  size_t size() const { return lanes_.size(); }
+  iterator begin() { return iterator(lanes_.begin()); }
+  iterator end() { return iterator(lanes_.end()); }
+  const_iterator begin() const { return const_iterator(lanes_.begin()); }
+  const_iterator end() const { return const_iterator(lanes_.end()); }
+  // Returns nullopt if no lane has this name.
+  std::optional<LaneIndex> IndexOf(const std::string& name) const;
   // Returns null if no lane has this name.
   const Lane* Named(const std::string& name) const;
+
+  // ---- new lanes, and lanes that go
+  // The index of the lane that is added next.
+  LaneIndex next_index() const { return next_index_; }
+  // REQUIRES: no lane has this name, and next_index() < kMostLaneIndexes.
   Lane& Add(const std::string& name, LaneKind kind);
-  void RemoveLast() { lanes_.pop_back(); }
-  // Adds unnamed lanes until the next lane gets this index.
-  void LeaveIndexesBefore(LaneIndex index);
+  // The same, with an index that a recovery has found. REQUIRES: index >= next_index().
+  Lane& Add(const std::string& name, LaneKind kind, LaneIndex index);
+  // REQUIRES: nobody has been told of it, and it holds no memory.
+  void RemoveLast();
+  // Forgets the lane and returns all memory that it holds. REQUIRES: it has no round.
+  void Remove(LaneIndex index, JobId job, MemoryBudget& memory, std::vector<Action>& actions);
   // Forgets all lanes and returns all memory that they hold.
   void Drop(JobId job, MemoryBudget& memory, std::vector<Action>& actions);
 
@@ -62,12 +89,26 @@ class Lanes {
   const Round* RoundOf(const RoundWait& wait) const;
 
   // ---- what workers remember of lanes
+  // Returns whether this is the history of a call lane that the job has let go, whether or not
+  // another lane has its name now. `term`: the job's.
+  bool HasLetGo(const Hello& hello, const LaneHistory& history, Term term) const;
   // Returns whether the worker remembers something that the recovery should have known, because
   // another aggregator went on meanwhile. Until the recovery stands, this is any later verdict or
   // staged value. After that, it is the verdict of a value that the recovery has adopted and
   // prepared again: the workers that hold the value are past that round, so neither its bytes nor
   // the state from before it need exist any more.
-  bool Lack(const Hello& hello, bool recovery_stands) const;
+  bool Lack(const Hello& hello, bool recovery_stands, Term term) const;
+
+  // ---- names that are let go
+  // The workers that know the lane are asked to let it go; `asked` has who of them have.
+  void Ask(LaneIndex index) { asked_.emplace(index, std::set<Slot>{}); }
+  // The lane is used again, or whoever was asked may not have heard it.
+  void Keep(LaneIndex index) { asked_.erase(index); }
+  void KeepAll() { asked_.clear(); }
+  // A worker answers no more, and needs nothing. TakeFewerKnow: since the last call.
+  void FewerKnow() { fewer_know_ = true; }
+  bool TakeFewerKnow() { return std::exchange(fewer_know_, false); }
+  std::map<LaneIndex, std::set<Slot>>& asked() { return asked_; }
 
   // ---- due times
   absl::Time IdleDue(const Config& config) const;
@@ -86,6 +127,14 @@ class Lanes {
   // recently and has no round gives up its memory, and its place. Its number stays.
   std::string MakeRoom(const Config& config, JobId job, MemoryBudget& memory,
                        std::vector<Action>& actions);
+  // Gives up the memory of the call lane that was used least recently and has no round. Returns
+  // whether there is one, other than `except`.
+  bool ExpireOldest(JobId job, MemoryBudget& memory, std::vector<Action>& actions,
+                    const Lane* except = nullptr);
+  // Returns the call lane that was used least recently, if the job has so many names that the next
+  // ones may not find room before its name is let go. Those that the workers were asked about count
+  // as let go. Returns null if there are not too many, or no lane without a round is left.
+  const Lane* LeastUsedOfTooMany(const Config& config, uint64_t workers) const;
   // Returns why a hello could not describe all lanes, with `next` added to `lane` if these are
   // given. A returning worker must be able to report all that it remembers, and to receive what it
   // missed.
@@ -114,12 +163,22 @@ class Lanes {
   // Describes the free memory and the option that limits it: "1000 of 4096 bytes are free".
   std::string DescribeRoom(const Config& config, const MemoryBudget& memory) const;
 
-  auto Fields() const { return std::tie(lanes_); }
+  auto Fields() const {
+    return std::tie(lanes_, next_index_, own_, recovered_gone_, rounds_before_, asked_,
+                    fewer_know_);
+  }
 
  private:
-  void Expire(LaneIndex index, JobId job, MemoryBudget& memory, std::vector<Action>& actions);
+  static void Expire(Lane& lane, JobId job, MemoryBudget& memory, std::vector<Action>& actions);
 
-  std::vector<Lane> lanes_;
+  std::map<LaneIndex, Lane> lanes_;
+  std::map<std::string, LaneIndex> by_name_;
+  LaneIndex next_index_ = 0;
+  LaneIndex own_ = 0;  // Those before it were given by aggregators before this one.
+  std::set<LaneIndex> recovered_gone_;  // The lanes among these that are gone since.
+  bool rounds_before_ = false;          // A lane that is gone had a round.
+  std::map<LaneIndex, std::set<Slot>> asked_;
+  bool fewer_know_ = false;
 };
 
 }  // namespace basin::aggregator

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/lane.h"
+#include "aggregator/core/lanes.h"
 #include "aggregator/core/recovery.h"
 
 namespace basin::aggregator {
@@ -85,8 +86,9 @@ std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config)
   std::set<std::string> names;
   std::set<LaneIndex> indexes;
   for (const LaneHistory& lane : hello.lanes) {
-    if (lane.name.empty() || lane.lane >= config.max_lane_names ||
-        !names.insert(lane.name).second || !indexes.insert(lane.lane).second) {
+    // As many indexes are left for the lanes to come.
+    if (lane.name.empty() || lane.lane >= kMostLaneIndexes / 2 || !names.insert(lane.name).second ||
+        !indexes.insert(lane.lane).second) {
       return absl::StrCat("reports an impossible first round for lane ", lane.name);
     }
     if (const std::string why = WhyNotLayout(lane, config); !why.empty()) {

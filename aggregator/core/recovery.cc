@@ -22,6 +22,22 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
   return nullptr;
 }
 
+// Returns whether all workers have let go of the call lane that this worker remembers, because
+// another one has a later lane of that name.
+bool IsGone(const std::map<WorkerId, Hello>& hellos, const LaneHistory& history) {
+  return history.let_go && std::any_of(hellos.begin(), hellos.end(), [&](const auto& each) {
+           const LaneHistory* other = FindLane(each.second, history.name);
+           return HasHistory(each.second) && other != nullptr && history.lane < other->lane;
+         });
+}
+
+// What the worker remembers of the lane of this name; nullptr for nothing, or if that is gone.
+const LaneHistory* LaneOf(const std::map<WorkerId, Hello>& hellos, const Hello& hello,
+                          const std::string& name) {
+  const LaneHistory* lane = FindLane(hello, name);
+  return lane == nullptr || IsGone(hellos, *lane) ? nullptr : lane;
+}
+
 enum class Lineage { kCurrent, kBehind, kConflict };
 
 // Returns the value of the newest verdict if this worker, one verdict behind, has staged it. The
@@ -47,7 +63,10 @@ bool IsStagedByAny(const std::map<WorkerId, Hello>& hellos, const LaneHistory& n
 bool DoesWithout(const WorkerId& id, const Hello& hello, const LaneHistory& newest,
                  bool in_flight) {
   if (newest.last_verdict == 0) return true;
-  if (newest.kind != LaneKind::kCall || in_flight || newest.verdicts.empty()) return false;
+  if (newest.kind != LaneKind::kCall || in_flight) return false;
+  // All that know the lane have let it go, and this worker has heard so already.
+  if (newest.let_go) return true;
+  if (newest.verdicts.empty()) return false;
   const VerdictRecord& last = newest.verdicts.back();
   // One that was counted may not know the verdict.
   return last.round == newest.last_verdict && !IsCounted(last.value, id, hello.incarnation);
@@ -76,7 +95,8 @@ Lineage Compare(const LaneHistory& mine, const LaneHistory& newest) {
 const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
   std::map<std::pair<RoundNumber, uint64_t>, size_t> votes;  // By last verdict and chain.
   for (const auto& [id, hello] : hellos) {
-    if (const LaneHistory* lane = FindLane(hello, name)) ++votes[{lane->last_verdict, lane->chain}];
+    const LaneHistory* lane = LaneOf(hellos, hello, name);
+    if (lane != nullptr) ++votes[{lane->last_verdict, lane->chain}];
   }
   const auto rank = [&](const LaneHistory& history) {
     return std::make_tuple(history.last_verdict, votes.at({history.last_verdict, history.chain}),
@@ -84,7 +104,7 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
   };
   const LaneHistory* newest = nullptr;
   for (const auto& [id, hello] : hellos) {
-    const LaneHistory* lane = HasHistory(hello) ? FindLane(hello, name) : nullptr;
+    const LaneHistory* lane = HasHistory(hello) ? LaneOf(hellos, hello, name) : nullptr;
     if (lane != nullptr && (newest == nullptr || rank(*newest) < rank(*lane))) newest = lane;
   }
   return newest;
@@ -179,7 +199,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     const bool in_flight = IsStagedByAny(hellos, newest);
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
-      const LaneHistory* mine = FindLane(hello, name);
+      const LaneHistory* mine = LaneOf(hellos, hello, name);
       if (lane.verdicts.empty() && mine != nullptr) {
         if (const StagedValue* staged = StagedNewest(*mine, newest)) {
           lane.verdicts = mine->verdicts;
@@ -225,7 +245,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     const LaneHistory* base = nullptr;
     LayoutRank highest;
     for (const WorkerId& id : list) {
-      const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
+      const LaneHistory* mine = current(id) ? LaneOf(hellos, hellos.at(id), name) : nullptr;
       if (mine == nullptr) continue;
       const LayoutRank rank = RankOf(*mine, lane.last_verdict + 1, staged_last.at(id));
       if (base != nullptr && !(highest < rank)) continue;
@@ -236,7 +256,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     if (base == nullptr) continue;  // No worker remembers it.
     lane.layout = base->layout;
     for (const WorkerId& id : list) {
-      const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
+      const LaneHistory* mine = current(id) ? LaneOf(hellos, hellos.at(id), name) : nullptr;
       if (mine == nullptr) continue;
       if (!Agree(mine->layout, lane.layout)) {
         behind.insert(id);
@@ -252,7 +272,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
 
   for (auto& [name, lane] : lanes) {
     for (const WorkerId& id : decision.members) {
-      const LaneHistory* mine = FindLane(hellos.at(id), name);
+      const LaneHistory* mine = LaneOf(hellos, hellos.at(id), name);
       if (mine == nullptr || !mine->staged.has_value()) continue;
       if (mine->staged->round != lane.last_verdict + 1) continue;
       if (!lane.adopted.has_value() || lane.adopted->ballot < mine->staged->ballot) {
@@ -260,7 +280,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       }
     }
     for (const WorkerId& id : decision.members) {
-      const LaneHistory* mine = FindLane(hellos.at(id), name);
+      const LaneHistory* mine = LaneOf(hellos, hellos.at(id), name);
       if (lane.adopted.has_value() && mine != nullptr && mine->staged.has_value() &&
           mine->staged->round == lane.adopted->round &&
           mine->staged->value_ballot == lane.adopted->value_ballot) {

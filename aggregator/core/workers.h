@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -135,9 +136,10 @@ struct Worker {
   JoinGuard joins;
   std::string software;  // The versions that it runs, as its hello named them.
   std::string misfit;    // How a registered tensor differs from the job's; empty if none does.
-  std::vector<Nonce> superseded;  // Earlier processes with this id.
-  std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
-  std::vector<bool> registered;   // By lane; false beyond the end. Its client ignores other lanes.
+  std::vector<Nonce> superseded;          // Earlier processes with this id.
+  bool lets_go = false;                   // Its client answers LetGo.
+  std::map<LaneIndex, uint32_t> layouts;  // Layout version seen, by lane; 0 if it is not here.
+  std::set<LaneIndex> registered;         // Its client ignores other lanes.
   // By lane, the open round that it began before its hello: it may repeat that begin.
   std::map<LaneIndex, RoundNumber> repeats;
 
@@ -147,15 +149,18 @@ struct Worker {
     if (state == WorkerState::kLost) return absl::InfiniteFuture();
     return connected() ? last_message + lease : lost_at;
   }
-  uint32_t LayoutSeen(LaneIndex lane) const { return lane < layouts.size() ? layouts[lane] : 0; }
-  void SeeLayout(LaneIndex lane, uint32_t version) {
-    if (layouts.size() <= lane) layouts.resize(lane + 1);
-    layouts[lane] = version;
+  uint32_t LayoutSeen(LaneIndex lane) const {
+    const auto seen = layouts.find(lane);
+    return seen == layouts.end() ? 0 : seen->second;
   }
-  bool HasRegistered(LaneIndex lane) const { return lane < registered.size() && registered[lane]; }
-  void NoteRegistered(LaneIndex lane) {
-    if (registered.size() <= lane) registered.resize(lane + 1);
-    registered[lane] = true;
+  void SeeLayout(LaneIndex lane, uint32_t version) { layouts[lane] = version; }
+  bool HasRegistered(LaneIndex lane) const { return registered.count(lane) > 0; }
+  void NoteRegistered(LaneIndex lane) { registered.insert(lane); }
+  // The lane is gone.
+  void ForgetLane(LaneIndex lane) {
+    layouts.erase(lane);
+    registered.erase(lane);
+    repeats.erase(lane);
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
@@ -163,7 +168,7 @@ struct Worker {
                     unread_at, lost_at, frame_tensors, ranks, knows_ranks, knows_samples,
                     knows_steps, group, joins_alone, ready_since, ready_order, step_label,
                     state_hash, progress, waits, waits_since, busy, busy_until, joins, software,
-                    misfit, superseded, layouts, registered, repeats);
+                    misfit, superseded, lets_go, layouts, registered, repeats);
   }
 };
 

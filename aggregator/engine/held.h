@@ -181,6 +181,7 @@ absl::Status Held<Bytes>::Do(const NameTensors& names) {
   }
   tensors.erase(tensors.begin() + names.first, tensors.end());
   for (const TensorSpec& spec : names.tensors) tensors.push_back(Bytes::TensorOf(spec));
+  if (tensors.empty()) tensors_.erase({names.job, names.lane});  // The lane may be gone.
   return absl::OkStatus();
 }
 

@@ -107,6 +107,11 @@ struct RoundHeldUp {
 struct JobPaused {
   std::string text;
 };
+// The call lane is gone, and with it the handle: later calls with it are refused. An outcome that
+// the trainer has not taken yet stays.
+struct ForgetLane {
+  LaneHandle lane = 0;
+};
 // A call of the trainer was refused: the event of this Step, which changed nothing, or a
 // registration that the aggregator did not accept.
 struct Refused {
@@ -165,10 +170,11 @@ struct Fatal {
 // Left in good order: nothing is open and nothing will be sent.
 struct Left {};
 
-using Action = std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution,
-                            SendSupply, SendBlob, KeepResult, KeepBlob, Deliver, FailRound,
-                            RoundRejected, RoundHeldUp, JobPaused, Refused, MembershipNow,
-                            BlobReady, BlobFailed, SamplesAnswered, BatchAnswered, Fatal, Left>;
+using Action =
+    std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
+                 SendBlob, KeepResult, KeepBlob, Deliver, FailRound, RoundRejected, RoundHeldUp,
+                 JobPaused, ForgetLane, Refused, MembershipNow, BlobReady, BlobFailed,
+                 SamplesAnswered, BatchAnswered, Fatal, Left>;
 
 }  // namespace basin::client
 

@@ -15,13 +15,6 @@
 
 namespace basin::client {
 
-const Lane* Client::FindLane(const std::string& name) const {
-  for (const Lane& lane : lanes()) {
-    if (lane.name == name) return &lane;
-  }
-  return nullptr;
-}
-
 void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
   if (state_.session.phase() == SessionPhase::kNew) {
     state_.session.Apply(state_.config, SessionInput::kStart, Error{}, actions);

@@ -67,8 +67,8 @@ class Client {
   const Config& config() const { return state_.config; }
   const Session& session() const { return state_.session; }
   bool connected() const { return state_.session.welcomed(); }
-  const std::vector<Lane>& lanes() const { return state_.lanes.all(); }  // By handle.
-  const Lane* FindLane(const std::string& name) const;
+  const LaneMap& lanes() const { return state_.lanes.all(); }
+  const Lane* FindLane(const std::string& name) const { return state_.lanes.Named(name); }
   const Blobs& blobs() const { return state_.blobs; }
   const RunId& run() const { return state_.identity.run; }
   Incarnation incarnation() const { return state_.identity.incarnation; }

@@ -29,11 +29,15 @@ constexpr bool kIsCall = !kIsOneOf<T, Tick, SessionUp, SessionDown, StreamUp, St
 
 template <typename F>
 void WithLane(ClientState& state, const Scope& scope, LaneHandle handle, F&& call) {
-  if (handle >= state.lanes.size()) {
+  if (!state.lanes.Has(handle)) {
+    const bool gone = handle < state.lanes.next();
     Refuse(state, scope,
            {ErrorCode::kNotFound,
-            absl::StrCat("lane handle ", handle, " is not registered; there are ",
-                         state.lanes.size(), " lanes.")});
+            gone ? absl::StrCat("the call of lane handle ", handle,
+                                " was idle for long in a job with many names, and was let go. "
+                                "Register its name again.")
+                 : absl::StrCat("lane handle ", handle, " is not registered; there are ",
+                                state.lanes.size(), " lanes.")});
     return;
   }
   Refuse(state, scope, call(state.lanes[handle]));
@@ -71,7 +75,7 @@ void OnCall(ClientState& state, const Scope& scope, const RegisterTensors& reque
                          "; reuse the names of calls, or make calls without a name.")});
     return;
   }
-  Lane fresh(static_cast<LaneHandle>(state.lanes.size()), request.lane, request.kind);
+  Lane fresh(state.lanes.next(), request.lane, request.kind);
   const Lane& lane = known == nullptr ? fresh : *known;
   const LaneHandle handle = lane.handle;
   if (Error error = WhyNotRegister(lane, state.config, request.kind, request.tensors);
@@ -83,6 +87,7 @@ void OnCall(ClientState& state, const Scope& scope, const RegisterTensors& reque
     if (state.departure.finished) fresh.Finish();
     state.lanes.Add(std::move(fresh));
   }
+  state.lanes[handle].claimed = true;
   Register(state.lanes[handle], scope, request.tensors);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/core/client_session.h"
 #include "client/core/client_view.h"
+#include "client/core/lane_let_go.h"
 #include "client/core/lane_registration.h"
 #include "client/core/lane_round.h"
 #include "client/core/lane_verdict.h"
@@ -97,10 +98,25 @@ bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout) 
   Lane* lane = state.lanes.Named(layout.name);
   if (lane == nullptr) return true;  // A lane of others; sent again if it is registered here.
   const std::optional<LaneIndex> before = lane->index;
+  // The call lane that this worker knew is gone, and this one has its name.
+  const bool another = lane->kind == LaneKind::kCall && lane->started && before.has_value() &&
+                       *before != layout.lane && layout.round < lane->next();
+  if (another) BeginAnew(*lane, scope);
   if (!OnFinding(state, scope, OnLayout(*lane, scope, layout))) return false;
   state.lanes.SetIndex(*lane, before, layout.lane);
   if (state.in_job.has_history) lane->StartAtLayout();
   return true;
+}
+
+void OnGone(ClientState& state, const Scope& scope, LaneHandle handle) {
+  Lane& lane = state.lanes[handle];
+  if (!lane.claimed && !lane.round.has_value()) {
+    scope.actions.push_back(ForgetLane{handle});
+    state.lanes.Remove(lane);
+    return;
+  }
+  state.lanes.ForgetIndex(*lane.index, lane);
+  BeginAnew(lane, scope);
 }
 
 bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const VerdictRecord& record,
@@ -173,6 +189,17 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                  },
                  [&](const SamplesLeased& leased) {
                    if (Lane* lane = state.lanes.Find(leased.lane)) OnLeased(*lane, scope, leased);
+                 },
+                 [&](const LetGo& asked) {
+                   if (Lane* lane = state.lanes.Find(asked.lane)) OnLetGo(*lane, scope, asked);
+                 },
+                 [&](const LaneGone& gone) {
+                   state.lanes.ForgetStart(gone.lane);
+                   const Lane* lane = state.lanes.Find(gone.lane);
+                   if (lane == nullptr) return;
+                   const LaneHandle handle = lane->handle;
+                   OnGone(state, scope, handle);
+                   if (state.lanes.Has(handle)) SendRegister(state.lanes[handle], scope);
                  },
                  [&](const BatchReported& reported) {
                    if (Lane* lane = state.lanes.Find(reported.lane)) {

@@ -2,7 +2,9 @@
 
 #include "client/core/client_session.h"
 
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,7 +39,8 @@ Hello MakeHello(const ClientState& state) {
   hello.run = state.identity.run;
   hello.worker = state.config.worker;
   hello.nonce = state.config.nonce;
-  hello.features = state.config.features | kFeatureRanks | kFeatureSamples | kFeatureGlobalBatch;
+  hello.features =
+      state.config.features | kFeatureRanks | kFeatureSamples | kFeatureGlobalBatch | kFeatureLetGo;
   hello.ranks = state.ranks.count;
   hello.group = state.config.group;
   hello.software = state.config.software;
@@ -103,8 +106,24 @@ void FinishLeave(ClientState& state, const Scope& scope) {
   scope.actions.push_back(Left{});
 }
 
+// A lane that this worker has let go may be gone since. Another lane may have its name now.
+void ForgetGone(ClientState& state, const Scope& scope, const Welcome& welcome) {
+  std::map<std::string, const LaneLayout*> layouts;
+  for (const LaneLayout& layout : welcome.layouts) layouts[layout.name] = &layout;
+  std::vector<LaneHandle> gone;
+  for (const Lane& lane : state.lanes.all()) {
+    if (!lane.let_go) continue;
+    const auto layout = layouts.find(lane.name);
+    const bool here = layout != layouts.end() && layout->second->round >= lane.next() &&
+                      (layout->second->lane == *lane.index || layout->second->round == lane.next());
+    if (!here) gone.push_back(lane.handle);
+  }
+  for (const LaneHandle handle : gone) OnGone(state, scope, handle);
+}
+
 // Applies the welcome, and repeats the messages that the new session lacks.
 void Resume(ClientState& state, const Scope& scope, const Welcome& welcome) {
+  ForgetGone(state, scope, welcome);
   for (const LaneLayout& layout : welcome.layouts) {
     if (!OnLayout(state, scope, layout)) return;
   }

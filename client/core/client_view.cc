@@ -43,7 +43,7 @@ namespace {
 // Whether a gradient lane has a result that the trainer has not taken. The trainer then has the
 // state before that round, while the job, and whoever joins it, is after it.
 bool IsBehind(const ClientState& state) {
-  const std::vector<Lane>& lanes = state.lanes.all();
+  const LaneMap& lanes = state.lanes.all();
   return std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) {
     return lane.kind == LaneKind::kGradient && lane.undelivered.has_value();
   });

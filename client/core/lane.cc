@@ -34,6 +34,7 @@ void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain, SampleProg
   samples.committed = std::move(committed);
   undelivered.reset();
   early.reset();
+  let_go = false;
 }
 
 void Lane::StartAtLayout() {
@@ -57,6 +58,7 @@ void Lane::Forget() {
   layout = Layout();
   window = 0;
   layout_round = 0;
+  asked_to_let_go.reset();
   for (RegisteredTensor& tensor : tensors) {
     tensor.index.reset();
     tensor.refusal = {};
@@ -66,6 +68,7 @@ void Lane::Forget() {
 void Lane::EndSession() {
   in_session = false;
   asked_again = 0;
+  asked_to_let_go.reset();
   known_optimizer = 0;
   early.reset();
   settlement.EndSession();
@@ -94,6 +97,7 @@ std::optional<LaneHistory> Lane::History() const {
   history.leased = samples.Leased();
   history.resumed = samples.ResumedOf(history.leased.epoch);
   history.begun = round.has_value() && round->number() == next() ? next() : 0;
+  history.let_go = let_go;
   if (settlement.held_round() == next()) {
     history.held_ballot = settlement.held_ballot();
     for (const Interval& run : settlement.held().Runs()) {

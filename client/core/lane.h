@@ -68,6 +68,11 @@ struct Lane {
   // The worker counts in this lane from round `at` on; `chain` is the chain of the earlier rounds,
   // and `committed` what they have committed of an epoch.
   void Start(RoundNumber at, std::optional<uint64_t> chain, SampleProgress committed = {});
+  // Nothing that this worker has to do or to keep needs the lane. REQUIRES: it is a call lane.
+  bool IsIdle() const {
+    return in_session && !claimed && !round.has_value() && !undelivered.has_value() &&
+           !early.has_value() && !report.has_value() && !samples.request.has_value();
+  }
   // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
   // The worker takes part in no further round: results that it has not requested are not needed.
@@ -106,12 +111,19 @@ struct Lane {
   // that the aggregator knows the numbers behind it; 0: it may not know any.
   uint64_t known_optimizer = 0;
   RoundNumber asked_again = 0;  // RegisterAgain was done for this round.
+  // The trainer has registered the lane and begun no round since, so it is about to.
+  bool claimed = false;
+  // The aggregator has asked whether this worker can let the lane go after this round. Answered
+  // when the lane is idle.
+  std::optional<RoundNumber> asked_to_let_go;
+  bool let_go = false;  // It has answered, after last_verdict, that it can.
   bool finished = false;
 
   auto Fields() const {
     return std::tie(handle, name, kind, tensors, by_name, index, in_session, layout, window,
                     layout_round, started, last_verdict, chain, verdicts, settlement, samples,
-                    report, round, undelivered, early, known_optimizer, asked_again, finished);
+                    report, round, undelivered, early, known_optimizer, asked_again, claimed,
+                    asked_to_let_go, let_go, finished);
   }
 };
 

@@ -160,8 +160,8 @@ Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout) {
   }
   // A call that this worker joined, and that was made before its trainer named it.
   if (!lane.index.has_value() && lane.started && lane.kind == LaneKind::kCall &&
-      layout.round > lane.next()) {
-    lane.Start(layout.round, std::nullopt);
+      layout.round != lane.next()) {
+    lane.Start(layout.round, layout.round == 1 ? std::optional<uint64_t>(0) : std::nullopt);
     if (lane.round.has_value()) lane.round->SetNumber(lane.next());
   }
   lane.index = layout.lane;

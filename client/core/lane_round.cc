@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/core/lane_let_go.h"
 #include "client/core/lane_verdict.h"
 #include "protocol/counted.h"
 
@@ -119,6 +120,7 @@ Error Take(Lane& lane, const Scope& scope, const BeginRound& begin) {
   RoundNumber number = lane.started ? lane.next() : 0;
   if (lane.undelivered.has_value()) number = lane.undelivered->round;
   lane.round.emplace(number, begin, begin.optimizer == lane.known_optimizer);
+  lane.claimed = false;
   lane.round->SetWindow(lane.window);
   if (lane.undelivered.has_value()) {
     lane.round->Apply(RoundInput::kCommittedVerdict);
@@ -234,6 +236,7 @@ void FailRoundInFlight(Lane& lane, const Scope& scope, const Error& error) {
   scope.actions.push_back(FailRound{lane.handle, lane.round->number(), error});
   lane.round.reset();
   lane.undelivered.reset();
+  AnswerLetGo(lane, scope);
 }
 
 void EndMembership(Lane& lane, const Scope& scope) {

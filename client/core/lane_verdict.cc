@@ -3,6 +3,7 @@
 #include "client/core/lane_verdict.h"
 
 #include "absl/strings/str_cat.h"
+#include "client/core/lane_let_go.h"
 #include "client/core/lane_round.h"
 #include "protocol/counted.h"
 
@@ -69,6 +70,7 @@ void Extend(Lane& lane, const Scope& scope, const VerdictRecord& record) {
                        IsCounted(record.value, scope.config.worker, scope.incarnation);
   lane.known_optimizer = counted ? round->begin().optimizer : 0;
   lane.last_verdict = record.round;
+  lane.let_go = false;
   lane.chain = record.chain;
   lane.verdicts.push_back(record);
   if (lane.verdicts.size() > kRememberedVerdicts) lane.verdicts.erase(lane.verdicts.begin());
@@ -229,6 +231,7 @@ void DeliverVerdict(Lane& lane, const Scope& scope, const VerdictRecord& record)
   scope.actions.push_back(Deliver{lane.handle, record});
   lane.round.reset();
   lane.undelivered.reset();
+  AnswerLetGo(lane, scope);
 }
 
 }  // namespace basin::client

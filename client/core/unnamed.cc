@@ -5,12 +5,16 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "protocol/dtype.h"
 #include "protocol/tensor.h"
 
 namespace basin::client {
 namespace {
+
+constexpr absl::string_view kUnnamedPrefix = "call/unnamed/";
 
 // A call with many arrays is described by the first ones, up to so many bytes, and a hash.
 constexpr size_t kDescription = 250;
@@ -29,8 +33,10 @@ uint64_t Fingerprint(const std::vector<TensorSpec>& arrays) {
 }  // namespace
 
 std::string UnnamedLane(uint32_t place) {
-  return absl::StrCat("call/unnamed/", kUnnamedLanes, "/", place);
+  return absl::StrCat(kUnnamedPrefix, kUnnamedLanes, "/", place);
 }
+
+bool IsUnnamedLane(const std::string& name) { return absl::StartsWith(name, kUnnamedPrefix); }
 
 TensorSpec FirstUnnamedTensor() { return {"u8/1", DType::kU8, {1}}; }
 

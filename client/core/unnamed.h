@@ -34,6 +34,8 @@ inline constexpr size_t kMostParts = 40;
 
 // "call/unnamed/16/3". REQUIRES: place < kUnnamedLanes.
 std::string UnnamedLane(uint32_t place);
+// Whether a lane has such a name.
+bool IsUnnamedLane(const std::string& name);
 // With which the lanes are registered, so that a refusal is known.
 TensorSpec FirstUnnamedTensor();
 

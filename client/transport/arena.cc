@@ -42,6 +42,12 @@ void BasicArena<Place>::Begin(LaneHandle handle) {
 }
 
 template <typename Place>
+void BasicArena<Place>::Remove(LaneHandle handle) {
+  MutexLock lock(mutex_);
+  lanes_.erase(handle);
+}
+
+template <typename Place>
 void BasicArena<Place>::Expire(Lane& lane) {
   std::map<const Memory*, uint64_t> used;
   for (const Tensor& tensor : lane.tensors) {

@@ -55,6 +55,8 @@ class BasicArena {
   bool TryBegin(LaneHandle lane);
   // A round has begun.
   void Begin(LaneHandle lane);
+  // The lane is not used any more.
+  void Remove(LaneHandle lane);
   // Its outcome was delivered, or the round that was about to begin was refused. Without a verdict
   // the aggregator may still read the places: the lane gets others.
   void Free(LaneHandle lane, bool verdict);

@@ -53,6 +53,12 @@ void MappedMemory::Add(LaneHandle lane, TensorHandle tensor, const TensorInfo& i
   host_.Add(lane, tensor, info.bytes, ElementSize(info.spec.dtype));
 }
 
+void MappedMemory::Remove(LaneHandle lane) {
+  host_.Remove(lane);
+  MutexLock lock(mutex_);
+  for (const auto& [index, arena] : devices_) arena->Remove(lane);
+}
+
 void MappedMemory::BeginRound(LaneHandle lane) {
   host_.Begin(lane);
   MutexLock lock(mutex_);

@@ -50,6 +50,7 @@ class MappedMemory {
 
   // ---- what its arenas must know; see arena.h
   void Add(LaneHandle lane, TensorHandle tensor, const TensorInfo& info);
+  void Remove(LaneHandle lane);
   bool TryBeginRound(LaneHandle lane) { return host_.TryBegin(lane); }
   void BeginRound(LaneHandle lane);
   void EndRound(LaneHandle lane, bool verdict);

@@ -24,7 +24,10 @@ absl::Status ToStatus(const std::optional<Error>& error) {
 
 absl::Status NoLane(LaneHandle lane) {
   return wire::ToStatus(
-      {ErrorCode::kNotFound, absl::StrCat("Lane handle ", lane, " is not registered.")});
+      {ErrorCode::kNotFound,
+       absl::StrCat("Lane handle ", lane,
+                    " is not registered, or was that of an idle call, which a job with many names "
+                    "lets go. Register the name, again if need be.")});
 }
 
 Config WithFeatures(Config config, const Connector& connector) {
@@ -194,14 +197,12 @@ absl::Time Runner::NextDeadline() const {
   absl::Time next = open_session_at_;
   if (!closed_) next = std::min(next, core_.NextDeadline());
   for (const Stream& stream : streams_) next = std::min(next, stream.open_at);
-  for (const LaneShell& lane : lanes_) {
+  for (const auto& [handle, lane] : lanes_) {
     if (lane.round.has_value()) next = std::min(next, lane.round->return_by);
+    if (lane.value_waiter.has_value()) next = std::min(next, lane.value_waiter->deadline);
   }
   for (const MemberWaiter& waiter : member_waiters_) next = std::min(next, waiter.deadline);
   for (const CallWaiter& waiter : call_waiters_) next = std::min(next, waiter.deadline);
-  for (const LaneShell& lane : lanes_) {
-    if (lane.value_waiter.has_value()) next = std::min(next, lane.value_waiter->deadline);
-  }
   return next;
 }
 
@@ -226,12 +227,12 @@ absl::Status Runner::Call(const Event& call, absl::Time now) {
 absl::StatusOr<Registration> Runner::Register(const RegisterTensors& request, absl::Time now) {
   if (const auto refused = Step(request, now)) return wire::ToStatus(*refused);
   Registration registration;
-  registration.lane = static_cast<LaneHandle>(core_.FindLane(request.lane) - core_.lanes().data());
-  if (lanes_.size() <= registration.lane) lanes_.resize(size_t{registration.lane} + 1);
+  registration.lane = core_.FindLane(request.lane)->handle;
   if (dependencies_.timeline != nullptr) {
     dependencies_.timeline->Register(registration.lane, request.lane, request.kind);
   }
   LaneShell& lane = lanes_[registration.lane];
+  lane.name = request.lane;
   const std::vector<RegisteredTensor>& tensors = core_.lanes()[registration.lane].tensors;
   for (size_t handle = lane.handles.size(); handle < tensors.size(); ++handle) {
     lane.handles.emplace(tensors[handle].spec.name, static_cast<TensorHandle>(handle));
@@ -243,7 +244,16 @@ absl::StatusOr<Registration> Runner::Register(const RegisterTensors& request, ab
 }
 
 Runner::LaneShell* Runner::Find(LaneHandle lane) {
-  return lane < lanes_.size() ? &lanes_[lane] : nullptr;
+  const auto found = lanes_.find(lane);
+  return found == lanes_.end() ? nullptr : &found->second;
+}
+
+void Runner::FreeIfGone(LaneHandle handle) {
+  const LaneShell* lane = Find(handle);
+  if (lane == nullptr || !lane->gone || !lane->IsOver()) return;
+  lanes_.erase(handle);
+  if (dependencies_.timeline != nullptr) dependencies_.timeline->Forget(handle);
+  if (dependencies_.forget != nullptr) dependencies_.forget(handle);
 }
 
 absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
@@ -251,7 +261,7 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
   if (lane == nullptr) return NoLane(begin.lane);
   if (lane->round.has_value()) {
     return wire::ToStatus({ErrorCode::kFailedPrecondition,
-                           absl::StrCat("Lane ", core_.lanes()[begin.lane].name,
+                           absl::StrCat("Lane ", lane->name,
                                         ": the outcome of its last round is not known yet; wait "
                                         "for it, or abandon it.")});
   }
@@ -417,11 +427,12 @@ void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::
   LaneShell* lane = Find(handle);
   if (lane == nullptr) return done(NoLane(handle));
   const auto refuse = [&](const std::string& why) {
-    done(wire::ToStatus({ErrorCode::kFailedPrecondition,
-                         absl::StrCat("Lane ", core_.lanes()[handle].name, ": ", why)}));
+    done(wire::ToStatus(
+        {ErrorCode::kFailedPrecondition, absl::StrCat("Lane ", lane->name, ": ", why)}));
   };
   if (lane->ended.has_value()) {
     const RoundOutcome outcome = *std::exchange(lane->ended, std::nullopt);
+    FreeIfGone(handle);
     return done(outcome);
   }
   if (!lane->round.has_value()) return refuse("no round is in flight; begin a round first.");
@@ -449,9 +460,8 @@ void Runner::Await(LaneHandle handle, ValueWaiter waiter, absl::Time now) {
   if (!lane->round.has_value() || lane->value_waiter.has_value()) {
     const char* why = lane->round.has_value() ? "another thread already waits for its value."
                                               : "no round is in flight; begin a round first.";
-    return waiter.done(
-        wire::ToStatus({ErrorCode::kFailedPrecondition,
-                        absl::StrCat("Lane ", core_.lanes()[handle].name, ": ", why)}));
+    return waiter.done(wire::ToStatus(
+        {ErrorCode::kFailedPrecondition, absl::StrCat("Lane ", lane->name, ": ", why)}));
   }
   lane->value_waiter = std::move(waiter);
   value_awaited_ = true;
@@ -462,17 +472,21 @@ void Runner::Await(LaneHandle handle, ValueWaiter waiter, absl::Time now) {
 void Runner::ReportPrepared() {
   if (!value_awaited_) return;
   value_awaited_ = false;
-  for (LaneHandle handle = 0; handle < lanes_.size(); ++handle) {
-    LaneShell& lane = lanes_[handle];
+  for (auto& [handle, lane] : lanes_) {
     if (!lane.value_waiter.has_value()) continue;
+    RoundOutcome outcome;
+    if (lane.round.has_value() && lane.round->outcome.has_value()) {
+      const RoundDone done = std::move(lane.value_waiter->done);
+      outcome = *lane.round->outcome;
+      lane.value_waiter.reset();
+      done(outcome);
+      continue;
+    }
     const Settlement& settlement = core_.lanes()[handle].settlement;
     const std::optional<StagedValue>& held = settlement.staged();
     const bool here = settlement.phase() == SettlePhase::kStaged && held.has_value() &&
                       held->value.outcome == Outcome::kCommitted;
-    RoundOutcome outcome;
-    if (lane.round.has_value() && lane.round->outcome.has_value()) {
-      outcome = *lane.round->outcome;
-    } else if (lane.value_waiter->results && here) {
+    if (lane.value_waiter->results && here) {
       VerdictRecord record;  // As far as it is known: the next members are not.
       record.round = held->round;
       record.ballot = held->ballot;
@@ -484,7 +498,7 @@ void Runner::ReportPrepared() {
     } else if (lane.value_waiter->deadline <= now_) {
       outcome = wire::ToStatus(
           {ErrorCode::kDeadlineExceeded,
-           absl::StrCat("Lane ", core_.lanes()[handle].name,
+           absl::StrCat("Lane ", lane.name,
                         lane.value_waiter->results ? ": the results were not here in time."
                                                    : ": the round had no value in time.")});
     } else {
@@ -498,7 +512,9 @@ void Runner::ReportPrepared() {
 }
 
 bool Runner::Outstanding(LaneHandle lane) const {
-  return lane < lanes_.size() && (lanes_[lane].round.has_value() || lanes_[lane].ended.has_value());
+  const auto found = lanes_.find(lane);
+  return found != lanes_.end() &&
+         (found->second.round.has_value() || found->second.ended.has_value());
 }
 
 void Runner::Abandon(StatusDone done, absl::Time now) {
@@ -577,12 +593,12 @@ void Runner::ReportBatch(const AccumulateBatch& batch, const BatchDone& done, ab
 }
 
 absl::StatusOr<SampleProgress> Runner::CommittedSamples(LaneHandle lane) const {
-  if (lane >= lanes_.size()) return NoLane(lane);
+  if (!core_.lanes().Has(lane)) return NoLane(lane);
   return core_.lanes()[lane].samples.progress();
 }
 
 absl::StatusOr<SampleProgress> Runner::HeldSamples(LaneHandle lane) const {
-  if (lane >= lanes_.size()) return NoLane(lane);
+  if (!core_.lanes().Has(lane)) return NoLane(lane);
   const Lane& of = core_.lanes()[lane];
   if (!Outstanding(lane)) return of.samples.Leased();
   return wire::ToStatus(of.RefuseCall(
@@ -609,13 +625,12 @@ void Runner::Shutdown(StatusDone done) {
   open_session_at_ = absl::InfiniteFuture();
   const absl::Status closed = wire::ToStatus(
       {ErrorCode::kUnavailable, "The client of this worker was closed before the outcome."});
-  for (LaneHandle lane = 0; lane < lanes_.size(); ++lane) {
-    const std::optional<Round>& round = core_.lanes()[lane].round;
-    if (lanes_[lane].round.has_value()) {
-      Decide(lane, round.has_value() ? round->number() : 0, closed);
-    }
+  for (const auto& [handle, lane] : lanes_) {
+    if (!lane.round.has_value()) continue;
+    const bool known = core_.lanes().Has(handle) && core_.lanes()[handle].round.has_value();
+    Decide(handle, known ? core_.lanes()[handle].round->number() : 0, closed);
   }
-  for (LaneShell& lane : lanes_) {
+  for (auto& [handle, lane] : lanes_) {
     if (const LeaseDone done = std::exchange(lane.lease_waiter, nullptr)) done(closed);
     if (const BatchDone done = std::exchange(lane.batch_waiter, nullptr)) done(closed);
   }
@@ -645,15 +660,16 @@ void Runner::Decide(LaneHandle handle, RoundNumber number, RoundOutcome outcome)
 }
 
 void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
-  LaneShell& lane = lanes_[handle];
-  if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
-  dependencies_.memory->EndRound(handle, lane.round->outcome->ok());
-  if (lane.round->outcome->ok()) {
+  const LaneShell* lane = Find(handle);
+  // Its begin was refused.
+  if (lane == nullptr || !lane->round.has_value() || lane->round->begin != begin) return;
+  dependencies_.memory->EndRound(handle, lane->round->outcome->ok());
+  if (lane->round->outcome->ok()) {
     const std::shared_ptr<Segments> shared = dependencies_.connector->shared();
     const bool shares = shared != nullptr;
     // A round of tensors that are on the host changes nothing.
     const bool on_device =
-        shares && shared->takes_devices() && (view_.on_device || lane.round->on_device);
+        shares && shared->takes_devices() && (view_.on_device || lane->round->on_device);
     view_changed_ |= view_.shares != shares || view_.on_device != on_device;
     view_.shares = shares;
     view_.on_device = on_device;
@@ -674,10 +690,11 @@ void Runner::ReportOutcome(LaneHandle handle) {
   if (waiter != nullptr) waiter(outcome);
   if (ended != nullptr) ended(outcome);
   if (waiter == nullptr && ended == nullptr) lane.ended = outcome;
+  FreeIfGone(handle);
 }
 
 void Runner::ReportIdle() {
-  for (const LaneShell& lane : lanes_) {
+  for (const auto& [handle, lane] : lanes_) {
     if (lane.round.has_value()) return;
   }
   for (const StatusDone& done : std::exchange(idle_waiters_, {})) done(absl::OkStatus());
@@ -691,7 +708,7 @@ void Runner::ReportIdle() {
 // rounds are sent again.
 void Runner::RecallLoans(absl::Time now) {
   bool late = false;
-  for (LaneShell& lane : lanes_) {
+  for (auto& [handle, lane] : lanes_) {
     if (!lane.round.has_value() || lane.round->return_by > now) continue;
     lane.round->return_by = absl::InfiniteFuture();
     late = true;
@@ -797,7 +814,7 @@ std::optional<absl::StatusOr<uint32_t>> Runner::PlaceFor(const CallWaiter& waite
   std::vector<const Lane*> lanes;
   for (const LaneHandle handle : waiter.lanes) lanes.push_back(&core_.lanes()[handle]);
   if (const std::optional<uint32_t> place = NextPlace(lanes); place.has_value()) {
-    const LaneShell& lane = lanes_[waiter.lanes[*place]];
+    const LaneShell& lane = lanes_.at(waiter.lanes[*place]);
     if (!lane.round.has_value() && !lane.ended.has_value()) return absl::StatusOr<uint32_t>(*place);
     return refuse(ErrorCode::kFailedPrecondition,
                   absl::StrCat("the outcome of the one ", waiter.lanes.size(),

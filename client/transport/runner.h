@@ -59,6 +59,8 @@ struct RunnerDependencies {
   Gate* gate = nullptr;
   MappedMemory* memory = nullptr;
   std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
+  // The handle means nothing any more, and its last outcome was taken. May be null.
+  std::function<void(LaneHandle)> forget = nullptr;
 };
 
 // Only counts up.
@@ -223,6 +225,8 @@ class Runner {
     bool results = false;
   };
   struct LaneShell {
+    std::string name;
+    bool gone = false;  // The core has forgotten it.
     std::map<std::string, TensorHandle> handles;
     std::vector<std::pair<std::string, kernels::TensorKey>> keys;  // By TensorIndex.
     std::shared_ptr<StagedRound> staged;
@@ -237,6 +241,12 @@ class Runner {
     std::optional<ValueWaiter> value_waiter;
     LeaseDone lease_waiter;
     BatchDone batch_waiter;
+
+    // Nobody waits, and no outcome is left to take.
+    bool IsOver() const {
+      return !round.has_value() && !ended.has_value() && waiter == nullptr &&
+             !value_waiter.has_value() && lease_waiter == nullptr && batch_waiter == nullptr;
+    }
   };
   struct Fetch {
     StagedTensor bytes;
@@ -270,6 +280,7 @@ class Runner {
   void Do(const RoundRejected& rejected);
   void Do(const RoundHeldUp& held_up);
   void Do(const JobPaused& paused);
+  void Do(const ForgetLane& forget);
   void Do(const Refused& refused);
   void Do(const MembershipNow& now);
   void Do(const BlobReady& ready);
@@ -305,6 +316,8 @@ class Runner {
 
   // Rounds and waits; runner.cc.
   LaneShell* Find(LaneHandle lane);
+  // Frees what belongs to a lane that is gone, unless something of it is still awaited.
+  void FreeIfGone(LaneHandle lane);
   static PayloadPtr Lend(RoundShell& round, Contribution& contribution, uint64_t& begin);
   void PushBegun(LaneHandle lane, PushedParts& parts, absl::Time now);
   void PushMore(LaneHandle lane, const PushedParts& parts, absl::Time now);
@@ -342,7 +355,7 @@ class Runner {
   std::vector<Stream> streams_;
   bool stream_refused_ = false;  // One did not come up, and none has since.
 
-  std::vector<LaneShell> lanes_;                 // By LaneHandle.
+  std::map<LaneHandle, LaneShell> lanes_;
   std::map<LaneIndex, std::string> lane_names_;  // As last received.
   std::map<BlobName, ServedBlob> served_;
   std::vector<SendBlob> held_back_;  // While the gate is closed.

@@ -224,9 +224,12 @@ void Runner::ServeNow(const SendBlob& send, const ServedBlob& value) {
 // The core also reads names from these messages; the runner needs them earlier, to compute digests.
 void Runner::Observe(const ToWorker& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    lane_names_.clear();
     for (const LaneLayout& layout : welcome->layouts) ObserveLayout(layout);
   } else if (const auto* layout = std::get_if<LaneLayout>(&message)) {
     ObserveLayout(*layout);
+  } else if (const auto* gone = std::get_if<LaneGone>(&message)) {
+    lane_names_.erase(gone->lane);
   }
 }
 
@@ -248,7 +251,7 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
   if (name == lane_names_.end()) return;
   const client::Lane* lane = core_.FindLane(name->second);
   if (lane == nullptr) return;  // A lane of others.
-  const auto handle = static_cast<LaneHandle>(lane - core_.lanes().data());
+  const LaneHandle handle = lane->handle;
   if (dependencies_.timeline != nullptr) RecordResult(handle, frame.payload_bytes, now);
   auto& keys = lanes_[handle].keys;
   const std::vector<TensorSpec>& layout = lane->layout.tensors();
@@ -287,6 +290,7 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
 void Runner::Give(const GivenResult& result, absl::Time now) {
   const LaneShell* shell = Find(result.lane);
   if (shell == nullptr || !shell->round.has_value() || result.size == 0) return;
+  if (!core_.lanes().Has(result.lane)) return;  // The round has its outcome.
   const client::Lane& lane = core_.lanes()[result.lane];
   const std::optional<TensorIndex> index = lane.tensors[result.tensor].index;
   if (!lane.index.has_value() || !index.has_value()) return;
@@ -324,7 +328,7 @@ void Runner::RecordResult(LaneHandle handle, uint64_t bytes, absl::Time now) {
 void Runner::RecordStaged(const Staged& staged) {
   for (const Lane& lane : core_.lanes()) {
     if (lane.index != staged.lane) continue;
-    dependencies_.timeline->Staged(static_cast<LaneHandle>(&lane - core_.lanes().data()), now_);
+    dependencies_.timeline->Staged(lane.handle, now_);
   }
 }
 
@@ -410,6 +414,14 @@ void Runner::Do(const RoundHeldUp& held_up) {
 void Runner::Do(const JobPaused& paused) {
   view_.paused = paused.text;
   view_changed_ = true;
+}
+
+void Runner::Do(const ForgetLane& forget) {
+  LaneShell* lane = Find(forget.lane);
+  if (lane == nullptr) return;
+  lane->gone = true;
+  lane->staged.reset();  // Nobody needs it from here.
+  FreeIfGone(forget.lane);
 }
 
 void Runner::Do(const Refused& refused) { refused_ = refused.error; }

@@ -18,14 +18,14 @@ constexpr absl::Duration kCloseAfter = absl::Seconds(1);
 
 }  // namespace
 
-Timeline::Lane& Timeline::At(LaneHandle lane) {
-  if (lanes_.size() <= lane) lanes_.resize(size_t{lane} + 1);
-  return lanes_[lane];
+Timeline::Lane* Timeline::Find(LaneHandle lane) {
+  const auto found = lanes_.find(lane);
+  return found == lanes_.end() ? nullptr : &found->second;
 }
 
-RoundMoments* Timeline::Open(LaneHandle lane) {
-  if (ended_ || lane >= lanes_.size() || !lanes_[lane].round.has_value()) return nullptr;
-  return &*lanes_[lane].round;
+RoundMoments* Timeline::Open(LaneHandle handle) {
+  Lane* lane = Find(handle);
+  return ended_ || lane == nullptr || !lane->round.has_value() ? nullptr : &*lane->round;
 }
 
 void Timeline::Queue(TimelineRecord record) {
@@ -47,8 +47,9 @@ void Timeline::Close(Lane& lane) {
 bool Timeline::Begin(LaneHandle handle) {
   const absl::Time now = now_();
   MutexLock lock(mutex_);
-  if (ended_ || handle >= lanes_.size()) return false;
-  Lane& lane = lanes_[handle];
+  Lane* const found = Find(handle);
+  if (ended_ || found == nullptr) return false;
+  Lane& lane = *found;
   if (lane.round.has_value()) {
     if (!Came(lane.round->delivered)) return false;
     Close(lane);
@@ -90,8 +91,9 @@ void Timeline::Commit(LaneHandle lane) {
 void Timeline::Copied(LaneHandle handle, RoundNumber number, absl::Time begin) {
   const absl::Time now = now_();
   MutexLock lock(mutex_);
-  if (ended_ || handle >= lanes_.size()) return;
-  Lane& lane = lanes_[handle];
+  Lane* const found = Find(handle);
+  if (ended_ || found == nullptr) return;
+  Lane& lane = *found;
   if (!lane.round.has_value()) {
     lane.idle_since = std::max(lane.idle_since, now);  // It was recorded before this copy.
     return;
@@ -105,9 +107,17 @@ void Timeline::Copied(LaneHandle handle, RoundNumber number, absl::Time begin) {
 
 void Timeline::Register(LaneHandle handle, const std::string& name, LaneKind kind) {
   MutexLock lock(mutex_);
-  Lane& lane = At(handle);
+  Lane& lane = lanes_[handle];
   lane.name = name;
   lane.kind = kind;
+}
+
+void Timeline::Forget(LaneHandle handle) {
+  MutexLock lock(mutex_);
+  Lane* const lane = Find(handle);
+  if (lane == nullptr) return;
+  if (!ended_ && lane->round.has_value() && Came(lane->round->delivered)) Close(*lane);
+  lanes_.erase(handle);
 }
 
 void Timeline::FirstResult(LaneHandle lane, absl::Time now) {
@@ -161,7 +171,7 @@ Timeline::Batch Timeline::Take() {
     changed_.WaitUntil(mutex_, until);
   }
   const absl::Time now = now_();
-  for (Lane& lane : lanes_) {
+  for (auto& [handle, lane] : lanes_) {
     if (!ended_ && lane.round.has_value() && Came(lane.round->delivered) &&
         lane.round->end() + kCloseAfter <= now) {
       Close(lane);
@@ -176,7 +186,7 @@ Timeline::Batch Timeline::Take() {
 
 void Timeline::End() {
   MutexLock lock(mutex_);
-  for (Lane& lane : lanes_) {
+  for (auto& [handle, lane] : lanes_) {
     if (!ended_ && lane.round.has_value() && Came(lane.round->decided)) Close(lane);
   }
   ended_ = true;

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,6 +52,8 @@ class Timeline {
 
   // ---- the worker's loop
   void Register(LaneHandle lane, const std::string& name, LaneKind kind);
+  // The lane is gone; copies of its results are not recorded any more.
+  void Forget(LaneHandle lane);
   void FirstResult(LaneHandle lane, absl::Time now);
   void Staged(LaneHandle lane, absl::Time now);
   // The outcome is known; `round` is 0 if its number is not.
@@ -81,7 +84,8 @@ class Timeline {
     absl::Time idle_since = absl::InfinitePast();
     std::optional<RoundMoments> round;
   };
-  Lane& At(LaneHandle lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null: it is not registered.
+  Lane* Find(LaneHandle lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The open round of a lane; null if there is none.
   RoundMoments* Open(LaneHandle lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -92,7 +96,7 @@ class Timeline {
 
   Mutex mutex_;
   Condition changed_;
-  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);  // By handle.
+  std::map<LaneHandle, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
   JobView view_ ABSL_GUARDED_BY(mutex_);
   std::vector<TimelineRecord> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -127,7 +127,12 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                  loop_.poster()([on_view, view](Runner&, absl::Time) { on_view(view); });
                },
                options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_,
-               &memory_, timeline_}) {}
+               &memory_, timeline_,
+               [this](LaneHandle lane) {
+                 memory_.Remove(lane);
+                 MutexLock lock(mutex_);
+                 tensors_.erase(lane);
+               }}) {}
 
 Worker::~Worker() {
   const auto quiet = std::make_shared<Answer<absl::Status>>();

@@ -111,7 +111,10 @@ class Worker {
   absl::Status AwaitMember(absl::Duration timeout);
 
   // ---- tensors
-  // Idempotent; adds the tensors that are new. Handles stay valid for the life of the worker.
+  // Idempotent; adds the tensors that are new. The handle of a gradient lane stays valid for the
+  // life of the worker. That of a call lane does until the next round of it has ended, and then for
+  // as long as the job has no more than half of limits.lane_names names; a call with a handle that
+  // means nothing any more is kNotFound, and the name is registered again.
   absl::StatusOr<Registration> Register(const std::string& lane, LaneKind kind,
                                         const std::vector<TensorSpec>& tensors);
 

@@ -23,6 +23,10 @@ BASIN_WIRE_ENUM(LeaseOutcome, 1);
 void Encode(const JobSettings& in, v1::JobSettings* out);
 JobSettings Decode(const v1::JobSettings& in, Checker& checker);
 
+// In both directions.
+void Encode(const LetGo& in, v1::LetGo* out);
+LetGo Decode(const v1::LetGo& in, Checker& checker);
+
 void Encode(const LaneLayout& in, v1::LaneLayout* out);
 void Encode(const Welcome& in, v1::Welcome* out);
 

@@ -48,6 +48,7 @@ void Encode(const LaneHistory& in, v1::LaneHistory* out) {
   if (in.committed.epoch.exists()) Encode(in.committed, out->mutable_committed());
   if (in.leased.epoch.exists()) Encode(in.leased, out->mutable_leased());
   EncodePositions(in.resumed, out->mutable_resumed());
+  out->set_let_go(in.let_go);
 }
 
 LaneHistory Decode(const v1::LaneHistory& in, Checker& checker) {
@@ -66,6 +67,7 @@ LaneHistory Decode(const v1::LaneHistory& in, Checker& checker) {
   if (in.has_committed()) out.committed = DecodeField("committed", in.committed(), checker);
   if (in.has_leased()) out.leased = DecodeField("leased", in.leased(), checker);
   out.resumed = DecodePositions("resumed", in.resumed(), out.leased.epoch.samples, checker);
+  out.let_go = in.let_go();
   return out;
 }
 
@@ -415,6 +417,15 @@ ReportBatch Decode(const v1::ReportBatch& in, Checker& checker) {
           checker.AtMost("target", checker.Required("target", in.target()), kMaxEpochSamples)};
 }
 
+void Encode(const LetGo& in, v1::LetGo* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+}
+
+LetGo Decode(const v1::LetGo& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), in.round()};
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -441,6 +452,7 @@ struct PutToAggregator {
   void operator()(const LeaseSamples& in) { Encode(in, out->mutable_lease_samples()); }
   void operator()(const ReturnSamples& in) { Encode(in, out->mutable_return_samples()); }
   void operator()(const ReportBatch& in) { Encode(in, out->mutable_report_batch()); }
+  void operator()(const LetGo& in) { Encode(in, out->mutable_let_go()); }
 };
 
 ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
@@ -487,6 +499,8 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
       return DecodeField("return_samples", in.return_samples(), checker);
     case v1::ToAggregator::kReportBatch:
       return DecodeField("report_batch", in.report_batch(), checker);
+    case v1::ToAggregator::kLetGo:
+      return DecodeField("let_go", in.let_go(), checker);
     case v1::ToAggregator::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};

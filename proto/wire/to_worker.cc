@@ -367,6 +367,12 @@ BatchReported Decode(const v1::BatchReported& in, Checker& checker) {
   return out;
 }
 
+void Encode(const LaneGone& in, v1::LaneGone* out) { out->set_lane(in.lane); }
+
+LaneGone Decode(const v1::LaneGone& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker)};
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -390,6 +396,8 @@ struct PutToWorker {
   void operator()(const HeldUp& in) { Encode(in, out->mutable_held_up()); }
   void operator()(const SamplesLeased& in) { Encode(in, out->mutable_samples_leased()); }
   void operator()(const BatchReported& in) { Encode(in, out->mutable_batch_reported()); }
+  void operator()(const LetGo& in) { Encode(in, out->mutable_let_go()); }
+  void operator()(const LaneGone& in) { Encode(in, out->mutable_lane_gone()); }
 };
 
 ToWorker Take(const v1::ToWorker& in, Checker& checker) {
@@ -430,6 +438,10 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("samples_leased", in.samples_leased(), checker);
     case v1::ToWorker::kBatchReported:
       return DecodeField("batch_reported", in.batch_reported(), checker);
+    case v1::ToWorker::kLetGo:
+      return DecodeField("let_go", in.let_go(), checker);
+    case v1::ToWorker::kLaneGone:
+      return DecodeField("lane_gone", in.lane_gone(), checker);
     case v1::ToWorker::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};

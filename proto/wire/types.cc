@@ -21,7 +21,7 @@ absl::Duration DecodeDuration(uint64_t ns) {
 }
 
 LaneIndex DecodeLane(const char* field, uint32_t lane, Checker& checker) {
-  return checker.AtMost(field, lane, kMaxLanes - 1);
+  return checker.AtMost(field, lane, kMaxLaneIndexes - 1);
 }
 
 TensorIndex DecodeTensor(const char* field, uint32_t tensor, Checker& checker) {

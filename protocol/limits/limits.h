@@ -103,7 +103,9 @@ inline constexpr size_t kMaxEndpointBytes = 300;
 
 inline constexpr uint32_t kMaxWorkers = 10000;  // Per job.
 inline constexpr uint32_t kMaxTrainers = kMaxWorkers * kMaxRanks;
-inline constexpr uint32_t kMaxLanes = 1024;     // Per job.
+inline constexpr uint32_t kMaxLanes = 4096;  // Per job, at one time.
+// An index is given once, so a job may use so many names one after another.
+inline constexpr uint32_t kMaxLaneIndexes = uint32_t{1} << 30;
 inline constexpr uint32_t kMaxTensors = 65536;  // Per lane.
 inline constexpr uint32_t kMaxRank = 16;        // Dimensions: no framework has more.
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;

@@ -413,8 +413,8 @@ TEST(FrameRules, HeadersAreCompleteAndBounded) {
                 "header.contribution.round is required");
   ExpectRefused([](F, H h) { h->mutable_contribution()->clear_range(); },
                 "header.contribution.range is required");
-  ExpectRefused([](F, H h) { h->mutable_contribution()->set_lane(kMaxLanes); },
-                "header.contribution.lane is 1024, more than 1023");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->set_lane(kMaxLaneIndexes); },
+                "header.contribution.lane is 1073741824, more than 1073741823");
   ExpectRefused([](F f, H) { f->set_header("\xff\xff"); }, "not a basin.v1.FrameHeader");
   ExpectRefused([](F f, H) { f->set_header(std::string(kMaxFrameHeaderBytes + 1, 'x')); },
                 "the header has 40961 bytes");
@@ -510,7 +510,7 @@ TEST(FrameLimits, TheLargestFrameIsAMessage) {
 TEST(FrameLimits, TheLongestListIsAHeader) {
   RandomFrame frame;
   frame.sequence = ~uint64_t{0};
-  ContributionHeader header{kMaxLanes - 1, ~uint64_t{0}, {}};
+  ContributionHeader header{kMaxLaneIndexes - 1, ~uint64_t{0}, {}};
   for (uint32_t i = 0; i < kMaxRunsPerFrame; ++i) {
     header.runs.push_back({{kMaxTensors - kMaxRunsPerFrame + i, kMaxChunksPerTensor - 1, 1}, 3840});
   }
@@ -690,7 +690,7 @@ TEST(FramePlaces, AreAtMostTheChunksOfAFrame) {
   // The largest list, with the longest numbers.
   RandomFrame frame;
   frame.sequence = ~uint64_t{0};
-  ContributionHeader header{kMaxLanes - 1, ~uint64_t{0}, {}};
+  ContributionHeader header{kMaxLaneIndexes - 1, ~uint64_t{0}, {}};
   for (uint32_t i = 0; i < kMaxRunsPerFrame; ++i) {
     header.runs.push_back({{kMaxTensors - kMaxRunsPerFrame + i, 0, 1}, 3840});
     frame.places.push_back({~uint64_t{0}, ~uint64_t{0}, 3840, ~uint64_t{0}});

@@ -13,7 +13,7 @@ struct FillKind {
   RandomMessages& random;
   uint32_t chunks;
 
-  LaneIndex Lane() { return static_cast<LaneIndex>(random.UpTo(kMaxLanes - 1)); }
+  LaneIndex Lane() { return static_cast<LaneIndex>(random.UpTo(kMaxLaneIndexes - 1)); }
   RoundNumber Round() { return std::max<uint64_t>(1, random.Number()); }
   ChunkRange Range() {
     return {static_cast<TensorIndex>(random.UpTo(kMaxTensors - 1)),

@@ -285,6 +285,7 @@ void RandomMessages::Fill(LaneHistory* out) {
   if (Coin()) Fill(&out->committed);
   if (Coin()) Fill(&out->leased);
   out->resumed = Positions(out->leased.epoch.samples);
+  out->let_go = Coin();
 }
 
 void RandomMessages::Fill(Hello* out) {
@@ -395,6 +396,8 @@ void RandomMessages::Fill(ReturnSamples* out) {
 void RandomMessages::Fill(ReportBatch* out) {
   *out = {Lane(), Round(), UpTo(kMaxEpochSamples), 1 + UpTo(kMaxEpochSamples - 1)};
 }
+
+void RandomMessages::Fill(LetGo* out) { *out = {Lane(), Number()}; }
 
 // ---- aggregator -> worker
 
@@ -507,5 +510,7 @@ void RandomMessages::Fill(BatchReported* out) {
   *out = {Lane(), Round(), Number(), Coin()};
   if (Coin()) Fill(&out->error);
 }
+
+void RandomMessages::Fill(LaneGone* out) { *out = {Lane()}; }
 
 }  // namespace basin::testing

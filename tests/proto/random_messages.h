@@ -102,6 +102,7 @@ class RandomMessages {
   void Fill(LeaseSamples* out);
   void Fill(ReturnSamples* out);
   void Fill(ReportBatch* out);
+  void Fill(LetGo* out);  // In both directions.
 
   void Fill(StartRound* out);
   void Fill(OpenRound* out);
@@ -124,6 +125,7 @@ class RandomMessages {
   void Fill(HeldUp* out);
   void Fill(SamplesLeased* out);
   void Fill(BatchReported* out);
+  void Fill(LaneGone* out);
 
  private:
   template <typename Variant, size_t... I>
@@ -157,7 +159,7 @@ class RandomMessages {
   absl::Duration MakeDuration();
   double Scale();
   uint64_t Round() { return std::max<uint64_t>(1, Number()); }
-  LaneIndex Lane() { return static_cast<LaneIndex>(UpTo(kMaxLanes - 1)); }
+  LaneIndex Lane() { return static_cast<LaneIndex>(UpTo(kMaxLaneIndexes - 1)); }
   TensorIndex Tensor() { return static_cast<TensorIndex>(UpTo(kMaxTensors - 1)); }
 
   std::mt19937_64 random_;

@@ -399,7 +399,7 @@ VerdictRecord LargestRecord(uint32_t workers, uint32_t tensors) {
 LaneHistory LargestHistory(uint32_t workers, uint32_t tensors) {
   LaneHistory lane;
   lane.name = std::string(kMaxNameBytes, 'l');
-  lane.lane = kMaxLanes - 1;
+  lane.lane = kMaxLaneIndexes - 1;
   for (uint32_t i = 0; i < tensors; ++i) lane.layout.push_back(LongestSpec(i));
   lane.verdicts.assign(kMaxRememberedVerdicts, LargestRecord(workers, tensors));
   lane.last_verdict = lane.chain = lane.begun = kHuge;

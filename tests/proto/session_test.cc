@@ -573,7 +573,7 @@ TEST(SessionRules, ListsAreBounded) {
         p->mutable_hello()->clear_lanes();
         for (uint32_t i = 0; i <= kMaxLanes; ++i) p->mutable_hello()->add_lanes();
       },
-      "hello.lanes has more than 1024 entries");
+      "hello.lanes has more than 4096 entries");
   ExpectRefused<Hello>(
       [](P p) {
         auto* members = p->mutable_hello()->mutable_membership();

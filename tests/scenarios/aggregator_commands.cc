@@ -20,6 +20,7 @@ aggregator::Config ParseConfig(World& world, Arguments& arguments) {
   config.frame_bytes = arguments.Bytes("frame", config.frame_bytes);
   config.window_bytes = arguments.Bytes("window", config.window_bytes);
   config.result_window_bytes = arguments.Bytes("result-window", config.result_window_bytes);
+  config.max_lane_names = static_cast<uint32_t>(arguments.Number("names", config.max_lane_names));
   const std::string loss = arguments.Text("loss", "shrink");
   if (loss != "shrink" && loss != "abort") arguments.Fail("loss is shrink or abort");
   if (loss == "abort") config.loss_policy = aggregator::LossPolicy::kAbort;
@@ -89,7 +90,7 @@ std::vector<Command> AggregatorCommands() {
       {"aggregator start",
        "[name=N] [term=1] [state-file] [lease=5s] [recovery-window=8s] [start-timeout=5m] "
        "[pause-timeout=D] [drain-grace=30s] [memory=B] [frame=B] [window=B] [result-window=B] "
-       "[loss=shrink|abort] [evict-late=D] [leave-out-late=D] [recovery=majority|any]",
+       "[names=N] [loss=shrink|abort] [evict-late=D] [leave-out-late=D] [recovery=majority|any]",
        "Starts an aggregator; with state-file it reads and writes the disk.", StartAggregator},
       {"aggregator crash", "[name=N]", "kill -9; what it had not delivered is lost.", Crash},
       {"aggregator restart", "as start", "Crash and start, with the settings given.",

@@ -265,6 +265,7 @@ std::string Describe(const Names& names, const ToAggregator& message) {
             return absl::StrCat(" ", IntervalSet(m.ranges).count(), " of epoch ", m.epoch);
           },
           [&](const ReportBatch& m) { return absl::StrCat(" ", m.samples, " of ", m.target); },
+          [&](const LetGo& m) { return in(m.lane, m.round); },
       },
       message);
   if (const auto* hello = std::get_if<Hello>(&message)) return DescribeHello(*hello);
@@ -347,6 +348,8 @@ std::string Describe(const Names& names, const ToWorker& message) {
           [&](const BatchReported& m) {
             return absl::StrCat(" ", m.samples, m.closed ? ", closed" : ", open");
           },
+          [&](const LetGo& m) { return in(m.lane, m.round); },
+          [&](const LaneGone& m) { return absl::StrCat(" lane=", names.Lane(m.lane)); },
       },
       message);
   if (const auto* welcome = std::get_if<Welcome>(&message)) {

@@ -166,7 +166,8 @@ void WorkerProcess::Do(const client::Deliver& deliver) {
     absl::StrAppend(&text, ", dropped ", Braces(record.value.dropped));
   }
   Print(text);
-  world_.CheckSameVersion(name_, core_.run(), lane, record.round, record.chain, results);
+  world_.CheckSameVersion(name_, core_.run(), lane, *core_.lanes()[deliver.lane].index,
+                          record.round, record.chain, results);
 }
 
 void WorkerProcess::Do(const client::MembershipNow& now) {

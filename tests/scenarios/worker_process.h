@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/scenarios/payload.h"
 #include "tests/world/worker_process.h"
 
@@ -70,6 +71,9 @@ class WorkerProcess : public world::WorkerProcess<Elements> {
   void Do(const client::RoundHeldUp& held_up) { Print(held_up.text); }
   void Do(const client::JobPaused& paused) {
     Print(paused.text.empty() ? "the job goes on" : paused.text);
+  }
+  void Do(const client::ForgetLane& forget) {
+    Print(absl::StrCat("forgets lane handle ", forget.lane));
   }
   void Do(const client::Refused& refused);
   void Do(const client::MembershipNow& now);

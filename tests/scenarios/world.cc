@@ -373,9 +373,10 @@ void World::Sleep(absl::Duration duration, const Choice& choice) {
 }
 
 void World::CheckSameVersion(const std::string& worker, const RunId& run, const std::string& lane,
-                             RoundNumber round, uint64_t chain, const std::string& result) {
+                             LaneIndex index, RoundNumber round, uint64_t chain,
+                             const std::string& result) {
   const auto version = std::make_pair(chain, result);
-  const auto [it, first] = verdicts_.emplace(std::make_tuple(run, lane, round), version);
+  const auto [it, first] = verdicts_.emplace(std::make_tuple(run, lane, index, round), version);
   if (first || it->second == version) return;
   const std::string text = absl::StrCat(worker, " holds another version of round ", round,
                                         " of lane ", lane, ": a fork");

@@ -93,9 +93,11 @@ class World {
   bool disk_full = false;
   // In a scenario about a split brain, two versions of a round are no violation.
   bool forks_expected = false;
-  // Compares the verdict with what others received of the same round.
+  // Compares the verdict with what others received of the same round. A name of a call that is used
+  // again is another lane, with another index.
   void CheckSameVersion(const std::string& worker, const RunId& run, const std::string& lane,
-                        RoundNumber round, uint64_t chain, const std::string& result);
+                        LaneIndex index, RoundNumber round, uint64_t chain,
+                        const std::string& result);
 
  private:
   // One candidate for delivery.
@@ -132,7 +134,8 @@ class World {
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;  // Includes dead ones.
   std::vector<std::unique_ptr<WorkerProcess>> workers_;          // Includes dead ones.
   std::vector<std::string> worker_names_;
-  std::map<std::tuple<RunId, std::string, RoundNumber>, std::pair<uint64_t, std::string>> verdicts_;
+  std::map<std::tuple<RunId, std::string, LaneIndex, RoundNumber>, std::pair<uint64_t, std::string>>
+      verdicts_;
 };
 
 }  // namespace basin::scenarios

@@ -164,6 +164,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::RoundRejected& rejected);
   void Do(client::RoundHeldUp&) {}
   void Do(client::JobPaused&) {}
+  void Do(client::ForgetLane&) {}
   void Do(client::Refused& refused);
   void Do(client::MembershipNow& now);
   void CheckRank(const client::MembershipNow& now);

@@ -16,10 +16,10 @@ namespace basin::world {
 
 inline const char* ToAggregatorName(size_t index) {
   static constexpr const char* kNames[] = {
-      "Hello",        "Ready",         "Heartbeat",  "Register", "LayoutSeen", "Begin",
-      "Skip",         "Commit",        "Withdraw",   "Staged",   "ResultAck",  "Need",
-      "Busy",         "Abandon",       "Finished",   "Leave",    "Announce",   "Get",
-      "LeaseSamples", "ReturnSamples", "ReportBatch"};
+      "Hello",        "Ready",         "Heartbeat",   "Register", "LayoutSeen", "Begin",
+      "Skip",         "Commit",        "Withdraw",    "Staged",   "ResultAck",  "Need",
+      "Busy",         "Abandon",       "Finished",    "Leave",    "Announce",   "Get",
+      "LeaseSamples", "ReturnSamples", "ReportBatch", "LetGo"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
   return kNames[index];
 }
@@ -30,7 +30,7 @@ inline const char* ToWorkerName(size_t index) {
       "Pull",          "AttemptRestarted",  "Prepared",   "Supply",
       "Verdict",       "Rejected",          "Ended",      "Drain",
       "Ask",           "ValueKnown",        "GetFailed",  "HeldUp",
-      "SamplesLeased", "BatchReported"};
+      "SamplesLeased", "BatchReported",     "LetGo",      "LaneGone"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[index];
 }

@@ -141,6 +141,9 @@ std::string Narrate(const ToAggregator& message) {
                        return absl::StrCat(" lane ", m.lane, " round ", m.round, " ", m.samples,
                                            " of ", m.target);
                      },
+                     [](const LetGo& m) {
+                       return absl::StrCat(" lane ", m.lane, " after round ", m.round);
+                     },
                      [](const auto&) { return std::string(); },
                  },
                  message));
@@ -214,6 +217,10 @@ std::string Narrate(const ToWorker& message) {
                        return absl::StrCat(" lane ", m.lane, " round ", m.round, " ", m.samples,
                                            m.closed ? " closed" : " open");
                      },
+                     [](const LetGo& m) {
+                       return absl::StrCat(" lane ", m.lane, " after round ", m.round);
+                     },
+                     [](const LaneGone& m) { return absl::StrCat(" lane ", m.lane); },
                      [](const auto&) { return std::string(); },
                  },
                  message));

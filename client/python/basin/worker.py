@@ -13,6 +13,7 @@ import enum
 import logging
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,8 @@ T = TypeVar("T")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait consists of slices of this length, so that Ctrl-C and other signals are handled.
 SLICE_SECONDS = 0.5
+# More than the library has lanes of calls at one time.
+_MOST_CALLS = 5000
 # The same in a worker that is to leave, and may have little time.
 _LEAVING_SLICE_SECONDS = 0.05
 MAX_ID_BYTES = 256
@@ -447,7 +450,9 @@ class Worker:
     def __init__(self, options: Mapping[str, str | None]) -> None:
         # The library holds a pointer to it as long as the worker exists.
         self._log = _abi.Log(_write_log)
-        self._names: dict[int, list[str]] = {}  # Each lane's tensors, by handle.
+        # Each lane's tensors, by handle; and those of calls, the last ones that were registered.
+        self._names: dict[int, list[str]] = {}
+        self._names_of_calls: OrderedDict[int, list[str]] = OrderedDict()
         self.rounds_begun = 0
         self._slice_seconds = SLICE_SECONDS
         self._pointer = c_void_p()
@@ -557,11 +562,21 @@ class Worker:
             byref(lane_handle),
             handles,
         )
-        names = self._names.setdefault(lane_handle.value, [])
+        names = self._names_in(lane_handle.value, kind == _abi.CALL)
         for handle, tensor in zip(handles, tensors, strict=False):
             names.extend([""] * (handle + 1 - len(names)))
             names[handle] = tensor.name
         return lane_handle.value, list(handles[: len(tensors)])
+
+    def _names_in(self, lane: int, is_call: bool) -> list[str]:
+        if not is_call:
+            return self._names.setdefault(lane, [])
+        names = self._names_of_calls.setdefault(lane, [])
+        self._names_of_calls.move_to_end(lane)
+        # A program may use any number of names, and the library forgets the lanes of idle ones.
+        if len(self._names_of_calls) > _MOST_CALLS:
+            self._names_of_calls.popitem(last=False)
+        return names
 
     def next_call(
         self, arrays: Sequence[TensorSpec], timeout: float | None
@@ -583,7 +598,7 @@ class Worker:
             outputs=(byref(lane), parts, most, byref(count)),
         )
         made = list(parts[: count.value])
-        names = self._names.setdefault(lane.value, [])
+        names = self._names_in(lane.value, True)
         for part in made:
             names.extend([""] * (part.tensor + 1 - len(names)))
         return lane.value, made
@@ -670,7 +685,8 @@ class Worker:
             outputs=(byref(result),),
             meanwhile=meanwhile,
         )
-        return Result(result, self._names[lane])
+        names = self._names_of_calls if lane in self._names_of_calls else self._names
+        return Result(result, names[lane])
 
     def abandon(self) -> None:
         call("abandon", self._pointer)

@@ -274,7 +274,7 @@ TEST(Mistakes, ValuesThatDoNotGoTogetherAreNamedBoth) {
               HasSubstr("round.late_policy"));
   EXPECT_THAT(ProblemsOf({{"--memory-window=256KiB", "--memory-frame=1MiB"}, {}, ""}),
               HasSubstr("memory.frame (1MiB)"));
-  EXPECT_THAT(ProblemsOf({{"--limits-lane-names=10"}, {}, ""}), HasSubstr("limits.lanes (64)"));
+  EXPECT_THAT(ProblemsOf({{"--limits-lane-names=10"}, {}, ""}), HasSubstr("limits.lanes (1024)"));
   EXPECT_THAT(ProblemsOf({{"--http-listen=127.0.0.1:29600"}, {}, ""}), HasSubstr("port 29600"));
 }
 

@@ -114,6 +114,7 @@ Hello TestWorker::MakeHello() const {
     history.chain = view.chain;
     history.staged = view.staged;
     history.begun = view.begun.has_value() ? view.next() : 0;
+    history.let_go = view.let_go;
     if (view.result_round == view.next()) {
       history.held_ballot = view.result_ballot;
       for (const auto& [chunk, reduced] : view.results) {
@@ -352,6 +353,7 @@ void TestWorker::OnVerdict(LaneView& view, const VerdictRecord& record) {
     EXPECT_TRUE(view.staged->value == record.value);
   }
   view.last = record.round;
+  view.let_go = false;
   view.chain = record.chain;
   view.verdicts.push_back(record);
   view.delivered[record.round] =
@@ -403,6 +405,14 @@ void TestWorker::Take(const ToWorker& message) {
     incarnation = told->incarnation;
     role = told->role;
     if (role == Role::kMember) membership = told->membership;
+    // What it has let go is gone unless this aggregator has it.
+    for (auto it = lanes.begin(); it != lanes.end();) {
+      const bool here = std::any_of(told->layouts.begin(), told->layouts.end(),
+                                    [&view = it->second](const LaneLayout& each) {
+                                      return each.lane == view.index && each.round == view.next();
+                                    });
+      it = it->second.let_go && !here ? lanes.erase(it) : std::next(it);
+    }
     for (const LaneLayout& layout : told->layouts) {
       LaneView& view = lanes[layout.name];
       view.index = layout.lane;
@@ -514,6 +524,18 @@ void TestWorker::Take(const ToWorker& message) {
     }
   } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
     OnVerdict(*ByIndex(verdict->lane), verdict->record);
+  } else if (const auto* asked = std::get_if<LetGo>(&message)) {
+    LaneView* view = ByIndex(asked->lane);
+    if (!lets_go || view == nullptr || view->begun.has_value() || view->last != asked->round)
+      return;
+    view->let_go = true;
+    Send(*asked);
+  } else if (const auto* gone = std::get_if<LaneGone>(&message)) {
+    for (auto it = lanes.begin(); it != lanes.end(); ++it) {
+      if (it->second.index != gone->lane) continue;
+      lanes.erase(it);
+      return;
+    }
   }
 }
 
@@ -610,7 +632,7 @@ void Cluster::Crash(Term term, absl::Duration down) {
 
 const Round* Cluster::round(LaneIndex lane) const {
   const Lanes& lanes = job().lanes;
-  return lane < lanes.size() && lanes[lane].round.has_value() ? &*lanes[lane].round : nullptr;
+  return lanes.Has(lane) && lanes[lane].round.has_value() ? &*lanes[lane].round : nullptr;
 }
 
 size_t Cluster::Notes(NoteKind kind) const {

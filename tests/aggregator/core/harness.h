@@ -92,6 +92,7 @@ class TestWorker {
   bool stages = true;
   bool repushes = true;
   bool supplies = true;
+  bool lets_go = true;         // With kFeatureLetGo, of calls in which it has begun no round.
   bool obeys_windows = false;  // Pushes refused chunks again once there is room.
 
   WorkerId id;
@@ -123,6 +124,7 @@ class TestWorker {
     uint64_t window = 0;
     RoundNumber last = 0;  // The round of the last verdict.
     uint64_t chain = 0;
+    bool let_go = false;  // It has said so after `last`.
     std::vector<VerdictRecord> verdicts;
     std::optional<StagedValue> staged;
     std::optional<Prepared> prepared;

@@ -5,6 +5,7 @@
 // does not clear its deadline.
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
@@ -68,7 +69,7 @@ class Peers {
   RoundNumber Round() {
     const Job* job = core_.FindJob("job");
     if (job == nullptr || job->lanes.size() == 0 || Seldom()) return Below(4);
-    return job->lanes[Below(static_cast<uint32_t>(job->lanes.size()))].next;
+    return std::next(job->lanes.begin(), Below(static_cast<uint32_t>(job->lanes.size())))->next;
   }
   Ballot SomeBallot() {
     const Job* job = core_.FindJob("job");
@@ -139,12 +140,13 @@ class Peers {
       lane.last_verdict = Below(3);
       lane.chain = Below(2);
       if (job != nullptr && job->lanes.size() > 0 && Coin()) {
-        lane.last_verdict = job->lanes[0].next - 1;
-        lane.chain = job->lanes[0].chain;
+        lane.last_verdict = job->lanes.begin()->next - 1;
+        lane.chain = job->lanes.begin()->chain;
       }
       if (Coin()) {
         lane.staged = StagedValue{lane.last_verdict + 1, {1, Below(3)}, {1, Below(3)}, SomeValue()};
       }
+      lane.let_go = Seldom();
       lane.held = Ranges();
       lane.held_ballot = SomeBallot();
       hello.lanes.push_back(std::move(lane));
@@ -153,7 +155,7 @@ class Peers {
   }
 
   ToAggregator Message() {
-    switch (Below(20)) {
+    switch (Below(21)) {
       case 0:
         return Ready{Below(2), Below(2)};
       case 1:
@@ -200,6 +202,8 @@ class Peers {
                    absl::Seconds(Below(9))};
       case 18:
         return SomeHello();
+      case 19:
+        return LetGo{Index(), Round()};
       default:
         return Ready{};
     }

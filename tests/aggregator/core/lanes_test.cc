@@ -60,18 +60,57 @@ const TensorSpec kTensor{"w", DType::kU8, {3 * kChunkBytes}};
 
 TEST_F(LanesTest, ALaneKeepsItsPlace) {
   lanes.Add("g", LaneKind::kGradient);
-  lanes.LeaveIndexesBefore(3);
-  lanes.Add("call/x", LaneKind::kCall);
-  EXPECT_EQ(lanes.size(), 4u);
+  lanes.Add("call/x", LaneKind::kCall, 3);
+  EXPECT_EQ(lanes.size(), 2u);
   EXPECT_EQ(lanes.IndexOf("call/x"), 3u);
-  EXPECT_EQ(lanes.IndexOf("h"), lanes.size());
+  EXPECT_EQ(lanes.IndexOf("h"), std::nullopt);
   EXPECT_EQ(lanes.Named("h"), nullptr);
-  EXPECT_TRUE(lanes[1].expired) << "nobody uses this place";
+  EXPECT_FALSE(lanes.Has(1)) << "nobody uses this place";
   const std::vector<StartRound> start = lanes.StartRounds();
   ASSERT_EQ(start.size(), 2u) << "a place without a name is not named";
   EXPECT_EQ(start[1].index, 3u);
   lanes.RemoveLast();
-  EXPECT_EQ(lanes.size(), 3u);
+  EXPECT_EQ(lanes.size(), 1u);
+  EXPECT_EQ(lanes.Named("call/x"), nullptr);
+}
+
+TEST_F(LanesTest, NoOtherLaneGetsThePlaceOfOneThatIsGone) {
+  lanes.Add("call/x", LaneKind::kCall);
+  Lane& lane = lanes.Add("call/y", LaneKind::kCall);
+  ASSERT_EQ(Charge(lane, kTensor), "");
+  lane.next = 7;
+  lanes.Ask(1);
+  lanes.Remove(1, 1, memory, actions);
+  EXPECT_EQ(memory.reserved, 0u);
+  EXPECT_TRUE(lanes.asked().empty());
+  ASSERT_EQ(actions.size(), 2u) << "the engine keeps nothing of it";
+  EXPECT_EQ(std::get<IdleLane>(actions[0]).lane, 1u);
+  EXPECT_EQ(std::get<NameTensors>(actions[1]).lane, 1u);
+  EXPECT_TRUE(lanes.IsGone(1));
+  EXPECT_FALSE(lanes.IsGone(2)) << "it was never here";
+  EXPECT_TRUE(lanes.AnyRoundEver()) << "also in one that is gone";
+  EXPECT_EQ(lanes.Add("call/y", LaneKind::kCall).index, 2u);
+}
+
+TEST_F(LanesTest, AboveHalfOfTheNamesTheOldestIdleCallMayGo) {
+  config.max_lane_names = 4;
+  lanes.Add("g", LaneKind::kGradient);
+  lanes.Add("call/x", LaneKind::kCall).last_used = kLastUsed + absl::Seconds(1);
+  EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4), nullptr);
+  lanes.Add("call/y", LaneKind::kCall).last_used = kLastUsed;
+  ASSERT_NE(lanes.LeastUsedOfTooMany(config, 4), nullptr);
+  EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4)->name, "call/y");
+  std::vector<Action> opened;
+  Open(lanes[2], config, opened);
+  EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4)->name, "call/x") << "a round uses the other";
+  lanes.Ask(1);
+  EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4), nullptr) << "one is on its way";
+  lanes.Keep(1);
+  EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4)->name, "call/x");
+  config.max_lane_names = 100;
+  EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4), nullptr);
+  config.max_history_bytes = 1000;
+  EXPECT_NE(lanes.LeastUsedOfTooMany(config, 4), nullptr) << "a hello could get too long";
 }
 
 TEST_F(LanesTest, AVerdictOfTheLastOpenGradientLaneIsABoundary) {
@@ -201,15 +240,18 @@ TEST_F(LanesTest, AHelloMayKnowMoreThanTheRecoveryDid) {
   LaneHistory& history = hello.lanes.back();
   history.name = "g";
   history.last_verdict = 4;
-  EXPECT_FALSE(lanes.Lack(hello, false));
+  EXPECT_FALSE(lanes.Lack(hello, false, 1));
   history.last_verdict = 5;
-  EXPECT_TRUE(lanes.Lack(hello, false)) << "a verdict that is not known here";
-  EXPECT_FALSE(lanes.Lack(hello, true)) << "after that it can only be a fork";
+  EXPECT_TRUE(lanes.Lack(hello, false, 1)) << "a verdict that is not known here";
+  EXPECT_FALSE(lanes.Lack(hello, true, 1)) << "after that it can only be a fork";
   history.last_verdict = 4;
   history.staged.emplace();
   history.staged->round = 5;
-  EXPECT_TRUE(lanes.Lack(hello, false)) << "it has staged a value";
-  EXPECT_FALSE(lanes.Lack(hello, true));
+  EXPECT_TRUE(lanes.Lack(hello, false, 1)) << "it has staged a value";
+  EXPECT_FALSE(lanes.Lack(hello, true, 1));
+  history.name = "call/x";
+  history.kind = LaneKind::kCall;
+  EXPECT_FALSE(lanes.Lack(hello, false, 1)) << "a call that all have let go";
 }
 
 }  // namespace

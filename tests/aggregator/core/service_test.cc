@@ -200,6 +200,7 @@ TEST(Admission, AnIdleCallMakesRoomForAnother) {
   EXPECT_EQ(a.lane("call/1").last, 2u);
   EXPECT_EQ(a.lane("call/2").last, 2u);
   EXPECT_EQ(t.job().lanes.InUse(), 2u);
+  // The worker does not let go of any.
   a.Register({Tensor("x")}, "call/3", LaneKind::kCall);
   EXPECT_THAT(a.Last<Rejected>().error.text,
               HasSubstr("3 lane names, which is its limit (limits.lane_names)"));

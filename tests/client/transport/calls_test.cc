@@ -13,7 +13,7 @@ namespace basin::client {
 namespace {
 
 bool Waits(const Runner& runner) {
-  const auto& round = runner.core().lanes().at(0).round;
+  const auto& round = runner.core().lanes()[0].round;
   return round.has_value() && round->wait().until().has_value();
 }
 
@@ -173,7 +173,7 @@ TEST(Calls, TheOutcomeIsToldWhenTheTransportHasLetGo) {
   // This looks as if another worker's loss had ended the round before these frames were written.
   rig.SendResults(Results(rig), 1);
   rig.Conclude(rig.ValueOf(Results(rig)), 1, 0);
-  rig.Until([](const Runner& runner) { return runner.core().lanes().at(0).last_verdict == 1; });
+  rig.Until([](const Runner& runner) { return runner.core().lanes()[0].last_verdict == 1; });
   EXPECT_EQ(committed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   EXPECT_EQ(rig.TakeContribution(4).at(0), rig.gradients.at(0));
   EXPECT_TRUE(committed.get());
@@ -191,7 +191,7 @@ TEST(Calls, AStreamThatDoesNotLetGoIsClosed) {
   auto results = Results(rig);
   rig.SendResults(results, 1);
   rig.Conclude(rig.ValueOf(results), 1, 0);
-  rig.Until([](const Runner& runner) { return runner.core().lanes().at(0).last_verdict == 1; });
+  rig.Until([](const Runner& runner) { return runner.core().lanes()[0].last_verdict == 1; });
   auto waiting = std::async(std::launch::async, [&] {
     return rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
   });

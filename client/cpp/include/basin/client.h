@@ -609,7 +609,8 @@ class Worker {
   }
 
   // ---- tensors and rounds
-  // Idempotent; may be called again with more tensors.
+  // Idempotent; may be called again with more tensors. A program with thousands of names of calls
+  // registers each of them again before it uses it; see basin_register.
   Result<Lane> Register(const std::string& lane, const std::vector<Tensor>& tensors,
                         LaneKind kind = LaneKind::kGradient) {
     std::vector<basin_tensor> list;

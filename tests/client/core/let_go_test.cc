@@ -1,0 +1,161 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How a call lane goes, and how its name is used again.
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/core/unnamed.h"
+#include "tests/client/core/harness.h"
+
+namespace basin::client {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr LaneIndex kCall = 4;
+
+// A member that has registered the call x.
+struct LetGoTest : testing::Test {
+  LetGoTest() {
+    worker.BecomeMember();
+    Register();
+    worker.Receive(Layout(kCall));
+  }
+  Actions Register() {
+    return worker.Do(RegisterTensors{"call/x", LaneKind::kCall, {F32("x", 5)}});
+  }
+  static LaneLayout Layout(LaneIndex index, RoundNumber round = 1) {
+    return {index, "call/x", LaneKind::kCall, 0, {F32("x", 5)}, round, kWindow};
+  }
+  Actions Begin() { return worker.Do(BeginRound{1, Harness::Average(), {}, 0, {}}); }
+  // The round that the trainer has begun and committed ends without a result.
+  Actions Abort(LaneIndex lane = kCall) {
+    RoundValue value = worker.AbortedValue();
+    value.layout_version = 1;
+    const Ballot ballot{kTerm, 1};
+    worker.Receive(Prepared{lane, 1, ballot, ballot, value});
+    Verdict verdict{lane, {}, std::nullopt};
+    verdict.record.round = 1;
+    verdict.record.ballot = verdict.record.value_ballot = ballot;
+    verdict.record.value = value;
+    verdict.record.next = worker.client.membership();
+    verdict.record.chain = ExtendChain(0, 1, value);
+    return worker.Receive(verdict);
+  }
+  // Makes a call, after which the lane is idle.
+  void MakeCall() {
+    Begin();
+    worker.Do(PushTensor{1, 0, 5, 1.0});
+    worker.Do(CommitRound{1});
+    Abort();
+  }
+  const Lane& lane() const { return worker.client.lanes()[1]; }
+  Harness worker;
+};
+
+TEST_F(LetGoTest, AnIdleCallIsLetGoAndForgotten) {
+  MakeCall();
+  EXPECT_EQ(worker.Receive(LetGo{kCall, 1}).OneSent<LetGo>(), (LetGo{kCall, 1}));
+  const Actions gone = worker.Receive(LaneGone{kCall});
+  EXPECT_EQ(gone.One<ForgetLane>().lane, 1u);
+  EXPECT_EQ(worker.client.FindLane("call/x"), nullptr);
+  EXPECT_THAT(Begin().One<Refused>().error.text, HasSubstr("Register its name again"));
+  // The name gets another handle, so that the old one reaches no other lane.
+  Register();
+  ASSERT_NE(worker.client.FindLane("call/x"), nullptr);
+  EXPECT_EQ(worker.client.FindLane("call/x")->handle, 2u);
+  worker.Receive(Layout(kCall + 1));
+  EXPECT_EQ(worker.client.lanes()[2].next(), 1u) << "its rounds begin anew";
+}
+
+TEST_F(LetGoTest, ACallThatTheTrainerIsAboutToMakeStays) {
+  EXPECT_FALSE(worker.Receive(LetGo{kCall, 0}).HasSent<LetGo>()) << "it was registered just now";
+  MakeCall();
+  Begin();
+  EXPECT_FALSE(worker.Receive(LetGo{kCall, 1}).HasSent<LetGo>()) << "its round is in flight";
+}
+
+TEST_F(LetGoTest, TheQuestionIsAnsweredWhenTheRoundHasEnded) {
+  Begin();
+  worker.Do(CommitRound{1});
+  // It was on its way when this worker began the round.
+  EXPECT_FALSE(worker.Receive(LetGo{kCall, 0}).HasSent<LetGo>());
+  EXPECT_FALSE(Abort().HasSent<LetGo>()) << "it was about the round before";
+  EXPECT_TRUE(worker.Receive(LetGo{kCall, 1}).HasSent<LetGo>());
+  EXPECT_FALSE(worker.Receive(LetGo{kCall, 7}).HasSent<LetGo>()) << "it has no such verdict";
+}
+
+TEST_F(LetGoTest, ARoundThatWasBegunMeanwhileIsTheFirstOfTheNewLane) {
+  MakeCall();
+  worker.Receive(LetGo{kCall, 1});
+  EXPECT_EQ(Begin().OneSent<basin::Begin>().round, 2u);
+  worker.Do(PushTensor{1, 0, 5, 1.0});
+  const Actions gone = worker.Receive(LaneGone{kCall});
+  EXPECT_FALSE(gone.Has<ForgetLane>());
+  EXPECT_EQ(gone.OneSent<basin::Register>(),
+            (basin::Register{"call/x", LaneKind::kCall, {F32("x", 5)}}));
+  const Actions again = worker.Receive(Layout(kCall + 3));
+  const auto begin = again.OneSent<basin::Begin>();
+  EXPECT_EQ(begin.lane, kCall + 3);
+  EXPECT_EQ(begin.round, 1u);
+  EXPECT_EQ(again.One<SendContribution>().ranges, (ChunkRanges{{0, 0, 1}}));
+  EXPECT_EQ(worker.Do(CommitRound{1}).OneSent<Commit>().lane, kCall + 3) << "by the same handle";
+}
+
+TEST_F(LetGoTest, ACallThatWasRegisteredMeanwhileIsRegisteredAgain) {
+  MakeCall();
+  worker.Receive(LetGo{kCall, 1});
+  Register();
+  EXPECT_TRUE(worker.Receive(LaneGone{kCall}).HasSent<basin::Register>());
+  worker.Receive(Layout(kCall + 1));
+  EXPECT_EQ(Begin().OneSent<basin::Begin>().round, 1u);
+}
+
+TEST_F(LetGoTest, TheHelloSaysWhatMayBeGone) {
+  MakeCall();
+  worker.Receive(LetGo{kCall, 1});
+  worker.Do(SessionDown{"the network"});
+  worker.Pass(absl::Seconds(1));
+  const Actions up = worker.Do(SessionUp{});
+  const Hello hello = up.OneSent<Hello>();
+  ASSERT_EQ(hello.lanes.size(), 2u);
+  EXPECT_FALSE(hello.lanes[0].let_go);
+  EXPECT_TRUE(hello.lanes[1].let_go);
+  // The welcome does not name it: it is gone.
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.client.membership();
+  welcome.layouts = {worker.MakeLayout()};
+  EXPECT_EQ(worker.Receive(welcome).One<ForgetLane>().lane, 1u);
+}
+
+TEST_F(LetGoTest, ALaneThatIsStillHereAfterAReconnectStays) {
+  MakeCall();
+  worker.Receive(LetGo{kCall, 1});
+  worker.Do(SessionDown{"the network"});
+  worker.Pass(absl::Seconds(1));
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.client.membership();
+  welcome.layouts = {worker.MakeLayout(), Layout(kCall, 2)};
+  EXPECT_FALSE(worker.Receive(welcome).Has<ForgetLane>());
+  EXPECT_EQ(lane().last_verdict, 1u);
+}
+
+TEST_F(LetGoTest, GradientLanesAndUnnamedCallsStay) {
+  EXPECT_FALSE(worker.Receive(LetGo{kLane, 0}).HasSent<LetGo>());
+  const std::string name = UnnamedLane(3);
+  worker.Do(RegisterTensors{name, LaneKind::kCall, {FirstUnnamedTensor()}});
+  worker.Receive(LaneLayout{9, name, LaneKind::kCall, 0, {FirstUnnamedTensor()}, 1, kWindow});
+  worker.Do(BeginRound{2, Harness::Average(), {}, 0, {}});
+  worker.Do(CommitRound{2});
+  Abort(9);
+  ASSERT_FALSE(worker.client.lanes()[2].round.has_value());
+  EXPECT_FALSE(worker.Receive(LetGo{9, 1}).HasSent<LetGo>())
+      << "the order of such calls follows from the rounds of all their lanes";
+}
+
+}  // namespace
+}  // namespace basin::client
