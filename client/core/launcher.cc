@@ -59,7 +59,7 @@ absl::StatusOr<uint32_t> Number(const char* name, const std::string& text, const
       ". Unset it, or set worker_id (BASIN_WORKER_ID) and max_workers (BASIN_MAX_WORKERS)."));
 }
 
-absl::StatusOr<Said> Ask(const Launcher& launcher, const std::string& rank, Variables variables) {
+absl::StatusOr<Said> SaidBy(const Launcher& launcher, const std::string& rank, Variables variables) {
   Said said;
   said.launcher = &launcher;
   const auto number = Number(launcher.rank, rank, launcher.name);
@@ -184,7 +184,7 @@ absl::StatusOr<std::optional<LaunchedIdentity>> ReadIdentity(Variables variables
     const std::optional<std::string> rank = variables(launcher.rank);
     if (is_known || !rank.has_value()) continue;
     if (launcher.proves != nullptr && !variables(launcher.proves).has_value()) continue;
-    const auto said = Ask(launcher, *rank, variables);
+    const auto said = SaidBy(launcher, *rank, variables);
     if (!said.ok()) return said.status();
     all.push_back(*said);
   }
