@@ -124,19 +124,23 @@ def _daemon(command: list[str | None], made: dict[str, str], serving: str) -> It
         stderr=subprocess.PIPE,
         text=True,
     )
+    log = process.stderr
+    assert log is not None
     lines: list[str] = []
+    reader = threading.Thread(target=lines.extend, args=(log,), daemon=True)
     try:
-        assert process.stderr is not None
-        for line in process.stderr:
+        for line in log:
             lines.append(line)
             if serving in line:
                 break
         else:
             raise AssertionError("".join(lines[-20:]))
-        # Read on, so that it never blocks the daemon.
-        reader = threading.Thread(target=lambda: list(process.stderr or ()), daemon=True)
+        # It is read on, so that it never blocks the daemon.
         reader.start()
         yield
     finally:
         process.terminate()
         process.wait()
+        if reader.ident is not None:
+            reader.join()
+        log.close()
