@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -111,8 +112,9 @@ class Calls {
   }
   // The worker got the result of the call once, and it is that of all workers.
   void ExpectResult(const std::string& worker, const std::string& lane) {
+    const std::vector<std::string> lines = absl::StrSplit(text_, '\n');
     std::vector<std::string> results;
-    for (const std::string& line : absl::StrSplit(text_, '\n')) {
+    for (const std::string& line : lines) {
       if (absl::StartsWith(line, absl::StrCat("  ", worker, ": ", lane, " round "))) {
         results.push_back(line);
       }
@@ -121,7 +123,7 @@ class Calls {
     EXPECT_TRUE(absl::StrContains(results[0], " COMMITTED sum of {w1,w2,w3}")) << results[0];
     const bool first = absl::StrContains(results[0], " round 1 ");
     if (first && ++first_rounds_[worker + lane] > 1) ++sights_.again;
-    for (const std::string& line : absl::StrSplit(text_, '\n')) {
+    for (const std::string& line : lines) {
       if (absl::StartsWith(line, absl::StrCat("  ", worker, ": forgets"))) ++sights_.forgotten;
     }
     const std::string begin = absl::StrCat(worker, " -> aggregator  Begin lane=", lane, " round=");
