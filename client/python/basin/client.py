@@ -31,6 +31,7 @@ from basin.errors import (
     Mismatch,
     OutcomeUnknown,
     Paused,
+    Unsupported,
 )
 from basin.gathering import Bytes, Piece
 from basin.handle import CALL_PREFIX, Handle, Unnamed
@@ -163,6 +164,7 @@ class Client:
         self._timeout = timeout  # For ready().
         self._is_ready = threading.Event()
         self._becoming_ready = threading.Lock()
+        self._is_late = False  # Whether it lacked the state of the job when it became a member.
         # Until it is ready: the expected rank and world size, and those that the user was told.
         self._expected = worker.place().expected
         self._foretold: tuple[int, int] | None = None
@@ -289,7 +291,20 @@ class Client:
 
     def _note_ready(self) -> None:
         Client.members += 1
+        place = self.worker.place()
+        self._is_late = place.donor_since != (0, 0) and not place.is_donor
         self._is_ready.set()
+
+    def check_begins(self, call: str) -> None:
+        """Raises Unsupported if this worker has joined a job that trains already, for a `call`
+        that all workers make together at the start."""
+        self.check_member(call)
+        if self._is_late or not (self._is_ready.is_set() or self.worker.place().is_member):
+            raise Unsupported(
+                f"Worker {self.worker.id} joins a job that trains already, and {call} is made by "
+                "all workers at the start. Nothing gives this one the present state of the "
+                "training: end the job, and start all workers from its last checkpoint."
+            )
 
     def rejoin(self, timeout: float | None) -> None:
         """Makes this worker a member again after an eviction. Its rounds are abandoned."""
