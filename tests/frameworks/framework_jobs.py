@@ -24,6 +24,16 @@ import torch  # noqa: E402 - ends above when there is none
 PYTHON = ROOT / ".cache/frameworks/bin/python3"
 PAGES = ROOT / "docs/frameworks"
 WORKERS = 2
+# One thread each: sums have one order, and the machine is shared. Nothing is fetched.
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
 # Prints those of its arguments that are no modules.
 _FIND = """
 import importlib.util, sys
@@ -47,8 +57,7 @@ def run(command: list[str], folder: Path, **more: str) -> str:
     """What the program prints."""
     done = subprocess.run(
         command,
-        # One thread each: sums have one order, and the machine is shared.
-        env=environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", JAX_PLATFORMS="cpu", **more),
+        env=environment(**_QUIET, **more),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -71,6 +80,7 @@ class FrameworkTest(unittest.TestCase):
     results-RANK.pt."""
 
     script: ClassVar[str]
+    variables: ClassVar[dict[str, str]] = {}  # Of the script's environment.
     alone: ClassVar[dict[str, Any]]
     together: ClassVar[list[dict[str, Any]]]
 
@@ -82,9 +92,10 @@ class FrameworkTest(unittest.TestCase):
             one, many = Path(folder) / "one", Path(folder) / "many"
             one.mkdir()
             many.mkdir()
-            run([str(PYTHON), "-B", str(HERE / cls.script)], one, ALONE="1")
+            alone = {**cls.variables, "ALONE": "1"}
+            run([str(PYTHON), "-B", str(HERE / cls.script)], one, **alone)
             cls.alone = torch.load(one / "results-0.pt")
-            as_workers(HERE / cls.script, many)
+            as_workers(HERE / cls.script, many, **cls.variables)
             cls.together = [torch.load(many / f"results-{rank}.pt") for rank in range(WORKERS)]
 
     def assert_equal_to_one_process(self, case: str, bound: float) -> None:

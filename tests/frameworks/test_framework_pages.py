@@ -10,7 +10,7 @@ from pathlib import Path
 
 from framework_jobs import PAGES, WORKERS, as_workers, blocks, main, require_frameworks
 
-require_frameworks("accelerate", "jax", "lightning", "optax", "transformers")
+require_frameworks("accelerate", "jax", "keras", "lightning", "optax", "tensorflow", "transformers")
 
 # Ray is not installed: its page says so.
 NOT_RUN = {"ray.md"}
