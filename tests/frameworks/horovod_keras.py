@@ -60,7 +60,7 @@ def main() -> None:
 
     if hvd.rank() == 0:
         loaded = hvd.load_model("checkpoint-4.keras")
-        assert type(loaded.optimizer) is keras.optimizers.Adam
+        assert isinstance(loaded.optimizer, keras.optimizers.Adam)
     assert hvd.allreduce(hvd.rank() + 1.0).tolist() == 1.5
     assert hvd.broadcast([hvd.rank()], 1).tolist() == [1]
     assert hvd.allgather([hvd.rank()]).tolist() == [0, 1]

@@ -39,6 +39,8 @@ assert total.numpy().tolist() == [2.0] * 3, total
 client.close()
 print("worked")
 """
+_PRELOADED = ["try:"]
+_REFUSED = ["    import basin.tensorflow", "except ImportError as error:", "    print(error)"]
 
 
 class Orders(unittest.TestCase):
@@ -49,6 +51,15 @@ class Orders(unittest.TestCase):
                 script.write_text("".join(_USE[each] for each in order) + _TOGETHER)
                 text = as_workers(script, Path(made))
                 self.assertEqual(WORKERS, text.count("worked"), text)
+
+    def test_an_error_says_what_keeps_them_apart(self) -> None:
+        for order in (("tensorflow", "basin"), ("basin", "tensorflow")):
+            with self.subTest(order), tempfile.TemporaryDirectory() as made:
+                script = Path(made) / "load.py"
+                imports = [f"    import {each}" for each in order]
+                script.write_text("\n".join([*_PRELOADED, *imports, *_REFUSED]))
+                text = as_workers(script, Path(made), LD_PRELOAD="libm.so.6")
+                self.assertEqual(WORKERS, text.count("LD_PRELOAD is libm.so.6"), text)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def resumed(client: Any) -> dict[str, torch.Tensor]:
     if client is None or client.rank == 0:
         model.save(path)
         model = keras.models.load_model(path)
-        assert type(model.optimizer) is keras.optimizers.SGD
+        assert isinstance(model.optimizer, keras.optimizers.SGD)
     else:
         model = make(11)
         model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss())

@@ -100,7 +100,7 @@ def check_calls(client: Any) -> None:
 
         slices = run(
             lambda values, indices: allreduce(
-                client, tf.IndexedSlices(values, indices, [9, 2]), op=basin.Average
+                client, tf.IndexedSlices(values, indices, tf.constant([9, 2])), op=basin.Average
             )
         )(tf.fill([2, 2], mine), tf.constant([8, client.rank]))
         assert slices.indices.numpy().tolist() == [0, 1, 8], slices

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from basin import arrays
+from basin._library import check_beside_tensorflow
 from basin.client import Client
 from basin.errors import Unsupported
 from basin.spec import RoundSpec
@@ -17,6 +18,9 @@ except ModuleNotFoundError as missing:
         "pip install 'keras==3.*'",
         name=missing.name,
     ) from missing
+
+if keras.backend.backend() == "tensorflow":
+    check_beside_tensorflow()
 
 Reduce = Callable[[Client, str, str, Sequence[Any], RoundSpec, bool], list[Any]]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from basin._library import check_beside_tensorflow
 from basin.client import Client
 from basin.errors import Unsupported
 
@@ -25,6 +26,8 @@ except ModuleNotFoundError as missing:
         "pip install tensorflow",
         name=missing.name,
     ) from missing
+
+check_beside_tensorflow()
 
 # By client: the variable that orders its operations. TensorFlow can only order what is in one.
 _orders: "weakref.WeakKeyDictionary[Client, Any]" = weakref.WeakKeyDictionary()

@@ -233,7 +233,8 @@ def _gradients(
     if not places:
         return [None] * len(tensors)
     back = None if name is None else f"{name}/gradient"
-    *received, _ = _reduce_dense(client, call, [upstream[i] for i in places], back, spec, "")
+    given = [tf.convert_to_tensor(upstream[i]) for i in places]
+    *received, _ = _reduce_dense(client, call, given, back, spec, "")
     made: list[Any] = [None] * len(tensors)
     for i, each in zip(places, received):
         made[i] = each
