@@ -18,7 +18,7 @@ usage: scripts/setup.sh [--check | --list] [--build-only | --demo] [--no-python]
   --no-python   install only system packages, no virtual environment and no tools
   --nightly     also install what only the nightly tests require: checkov, 290 MB
   --frameworks  also install what the tests of frameworks require: Lightning, Accelerate,
-                Transformers and JAX, 700 MB, and MXNet, 150 MB
+                Transformers, Ray, JAX, TensorFlow and Keras, 2.5 GB, and MXNet, 150 MB
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
 installed into .venv in the source tree, with the versions in scripts/requirements-demo.txt and,

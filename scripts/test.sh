@@ -11,8 +11,9 @@ and the exit status is 1 if anything failed.
   lint      clang-format, ruff, mypy; clang-tidy on what changed since it last ran here
   release   hardened release build; all tests except nightly ones
   frameworks
-            nightly: the tests of Lightning, Accelerate, Transformers and JAX, in an environment of
-            their own, and of MXNet in another one (scripts/setup.sh --frameworks); else skipped
+            nightly: the tests of Lightning, Accelerate, Transformers, JAX, TensorFlow and Keras, in
+            an environment of their own, and of MXNet in another one (scripts/setup.sh
+            --frameworks); else skipped
   asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones, those of the
             stage tsan and those of modelled worlds
   tsan      ThreadSanitizer; the tests with the label `tsan`

@@ -26,6 +26,16 @@ PYTHON = ROOT / ".cache/frameworks/bin/python3"
 MXNET = ROOT / ".cache/mxnet/bin/python3"  # It needs an old NumPy.
 PAGES = ROOT / "docs/frameworks"
 WORKERS = 2
+# One thread each: sums have one order, and the machine is shared. Nothing is fetched.
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
 # Prints those of its arguments that are no modules.
 _FIND = """
 import importlib.util, sys
@@ -49,8 +59,7 @@ def run(command: list[str], folder: Path, **more: str) -> str:
     """What the program prints."""
     done = subprocess.run(
         command,
-        # One thread each: sums have one order, and the machine is shared.
-        env=environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", JAX_PLATFORMS="cpu", **more),
+        env=environment(**_QUIET, **more),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -89,6 +98,7 @@ class FrameworkTest(unittest.TestCase):
     script: ClassVar[str]
     python: ClassVar[Path] = PYTHON
     options: ClassVar[tuple[str, ...]] = ()  # Those of basin-run.
+    variables: ClassVar[dict[str, str]] = {}  # Of the script's environment.
     alone: ClassVar[dict[str, Any]]
     together: ClassVar[list[dict[str, Any]]]
 
@@ -100,9 +110,12 @@ class FrameworkTest(unittest.TestCase):
             one, many = Path(folder) / "one", Path(folder) / "many"
             one.mkdir()
             many.mkdir()
-            run([str(cls.python), "-B", str(HERE / cls.script)], one, ALONE="1")
+            alone = {**cls.variables, "ALONE": "1"}
+            run([str(cls.python), "-B", str(HERE / cls.script)], one, **alone)
             cls.alone = results_of(one, 0)
-            as_workers(HERE / cls.script, many, *cls.options, python=cls.python)
+            as_workers(
+                HERE / cls.script, many, *cls.options, python=cls.python, **cls.variables
+            )
             cls.together = [results_of(many, rank) for rank in range(WORKERS)]
 
     def assert_equal_to_one_process(self, case: str, bound: float) -> None:

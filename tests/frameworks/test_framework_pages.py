@@ -10,7 +10,7 @@ from pathlib import Path
 
 from framework_jobs import PAGES, WORKERS, as_workers, blocks, main, require_frameworks
 
-require_frameworks("accelerate", "jax", "lightning", "optax", "transformers")
+require_frameworks("accelerate", "jax", "keras", "lightning", "optax", "tensorflow", "transformers")
 
 # Ray needs an aggregator that is there already: test_ray.py runs its page. MXNet has an environment
 # and a test of its own.

@@ -6,6 +6,7 @@ ctypes releases the GIL during each call.
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 from basin import _abi
@@ -22,6 +23,8 @@ def _candidates() -> list[Path]:
 
 
 def _load() -> ctypes.CDLL:
+    if "tensorflow" in sys.modules:
+        check_beside_tensorflow()
     candidates = _candidates()
     found = next((path for path in candidates if path.exists()), None)
     if found is None:
@@ -31,7 +34,7 @@ def _load() -> ctypes.CDLL:
             "library."
         )
     try:
-        library = ctypes.CDLL(str(found))
+        library = ctypes.CDLL(str(found), _mode())
     except OSError as error:
         raise ImportError(
             f"{found} cannot be loaded: {error}. Build or install it on this machine, or set "
@@ -39,6 +42,24 @@ def _load() -> ctypes.CDLL:
         ) from error
     _declare(library, found)
     return library
+
+
+def _mode() -> int:
+    """How the library is loaded. Other packages of the process, such as TensorFlow, show their own
+    protobuf and gRPC to all that is loaded, so this library looks for symbols first in what it was
+    linked with. What is preloaded, such as an allocator, has to come before that, as it does for
+    everything else."""
+    return ctypes.DEFAULT_MODE | (0 if os.environ.get("LD_PRELOAD") else os.RTLD_DEEPBIND)
+
+
+def check_beside_tensorflow() -> None:
+    """Raises ImportError if the library cannot be in one process with TensorFlow."""
+    preloaded = os.environ.get("LD_PRELOAD")
+    if preloaded:
+        raise ImportError(
+            f"LD_PRELOAD is {preloaded}, and this process uses TensorFlow, whose protobuf would "
+            f"then take the place of that of {LIBRARY}. Start the workers without LD_PRELOAD."
+        )
 
 
 def _declare(library: ctypes.CDLL, found: Path) -> None:

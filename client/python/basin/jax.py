@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from basin import _abi
+from basin import _abi, arrays
 from basin.arguments import seconds, string_of
 from basin.client import Client, take
 from basin.described import Described
-from basin.errors import InvalidArgument
-from basin.handle import CALL_PREFIX
-from basin.spec import Op, ReductionOptions, reduction
-from basin.worker import Result, TensorSpec
+from basin.spec import Op, ReductionOptions, RoundSpec
+from basin.worker import TensorSpec
 
 try:
     import jax
@@ -66,27 +64,32 @@ def allreduce_tree(
     JaxRuntimeError, whose text has that of Basin.
     """
     string_of("name", name)
-    if op == Op.WEIGHTED_AVERAGE:
-        raise InvalidArgument(
-            f"allreduce_tree() of {name} has no counts for a weighted average. Multiply the "
-            "gradients by the weight, and reduce them and the weight with op=basin.Sum."
-        )
-    spec = reduction("allreduce_tree()", op, options)
+    call = "allreduce_tree()"
+    return reduce_tree(client, call, tree, f"tree/{name}", arrays.spec_of(call, op, options))
+
+
+def reduce_tree(client: Client, call: str, tree: Any, lane: str, spec: RoundSpec) -> Any:
+    """See allreduce_tree(). Calls are matched by their lane.
+
+    call: for messages
+    """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     if not leaves:
         return tree
     keys = [jax.tree_util.keystr(path) or "array" for path, _ in leaves]
-    arrays = [leaf for _, leaf in leaves]
+    given = [leaf for _, leaf in leaves]
 
-    def reduce(*given: Any) -> list[_Array]:
-        return _allreduce(client, name, keys, given, spec)
+    def reduce(*leaves: Any) -> list[_Array]:
+        host = [np.asarray(leaf) for leaf in leaves]
+        received, _ = arrays.allreduce(client, call, lane, keys, host, spec)
+        return received
 
-    if any(isinstance(array, jax.core.Tracer) for array in arrays):
-        arrays = [jax.numpy.asarray(array) for array in arrays]
-        shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
-        reduced = io_callback(reduce, shapes, *arrays, ordered=True)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in given):
+        given = [jax.numpy.asarray(leaf) for leaf in given]
+        shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in given]
+        reduced = io_callback(reduce, shapes, *given, ordered=True)
     else:
-        reduced = [jax.numpy.asarray(array) for array in reduce(*arrays)]
+        reduced = [jax.numpy.asarray(array) for array in reduce(*given)]
     return jax.tree_util.tree_unflatten(structure, reduced)
 
 
@@ -157,28 +160,3 @@ def broadcast_tree(
 
 def _memory(array: _Array) -> tuple[int, int]:
     return array.ctypes.data, array.nbytes
-
-
-def _allreduce(
-    client: Client, name: str, keys: list[str], given: tuple[Any, ...], spec: Any
-) -> list[_Array]:
-    """One round of these arrays."""
-    client.take_part("allreduce_tree()")
-    taken = [take(key, np.asarray(array)) for key, array in zip(keys, given)]
-
-    def output(result: Result) -> list[_Array]:
-        received = [np.empty_like(each.array) for each in taken]
-        for i, array in enumerate(received):
-            result.copy(i, *_memory(array))
-        return received
-
-    handle = client.start(
-        CALL_PREFIX + "tree/" + name,
-        [(each.spec, *_memory(each.array)) for each in taken],
-        taken,
-        output,
-        spec,
-        goes_on=True,
-        over_all=True,
-    )
-    return client.complete(handle, None)

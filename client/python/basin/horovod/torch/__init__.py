@@ -10,30 +10,33 @@ hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 Names, arguments, results and arithmetic are Horovod's; docs/frameworks/horovod.md has what differs.
 """
 
-from basin.horovod.torch import elastic
-from basin.horovod.torch.basics import (
+from basin.horovod.built import (
     ccl_built,
-    cross_rank,
-    cross_size,
     cuda_built,
     ddl_built,
     gloo_built,
     gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+    start_timeline,
+    stop_timeline,
+)
+from basin.horovod.ops import Adasum, Average, Max, Min, Product, Sum
+from basin.horovod.torch import elastic
+from basin.horovod.torch.basics import (
+    cross_rank,
+    cross_size,
     init,
     is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     rank,
-    rocm_built,
     shutdown,
     size,
-    start_timeline,
-    stop_timeline,
 )
 from basin.horovod.torch.compression import Compression
 from basin.horovod.torch.functions import (
@@ -53,12 +56,6 @@ from basin.horovod.torch.process_sets import (
     remove_process_set,
 )
 from basin.horovod.torch.reducing import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allreduce,
     allreduce_,
     allreduce_async,

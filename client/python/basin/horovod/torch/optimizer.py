@@ -15,9 +15,9 @@ import torch
 
 import basin.torch
 from basin.errors import Unsupported
+from basin.horovod.ops import Average, Sum, op_of
 from basin.horovod.torch.compression import Compression, FP16Compressor, NoneCompressor
 from basin.horovod.torch.process_sets import AnySet, basins, global_process_set
-from basin.horovod.torch.reducing import Average, Sum, op_of
 
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 

@@ -1,16 +1,15 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """allreduce and reducescatter with Horovod's arguments."""
 
-import warnings
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 import basin.torch
-from basin.errors import Unsupported
 from basin.handle import Handle
+from basin.horovod.ops import Average, Sum, op_of
 from basin.horovod.torch import handle as handles
 from basin.horovod.torch import integers
 from basin.horovod.torch.compression import Compression
@@ -18,45 +17,7 @@ from basin.horovod.torch.handle import Pending, synchronize
 from basin.horovod.torch.process_sets import AnySet, basins, global_process_set
 from basin.spec import Op
 
-Average: Final = Op.AVERAGE
-Sum: Final = Op.SUM
-Min: Final = Op.MIN
-Max: Final = Op.MAX
-Product: Final = Op.PRODUCT
-# Basin has no such operation; what is given it says so.
-Adasum: Final = "Adasum"
-_OPS = (Average, Sum, Min, Max, Product)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *integers.DTYPES)
-
-
-def op_of(call: str, op: Any, average: bool | None = None) -> Op:
-    """The operation of a call, which has one of both arguments. Raises ValueError if it has both,
-    or an unknown one, and Unsupported for Adasum."""
-    if average is not None:
-        if op is not None:
-            raise ValueError(
-                f"{call} was given both op and average. Give it only op: hvd.Average or hvd.Sum."
-            )
-        warnings.warn(
-            f"average of {call} is deprecated. Use op=hvd.Average or op=hvd.Sum.",
-            DeprecationWarning,
-            stacklevel=3,  # The caller of the caller of this function.
-        )
-        return Average if average else Sum
-    if op is None:
-        return Average
-    if op == Adasum:
-        raise Unsupported(
-            f"{call} was given Adasum, which depends on the order in which gradients are combined; "
-            "Basin adds them in one fixed order. Use op=hvd.Average, with the learning rate that "
-            "belongs to it."
-        )
-    if op not in _OPS:
-        raise ValueError(
-            f"{call} was given {op!r} as op. Use hvd.Average, hvd.Sum, hvd.Min, hvd.Max or "
-            "hvd.Product."
-        )
-    return Op(op)
 
 
 def allreduce_async(
