@@ -113,9 +113,7 @@ class FrameworkTest(unittest.TestCase):
             alone = {**cls.variables, "ALONE": "1"}
             run([str(cls.python), "-B", str(HERE / cls.script)], one, **alone)
             cls.alone = results_of(one, 0)
-            as_workers(
-                HERE / cls.script, many, *cls.options, python=cls.python, **cls.variables
-            )
+            as_workers(HERE / cls.script, many, *cls.options, python=cls.python, **cls.variables)
             cls.together = [results_of(many, rank) for rank in range(WORKERS)]
 
     def assert_equal_to_one_process(self, case: str, bound: float) -> None:
