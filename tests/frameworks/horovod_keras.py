@@ -6,7 +6,6 @@ from typing import Any
 
 import horovod.tensorflow.keras as hvd
 import keras
-import numpy as np
 import torch
 from horovod.keras.callbacks import MetricAverageCallback
 from sklearn.datasets import load_digits
@@ -76,7 +75,7 @@ def main() -> None:
         raise AssertionError("nothing was raised")
     results = {
         "losses": losses,
-        "weights": {each.path: torch.tensor(np.array(each)) for each in model.weights},
+        "weights": {each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights},
     }
     torch.save(results, Path(f"results-{hvd.rank()}.pt"))
 

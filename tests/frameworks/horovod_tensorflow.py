@@ -44,7 +44,7 @@ def train(**options: Any) -> dict[str, torch.Tensor]:
     for number, (images, labels) in enumerate(dataset.take(40)):
         losses.append(float(hvd.allreduce(step(images, labels, number == 0), name="loss")))
     assert np.mean(losses[-5:]) < np.mean(losses[:5]), losses
-    return {each.path: torch.tensor(np.array(each)) for each in model.weights}
+    return {each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights}
 
 
 def check_reductions() -> None:

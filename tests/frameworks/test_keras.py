@@ -7,6 +7,7 @@ Usage: test_keras.py BASIND LIBBASIN
 import tempfile
 import unittest
 from pathlib import Path
+from typing import ClassVar
 
 from framework_jobs import HERE, FrameworkTest, as_workers, main, require_frameworks
 
@@ -17,28 +18,30 @@ import torch  # noqa: E402 - ends above when there is none
 class OnBackend(FrameworkTest):
     """The cases of each backend."""
 
+    bound: ClassVar[float] = 1e-12
+
     def test_a_training_is_that_of_one_process(self) -> None:
-        self.assert_equal_to_one_process("plain", 1e-12)
+        self.assert_equal_to_one_process("plain", self.bound)
         self.assert_trained("plain")
 
     def test_a_training_that_is_not_compiled(self) -> None:
-        self.assert_equal_to_one_process("eager", 1e-12)
+        self.assert_equal_to_one_process("eager", self.bound)
         self.assert_trained("eager")
 
     def test_clipping(self) -> None:
-        self.assert_equal_to_one_process("clipping", 1e-9)
+        self.assert_equal_to_one_process("clipping", max(1e-9, self.bound))
         self.assert_trained("clipping")
 
     def test_accumulation_is_before_the_reduction_and_clipping_after_it(self) -> None:
-        self.assert_equal_to_one_process("accumulation", 1e-9)
+        self.assert_equal_to_one_process("accumulation", max(1e-9, self.bound))
         self.assert_trained("accumulation")
 
     def test_sum(self) -> None:
-        self.assert_equal_to_one_process("sum", 1e-12)
+        self.assert_equal_to_one_process("sum", self.bound)
 
     def test_embeddings(self) -> None:
-        self.assert_equal_to_one_process("words", 1e-9)
-        self.assert_equal_to_one_process("dense words", 1e-9)
+        self.assert_equal_to_one_process("words", max(1e-9, self.bound))
+        self.assert_equal_to_one_process("dense words", max(1e-9, self.bound))
 
     def test_gradients_that_are_sent_as_float16(self) -> None:
         self.assert_equal_to_one_process("half", 1e-3)
@@ -49,7 +52,7 @@ class OnBackend(FrameworkTest):
         self.assert_equal_to_one_process("measured", 1e-6)
 
     def test_a_saved_model_goes_on_with_its_optimizer(self) -> None:
-        self.assert_equal_to_one_process("resumed", 1e-12)
+        self.assert_equal_to_one_process("resumed", self.bound)
 
 
 class TensorFlow(OnBackend):
@@ -60,6 +63,7 @@ class TensorFlow(OnBackend):
 class PyTorch(OnBackend):
     script = "train_keras.py"
     variables = {"KERAS_BACKEND": "torch"}  # noqa: RUF012 - of the base
+    bound = 1e-6  # Also a single process computes parts of a step in float32 there.
 
 
 class Jax(OnBackend):

@@ -9,7 +9,6 @@ from typing import Any
 import basin
 import basin.keras
 import keras
-import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
@@ -53,7 +52,7 @@ def main() -> None:
         results = {
             "workers": client.world_size,
             "losses": history.history["loss"],
-            "weights": {each.path: torch.tensor(np.array(each)) for each in model.weights},
+            "weights": {each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights},
         }
     torch.save(results, Path(f"results-{number}.pt"))
 

@@ -131,6 +131,9 @@ class NotFound(Error):
 class Unsupported(Error, NotImplementedError):
     """Basin cannot do this yet. The message says what to do instead."""
 
+    # As it is without NotImplementedError: tf.function keeps the class of such errors alone.
+    __init__ = Exception.__init__
+
 
 _NEVER_HELPED_BY_A_RESTART = (InvalidArgument, Mismatch, VersionMismatch, Unsupported)
 

@@ -7,6 +7,7 @@ windows, and clips what all workers have. Only this method of the one optimizer 
 class, its configuration and what is saved of it stay those of Keras.
 """
 
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _CALL = "DistributedOptimizer()"
+# By client: how many optimizers were made for it. All workers make them alike, while names that
+# Keras gives depend on what else a process has made or loaded.
+_made: "weakref.WeakKeyDictionary[Client, int]" = weakref.WeakKeyDictionary()
 _WIRE_DTYPES = (None, "float16", "bfloat16")
 
 
@@ -75,10 +79,14 @@ def DistributedOptimizer(
         )
     reduce_of(_CALL)  # Raises if nothing can be reduced.
     spec = arrays.spec_of(_CALL, op, options)
+    number = _made[client] = _made.get(client, 0) + 1
+    lane = f"optimizer {number}"
     inner = optimizer.inner_optimizer if scales_loss else optimizer
-    inner._clip_gradients = _ReducedGradients(client, inner, spec, sparse_as_dense, wire_dtype)
+    inner._clip_gradients = _ReducedGradients(
+        client, lane, inner, spec, sparse_as_dense, wire_dtype
+    )
     if scales_loss:
-        optimizer.check_finite = _FiniteEverywhere(client, optimizer)
+        optimizer.check_finite = _FiniteEverywhere(client, lane, optimizer)
     return optimizer
 
 
@@ -95,12 +103,14 @@ class _ReducedGradients:
     def __init__(
         self,
         client: Client,
+        lane: str,
         optimizer: Any,
         spec: RoundSpec,
         sparse_as_dense: bool,
         wire_dtype: str | None,
     ) -> None:
         self._client = client
+        self._lane = lane
         self._optimizer = optimizer
         self._clip = optimizer._clip_gradients
         self._spec = spec
@@ -127,7 +137,7 @@ class _ReducedGradients:
         received = reduce_of(_CALL)(
             self._client,
             f"a step of {self._optimizer.name}",
-            self._optimizer.name,
+            self._lane,
             sent,
             self._spec,
             self._sparse_as_dense,
@@ -144,8 +154,9 @@ class _FiniteEverywhere:
     """Whether the gradients of all workers are finite, so that all of them apply the step or
     none."""
 
-    def __init__(self, client: Client, optimizer: Any) -> None:
+    def __init__(self, client: Client, lane: str, optimizer: Any) -> None:
         self._client = client
+        self._lane = lane
         self._name = optimizer.name
         self._check = optimizer.check_finite
 
@@ -154,7 +165,7 @@ class _FiniteEverywhere:
         everywhere = reduce_of(_CALL)(
             self._client,
             f"a step of {self._name}",
-            f"{self._name}/finite",
+            f"{self._lane}/finite",
             [mine],
             RoundSpec(Op.MIN),
             False,

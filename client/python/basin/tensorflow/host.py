@@ -54,19 +54,18 @@ def run(
             f"{call} was used in tf.distribute, whose replicas are in one process. Omit the "
             "strategy, and start a worker for each device: basin-run -n 4 -- python train.py"
         )
-    if tf.executing_eagerly():
-        received = function([each.numpy() for each in inputs])
-        return [tf.convert_to_tensor(each) for each in received]
-    graph = tf.compat.v1.get_default_graph()
-    _check_graph(call, graph)
     dtypes = [dtype for dtype, _ in outputs]
 
-    def call_back(*arrays: Any) -> list[Any]:
-        made = function(list(arrays))
+    def call_back(*given: Any) -> list[Any]:
+        made = function(list(given))
         return [
             np.asarray(each, dtype.as_numpy_dtype) for each, dtype in zip(made, dtypes, strict=True)
         ]
 
+    if tf.executing_eagerly():
+        received = call_back(*(each.numpy() for each in inputs))
+        return [tf.convert_to_tensor(each) for each in received]
+    _check_graph(call, tf.compat.v1.get_default_graph())
     order = _order_of(client)
     with tf.control_dependencies([order.assign_add(1, read_value=False)]):
         made = tf.numpy_function(call_back, list(inputs), dtypes, stateful=True)

@@ -85,6 +85,7 @@ def grouped_allreduce(
     return made
 
 
+@tf.autograph.experimental.do_not_convert
 def reduce_gradients(
     client: Client,
     call: str,
@@ -135,6 +136,7 @@ def _tensor_of(value: Any) -> Any:
     return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
 
 
+@tf.autograph.experimental.do_not_convert
 def reduce(
     client: Client,
     call: str,

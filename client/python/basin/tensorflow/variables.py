@@ -11,6 +11,7 @@ from basin.tensorflow import host
 from basin.tensorflow.host import tf
 
 
+@tf.autograph.experimental.do_not_convert
 def broadcast_variables(client: Client, variables: Iterable[Any], root_rank: int = 0) -> None:
     """Gives the variables of all workers the values of the worker with rank `root_rank`, bit for
     bit, in one round. It may be called within tf.function.
