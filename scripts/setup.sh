@@ -18,7 +18,7 @@ usage: scripts/setup.sh [--check | --list] [--build-only | --demo] [--no-python]
   --no-python   install only system packages, no virtual environment and no tools
   --nightly     also install what only the nightly tests require: checkov, 290 MB
   --frameworks  also install what the tests of frameworks require: Lightning, Accelerate,
-                Transformers, JAX, TensorFlow and Keras, 1.9 GB
+                Transformers, JAX, TensorFlow and Keras, 1.9 GB, and MXNet, 150 MB
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
 installed into .venv in the source tree, with the versions in scripts/requirements-demo.txt and,
@@ -28,7 +28,8 @@ scripts/tools/package-lock.json, and Prometheus from its Debian package, which i
 because its installation would start a service. checkov has an environment of its own there, because
 it pins old packages; where it is not installed, its test is skipped. The same holds for the
 frameworks in scripts/requirements-frameworks.txt: their environment, .cache/frameworks, takes
-PyTorch from .venv.
+PyTorch from .venv. MXNet needs an old NumPy, and so has an environment of its own, .cache/mxnet,
+with the versions in scripts/requirements-mxnet.txt; it needs Python 3.11 or older.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -96,6 +97,7 @@ readonly root
 readonly venv="$root/.venv"
 readonly tools="$root/.cache/tools"
 readonly frameworks="$root/.cache/frameworks"
+readonly mxnet="$root/.cache/mxnet"
 readonly checkov="checkov==3.3.30"
 
 packages=("${BUILD_PACKAGES[@]}")
@@ -116,6 +118,7 @@ fi
 readonly demo_requirements=("$root/scripts/requirements-demo.txt")
 readonly all_requirements=("${demo_requirements[@]}" "$root/scripts/requirements.txt")
 readonly frameworks_requirements="$root/scripts/requirements-frameworks.txt"
+readonly mxnet_requirements="$root/scripts/requirements-mxnet.txt"
 
 missing_packages() {
   local package
@@ -149,6 +152,10 @@ checkov_is_current() {
 frameworks_are_current() {
   cat "$frameworks_requirements" "$venv/requirements.txt" 2>/dev/null |
     cmp -s - "$frameworks/requirements.txt" && "$frameworks/bin/python3" -c '' 2>/dev/null
+}
+
+mxnet_is_current() {
+  cmp -s "$mxnet_requirements" "$mxnet/requirements.txt" && "$mxnet/bin/python3" -c '' 2>/dev/null
 }
 
 as_root() {
@@ -236,6 +243,17 @@ make_frameworks() {
   cat "$frameworks_requirements" "$venv/requirements.txt" >"$frameworks/requirements.txt"
 }
 
+make_mxnet() {
+  echo "setup: creating .cache/mxnet with $(grep -v '^#' "$mxnet_requirements" | tr '\n' ' ')"
+  "$venv/bin/python3" -m venv --clear "$mxnet"
+  "$mxnet/bin/pip" install --quiet --disable-pip-version-check -r "$mxnet_requirements" || {
+    echo "setup: MXNet cannot be installed for this Python, so its tests will be skipped" >&2
+    rm -rf "$mxnet"
+    return 0
+  }
+  cp "$mxnet_requirements" "$mxnet/requirements.txt"
+}
+
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: this script supports only Debian; on another system install the equivalents of:" >&2
   echo "       ${packages[*]}" >&2
@@ -261,6 +279,10 @@ if "$check_only"; then
     echo "setup: .cache/frameworks is missing or out of date"
     status=1
   fi
+  if "$with_frameworks" && "$with_tools" && ! mxnet_is_current; then
+    echo "setup: .cache/mxnet is missing or out of date"
+    status=1
+  fi
   ((status)) || echo "setup: everything is installed"
   exit "$status"
 fi
@@ -279,5 +301,8 @@ if "$nightly" && ! checkov_is_current; then
 fi
 if "$with_frameworks" && "$with_tools" && ! frameworks_are_current; then
   make_frameworks
+fi
+if "$with_frameworks" && "$with_tools" && ! mxnet_is_current; then
+  make_mxnet
 fi
 echo "setup: ready"

@@ -12,7 +12,8 @@ and the exit status is 1 if anything failed.
   release   hardened release build; all tests except nightly ones
   frameworks
             nightly: the tests of Lightning, Accelerate, Transformers, JAX, TensorFlow and Keras, in
-            an environment of their own (scripts/setup.sh --frameworks); skipped without it
+            an environment of their own, and of MXNet in another one (scripts/setup.sh --frameworks);
+            skipped without it
   asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones, those of the
             stage tsan and those of modelled worlds
   tsan      ThreadSanitizer; the tests with the label `tsan`

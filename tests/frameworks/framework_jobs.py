@@ -19,9 +19,11 @@ sys.path.insert(0, str(HERE.parent / "python"))
 from jobs import PATIENCE, environment, require  # noqa: E402 - found by the line above
 
 require("numpy", "torch")
-import torch  # noqa: E402 - ends above when there is none
+import numpy as np  # noqa: E402 - ends above when there is none
+import torch  # noqa: E402
 
 PYTHON = ROOT / ".cache/frameworks/bin/python3"
+MXNET = ROOT / ".cache/mxnet/bin/python3"  # It needs an old NumPy.
 PAGES = ROOT / "docs/frameworks"
 WORKERS = 2
 # One thread each: sums have one order, and the machine is shared. Nothing is fetched.
@@ -41,11 +43,11 @@ print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 """
 
 
-def require_frameworks(*modules: str) -> None:
+def require_frameworks(*modules: str, python: Path = PYTHON) -> None:
     """Ends this program as skipped when their environment, or one of them, is not installed."""
     missing = list(modules)
-    if PYTHON.exists():
-        command = [str(PYTHON), "-c", _FIND, *modules]
+    if python.exists():
+        command = [str(python), "-c", _FIND, *modules]
         missing = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     if missing:
         what = ", ".join(missing)
@@ -69,18 +71,34 @@ def run(command: list[str], folder: Path, **more: str) -> str:
     return done.stdout + done.stderr
 
 
-def as_workers(script: Path, folder: Path, *options: str, **more: str) -> str:
+def as_workers(
+    script: Path, folder: Path, *options: str, python: Path = PYTHON, **more: str
+) -> str:
     """Runs the script as workers of a job; returns what they print."""
     launch = [sys.executable, "-m", "basin.launch", *(options or ("-n", str(WORKERS)))]
-    return run([*launch, "--", str(PYTHON), "-B", str(script)], folder, **more)
+    return run([*launch, "--", str(python), "-B", str(script)], folder, **more)
+
+
+def results_of(folder: Path, rank: int) -> dict[str, Any]:
+    """What a script has written: results-RANK.pt or, where it has no torch, results-RANK.npz, whose
+    arrays are named CASE/NAME."""
+    if (folder / f"results-{rank}.pt").exists():
+        return dict(torch.load(folder / f"results-{rank}.pt"))
+    results: dict[str, Any] = {}
+    for key, value in np.load(folder / f"results-{rank}.npz").items():
+        case, _, name = key.partition("/")
+        results.setdefault(case, {})[name] = torch.from_numpy(value)
+    return results
 
 
 class FrameworkTest(unittest.TestCase):
     """A test of what a script of this folder has trained. It writes, for each case, what it got to
-    results-RANK.pt."""
+    results-RANK.pt or .npz."""
 
     script: ClassVar[str]
     variables: ClassVar[dict[str, str]] = {}  # Of the script's environment.
+    python: ClassVar[Path] = PYTHON
+    options: ClassVar[tuple[str, ...]] = ()  # Those of basin-run.
     alone: ClassVar[dict[str, Any]]
     together: ClassVar[list[dict[str, Any]]]
 
@@ -93,10 +111,10 @@ class FrameworkTest(unittest.TestCase):
             one.mkdir()
             many.mkdir()
             alone = {**cls.variables, "ALONE": "1"}
-            run([str(PYTHON), "-B", str(HERE / cls.script)], one, **alone)
-            cls.alone = torch.load(one / "results-0.pt")
-            as_workers(HERE / cls.script, many, **cls.variables)
-            cls.together = [torch.load(many / f"results-{rank}.pt") for rank in range(WORKERS)]
+            run([str(cls.python), "-B", str(HERE / cls.script)], one, **alone)
+            cls.alone = results_of(one, 0)
+            as_workers(HERE / cls.script, many, *cls.options, python=cls.python, **cls.variables)
+            cls.together = [results_of(many, rank) for rank in range(WORKERS)]
 
     def assert_equal_to_one_process(self, case: str, bound: float) -> None:
         """The workers hold the same bits, and one process the same numbers to within `bound` of the

@@ -12,8 +12,8 @@ from framework_jobs import PAGES, WORKERS, as_workers, blocks, main, require_fra
 
 require_frameworks("accelerate", "jax", "keras", "lightning", "optax", "tensorflow", "transformers")
 
-# Ray is not installed: its page says so.
-NOT_RUN = {"ray.md"}
+# Ray is not installed: its page says so. MXNet has an environment and a test of its own.
+NOT_RUN = {"mxnet.md", "ray.md"}
 # Its script has the variables of torchrun.
 OPTIONS = {"torch-distributed.md": ("-n", str(WORKERS), "--torchrun-variables")}
 

@@ -23,6 +23,7 @@ NEEDED = {
     "basin.jax": ("jax", "pip install jax optax"),
     "basin.keras": ("keras", "pip install 'keras==3.*'"),
     "basin.lightning": ("lightning", "pip install 'lightning==2.6.*'"),
+    "basin.mxnet": ("mxnet", "pip install mxnet==1.9.1 numpy==1.23.5"),
     "basin.tensorflow": ("tensorflow", "pip install tensorflow"),
     "basin.transformers": ("transformers", "pip install 'transformers==5.*' 'accelerate==1.15.*'"),
 }

@@ -33,15 +33,17 @@ class ContributorsChanged(UserWarning):
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Issues a warning that names the user's line: the first one outside this package and torch. A
-    filter of the user can make it an error."""
+    """Issues a warning that names the user's line: the first one outside this package, torch and
+    MXNet. A filter of the user can make it an error."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: sys.stderr was closed.
         warnings.warn(text, category, stacklevel=_levels_to_the_user())
 
 
 def _levels_to_the_user() -> int:
     """As the stacklevel of the caller's warning."""
-    packages = (sys.modules[name].__file__ for name in ("basin", "torch") if name in sys.modules)
+    packages = (
+        sys.modules[name].__file__ for name in ("basin", "mxnet", "torch") if name in sys.modules
+    )
     folders = tuple(os.path.dirname(each) + os.sep for each in packages if each is not None)
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(folders):

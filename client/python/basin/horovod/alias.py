@@ -30,8 +30,8 @@ class _Finder:
         if importlib.util.find_spec(f"basin.{name}") is None:
             raise ModuleNotFoundError(
                 f"Basin has no {name}: of Horovod's frameworks it has horovod.torch, "
-                "horovod.tensorflow and horovod.keras. Import what you need from these, or run "
-                "this script with Horovod.",
+                "horovod.tensorflow, horovod.keras and horovod.mxnet. Import what you need from "
+                "these, or run this script with Horovod.",
                 name=name,
             )
         return importlib.util.spec_from_loader(name, _Loader())  # type: ignore[arg-type]
