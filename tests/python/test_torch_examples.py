@@ -114,6 +114,52 @@ class Examples(unittest.TestCase):
         self.assertLess(float(found[1]), 0.5 * float(found[0]))
 
 
+class Bert(unittest.TestCase):
+    """examples/bert: one process trains the same, whatever layers the workers skip."""
+
+    def _train(self, *arguments: str, workers: int = WORKERS) -> list[str]:
+        lines = under_basin(ROOT / "examples/bert/pretraining.py", *arguments, workers=workers)
+        hashes = [line for line in lines if line.startswith("parameters ")]
+        self.assertEqual(workers, len(hashes), lines)
+        self.assertEqual(1, len(set(hashes)), lines)
+        return lines
+
+    def _curve(self, lines: list[str]) -> dict[int, float]:
+        found = re.findall(r"step (\d+): loss ([\d.]+);", "\n".join(lines))
+        return {int(step): float(loss) for step, loss in found}
+
+    def _sent(self, lines: list[str]) -> float:
+        return sum(map(float, re.findall(r"sent (\d+) bytes", "\n".join(lines))))
+
+    def test_criterion_3_1_to_3_7_the_loss_of_one_process_and_of_a_resumed_run(self) -> None:
+        sent = {"0": self._sent(self._train("--drop", "0", "--until", "20"))}
+        for drop in ("0.2", "0.5"):
+            together = self._train("--drop", drop)
+            sent[drop] = self._sent(together)
+            curve = self._curve(together)
+            self.assertEqual(12, len(curve), together)
+            self.assertLess(curve[55], 0.8 * curve[0])
+            alone = self._curve(self._train("--drop", drop, workers=1))
+            for step, loss in curve.items():
+                self.assertAlmostEqual(loss, alone[step], delta=1e-8 * loss)
+            # 2 workers, 2 micro-batches each, of 16 pairs.
+            batch = (
+                r"effective batch 64 pairs with \d+ masked words, in 4 micro-batches of 2 workers"
+            )
+            for line in together:
+                if line.startswith("step "):
+                    self.assertRegex(line, batch)
+            with tempfile.TemporaryDirectory() as folder:
+                options = ("--drop", drop, "--checkpoint", f"{folder}/last.basin")
+                before = self._train(*options, "--until", "25")
+                after = self._train(*options)
+            self.assertEqual(curve, self._curve(before) | self._curve(after))
+            self.assertEqual(together[-1], after[-1])
+        # A layer is sent unless both micro-batches of a worker have skipped it.
+        self.assertLess(sent["0.2"], sent["0"])
+        self.assertLess(sent["0.5"], 0.9 * sent["0"])
+
+
 class Migrating(unittest.TestCase):
     def test_scripts_train_the_same_before_and_after(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
