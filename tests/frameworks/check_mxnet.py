@@ -7,6 +7,7 @@ import json
 import os
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -196,7 +197,8 @@ def two_trainers(client: Any) -> None:
 
 def half_precision(client: Any) -> None:
     """Gradients of 40000 do not overflow in a sum that is averaged, nor narrow ones on the wire."""
-    for dtype, options in (("float16", {}), ("float32", {"wire_dtype": "float16"})):
+    narrow: dict[str, Any] = {"wire_dtype": "float16"}
+    for dtype, options in (("float16", {}), ("float32", narrow)):
         weight = gluon.Parameter(f"half{dtype}", shape=(2,), dtype=dtype)
         weight.initialize(mx.init.Zero())
         trainer = basin.mxnet.DistributedTrainer(
@@ -404,7 +406,7 @@ def again(client: Any) -> None:
 
 def bits(client: Any) -> None:
     odd = [np.nan, -0.0, np.inf, 1e-42, -np.inf, 1.0]
-    kinds = {
+    kinds: dict[str, Any] = {
         "f4": np.array(odd, np.float32),
         "f8": np.array(odd, np.float64),
         "i8": np.array([2**62, -1]),
@@ -437,11 +439,8 @@ def refused_parameters(client: Any) -> None:
         call=lambda: basin.mxnet.broadcast_parameters(client, lost.collect_params()),
     )
     for params, part in ((net, "Dense"), ({"a": 3}, "int")):
-        expect(
-            "InvalidArgument",
-            part,
-            call=lambda params=params: basin.mxnet.broadcast_parameters(client, params),
-        )
+        call = partial(basin.mxnet.broadcast_parameters, client, params)
+        expect("InvalidArgument", part, call=call)
 
 
 def refused_trainers(client: Any) -> None:

@@ -4,7 +4,6 @@ it checks. Runs with `basin-run --horovod`; with ALONE=1 in one process, it only
 what it has trained to results-RANK.npz."""
 
 import os
-import sys
 from typing import Any
 
 import mxnet as mx
@@ -158,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,7 +15,7 @@ STEPS = 5
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
 
-class Net(gluon.nn.HybridBlock):  # type: ignore[misc]
+class Net(gluon.nn.HybridBlock):
     """The sizes of the inputs are not given, so that the first forward initializes all."""
 
     def __init__(self, prefix: str) -> None:

@@ -39,8 +39,10 @@ class _Absent:
     grad_req = "null"
 
 
-class DistributedTrainer(gluon.Trainer):  # type: ignore[misc]
+class DistributedTrainer(gluon.Trainer):
     """As gluon.Trainer without a kvstore. All workers of the job make its calls together."""
+
+    _params: list[Any]  # Gluon's.
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ class DistributedTrainer(basin.mxnet.DistributedTrainer):
             self._optimizer.rescale_grad = rescale
 
 
-class DistributedOptimizer(mxnet.optimizer.Optimizer):  # type: ignore[misc]
+class DistributedOptimizer(mxnet.optimizer.Optimizer):
     """An optimizer that sums each gradient over all workers before it updates its parameter with
     the average, for modules and trainers of MXNet without a kvstore.
 
