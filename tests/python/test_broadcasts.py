@@ -136,6 +136,13 @@ def objects(rank: int) -> tuple[int, dict[str, Any]]:
         outcomes["one cannot be pickled"] = _outcome(
             lambda: bt.allgather_object((lambda: None) if me == 1 else 5, name="gathered")
         )
+        outcomes["one cannot be gathered"] = _outcome(
+            lambda: bt.gather_object((lambda: None) if me == 1 else 5, name="at the root")
+        )
+        both = bt.add_process_set([0, 1])
+        outcomes["one cannot be pickled in a set"] = _outcome(
+            lambda: bt.allgather_object((lambda: None) if me == 1 else 5, process_set=both)
+        )
         if me == 0:
             sys.modules["only_here"] = module = types.ModuleType("only_here")
             module.OnlyHere = OnlyHere  # type: ignore[attr-defined]
@@ -246,10 +253,11 @@ class Broadcasts(JobsTest):
         self.assertEqual(first["rich"], second["rich"])
         self.assertIn("float64(0.25)", first["rich"][0])
         self.assertEqual((5, 5), (first["not sent"], second["not sent"]))
-        for name in ("cannot be pickled", "one cannot be pickled"):
+        of_one = ("one cannot be gathered", "one cannot be pickled in a set")
+        for name in ("cannot be pickled", "one cannot be pickled", *of_one):
             for kind, text in (first[name], second[name]):
                 self.assertEqual("InvalidArgument", kind)
-                self.assertRegex(text, "has failed on worker w[01].*lambda")
+                self.assertRegex(text, r"has failed on worker (\d+-)?w[01].*lambda")
         self.assertEqual("OnlyHere", first["unknown class"])
         self.assertEqual("InvalidArgument", second["unknown class"][0])
         self.assertIn("only_here", second["unknown class"][1])

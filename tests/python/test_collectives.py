@@ -52,7 +52,14 @@ def everything(rank: int, name: str | None) -> Any:
         said = client.broadcast(
             np.full(3, np.nan if rank == 1 else 0.0), named("said"), root_rank=1
         )
+        # All in flight at once.
+        pending = [
+            client.reducescatter_async(np.arange(4.0) + rank, named("async sum"), op=basin.Sum),
+            client.alltoall_async(np.arange(size) + 10 * rank, name=named("async sent")),
+            client.broadcast_async(np.array([rank, -rank]), named("async said"), root_rank=1),
+        ]
         return {
+            "pending": [handle.wait() for handle in reversed(pending)],
             "gathered": gathered,
             "numbers": numbers,
             "flags": flags,
@@ -278,6 +285,13 @@ class Collectives(JobsTest):
             each = [[*range(10 * i + step * rank, 10 * i + step * (rank + 1))] for i in range(size)]
             self.assertEqual(got["evenly"].tolist(), list(itertools.chain(*each)))
             self.assertTrue(np.isnan(got["said"]).all())
+            root, (exchanged, ones), added = got["pending"]
+            self.assertEqual(root.tolist(), [1, -1])
+            self.assertEqual(exchanged.tolist(), [10 * i + rank for i in range(size)])
+            self.assertEqual(ones, [1] * size)
+            total = [size * i + ranks for i in range(4)]
+            begin, end = ([(0, 2), (2, 3), (3, 4)] if size == 3 else [(0, 2), (2, 4)])[rank]
+            self.assertEqual(added.tolist(), total[begin:end])
 
     def test_every_call_without_names(self) -> None:
         self.check(3, None)

@@ -186,6 +186,8 @@ def calls_that_time_out(rank: int) -> Any:
 
 def objects_of_many_sizes(rank: int) -> Any:
     with session() as bt:
+        at_root = bt.gather_object([bt.rank()], 1)
+        assert at_root == ([[0], [1], [2]][: bt.size()] if bt.rank() == 1 else None)
         told = [bt.broadcast_object("x" * n if bt.rank() == 1 else None, 1) for n in range(70)]
         gathered = [bt.allgather_object("y" * (n + bt.rank())) for n in range(3)]
         return [len(text) for text in told], [[len(text) for text in turn] for turn in gathered]

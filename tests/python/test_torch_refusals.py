@@ -480,7 +480,7 @@ class RefusalsTest(TorchTest):
         for texts in self.run_job(refusals):
             self.assertIn("LBFGS", texts["lbfgs"])
             self.assertIn("0.weight", texts["hook"])
-            self.assertIn("weight.grad is sparse", texts["sparse"])
+            self.assertIn("of parameter weight of lane gradients.1 is sparse", texts["sparse"])
             self.assertIn("complex64", texts["complex"])
             self.assertIn("group0.0", texts["names"])
 

@@ -41,7 +41,18 @@ def values(rank: int, name: str | None) -> Any:
         mine = torch.tensor([rank == 1, True])
         same = bt.broadcast_(mine, 1, named("in place"))
         new = bt.broadcast(torch.tensor([rank + 0.5]), 1, named("new"))
+        inside = [torch.tensor([rank]), torch.full((2, 2), rank == 1)]
+        together = bt.grouped_broadcast(inside, 1, named("together"))
+        in_place = bt.grouped_broadcast_(inside, 0, named("together in place"))
+        exchanged = bt.grouped_alltoall(
+            [torch.arange(bt.size()) + 10 * rank, torch.full((2, 1), rank)],
+            [[1] * bt.size(), [2] + [0] * (bt.size() - 1)],
+            named("exchanged"),
+        )
+        evenly = bt.grouped_alltoall_async([torch.arange(bt.size())], name=named("evenly"))
         return {
+            "together": (together, inside, all(a is b for a, b in zip(in_place, inside))),
+            "exchanged": (exchanged, bt.synchronize(evenly)),
             "rank": rank,
             "each": each,
             "turned": turned,
@@ -71,6 +82,10 @@ def gradients(rank: int, name: str | None) -> Any:
             "average": lambda x: bt.reducescatter(x, named("a"), op=bt.Average),
             "alltoall": lambda x: bt.alltoall(x, [0, 1, 3], named("t"))[0],
             "broadcast": lambda x: bt.broadcast(x, 1, named("b")),
+            "grouped broadcast": lambda x: bt.grouped_broadcast([x, 2 * x], 1, named("gb"))[1],
+            "grouped alltoall": lambda x: bt.grouped_alltoall(
+                [2 * x, x], [[0, 1, 3], [4, 0, 0]], named("gt")
+            )[0][0],
         }
         made = {}
         for kind, call in calls.items():
@@ -145,6 +160,17 @@ class Rows(TorchTest):
             self.assertTrue(same)
             self.assertEqual(mine.tolist(), [True, True])
             self.assertEqual(new.tolist(), [1.5])
+            together, inside, same = got["together"]
+            self.assertEqual([each.tolist() for each in together], [[1], [[True, True]] * 2])
+            self.assertEqual([each.tolist() for each in inside], [[0], [[False, False]] * 2])
+            self.assertTrue(same)
+            ((first, ones), (second, twos)), ((numbers, _),) = got["exchanged"]
+            self.assertEqual(first.tolist(), [10 * i + rank for i in range(size)])
+            self.assertEqual(ones.tolist(), [1] * size)
+            owned = [[i] for i in range(size) for _ in range(2)] if rank == 0 else []
+            self.assertEqual(second.tolist(), owned)
+            self.assertEqual(twos.tolist(), [2 if rank == 0 else 0] * size)
+            self.assertEqual(numbers.tolist(), [rank] * size)
 
     def test_values_of_calls_without_names(self) -> None:
         self.check_values(3, None)
@@ -167,6 +193,8 @@ class Rows(TorchTest):
             self.assertTrue(torch.equal(made["alltoall"], sent_to))
             of_root = torch.full_like(here, all_factors if rank == 1 else 0.0)
             self.assertTrue(torch.equal(made["broadcast"], of_root))
+            self.assertTrue(torch.equal(made["grouped broadcast"], 2 * of_root))
+            self.assertTrue(torch.equal(made["grouped alltoall"], 2 * sent_to))
             self.assertFalse(untracked)
             self.assertIn("MAX, which has no gradient", texts[0])
             self.assertIn("without the underscore", texts[1])

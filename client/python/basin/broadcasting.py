@@ -29,13 +29,17 @@ def broadcast(
     *,
     waits: bool,
     timeout: float | None,
+    kind: str = "broadcast",
 ) -> Handle[T]:
     """Begins a broadcast of the root's pieces; `output` makes what wait() returns from their bytes.
-    Raises Mismatch, on all workers, if dtypes, shapes or the root differ. See also gather()."""
+    Raises Mismatch, on all workers, if dtypes, shapes or the root differ. See also gather().
+
+    kind: what the call is; those with names are matched by kind and name
+    """
     root = client.check_root(root_rank)
     source = client.worker.member_id(root)
     is_root = client.worker.place().has(root)
-    text = text_of_shapes(f"broadcast from rank {root} (worker {source})", pieces)
+    text = text_of_shapes(f"{kind} from rank {root} (worker {source})", pieces)
     spec = RoundSpec(Op.MAX, call=text)
     memory = [piece.content for piece in pieces]
     addresses = [content.ctypes.data if is_root else None for content in memory]
@@ -59,7 +63,7 @@ def broadcast(
             for i, (content, address) in enumerate(zip(memory, addresses))
         ]
         return client.start_unnamed(given, memory, made, spec, waits, timeout)
-    lane = f"{CALL_PREFIX}broadcast of values/{name}"
+    lane = f"{CALL_PREFIX}{kind} of values/{name}"
     parts, specs = parts_of([content.nbytes for content in memory])
     _, tensors = client.worker.register(lane, _abi.CALL, specs)
     pushed: list[tuple[TensorSpec, int | None, int]] = []

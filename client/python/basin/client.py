@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from basin import _abi, broadcasting, descent, dlpack, exchange, exit_code, scattering
+from basin import _abi, descent, exit_code
 from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.described import Described
 from basin.dlpack import SupportsDLPack
@@ -33,10 +33,11 @@ from basin.errors import (
     Paused,
     Unsupported,
 )
-from basin.gathering import Bytes, Piece
 from basin.handle import CALL_PREFIX, Handle, Unnamed
 from basin.progress import Progress
+from basin.row_calls import RowCalls
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
+from basin.taken import Array, take_for
 from basin.worker import (
     PartedResult,
     Place,
@@ -51,22 +52,7 @@ from basin.worker import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Array = NDArray[Any]
-
-
 T = TypeVar("T")
-
-_DTYPES = {
-    np.dtype(np.float64): _abi.F64,
-    np.dtype(np.float32): _abi.F32,
-    np.dtype(np.float16): _abi.F16,
-    np.dtype(np.int64): _abi.I64,
-    np.dtype(np.int32): _abi.I32,
-    np.dtype(np.uint8): _abi.U8,
-}
-
-# What `isbuiltin` is of dtypes that a package has added to NumPy: numbers, such as bfloat16.
-_DTYPE_OF_A_PACKAGE = 2
 
 _DIGESTS_LANE = CALL_PREFIX + "digests"
 # How long a worker whose last call was a broadcast waits for the others.
@@ -78,82 +64,7 @@ _LAST_REMINDER_SECONDS = 80.0
 _DESCRIPTION_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """A caller's array, in C order.
-
-    widened: the array came through DLPack as bfloat16, which NumPy does not have; `array` holds its
-             bits, and the caller gets float32
-    """
-
-    name: str
-    array: Array
-    widened: bool
-
-    @property
-    def spec(self) -> TensorSpec:
-        if self.widened or self.array.dtype.name == "bfloat16":  # The dtype of ml_dtypes.
-            return TensorSpec(self.name, _abi.BF16, self.array.shape)
-        dtype = _DTYPES.get(self.array.dtype)
-        if dtype is None:
-            known = ", ".join(str(each) for each in _DTYPES)
-            raise InvalidArgument(
-                f"Array {self.name} has dtype {self.array.dtype}, which Basin cannot reduce. "
-                f"Convert it to one of {known}, bfloat16."
-            )
-        return TensorSpec(self.name, dtype, self.array.shape)
-
-    @property
-    def dtype_name(self) -> str:
-        """Also for dtypes that cannot be reduced. Raises InvalidArgument if the elements are not
-        plain numbers, whose bits are all there is of them."""
-        dtype = self.array.dtype
-        if dtype.kind not in "biufc" and dtype.isbuiltin != _DTYPE_OF_A_PACKAGE:
-            raise InvalidArgument(
-                f"Array {self.name} has dtype {dtype}, whose elements are not plain numbers. "
-                "Broadcast numbers: dates as array.view(numpy.int64), a structure field by field; "
-                "basin.torch.broadcast_object() takes other objects."
-            )
-        if self.widened:
-            return "bfloat16"
-        return dtype.name if dtype.isnative else f"{dtype.name} in the other byte order"
-
-    @property
-    def piece(self) -> Piece:
-        dtype = self.dtype_name  # Raises before the bits are read.
-        content = self.array.reshape(-1).view(np.uint8)
-        return Piece(dtype, self.array.shape, self.array.itemsize, content)
-
-    def give(self, received: Array) -> Array:
-        return dlpack.widen(received) if self.widened else received
-
-    def give_rows(self, content: Bytes, rows: int) -> Array:
-        """An array of so many rows, which are otherwise like those of this one."""
-        return self.give(content.view(self.array.dtype).reshape(rows, *self.array.shape[1:]))
-
-
-def take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
-    string_of("name", name)
-    if isinstance(array, SupportsDLPack) and not isinstance(array, np.ndarray):
-        memory, is_bfloat16 = dlpack.view(name, array)
-        return _Taken(name, np.asarray(memory, order="C"), is_bfloat16)
-    if isinstance(array, np.ma.MaskedArray):
-        raise InvalidArgument(
-            f"Array {name} is masked, and would lose its mask. Give it array.filled(value)."
-        )
-    try:
-        return _Taken(name, np.asarray(array, order="C"), False)
-    except ValueError as error:
-        raise InvalidArgument(
-            f"Array {name} is not an array: {str(error).rstrip('.')}. Give it numbers in one shape."
-        ) from None
-
-
-def _take_for(name: str | None, array: ArrayLike | SupportsDLPack) -> _Taken:
-    return take("without a name" if name is None else name, array)
-
-
-class Client:
+class Client(RowCalls):
     """A member of a job, created by connect(). Any thread may call any method except close()."""
 
     members = 0  # How many of this process became members.
@@ -433,7 +344,7 @@ class Client:
         timeout: float | None = None,
     ) -> Handle[Array]:
         self.take_part(call)
-        taken = _take_for(name, array)
+        taken = take_for(name, array)
 
         def output(result: Result | PartedResult) -> Array:
             received = np.empty_like(taken.array)
@@ -453,168 +364,6 @@ class Client:
             goes_on,
             over_all,
         )
-
-    def allgather(
-        self,
-        array: ArrayLike | SupportsDLPack,
-        name: str | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Array:
-        """Returns the rows of the arrays of all workers, by rank, bit for bit.
-
-        array:   as for allreduce(), but of any dtype. Workers may have different numbers of rows,
-                 which is the first dimension, also none; a number is one row
-        name:    as for allreduce(), but the number of rows may change
-        timeout: seconds until OutcomeUnknown; None: forever. After OutcomeUnknown and Paused
-                 another call waits for the same result, and ignores its array
-
-        Raises Mismatch, on all workers, if dtypes or the other dimensions differ; Unavailable, on
-        all of them, if one was lost before it had sent its rows: then call it again.
-        """
-        seconds("timeout", timeout)
-        handle = self._allgather("allgather()", array, name, True, timeout)
-        return self.complete(handle, timeout)
-
-    def allgather_async(
-        self, array: ArrayLike | SupportsDLPack, name: str | None = None
-    ) -> Handle[Array]:
-        """Like allgather(), but returns at once. Do not change `array` until the handle is done."""
-        return self._allgather("allgather_async()", array, name, False, None)
-
-    def _allgather(
-        self,
-        call: str,
-        array: ArrayLike | SupportsDLPack,
-        name: str | None,
-        waits: bool,
-        timeout: float | None,
-    ) -> Handle[Array]:
-        self.take_part(call)
-        taken = _take_for(name, array)
-
-        def output(rows: list[exchange.Rows]) -> Array:
-            return taken.give_rows(rows[0].content, sum(rows[0].counts))
-
-        return exchange.allgather(
-            self, "allgather", name, [taken.piece], output, waits=waits, timeout=timeout
-        )
-
-    def alltoall(
-        self,
-        array: ArrayLike | SupportsDLPack,
-        splits: Sequence[int] | Array | None = None,
-        name: str | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> tuple[Array, list[int]]:
-        """Sends rows to each worker. Returns the rows for this one, by the rank that sent them, and
-        how many are of each.
-
-        array:  as for allgather()
-        splits: how many rows go to each rank, in order; None: all get as many
-
-        The other arguments and errors are as for allgather(). Every worker receives what all have
-        sent, and keeps its rows. Raises InvalidArgument, before anything is sent, if the splits are
-        not one number for each rank that add up to the rows.
-        """
-        seconds("timeout", timeout)
-        self.take_part("alltoall()")
-        taken = _take_for(name, array)
-
-        def output(content: Bytes, counts: list[int]) -> tuple[Array, list[int]]:
-            return taken.give_rows(content, sum(counts)), counts
-
-        handle = exchange.alltoall(
-            self, "alltoall()", name, taken.piece, splits, output, waits=True, timeout=timeout
-        )
-        return self.complete(handle, timeout)
-
-    def reducescatter(
-        self,
-        array: ArrayLike | SupportsDLPack,
-        name: str | None = None,
-        *,
-        op: Op,
-        counts: Counts | None = None,
-        timeout: float | None = None,
-        **options: "Unpack[ReductionOptions]",
-    ) -> Array:
-        """Like allreduce(), but returns only this worker's rows of the result: as many as the
-        others get, or one more for the first ranks. Raises InvalidArgument for a number, which has
-        no rows; Unavailable, on all workers, if one of them was lost meanwhile: then call it
-        again."""
-        seconds("timeout", timeout)
-        call = "reducescatter()"
-        spec = contribution(reduction(call, op, options), counts)
-        self.take_part(call)
-        taken, place = _take_for(name, array), self.place
-        begin, end = scattering.rows_of(call, taken.array.shape, place)
-        spec = scattering.spec_of(spec, place, [(taken.dtype_name, taken.array.shape)])
-
-        def output(result: Result | PartedResult) -> Array:
-            scattering.check_contributors(call, place, result.info)
-            received = np.empty_like(taken.array)
-            result.copy(0, received.ctypes.data, received.nbytes)
-            return taken.give(received[begin:end].copy())
-
-        sent = [(taken.spec, taken.array.ctypes.data, taken.array.nbytes)]
-        if name is None:
-            handle = self.start_unnamed(sent, taken, output, spec, True, timeout)
-        else:
-            lane = f"{CALL_PREFIX}reducescatter/{name}"
-            handle = self.start(lane, sent, taken, output, spec, True)
-        return self.complete(handle, timeout)
-
-    def broadcast(
-        self,
-        array: ArrayLike | SupportsDLPack,
-        name: str | None = None,
-        *,
-        root_rank: int,
-        timeout: float | None = 300.0,
-    ) -> Array:
-        """Returns a new array with the bits of the array of the worker with rank `root_rank`.
-
-        array:     as for allreduce(), but of any dtype; shape and dtype must equal the root's
-        name:      without one, the call is matched by its order, as those of allreduce() are, and
-                   times out with OutcomeUnknown
-        root_rank: a rank of the present generation
-        timeout:   seconds until DeadlineExceeded; None: forever. The broadcast stays open, and
-                   another call waits for the same value
-
-        Every member calls it. Raises Mismatch on all of them, before anything is sent, if dtype,
-        byte order, shape or root differ; InvalidArgument if the elements are not plain numbers;
-        Unavailable if the root has left before it has served the value.
-        """
-        self.take_part("broadcast()")
-        seconds("timeout", timeout)
-        if name is None:
-            return self._broadcast_unnamed(array, root_rank, timeout)
-        end = None if timeout is None else time.monotonic() + timeout
-        taken = take(name, array)
-        received = np.array(taken.array, order="C", copy=True)
-        root = self.check_root(root_rank)
-        described = Described.of("broadcast()", root, [(name, taken.dtype_name, received.shape)])
-        version = self.agree_on_version(name, described, timeout)
-        left = None if end is None else max(0.0, end - time.monotonic())
-        spec = TensorSpec(name, _abi.U8, (received.nbytes,))
-        tensors = [(spec, received.ctypes.data, received.nbytes)] if received.nbytes > 0 else []
-        self.broadcast_memory(name, version, described, tensors, left)
-        return taken.give(received)
-
-    def _broadcast_unnamed(
-        self, array: ArrayLike | SupportsDLPack, root_rank: int, timeout: float | None
-    ) -> Array:
-        taken = _take_for(None, array)
-
-        def output(received: list[Bytes]) -> Array:
-            return taken.give(received[0].view(taken.array.dtype).reshape(taken.array.shape))
-
-        handle = broadcasting.broadcast(
-            self, None, [taken.piece], root_rank, output, waits=True, timeout=timeout
-        )
-        return self.complete(handle, timeout)
 
     def check_root(self, root_rank: int) -> int:
         """Raises InvalidArgument if no member has this rank."""

@@ -57,7 +57,6 @@ def allgather(
     kind: what the call is, beside dtypes and shapes; None: `lane`
     """
     one = len(pieces) == 1
-    content = pieces[0].content if one else np.concatenate([each.content for each in pieces])
 
     def made(gathered: Gathered) -> T:
         shares = gathered.shares
@@ -88,31 +87,42 @@ def allgather(
         name,
         text_of_rows(kind or lane, pieces),
         [piece.rows for piece in pieces],
-        content,
+        _joined(pieces),
         made,
         waits=waits,
         timeout=timeout,
     )
 
 
+class Received(NamedTuple):
+    """The rows for this worker: their bytes, by the rank that sent them, and how many are of
+    each."""
+
+    content: Bytes
+    counts: list[int]
+
+
 def alltoall(
     client: "Client",
     call: str,
+    lane: str,
     name: str | None,
-    piece: Piece,
-    splits: object,
-    output: Callable[[Bytes, list[int]], T],
+    pieces: Sequence[Piece],
+    splits: Sequence[object],
+    output: Callable[[list[Received]], T],
     *,
     waits: bool,
     timeout: float | None,
 ) -> Handle[T]:
-    """Begins an all-to-all of the rows of a piece. `splits` is how many go to each rank, in order;
-    None: all get as many. `output` gets the rows for this worker, by the rank that sent them, and
-    how many are of each."""
+    """Begins an all-to-all of the rows of each piece; `output` makes what wait() returns from those
+    for this worker. For the other arguments see gather().
+
+    splits: of each piece, how many rows go to each rank, in order; None: all get as many
+    """
     place = client.place
     check_single(call, place)
     size = place.world_size
-    numbers = _splits(call, piece, splits, size)
+    numbers = [_splits(call, piece, each, size) for piece, each in zip(pieces, splits, strict=True)]
 
     def check(workers: int) -> None:
         if workers != size:
@@ -123,31 +133,41 @@ def alltoall(
 
     def made(gathered: Gathered) -> T:
         mine = _place_of(client, gathered)
-        counts = [share.numbers[mine] for share in gathered.shares]
-        rows = np.empty(sum(counts) * piece.row_bytes, np.uint8)
-        begin = 0
+        rows: list[list[Bytes]] = [[] for _ in pieces]
+        counts: list[list[int]] = [[] for _ in pieces]
         for i, share in enumerate(gathered.shares):
             whole = np.empty(share.size, np.uint8)
             gathered.copy(i, whole)
-            first = sum(share.numbers[:mine]) * piece.row_bytes
-            length = counts[i] * piece.row_bytes
-            rows[begin : begin + length] = whole[first : first + length]
-            begin += length
-        return output(rows, counts)
+            begin = 0
+            for j, piece in enumerate(pieces):
+                given = share.numbers[j * size : (j + 1) * size]
+                first = begin + sum(given[:mine]) * piece.row_bytes
+                # A copy, so that the rows of the others are not kept.
+                rows[j].append(whole[first : first + given[mine] * piece.row_bytes].copy())
+                counts[j].append(given[mine])
+                begin += sum(given) * piece.row_bytes
+        return output([Received(np.concatenate(each), n) for each, n in zip(rows, counts)])
 
     return gather(
         client,
         place,
-        "alltoall",
+        lane,
         name,
-        text_of_rows(f"alltoall among {text_of_members(place)}", [piece]),
-        numbers,
-        piece.content,
+        text_of_rows(f"{lane} among {text_of_members(place)}", pieces),
+        [number for each in numbers for number in each],
+        _joined(pieces),
         made,
         waits=waits,
         timeout=timeout,
         check=check,
     )
+
+
+def _joined(pieces: Sequence[Piece]) -> Bytes:
+    """The bytes of all pieces; of one alone they are not copied."""
+    if len(pieces) == 1:
+        return pieces[0].content
+    return np.concatenate([each.content for each in pieces])
 
 
 def _place_of(client: "Client", gathered: Gathered) -> int:

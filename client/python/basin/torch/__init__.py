@@ -28,17 +28,19 @@ from basin.torch.broadcasting import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
+    grouped_broadcast,
+    grouped_broadcast_,
+    grouped_broadcast_async,
+    grouped_broadcast_async_,
 )
 from basin.torch.clip import clip_grad_norm_
 from basin.torch.collectives import (
-    allgather_object,
     allreduce,
     allreduce_,
     allreduce_async,
     allreduce_async_,
     barrier,
     broadcast_buffers,
-    broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
     broadcast_state,
@@ -58,9 +60,12 @@ from basin.torch.gathering import (
     alltoall_async,
     grouped_allgather,
     grouped_allgather_async,
+    grouped_alltoall,
+    grouped_alltoall_async,
 )
 from basin.torch.learning_rate import LinearScaling, SqrtScaling
 from basin.torch.leave import Leave
+from basin.torch.objects import allgather_object, broadcast_object, gather_object
 from basin.torch.optimizer import DistributedOptimizer
 from basin.torch.process_sets import add_process_set, remove_process_set
 from basin.torch.samples import ElasticBatchSampler, ElasticSampler, elastic_shards
@@ -303,12 +308,19 @@ __all__ = [
     "ddp_comm_hook",
     "elastic_shards",
     "finished",
+    "gather_object",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_alltoall",
+    "grouped_alltoall_async",
+    "grouped_broadcast",
+    "grouped_broadcast_",
+    "grouped_broadcast_async",
+    "grouped_broadcast_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "init",

@@ -1,7 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Collective calls on torch tensors and on Python objects."""
+"""Collective calls on torch tensors."""
 
-import pickle
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +14,7 @@ from basin.errors import InvalidArgument, Mismatch, Unsupported
 from basin.handle import CALL_PREFIX, Handle
 from basin.process_set import ProcessSet
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import differentiable, differing, digests, objects, pieces, raw, sparse, tensors
+from basin.torch import differentiable, differing, digests, merging, pieces, raw, sparse, tensors
 from basin.torch.context import current, member
 from basin.torch.shared import SharedValues, Tensors
 from basin.torch.state import optimizer_key
@@ -204,7 +203,7 @@ def _start(
     goes_on = "_async" not in call
     if name is not None:
         string_of("name", name)
-    if not call.startswith("grouped_") and sparse.is_sparse(given[0]):
+    if not call.startswith("grouped_") and merging.is_sparse(given[0]):
         return sparse.allreduce(
             pieces.client_of(call, name, process_set), call, given[0], name, spec, finish
         )
@@ -440,29 +439,6 @@ def share_values(made: SharedValues, call: str, root_rank: int = 0) -> None:
         )
 
     here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
-
-
-def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") -> Any:
-    """Returns the root's object. It is pickled, so use this only among workers that trust each
-    other.
-
-    Before the first step, a late joiner gets the same object as the others did.
-    """
-    here = member("broadcast_object()")
-    packed = here.state.take_object(name)
-    if packed is None:
-        call, name = "broadcast_object()", string_of("name", name)
-        packed = objects.broadcast(here, call, name, lambda: pickle.dumps(value), root_rank)
-        here.state.keep_object(name, packed)
-    return objects.unpickle(name, packed)
-
-
-def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
-    """Returns the objects of all workers, by rank."""
-    here = member("allgather_object()")
-    call, name = "allgather_object()", string_of("name", name)
-    given = objects.gather(here, call, name, lambda: pickle.dumps(value), from_all=True)
-    return [objects.unpickle(name, content) for content in given]
 
 
 def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:

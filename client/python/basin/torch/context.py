@@ -49,8 +49,6 @@ class Context:
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
         self.lanes_made = 0  # With those that are closed: the name of a lane is used once.
-        # By name of a call that has not ended: how many bytes each worker contributes.
-        self.gathering: dict[str, dict[str, int]] = {}
         self.process_sets: list[ProcessSet] = []
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call

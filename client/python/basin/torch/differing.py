@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from basin import objects
 from basin.errors import DeadlineExceeded, OutcomeUnknown, Paused
-from basin.torch import digests, objects
+from basin.torch import digests
 from basin.torch.context import Context
 from basin.torch.given import Open
+from basin.torch.objects import unpickle
 from basin.torch.packing import Unpacker, fill, pack_apart
 from basin.worker import logger
 
@@ -29,7 +31,7 @@ def broadcast(
     here: Context, call: str, name: str, what: str, capture: Callable[[], T], root_rank: int
 ) -> T:
     """Returns what the root has captured. All workers call it, and call it again after
-    OutcomeUnknown, Paused and DeadlineExceeded. The errors are those of objects.broadcast() and
+    OutcomeUnknown, Paused and DeadlineExceeded. The errors are those of broadcast_object() and
     unpickle(), where `what` is the value, and Unavailable if the root is lost meanwhile."""
     given = here.state.given
     of = given.open.setdefault(name, Open())
@@ -43,12 +45,14 @@ def broadcast(
 
     try:
         if of.received is None:
-            of.received = objects.broadcast(here, call, name, pack, root_rank)
+            of.received = objects.broadcast_object(
+                here.client, call, name, pack, root_rank, here.timeout
+            )
         root, number, theirs, packed = pickle.loads(of.received)
         if theirs:
             here.client.note_served()
         unpacker = Unpacker(io.BytesIO(packed))
-        value: T = objects.unpickle(what, packed, lambda _: unpacker.load())
+        value: T = unpickle(what, packed, lambda _: unpacker.load())
         if root == here.client.worker.id:
             given.drop(before=number)  # All have begun this call, so they have ended those.
             kept = dict(enumerate(given.copies(number)))

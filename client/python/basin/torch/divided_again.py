@@ -38,7 +38,7 @@ class _Element:
 
 def _element_of(parameter: torch.Tensor, index: int) -> torch.Tensor | None:
     gradient = parameter.grad
-    if gradient is None or not gradient.is_contiguous():
+    if gradient is None or gradient.layout != torch.strided or not gradient.is_contiguous():
         return None
     return gradient.detach().view(-1)[index]
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 
 from basin import exchange
+from basin.errors import InvalidArgument
 from basin.handle import Handle
 from basin.process_set import ProcessSet
 from basin.spec import Op
@@ -14,6 +15,8 @@ from basin.torch import differentiable, pieces
 from basin.torch.collectives import allreduce
 
 T = TypeVar("T")
+# The rows for this worker, and how many are of each rank.
+Received = tuple[torch.Tensor, torch.Tensor]
 
 
 def allgather_async(
@@ -72,9 +75,9 @@ def alltoall_async(
     name: str | None = None,
     *,
     process_set: ProcessSet | None = None,
-) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+) -> Handle[Received]:
     """Like alltoall(), but returns at once. Do not change the tensor until the handle is done."""
-    return _alltoall("alltoall_async()", tensor, splits, name, process_set)
+    return _alltoall("alltoall_async()", [tensor], [splits], name, _only, process_set)
 
 
 def alltoall(
@@ -83,7 +86,7 @@ def alltoall(
     name: str | None = None,
     *,
     process_set: ProcessSet | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> Received:
     """Sends rows to each worker. Returns the rows for this one, by the rank that sent them, and how
     many are of each, as int64.
 
@@ -95,7 +98,56 @@ def alltoall(
     InvalidArgument, before anything is sent, if the splits are not one number for each rank that
     add up to the rows.
     """
-    return pieces.complete(_alltoall("alltoall()", tensor, splits, name, process_set))
+    return pieces.complete(_alltoall("alltoall()", [tensor], [splits], name, _only, process_set))
+
+
+def grouped_alltoall_async(
+    group: Sequence[torch.Tensor],
+    splits: Sequence[Sequence[int] | torch.Tensor | None] | None = None,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> Handle[list[Received]]:
+    """Like grouped_alltoall(), but returns at once."""
+    call = "grouped_alltoall_async()"
+    return _alltoall(call, group, _splits_of(call, group, splits), name, list, process_set)
+
+
+def grouped_alltoall(
+    group: Sequence[torch.Tensor],
+    splits: Sequence[Sequence[int] | torch.Tensor | None] | None = None,
+    name: str | None = None,
+    *,
+    process_set: ProcessSet | None = None,
+) -> list[Received]:
+    """Like alltoall() of each tensor, with all of them in one call: they are matched by their
+    position in the group, and are of the same workers.
+
+    splits: one for each tensor, as for alltoall(); None: every rank gets as many rows of each
+    """
+    call = "grouped_alltoall()"
+    return pieces.complete(
+        _alltoall(call, group, _splits_of(call, group, splits), name, list, process_set)
+    )
+
+
+def _splits_of(
+    call: str,
+    group: Sequence[torch.Tensor],
+    splits: Sequence[Sequence[int] | torch.Tensor | None] | None,
+) -> Sequence[Sequence[int] | torch.Tensor | None]:
+    if splits is None:
+        return [None] * len(group)
+    if not isinstance(splits, list | tuple) or len(splits) != len(group):
+        raise InvalidArgument(
+            f"{call} was given {len(group)} tensors and splits={splits!r}. Pass a list with the "
+            "splits of each tensor, or None."
+        )
+    return splits
+
+
+def _only(received: list[Received]) -> Received:
+    return received[0]
 
 
 def _allgather(
@@ -148,35 +200,49 @@ def _gradient_of_rows(
 
 def _alltoall(
     call: str,
-    tensor: torch.Tensor,
-    splits: Sequence[int] | torch.Tensor | None,
+    group: Sequence[torch.Tensor],
+    splits: Sequence[Sequence[int] | torch.Tensor | None],
     name: str | None,
+    finish: Callable[[list[Received]], T],
     process_set: ProcessSet | None,
-) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+) -> Handle[T]:
     client = pieces.client_of(call, name, process_set)
-    piece = pieces.of(call, name, tensor)
-    tracked = pieces.tracks(tensor)
+    grouped = call.startswith("grouped")
+    given = pieces.group_of(call, name, group) if grouped else [pieces.of(call, name, group[0])]
+    tracked = [pieces.tracks(tensor) for tensor in group]
 
-    def output(content: exchange.Bytes, counts: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        received = pieces.tensor_of(content, tensor, (sum(counts), *piece.row_shape))
-        if tracked:
-            named = None if name is None else f"gradient/{name}"
-
-            def gradient_of(gradient: torch.Tensor) -> torch.Tensor:
-                return alltoall(gradient, counts, named, process_set=process_set)[0].reshape(
-                    tensor.shape
+    def output(received: list[exchange.Received]) -> T:
+        made = []
+        for i, (tensor, piece, (content, counts)) in enumerate(zip(group, given, received)):
+            rows = pieces.tensor_of(content, tensor, (sum(counts), *piece.row_shape))
+            if tracked[i]:
+                named = None if name is None else f"{name}.{i}" if grouped else name
+                rows = differentiable.attach(
+                    tensor, rows, _sent_back(tensor, counts, named, process_set)
                 )
-
-            received = differentiable.attach(tensor, received, gradient_of)
-        return received, torch.tensor(counts, dtype=torch.int64)
+            made.append((rows, torch.tensor(counts, dtype=torch.int64)))
+        return finish(made)
 
     return exchange.alltoall(
         client,
         call,
+        "grouped_alltoall" if grouped else "alltoall",
         name,
-        piece,
+        given,
         splits,
         output,
         waits="_async" not in call,
         timeout=pieces.timeout(),
     )
+
+
+def _sent_back(
+    tensor: torch.Tensor, counts: list[int], name: str | None, process_set: ProcessSet | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    named = None if name is None else f"gradient/{name}"
+
+    def gradient_of(gradient: torch.Tensor) -> torch.Tensor:
+        back, _ = alltoall(gradient, counts, named, process_set=process_set)
+        return back.reshape(tensor.shape)
+
+    return gradient_of

@@ -31,6 +31,8 @@ def DistributedOptimizer(
     same_parameters: bool = True,
     check_optimizer: bool = True,
     check_parameters: int = 0,
+    sparse_as_dense: bool = False,
+    sparse_gradients: bool | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
     """Returns the same optimizer. From now on, when backward() returns, .grad of its parameters is
@@ -67,6 +69,13 @@ def DistributedOptimizer(
                       a worker whose parameters are not, bit for bit, those of the others gets
                       Mismatch with their names. Takes one pass over their memory. 0: never. Must be
                       the same on all workers; without same_parameters nothing is compared
+    sparse_as_dense:  makes sparse gradients, such as those of Embedding(sparse=True), dense as soon
+                      as they are accumulated; SparseAdam takes none then. Otherwise workers send
+                      only their rows, in a call after the round of the others, and .grad is a
+                      coalesced sparse tensor
+    sparse_gradients: whether some may be sparse; None: if the optimizer is SparseAdam, or a layer
+                      of a model that is shared before the first backward has sparse=True. Must be
+                      the same on all workers
     options:          how gradients are reduced; must be the same on all workers:
     weight_by:        for a weighted average: "samples", "tokens" or "micro_batches"
     contributes:      for a weighted average: "sum" if gradients are sums over what weight_by names,
@@ -142,6 +151,8 @@ def DistributedOptimizer(
         target_batch=target_batch,
         owner="the optimizer",
         optimizer=optimizer,
+        sparse_as_dense=sparse_as_dense,
+        sparse_gradients=sparse_gradients,
     )
     _attach(optimizer, lane, target_batch)
     share_optimizer(optimizer)

@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from basin import _abi
 from basin.errors import FailedPrecondition, Mismatch, Unsupported
 from basin.lane.gradient import Gradient
-from basin.torch import device, raw, tensors
+from basin.torch import device, merging, raw, tensors
 from basin.torch.delivered import Delivered
 from basin.torch.layout import WITH_VALUES
 from basin.torch.lazily import LazyTensors
@@ -46,9 +46,20 @@ class TensorGradient(Gradient[torch.Tensor, torch.Tensor]):
     handle:  its tensor in the client; -1 until it is registered
     address: of the memory that was sent last
     stream:  of the CUDA device, in which the gradient was accumulated last
+    places:  of the rows that were sent, if the gradient is sparse; None: it is not
     """
 
-    __slots__ = ("address", "cuda", "dtype", "handle", "result", "shape", "spec", "stream")
+    __slots__ = (
+        "address",
+        "cuda",
+        "dtype",
+        "handle",
+        "places",
+        "result",
+        "shape",
+        "spec",
+        "stream",
+    )
 
     def __init__(self, parameter: torch.Tensor, name: str) -> None:
         super().__init__(parameter, 0)
@@ -63,6 +74,7 @@ class TensorGradient(Gradient[torch.Tensor, torch.Tensor]):
         self.cuda = device.cuda_index(parameter)
         self.result = Delivered(parameter.numel(), self.dtype.itemsize)
         self.handle, self.address, self.stream = -1, 0, 0
+        self.places: torch.Tensor | None = None
 
 
 class _Model:
@@ -192,7 +204,8 @@ class Parameters:
         """Raises Unsupported if the gradient cannot be reduced, and Mismatch if its dtype or shape
         differs from the registered parameter's."""
         name = self._names[parameter]
-        tensors.check(f"{name}.grad", gradient)
+        if not merging.is_sparse(gradient):
+            tensors.check(f"{name}.grad", gradient)
         taken = self.gradients[parameter]
         if gradient.dtype == taken.dtype and gradient.shape == taken.shape:
             return

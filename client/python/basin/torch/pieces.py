@@ -85,16 +85,9 @@ def group_of(call: str, name: str | None, group: Sequence[torch.Tensor]) -> list
     return [of(call, called, tensor) for called, tensor in named_in(call, name, group)]
 
 
-def numbers_of(content: Bytes, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor in the memory of these bytes."""
-    if content.size == 0:  # torch refuses to see it as other numbers.
-        return raw.empty_on_host(tuple(shape), dtype)
-    return torch.from_numpy(content).view(dtype).reshape(tuple(shape))
-
-
 def tensor_of(content: Bytes, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """A tensor of these bytes, with the dtype and on the device of another one."""
-    return numbers_of(content, like.dtype, shape).to(like.device)
+    return raw.numbers_of(content, like.dtype, shape).to(like.device)
 
 
 def tracks(tensor: torch.Tensor) -> bool:

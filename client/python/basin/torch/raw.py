@@ -11,10 +11,11 @@ import contextlib
 import ctypes
 import mmap
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from basin.errors import Unsupported
 
@@ -90,6 +91,15 @@ def checksum(tensor: torch.Tensor) -> int:
 def empty_on_host(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """CPU memory in C order, whatever the default device is."""
     return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+def numbers_of(
+    content: NDArray[np.uint8], dtype: torch.dtype, shape: Sequence[int]
+) -> torch.Tensor:
+    """A tensor in the memory of these bytes."""
+    if content.size == 0:  # torch refuses to see it as other numbers.
+        return empty_on_host(tuple(shape), dtype)
+    return torch.from_numpy(content).view(dtype).reshape(tuple(shape))
 
 
 def touch(address: int, size: int) -> None:

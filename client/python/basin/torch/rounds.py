@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from basin import _abi, notices
+from basin.client import Client
 from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused, Unsupported
 from basin.lane.ranges import Range
 from basin.lane.samples import Ledger
@@ -23,6 +24,7 @@ from basin.torch.contributor import Alone, Contributor, Totals
 from basin.torch.divided_again import DividedAgain
 from basin.torch.node import Node
 from basin.torch.parameters import TensorGradient
+from basin.torch.row_gradients import RowGradients
 from basin.torch.state import JobState
 from basin.torch.store import TensorStore
 from basin.worker import LeaseOutcome, Result, RoundInfo, SampleEpoch, Worker
@@ -66,6 +68,10 @@ class TensorRounds:
     full:       how many bytes are pushed together
     buffers:    buffers to send and receive with each round
     first:      whether it is the first lane of this process
+    client:     that of the worker
+    may_be_sparse:
+                whether gradients may be sparse, alike on all workers; called when the first round
+                begins
     """
 
     def __init__(
@@ -79,6 +85,8 @@ class TensorRounds:
         full: int,
         buffers: BufferLane | None,
         first: bool,
+        client: Client,
+        may_be_sparse: Callable[[], bool],
     ) -> None:
         self._worker = worker
         self._lane = lane
@@ -97,10 +105,15 @@ class TensorRounds:
         self._sent_now: list[TensorGradient] = []
         self._versions: list[int] = []
         self._step = 0  # That of this round.
+        self._spec = spec
         self._expected_round: int | None = None  # The first round of a late joiner.
         self._outcome: Result | None = None  # The result that is being delivered.
         self._buffers_refusal: Error | None = None
         self.divided_again = DividedAgain(lane, spec.op)
+        self._rows: RowGradients | None = None
+        self._client = client
+        self._may_be_sparse: Callable[[], bool] | None = may_be_sparse
+        store.check_sparse = self._check_sparse
         # The loss scale of this worker's gradients, equal on all workers.
         self.loss_scale = 1.0
         # The contributors of the counts that divide the next round's gradients.
@@ -110,6 +123,23 @@ class TensorRounds:
     def sample(self, spec: RoundSpec) -> None:
         """From now on rounds have this spec, because a sampler gives the samples."""
         self.divided_again = DividedAgain(self._lane, spec.op)
+
+    def _find_out_about_rows(self) -> None:
+        """Before the first round, which all workers begin with the same models."""
+        may_be_sparse, self._may_be_sparse = self._may_be_sparse, None
+        if may_be_sparse is not None and may_be_sparse():
+            self._rows = RowGradients(self._client, self._lane, self._handle)
+
+    def _check_sparse(self, name: str) -> None:
+        self._find_out_about_rows()
+        if self._rows is None:
+            raise Unsupported(
+                f"The gradient of parameter {name} of lane {self._lane} is sparse, and no layer of "
+                "a shared model says so. Share the model with broadcast_parameters(model) or "
+                "State(model) before the first backward, or pass sparse_gradients=True on all "
+                "workers, or sparse_as_dense=True; or make it dense: Embedding(sparse=False)."
+            )
+        self._rows.check(name, self._spec, groups_ranks=self.node.groups_ranks)
 
     def ledger(self) -> Ledger:
         """That of the samples of this lane."""
@@ -133,6 +163,9 @@ class TensorRounds:
         than this lane, or something that is not loaded yet."""
         if self.buffers is not None:
             return "buffers are sent with each round (broadcast_buffers=True)"
+        undecided = self._may_be_sparse
+        if self._rows is not None or (undecided is not None and undecided()):
+            return "the rows of sparse gradients come in calls beside the rounds"
         if self.node.groups_ranks:
             return "the ranks of a node reduce together (local_group=)"
         if self._store.layout.compares_values:
@@ -152,6 +185,10 @@ class TensorRounds:
     # ---- the contribution
 
     def begin(self, gradients: Sequence[TensorGradient], spec: RoundSpec) -> int:
+        self._spec, self._outcome = spec, None
+        self._find_out_about_rows()
+        if self._rows is not None:
+            self._rows.begin()
         self._expected_round, steps = self._state.before_round(self._lane)
         if steps is not None:
             # The others compare the steps. Their next round has another number than the one after
@@ -181,16 +218,24 @@ class TensorRounds:
         began = time.perf_counter()
         self._sent_now += gradients
         self._versions += map(_version_sent, gradients)
+        dense = []
         for each in gradients:
             memory = each.sent
             assert memory is not None
+            if each.places is not None:
+                assert self._rows is not None
+                self._rows.add(each, each.places)
+                continue
             each.address = memory.data_ptr()
             self._lent.append(memory.untyped_storage())
-        self._contributor.add(gradients)
+            dense.append(each)
+        self._contributor.add(dense)
         self.totals.push_seconds += time.perf_counter() - began
 
     def commit(self) -> Error | None:
         self._check_unchanged()
+        if self._rows is not None:
+            self._rows.commit()
         return self._contributor.commit()
 
     def _check_unchanged(self) -> None:
@@ -209,6 +254,8 @@ class TensorRounds:
         )
 
     def withdraw(self, reason: str) -> None:
+        if self._rows is not None:
+            self._rows.withdraw()
         self._contributor.withdraw(reason)
 
     # ---- the outcome
@@ -219,17 +266,24 @@ class TensorRounds:
             refusal = self.buffers.receive(timeout, self._state.serve_in_round)
             self._buffers_refusal = refusal or self._buffers_refusal
         try:
-            result = self._contributor.wait(timeout)
+            if self._outcome is None:
+                self._take_outcome(timeout)
+            if self._rows is not None:
+                assert self._outcome is not None and self.info is not None
+                self._rows.receive(self._outcome, self.info, timeout)
         except (OutcomeUnknown, Paused):
             raise
         except Error:
             self._lent.clear()
             raise
+        self.totals.wait_seconds += time.perf_counter() - began
+
+    def _take_outcome(self, timeout: float | None) -> None:
+        result = self._contributor.wait(timeout)
         # The step is not part of the reply, which is the same on all workers.
         info = result.info
         self.info = replace(info, spec=replace(info.spec, step=self._step))
         self._outcome = result
-        self.totals.wait_seconds += time.perf_counter() - began
         self._check_round(self.info.round)
         self._state.after_outcome(self.info)
 
@@ -273,6 +327,25 @@ class TensorRounds:
                 each.result.put(gradient, gradient.data_ptr(), squared_norm)
             else:
                 each.result.drop()
+        return self._with_rows(gradients, delivered)
+
+    def _with_rows(
+        self, gradients: Sequence[TensorGradient], delivered: list[TensorGradient]
+    ) -> list[TensorGradient]:
+        """Adds the rows of sparse gradients, and the gradients that have only rows."""
+        if self._rows is None or not self._rows.has_any():
+            return delivered
+        assert self.info is not None
+        known = set(delivered)
+        for each in gradients:
+            name = each.spec.name
+            rows = self._rows.total_for(each, name, self.info)
+            if rows is None:
+                continue
+            self._store.put_rows(each, rows, beside=each in known)
+            each.result.drop()
+            if each not in known:
+                delivered.append(each)
         return delivered
 
     def _copy(self, outcome: Result, gradients: Sequence[TensorGradient], index: int) -> None:
@@ -309,6 +382,8 @@ class TensorRounds:
         return self.info is not None and self._worker.id in self.info.contributors
 
     def last_was_zero(self) -> bool:
+        if self._rows is not None and self._rows.has_any():
+            return False
         return self.info is None or not self.info.squared_norm
 
     def delivered(
@@ -364,6 +439,9 @@ class TensorRounds:
 
     def start_again(self, *, in_round: bool) -> None:
         self.node.leave()
+        self._outcome = None
+        if self._rows is not None:
+            self._rows.start_again()
         if in_round:
             self._worker.abandon()
         self._lent.clear()

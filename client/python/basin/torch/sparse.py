@@ -13,13 +13,9 @@ from basin.client import Client
 from basin.errors import InvalidArgument, Unsupported
 from basin.handle import Handle
 from basin.spec import Op, RoundSpec
-from basin.torch import pieces, tensors
+from basin.torch import merging, pieces, raw, tensors
 
 T = TypeVar("T")
-
-
-def is_sparse(tensor: object) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.layout == torch.sparse_coo
 
 
 def allreduce(
@@ -42,10 +38,11 @@ def allreduce(
     def output(received: list[exchange.Rows]) -> T:
         of_indices, of_values = received
         rows = sum(of_indices.counts)
-        places = pieces.numbers_of(of_indices.content, torch.int64, (rows, *given[0].row_shape))
-        values = pieces.numbers_of(of_values.content, tensor.dtype, (rows, *given[1].row_shape))
+        places = raw.numbers_of(of_indices.content, torch.int64, (rows, *given[0].row_shape))
+        values = raw.numbers_of(of_values.content, tensor.dtype, (rows, *given[1].row_shape))
         divisor = len(of_indices.counts) if spec.op == Op.AVERAGE else 1
-        total = _merge(places, values, factor / divisor, tuple(tensor.shape))
+        shape = tuple(tensor.shape)
+        total = merging.merge(places, values, factor / divisor, shape, tensor.dtype)
         return finish([total.to(tensor.device)])
 
     size = ", ".join(map(str, tensor.shape))
@@ -86,20 +83,3 @@ def _check(call: str, called: str, tensor: torch.Tensor, spec: RoundSpec) -> Non
             f"Tensor {called} has integers, which have no average and take no scale. Use "
             "op=basin.Sum, or convert it to a floating dtype."
         )
-
-
-def _merge(
-    places: torch.Tensor, values: torch.Tensor, factor: float, shape: tuple[int, ...]
-) -> torch.Tensor:
-    """Adds up the values of the same place, by rank, as a dense sum does: in float32 or float64,
-    rounded once."""
-    wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-    distinct, which = torch.unique(places, dim=0, return_inverse=True)
-    total = wide.new_zeros((distinct.shape[0], *values.shape[1:]))
-    total.index_add_(0, which, wide)
-    if factor != 1.0:
-        total *= factor
-    made = torch.sparse_coo_tensor(
-        distinct.t(), total.to(values.dtype), shape, is_coalesced=True, check_invariants=False
-    )
-    return made

@@ -18,7 +18,7 @@ from basin.spec import (
     op_of,
     reduction,
 )
-from basin.torch import context, raw
+from basin.torch import context, raw, row_gradients
 from basin.torch.batch import batch_bytes
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
@@ -54,6 +54,8 @@ def start_lane(
     same_parameters: bool = True,
     check_optimizer: bool = False,
     check_parameters: int = 0,
+    sparse_as_dense: bool = False,
+    sparse_gradients: bool | None = None,
 ) -> GradientLane:
     """Creates the lane of these parameters and writes the line at the start, for a `call` of the
     user. The other arguments are those of Lane and TensorStore. With send_buffers, its rounds also
@@ -95,18 +97,26 @@ def start_lane(
     buffers = None
     if module is not None and send_buffers:
         buffers = BufferLane(worker, lane_name + ".buffers", module)
+    modules = here.state.modules if module is None else lambda: [module]
+
+    def may_be_sparse() -> bool:
+        if sparse_as_dense or sparse_gradients is not None:
+            return bool(sparse_gradients) and not sparse_as_dense
+        return row_gradients.may_be_sparse(optimizer, modules(), names)
+
     store = TensorStore(
         worker,
         lane_name,
         names,
         owner=owner,
         own_hooks=own_hooks,
-        modules=here.state.modules if module is None else lambda: [module],
+        modules=modules,
         optimizer=optimizer,
         lazy=here.state.lazy,
         compared=same_parameters,
         optimizer_compared=check_optimizer,
         parameters_compared=check_parameters,
+        sparse_as_dense=sparse_as_dense,
     )
     rounds = TensorRounds(
         worker,
@@ -118,6 +128,8 @@ def start_lane(
         full,
         buffers,
         first=not here.lanes,
+        client=here.client,
+        may_be_sparse=may_be_sparse,
     )
     lane = GradientLane(
         store, rounds, lane_name, spec, passes, owner, own_hooks, full, here.timeout

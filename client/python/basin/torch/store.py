@@ -13,7 +13,7 @@ import torch
 
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.lane.deferred import Shares
-from basin.torch import device, raw
+from basin.torch import device, merging, raw
 from basin.torch.layout import LayoutCheck
 from basin.torch.lazily import LazyTensors
 from basin.torch.optimizer_numbers import OptimizerNumbers
@@ -37,6 +37,8 @@ class TensorStore:
                whether they must then have the same numbers in their optimizers, too
     parameters_compared:
                the steps from one comparison of the parameters to the next; 0: none
+    sparse_as_dense:
+               makes sparse gradients dense when a backward has accumulated them
     """
 
     def __init__(
@@ -53,8 +55,12 @@ class TensorStore:
         compared: bool,
         optimizer_compared: bool,
         parameters_compared: int = 0,
+        sparse_as_dense: bool = False,
     ) -> None:
         self._lane = lane
+        self._sparse_as_dense = sparse_as_dense
+        # Raises Unsupported if the sparse gradient of the parameter with this name cannot be sent.
+        self.check_sparse: Callable[[str], None] = lambda _: None
         self._owner = owner
         self.own_hooks = own_hooks
         self.optimizer = optimizer
@@ -96,6 +102,8 @@ class TensorStore:
         that is there notes the stream in which its gradient was accumulated: it may be sent from a
         thread or a hook with another one."""
         hook = self._hook_of(each)
+        if self._sparse_as_dense:
+            hook = _densely(hook)
         if not self.parameters.on_cuda:
             return hook
 
@@ -158,6 +166,8 @@ class TensorStore:
         return gradient.clone()
 
     def is_zero(self, gradient: torch.Tensor) -> bool:
+        if merging.is_sparse(gradient):
+            return not gradient._values().any()
         # Most gradients are not zero, which a small part shows.
         if gradient.dim() > 1 and len(gradient) > 1 and gradient[0].any():
             return False
@@ -167,7 +177,7 @@ class TensorStore:
         return not gradient.is_cpu
 
     def look_later(self, gradients: Sequence[torch.Tensor]) -> Callable[[], bool]:
-        flags = [gradient.any() for gradient in gradients]
+        flags = [merging.numbers_of(gradient).any() for gradient in gradients]
         return lambda: not any(flags)
 
     def mark(self, gradient: torch.Tensor) -> object:
@@ -193,6 +203,10 @@ class TensorStore:
                     f"The gradient of parameter {self.name_of(each.parameter)} was removed during "
                     "the backward. Remove it after backward() has returned."
                 )
+            if merging.is_sparse(gradient):
+                memory.append(self._rows_of(each, gradient))
+                continue
+            each.places = None
             storage = None
             if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
                 storage = gradient.untyped_storage()
@@ -211,6 +225,15 @@ class TensorStore:
                 gradient = self._memory_of_unusual(each, gradient)
             memory.append(gradient)
         return memory
+
+    def _rows_of(self, each: TensorGradient, gradient: torch.Tensor) -> torch.Tensor:
+        """The rows of a sparse gradient, merged. Their memory is their own."""
+        self.check_sparse(self.name_of(each.parameter))
+        self.parameters.check_gradient(each.parameter, gradient)
+        each.home = gradient
+        merged = gradient.detach().coalesce()
+        each.places = merged.indices().t().contiguous()
+        return merged.values().contiguous().clone()
 
     def _memory_of_unusual(self, each: TensorGradient, gradient: torch.Tensor) -> torch.Tensor:
         """A copy in C order. The gradient may share its memory with others, such as those of one
@@ -304,11 +327,19 @@ class TensorStore:
         assert parameter.grad is not None
         return parameter.grad, parameter.grad.dtype is result.dtype
 
+    def put_rows(self, each: TensorGradient, rows: torch.Tensor, *, beside: bool) -> None:
+        """Puts sparse rows, plus what is aside, into .grad; `beside`: to what put_result() has put
+        there."""
+        parameter = each.parameter
+        with torch.no_grad():
+            other = parameter.grad if beside else each.aside
+            self.set_grad(parameter, rows if other is None else other + rows)
+
     def _put_sum(
         self, each: TensorGradient, result: torch.Tensor, aside: torch.Tensor
     ) -> tuple[torch.Tensor, bool]:
         parameter = each.parameter
-        whole = aside.dtype is result.dtype and not self.is_far(aside) and not aside.any()
+        whole = aside.dtype is result.dtype and not self.is_far(aside) and self.is_zero(aside)
         # The caller of push_ready() has the memory for .grad; what is aside is only a copy then.
         home = aside if self.own_hooks else parameter.grad
         if home is None or not _takes(parameter, home, result):
@@ -320,6 +351,16 @@ class TensorStore:
         self.set_grad(parameter, home)
         assert parameter.grad is not None
         return parameter.grad, whole and parameter.grad.dtype is result.dtype
+
+
+def _densely(hook: Hook) -> Hook:
+    def hook_of_dense(parameter: torch.Tensor) -> None:
+        if merging.is_sparse(parameter.grad):
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad.to_dense()
+        hook(parameter)
+
+    return hook_of_dense
 
 
 def _copy_of(gradient: torch.Tensor) -> torch.Tensor:

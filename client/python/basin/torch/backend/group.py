@@ -326,7 +326,7 @@ class BasinGroup(ProcessGroup):
                     f"{call} has room for {received} elements of the ranks, in order, and they "
                     f"have sent {counts}. Make the output splits those of the senders."
                 )
-            numbers = pieces.numbers_of(content, given.dtype, (sum(counts),))
+            numbers = raw.numbers_of(content, given.dtype, (sum(counts),))
             for into, part in zip(outputs, numbers.split([each.numel() for each in outputs])):
                 raw.write("of the call", into, part.reshape(into.shape))
             return outputs
