@@ -294,9 +294,8 @@ void AddWaits(std::vector<Option>& table) {
       "or write a checkpoint); evict: it is evicted after round.evict_late_after; leave_out: once "
       "round.quorum_percent of the contributions are complete, a round waits for the others only "
       "for round.grace, and goes on without those of whoever is late; carry: the same, and the "
-      "next "
-      "contribution of that worker has its late gradients as well, if its client adds them, as "
-      "basin.torch does. leave_out and carry leave nobody out of the rounds of a job whose "
+      "next contribution of that worker has its late gradients as well, if its client adds them, "
+      "as basin.torch does. leave_out and carry leave nobody out of the rounds of a job whose "
       "min_workers is its max_workers, as it is by default, or whose quorum is all of its "
       "workers."));
   table.push_back(Duration(
@@ -315,9 +314,8 @@ void AddWaits(std::vector<Option>& table) {
       kShortest, kLongest,
       "With round.late_policy leave_out or carry: how long a round waits at least for late "
       "contributions after that. It waits for the median lateness of the last 16 late "
-      "contributions "
-      "plus three times the median distance from it, if that is longer, but for at most 16 times "
-      "this."));
+      "contributions plus three times the median distance from it, if that is longer, but for at "
+      "most 16 times this."));
   table.push_back(Choice(
       "round.loss_policy", +[](Settings& s) -> LossPolicy& { return Core(s).loss_policy; },
       {"shrink", "abort"}, "shrink",
