@@ -29,10 +29,10 @@ absl::StatusOr<LocalSettings> DecideLocalGroup(const LocalEnvironment& environme
   }
   const bool placed = environment.local_rank && environment.local_world_size;
   if (!placed && settings.required) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("BASIN_LOCAL_GROUP is \"", wish,
-                     "\", but LOCAL_RANK and LOCAL_WORLD_SIZE are not both set; start the ranks of "
-                     "a node with basin-run, torchrun, mpirun or srun, or set BASIN_LOCAL_GROUP to off"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "BASIN_LOCAL_GROUP is \"", wish,
+        "\", but LOCAL_RANK and LOCAL_WORLD_SIZE are not both set; start the ranks of "
+        "a node with basin-run, torchrun, mpirun or srun, or set BASIN_LOCAL_GROUP to off"));
   }
   if (!placed) return settings;
   const auto size = Number(environment.size_variable, *environment.local_world_size, 1, kMostRanks);
