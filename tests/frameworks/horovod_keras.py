@@ -75,7 +75,9 @@ def main() -> None:
         raise AssertionError("nothing was raised")
     results = {
         "losses": losses,
-        "weights": {each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights},
+        "weights": {
+            each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights
+        },
     }
     torch.save(results, Path(f"results-{hvd.rank()}.pt"))
 

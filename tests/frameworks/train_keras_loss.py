@@ -52,7 +52,9 @@ def main() -> None:
         results = {
             "workers": client.world_size,
             "losses": history.history["loss"],
-            "weights": {each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights},
+            "weights": {
+                each.path: torch.tensor(keras.ops.convert_to_numpy(each)) for each in model.weights
+            },
         }
     torch.save(results, Path(f"results-{number}.pt"))
 
