@@ -15,11 +15,12 @@ import numpy as np
 
 from basin import _abi
 from basin.arguments import seconds, string_of
-from basin.client import Client, take
+from basin.client import Client
 from basin.described import Described
 from basin.errors import InvalidArgument
 from basin.handle import CALL_PREFIX
 from basin.spec import Op, ReductionOptions, reduction
+from basin.taken import take
 from basin.worker import Result, TensorSpec
 
 try:
