@@ -53,7 +53,7 @@ def everything(rank: int, name: str | None) -> Any:
             np.full(3, np.nan if rank == 1 else 0.0), named("said"), root_rank=1
         )
         # All in flight at once.
-        pending = [
+        pending: list[Any] = [
             client.reducescatter_async(np.arange(4.0) + rank, named("async sum"), op=basin.Sum),
             client.alltoall_async(np.arange(size) + 10 * rank, name=named("async sent")),
             client.broadcast_async(np.array([rank, -rank]), named("async said"), root_rank=1),

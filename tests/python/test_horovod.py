@@ -182,10 +182,7 @@ def refused(rank: int) -> Any:
             (NotImplementedError, hvd.allreduce, [torch.ones(1)], {"op": hvd.Adasum}),
             (NotImplementedError, hvd.start_timeline, ["file"], {}),
             (NotImplementedError, hvd.stop_timeline, [], {}),
-            (NotImplementedError, hvd.SyncBatchNorm, [3], {}),
             (NotImplementedError, hvd.init, [[0]], {}),
-            (NotImplementedError, hvd.elastic.run, [print], {}),
-            (NotImplementedError, hvd.elastic.TorchState, [], {}),
         ]
         return [
             refusal(kind, call, *arguments, **options) for kind, call, arguments, options in calls
@@ -354,13 +351,119 @@ def compressed(rank: int) -> Any:
         return [parameter.grad for parameter in net.parameters()]
 
 
-def sparse_gradient(rank: int) -> Any:
+def sparse_gradient(rank: int, as_dense: bool) -> Any:
     with session() as hvd:
-        net = nn.Embedding(4, 2, sparse=True)
+        rank = hvd.rank()
+        torch.manual_seed(3)
+        net: Any = nn.Embedding(6, 2, sparse=True)
         optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-        hvd.DistributedOptimizer(optimizer, net.named_parameters(), sparse_as_dense=True)
-        loss = net(torch.tensor([hvd.rank()])).sum()
-        return refusal(NotImplementedError, loss.backward)
+        hvd.DistributedOptimizer(optimizer, net.named_parameters(), sparse_as_dense=as_dense)
+        hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+        before = net.weight.detach().clone()
+        net(torch.tensor([rank, 4, 4])).sum().backward()
+        layout = net.weight.grad.layout
+        optimizer.step()
+        return layout, before - net.weight.detach()
+
+
+NORM_SHAPE = (3, 2, 2)
+
+
+def norm_input(rank: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rank)
+    # Batches of different sizes, far from zero.
+    return 100.0 + torch.randn(2 + rank, *NORM_SHAPE, generator=generator, dtype=torch.float64)
+
+
+def normalized(rank: int) -> Any:
+    with session() as hvd:
+        rank = hvd.rank()
+        norm: Any = hvd.SyncBatchNorm(NORM_SHAPE[0]).float()
+        x = norm_input(rank).float().requires_grad_()
+        y = norm(x)
+        (y.square() * (1.0 + torch.arange(y.shape[0])[:, None, None, None])).sum().backward()
+        norm.eval()
+        return (
+            y.detach(), x.grad, norm.running_mean, norm.running_var, norm(x).detach(),
+            [norm.weight.grad, norm.bias.grad],
+        )  # fmt: skip
+
+
+def elastic(rank: int, steps: int) -> Any:
+    """Two epochs over ten samples, once each; and a step that is aborted on all workers."""
+    import basin
+
+    with session() as hvd:
+        torch.manual_seed(7)
+        net = nn.Linear(1, 1)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.01))
+        data = torch.utils.data.TensorDataset(torch.arange(10.0)[:, None])
+        sampler = hvd.elastic.ElasticSampler(data)
+        loader = torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler)
+        state = hvd.elastic.TorchState(net, optimizer, sampler=sampler, batch=0)
+        called: list[int] = []
+        state.register_reset_callbacks([lambda: called.append(hvd.size())])
+        seen: list[float] = []
+        begun: list[int] = []
+
+        @hvd.elastic.run
+        def train(state: Any, epochs: int) -> str:
+            begun.append(state.epoch)
+            for state.epoch in range(state.epoch, epochs):  # noqa: B020 - as scripts do.
+                sampler.set_epoch(state.epoch)
+                for state.batch, (x,) in enumerate(loader):
+                    optimizer.zero_grad()
+                    net(x).sum().backward()
+                    optimizer.step()
+                    seen.extend(x.flatten().tolist())
+                    sampler.record_batch(state.batch, len(x))
+                    state.commit()
+            if len(begun) == 1:
+                # As a round that has ended so on all workers.
+                raise basin.RoundAborted("a round was aborted")
+            return "done"
+
+        done = train(state, 2)
+        saved = [parameter.detach().clone() for parameter in net.parameters()]
+        state.save()
+        with torch.no_grad():
+            net.weight.zero_()
+        state.batch = 77
+        state.restore()
+        restored = [parameter.detach().clone() for parameter in net.parameters()]
+        again = refusal(basin.RoundAborted, hvd.elastic.run(always_aborted), state)
+        return done, seen, begun, called, saved, restored, state.batch, again
+
+
+def always_aborted(state: Any) -> None:
+    import basin
+
+    raise basin.RoundAborted("it never ends well")
+
+
+def values(rank: int) -> Any:
+    """A state without a model."""
+    with session() as hvd:
+        state = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, seen=[hvd.rank()], number=1)
+
+        @hvd.elastic.run
+        def work(state: Any) -> Any:
+            state.number += 1
+            state.commit()
+            state.number += 1
+            state.restore()
+            return state.seen, state.number
+
+        return work(state)
+
+
+def timeline(rank: int, folder: str) -> Any:
+    os.environ["HOROVOD_TIMELINE"] = f"{folder}/trace.json"
+    os.environ["LOCAL_RANK"] = str(rank)
+    with session() as hvd:
+        hvd.start_timeline(f"{folder}/ignored.json")
+        hvd.allreduce(torch.ones(1))
+        hvd.stop_timeline()
 
 
 def joined(rank: int) -> Any:
@@ -572,9 +675,63 @@ class Optimizers(TorchTest):
             expected = (torch.stack(mine).sum(0) / 3).half().float()
             torch.testing.assert_close(expected, got, rtol=1e-3, atol=1e-6)
 
-    def test_sparse_gradients_are_refused_with_the_way_out(self) -> None:
-        for said in self.jobs.run(sparse_gradient, 2):
-            self.assertIn("Embedding(sparse=False)", said)
+    def test_sparse_gradients_are_averaged_by_row(self) -> None:
+        expected = torch.zeros(6, 2)
+        expected[:2] = 0.5
+        expected[4] = 2.0
+        for as_dense in (False, True):
+            for layout, step in self.jobs.run(sparse_gradient, 2, as_dense):
+                self.assertEqual(layout, torch.strided if as_dense else torch.sparse_coo)
+                torch.testing.assert_close(step, expected)
+
+    def test_a_batch_norm_over_all_workers(self) -> None:
+        got = self.jobs.run(normalized, 3)
+        norm: Any = nn.BatchNorm2d(NORM_SHAPE[0]).double()
+        whole: Any = torch.cat([norm_input(rank) for rank in range(3)]).requires_grad_()
+        y = norm(whole)
+        factors = torch.cat([1.0 + torch.arange(2 + rank) for rank in range(3)])
+        (y.square() * factors[:, None, None, None]).sum().backward()
+        norm.eval()
+        running = norm(whole).detach()
+        begin = 0
+        for rank, (out, gradient, mean, variance, after, _) in enumerate(got):
+            mine = slice(begin, begin + 2 + rank)
+            begin += 2 + rank
+            close: Any = {"rtol": 1e-3, "atol": 1e-3, "check_dtype": False}
+            torch.testing.assert_close(out, y[mine].detach(), **close)
+            torch.testing.assert_close(gradient, whole.grad[mine], **close)
+            torch.testing.assert_close(mean, norm.running_mean, **close)
+            torch.testing.assert_close(variance, norm.running_var, **close)
+            torch.testing.assert_close(after, running[mine], **close)
+        # Those of the layer itself are of this worker, as for any layer.
+        of_all = [sum(each[5][i] for each in got) for i in range(2)]
+        torch.testing.assert_close(of_all[0], norm.weight.grad, **close)
+        torch.testing.assert_close(of_all[1], norm.bias.grad, **close)
+        self.assert_same_bits([[each[2], each[3]] for each in got])
+
+    def test_an_elastic_script_sees_each_sample_once_and_begins_again(self) -> None:
+        got = self.jobs.run(elastic, 2, 2)
+        for done, _, begun, called, saved, restored, number, again in got:
+            self.assertEqual(done, "done")
+            self.assertEqual(len(begun), 2)
+            self.assertEqual(called[0], 2)
+            self.assertEqual(saved, restored)
+            self.assertNotEqual(number, 77)
+            self.assertIn("never ends well", again)
+        seen = Counter(sample for each in got for sample in each[1])
+        self.assertEqual(set(seen), {float(i) for i in range(10)})
+        # Two epochs; the second call goes on with another one after the last.
+        self.assertEqual(len(set(seen.values())), 1)
+        self.assert_same_bits([each[4] for each in got])
+
+    def test_an_elastic_state_of_values_alone(self) -> None:
+        self.assertEqual(self.jobs.run(values, 2), [([0], 2)] * 2)
+
+    def test_a_timeline_where_horovods_variable_says(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.jobs.run(timeline, 2, folder)
+            names = {each.name for each in Path(folder).iterdir()}
+        self.assertEqual(names, {"trace.0-0.json", "trace.0-1.json"})
 
     def test_a_worker_without_data_counts_as_zeros(self) -> None:
         each = self.jobs.run(joined, 3)

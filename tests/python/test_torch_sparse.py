@@ -72,7 +72,7 @@ def trained(net: Table, kind: str, workers: int, op: str, passes: int = 1) -> li
 def training(rank: int, kind: str, op: str, as_dense: bool, passes: int) -> Any:
     with session() as bt:
         rank = bt.rank()
-        net = Table()
+        net: Any = Table()
         bt.broadcast_parameters(net)
         weights: Any = {"weight_by": "samples", "contributes": "sum"}
         made = [
@@ -112,7 +112,7 @@ def failed_backward(rank: int) -> Any:
     """The rows of a worker whose backward has failed are not counted, and it gets the others'."""
     with session() as bt:
         rank = bt.rank()
-        net = Table()
+        net: Any = Table()
         bt.broadcast_parameters(net)
         optimizer = bt.DistributedOptimizer(
             torch.optim.SGD(net.parameters(), lr=1.0), net.named_parameters(), op=bt.Sum
@@ -133,21 +133,23 @@ def failed_backward(rank: int) -> Any:
         return rows, [parameter.detach() for parameter in net.parameters()]
 
 
+def _end(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def one_is_lost(rank: int) -> Any:
     """The last worker ends when the round is over, and before it has sent its rows."""
     from basin.torch.row_gradients import RowGradients
 
     with session() as bt:
         rank = bt.rank()
-        net = Table()
+        net: Any = Table()
         bt.broadcast_parameters(net)
         optimizer = bt.DistributedOptimizer(
             torch.optim.SGD(net.parameters(), lr=1.0), net.named_parameters(), op=bt.Sum
         )
         if rank == 2:
-            RowGradients._packed = (  # type: ignore[method-assign]
-                lambda _: os.kill(os.getpid(), signal.SIGKILL)
-            )
+            RowGradients._packed = _end  # type: ignore[method-assign, assignment]
         net(torch.tensor([rank])).sum().backward()
         rows = net.table.weight.grad.coalesce().indices().tolist()
         optimizer.step()
@@ -168,13 +170,13 @@ def refusals(rank: int) -> Any:
             "denied": {"sparse_gradients": False},
             "present": {"sparse_gradients": True, "divide_by_present": True},
         }.items():
-            net = Table()
+            net: Any = Table()
             bt.DistributedOptimizer(
                 torch.optim.SGD(net.parameters(), lr=1.0), net.named_parameters(), **options
             )
             texts[kind] = expect("Unsupported", net(torch.tensor([rank])).sum().backward)
         # What says nothing to Basin may be said by the script.
-        net = Table()
+        net: Any = Table()
         bt.DistributedOptimizer(
             torch.optim.SGD(net.parameters(), lr=1.0),
             net.named_parameters(),

@@ -18,7 +18,7 @@ import torch
 import basin.torch
 from basin.errors import Unsupported
 from basin.spec import Op
-from basin.torch import collectives, context
+from basin.torch import context
 
 try:
     import accelerate
@@ -240,7 +240,7 @@ def _reduces(optimizer: Any) -> bool:
 
 def _gather(tensor: torch.Tensor) -> torch.Tensor:
     mine = tensor.detach().cpu()
-    given = collectives.allgather_object(mine[None] if mine.dim() == 0 else mine, name="accelerate")
+    given = basin.torch.allgather_object(mine[None] if mine.dim() == 0 else mine, name="accelerate")
     return torch.cat(given).to(tensor.device)
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from basin import broadcasting, exchange
-from basin.client import Client, take
+from basin.client import Client
 from basin.errors import InvalidArgument, Unsupported
 from basin.gathering import Bytes, shortened, text_of_shapes
 from basin.handle import CALL_PREFIX
 from basin.spec import Op, ReductionOptions, RoundSpec, reduction
+from basin.taken import take
 from basin.worker import PartedResult, Result, RoundInfo
 
 Array = NDArray[Any]

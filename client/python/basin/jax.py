@@ -15,9 +15,10 @@ import numpy as np
 
 from basin import _abi, arrays
 from basin.arguments import seconds, string_of
-from basin.client import Client, take
+from basin.client import Client
 from basin.described import Described
 from basin.spec import Op, ReductionOptions, RoundSpec
+from basin.taken import take
 from basin.worker import TensorSpec
 
 try:

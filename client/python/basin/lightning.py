@@ -15,7 +15,7 @@ import torch
 import basin.torch
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
-from basin.torch import collectives, context
+from basin.torch import context
 
 try:
     from lightning.fabric.plugins.environments import ClusterEnvironment
@@ -254,7 +254,7 @@ def _place() -> tuple[int, int]:
 
 def _gather(tensor: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
     """The tensors of all workers, by rank. Their shapes may differ."""
-    given = collectives.allgather_object(tensor.detach().cpu(), name="lightning")
+    given = basin.torch.allgather_object(tensor.detach().cpu(), name="lightning")
     return [each.to(tensor.device) for each in given]
 
 

@@ -13,13 +13,14 @@ import numpy as np
 
 from basin import _abi, arrays
 from basin.arrays import Array
-from basin.client import Client, take
+from basin.client import Client
 from basin.errors import Mismatch
 from basin.gathering import shortened
 from basin.handle import CALL_PREFIX
 from basin.mxnet import nd
 from basin.mxnet.nd import mxnet
 from basin.spec import RoundSpec
+from basin.taken import take
 from basin.worker import Result, RoundInfo, TensorSpec
 
 CALL = "DistributedTrainer"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from basin import _abi
-from basin.client import CALL_PREFIX
+from basin.handle import CALL_PREFIX
 from basin.torch import tensors
 from basin.worker import TensorSpec, Worker
 

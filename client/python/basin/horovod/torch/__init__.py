@@ -40,7 +40,6 @@ from basin.horovod.torch.basics import (
 )
 from basin.horovod.torch.compression import Compression
 from basin.horovod.torch.functions import (
-    SyncBatchNorm,
     allgather_object,
     broadcast_object,
     broadcast_object_fn,
@@ -83,6 +82,7 @@ from basin.horovod.torch.rows import (
     grouped_allgather,
     grouped_allgather_async,
 )
+from basin.horovod.torch.sync_batch_norm import SyncBatchNorm
 from basin.process_set import ProcessSet
 
 __all__ = [

@@ -2,14 +2,17 @@
 """The start and the end of a worker, and its place among the others."""
 
 import atexit
+import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import basin.torch
 from basin import machine
 from basin.errors import Unsupported
 from basin.process_set import ProcessSet
+from basin.torch import context
 
 _ends_at_exit = False
 
@@ -33,12 +36,23 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
     sets = _sets_of(process_sets)
     if basin.torch.is_initialized():
         return
-    basin.torch.init()
+    basin.torch.init(timeline=_timeline())
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_end)
     for each in sets:
         basin.torch.add_process_set(each)
+
+
+def _timeline() -> str | None:
+    """Where HOROVOD_TIMELINE says; each worker has a file of its own. Basin's own variable comes
+    first, and DYNAMIC stands for start_timeline()."""
+    wanted = os.environ.get("HOROVOD_TIMELINE", "")
+    if os.environ.get("BASIN_TIMELINE") or wanted in ("", "DYNAMIC"):
+        return None
+    path = Path(wanted)
+    mine = f"{machine.number()}-{machine.local_rank()}"
+    return str(path.with_name(f"{path.stem}.{mine}{path.suffix}"))
 
 
 def _sets_of(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
@@ -113,3 +127,30 @@ def is_homogeneous() -> bool:
 def _check(call: str) -> None:
     if not basin.torch.is_initialized():
         raise ValueError(f"{call} was called before init(). Call hvd.init() first.")
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Says that the timeline is wanted, which Basin writes from the start of a worker on: to
+    BASIN_TIMELINE, or to HOROVOD_TIMELINE, if one of them is set.
+
+    file_path, mark_cycles:
+        not used
+
+    Raises Unsupported, with the way out, if no timeline is written; ValueError before init().
+    """
+    _check_timeline("start_timeline()")
+
+
+def stop_timeline() -> None:
+    """Does nothing: a timeline ends with its worker. Raises as start_timeline() does."""
+    _check_timeline("stop_timeline()")
+
+
+def _check_timeline(call: str) -> None:
+    _check(call)
+    if not context.current().client.worker.options["timeline"]:
+        raise Unsupported(
+            f"{call} found no timeline: Basin writes one from the start of a worker on. Set "
+            "BASIN_TIMELINE to a folder, or HOROVOD_TIMELINE to a file, before you start the "
+            "workers."
+        )

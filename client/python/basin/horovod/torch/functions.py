@@ -1,15 +1,12 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Broadcasts of parameters, optimizers and objects with Horovod's arguments."""
 
-import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 import basin.torch
-from basin.errors import InvalidArgument, Unsupported
 from basin.horovod.torch import rows
 from basin.horovod.torch.process_sets import AnySet, basins, global_process_set
 
@@ -71,31 +68,12 @@ def broadcast_object(
 ) -> Any:
     """Returns the root's object. It is pickled, so use this only among workers that trust each
     other."""
-    chosen = basins(process_set)
-    if chosen is None:
-        return basin.torch.broadcast_object(obj, root_rank, name=name or "object")
-    # The set is of workers, whose ranks in the job may have changed since it was made.
-    is_root = chosen.rank() == rows.root_of(root_rank, process_set)
-    packed = torch.empty(0, dtype=torch.uint8)
-    failed: Exception | None = None
-    if is_root:
-        try:
-            packed = _bytes_of(obj)
-        except Exception as error:  # The others wait for this worker, and get it, too.
-            failed = error
-    size = -1 if failed is not None else packed.numel()
-    size = int(rows.broadcast(torch.tensor(size), root_rank, process_set=process_set))
-    if failed is not None:
-        raise failed
-    if size < 0:
-        raise InvalidArgument(
-            f"broadcast_object() has failed on rank {root_rank}, which cannot pickle its object "
-            "and has the error. Give it plain data, or objects whose classes are at the top level "
-            "of a module."
-        )
-    if not is_root:
-        packed = torch.empty(size, dtype=torch.uint8)
-    return _object_of(rows.broadcast(packed, root_rank, process_set=process_set))
+    return basin.torch.broadcast_object(
+        obj,
+        rows.root_of(root_rank, process_set),
+        name=name or "object",
+        process_set=basins(process_set),
+    )
 
 
 def broadcast_object_fn(
@@ -109,29 +87,6 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: AnySet = global_process_set
 ) -> list[Any]:
     """Returns the objects of all workers, by rank. They are pickled; see broadcast_object()."""
-    chosen = basins(process_set)
-    if chosen is None:
-        return basin.torch.allgather_object(obj, name=name or "gathered")
-    packed = _bytes_of(obj)
-    sizes, content = basin.torch.grouped_allgather(
-        [torch.tensor([packed.numel()]), packed], process_set=chosen
+    return basin.torch.allgather_object(
+        obj, name=name or "gathered", process_set=basins(process_set)
     )
-    return [_object_of(each) for each in content.split(sizes.tolist())]
-
-
-def _bytes_of(obj: Any) -> torch.Tensor:
-    return torch.from_numpy(np.frombuffer(bytearray(pickle.dumps(obj)), np.uint8))
-
-
-def _object_of(packed: torch.Tensor) -> Any:
-    return pickle.loads(packed.numpy().tobytes())
-
-
-class SyncBatchNorm:
-    """Not there: making one raises Unsupported."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        raise Unsupported(
-            "SyncBatchNorm is not supported. Use BatchNorm, or a norm that does not depend on the "
-            "batch, such as GroupNorm."
-        )

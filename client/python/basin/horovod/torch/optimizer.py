@@ -46,8 +46,8 @@ def DistributedOptimizer(
                       divides gradients before the sum and multiplies the average after it
     num_groups, groups:
                       checked, and not used: all gradients of a step are one round
-    sparse_as_dense:  not used: a backward that makes a sparse gradient raises Unsupported, also
-                      with True. Make layers that have dense ones: Embedding(sparse=False)
+    sparse_as_dense:  makes sparse gradients dense before they are reduced; otherwise workers send
+                      only their rows
     process_set:      only global_process_set
 
     The optimizer gets synchronize(), skip_synchronize() and set_backward_passes_per_step(), and all
@@ -83,6 +83,8 @@ def DistributedOptimizer(
         wire_dtype=_wire_dtype(call, compression),
         check_optimizer=False,  # Horovod does not, and a worker in join() has an older schedule.
         gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        sparse_gradients=True,  # Horovod's scripts share tensors, not the model that says so.
     )
     _attach(made)
     return made

@@ -17,7 +17,6 @@ from torch.distributed import ProcessGroup
 
 from basin import exchange
 from basin.errors import InvalidArgument, Unsupported
-from basin.gathering import Bytes
 from basin.handle import Handle
 from basin.torch import pieces, raw
 from basin.torch.backend import calls, reductions
@@ -320,7 +319,8 @@ class BasinGroup(ProcessGroup):
         """Sends so many elements to each rank, and fills the outputs with those of each."""
         piece = pieces.of(call, None, given.reshape(-1))
 
-        def output(content: Bytes, counts: list[int]) -> Tensors:
+        def output(rows: list[exchange.Received]) -> Tensors:
+            content, counts = rows[0]
             if counts != received:
                 raise InvalidArgument(
                     f"{call} has room for {received} elements of the ranks, in order, and they "
@@ -334,7 +334,17 @@ class BasinGroup(ProcessGroup):
         client = self._membership.member(call)
         timeout = self._membership.timeout
         return self._work(
-            exchange.alltoall(client, call, None, piece, sent, output, waits=False, timeout=timeout)
+            exchange.alltoall(
+                client,
+                call,
+                "alltoall",
+                None,
+                [piece],
+                [sent],
+                output,
+                waits=False,
+                timeout=timeout,
+            )
         )
 
     def _elements(self, call: str, tensor: torch.Tensor, splits: Any) -> list[int]:
