@@ -92,7 +92,7 @@ def some_go(rank: int, how: str) -> Any:
     """The last worker is lost, or leaves, in the middle of calls with many names."""
     import basin
 
-    counted = []
+    counted: list[Any] = []
     with basin.connect() as client:
         for block in range(12):
             handles = _block(client, rank, block)

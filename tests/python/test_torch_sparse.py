@@ -176,7 +176,7 @@ def refusals(rank: int) -> Any:
             )
             texts[kind] = expect("Unsupported", net(torch.tensor([rank])).sum().backward)
         # What says nothing to Basin may be said by the script.
-        net: Any = Table()
+        net = Table()
         bt.DistributedOptimizer(
             torch.optim.SGD(net.parameters(), lr=1.0),
             net.named_parameters(),
