@@ -290,8 +290,8 @@ TEST(LeavingOut, ANewSessionChangesNothing) {
 // ---- what is deferred
 
 // Three workers of which one was late for round 2.
-struct Carried : LateThree {
-  explicit Carried(JobSettings settings = Settings(1, 4, 3), Config config = Carries())
+struct OnceLate : LateThree {
+  explicit OnceLate(JobSettings settings = Settings(1, 4, 3), Config config = Carries())
       : LateThree(settings, std::move(config)) {
     Contribute({&a, &b});
     PassGrace();
@@ -306,7 +306,7 @@ struct Carried : LateThree {
 
 // Each step is the mean of all gradients that are in it.
 TEST(Deferred, IsCountedWithTheNextContributionOfItsWorker) {
-  Carried t;
+  OnceLate t;
   EXPECT_THAT(t.c.verdict().value.late, ElementsAre("c"));
   EXPECT_TRUE(t.c.verdict().value.late_carries);
   t.c.deferred = 1;
@@ -325,17 +325,17 @@ TEST(Deferred, IsCountedWithTheNextContributionOfItsWorker) {
 }
 
 TEST(Deferred, WeightsAreThoseThatTheBeginCounts) {
-  Carried t;
+  OnceLate t;
   const RoundSpec by_samples = Spec(ReduceOp::kWeightedAverage);
-  t.a.Contribute(by_samples, kLane, Counts{10, {}, {}});
-  t.b.Contribute(by_samples, kLane, Counts{10, {}, {}});
+  t.a.Contribute(by_samples, kLane, {}, Counts{10, {}, {}});
+  t.b.Contribute(by_samples, kLane, {}, Counts{10, {}, {}});
   t.c.deferred = 1;
-  t.c.Contribute(by_samples, kLane, Counts{20, {}, {}});
+  t.c.Contribute(by_samples, kLane, {}, Counts{20, {}, {}});
   EXPECT_EQ(t.a.verdict().value.divisor, 40u);
 }
 
 TEST(Deferred, ASumIsNotDivided) {
-  Carried t;
+  OnceLate t;
   t.c.deferred = 1;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum));
   EXPECT_EQ(t.a.verdict().value.divisor, 1u);
@@ -344,38 +344,38 @@ TEST(Deferred, ASumIsNotDivided) {
 
 // What was counted would be counted twice, and what is older is of older parameters.
 TEST(Deferred, IsRefusedWithoutAVerdictThatAllowsIt) {
-  const auto refused = [](Carried& t, TestWorker& worker, const RoundSpec& spec) {
+  const auto refused = [](TestWorker& worker, const RoundSpec& spec) {
     worker.deferred = 1;
     worker.Begin(spec);
     return worker.rejected();
   };
   const RoundSpec average = Spec(ReduceOp::kAverage);
   {
-    Carried t;
-    EXPECT_EQ(refused(t, t.a, average), ErrorCode::kInvalidArgument) << "it was in time";
+    OnceLate t;
+    EXPECT_EQ(refused(t.a, average), ErrorCode::kInvalidArgument) << "it was in time";
     t.Contribute({&t.b, &t.c});
     EXPECT_EQ(t.b.verdict().value.divisor, 2u) << "and it has withdrawn";
     EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
   }
   {
-    Carried t;
+    OnceLate t;
     t.Contribute({&t.a, &t.b, &t.c});
-    EXPECT_EQ(refused(t, t.c, average), ErrorCode::kInvalidArgument) << "one round has passed";
+    EXPECT_EQ(refused(t.c, average), ErrorCode::kInvalidArgument) << "one round has passed";
   }
   {
-    Carried t(Settings(1, 4, 3), LeavesOut());
-    EXPECT_EQ(refused(t, t.c, average), ErrorCode::kInvalidArgument) << "the policy drops it";
+    OnceLate t(Settings(1, 4, 3), LeavesOut());
+    EXPECT_EQ(refused(t.c, average), ErrorCode::kInvalidArgument) << "the policy drops it";
   }
   for (const RoundSpec& spec :
        {Spec(ReduceOp::kMax), Spec(ReduceOp::kAverage, Denominator::kPresent)}) {
-    Carried t;
-    EXPECT_EQ(refused(t, t.c, spec), ErrorCode::kInvalidArgument) << "it cannot be added";
+    OnceLate t;
+    EXPECT_EQ(refused(t.c, spec), ErrorCode::kInvalidArgument) << "it cannot be added";
   }
 }
 
 // A contribution that has another one is late as a whole.
 TEST(Deferred, IsLostIfItIsLateAgain) {
-  Carried t;
+  OnceLate t;
   t.c.deferred = 1;
   t.c.Begin();
   t.Contribute({&t.a, &t.b});
@@ -390,7 +390,7 @@ TEST(Deferred, IsLostIfItIsLateAgain) {
 }
 
 TEST(Deferred, ANewSessionRepeatsIt) {
-  Carried t;
+  OnceLate t;
   t.c.deferred = 1;
   t.c.Begin();
   t.c.Cut();
@@ -403,7 +403,7 @@ TEST(Deferred, ANewSessionRepeatsIt) {
 
 // The next aggregator knows the verdict from the hellos.
 TEST(Deferred, Fault_A1_AnotherAggregatorCountsIt) {
-  Carried t;
+  OnceLate t;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->fresh = false;
   t.c.deferred = 1;
   t.c.Begin();
@@ -418,7 +418,7 @@ TEST(Deferred, Fault_A1_AnotherAggregatorCountsIt) {
 // Those who come may have joined after that verdict. The late worker has it, and its library has
 // looked.
 TEST(Deferred, Fault_A1_AnAggregatorThatKnowsNoVerdictBelievesTheWorker) {
-  Carried t;
+  OnceLate t;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
     worker->fresh = false;
     worker->lane().verdicts.clear();
