@@ -248,8 +248,7 @@ def sets(rank: int) -> Any:
                 hvd.allgather_object("x" * rank, process_set=pair),
             ]
             # What the root cannot pickle is an error for all members.
-            kind = AttributeError if rank == 2 else InvalidArgument
-            assert refusal(kind, hvd.broadcast_object, lambda: rank, 2, None, pair)
+            assert refusal(InvalidArgument, hvd.broadcast_object, lambda: rank, 2, None, pair)
             net = nn.Linear(1, 1)
             nn.init.constant_(net.weight, rank)
             hvd.broadcast_parameters(net.state_dict(), 2, process_set=pair)
@@ -775,7 +774,7 @@ import horovod.torch.elastic
 import basin.horovod.torch as third
 from horovod.torch.compression import Compression
 try:
-    import horovod.tensorflow
+    import horovod.spark
 except ImportError as error:
     print(error)
 print(one is other is third, Compression is one.Compression, one.__name__)
@@ -821,7 +820,7 @@ class Scripts(unittest.TestCase):
             script.write_text(IMPORTS)
             lines = under_basin(str(script))
         self.assertEqual(4, lines.count("True True basin.horovod.torch"), lines)
-        self.assertEqual(4, sum("Basin has no horovod.tensorflow" in line for line in lines))
+        self.assertEqual(4, sum("Basin has no horovod.spark" in line for line in lines))
 
     def test_an_exception_is_no_end_of_the_script(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -832,7 +831,11 @@ class Scripts(unittest.TestCase):
 
     def test_the_page_runs(self) -> None:
         page = (ROOT / "docs/frameworks/horovod.md").read_text()
-        (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        code = next(
+            each
+            for each in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+            if "horovod.torch" in each
+        )
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "script.py"
             script.write_text(code + 'print("loss", float(loss))\n')

@@ -222,7 +222,9 @@ TEST(Names, Fault_A1_ARecoveryKeepsWhoHasForgottenWhatOthersRemember) {
   const RecoveryDecision decision = DecideRecovery({{"a", a}, {"b", b}}, RecoveryFacts{}, Rules{});
   EXPECT_THAT(decision.members, ElementsAre("a", "b"));
   for (const RecoveredLane& lane : decision.lanes) {
-    if (lane.name == "call/x") EXPECT_EQ(lane.last_verdict, 0u) << "of the later lane";
+    if (lane.name == "call/x") {
+      EXPECT_EQ(lane.last_verdict, 0u) << "of the later lane";
+    }
   }
 }
 

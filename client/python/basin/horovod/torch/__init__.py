@@ -21,8 +21,6 @@ from basin.horovod.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from basin.horovod.ops import Adasum, Average, Max, Min, Product, Sum
 from basin.horovod.torch import elastic
@@ -37,6 +35,8 @@ from basin.horovod.torch.basics import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from basin.horovod.torch.compression import Compression
 from basin.horovod.torch.functions import (
