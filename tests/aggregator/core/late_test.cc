@@ -295,7 +295,6 @@ struct OnceLate : LateThree {
       : LateThree(settings, std::move(config)) {
     Contribute({&a, &b});
     PassGrace();
-    c.Contribute();
   }
   static Config Carries() {
     Config config = LeavesOut();

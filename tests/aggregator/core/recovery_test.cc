@@ -1073,7 +1073,7 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
       {[](Hello& h) { h.lanes[0].name = ""; }, "an impossible first round"},
       {[](Hello& h) { h.lanes[0].lane = ~0u; }, "an impossible first round"},
       {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "an impossible first round"},
-      {[](Hello& h) { h.lanes.resize(2000); }, "too many lanes"},
+      {[](Hello& h) { h.lanes.resize(3000); }, "too many lanes"},
       {[](Hello& h) { h.lanes[0].layout[0].dtype = DType::kUnspecified; }, "without a size"},
       {[](Hello& h) { h.lanes[0].layout[1] = h.lanes[0].layout[0]; }, "has two tensors w"},
       {[](Hello& h) { h.lanes[0].layout[0].shape = {uint64_t{1} << 50}; }, "is larger than"},
