@@ -23,6 +23,11 @@ bool IsAboutAFrame(NoteKind kind) {
          kind == NoteKind::kFrameRefused;
 }
 
+// What is said of a late worker, whose text differs in each round for that alone.
+bool NamesTheRound(NoteKind kind) {
+  return kind == NoteKind::kContributionLate || kind == NoteKind::kContributionDeferred;
+}
+
 }  // namespace
 
 LogLevel LevelOf(NoteKind kind) {
@@ -31,7 +36,6 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kRoundPrepared:
     case NoteKind::kRoundCommitted:
     case NoteKind::kContributionCarried:
-    case NoteKind::kContributionDeferred:
     case NoteKind::kFrameDuplicate:
     case NoteKind::kFrameStale:
       return LogLevel::kDebug;
@@ -70,8 +74,9 @@ LogLevel LevelOf(NoteKind kind) {
 
 void Reporter::OnNote(const Note& note, absl::Time now) {
   metrics_.Count(note, now);
-  const bool late = note.kind == NoteKind::kContributionLate;
-  if ((late || note.kind == NoteKind::kContributionWithdrawn) && Repeats(note, now)) return;
+  if (NamesTheRound(note.kind) || note.kind == NoteKind::kContributionWithdrawn) {
+    if (Repeats(note, now)) return;
+  }
   if (!IsAboutAFrame(note.kind)) events_.Add(note, now);
   const LogLevel level = LevelOf(note.kind);
   if (!log_.Wants(level)) return;
@@ -96,8 +101,7 @@ bool Reporter::Repeats(const Note& note, absl::Time now) {
   for (auto it = withdrawn_.begin(); it != withdrawn_.end();) {
     it = now - it->second < kWithdrawal ? std::next(it) : withdrawn_.erase(it);
   }
-  // What is said of a late worker names the round.
-  const std::string reason = note.kind == NoteKind::kContributionLate ? "late" : note.text;
+  const std::string reason = NamesTheRound(note.kind) ? NoteKindName(note.kind) : note.text;
   return !withdrawn_.try_emplace({note.job, note.worker, note.lane, reason}, now).second;
 }
 
