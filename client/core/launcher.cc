@@ -59,7 +59,8 @@ absl::StatusOr<uint32_t> Number(const char* name, const std::string& text, const
       ". Unset it, or set worker_id (BASIN_WORKER_ID) and max_workers (BASIN_MAX_WORKERS)."));
 }
 
-absl::StatusOr<Said> SaidBy(const Launcher& launcher, const std::string& rank, Variables variables) {
+absl::StatusOr<Said> SaidBy(const Launcher& launcher, const std::string& rank,
+                            Variables variables) {
   Said said;
   said.launcher = &launcher;
   const auto number = Number(launcher.rank, rank, launcher.name);
