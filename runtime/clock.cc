@@ -2,6 +2,8 @@
 
 #include "runtime/clock.h"
 
+#include <time.h>
+
 #include <chrono>
 
 namespace basin {
@@ -14,6 +16,18 @@ void MonotonicClock::Wait(Condition& condition, Mutex& mutex, absl::Time until) 
   if (until == absl::InfiniteFuture()) return condition.Wait(mutex);
   const auto since_zero = absl::ToChronoNanoseconds(until - absl::UnixEpoch());
   condition.WaitUntil(mutex, std::chrono::steady_clock::time_point(since_zero));
+}
+
+absl::Time BootClock::Now() const {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return absl::TimeFromTimespec(now);
+}
+
+void BootClock::Wait(Condition& condition, Mutex& mutex, absl::Time until) {
+  if (until == absl::InfiniteFuture()) return condition.Wait(mutex);
+  condition.WaitUntil(mutex,
+                      std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(until - Now()));
 }
 
 }  // namespace basin

@@ -33,6 +33,15 @@ class MonotonicClock : public Clock {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override;
 };
 
+// CLOCK_BOOTTIME, which goes on while the machine is suspended, as the clocks of other machines do.
+class BootClock : public Clock {
+ public:
+  absl::Time Now() const override;
+  // May return late after a suspension.
+  void Wait(Condition& condition, Mutex& mutex, absl::Time until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override;
+};
+
 }  // namespace basin
 
 #endif  // BASIN_RUNTIME_CLOCK_H_

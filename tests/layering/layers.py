@@ -174,6 +174,19 @@ LAYERS = (
         headers=("absl/", "xxhash.h"),
         links=("absl::", "xxHash::", "Threads::"),
     ),
+    Layer(
+        "aggregator/leadership/core",
+        uses=("protocol",),
+        headers=("absl/",),
+        links=("absl::",),
+        pure=True,
+    ),
+    Layer(
+        "aggregator/leadership",
+        uses=("protocol", "kernels", "runtime"),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
     Layer("aggregator/text", uses=("protocol/limits",), headers=("absl/",), links=("absl::",)),
     Layer(
         "aggregator/config",
