@@ -27,6 +27,8 @@ LEFT_OUT = {
     "aggregator/core/delivery.h: rules_": "constant",
     "aggregator/core/delivery.h: resent_": "counts, for observers",
     "aggregator/core/lane.h: layout_bytes": "derived from the tensors",
+    "aggregator/core/lanes.h: by_name_": "derived from the lanes",
+    "client/core/lanes.h: by_name_": "derived from the lanes",
     "protocol/layout.h: sizes_": "derived from the tensors",
     "protocol/layout.h: bases_": "derived from the tensors",
     "protocol/layout.h: by_name_": "derived from the tensors",

@@ -183,7 +183,7 @@ LAYERS = (
     ),
     Layer(
         "aggregator/leadership",
-        uses=("protocol", "kernels", "runtime"),
+        uses=("aggregator/leadership/core", "protocol", "kernels", "runtime"),
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),
