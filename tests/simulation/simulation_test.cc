@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kCountLate, {Invariant::kCountedOnce}, 200},
                     Planted{PlantedBug::kForgetDeferred, {Invariant::kCountedOnce}, 500},
                     Planted{PlantedBug::kDeferCounted, {Invariant::kCountedOnce}, 500},
-                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 500}),
+                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;
