@@ -188,10 +188,11 @@ std::string Missing(const Coverage& coverage) {
   // after ten idle minutes. A lane that waits for memory would wait for the whole run. Members that
   // lost their donor before they had its state are released. A trainer calls at the wrong time once
   // in some ten thousand jobs. No fault changes the settings of a job. Connections have no
-  // addresses.
+  // addresses. No job has so many names that lanes are let go: tests/scenarios/names_test.cc has.
   static constexpr const char* kOutOfReach[] = {
       "note lease_refused", "note job_ended", "note job_set", "note address_refused",
-      "note lane_waits_for_memory", "state lost with its donors", "call refused",
+      "note lane_waits_for_memory", "state lost with its donors", "call refused", "message LetGo",
+      "message LaneGone",
       // The tests of these rows are in tests/aggregator/core/tables_test.cc: another run that ends
       // a halt or a recovery, an operator who ends one in which no worker remembers the run,
       // members that are left out or lost at rare moments, and messages that our clients never
