@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Calls with names, by the thousand.
 
-Usage: test_names.py BASIND LIBBASIN
+Usage: test_names.py BASIND LIBBASIN [CLASS...]
 """
 
 import contextlib
@@ -149,7 +149,9 @@ def one_comes(rank: int, events: str) -> Any:
     return here
 
 
-class Names(JobsTest):
+class Thousands(JobsTest):
+    """These take minutes on two processors."""
+
     def _check_thousands(self, workers: int) -> None:
         for wrong, grown, other, after in self.jobs.run(thousands, workers, workers):
             self.assertEqual(wrong, [])
@@ -163,6 +165,8 @@ class Names(JobsTest):
     def test_ten_thousand_names_of_three_workers(self) -> None:
         self._check_thousands(3)
 
+
+class Names(JobsTest):
     def _check_in_flight(self, workers: int) -> None:
         with tempfile.TemporaryDirectory() as events, contextlib.ExitStack() as kept:
             make_events(events, ["begun"], kept)
