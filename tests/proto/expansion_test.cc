@@ -101,7 +101,7 @@ std::vector<std::pair<std::string, std::string>> Bombs() {
   const std::string hello = ValidHello();
   const std::string lane = "\x0a\x01l\x10\x02";
   return {
-      {"hello.lanes has more than 1024 entries",
+      {"hello.lanes has more than 4096 entries",
        Field(kHello, hello + Repeated(Field(13, ""), kMost))},
       {"hello.lanes[0].layout has more than 65536 entries",
        Field(kHello, hello + Field(13, lane + Repeated(Field(4, ""), kMost)))},

@@ -205,6 +205,7 @@ void RandomMessages::FillPlan(Message* out) {
 void RandomMessages::Fill(Contributor* out) {
   *out = {Label(), Make<Incarnation>(), Number() % (kMaxCount + 1), std::nullopt, Ranks()};
   if (Coin()) out->squared_norm = Scale();
+  out->deferred = static_cast<uint32_t>(Below(kMaxRanks));
   FillPlan(out);
 }
 

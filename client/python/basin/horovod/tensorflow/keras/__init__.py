@@ -2,4 +2,7 @@
 """The names of horovod.tensorflow.keras, which are those of horovod.keras: there is one Keras."""
 
 from basin.horovod.keras import *  # noqa: F403 - the same names
-from basin.horovod.tensorflow.keras import callbacks, elastic  # type: ignore[no-redef]  # noqa: F401
+from basin.horovod.tensorflow.keras import (  # type: ignore[no-redef]
+    callbacks,  # noqa: F401 - the same names
+    elastic,  # noqa: F401
+)
