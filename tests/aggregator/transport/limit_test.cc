@@ -150,7 +150,7 @@ TEST(TransportLimit, Fault_S6_EmptyPartsInPiecesTakeLittleMemory) {
   const absl::Status end = stream.AwaitEnd();
   EXPECT_EQ(loopback.server.counters().floods, 0u);
   EXPECT_EQ(end.code(), StatusCode::kInvalidArgument) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr("hello.lanes has more than 1024 entries"));
+  EXPECT_THAT(std::string(end.message()), HasSubstr("hello.lanes has more than 4096 entries"));
   // Copies of the pieces on both ends of the connection; a sanitizer also keeps freed memory. The
   // lanes themselves would be a hundred times as large as the pieces.
   EXPECT_LT(growth.Peak(), 48 * kPieces * kMiB);
