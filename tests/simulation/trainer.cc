@@ -672,11 +672,11 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   if (IsLate(record)) {
     if (lane.left_out + 1 == record.round) world_.coverage.Saw(Sight::kLateAgain);
     lane.left_out = record.round;
-    // Left out while it pushed, before its script came to serve the boundary.
-    if (mine) MissBoundary();
   } else if (counted && lane.left_out != 0 && lane.left_out + 1 == record.round) {
     world_.coverage.Saw(Sight::kLateCounted);
   }
+  // The round went on without it while it pushed, before its script came to serve the boundary.
+  if (record.value.outcome == Outcome::kCommitted && mine && !counted) MissBoundary();
   if (mine && lane.given.late.has_value()) {
     world_.coverage.Saw(counted ? Sight::kDeferred : Sight::kDeferredLost);
   }
