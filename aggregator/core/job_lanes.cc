@@ -142,7 +142,8 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     return refuse(ErrorCode::kResourceExhausted, why);
   }
   lane.last_used = scope.now;
-  job.lanes.Keep(index);
+  // A worker that comes back describes what it has, and may answer what it was asked meanwhile.
+  if (!worker.HasRegistered(index)) job.lanes.Keep(index);
   const uint32_t before = lane.layout.version();
   TensorIndex guess = 0;
   for (const TensorSpec& spec : request.tensors) {
