@@ -34,7 +34,7 @@ namespace basin::aggregator {
 struct LeaderView {
   bool leads = false;                               // This aggregator does,
   absl::Time decides_until = absl::InfinitePast();  // and may decide until then.
-  uint64_t fence = 0;                               // Of the leader; 0: none is known.
+  uint64_t fence = 0;                               // The leader's; 0: none is known.
   std::string holder;   // The leader, as the record names it; empty: nobody leads.
   std::string address;  // Where workers reach it.
   std::string trouble;  // Why the authority cannot be asked; empty: it can.

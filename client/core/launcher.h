@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who this process is, by the variables of the launcher that has started it.
+// The identity of this process, from the variables of the launcher that has started it.
 //
 // Launchers nest, as torchrun in a task of srun, and each leaves its variables to the process. The
 // innermost has started the process, so it decides. Launchers of which neither is known to be the

@@ -98,7 +98,7 @@ class FrameworkTest(unittest.TestCase):
     script: ClassVar[str]
     python: ClassVar[Path] = PYTHON
     options: ClassVar[tuple[str, ...]] = ()  # Those of basin-run.
-    variables: ClassVar[dict[str, str]] = {}  # Of the script's environment.
+    variables: ClassVar[dict[str, str]] = {}  # In the script's environment.
     alone: ClassVar[dict[str, Any]]
     together: ClassVar[list[dict[str, Any]]]
 

@@ -176,7 +176,7 @@ class Leadership {
   absl::Time seen_at_ = absl::InfinitePast();  // Since when it has been like this.
   bool saw_ = false;                           // It has been read at all.
   LeaderRecord written_;                       // By the present write, or the last one.
-  uint64_t highest_fence_ = 0;                 // Of all that were seen.
+  uint64_t highest_fence_ = 0;                 // The highest one seen.
   std::string trouble_;
 };
 

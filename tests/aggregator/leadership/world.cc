@@ -19,7 +19,7 @@ constexpr absl::Duration kLease = absl::Seconds(1);
 constexpr absl::Duration kFaults = absl::Seconds(14);        // Then nothing fails any more,
 constexpr absl::Duration kQuiet = absl::Seconds(10);         // and after this one must lead.
 constexpr absl::Duration kPause = absl::Milliseconds(100);   // The longest that goes unnoticed.
-constexpr absl::Duration kRounding = absl::Microseconds(1);  // Of times by two clocks.
+constexpr absl::Duration kRounding = absl::Microseconds(1);  // Between times by two clocks.
 const absl::Time kBegin = absl::FromUnixSeconds(1'000'000);
 
 // The fate of a request.
@@ -62,7 +62,7 @@ class World {
   struct Process {
     explicit Process(LeadershipConfig config, absl::Time start) : core(std::move(config), start) {}
     Leadership core;
-    double rate = 1;  // Of its clock, against the true one.
+    double rate = 1;  // How fast its clock is, against the true one.
     absl::Time started;
     absl::Duration ahead;                            // What its clock showed then.
     absl::Time paused_until = absl::InfinitePast();  // True time, as all that follows.
@@ -294,7 +294,7 @@ class World {
   std::vector<std::unique_ptr<Process>> processes_;
   uint64_t lives_ = 0;
   uint64_t requests_ = 0;
-  uint64_t highest_fence_ = 0;  // Of all that were written since the record was lost.
+  uint64_t highest_fence_ = 0;  // The highest one written since the record was lost.
 
   RecordState record_;
   uint64_t versions_ = 0;

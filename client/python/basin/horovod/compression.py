@@ -16,7 +16,7 @@ class Compressor:
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
+    def decompress(tensor: Any, ctx: Any) -> Any:
         """Makes the result from what was received."""
         raise NotImplementedError
 
@@ -29,7 +29,7 @@ class NoneCompressor(Compressor):
         return tensor, None
 
     @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
+    def decompress(tensor: Any, ctx: Any) -> Any:
         return tensor
 
 
@@ -43,10 +43,10 @@ class FP16Compressor(Compressor):
         return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
 
     @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
+    def decompress(tensor: Any, ctx: Any) -> Any:
         from basin.tensorflow.host import tf
 
-        return tf.cast(tensor, context)
+        return tf.cast(tensor, ctx)
 
 
 class Compression:

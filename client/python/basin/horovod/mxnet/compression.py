@@ -6,32 +6,7 @@ from typing import Any
 import numpy as np
 
 from basin.errors import Unsupported
-
-
-class Compressor:
-    """What a compression of a trainer has to have."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Returns what to send, and what decompress() needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Makes the result from what was received."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends the array as it is."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
+from basin.horovod.compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):
