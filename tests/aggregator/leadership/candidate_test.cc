@@ -169,7 +169,9 @@ TEST(CandidateTest, Fault_A5_ALeaderThatWasReplacedEnds) {
   Rig a(authority, "a");
   a.Await("begin");
   authority.Replace({uint64_t{1} << 40, "other", "there:1", absl::Hours(1)});
-  a.Await("end: other has taken the lead");
+  // On a busy machine the lease may run out first, so that the reason is another one.
+  a.Await("end: ");
+  a.Await("it is other at there:1");
   EXPECT_LE(a.until(), a.now());
   EXPECT_EQ(a.candidate->view().InWords(), "it is other at there:1");
 }
