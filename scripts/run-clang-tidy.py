@@ -7,6 +7,7 @@ nothing in them, in this tree or in another: cltcache remembers the preprocessed
 Usage:
     scripts/run-clang-tidy.py --build build/release '/kernels/.*\\.cc$'
     scripts/run-clang-tidy.py --build build/release --checks='-clang-analyzer-*' '.*'
+    scripts/run-clang-tidy.py --build build/release --commits 100 '.*'
 
 Prints the findings, and ends with 1 if there is one.
 """
@@ -43,6 +44,23 @@ def command_for(entry: dict[str, str], checks: str) -> list[str]:
     ]  # fmt: skip
 
 
+def git(*arguments: str) -> list[str]:
+    return subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+def changed_in(commits: int) -> set[str] | None:
+    """The paths that the last commits, or what is not committed, changed, without their suffixes:
+    a source is checked when its own header changed, too. None if the history is shorter."""
+    if int(git("rev-list", "--count", "HEAD")[0]) <= commits:
+        return None
+    root = Path(git("rev-parse", "--show-toplevel")[0])
+    names = git("diff", "--name-only", f"HEAD~{commits}", "--", str(root))
+    names += git("ls-files", "--others", "--exclude-standard", "--full-name", str(root))
+    return {str((root / name).with_suffix("")) for name in names}
+
+
 def check(entry: dict[str, str], checks: str) -> bool:
     ended = subprocess.run(
         command_for(entry, checks), cwd=entry["directory"], env={**os.environ, "HOME": str(CACHE)},
@@ -61,6 +79,9 @@ def main() -> None:
     )
     parser.add_argument("--build", type=Path, metavar="FOLDER", required=True)
     parser.add_argument("--checks", default="", help="added to those of .clang-tidy")
+    parser.add_argument(
+        "--commits", type=int, metavar="N", help="only files that the last N commits changed"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
     parser.add_argument("files", help="a regular expression for the paths of the files")
     arguments = parser.parse_args()
@@ -74,6 +95,9 @@ def main() -> None:
     chosen = [entry for entry in entries if files.search(entry["file"])]
     if not chosen:
         parser.error(f"no file of {arguments.build} matches {arguments.files}")
+    changed = changed_in(arguments.commits) if arguments.commits else None
+    if changed is not None:
+        chosen = [entry for entry in chosen if str(Path(entry["file"]).with_suffix("")) in changed]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         passed = list(pool.map(lambda entry: check(entry, arguments.checks), chosen))
     print(f"{len(passed)} files, {passed.count(False)} with findings")
