@@ -28,6 +28,10 @@ CACHE = Path.home() / ".cache" / "basin" / "tidy"
 # Without marks of files and lines, which differ between trees, in what is compared with the cache.
 PORTABLE = ("-P", "-Wno-unused-command-line-argument")
 
+# What a unit of several sources includes, and how many of them are checked faster one by one.
+UNIT_SOURCE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
+FEW = 3
+
 # What clang-tidy says about itself.
 NOISE = re.compile(r"\d+ warnings? (generated|treated as errors?)\.?|")
 
@@ -59,6 +63,22 @@ def changed_in(commits: int) -> set[str] | None:
     names = git("diff", "--name-only", f"HEAD~{commits}", "--", str(root))
     names += git("ls-files", "--others", "--exclude-standard", "--full-name", str(root))
     return {str((root / name).with_suffix("")) for name in names}
+
+
+def only_changed(entry: dict[str, str], changed: set[str]) -> list[dict[str, str]]:
+    """What to check of an entry: a unit of several sources is checked as a whole if many of them
+    changed; few are checked alone, with its arguments."""
+    sources = [entry["file"]]
+    if entry["file"].endswith(".cxx"):
+        sources = UNIT_SOURCE.findall(Path(entry["file"]).read_text())
+    chosen = [source for source in sources if str(Path(source).with_suffix("")) in changed]
+    if len(chosen) > FEW:
+        return [entry]
+    command = entry["command"]
+    return [
+        {**entry, "file": source, "command": command.replace(entry["file"], source)}
+        for source in chosen
+    ]
 
 
 def check(entry: dict[str, str], checks: str) -> bool:
@@ -97,7 +117,7 @@ def main() -> None:
         parser.error(f"no file of {arguments.build} matches {arguments.files}")
     changed = changed_in(arguments.commits) if arguments.commits else None
     if changed is not None:
-        chosen = [entry for entry in chosen if str(Path(entry["file"]).with_suffix("")) in changed]
+        chosen = [part for entry in chosen for part in only_changed(entry, changed)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         passed = list(pool.map(lambda entry: check(entry, arguments.checks), chosen))
     print(f"{len(passed)} files, {passed.count(False)} with findings")
