@@ -9,8 +9,7 @@ and the exit status is 1 if anything failed.
 
   setup     installs missing packages (scripts/setup.sh)
   lint      clang-format, ruff, mypy; clang-tidy on the files of the last 100 commits
-  release   hardened release build; all tests except nightly ones; the build for asan begins on
-            what the tests leave of the processors
+  release   hardened release build; all tests except nightly ones
   frameworks
             nightly: the tests of Lightning, Accelerate, Transformers, JAX, TensorFlow and Keras, in
             an environment of their own, and of MXNet in another one (scripts/setup.sh
@@ -200,26 +199,6 @@ configure_and_build() { # preset [target...]
     required build ninja -C "build/$preset" -j "$jobs" "$@"
 }
 
-# Many tests wait more than they compute. What they leave of the processors goes to the build of the
-# sanitizers: its tasks are idle ones, in a group of their own, so that no test waits for them. The
-# stage asan completes what is begun here.
-begin_next_build() {
-  [[ " ${selected[*]} " == *" asan "* ]] && command -v chrt >/dev/null || return 0
-  configure_arguments=("${asan_arguments[@]}")
-  required configure-asan cmake --preset asan "${configure_arguments[@]}" || return 0
-  # shellcheck disable=SC2016  # expanded by the inner shell
-  setsid sh -c 'echo 19 >/proc/self/autogroup; exec chrt --idle 0 "$@"' _ \
-    ninja -C build/asan -j "$jobs" >"$reports/$stage-build-asan.log" 2>&1 </dev/null &
-  next_build=$!
-}
-
-end_next_build() {
-  [[ -n "$next_build" ]] || return 0
-  kill "$next_build" 2>/dev/null
-  wait "$next_build"
-  next_build=
-}
-
 # Runs ctest and counts the test cases in its report. `within` is a command that runs it elsewhere.
 within=()
 run_ctest() { # preset ctest-argument...
@@ -239,9 +218,6 @@ run_ctest() { # preset ctest-argument...
 # ---- Stages -------------------------------------------------------------------------------------
 
 configure_arguments=()
-next_build=
-asan_arguments=('-DBASIN_LEAVE_OUT=tsan;long;nightly;model' -DBASIN_SANITIZE_TESTS=OFF)
-[[ "$mode" == nightly ]] && asan_arguments=(-DBASIN_LEAVE_OUT= -DBASIN_SANITIZE_TESTS=ON)
 
 stage_setup() {
   local more=()
@@ -306,13 +282,11 @@ stage_lint() {
 
 stage_release() {
   configure_and_build release || return
-  begin_next_build
   case "$mode" in
     fast) run_ctest release -LE '^(long|nightly|frameworks)$' ;;
     normal) run_ctest release -LE '^(nightly|frameworks)$' ;;
     nightly) run_ctest release -LE '^frameworks$' ;;
   esac
-  end_next_build
 }
 
 stage_frameworks() {
@@ -322,7 +296,8 @@ stage_frameworks() {
 }
 
 stage_asan() {
-  configure_arguments=("${asan_arguments[@]}")
+  configure_arguments=('-DBASIN_LEAVE_OUT=tsan;long;nightly;model' -DBASIN_SANITIZE_TESTS=OFF)
+  [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_LEAVE_OUT= -DBASIN_SANITIZE_TESTS=ON)
   configure_and_build asan || return
   if [[ "$mode" == nightly ]]; then
     run_ctest asan -LE '^(tree|fuzz|frameworks)$'

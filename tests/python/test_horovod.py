@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs import PATIENCE, ROOT, environment, require
+from jobs import PATIENCE, ROOT, environment, hear, make_events, require, say
 
 require("numpy", "torch", "sklearn")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -434,6 +434,47 @@ def elastic(rank: int, steps: int) -> Any:
         return done, seen, begun, called, saved, restored, state.batch, again
 
 
+def elastic_joiner(rank: int, folder: str) -> Any:
+    """Two workers train until a third one has made ten steps with them. It gets their state in
+    sync(), in the middle of an epoch, and the samples of that epoch are shared with it."""
+    begun = Path(folder) / "begun"
+    if rank == 2:
+        hear(begun)
+    with session() as hvd:
+        torch.manual_seed(7 + rank)  # Only rank 0 has the right parameters.
+        net = nn.Linear(1, 1).double()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=1e-3))
+        data = torch.utils.data.TensorDataset(torch.arange(12.0).double()[:, None])
+        sampler = hvd.elastic.ElasticSampler(data)
+        loader = torch.utils.data.DataLoader(data, batch_size=1, sampler=sampler)
+        state = hvd.elastic.TorchState(net, optimizer, sampler=sampler, steps=0)
+        resets: list[int] = []
+        state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+        # The epoch, the step, the workers in its round, and the sample.
+        seen: list[tuple[int, int, int, float]] = []
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            together = 0
+            while together < 10:
+                sampler.set_epoch(state.epoch)
+                for (x,) in loader:
+                    optimizer.zero_grad()
+                    net(x).sum().backward()
+                    optimizer.step()
+                    state.steps += 1
+                    state.commit()
+                    workers = len(optimizer.last_round().contributors)
+                    seen.append((state.epoch, state.steps, workers, x.item()))
+                    together += workers == 3
+                    if rank == 0 and state.steps == 3:
+                        say(begun)
+                state.epoch += 1
+
+        train(state)
+        return seen, resets, gradients(net), [p.detach().clone() for p in net.parameters()]
+
+
 def always_aborted(state: Any) -> None:
     import basin
 
@@ -722,6 +763,23 @@ class Optimizers(TorchTest):
         # Two epochs; the second call goes on with another one after the last.
         self.assertEqual(len(set(seen.values())), 1)
         self.assert_same_bits([each[4] for each in got])
+
+    def test_a_worker_joins_an_elastic_script_that_trains(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            make_events(folder, ["begun"], kept)
+            each = self.jobs.run(elastic_joiner, 3, folder, BASIN_MIN_WORKERS="2")
+        self.assert_same_bits([parameters for *_, parameters in each])
+        (first, resets, *_), _, (joined, resets_of_joined, *_) = each
+        # The survivors were told once, and go on; the joiner continues their count of steps.
+        self.assertEqual((resets, resets_of_joined), ([3], []))
+        self.assertEqual(first[0][2], 2)
+        self.assertGreater(joined[0][1], 3)
+        self.assertEqual(joined[-1][:2], first[-1][:2])
+        self.assertEqual({workers for _, _, workers, _ in joined}, {3})
+        # Each sample once per epoch, over all workers.
+        given = Counter((epoch, x) for seen, *_ in each for epoch, _, _, x in seen)
+        epochs = range(first[-1][0] + 1)
+        self.assertEqual(given, Counter({(e, float(x)): 1 for e in epochs for x in range(12)}))
 
     def test_an_elastic_state_of_values_alone(self) -> None:
         self.assertEqual(self.jobs.run(values, 2), [([0], 2)] * 2)
