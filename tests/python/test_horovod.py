@@ -65,6 +65,8 @@ def numbers(rank: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def reductions(rank: int) -> Any:
+    from basin.horovod.torch import integers
+
     with session() as hvd:
         rank = hvd.rank()
         made: dict[Any, Any] = {}
@@ -104,6 +106,12 @@ def reductions(rank: int) -> Any:
         third = torch.full((2,), 1.0 / 3.0 + rank)
         made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
         made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
+        whole = torch.tensor([rank + 1, -1])
+        made["cut off once"] = hvd.allreduce(whole, postscale_factor=float(hvd.size()))
+        made["of many"] = [
+            integers.after(torch.tensor([98, -49]), torch.int64, 49, 2.0),
+            integers.after(torch.tensor([100, -100]), torch.int8, 200, 1.0),
+        ]
         sparse = torch.sparse_coo_tensor(
             torch.tensor([[rank, 4]]), torch.tensor([1.0, 2.0]), (5,), check_invariants=True
         )
@@ -183,6 +191,7 @@ def refused(rank: int) -> Any:
             (NotImplementedError, hvd.start_timeline, ["file"], {}),
             (NotImplementedError, hvd.stop_timeline, [], {}),
             (NotImplementedError, hvd.init, [[0]], {}),
+            (ValueError, hvd.allreduce, [torch.ones(1)], {"op": 1}),  # Horovod's number of a sum.
         ]
         return [
             refusal(kind, call, *arguments, **options) for kind, call, arguments, options in calls
@@ -554,6 +563,9 @@ class Calls(TorchTest):
         self.assertEqual([float(half)] * 2, made["half"].tolist())
         self.assertEqual(torch.float32, made["half"].dtype)
         self.assertEqual([200 * workers % 256], made["overflow"].tolist())
+        total = workers * (workers + 1) // 2
+        self.assertEqual([total, -workers], made["cut off once"].tolist())
+        self.assertEqual([[4, -2], [0, 0]], [each.tolist() for each in made["of many"]])
         sparse = np.zeros(5)
         sparse[:workers] += 1.0 / workers
         sparse[4] += 2.0
