@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs import PATIENCE, ROOT, environment, require
+from jobs import PATIENCE, ROOT, environment, hear, make_events, require, say
 
 require("numpy", "torch", "sklearn")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -443,6 +443,39 @@ def elastic(rank: int, steps: int) -> Any:
         return done, seen, begun, called, saved, restored, state.batch, again
 
 
+def resized(rank: int, folder: str) -> Any:
+    """Rank 2 joins the others between two of their commits, and the learning rate follows."""
+    if rank == 2:
+        hear(Path(folder) / "go")
+    with session() as hvd:
+        net = model()
+        optimizer = optimizer_of(hvd, net)
+        state = hvd.elastic.TorchState(net, optimizer, batch=0, together=0)
+
+        def reset() -> None:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.05 * hvd.size()
+
+        state.register_reset_callbacks([reset])
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            while state.together < 90:
+                if state.batch == 3 and rank == 0:
+                    say(Path(folder) / "go")
+                optimizer.zero_grad()
+                loss_of(net, rank, state.batch).backward()
+                optimizer.step()
+                state.batch += 1
+                state.together += len(optimizer.last_round().contributors) == 3
+                if state.batch % 40 == 0:
+                    state.commit()
+
+        train(state)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        return rates, [parameter.detach() for parameter in net.parameters()]
+
+
 def always_aborted(state: Any) -> None:
     import basin
 
@@ -734,6 +767,16 @@ class Optimizers(TorchTest):
         # Two epochs; the second call goes on with another one after the last.
         self.assertEqual(len(set(seen.values())), 1)
         self.assert_same_bits([each[4] for each in got])
+
+    def test_a_worker_that_joins_between_commits_gets_the_rate_with_the_others(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            make_events(folder, ["go"], kept)
+            each = self.jobs.run(
+                resized, 3, folder, BASIN_MIN_WORKERS="2", BASIN_START_WORKERS="2"
+            )
+        for rates, _ in each:
+            self.assertEqual([0.05 * 3], rates)
+        self.assert_same_bits([parameters for _, parameters in each])
 
     def test_an_elastic_state_of_values_alone(self) -> None:
         self.assertEqual(self.jobs.run(values, 2), [([0], 2)] * 2)
