@@ -771,9 +771,7 @@ class Optimizers(TorchTest):
     def test_a_worker_that_joins_between_commits_gets_the_rate_with_the_others(self) -> None:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
             make_events(folder, ["go"], kept)
-            each = self.jobs.run(
-                resized, 3, folder, BASIN_MIN_WORKERS="2", BASIN_START_WORKERS="2"
-            )
+            each = self.jobs.run(resized, 3, folder, BASIN_MIN_WORKERS="2", BASIN_START_WORKERS="2")
         for rates, _ in each:
             self.assertEqual([0.05 * 3], rates)
         self.assert_same_bits([parameters for _, parameters in each])
