@@ -596,8 +596,8 @@ class Calls(TorchTest):
         self.assertEqual([float(half)] * 2, made["half"].tolist())
         self.assertEqual(torch.float32, made["half"].dtype)
         self.assertEqual([200 * workers % 256], made["overflow"].tolist())
-        total = workers * (workers + 1) // 2
-        self.assertEqual([total, -workers], made["cut off once"].tolist())
+        whole_sum = workers * (workers + 1) // 2
+        self.assertEqual([whole_sum, -workers], made["cut off once"].tolist())
         self.assertEqual([[4, -2], [0, 0]], [each.tolist() for each in made["of many"]])
         sparse = np.zeros(5)
         sparse[:workers] += 1.0 / workers

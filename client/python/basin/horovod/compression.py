@@ -68,7 +68,7 @@ class Compression:
 def wire_dtype_of(call: str, compression: Any) -> str | None:
     """That of gradients. Raises Unsupported for other compressions than those of Basin, also for
     ones that are derived from them."""
-    kind = compression if isinstance(compression, type) else type(compression)
+    kind: Any = compression if isinstance(compression, type) else type(compression)
     if "wire_dtype" not in vars(kind):
         raise Unsupported(
             f"{call} cannot send gradients with {compression!r}. Use Compression.none or "
