@@ -58,7 +58,7 @@ void CompareOptimizers(Round& round, const RoundScope& scope) {
                " is not counted in this round. Create the optimizer with the same arguments "
                "on all workers, step schedulers in the same steps, and share a checkpoint "
                "that only one worker has loaded. If they are meant to differ, do not compare "
-               "them (check_optimizer=False in PyTorch)."));
+               "them (check_optimizer=False in Python)."));
   }
 }
 

@@ -58,6 +58,8 @@ def check_reductions() -> None:
         assert run(hvd.allreduce)(narrow).numpy().tolist() == [-1, -28], narrow
         whole = tf.constant([rank + 2, -rank])
         assert run(hvd.allreduce)(whole).numpy().tolist() == [2, 0]
+        doubled = run(lambda x: hvd.allreduce(x, postscale_factor=2.0))(whole)
+        assert doubled.numpy().tolist() == [5, -1], doubled
         scaled = run(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=1.5))(whole)
         assert scaled.numpy().tolist() == [3 + 4, -1], scaled
         half = hvd.allreduce(tf.constant([1.0 + rank]), compression=hvd.Compression.fp16)
@@ -66,6 +68,9 @@ def check_reductions() -> None:
         assert float(both[0]) == 1.0 and both[1].numpy().tolist() == [1]
         rows = run(lambda x: hvd.reducescatter(x, op=hvd.Sum))(tf.constant([1.0, 2.0, 3.0]))
         assert rows.numpy().tolist() == ([2.0, 4.0], [6.0])[rank], rows
+        rows = run(hvd.reducescatter)(tf.constant([1, 2, 4]) + rank)
+        assert rows.numpy().tolist() == ([1, 2], [4])[rank], rows
+        assert run(slope_of_rows)(tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [1, 1, 2]
         all_rows = run(hvd.allgather)(tf.fill([rank + 1, 2], rank))
         assert all_rows.numpy().tolist() == [[0, 0], [1, 1], [1, 1]], all_rows
         roots = run(lambda x: hvd.broadcast(x, 1))(tf.constant([rank]))
@@ -84,6 +89,22 @@ def check_reductions() -> None:
     assert hvd.is_homogeneous() and hvd.local_rank() == rank and hvd.cross_size() == 1
 
 
+def slope_of_rows(x: Any) -> Any:
+    """Each row of the result is one worker's, so the gradient has what that one multiplies by."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(hvd.reducescatter(x, op=hvd.Sum)) * (hvd.rank() + 1.0)
+    return tape.gradient(y, x)
+
+
+def check_positions() -> None:
+    """The arguments of DistributedOptimizer() by their place."""
+    made = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.1), None, False, "", "", hvd.Compression.none, False, 2, hvd.Sum
+    )
+    assert made.gradient_accumulation_steps == 2
+
+
 def check_refusals() -> None:
     for call in (
         lambda: hvd.join(),
@@ -96,11 +117,14 @@ def check_refusals() -> None:
         lambda: hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer()),
         lambda: hvd.PartialDistributedGradientTape(None),
         lambda: hvd.start_timeline("here"),
+        lambda: hvd.reducescatter(1.0),
     ):
         with refused(NotImplementedError):
             call()
     with refused(ValueError):
         hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Max)
+    with refused(ValueError):
+        hvd.allreduce(1.0, op=1)  # Horovod's number of a sum.
     with refused(NotImplementedError), tf.GradientTape() as tape:
         x = tf.Variable([1.0])
         tape.gradient(hvd.allgather(x), x)
@@ -132,6 +156,7 @@ if __name__ == "__main__":
     hvd.init()
     hvd.init()
     check_reductions()
+    check_positions()
     results = {
         "plain": train(),
         "fp16": train(compression=hvd.Compression.fp16),

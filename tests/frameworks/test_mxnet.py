@@ -129,6 +129,15 @@ class Horovod(FrameworkTest):
             self.assert_equal_to_one_process(case, 1e-5)
 
 
+class Losses(unittest.TestCase):
+    def test_averages_are_over_those_that_are_left(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = HERE / "train_horovod_mxnet_loss.py"
+            options = ("--horovod", "-np", "3", "--min-workers", "2")
+            text = as_workers(script, Path(folder), *options, python=MXNET)
+        self.assertEqual(2, text.count("averaged"), text)
+
+
 class Scripts(unittest.TestCase):
     def test_the_example_trains_the_same_on_all_workers(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -81,6 +81,8 @@ def check_calls() -> None:
     whole = mx.nd.array([3 + 2 * rank, -3 - 2 * rank + rank], dtype="int32")
     made = hvd.allreduce(whole)
     assert made.dtype == np.int32 and made.asnumpy().tolist() == [4, -3], made
+    made = hvd.allreduce(whole - rank, postscale_factor=2.0)
+    assert made.asnumpy().tolist() == [7, -8], made
     both = [mx.nd.ones((2,)) * rank, mx.nd.array([rank, 7], dtype="uint8")]
     made = hvd.grouped_allreduce(both, average=False)
     assert [each.asnumpy().tolist() for each in made] == [[1, 1], [1, 14]], made
@@ -101,6 +103,8 @@ def check_calls() -> None:
     made = hvd.reducescatter(mx.nd.arange(3), op=hvd.Sum)
     assert made.asnumpy().tolist() == ([0, 2], [4])[rank], made
     assert len(hvd.grouped_reducescatter([mx.nd.arange(3)])) == 1
+    made = hvd.reducescatter(mx.nd.array([1, 2, 4], dtype="int32") + rank)
+    assert made.asnumpy().tolist() == ([1, 2], [4])[rank], made
     assert hvd.broadcast_object({"rank": rank}, root_rank=1) == {"rank": 1}
     assert hvd.allgather_object(("rank", rank)) == [("rank", 0), ("rank", 1)]
     half = mx.nd.array([0.1 + rank])

@@ -191,6 +191,23 @@ def _number(value: Any) -> Any:
     return keras.ops.convert_to_numpy(value)
 
 
+class Handing(keras.optimizers.SGD):
+    """Would hand its gradients to another optimizer."""
+
+    def apply(self, *arguments: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+    def stateless_apply(self, *arguments: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+class TrainsItself(keras.Sequential):
+    """Has a step of its own, in which a script may reduce."""
+
+    def train_step(self, *arguments: Any) -> Any:
+        return super().train_step(*arguments)
+
+
 def check_refusals(client: Any) -> None:
     import basin
     from basin.keras import BroadcastGlobalVariables, DistributedOptimizer
@@ -204,6 +221,8 @@ def check_refusals(client: Any) -> None:
     twice = DistributedOptimizer(client, keras.optimizers.SGD(0.1))
     with refused(basin.InvalidArgument, "reduced already"):
         DistributedOptimizer(client, twice)
+    with refused(basin.Unsupported, "with other optimizers"):
+        DistributedOptimizer(client, Handing(0.1))
     keras.config.set_dtype_policy("mixed_float16")
     with refused(basin.InvalidArgument, "LossScaleOptimizer"):
         DistributedOptimizer(client, keras.optimizers.SGD())
@@ -214,6 +233,17 @@ def check_refusals(client: Any) -> None:
     x, y = data(client)
     with refused(basin.FailedPrecondition, "each worker would train alone"):
         model.fit(x, y, verbose=0, callbacks=[BroadcastGlobalVariables(client)])
+
+    own = TrainsItself([keras.Input((64,)), keras.layers.Dense(10)])
+    own.compile(keras.optimizers.SGD(0.1), loss())
+    own.fit(x, y, verbose=0, callbacks=[BroadcastGlobalVariables(client)])
+
+    # Gradients of other variables, of the same shape.
+    pair = [keras.Variable([1.0, 2.0]) for _ in range(2)]
+    optimizer = DistributedOptimizer(client, keras.optimizers.SGD(0.1))
+    ones = keras.ops.ones((2,))
+    with refused(basin.Mismatch, f"gradients {client.rank} of 2"):
+        optimizer.apply([None, ones] if client.rank else [ones, None], pair)
 
     # Models that differ: all workers hear it.
     other = keras.Sequential([keras.Input((64,)), keras.layers.Dense(10 + client.rank)])

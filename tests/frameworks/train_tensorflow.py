@@ -204,6 +204,15 @@ def check_refusals(client: Any) -> None:
         loss = variables[rank] * 2.0
     with refused(basin.Mismatch, f"gradients {rank} of 2"):
         DistributedGradientTape(client, tape).gradient(loss, variables)
+    with (tape := tf.GradientTape()):
+        loss = variables[0] * 2.0 if rank == 0 else tf.constant(0.0)
+    with refused(basin.Mismatch, "gradients none of 2"):
+        DistributedGradientTape(client, tape).gradient(loss, variables)
+    tables = [tf.Variable(tf.ones([3, 1])) for _ in range(2)]
+    with (tape := tf.GradientTape()):
+        loss = tf.reduce_sum(tf.gather(tables[rank], [0]))
+    with refused(basin.Mismatch, f"gradients {rank} of 2"):
+        DistributedGradientTape(client, tape).gradient(loss, tables)
     with refused(basin.Mismatch, "broadcast"):
         broadcast_variables(client, [tf.Variable(tf.zeros([1 + rank]))])
 

@@ -95,6 +95,7 @@ class NumberStore:
         self._all = all
         self._far = far
         self._calls = calls
+        self.own_hooks = True
         self.addable = True  # What is deferred.
         self.looks = 0  # At the numbers of a gradient.
         self.gradients: dict[Parameter, NumberGradient] = {}
@@ -344,7 +345,6 @@ class NumberLane(Lane[Parameter, Number]):
             spec,
             passes,
             "the optimizer",
-            own_hooks=True,
             batch_bytes=batch,
             timeout=None,
         )

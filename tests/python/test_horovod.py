@@ -65,6 +65,8 @@ def numbers(rank: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def reductions(rank: int) -> Any:
+    from basin.horovod.torch import integers
+
     with session() as hvd:
         rank = hvd.rank()
         made: dict[Any, Any] = {}
@@ -104,6 +106,12 @@ def reductions(rank: int) -> Any:
         third = torch.full((2,), 1.0 / 3.0 + rank)
         made["half"] = hvd.allreduce(third, op=hvd.Sum, compression=hvd.Compression.fp16)
         made["overflow"] = hvd.allreduce(torch.full((1,), 200, dtype=torch.uint8), op=hvd.Sum)
+        whole = torch.tensor([rank + 1, -1])
+        made["cut off once"] = hvd.allreduce(whole, postscale_factor=float(hvd.size()))
+        made["of many"] = [
+            integers.after(torch.tensor([98, -49]), torch.int64, 49, 2.0),
+            integers.after(torch.tensor([100, -100]), torch.int8, 200, 1.0),
+        ]
         sparse = torch.sparse_coo_tensor(
             torch.tensor([[rank, 4]]), torch.tensor([1.0, 2.0]), (5,), check_invariants=True
         )
@@ -183,6 +191,7 @@ def refused(rank: int) -> Any:
             (NotImplementedError, hvd.start_timeline, ["file"], {}),
             (NotImplementedError, hvd.stop_timeline, [], {}),
             (NotImplementedError, hvd.init, [[0]], {}),
+            (ValueError, hvd.allreduce, [torch.ones(1)], {"op": 1}),  # Horovod's number of a sum.
         ]
         return [
             refusal(kind, call, *arguments, **options) for kind, call, arguments, options in calls
@@ -476,6 +485,39 @@ def elastic_joiner(rank: int, folder: str) -> Any:
         return seen, resets, gradients(net), [p.detach().clone() for p in net.parameters()]
 
 
+def resized(rank: int, folder: str) -> Any:
+    """Rank 2 joins the others between two of their commits, and the learning rate follows."""
+    if rank == 2:
+        hear(Path(folder) / "go")
+    with session() as hvd:
+        net = model()
+        optimizer = optimizer_of(hvd, net)
+        state = hvd.elastic.TorchState(net, optimizer, batch=0, together=0)
+
+        def reset() -> None:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.05 * hvd.size()
+
+        state.register_reset_callbacks([reset])
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            while state.together < 90:
+                if state.batch == 3 and rank == 0:
+                    say(Path(folder) / "go")
+                optimizer.zero_grad()
+                loss_of(net, rank, state.batch).backward()
+                optimizer.step()
+                state.batch += 1
+                state.together += len(optimizer.last_round().contributors) == 3
+                if state.batch % 40 == 0:
+                    state.commit()
+
+        train(state)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        return rates, [parameter.detach() for parameter in net.parameters()]
+
+
 def always_aborted(state: Any) -> None:
     import basin
 
@@ -596,6 +638,9 @@ class Calls(TorchTest):
         self.assertEqual([float(half)] * 2, made["half"].tolist())
         self.assertEqual(torch.float32, made["half"].dtype)
         self.assertEqual([200 * workers % 256], made["overflow"].tolist())
+        whole_sum = workers * (workers + 1) // 2
+        self.assertEqual([whole_sum, -workers], made["cut off once"].tolist())
+        self.assertEqual([[4, -2], [0, 0]], [each.tolist() for each in made["of many"]])
         sparse = np.zeros(5)
         sparse[:workers] += 1.0 / workers
         sparse[4] += 2.0
@@ -782,6 +827,14 @@ class Optimizers(TorchTest):
         given = Counter((epoch, x) for seen, *_ in each for epoch, _, _, x in seen)
         epochs = range(first[-1][0] + 1)
         self.assertEqual(given, Counter({(e, float(x)): 1 for e in epochs for x in range(12)}))
+
+    def test_a_worker_that_joins_between_commits_gets_the_rate_with_the_others(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            make_events(folder, ["go"], kept)
+            each = self.jobs.run(resized, 3, folder, BASIN_MIN_WORKERS="2", BASIN_START_WORKERS="2")
+        for rates, _ in each:
+            self.assertEqual([0.05 * 3], rates)
+        self.assert_same_bits([parameters for _, parameters in each])
 
     def test_an_elastic_state_of_values_alone(self) -> None:
         self.assertEqual(self.jobs.run(values, 2), [([0], 2)] * 2)

@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 from jobs import Jobs, hear, make_events, require, say
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
 from torch_jobs import (  # noqa: E402
     WORKERS,
     TorchTest,
@@ -24,12 +26,14 @@ from torch_jobs import (  # noqa: E402
     loss_of,
     main,
     model,
+    session,
     take_step,
     trainer,
 )
 
 STEPS = 5
 HELD = 2  # In this step, w2 is late.
+ROWS = 6  # Of a table with sparse gradients.
 
 # Longer than a worker that is not late needs on a busy machine.
 GRACE = "10s"
@@ -81,6 +85,42 @@ def carried(rank: int, event: str) -> Any:
             divisors.append(info.divisor)
         parameters = [parameter.detach().clone() for parameter in net.parameters()]
     return parameters, deferred, divisors, lines
+
+
+def rows_of(step: int) -> torch.Tensor:
+    """All rows of a table in the held step, and one in each other step."""
+    return torch.arange(ROWS) if step == HELD else torch.tensor([step % ROWS])
+
+
+def sparse(rank: int, event: str) -> Any:
+    """Sparse gradients, of which w2 computes those of one step only when the round of the others
+    has its outcome, before the rows come."""
+    from basin.torch.row_gradients import RowGradients
+
+    receive = RowGradients.receive
+
+    def tell_and_receive(rows: Any, *arguments: Any) -> None:
+        if rank == 0 and step == HELD:
+            say(Path(event))
+        receive(rows, *arguments)
+
+    with (
+        session() as bt,
+        warned() as lines,
+        mock.patch.object(RowGradients, "receive", tell_and_receive),
+    ):
+        net: Any = nn.Embedding(ROWS, 2, sparse=True).double()
+        bt.broadcast_parameters(net)
+        nn.init.zeros_(net.weight)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        bt.DistributedOptimizer(optimizer, net.named_parameters())
+        for step in range(STEPS):
+            if rank == 2 and step == HELD:
+                hear(Path(event))
+            optimizer.zero_grad()
+            (net(rows_of(step)).sum() * (rank + 1.0)).backward()
+            optimizer.step()
+    return net.weight.detach(), lines
 
 
 def samples(rank: int, event: str, size: int) -> Any:
@@ -183,6 +223,17 @@ class CarryTest(Held):
         self.assertRegex("".join(each[2][3]), "w2, which were late .* its next round has these")
         self.assertNotIn("not added", "".join(each[2][3]))
         self.jobs.aggregator.wait_for("contribution_deferred", "w2")
+
+    def test_rows_of_sparse_gradients_are_dropped(self) -> None:
+        each = self.run_held(sparse)
+        expected = torch.zeros(ROWS, 2, dtype=torch.float64)
+        for step in range(STEPS):
+            expected[rows_of(step)] -= 0.1 * (1.5 if step == HELD else 2.0)
+        self.assert_same_bits([[table] for table, _ in each])
+        self.assert_close([expected], [each[0][0]])
+        told = "".join(each[2][1])
+        self.assertIn("went on without the gradients of worker w2", told)
+        self.assertNotIn("its next round has these gradients", told)
 
     def test_the_samples_of_the_late_one_are_committed_once(self) -> None:
         each = self.run_held(samples, 48)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from basin import broadcasting, exchange
+from basin import broadcasting, exchange, scattering
 from basin.client import Client
 from basin.errors import InvalidArgument, Unsupported
-from basin.gathering import Bytes, shortened, text_of_shapes
+from basin.gathering import Bytes, check_single, shortened, text_of_shapes
 from basin.handle import CALL_PREFIX
 from basin.spec import Op, ReductionOptions, RoundSpec, reduction
 from basin.taken import take
-from basin.worker import PartedResult, Result, RoundInfo
+from basin.worker import PartedResult, Place, Result, RoundInfo
 
 Array = NDArray[Any]
 
@@ -42,6 +42,7 @@ def allreduce(
     given: Sequence[Any],
     spec: RoundSpec,
     left_out: str = "",
+    among: Place | None = None,
 ) -> tuple[list[Array], RoundInfo]:
     """Returns the reduced arrays, and the facts of the round.
 
@@ -50,6 +51,8 @@ def allreduce(
               bfloat16 that came through DLPack is returned as float32
     left_out: what of a larger group is not given, if anything: Mismatch, on all workers, if it
               differs
+    among:    if the caller keeps rows by rank, the place of this worker that they are of: Mismatch
+              or Unavailable, on all workers, if members have changed. See scattering.py
     """
     client.take_part(call)
     taken = [take(key, each) for key, each in zip(keys, given)]
@@ -57,8 +60,14 @@ def allreduce(
     if left_out:
         what = text_of_shapes(spec.op.name, (each.piece for each in taken))
         spec = replace(spec, call=shortened(f"{left_out}; {what}"))
+    if among is not None:
+        check_single(call, among)
+        shapes = [(each.dtype_name, each.array.shape) for each in taken]
+        spec = scattering.spec_of(spec, among, shapes)
 
     def output(result: Result | PartedResult) -> list[Array]:
+        if among is not None:
+            scattering.check_contributors(call, among, result.info)
         received = [np.empty_like(each.array) for each in taken]
         for i, array in enumerate(received):
             result.copy(i, array.ctypes.data, array.nbytes)
@@ -70,6 +79,14 @@ def allreduce(
         lane = CALL_PREFIX + name
         handle = client.start(lane, sent, taken, output, spec, goes_on=True, over_all=True)
     return client.complete(handle, None), handle.info
+
+
+def text_of_left_out(places: Sequence[int], of: int) -> str:
+    """What allreduce() is told of gradients that are only at these places of so many, because the
+    others are None; empty if there are all."""
+    if len(places) == of:
+        return ""
+    return f"gradients {', '.join(map(str, places)) or 'none'} of {of}"
 
 
 def broadcast(
@@ -104,17 +121,25 @@ def check_rows(call: str, spec: RoundSpec) -> None:
 
 
 def allreduce_rows(
-    client: Client, call: str, key: str, indices: Array, values: Array, spec: RoundSpec
+    client: Client,
+    call: str,
+    key: str,
+    indices: Array,
+    values: Array,
+    spec: RoundSpec,
+    left_out: str = "",
 ) -> tuple[Array, Array]:
     """The sum or average of tables of which each worker has some rows: the indices that any worker
     has, each once and in order, and their rows. A worker may have an index several times.
 
-    indices: 1-D, of int32 or int64
-    values:  a row for each index, of a floating dtype
+    key:      of the table, the same on all workers
+    indices:  1-D, of int32 or int64
+    values:   a row for each index, of a floating dtype
+    left_out: as for allreduce()
 
     The rows of all workers are gathered, and added up by rank, in float32 (float64 for float64).
-    Raises Mismatch, on all workers, if dtypes or the shapes of rows differ; Unavailable, on all of
-    them, if one is lost meanwhile.
+    Raises Mismatch, on all workers, if keys, dtypes or the shapes of rows differ; Unavailable, on
+    all of them, if one is lost meanwhile.
     """
     check_rows(call, spec)
     client.take_part(call)
@@ -137,7 +162,7 @@ def allreduce_rows(
         output,
         waits=True,
         timeout=None,
-        kind=f"{spec.op.name} of rows, times {factor:g},",
+        kind=f"{left_out and left_out + '; '}{key}: {spec.op.name} of rows, times {factor!r},",
     )
     return client.complete(handle, None)
 

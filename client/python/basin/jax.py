@@ -69,10 +69,13 @@ def allreduce_tree(
     return reduce_tree(client, call, tree, f"tree/{name}", arrays.spec_of(call, op, options))
 
 
-def reduce_tree(client: Client, call: str, tree: Any, lane: str, spec: RoundSpec) -> Any:
+def reduce_tree(
+    client: Client, call: str, tree: Any, lane: str, spec: RoundSpec, left_out: str = ""
+) -> Any:
     """See allreduce_tree(). Calls are matched by their lane.
 
-    call: for messages
+    call:     for messages
+    left_out: as for arrays.allreduce()
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     if not leaves:
@@ -82,7 +85,7 @@ def reduce_tree(client: Client, call: str, tree: Any, lane: str, spec: RoundSpec
 
     def reduce(*leaves: Any) -> list[_Array]:
         host = [np.asarray(leaf) for leaf in leaves]
-        received, _ = arrays.allreduce(client, call, lane, keys, host, spec)
+        received, _ = arrays.allreduce(client, call, lane, keys, host, spec, left_out)
         return received
 
     if any(isinstance(leaf, jax.core.Tracer) for leaf in given):

@@ -1,13 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Questions for what Horovod was built with, and its timeline: Basin has its own transport and its
-own timeline."""
-
-from basin.errors import Unsupported
+"""Questions for what Horovod was built with: Basin has a transport of its own."""
 
 
 def mpi_threads_supported() -> bool:
-    """False, like all questions for what Horovod was built with: Basin has a transport of its
-    own."""
+    """False, as the answer is to all of these questions."""
     return False
 
 
@@ -54,18 +50,3 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """False: no call needs ROCm."""
     return False
-
-
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Raises Unsupported: a timeline is written from the start on."""
-    raise Unsupported(
-        "start_timeline() is not possible: Basin writes a timeline from the start of a worker on. "
-        "Set BASIN_TIMELINE to a folder before you start the workers, and omit the call."
-    )
-
-
-def stop_timeline() -> None:
-    """Raises Unsupported; see start_timeline()."""
-    raise Unsupported(
-        "stop_timeline() is not possible: a timeline ends with its worker. Omit the call."
-    )

@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""How tensors of TensorFlow are made smaller before they are sent. Gradients of Keras, on any of
-its backends, have the same names."""
+"""How tensors are made smaller before they are sent: what all frameworks have, and the compressions
+of TensorFlow. Gradients of Keras, on any of its backends, have the same names."""
 
 from typing import Any
 
@@ -8,7 +8,12 @@ from basin.errors import Unsupported
 
 
 class Compressor:
-    """What a compression of allreduce() and the like has to have."""
+    """What a compression of allreduce() and the like has to have.
+
+    wire_dtype: of a compression of Basin, the dtype in which it sends gradients; None: their own
+    """
+
+    wire_dtype: str | None
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -24,6 +29,8 @@ class Compressor:
 class NoneCompressor(Compressor):
     """Sends the tensor as it is."""
 
+    wire_dtype = None
+
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
         return tensor, None
@@ -35,6 +42,8 @@ class NoneCompressor(Compressor):
 
 class FP16Compressor(Compressor):
     """Sends floating numbers as float16. The sum is computed in float32, and rounded once."""
+
+    wire_dtype = "float16"
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -57,12 +66,13 @@ class Compression:
 
 
 def wire_dtype_of(call: str, compression: Any) -> str | None:
-    """That of gradients. Raises Unsupported for other compressions than those above."""
-    if compression is NoneCompressor or isinstance(compression, NoneCompressor):
-        return None
-    if compression is FP16Compressor or isinstance(compression, FP16Compressor):
-        return "float16"
-    raise Unsupported(
-        f"{call} cannot send gradients with {compression!r}. Use Compression.none or "
-        "Compression.fp16; allreduce() takes compressions of your own."
-    )
+    """That of gradients. Raises Unsupported for other compressions than those of Basin, also for
+    ones that are derived from them."""
+    kind: Any = compression if isinstance(compression, type) else type(compression)
+    if "wire_dtype" not in vars(kind):
+        raise Unsupported(
+            f"{call} cannot send gradients with {compression!r}. Use Compression.none or "
+            "Compression.fp16, or reduce with allreduce() what your own has made smaller."
+        )
+    dtype: str | None = kind.wire_dtype
+    return dtype

@@ -9,6 +9,7 @@ from typing import Any
 from basin import machine
 from basin.client import Client, connect
 from basin.errors import Unsupported
+from basin.horovod import timeline
 
 _client: Client | None = None
 _ends_at_exit = False
@@ -80,7 +81,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         check_global("init()", process_sets)
     if is_initialized():
         return
-    _client = connect()
+    _client = connect(timeline=timeline.wanted())
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_end)
@@ -155,3 +156,22 @@ def barrier(process_set: Any = global_process_set) -> None:
     """Returns when every worker has called it."""
     check_global("barrier()", process_set)
     current("barrier()").barrier()
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Says that the timeline is wanted, which Basin writes from the start of a worker on: to
+    BASIN_TIMELINE, or to HOROVOD_TIMELINE, if one of them is set.
+
+    file_path, mark_cycles:
+        not used
+
+    Raises Unsupported, with the way out, if no timeline is written; ValueError before init().
+    """
+    call = "start_timeline()"
+    timeline.check_written(call, current(call))
+
+
+def stop_timeline() -> None:
+    """Does nothing: a timeline ends with its worker. Raises as start_timeline() does."""
+    call = "stop_timeline()"
+    timeline.check_written(call, current(call))

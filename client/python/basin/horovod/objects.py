@@ -6,9 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from basin.errors import InvalidArgument
+from basin import objects
 from basin.horovod import job
 from basin.horovod.job import global_process_set
 
@@ -30,20 +28,11 @@ def broadcast_object(
     call = "broadcast_object()"
     job.check_global(call, process_set)
     client = job.current(call)
-    is_root = client.place.has(client.check_root(root_rank))
-    packed, why = _packed(obj) if is_root else (b"", "")
-    # The others wait for the root, so they hear that it has failed.
-    sizes = client.broadcast(np.array([len(packed), len(why)]), None, root_rank=root_rank)
-    memory = np.frombuffer(packed + why.encode(), np.uint8)
-    if not is_root:
-        memory = np.zeros(int(sizes.sum()), np.uint8)
-    received = client.broadcast(memory, None, root_rank=root_rank).tobytes()
-    if sizes[1]:
-        raise InvalidArgument(
-            f"{call} has failed on rank {root_rank}: {received[int(sizes[0]) :].decode()}. Give "
-            "it plain data, or objects whose classes are at the top level of a module."
-        )
-    return pickle.loads(received)
+    client.take_part(call)
+    packed = objects.broadcast_object(
+        client, call, None, lambda: pickle.dumps(obj), root_rank, timeout=None
+    )
+    return pickle.loads(packed)
 
 
 def broadcast_object_fn(
@@ -67,26 +56,8 @@ def allgather_object(
     call = "allgather_object()"
     job.check_global(call, process_set)
     client = job.current(call)
-    packed, why = _packed(obj)
-    content = packed + why.encode()
-    sizes = client.allgather(np.array([[len(packed), len(why)]]))
-    received = client.allgather(np.frombuffer(content, np.uint8)).tobytes()
-    made, begin = [], 0
-    for rank, (size, of_why) in enumerate(sizes.tolist()):
-        if of_why:
-            raise InvalidArgument(
-                f"{call} has failed on rank {rank}: {received[begin : begin + of_why].decode()}. "
-                "Give it plain data, or objects whose classes are at the top level of a module."
-            )
-        made.append(pickle.loads(received[begin : begin + size]))
-        begin += size
-    return made
-
-
-def _packed(obj: Any) -> tuple[bytes, str]:
-    """The bytes of an object, or why there are none."""
-    try:
-        return pickle.dumps(obj), ""
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        return b"", text.encode("ascii", "replace").decode()
+    client.take_part(call)
+    packed = objects.gather_objects(
+        client, call, None, lambda: pickle.dumps(obj), timeout=None, from_all=True
+    )
+    return [pickle.loads(each) for each in packed]

@@ -1,10 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The operations of a reduction with Horovod's names and arguments, for the frameworks besides
-PyTorch."""
+"""The operations of a reduction with Horovod's names and arguments."""
 
-import warnings
 from typing import Any, Final
 
+from basin import notices
 from basin.errors import Unsupported
 from basin.spec import Op
 
@@ -26,10 +25,9 @@ def op_of(call: str, op: Any, average: bool | None = None) -> Op:
             raise ValueError(
                 f"{call} was given both op and average. Give it only op: hvd.Average or hvd.Sum."
             )
-        warnings.warn(
+        notices.warn(
             f"average of {call} is deprecated. Use op=hvd.Average or op=hvd.Sum.",
             DeprecationWarning,
-            stacklevel=3,  # The caller of the caller of this function.
         )
         return Average if average else Sum
     if op is None:
@@ -40,12 +38,13 @@ def op_of(call: str, op: Any, average: bool | None = None) -> Op:
             "Basin adds them in one fixed order. Use op=hvd.Average, with the learning rate that "
             "belongs to it."
         )
-    if op not in _OPS:
+    # A number is refused: those of Horovod's operations mean others here.
+    if not isinstance(op, Op) or op not in _OPS:
         raise ValueError(
             f"{call} was given {op!r} as op. Use hvd.Average, hvd.Sum, hvd.Min, hvd.Max or "
             "hvd.Product."
         )
-    return Op(op)
+    return op
 
 
 def op_of_gradients(call: str, op: Any, predivide: float) -> Op:

@@ -22,13 +22,13 @@ except ModuleNotFoundError as missing:
 if keras.backend.backend() == "tensorflow":
     check_beside_tensorflow()
 
-Reduce = Callable[[Client, str, str, Sequence[Any], RoundSpec, bool], list[Any]]
+Reduce = Callable[[Client, str, str, Sequence[Any], RoundSpec, bool, str], list[Any]]
 
 
 def reduce_of(call: str) -> Reduce:
-    """How tensors of the backend are reduced: a function of client, call, name, tensors, spec and
-    sparse_as_dense. Raises Unsupported for a backend that does not train, and with
-    keras.distribution."""
+    """How tensors of the backend are reduced: a function of client, call, name, tensors, spec,
+    sparse_as_dense, and left_out as for arrays.allreduce(). Raises Unsupported for a backend that
+    does not train, and with keras.distribution."""
     if keras.distribution.distribution() is not None:
         raise Unsupported(
             f"{call} does not work with keras.distribution, which has its devices in one process. "
@@ -55,10 +55,11 @@ def _of_tensorflow(
     tensors: Sequence[Any],
     spec: RoundSpec,
     sparse_as_dense: bool,
+    left_out: str,
 ) -> list[Any]:
     from basin.tensorflow import reducing
 
-    made, _ = reducing.reduce(client, call, tensors, None, spec, sparse_as_dense)
+    made, _ = reducing.reduce(client, call, tensors, None, spec, sparse_as_dense, left_out)
     return made
 
 
@@ -69,13 +70,14 @@ def _of_torch(
     tensors: Sequence[Any],
     spec: RoundSpec,
     sparse_as_dense: bool,
+    left_out: str,
 ) -> list[Any]:
     import torch
 
     def reduce() -> list[Any]:
         given = [each.detach().cpu().contiguous() for each in tensors]
         keys = [f"tensor {i}" for i in range(len(given))]
-        received, _ = arrays.allreduce(client, call, None, keys, given, spec)
+        received, _ = arrays.allreduce(client, call, None, keys, given, spec, left_out)
         return [
             torch.from_numpy(array).to(like.device, like.dtype)
             for array, like in zip(received, tensors)
@@ -92,10 +94,12 @@ def _of_jax(
     tensors: Sequence[Any],
     spec: RoundSpec,
     sparse_as_dense: bool,
+    left_out: str,
 ) -> list[Any]:
     """Compiled functions run while the program goes on, so their calls have no place in its order,
     and need a name."""
     import basin.jax
 
-    made: list[Any] = basin.jax.reduce_tree(client, call, list(tensors), f"keras/{name}", spec)
+    lane = f"keras/{name}"
+    made: list[Any] = basin.jax.reduce_tree(client, call, list(tensors), lane, spec, left_out)
     return made

@@ -23,7 +23,7 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
 
     fit() raises Mismatch, on all workers, if their models differ; Unsupported in a worker that
     joins a job which trains already; FailedPrecondition if the optimizer is not that of
-    DistributedOptimizer().
+    DistributedOptimizer(), and the model has no train_step() of its own, which may reduce.
     """
 
     def __init__(self, client: Client, root_rank: int = 0) -> None:
@@ -34,7 +34,8 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         call = "BroadcastGlobalVariables"
         model = self.model
-        if not is_distributed(model.optimizer):
+        trains_itself = type(model).train_step is not keras.Model.train_step
+        if not is_distributed(model.optimizer) and not trains_itself:
             raise FailedPrecondition(
                 f"{call} was used in the fit() of a model whose optimizer, {model.optimizer.name}, "
                 "reduces nothing, so each worker would train alone. Compile the model with "

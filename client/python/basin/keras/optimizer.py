@@ -3,8 +3,9 @@
 
 An optimizer of Keras first adds gradients up, if it has gradient_accumulation_steps, then clips
 them, and then applies them. The reduction comes right before the clipping, so that it is over whole
-windows, and clips what all workers have. Only this method of the one optimizer is replaced: its
-class, its configuration and what is saved of it stay those of Keras.
+windows, and clips what all workers have. Only this method of the one optimizer is replaced, and the
+one that leaves out what has no gradient: its class, its configuration and what is saved of it stay
+those of Keras.
 """
 
 import weakref
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from basin import arrays
 from basin.client import Client
-from basin.errors import InvalidArgument
+from basin.errors import InvalidArgument, Unsupported
 from basin.keras.backend import keras, reduce_of
 from basin.spec import Op, ReductionOptions, RoundSpec
 
@@ -50,11 +51,12 @@ def DistributedOptimizer(
                 are sent
     options:    as for Client.allreduce()
 
-    All workers make it, and step, alike. Raises InvalidArgument for something else than such an
-    optimizer, for one that reduces already, and for contradictory arguments; Unsupported for other
-    backends of Keras, and with keras.distribution. Errors of a step are those of
-    Client.allreduce(); within a compiled function TensorFlow and JAX raise errors of their own,
-    whose text has that of Basin.
+    All workers make it, and step, alike: a step in which they have gradients of different variables
+    is a Mismatch, on all of them. Raises InvalidArgument for something else than such an optimizer,
+    for one that reduces already, and for contradictory arguments; Unsupported for an optimizer of
+    several others, for other backends of Keras, and with keras.distribution. Errors of a step are
+    those of Client.allreduce(); within a compiled function TensorFlow and JAX raise errors of their
+    own, whose text has that of Basin.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise InvalidArgument(
@@ -77,13 +79,15 @@ def DistributedOptimizer(
             "it, and each worker would skip steps of its own. Give it "
             "keras.optimizers.LossScaleOptimizer(optimizer), or use mixed_bfloat16."
         )
+    inner = optimizer.inner_optimizer if scales_loss else optimizer
+    _check_applies(inner)
     reduce_of(_CALL)  # Raises if nothing can be reduced.
     spec = arrays.spec_of(_CALL, op, options)
     number = _made[client] = _made.get(client, 0) + 1
     lane = f"optimizer {number}"
-    inner = optimizer.inner_optimizer if scales_loss else optimizer
+    inner._filter_empty_gradients = filtered = _FilteredGradients(inner)
     inner._clip_gradients = _ReducedGradients(
-        client, lane, inner, spec, sparse_as_dense, wire_dtype
+        client, lane, inner, filtered, spec, sparse_as_dense, wire_dtype
     )
     if scales_loss:
         optimizer.check_finite = _FiniteEverywhere(client, lane, optimizer)
@@ -97,6 +101,33 @@ def is_distributed(optimizer: Any) -> bool:
     return isinstance(getattr(optimizer, "_clip_gradients", None), _ReducedGradients)
 
 
+def _check_applies(optimizer: Any) -> None:
+    """Raises Unsupported for an optimizer that hands its gradients to others, such as a
+    MultiOptimizer: it would never clip, and so never reduce, them."""
+    base = keras.optimizers.Optimizer
+    own = [getattr(type(optimizer), name) for name in ("apply", "stateless_apply")]
+    if base.apply not in own and base.stateless_apply not in own:
+        raise Unsupported(
+            f"{_CALL} was given {optimizer.name}, a {type(optimizer).__name__}, which applies "
+            "gradients with other optimizers. Use one optimizer for all variables."
+        )
+
+
+class _FilteredGradients:
+    """Leaves out gradients that are None, as Keras does, and remembers which: those of other
+    variables may have the same shapes."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._filter = optimizer._filter_empty_gradients
+        self.left_out = ""  # As for arrays.allreduce().
+
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Any:
+        given = list(gradients)
+        places = [i for i, each in enumerate(given) if each is not None]
+        self.left_out = arrays.text_of_left_out(places, len(given))
+        return self._filter(given, variables)
+
+
 class _ReducedGradients:
     """Clips gradients, after they are reduced."""
 
@@ -105,6 +136,7 @@ class _ReducedGradients:
         client: Client,
         lane: str,
         optimizer: Any,
+        filtered: _FilteredGradients,
         spec: RoundSpec,
         sparse_as_dense: bool,
         wire_dtype: str | None,
@@ -112,6 +144,7 @@ class _ReducedGradients:
         self._client = client
         self._lane = lane
         self._optimizer = optimizer
+        self._filtered = filtered
         self._clip = optimizer._clip_gradients
         self._spec = spec
         self._sparse_as_dense = sparse_as_dense
@@ -141,6 +174,7 @@ class _ReducedGradients:
             sent,
             self._spec,
             self._sparse_as_dense,
+            self._filtered.left_out,
         )
         return [keras.ops.cast(each, dtype) for each, dtype in zip(received, dtypes)]
 
@@ -169,5 +203,6 @@ class _FiniteEverywhere:
             [mine],
             RoundSpec(Op.MIN),
             False,
+            "",
         )
         return keras.ops.cast(everywhere[0], "bool")

@@ -14,7 +14,13 @@ from basin.lane.usage import Usage
 
 
 class Store(Protocol[P, G]):
-    """The parameters of a lane, and their gradients, as a framework has them."""
+    """The parameters of a lane, and their gradients, as a framework has them.
+
+    own_hooks: whether the lane pushes each gradient when it is accumulated; otherwise the caller
+               calls push_ready()
+    """
+
+    own_hooks: bool
 
     # ---- parameters
 

@@ -111,8 +111,6 @@ class Lane(Generic[P, G]):
     passes:    backwards in a window: the last one sends, and so does a step() before it; 0: a
                step() sends, when all workers have a target batch
     owner:     the object whose methods the user calls, for messages: "the optimizer"
-    own_hooks: whether it pushes each gradient when it is accumulated; otherwise the caller calls
-               push_ready()
     batch_bytes:
                how much comes in a backward before it is sent
     timeout:   seconds that a backward waits for the outcome; None: forever
@@ -126,7 +124,6 @@ class Lane(Generic[P, G]):
         spec: RoundSpec,
         passes: int,
         owner: str,
-        own_hooks: bool,
         batch_bytes: int,
         timeout: float | None,
     ) -> None:
@@ -137,7 +134,6 @@ class Lane(Generic[P, G]):
         self.spec = spec
         self.passes = passes
         self._owner = owner
-        self._own_hooks = own_hooks
         self._batch_bytes = batch_bytes
         self._timeout = timeout
         self._forks = forks.count()
@@ -252,11 +248,11 @@ class Lane(Generic[P, G]):
         if self._backward is Backward.NONE or not self._is_here():
             return
         if self._backward is Backward.BEGUN:
-            if not self._own_hooks:
+            if not self.store.own_hooks:
                 self.gradients.copy_what_is_away()
             self._reach()
         each.touched = True
-        if self._sends and self._own_hooks and self._failure is None:
+        if self._sends and self.store.own_hooks and self._failure is None:
             self._push([each])
             self._collects = True
 

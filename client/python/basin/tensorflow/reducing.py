@@ -2,7 +2,7 @@
 """Reductions of tensors and of indexed slices."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,16 @@ from basin.tensorflow.host import tf
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class Facts(NamedTuple):
+    """Of a round, as tensors: how many trainers are in its result, and the rank of this worker
+    among so many workers, when it was begun."""
+
+    trainers: Any
+    rank: Any
+    workers: Any
+
 
 DTYPES = (
     tf.float64,
@@ -101,11 +111,11 @@ def reduce_gradients(
     wire_dtype: None, or the dtype in which gradients of float32 and float64 are sent
     """
     places = [i for i, each in enumerate(gradients) if each is not None]
-    left_out = ""
-    if len(places) < len(gradients):
-        left_out = f"gradients {', '.join(map(str, places))} of {len(gradients)}"
+    left_out = arrays.text_of_left_out(places, len(gradients))
     sent = [_narrowed(gradients[i], wire_dtype) for i in places]
-    received, _ = reduce(client, call, sent, None, spec, sparse_as_dense, left_out)
+    # Without any there is a round as well, because the others may have some.
+    nothing = [tf.zeros([1])] if left_out and not sent else []
+    received, _ = reduce(client, call, sent or nothing, None, spec, sparse_as_dense, left_out)
     made: list[Any] = [None] * len(gradients)
     for i, each in zip(places, received):
         made[i] = tf.cast(each, gradients[i].dtype)
@@ -145,11 +155,13 @@ def reduce(
     spec: RoundSpec,
     sparse_as_dense: bool,
     left_out: str = "",
-) -> tuple[list[Any], Any]:
-    """The reduced tensors and slices, and the number of trainers in the result of the tensors; None
-    if there are only slices. One round for all tensors, and then a call for each of the slices.
+    scatters: bool = False,
+) -> tuple[list[Any], Facts | None]:
+    """The reduced tensors and slices, and the facts of the round of the tensors; None if there are
+    only slices. One round for all tensors, and then a call for each of the slices.
 
     left_out: as for arrays.allreduce()
+    scatters: the caller keeps rows by rank: an error, on all workers, if members have changed
     """
     made = list(given)
     slices = [i for i, each in enumerate(given) if isinstance(each, tf.IndexedSlices)]
@@ -167,15 +179,16 @@ def reduce(
                 f"{call} of {name} was given indexed slices, whose calls have no name. Omit the "
                 "name, or use sparse_as_dense=True."
             )
-    trainers = None
+    facts = None
     if dense:
         tensors = [made[i] for i in dense]
-        *reduced, trainers = _reduce_dense(client, call, tensors, name, spec, left_out)
+        *reduced, numbers = _reduce_dense(client, call, tensors, name, spec, left_out, scatters)
+        facts = Facts(*(numbers[i] for i in range(3)))
         for i, each in zip(dense, reduced):
             made[i] = each
     for i in slices:
-        made[i] = _reduce_slices(client, call, f"slices {i}", made[i], spec)
-    return made, trainers
+        made[i] = _reduce_slices(client, call, f"slices {i}", made[i], spec, left_out)
+    return made, facts
 
 
 def _check(call: str, dtype: Any) -> None:
@@ -194,15 +207,20 @@ def _reduce_dense(
     name: str | None,
     spec: RoundSpec,
     left_out: str,
+    scatters: bool = False,
 ) -> list[Any]:
+    """The reduced tensors, and then the numbers of Facts."""
     keys = [f"tensor {i}" for i in range(len(tensors))]
     lane = None if name is None else f"tensorflow/{name}"
 
     def on_host(given: list[Any]) -> list[Any]:
-        received, info = arrays.allreduce(client, call, lane, keys, given, spec, left_out)
-        return [*received, np.array(info.trainers, np.int64)]
+        client.take_part(call)
+        place = client.place
+        among = place if scatters else None
+        received, info = arrays.allreduce(client, call, lane, keys, given, spec, left_out, among)
+        return [*received, np.array([info.trainers, place.rank, place.world_size], np.int64)]
 
-    outputs = [*((each.dtype, each.shape) for each in tensors), (tf.int64, ())]
+    outputs = [*((each.dtype, each.shape) for each in tensors), (tf.int64, (3,))]
 
     @tf.custom_gradient
     def reduced(*inputs: Any) -> Any:
@@ -243,7 +261,9 @@ def _gradients(
     return made
 
 
-def _reduce_slices(client: Client, call: str, key: str, given: Any, spec: RoundSpec) -> Any:
+def _reduce_slices(
+    client: Client, call: str, key: str, given: Any, spec: RoundSpec, left_out: str
+) -> Any:
     if not given.dtype.is_floating:
         raise InvalidArgument(
             f"{call} was given indexed slices of {given.dtype.name}. Convert them to a floating "
@@ -252,7 +272,7 @@ def _reduce_slices(client: Client, call: str, key: str, given: Any, spec: RoundS
 
     def on_host(received: list[Any]) -> list[Any]:
         indices, values = received
-        return list(arrays.allreduce_rows(client, call, key, indices, values, spec))
+        return list(arrays.allreduce_rows(client, call, key, indices, values, spec, left_out))
 
     values, indices = given.values, given.indices
     outputs = [

@@ -361,11 +361,12 @@ class TensorRounds:
             self._worker.copy_device(outcome, buffers, count, index, device.stream_of(index))
 
     def may_defer(self) -> bool:
-        # The gradients of a node are added up before they are sent, and those of a hook of torch's
-        # DistributedDataParallel are in memory that it uses again.
+        # The gradients of a node are added up before they are sent, those of a hook of torch's
+        # DistributedDataParallel are in memory that it uses again, and rows have their own places.
         contributes = self._contributor is self._alone and not self.node.may_group_ranks
         late = self.info is not None and self.info.late_carries and self._is_late(self.info)
-        return late and contributes and self._store.own_hooks
+        has_rows = any(each.places is not None for each in self._sent_now)
+        return late and contributes and self._store.own_hooks and not has_rows
 
     def _is_late(self, info: RoundInfo) -> bool:
         return self._worker.id in info.late

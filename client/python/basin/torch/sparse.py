@@ -54,7 +54,7 @@ def allreduce(
         output,
         waits="_async" not in call,
         timeout=pieces.timeout(),
-        kind=f"sparse {spec.op.name} of size [{size}], {spec.prescale:g} and {spec.postscale:g},",
+        kind=f"sparse {spec.op.name} of size [{size}], times {factor!r},",
     )
 
 

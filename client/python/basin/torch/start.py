@@ -131,9 +131,7 @@ def start_lane(
         client=here.client,
         may_be_sparse=may_be_sparse,
     )
-    lane = GradientLane(
-        store, rounds, lane_name, spec, passes, owner, own_hooks, full, here.timeout
-    )
+    lane = GradientLane(store, rounds, lane_name, spec, passes, owner, full, here.timeout)
     if target_batch is not None and rounds.node.groups_ranks:
         lane.close()
         raise Unsupported(

@@ -26,8 +26,9 @@ _held_by = operator.attrgetter("parameter.grad")
 
 class TensorStore:
     """
-    lane, owner, own_hooks:
+    lane, owner:
                those of the lane: its name, and see basin.lane.Lane
+    own_hooks: see basin.lane.gradients.Store
     names:     the parameters, with the names by which workers match them
     modules:   models that may contain the parameters
     optimizer: the optimizer that all parameters belong to, if it is known
@@ -204,8 +205,12 @@ class TensorStore:
                     "the backward. Remove it after backward() has returned."
                 )
             if merging.is_sparse(gradient):
-                memory.append(self._rows_of(each, gradient))
-                continue
+                if each.deferred is None:
+                    memory.append(self._rows_of(each, gradient))
+                    continue
+                # That of an earlier round, which is added to it, was dense.
+                gradient = gradient.to_dense()
+                self.set_grad(each.parameter, gradient)
             each.places = None
             storage = None
             if type(gradient) is torch.Tensor and gradient.layout is torch.strided:

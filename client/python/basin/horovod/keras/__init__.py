@@ -21,8 +21,6 @@ from basin.horovod.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from basin.horovod.compression import Compression
 from basin.horovod.job import (
@@ -40,6 +38,8 @@ from basin.horovod.job import (
     remove_process_set,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from basin.horovod.keras import callbacks, elastic
 from basin.horovod.keras.functions import (

@@ -39,7 +39,8 @@ class MetricAverageCallback(basin.keras.MetricAverage):
 class LearningRateScheduleCallback(keras.callbacks.Callback):
     """Sets the learning rate to initial_lr times a multiplier.
 
-    multiplier:  a number, or a function of the epoch, which has a fraction unless `staircase`
+    multiplier:  a function of the epoch, which has a fraction unless `staircase`; or a number, by
+                 which the rate is multiplied again in each epoch after start_epoch
     start_epoch, end_epoch:
                  the rate is set from the first one on, and before the second one
     staircase:   only at the begin of an epoch; otherwise before each batch
@@ -65,7 +66,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if initial_lr is None:
             raise ValueError("A schedule of the learning rate was given no initial_lr. Pass it.")
         self._initial_lr = initial_lr
-        self._is_staircase = staircase or not callable(multiplier)
+        self._is_staircase = staircase
         self._multiplier = multiplier
         self._start_epoch = start_epoch
         self._end_epoch = end_epoch
@@ -97,7 +98,10 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
     def _set(self, epoch: float) -> None:
         if epoch < self._start_epoch or (self._end_epoch is not None and epoch >= self._end_epoch):
             return
-        factor = self._multiplier(epoch) if callable(self._multiplier) else self._multiplier
+        if callable(self._multiplier):
+            factor = self._multiplier(epoch)
+        else:
+            factor = self._multiplier ** (epoch - self._start_epoch)
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()  # Otherwise the step would use the state that it has.
         self.model.optimizer.learning_rate = self._initial_lr * factor
@@ -107,7 +111,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from initial_lr / size() to initial_lr, evenly over the first
     warmup_epochs.
 
-    verbose: a line is printed when the rate has been reached
+    verbose: rank 0 prints a line when the rate has been reached
 
     The other arguments are those of LearningRateScheduleCallback.
     """
@@ -139,7 +143,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
-        if self._is_verbose and epoch + 1 == self._end_epoch:
+        if self._is_verbose and epoch + 1 == self._end_epoch and job.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)
             print(f"\nEpoch {epoch + 1}: the warmup has ended at a learning rate of {rate:g}.")
 

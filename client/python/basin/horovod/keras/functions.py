@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from basin.horovod import job
+from basin.arrays import Array
+from basin.horovod import job, values
 from basin.horovod.compression import Compression
 from basin.horovod.job import global_process_set
 from basin.horovod.keras.optimizer import DistributedOptimizer
@@ -23,26 +24,24 @@ def allreduce(
     compression: Any = Compression.none,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns a number or an array reduced over all workers, as an array of NumPy.
+    """Returns a number or an array reduced over all workers, as an array of NumPy. Integers are
+    averaged and scaled as basin/horovod/values.py says.
 
-    name, compression: not used: calls are matched by their order in the program
+    name:        not used: calls are matched by their order in the program
+    compression: not used: values are sent as they are
     """
     call = "allreduce()"
     chosen = op_of(call, op, average)
     job.check_global(call, process_set)
-    return job.current(call).allreduce(
-        np.asarray(keras.ops.convert_to_numpy(value)),
-        op=chosen,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-    )
+    client, given = job.current(call), [_array_of(value)]
+    return values.allreduce(client, call, given, chosen, prescale_factor, postscale_factor)[0]
 
 
 def allgather(value: Any, name: str | None = None, process_set: Any = global_process_set) -> Any:
     """Returns the rows of the arrays of all workers, by rank, as an array of NumPy."""
     call = "allgather()"
     job.check_global(call, process_set)
-    return job.current(call).allgather(np.asarray(keras.ops.convert_to_numpy(value)))
+    return job.current(call).allgather(_array_of(value))
 
 
 def broadcast(
@@ -51,8 +50,8 @@ def broadcast(
     """Returns the root's number or array, as an array of NumPy."""
     call = "broadcast()"
     job.check_global(call, process_set)
-    mine = np.asarray(keras.ops.convert_to_numpy(value))
-    return job.current(call).broadcast(mine, root_rank=root_rank)
+    # The others wait for the root as long as it takes, as in all calls of Horovod.
+    return job.current(call).broadcast(_array_of(value), root_rank=root_rank, timeout=None)
 
 
 def reducescatter(
@@ -67,12 +66,12 @@ def reducescatter(
     call = "reducescatter()"
     chosen = op_of(call, op)
     job.check_global(call, process_set)
-    return job.current(call).reducescatter(
-        np.asarray(keras.ops.convert_to_numpy(value)),
-        op=chosen,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-    )
+    client, given = job.current(call), [_array_of(value)]
+    return values.reducescatter(client, call, given, chosen, prescale_factor, postscale_factor)[0]
+
+
+def _array_of(value: Any) -> Array:
+    return np.asarray(keras.ops.convert_to_numpy(value))
 
 
 def load_model(

@@ -21,8 +21,6 @@ from basin.horovod.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from basin.horovod.job import (
     add_process_set,
@@ -39,6 +37,8 @@ from basin.horovod.job import (
     remove_process_set,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from basin.horovod.mxnet.compression import Compression
 from basin.horovod.mxnet.reducing import (

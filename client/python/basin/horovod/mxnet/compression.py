@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from basin.errors import Unsupported
 from basin.horovod.compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):
     """Sends floating numbers as float16. The sum is computed in float32, and rounded once."""
+
+    wire_dtype = "float16"
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -27,15 +28,3 @@ class Compression:
 
     none = NoneCompressor
     fp16 = FP16Compressor
-
-
-def wire_dtype_of(call: str, compression: Any) -> str | None:
-    """That of gradients. Raises Unsupported for other compressions than those above."""
-    if compression is NoneCompressor or isinstance(compression, NoneCompressor):
-        return None
-    if compression is FP16Compressor or isinstance(compression, FP16Compressor):
-        return "float16"
-    raise Unsupported(
-        f"{call} cannot send gradients with {compression!r}. Use Compression.none or "
-        "Compression.fp16."
-    )

@@ -1,26 +1,60 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""allreduce and reducescatter with Horovod's arguments. All calls return when they are done.
-
-Basin itself does not average or scale integers. Here a scale multiplies them in float64 and cuts
-off the fraction, and an average divides the sum and cuts off the fraction as well.
-"""
+"""allreduce and reducescatter with Horovod's arguments. All calls return when they are done, and
+integers are averaged and scaled as values.py says."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from basin import arrays
-from basin.arrays import Array
-from basin.errors import Unsupported
-from basin.horovod import job
+from basin.horovod import job, values
 from basin.horovod.job import global_process_set
 from basin.horovod.ops import Average, Sum, op_of
 from basin.mxnet import nd
 from basin.spec import Op
 
-# Basin adds no numbers of these widths, so they are added as int32.
-_NARROW = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(bool))
+
+@dataclass(frozen=True)
+class _How:
+    """What a call does with its arrays."""
+
+    call: str
+    op: Op
+    prescale: float
+    postscale: float
+
+    @staticmethod
+    def of(
+        call: str, average: bool | None, op: Any, prescale: float, postscale: float, sets: Any
+    ) -> "_How":
+        """Of the arguments of a call of the user; `sets` is its process_set."""
+        job.check_global(call, sets)
+        # Here `average` is an argument like others, not an old one.
+        if average is not None and op is None:
+            op, average = (Average if average else Sum), None
+        return _How(call, op_of(call, op, average), prescale, postscale)
+
+    def allreduce(self, tensors: Sequence[Any]) -> list[Any]:
+        return self._made(values.allreduce, tensors)
+
+    def allreduce_in_place(self, tensors: Sequence[Any]) -> list[Any]:
+        for tensor, result in zip(tensors, self._results(values.allreduce, tensors)):
+            nd.write(tensor, result)
+        return list(tensors)
+
+    def reducescatter(self, tensors: Sequence[Any]) -> list[Any]:
+        return self._made(values.reducescatter, tensors)
+
+    def _made(self, function: Any, tensors: Sequence[Any]) -> list[Any]:
+        results = self._results(function, tensors)
+        return [nd.new(result, tensor) for result, tensor in zip(results, tensors)]
+
+    def _results(self, function: Any, tensors: Sequence[Any]) -> list[Any]:
+        client = job.current(self.call)
+        given = [nd.read(f"{i}", each) for i, each in enumerate(tensors)]
+        results: list[Any] = function(
+            client, self.call, given, self.op, self.prescale, self.postscale
+        )
+        return results
 
 
 def allreduce(
@@ -46,10 +80,8 @@ def allreduce(
     Raises ValueError before hvd.init(), Unsupported for another dtype, and Mismatch, on all
     workers, if shapes or dtypes differ.
     """
-    call = "allreduce()"
-    return _allreduce(call, [tensor], average, op, prescale_factor, postscale_factor, process_set)[
-        0
-    ]
+    how = _How.of("allreduce()", average, op, prescale_factor, postscale_factor, process_set)
+    return how.allreduce([tensor])[0]
 
 
 def allreduce_(
@@ -63,9 +95,8 @@ def allreduce_(
     op: Any = None,
 ) -> Any:
     """Like allreduce(), in place."""
-    call = "allreduce_()"
-    made = _allreduce(call, [tensor], average, op, prescale_factor, postscale_factor, process_set)
-    return _write([tensor], made)[0]
+    how = _How.of("allreduce_()", average, op, prescale_factor, postscale_factor, process_set)
+    return how.allreduce_in_place([tensor])[0]
 
 
 def grouped_allreduce(
@@ -80,7 +111,8 @@ def grouped_allreduce(
 ) -> list[Any]:
     """Like allreduce() of each array, in one round; integers have another one."""
     call = "grouped_allreduce()"
-    return _allreduce(call, tensors, average, op, prescale_factor, postscale_factor, process_set)
+    how = _How.of(call, average, op, prescale_factor, postscale_factor, process_set)
+    return how.allreduce(tensors)
 
 
 def grouped_allreduce_(
@@ -95,8 +127,8 @@ def grouped_allreduce_(
 ) -> list[Any]:
     """Like grouped_allreduce(), in place."""
     call = "grouped_allreduce_()"
-    made = _allreduce(call, tensors, average, op, prescale_factor, postscale_factor, process_set)
-    return _write(tensors, made)
+    how = _How.of(call, average, op, prescale_factor, postscale_factor, process_set)
+    return how.allreduce_in_place(tensors)
 
 
 def reducescatter(
@@ -109,9 +141,10 @@ def reducescatter(
     process_set: Any = global_process_set,
 ) -> Any:
     """Like allreduce(), but returns only this worker's rows: the first ranks get one more if they
-    cannot be divided evenly."""
-    call = "reducescatter()"
-    return _scatter(call, [tensor], op, prescale_factor, postscale_factor, process_set)[0]
+    cannot be divided evenly. Raises Mismatch or Unavailable, on all workers, if members have
+    changed meanwhile: then call it again."""
+    how = _How.of("reducescatter()", None, op, prescale_factor, postscale_factor, process_set)
+    return how.reducescatter([tensor])[0]
 
 
 def grouped_reducescatter(
@@ -125,84 +158,5 @@ def grouped_reducescatter(
 ) -> list[Any]:
     """Like reducescatter() of each array, in one round."""
     call = "grouped_reducescatter()"
-    return _scatter(call, tensors, op, prescale_factor, postscale_factor, process_set)
-
-
-def _allreduce(
-    call: str,
-    tensors: Sequence[Any],
-    average: bool | None,
-    op: Any,
-    prescale: float,
-    postscale: float,
-    process_set: Any,
-) -> list[Any]:
-    job.check_global(call, process_set)
-    if average is not None and op is None:  # Here it is an argument like others, not an old one.
-        op, average = (Average if average else Sum), None
-    chosen = op_of(call, op, average)
-    return _reduce(call, tensors, chosen, prescale, postscale)
-
-
-def _scatter(
-    call: str, tensors: Sequence[Any], op: Any, prescale: float, postscale: float, process_set: Any
-) -> list[Any]:
-    job.check_global(call, process_set)
-    for each in tensors:
-        if len(each.shape) == 0:
-            raise Unsupported(f"{call} was given a number, which has no rows. Use allreduce().")
-    place = job.current(call).place
-    made = _reduce(call, tensors, op_of(call, op), prescale, postscale)
-    rows = []
-    for each in made:
-        share, more = divmod(each.shape[0], place.world_size)
-        begin = place.rank * share + min(place.rank, more)
-        rows.append(each[begin : begin + share + (place.rank < more)])
-    return rows
-
-
-def _reduce(
-    call: str, tensors: Sequence[Any], op: Op, prescale: float, postscale: float
-) -> list[Any]:
-    client = job.current(call)
-    given = [nd.read(f"{i}", each) for i, each in enumerate(tensors)]
-    made: list[Any] = [None] * len(given)
-
-    def reduce(places: list[int], sent: list[Array], chosen: Op, **scales: float) -> Any:
-        spec = arrays.spec_of(call, chosen, scales)  # type: ignore[arg-type]
-        keys = [f"{i}" for i in places]
-        return arrays.allreduce(client, call, None, keys, sent, spec)
-
-    floating = [i for i, each in enumerate(given) if each.dtype.kind == "f"]
-    whole = [i for i, each in enumerate(given) if each.dtype.kind != "f"]
-    if floating:
-        sent = [given[i] for i in floating]
-        factors = {"prescale_factor": prescale, "postscale_factor": postscale}
-        received, _ = reduce(floating, sent, op, **factors)
-        for i, each in zip(floating, received):
-            made[i] = nd.new(each, tensors[i])
-    if whole:
-        sent = [_before(given[i], prescale) for i in whole]
-        received, info = reduce(whole, sent, Sum if op == Average else op)
-        divisor = info.trainers if op == Average else 1
-        for i, each in zip(whole, received):
-            total = np.sign(each) * (np.abs(each) // divisor) if divisor > 1 else each
-            made[i] = nd.new(_scaled(total.astype(given[i].dtype), postscale), tensors[i])
-    return made
-
-
-def _before(values: Array, prescale: float) -> Array:
-    scaled = _scaled(values, prescale)
-    return scaled.astype(np.int32) if scaled.dtype in _NARROW else scaled
-
-
-def _scaled(values: Array, factor: float) -> Array:
-    if factor == 1.0:
-        return values
-    return (values.astype(np.float64) * factor).astype(values.dtype)
-
-
-def _write(tensors: Sequence[Any], made: Sequence[Any]) -> list[Any]:
-    for tensor, values in zip(tensors, made):
-        nd.write(tensor, values.asnumpy())
-    return list(tensors)
+    how = _How.of(call, None, op, prescale_factor, postscale_factor, process_set)
+    return how.reducescatter(tensors)

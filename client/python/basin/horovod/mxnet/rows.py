@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from basin.arrays import Array
 from basin.horovod import job, objects
 from basin.horovod.job import global_process_set
 from basin.mxnet import nd
@@ -48,8 +49,7 @@ def broadcast(
     """
     call = "broadcast()"
     job.check_global(call, process_set)
-    client = job.current(call)
-    return nd.new(client.broadcast(nd.read("tensor", tensor), root_rank=root_rank), tensor)
+    return nd.new(_of_root(call, tensor, root_rank), tensor)
 
 
 def broadcast_(
@@ -62,9 +62,14 @@ def broadcast_(
     """Like broadcast(), in place."""
     call = "broadcast_()"
     job.check_global(call, process_set)
-    client = job.current(call)
-    nd.write(tensor, client.broadcast(nd.read("tensor", tensor), root_rank=root_rank))
+    nd.write(tensor, _of_root(call, tensor, root_rank))
     return tensor
+
+
+def _of_root(call: str, tensor: Any, root_rank: int) -> Array:
+    # The others wait for the root as long as it takes, as in all calls of Horovod.
+    client = job.current(call)
+    return client.broadcast(nd.read("tensor", tensor), root_rank=root_rank, timeout=None)
 
 
 def alltoall(

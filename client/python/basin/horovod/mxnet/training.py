@@ -8,10 +8,11 @@ from typing import Any
 
 import basin.mxnet
 from basin.horovod import job
+from basin.horovod.compression import wire_dtype_of
 from basin.horovod.job import global_process_set
 from basin.horovod.mxnet import reducing
-from basin.horovod.mxnet.compression import Compression, wire_dtype_of
-from basin.horovod.ops import Sum
+from basin.horovod.mxnet.compression import Compression
+from basin.horovod.ops import Average, Sum
 from basin.mxnet.nd import gluon, mxnet
 
 
@@ -79,7 +80,8 @@ class DistributedTrainer(basin.mxnet.DistributedTrainer):
 
 class DistributedOptimizer(mxnet.optimizer.Optimizer):
     """An optimizer that sums each gradient over all workers before it updates its parameter with
-    the average, for modules and trainers of MXNet without a kvstore.
+    the average, for modules and trainers of MXNet without a kvstore. When workers have left, the
+    average is over those that are there.
 
     optimizer:  of MXNet
     gradient_predivide_factor:
@@ -98,7 +100,8 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
         call = "DistributedOptimizer()"
         job.check_global(call, process_set)
         self._optimizer = optimizer
-        self._optimizer.rescale_grad *= gradient_predivide_factor / job.size()
+        self._workers = job.size()
+        self._optimizer.rescale_grad *= gradient_predivide_factor / self._workers
         self._factor = gradient_predivide_factor
 
     def __getattr__(self, name: str) -> Any:
@@ -158,7 +161,14 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
 
     def _reduce(self, grad: Any) -> None:
         gradients = list(grad) if isinstance(grad, (list, tuple)) else [grad]
-        reducing.grouped_allreduce_(gradients, average=False, prescale_factor=1.0 / self._factor)
+        # The update divides by the workers of the start, so this is the average times their number:
+        # the sum, as long as all of them are in it.
+        reducing.grouped_allreduce_(
+            gradients,
+            op=Average,
+            prescale_factor=1.0 / self._factor,
+            postscale_factor=float(self._workers),
+        )
 
 
 def broadcast_parameters(

@@ -23,8 +23,6 @@ from basin.horovod.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from basin.horovod.compression import Compression
 from basin.horovod.job import (
@@ -42,6 +40,8 @@ from basin.horovod.job import (
     remove_process_set,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from basin.horovod.objects import allgather_object, broadcast_object, broadcast_object_fn
 from basin.horovod.ops import Adasum, Average, Max, Min, Product, Sum, Unoffered
@@ -96,13 +96,40 @@ PartialDistributedOptimizer = Unoffered("PartialDistributedOptimizer()", _PARTIA
 ProcessSet = Unoffered("ProcessSet()", _ON_SOME)
 
 
-def DistributedOptimizer(optimizer: Any, *arguments: Any, **options: Any) -> Any:
-    """See basin.horovod.keras.DistributedOptimizer(): optimizers of TensorFlow are those of
-    Keras."""
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """See basin.horovod.keras.DistributedOptimizer(): optimizers of TensorFlow are those of Keras.
+
+    name, use_locking, device_dense, device_sparse, num_groups, groups, scale_local_gradients:
+        not used
+    """
     from basin.horovod.keras.optimizer import DistributedOptimizer as OfKeras
 
-    options.pop("use_locking", None)
-    return OfKeras(optimizer, *arguments, **options)
+    return OfKeras(
+        optimizer,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        process_set=process_set,
+    )
 
 
 __all__ = [

@@ -2,7 +2,8 @@
 """allreduce and reducescatter with Horovod's arguments.
 
 Basin itself does not average or scale integers. Here a scale multiplies them in float64 and cuts
-off the fraction, and an average divides the sum and cuts off the fraction as well.
+off the fraction. An average divides the sum, which has wrapped around if it had no room, and cuts
+off the fraction once, after the scale.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from basin.horovod.compression import Compression
 from basin.horovod.job import global_process_set
 from basin.horovod.ops import Average, Sum, op_of
 from basin.spec import Op
-from basin.tensorflow import host, reducing
+from basin.tensorflow import reducing
 from basin.tensorflow.host import tf
 
 # Basin adds no numbers of these widths, so they are added as int32.
@@ -86,13 +87,12 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """Like allreduce(), but returns only this worker's rows: the first ranks get one more if they
-    cannot be divided evenly."""
+    cannot be divided evenly. Raises Mismatch or Unavailable, on all workers, if members have
+    changed meanwhile: then call it again."""
     call = "reducescatter()"
     job.check_global(call, process_set)
     op = op_of(call, op)
-    return _rows(call, _reduce(call, [tensor], compression, op, prescale_factor, postscale_factor))[
-        0
-    ]
+    return _scatter(call, [tensor], compression, op, prescale_factor, postscale_factor)[0]
 
 
 def grouped_reducescatter(
@@ -108,12 +108,10 @@ def grouped_reducescatter(
     call = "grouped_reducescatter()"
     job.check_global(call, process_set)
     op = op_of(call, op)
-    if not tensors:
-        return []
-    return _rows(call, _reduce(call, tensors, compression, op, prescale_factor, postscale_factor))
+    return _scatter(call, tensors, compression, op, prescale_factor, postscale_factor)
 
 
-def _reduce(
+def _scatter(
     call: str,
     given: Sequence[Any],
     compression: Any,
@@ -121,67 +119,78 @@ def _reduce(
     prescale: float,
     postscale: float,
 ) -> list[Any]:
+    tensors = [tf.convert_to_tensor(each) for each in given]
+    for each in tensors:
+        if each.shape.rank == 0:
+            raise Unsupported(f"{call} was given a number, which has no rows. Use allreduce().")
+    return _reduce(call, tensors, compression, op, prescale, postscale, scatters=True)
+
+
+@tf.autograph.experimental.do_not_convert
+def _reduce(
+    call: str,
+    given: Sequence[Any],
+    compression: Any,
+    op: Op,
+    prescale: float,
+    postscale: float,
+    *,
+    scatters: bool = False,
+) -> list[Any]:
+    client = job.current(call)
     tensors = [
         each if isinstance(each, tf.IndexedSlices) else tf.convert_to_tensor(each) for each in given
     ]
+    sent, contexts = [], []
+    for each in tensors:
+        compressed, context = compression.compress(each)
+        sent.append(compressed)
+        contexts.append(context)
+
+    def reduce(of: list[Any], chosen: Op, **scales: float) -> tuple[list[Any], Any]:
+        spec = arrays.spec_of(call, chosen, scales)  # type: ignore[arg-type]
+        return reducing.reduce(client, call, of, None, spec, False, scatters=scatters)
+
     made: list[Any] = [None] * len(tensors)
-    floating = [i for i, each in enumerate(tensors) if not each.dtype.is_integer]
-    whole = [i for i, each in enumerate(tensors) if each.dtype.is_integer]
-    client = job.current(call)
+    floating = [i for i, each in enumerate(sent) if not each.dtype.is_integer]
+    whole = [i for i, each in enumerate(sent) if each.dtype.is_integer]
     if floating:
-        sent = [compression.compress(tensors[i]) for i in floating]
-        options = {"prescale_factor": prescale, "postscale_factor": postscale}
-        spec = arrays.spec_of(call, op, options)  # type: ignore[arg-type]
-        received, _ = reducing.reduce(client, call, [each for each, _ in sent], None, spec, False)
-        for i, each, (_, context) in zip(floating, received, sent):
-            made[i] = compression.decompress(each, context)
+        received, facts = reduce(
+            [sent[i] for i in floating], op, prescale_factor=prescale, postscale_factor=postscale
+        )
+        for i, each in zip(floating, received):
+            made[i] = _rows_of(each, facts) if scatters else each
     if whole:
-        given = [_before(tensors[i], prescale) for i in whole]
-        spec = arrays.spec_of(call, Sum if op == Average else op, {})
-        received, workers = reducing.reduce(client, call, given, None, spec, False)
+        received, facts = reduce(
+            [_before(sent[i], prescale) for i in whole], Sum if op == Average else op
+        )
         for i, each in zip(whole, received):
-            divisor = workers if op == Average else None
-            made[i] = _after(each, tensors[i].dtype, divisor, postscale)
-    return made
+            result = _after(each, sent[i].dtype, facts.trainers if op == Average else 1, postscale)
+            made[i] = _rows_of(result, facts) if scatters else result
+    return [compression.decompress(each, context) for each, context in zip(made, contexts)]
 
 
 def _before(tensor: Any, prescale: float) -> Any:
-    scaled = _scaled(tensor, prescale)
+    scaled = tensor
+    if prescale != 1.0:
+        scaled = tf.cast(tf.cast(tensor, tf.float64) * prescale, tensor.dtype)
     return tf.cast(scaled, tf.int32) if scaled.dtype in _NARROW else scaled
 
 
 def _after(received: Any, dtype: Any, divisor: Any, postscale: float) -> Any:
     total = tf.cast(received, dtype)
-    if divisor is not None:
-        wide = tf.truncatediv(tf.cast(total, tf.int64), divisor)
-        total = tf.cast(wide, dtype)
-    return _scaled(total, postscale)
+    if postscale != 1.0:
+        # Divided last: a product with postscale / divisor may be one too small.
+        scaled = tf.cast(total, tf.float64) * postscale / tf.cast(divisor, tf.float64)
+        return tf.cast(scaled, dtype)
+    # A narrow dtype may have no room for the divisor.
+    return tf.cast(tf.truncatediv(tf.cast(total, tf.int64), tf.cast(divisor, tf.int64)), dtype)
 
 
-def _scaled(tensor: Any, factor: float) -> Any:
-    if factor == 1.0:
-        return tensor
-    return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
-
-
-def _rows(call: str, tensors: list[Any]) -> list[Any]:
-    """This worker's rows of each. Its rank and the number of workers are read when the program
-    runs, because both may change."""
-    client = job.current(call)
-    for each in tensors:
-        if each.shape.rank == 0:
-            raise Unsupported(f"{call} was given a number, which has no rows. Use allreduce().")
-
-    def place(_: list[Any]) -> list[Any]:
-        now = client.place
-        return [now.rank, now.world_size]
-
-    rank, size = host.run(client, call, place, [], [(tf.int64, ()), (tf.int64, ())])
-    made = []
-    for each in tensors:
-        rows = tf.shape(each, tf.int64)[0]
-        more = rows % size
-        begin = rank * (rows // size) + tf.minimum(rank, more)
-        count = rows // size + tf.cast(rank < more, tf.int64)
-        made.append(each[begin : begin + count])
-    return made
+def _rows_of(tensor: Any, facts: reducing.Facts) -> Any:
+    """This worker's rows. Its rank and the number of workers are those of the round, because both
+    may change."""
+    rows = tf.shape(tensor, tf.int64)[0]
+    share, more = rows // facts.workers, rows % facts.workers
+    begin = facts.rank * share + tf.minimum(facts.rank, more)
+    return tensor[begin : begin + share + tf.cast(facts.rank < more, tf.int64)]

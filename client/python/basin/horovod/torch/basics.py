@@ -2,15 +2,14 @@
 """The start and the end of a worker, and its place among the others."""
 
 import atexit
-import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import basin.torch
 from basin import machine
 from basin.errors import Unsupported
+from basin.horovod import timeline
 from basin.process_set import ProcessSet
 from basin.torch import context
 
@@ -36,23 +35,12 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
     sets = _sets_of(process_sets)
     if basin.torch.is_initialized():
         return
-    basin.torch.init(timeline=_timeline())
+    basin.torch.init(timeline=timeline.wanted())
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_end)
     for each in sets:
         basin.torch.add_process_set(each)
-
-
-def _timeline() -> str | None:
-    """Where HOROVOD_TIMELINE says; each worker has a file of its own. Basin's own variable comes
-    first, and DYNAMIC stands for start_timeline()."""
-    wanted = os.environ.get("HOROVOD_TIMELINE", "")
-    if os.environ.get("BASIN_TIMELINE") or wanted in ("", "DYNAMIC"):
-        return None
-    path = Path(wanted)
-    mine = f"{machine.number()}-{machine.local_rank()}"
-    return str(path.with_name(f"{path.stem}.{mine}{path.suffix}"))
 
 
 def _sets_of(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
@@ -148,9 +136,4 @@ def stop_timeline() -> None:
 
 def _check_timeline(call: str) -> None:
     _check(call)
-    if not context.current().client.worker.options["timeline"]:
-        raise Unsupported(
-            f"{call} found no timeline: Basin writes one from the start of a worker on. Set "
-            "BASIN_TIMELINE to a folder, or HOROVOD_TIMELINE to a file, before you start the "
-            "workers."
-        )
+    timeline.check_written(call, context.current().client)

@@ -107,13 +107,17 @@ class State(basin.torch.State):
         super().__init__(model, optimizer, rng=False, start=False, **values)
         hidden = vars(self)
         hidden["_callbacks"] = []
-        hidden["_members"] = None  # The generation at the last look.
+        # The generation at the last look, which a worker that joins gets from the others: they may
+        # have changed their learning rates for it, or not yet.
+        hidden["_members"] = (0, 0)
         hidden["_saved"] = None
         hidden["_commits"] = 0
 
     def sync(self) -> None:
         """Gives all workers the values of rank 0, and a worker that has joined those of the others.
         run() calls it first."""
+        here = context.member("sync()")
+        vars(self)["_members"] = here.client.generation
         if self._worker is None:
             self.start()
         else:
@@ -122,8 +126,15 @@ class State(basin.torch.State):
             for each in self._optimizers.values():
                 broadcast_optimizer_state(each.optimizer)
             share_values(self, "sync()")
-        vars(self)["_members"] = _generation()
         self.save()
+
+    def states(self) -> dict[str, Any]:
+        return {**super().states(), "_members": self._members}
+
+    def load_states(self, states: dict[str, Any]) -> None:
+        rest = dict(states)
+        vars(self)["_members"] = rest.pop("_members")
+        super().load_states(rest)
 
     def save(self) -> None:
         """Copies all values in memory, for restore(). What samplers have given stays given."""
@@ -167,8 +178,8 @@ class State(basin.torch.State):
         if basin.torch.leaving():
             basin.torch.shutdown()
             sys.exit(0)
-        members = _generation()
-        if members != self._members:
+        members = _generation_of_last_round()
+        if members > self._members:
             vars(self)["_members"] = members
             self.on_reset()
 
@@ -201,9 +212,10 @@ class ObjectState(State):
 def run(function: Callable[..., T]) -> Callable[..., T]:
     """A decorator for function(state, ...), which trains. Before it state.sync() is called.
 
-    The function goes on while workers come and go. It begins again, with the state as it is, after
-    a round that was aborted on all workers, and with the state of the others after this worker was
-    evicted. After three aborted rounds without a commit() between them the error is raised.
+    The function goes on while workers come and go. It begins again, with the state as it is and
+    after the reset callbacks, after a round that was aborted on all workers; and with the state of
+    the others after this worker was evicted. After three aborted rounds without a commit() between
+    them the error is raised.
     """
 
     @functools.wraps(function)
@@ -219,20 +231,25 @@ def run(function: Callable[..., T]) -> Callable[..., T]:
                 if aborts >= _MOST_ABORTS:
                     raise
                 notices.tell(f"basin: the training function begins again: {error}")
+                state.on_reset()
             except Evicted as error:
                 notices.tell(f"basin: this worker joins again: {error}")
+                # With the others it calls the callbacks at the next commit().
                 basin.torch.rejoin()
-                vars(state)["_members"] = _generation()
             for each in state._optimizers.values():
                 # Horovod's zero_grad() asks for a step first.
                 torch.optim.Optimizer.zero_grad(each.optimizer)
-            state.on_reset()
 
     return run_elastically
 
 
-def _generation() -> tuple[int, int]:
-    return context.current().client.generation
+def _generation_of_last_round() -> tuple[int, int]:
+    """The same on all workers at the same place of a script, where the place of a worker may be
+    newer on some. Without rounds of gradients it is that of the place."""
+    here = context.current()
+    infos = [lane.rounds.info for lane in here.lanes]
+    known = [info.generation for info in infos if info is not None]
+    return max(known, default=here.client.generation)
 
 
 __all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]

@@ -2,7 +2,8 @@
 """Horovod's arithmetic for integers, which Basin itself does not average or scale.
 
 A scale multiplies in float64 and cuts off the fraction. An average divides the sum, which has
-wrapped around if it had no room, and cuts off the fraction as well: that of -1 and 0 is 0.
+wrapped around if it had no room, and cuts off the fraction once, after the scale: that of -1 and 0
+is 0.
 """
 
 import torch
@@ -18,7 +19,7 @@ def is_integer(tensor: torch.Tensor) -> bool:
 
 def before(tensor: torch.Tensor, prescale: float) -> torch.Tensor:
     """What is sent of a tensor."""
-    scaled = _scaled(tensor, prescale)
+    scaled = tensor if prescale == 1.0 else (tensor.double() * prescale).to(tensor.dtype)
     return scaled.to(torch.int32) if scaled.dtype in _NARROW else scaled
 
 
@@ -28,9 +29,9 @@ def after(
     """The result in the dtype that the tensor had."""
     total = received.to(dtype)
     if postscale != 1.0:
-        return _scaled(total, postscale / divisor)
-    return total if divisor == 1 else torch.div(total, divisor, rounding_mode="trunc")
-
-
-def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    return tensor if factor == 1.0 else (tensor.double() * factor).to(tensor.dtype)
+        # Divided last: a product with postscale / divisor may be one too small.
+        return (total.double() * postscale / divisor).to(dtype)
+    if divisor == 1:
+        return total
+    # A narrow dtype may have no room for the divisor.
+    return torch.div(total.long(), divisor, rounding_mode="trunc").to(dtype)

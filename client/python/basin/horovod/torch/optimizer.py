@@ -15,8 +15,9 @@ import torch
 
 import basin.torch
 from basin.errors import Unsupported
-from basin.horovod.ops import Average, Sum, op_of
-from basin.horovod.torch.compression import Compression, FP16Compressor, NoneCompressor
+from basin.horovod.compression import wire_dtype_of
+from basin.horovod.ops import Average, op_of_gradients
+from basin.horovod.torch.compression import Compression
 from basin.horovod.torch.process_sets import AnySet, basins, global_process_set
 
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
@@ -59,14 +60,7 @@ def DistributedOptimizer(
     for what Basin cannot do.
     """
     call = "DistributedOptimizer()"
-    chosen = op_of(call, op)
-    if chosen not in (Average, Sum):
-        raise ValueError(f"{call} was given {op!r} as op. Use hvd.Average or hvd.Sum.")
-    if gradient_predivide_factor != 1.0 and chosen != Average:
-        raise ValueError(
-            f"{call} was given gradient_predivide_factor with {op!r}. It belongs to hvd.Average: "
-            "omit it."
-        )
+    chosen = op_of_gradients(call, op, gradient_predivide_factor)
     _check_groups(call, num_groups, groups)
     if basins(process_set) is not None:
         raise Unsupported(
@@ -75,12 +69,13 @@ def DistributedOptimizer(
             "the set before each step()."
         )
     named = _named(call, optimizer, named_parameters)
+    wire_dtype = wire_dtype_of(call, compression)
     made = basin.torch.DistributedOptimizer(
         optimizer,
         named,
         op=chosen,
         backward_passes_per_step=backward_passes_per_step,
-        wire_dtype=_wire_dtype(call, compression),
+        wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
         check_optimizer=False,  # Horovod does not, and a worker in join() has an older schedule.
         gradient_predivide_factor=gradient_predivide_factor,
         sparse_as_dense=sparse_as_dense,
@@ -104,17 +99,6 @@ def _check_groups(call: str, num_groups: int, groups: Any) -> None:
             f"{call} was given {groups!r} as groups. Use a whole number from 0, or a list of lists "
             "of tensors."
         )
-
-
-def _wire_dtype(call: str, compression: Any) -> torch.dtype | None:
-    if compression is NoneCompressor or isinstance(compression, NoneCompressor):
-        return None
-    if compression is FP16Compressor or isinstance(compression, FP16Compressor):
-        return torch.float16
-    raise Unsupported(
-        f"{call} cannot send gradients with {compression!r}. Use Compression.none or "
-        "Compression.fp16; allreduce() takes compressions of your own."
-    )
 
 
 def _named(

@@ -2,7 +2,8 @@
 """allreduce and reducescatter with Horovod's arguments."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,37 @@ from basin.spec import Op
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *integers.DTYPES)
 
 
+@dataclass(frozen=True)
+class _How:
+    """What a call does with its tensors."""
+
+    op: Op
+    name: str | None
+    prescale: float
+    postscale: float
+    process_set: AnySet
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of a call of Basin on floating numbers."""
+        return {
+            "op": self.op,
+            "process_set": basins(self.process_set),
+            "prescale_factor": self.prescale,
+            "postscale_factor": self.postscale,
+        }
+
+    @property
+    def options_of_integers(self) -> dict[str, Any]:
+        """Those of one on integers, which integers.py averages and scales."""
+        op = Sum if self.op == Average else self.op
+        return {"op": op, "process_set": basins(self.process_set)}
+
+    def divisor(self, handle: Handle[Any]) -> int:
+        """Of integers, whose sum has been received."""
+        return handle.info.trainers if self.op == Average else 1
+
+
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -31,7 +63,8 @@ def allreduce_async(
 ) -> Pending:
     """Begins an allreduce(), without a gradient; synchronize() returns its result."""
     op = op_of("allreduce_async()", op, average)
-    return _one(tensor.detach(), name, op, prescale_factor, postscale_factor, process_set)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _one(tensor.detach(), how)
 
 
 def allreduce(
@@ -57,9 +90,9 @@ def allreduce(
     as bool; the other errors are those of basin.torch.allreduce().
     """
     op = op_of("allreduce()", op, average)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
     sent, context = compression.compress(tensor)
-    pending = _one(sent, name, op, prescale_factor, postscale_factor, process_set)
-    made: torch.Tensor = compression.decompress(synchronize(pending), context)
+    made: torch.Tensor = compression.decompress(synchronize(_one(sent, how)), context)
     return made
 
 
@@ -74,7 +107,8 @@ def allreduce_async_(
 ) -> Pending:
     """Like allreduce_async(), but synchronize() writes the result to the tensor and returns it."""
     op = op_of("allreduce_async_()", op, average)
-    return _into([tensor], name, op, prescale_factor, postscale_factor, process_set, grouped=False)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _into(tensor, how)
 
 
 def allreduce_(
@@ -88,10 +122,8 @@ def allreduce_(
 ) -> torch.Tensor:
     """Like allreduce(), in place."""
     op = op_of("allreduce_()", op, average)
-    pending = _into(
-        [tensor], name, op, prescale_factor, postscale_factor, process_set, grouped=False
-    )
-    made: torch.Tensor = synchronize(pending)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    made: torch.Tensor = synchronize(_into(tensor, how))
     return made
 
 
@@ -106,14 +138,8 @@ def grouped_allreduce_async(
 ) -> Pending:
     """Begins a grouped_allreduce(), without gradients; synchronize() returns its results."""
     op = op_of("grouped_allreduce_async()", op, average)
-    return _group(
-        [tensor.detach() for tensor in tensors],
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-    )
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _group([tensor.detach() for tensor in tensors], how)
 
 
 def grouped_allreduce(
@@ -128,12 +154,8 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Like allreduce() of each tensor, in one round."""
     op = op_of("grouped_allreduce()", op, average)
-    sent = [compression.compress(tensor) for tensor in tensors]
-    pending = _group(
-        [tensor for tensor, _ in sent], name, op, prescale_factor, postscale_factor, process_set
-    )
-    received = synchronize(pending)
-    return [compression.decompress(each, context) for each, (_, context) in zip(received, sent)]
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _compressed(tensors, compression, lambda sent: _group(sent, how))
 
 
 def grouped_allreduce_async_(
@@ -147,7 +169,8 @@ def grouped_allreduce_async_(
 ) -> Pending:
     """Like grouped_allreduce_async(), but synchronize() writes the results to the tensors."""
     op = op_of("grouped_allreduce_async_()", op, average)
-    return _into(tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _all_into(tensors, how)
 
 
 def grouped_allreduce_(
@@ -161,8 +184,8 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce(), in place."""
     op = op_of("grouped_allreduce_()", op, average)
-    pending = _into(tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True)
-    made: list[torch.Tensor] = synchronize(pending)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    made: list[torch.Tensor] = synchronize(_all_into(tensors, how))
     return made
 
 
@@ -188,9 +211,8 @@ def reducescatter_async(
 ) -> Pending:
     """Begins a reducescatter(), without a gradient; synchronize() returns its result."""
     op = op_of("reducescatter_async()", op)
-    return _scatter(
-        [tensor.detach()], name, op, prescale_factor, postscale_factor, process_set, grouped=False
-    )
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _scatter([tensor.detach()], how).then(_only)
 
 
 def reducescatter(
@@ -205,12 +227,8 @@ def reducescatter(
     """Like allreduce(), but returns only this worker's rows: the first ranks get one more if they
     cannot be divided evenly."""
     op = op_of("reducescatter()", op)
-    sent, context = compression.compress(tensor)
-    pending = _scatter(
-        [sent], name, op, prescale_factor, postscale_factor, process_set, grouped=False
-    )
-    made: torch.Tensor = compression.decompress(synchronize(pending), context)
-    return made
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _compressed([tensor], compression, lambda sent: _scatter(sent, how))[0]
 
 
 def grouped_reducescatter_async(
@@ -223,8 +241,8 @@ def grouped_reducescatter_async(
 ) -> Pending:
     """Begins a grouped_reducescatter(), without gradients; synchronize() returns its results."""
     op = op_of("grouped_reducescatter_async()", op)
-    given = [tensor.detach() for tensor in tensors]
-    return _scatter(given, name, op, prescale_factor, postscale_factor, process_set, grouped=True)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _scatter([tensor.detach() for tensor in tensors], how)
 
 
 def grouped_reducescatter(
@@ -238,18 +256,23 @@ def grouped_reducescatter(
 ) -> list[torch.Tensor]:
     """Like reducescatter() of each tensor, in one round."""
     op = op_of("grouped_reducescatter()", op)
+    how = _How(op, name, prescale_factor, postscale_factor, process_set)
+    return _compressed(tensors, compression, lambda sent: _scatter(sent, how))
+
+
+def _compressed(
+    tensors: Sequence[torch.Tensor],
+    compression: Any,
+    begin: Callable[[list[torch.Tensor]], Pending],
+) -> list[torch.Tensor]:
+    """The results of a call on tensors that are compressed before it."""
     sent = [compression.compress(tensor) for tensor in tensors]
-    pending = _scatter(
-        [tensor for tensor, _ in sent],
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        grouped=True,
-    )
-    received = synchronize(pending)
+    received = synchronize(begin([tensor for tensor, _ in sent]))
     return [compression.decompress(each, context) for each, (_, context) in zip(received, sent)]
+
+
+def _only(received: list[torch.Tensor]) -> torch.Tensor:
+    return received[0]
 
 
 def _with_shapes(name: str | None, tensors: Sequence[torch.Tensor]) -> str | None:
@@ -271,99 +294,47 @@ def _check(tensor: Any) -> None:
         )
 
 
-def _one(
-    tensor: torch.Tensor,
-    name: str | None,
-    op: Op,
-    prescale: float,
-    postscale: float,
-    process_set: AnySet,
-) -> Pending:
+def _one(tensor: torch.Tensor, how: _How) -> Pending:
     _check(tensor)
-    name = _with_shapes(name, [tensor])
-    chosen = basins(process_set)
+    name = _with_shapes(how.name, [tensor])
     if not integers.is_integer(tensor):
-        return handles.of(
-            basin.torch.allreduce_async(
-                tensor,
-                name,
-                op=op,
-                process_set=chosen,
-                prescale_factor=prescale,
-                postscale_factor=postscale,
-            )
-        )
+        return handles.of(basin.torch.allreduce_async(tensor, name, **how.options))
     started = basin.torch.allreduce_async(
-        integers.before(tensor, prescale),
-        name,
-        op=Sum if op == Average else op,
-        process_set=chosen,
+        integers.before(tensor, how.prescale), name, **how.options_of_integers
     )
 
     def finish(begun: list[Handle[Any]], received: list[Any]) -> torch.Tensor:
-        return integers.after(received[0], tensor.dtype, _divisor(op, begun[0]), postscale)
+        return integers.after(received[0], tensor.dtype, how.divisor(begun[0]), how.postscale)
 
     return Pending([started], finish)
 
 
-def _divisor(op: Op, handle: Handle[Any]) -> int:
-    return handle.info.trainers if op == Average else 1
+def _group(tensors: Sequence[torch.Tensor], how: _How) -> Pending:
+    return _groups(basin.torch.grouped_allreduce_async, tensors, how)
 
 
-def _group(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: Op,
-    prescale: float,
-    postscale: float,
-    process_set: AnySet,
-) -> Pending:
-    return _groups(
-        basin.torch.grouped_allreduce_async, tensors, name, op, prescale, postscale, process_set
-    )
+def _scatter(tensors: Sequence[torch.Tensor], how: _How) -> Pending:
+    return _groups(basin.torch.grouped_reducescatter_async, tensors, how)
 
 
-def _groups(
-    call: Any,
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: Op,
-    prescale: float,
-    postscale: float,
-    process_set: AnySet,
-) -> Pending:
+def _groups(call: Any, tensors: Sequence[torch.Tensor], how: _How) -> Pending:
     """One round for the tensors of floating numbers, and another one for integers, if there are
     any."""
     if not tensors:
         raise ValueError("A group has no tensors. Give it at least one.")
     for tensor in tensors:
         _check(tensor)
-    name = _with_shapes(name, tensors)
-    chosen = basins(process_set)
+    name = _with_shapes(how.name, tensors)
     floating = [i for i, each in enumerate(tensors) if not integers.is_integer(each)]
     whole = [i for i, each in enumerate(tensors) if integers.is_integer(each)]
     started, places = [], []
     if floating:
-        started.append(
-            call(
-                [tensors[i] for i in floating],
-                name,
-                op=op,
-                process_set=chosen,
-                prescale_factor=prescale,
-                postscale_factor=postscale,
-            )
-        )
+        started.append(call([tensors[i] for i in floating], name, **how.options))
         places.append(floating)
     if whole:
-        started.append(
-            call(
-                [integers.before(tensors[i], prescale) for i in whole],
-                None if name is None else f"{name}.integers",
-                op=Sum if op == Average else op,
-                process_set=chosen,
-            )
-        )
+        sent = [integers.before(tensors[i], how.prescale) for i in whole]
+        name_of_whole = None if name is None else f"{name}.integers"
+        started.append(call(sent, name_of_whole, **how.options_of_integers))
         places.append(whole)
 
     def finish(begun: list[Handle[Any]], received: list[Any]) -> list[torch.Tensor]:
@@ -372,55 +343,31 @@ def _groups(
             for i, result in zip(indices, results):
                 made[i] = result
                 if integers.is_integer(tensors[i]):
-                    divisor = _divisor(op, handle)
-                    made[i] = integers.after(result, tensors[i].dtype, divisor, postscale)
+                    dtype, divisor = tensors[i].dtype, how.divisor(handle)
+                    made[i] = integers.after(result, dtype, divisor, how.postscale)
         return [made[i] for i in range(len(tensors))]
 
     return Pending(started, finish)
 
 
-def _into(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: Op,
-    prescale: float,
-    postscale: float,
-    process_set: AnySet,
-    *,
-    grouped: bool,
-) -> Pending:
-    """Writes the results to the tensors, also to those that autograd knows, as Horovod does."""
-    given = [tensor.detach() for tensor in tensors]
-    if grouped:
-        begun = _group(given, name, op, prescale, postscale, process_set)
-    else:
-        begun = _one(given[0], name, op, prescale, postscale, process_set)
+def _into(tensor: torch.Tensor, how: _How) -> Pending:
+    """Writes the result to the tensor, also to one that autograd knows, as Horovod does."""
+    target = tensor.detach()
 
-    def finish(received: Any) -> Any:
-        for target, result in zip(given, received if grouped else [received]):
+    def finish(result: torch.Tensor) -> torch.Tensor:
+        target.copy_(result)
+        return tensor
+
+    return _one(target, how).then(finish)
+
+
+def _all_into(tensors: Sequence[torch.Tensor], how: _How) -> Pending:
+    """Like _into(), for a group."""
+    targets = [tensor.detach() for tensor in tensors]
+
+    def finish(results: list[torch.Tensor]) -> list[torch.Tensor]:
+        for target, result in zip(targets, results):
             target.copy_(result)
-        return list(tensors) if grouped else tensors[0]
+        return list(tensors)
 
-    return begun.then(finish)
-
-
-def _scatter(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: Op,
-    prescale: float,
-    postscale: float,
-    process_set: AnySet,
-    *,
-    grouped: bool,
-) -> Pending:
-    begun = _groups(
-        basin.torch.grouped_reducescatter_async,
-        tensors,
-        name,
-        op,
-        prescale,
-        postscale,
-        process_set,
-    )
-    return begun if grouped else begun.then(lambda received: received[0])
+    return _group(targets, how).then(finish)

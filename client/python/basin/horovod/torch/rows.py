@@ -165,7 +165,7 @@ def _with_average_gradient(tensor: torch.Tensor, process_set: AnySet) -> torch.T
     """The tensor, whose gradient is divided by the number of workers on its way back."""
     if not (tensor.requires_grad and torch.is_grad_enabled()):
         return tensor
-    workers = process_set.size()
+    workers = (process_set or global_process_set).size()
     view = tensor.view_as(tensor)
     view.register_hook(lambda gradient: gradient / workers)
     return view
