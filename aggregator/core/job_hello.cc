@@ -444,6 +444,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     worker.misfit.clear();
     worker.layouts.clear();
     worker.registered.clear();
+    job.lanes.FewerKnow();
   }
   worker.session = session;
   if (reconnects) ResumeSamples(job, scope, slot, hello);
@@ -468,7 +469,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   worker.lets_go = (hello.features & kFeatureLetGo) != 0;
   WelcomeWorker(job, scope, slot, hello);
   if (reconnects) CorrectSamples(job, scope, slot, hello);
-  job.lanes.KeepAll();  // What it was asked before may not have reached it.
+  AskAgain(job, scope, slot);
   TrimNames(job, scope);
 }
 

@@ -3,8 +3,8 @@
 #include "aggregator/core/job_lanes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -38,16 +38,6 @@ std::string Revive(Job& job, const JobScope& scope, Lane& lane) {
   lane.expired = !why.empty();
   if (why.empty()) lane.last_used = scope.now;
   return why;
-}
-
-// Returns whether no worker that knows the lane may still need it.
-bool AllHaveLetGo(const Job& job, LaneIndex index, const std::set<Slot>& let_go) {
-  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    const Worker& worker = job.workers[slot];
-    if (worker.state == WorkerState::kLost || !worker.HasRegistered(index)) continue;
-    if (let_go.count(slot) == 0) return false;
-  }
-  return true;
 }
 
 void DropName(Job& job, const JobScope& scope, LaneIndex index) {
@@ -231,20 +221,35 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
 }
 
 void TrimNames(Job& job, const JobScope& scope) {
-  std::vector<Slot> here;
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    if (job.workers[slot].state == WorkerState::kLost) continue;
+    const Worker& worker = job.workers[slot];
     // It would never answer, and does not know that a lane is gone.
-    if (!job.workers[slot].lets_go) return;
-    here.push_back(slot);
+    if (worker.state != WorkerState::kLost && !worker.lets_go) return;
   }
   while (const Lane* lane = job.lanes.LeastUsedOfTooMany(scope.config, job.agreed.most_workers())) {
-    job.lanes.Ask(lane->index);
-    for (const Slot slot : here) {
-      if (!job.workers[slot].HasRegistered(lane->index)) continue;
-      SendTo(job, scope, slot, LetGo{lane->index, lane->next - 1});
+    const LaneIndex index = lane->index;
+    SlotSet knowing;
+    SendAll question{{}, LetGo{index, lane->next - 1}};
+    for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+      const Worker& worker = job.workers[slot];
+      if (!worker.HasRegistered(index)) continue;
+      knowing.insert(knowing.end(), slot);
+      if (worker.connected()) question.sessions.push_back(*worker.session);
     }
-    if (AllHaveLetGo(job, lane->index, {})) DropName(job, scope, lane->index);
+    if (knowing.empty()) {
+      DropName(job, scope, index);
+      continue;
+    }
+    if (!question.sessions.empty()) scope.actions.push_back(std::move(question));
+    job.lanes.Ask(index, std::move(knowing));
+  }
+}
+
+void AskAgain(Job& job, const JobScope& scope, Slot slot) {
+  if (!job.workers[slot].lets_go) return job.lanes.KeepAll();
+  for (const auto& [index, waiting] : job.lanes.asked()) {
+    if (waiting.count(slot) == 0 || !job.workers[slot].HasRegistered(index)) continue;
+    SendTo(job, scope, slot, LetGo{index, job.lanes[index].next - 1});
   }
 }
 
@@ -252,14 +257,21 @@ void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {
   const auto asked = job.lanes.asked().find(let_go.lane);
   // The lane is used again, or the answer is to another question.
   if (asked == job.lanes.asked().end() || let_go.round + 1 != job.lanes[let_go.lane].next) return;
-  asked->second.insert(slot);
-  if (AllHaveLetGo(job, let_go.lane, asked->second)) DropName(job, scope, let_go.lane);
+  asked->second.erase(slot);
+  if (asked->second.empty()) DropName(job, scope, let_go.lane);
 }
 
 void DropNames(Job& job, const JobScope& scope) {
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    Worker& worker = job.workers[slot];
+    if (worker.state == WorkerState::kLost) worker.registered.clear();  // It needs nothing.
+  }
   std::vector<LaneIndex> gone;
-  for (const auto& [index, let_go] : job.lanes.asked()) {
-    if (AllHaveLetGo(job, index, let_go)) gone.push_back(index);
+  for (auto& [index, waiting] : job.lanes.asked()) {
+    for (auto slot = waiting.begin(); slot != waiting.end();) {
+      slot = job.workers[*slot].HasRegistered(index) ? std::next(slot) : waiting.erase(slot);
+    }
+    if (waiting.empty()) gone.push_back(index);
   }
   for (const LaneIndex index : gone) DropName(job, scope, index);
 }

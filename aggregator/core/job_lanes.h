@@ -26,6 +26,8 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
 // let go of the call lanes that were used least recently; a lane that all workers that know it have
 // let go is dropped, and with it its name.
 void TrimNames(Job& job, const JobScope& scope);
+// The worker has another session: what it was asked before may not have reached it.
+void AskAgain(Job& job, const JobScope& scope, Slot slot);
 void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go);
 // Drops the lanes for which no answer is missing any more.
 void DropNames(Job& job, const JobScope& scope);

@@ -122,6 +122,53 @@ TEST(Names, StayUntilEveryWorkerHasLetThemGo) {
   EXPECT_GE(t.a.Count<LaneGone>(), 1u);
 }
 
+TEST(Names, AWorkerThatComesBackIsAskedAgainAndTheOthersAreNot) {
+  Calls t;
+  t.Call("call/x");
+  const LaneIndex index = t.a.lane("call/x").index;
+  t.b.lets_go = false;
+  t.CallOthers(3);
+  ASSERT_TRUE(t.job().lanes.Has(index));
+  const size_t asked_a = t.a.Count<LetGo>();
+  const size_t asked_b = t.b.Count<LetGo>();
+  t.b.Cut();
+  t.b.Connect();
+  EXPECT_EQ(t.a.Count<LetGo>(), asked_a) << "its answers hold";
+  EXPECT_EQ(t.b.Count<LetGo>(), 2 * asked_b) << "it may not have heard the questions";
+  t.b.Send(LetGo{index, 1});
+  EXPECT_FALSE(t.job().lanes.Has(index)) << "the answer of a was not forgotten";
+}
+
+TEST(Names, AnswersOfOthersAreNone) {
+  Calls t;
+  t.Call("call/x");
+  TestWorker& c = t.Joined("c");  // It waits for the next members, and knows no call.
+  const LaneIndex index = t.a.lane("call/x").index;
+  t.b.lets_go = false;
+  t.CallOthers(3);
+  ASSERT_TRUE(t.job().lanes.Has(index));
+  for (int i = 0; i < 3; ++i) {
+    c.Send(LetGo{index, 1});
+    t.a.Send(LetGo{index, 1});
+  }
+  EXPECT_TRUE(t.job().lanes.Has(index)) << "b has not answered";
+  c.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  t.b.Send(LetGo{index, 1});
+  EXPECT_TRUE(t.job().lanes.Has(index)) << "now c knows it too, and was not asked";
+}
+
+TEST(Names, AnotherProcessOfAWorkerNeedsNothingOfTheFirst) {
+  Calls t;
+  t.Call("call/x");
+  const LaneIndex index = t.a.lane("call/x").index;
+  t.b.lets_go = false;
+  t.CallOthers(3);
+  ASSERT_TRUE(t.job().lanes.Has(index));
+  t.b.Restart();
+  t.b.Connect();
+  EXPECT_FALSE(t.job().lanes.Has(index));
+}
+
 TEST(Names, ARoundVoidsTheAnswers) {
   Calls t;
   t.Call("call/x");
