@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,22 @@ void DropName(Job& job, const JobScope& scope, LaneIndex index) {
     if (worker.connected()) scope.sessions[*worker.session].laid_out.erase(index);
   }
   SendToAll(job, scope, LaneGone{index});
+}
+
+// A worker that was lost needs nothing more of this aggregator. But as long as the list of members
+// has it, another aggregator that recovers the job waits for it, and it may come back with a memory
+// of lanes that nobody else has any more.
+void ForgetWhatLostWorkersKnew(Job& job) {
+  std::optional<std::set<WorkerId>> listed;
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    Worker& worker = job.workers[slot];
+    if (worker.state != WorkerState::kLost || worker.registered.empty()) continue;
+    if (!listed.has_value()) {
+      const std::vector<WorkerId>& members = job.membership().members;
+      listed.emplace(members.begin(), members.end());
+    }
+    if (worker.left || listed->count(worker.id) == 0) worker.registered.clear();
+  }
 }
 
 }  // namespace
@@ -262,10 +279,7 @@ void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {
 }
 
 void DropNames(Job& job, const JobScope& scope) {
-  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    Worker& worker = job.workers[slot];
-    if (worker.state == WorkerState::kLost) worker.registered.clear();  // It needs nothing.
-  }
+  ForgetWhatLostWorkersKnew(job);
   std::vector<LaneIndex> gone;
   for (auto& [index, waiting] : job.lanes.asked()) {
     for (auto slot = waiting.begin(); slot != waiting.end();) {

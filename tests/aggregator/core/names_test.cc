@@ -275,6 +275,71 @@ TEST(Names, Fault_A1_ARecoveryKeepsWhoHasForgottenWhatOthersRemember) {
   }
 }
 
+// A job in which b was lost silently, and was the only one that had not let go of call/x.
+struct LostCalls : Calls {
+  LostCalls() {
+    Call("call/x");
+    index = a.lane("call/x").index;
+    b.lets_go = false;
+    CallOthers(3);
+    b.Cut();
+    Sleep(config.lease + absl::Seconds(1));
+    EXPECT_EQ(Notes(NoteKind::kWorkerLost), 1u);
+  }
+  LaneIndex index = 0;
+};
+
+TEST(Names, Fault_A1_ALostMemberMayComeBackToAnotherAggregatorWithWhatItRemembers) {
+  LostCalls t;
+  EXPECT_TRUE(t.job().lanes.Has(t.index)) << "b is a member until another list is known";
+  t.Crash(5000);
+  t.a.Connect();
+  t.b.Connect();
+  EXPECT_THAT(t.job().membership().members, ElementsAre("a", "b"))
+      << "a is not behind, because it has what b has";
+}
+
+TEST(Names, GoWhenALostWorkerIsNoMemberAnyMore) {
+  LostCalls t;
+  ASSERT_TRUE(t.job().lanes.Has(t.index));
+  t.a.Contribute();
+  ASSERT_THAT(t.job().membership().members, ElementsAre("a"));
+  EXPECT_FALSE(t.job().lanes.Has(t.index));
+  EXPECT_EQ(t.a.lanes.count("call/x"), 0u);
+}
+
+TEST(Names, Fault_A1_WhatOnlyAFormerMemberRemembersIsGone) {
+  LostCalls t;
+  t.a.Contribute();
+  ASSERT_EQ(t.a.lanes.count("call/x"), 0u);
+  // The next aggregator hears of both. A has the newer list, without b.
+  t.Crash(5000);
+  t.b.Connect();
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window);
+  EXPECT_THAT(t.job().membership().members, ElementsAre("a"));
+  EXPECT_FALSE(t.a.ended.has_value());
+  EXPECT_EQ(t.a.role, Role::kMember) << "it is not behind b, which was not asked";
+  EXPECT_EQ(t.b.role, Role::kJoiner);
+}
+
+TEST(Names, Fault_A1_AFormerMemberDoesNotBringBackAnEarlierLaneOfTheName) {
+  LostCalls t;
+  t.a.Contribute();
+  // Another lane has the name, and fewer rounds than that of b.
+  t.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  const LaneIndex later = t.a.lane("call/x").index;
+  ASSERT_GT(later, t.index);
+  t.Crash(5000);
+  t.b.Connect();
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window);
+  ASSERT_NE(t.job().lanes.Named("call/x"), nullptr);
+  EXPECT_EQ(t.job().lanes.Named("call/x")->index, later);
+  EXPECT_THAT(t.job().membership().members, ElementsAre("a"));
+  EXPECT_EQ(t.a.role, Role::kMember);
+}
+
 TEST(Names, Fault_A1_AreLetGoAfterARestartToo) {
   Calls t;
   t.CallOthers(3);
