@@ -121,7 +121,14 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     Reject(job, scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
   };
   if (!known.has_value()) {
-    if (job.lanes.size() >= scope.config.max_lane_names || index >= kMostLaneIndexes) {
+    if (index >= kMostLaneIndexes) {
+      return refuse(ErrorCode::kResourceExhausted,
+                    absl::StrCat("the job has used ", index,
+                                 " names of lanes one after another, and has no number for another "
+                                 "one. Restart the aggregator, which numbers them anew, or reuse "
+                                 "names."));
+    }
+    if (job.lanes.size() >= scope.config.max_lane_names) {
       return refuse(
           ErrorCode::kResourceExhausted,
           absl::StrCat(

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
+#include "aggregator/core/lanes.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/sample_ledger.h"
 #include "protocol/counted.h"
@@ -129,7 +130,9 @@ const LaneHistory* NewestHistory(const Remembered& from, const std::string& name
 }
 
 // Sorts the lanes by index. Aggregators that did not know of each other may have given one index to
-// two lanes. One of these then gets an index beyond all others; workers find their lanes by name.
+// two lanes. One of these then gets an index beyond all others; workers find their lanes by name. If
+// few indexes are left, all lanes are numbered anew: nothing about the lanes of an earlier
+// aggregator is on its way any more.
 void SortByIndex(std::vector<RecoveredLane>& lanes) {
   const auto by_index = [](const RecoveredLane& a, const RecoveredLane& b) {
     return a.lane < b.lane;
@@ -141,6 +144,8 @@ void SortByIndex(std::vector<RecoveredLane>& lanes) {
     if (!taken.insert(lane.lane).second) lane.lane = beyond++;
   }
   std::stable_sort(lanes.begin(), lanes.end(), by_index);
+  if (lanes.empty() || lanes.back().lane < kMostLaneIndexes / 2) return;
+  for (LaneIndex index = 0; index < lanes.size(); ++index) lanes[index].lane = index;
 }
 
 // The highest ballot at which this worker has staged the next round of any of the `lanes`.

@@ -3,6 +3,7 @@
 // Names of calls: a job may use any number of them, one after another, and holds a bounded number.
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -10,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "aggregator/core/lanes.h"
+#include "aggregator/core/plausibility.h"
 #include "aggregator/core/recovery.h"
 #include "protocol/version.h"
 #include "tests/aggregator/core/harness.h"
@@ -338,6 +341,22 @@ TEST(Names, Fault_A1_AFormerMemberDoesNotBringBackAnEarlierLaneOfTheName) {
   EXPECT_EQ(t.job().lanes.Named("call/x")->index, later);
   EXPECT_THAT(t.job().membership().members, ElementsAre("a"));
   EXPECT_EQ(t.a.role, Role::kMember);
+}
+
+TEST(Names, Fault_A1_ARecoveryNumbersLanesAnewBeforeTheNumbersEnd) {
+  Calls t;
+  t.Call("call/x");
+  std::map<WorkerId, Hello> hellos = {{"a", t.a.MakeHello()}, {"b", t.b.MakeHello()}};
+  for (auto& [id, hello] : hellos) {
+    for (LaneHistory& lane : hello.lanes) lane.lane += kMostLaneIndexes - 3;
+    EXPECT_EQ(WhyNotPlausible(hello, t.job().term, t.config), "") << "an aggregator gave it";
+  }
+  const RecoveryDecision decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
+  EXPECT_THAT(decision.members, ElementsAre("a", "b"));
+  ASSERT_EQ(decision.lanes.size(), 2u);
+  EXPECT_EQ(decision.lanes[0].name, kLane);
+  EXPECT_EQ(decision.lanes[0].lane, 0u);
+  EXPECT_EQ(decision.lanes[1].lane, 1u);
 }
 
 TEST(Names, Fault_A1_AreLetGoAfterARestartToo) {
