@@ -20,8 +20,10 @@ namespace basin::aggregator {
 namespace {
 
 std::string ChargeTensors(Job& job, const JobScope& scope, Lane& lane, const TensorSpec* next) {
-  return job.lanes.Charge(scope.config, job.agreed.most_workers(), scope.memory, lane, next,
-                          [&] { DropCached(job, scope); });
+  return job.lanes.Charge(
+      scope.config, job.agreed.most_workers(), scope.memory, lane, next,
+      [&] { DropCached(job, scope); },
+      [&] { return job.lanes.ExpireOldest(job.id, scope.memory, scope.actions, &lane); });
 }
 
 std::string MakeRoom(Job& job, const JobScope& scope) {
@@ -87,12 +89,18 @@ bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) 
   return false;
 }
 
-Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane) {
+Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane, RoundNumber begins) {
   if (job.lanes.Has(lane)) {
     if (!job.lanes[lane].expired) return &job.lanes[lane];
     if (const std::string why = Revive(job, scope, job.lanes[lane]); !why.empty()) {
-      RejectMessage(job, scope, slot, ErrorCode::kResourceExhausted,
-                    absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ": ", why));
+      if (begins == 0) return nullptr;
+      // Nothing more will come about the round, so its trainer must not wait for that.
+      RejectMessage(job, scope, slot, ErrorCode::kFailedPrecondition,
+                    absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ", round ",
+                                 begins, ": the call was idle, and its memory was given to others. "
+                                         "To begin again it ",
+                                 why, " Or raise memory.budget (limits.job_memory)."),
+                    lane, begins);
       return nullptr;
     }
     PlanMemory(job, scope, job.lanes[lane], lane);
@@ -315,8 +323,7 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
     } else if (Lanes::NeedsMemory(scope.config, lane)) {
       scope.actions.push_back(
           Note{NoteKind::kLaneWaitsForMemory, job.name, "", lane.name, lane.next,
-               absl::StrCat("Lane ", lane.name, " waits for memory: ",
-                            job.lanes.DescribeRoom(scope.config, scope.memory), ".")});
+               absl::StrCat("Lane ", lane.name, " waits for ", DescribeShortage(job, scope), ".")});
     }
     return;
   }
@@ -330,6 +337,14 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   if (!lane.round.has_value()) return;
   MemoryGrew(*lane.round, ScopeOf(job, scope, index));
   AdvanceLane(job, scope, index);
+}
+
+std::string DescribeShortage(const Job& job, const JobScope& scope) {
+  return absl::StrCat("memory of the aggregator: ",
+                      job.lanes.DescribeRoom(scope.config, scope.memory),
+                      ". Idle calls have given theirs; the other lanes keep what they have, and "
+                      "gradient lanes do so until the end of the job. Raise memory.budget "
+                      "(limits.job_memory), lower max_workers, or have fewer calls in flight");
 }
 
 void RetryMemory(Job& job, const JobScope& scope) {

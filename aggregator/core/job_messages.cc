@@ -66,7 +66,7 @@ LaneIndex LaneOf(const ToAggregator& message) {
 }
 
 void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
-  Lane* lane = FindLane(job, scope, slot, begin.lane);
+  Lane* lane = FindLane(job, scope, slot, begin.lane, begin.round);
   if (lane == nullptr) return;
   Worker& worker = job.workers[slot];
   ErrorCode code = ErrorCode::kInvalidArgument;
@@ -99,6 +99,10 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
       if (!repeated) worker.ranks = begin.ranks;
       lane->optimizers.Note(begin, job.lanes.Room(scope.config, scope.memory), scope.memory);
       OnBegin(*round, in, slot, begin);
+      if (Lanes::NeedsMemory(scope.config, *lane)) {
+        SendTo(job, scope, slot,
+               HeldUp{begin.lane, begin.round, DescribeShortage(job, scope)});
+      }
       if (begin.sample_epoch.has_value()) ChargeSamples(job, scope, *lane);
     } else {
       // The worker is present, but the round cannot count its contribution.
@@ -286,7 +290,13 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
 void OnFrame(Job& job, const JobScope& scope, Slot slot, const FrameReceived& frame) {
   OnContact(job, scope, slot);
   Lane* lane = FindLane(job, scope, slot, frame.lane);
-  if (lane == nullptr) return;
+  if (lane == nullptr) {
+    // There is no memory for the lane. If its begin finds some, the frame must come again.
+    const bool waits = job.lanes.Has(frame.lane) && frame.kind == FrameKind::kContribution;
+    std::vector<ChunkRange> refused(frame.ranges.begin(), frame.ranges.end());
+    if (waits) SendTo(job, scope, slot, Credit{frame.lane, frame.round, 0, {}, std::move(refused)});
+    return;
+  }
   const bool well_formed = lane->layout.ContainsFrame(frame.ranges) &&
                            frame.digests.size() == CountChunks(frame.ranges) &&
                            frame.bytes == lane->layout.RangeBytes(frame.ranges) &&

@@ -154,10 +154,12 @@ class Lanes {
   // Returns whether the lane needs larger frames than its memory allows.
   static bool NeedsMemory(const Config& config, const Lane& lane);
   // Charges the memory that tracks the chunks of the lane and describes its tensors, including
-  // `next` unless it is null. `drop_cached` releases the kept broadcast values. Returns why the
-  // charge is impossible.
+  // `next` unless it is null. `drop_cached` releases the kept broadcast values, and `expire` the
+  // memory of one other lane that is idle; false if there is none. Returns why the charge is
+  // impossible.
   std::string Charge(const Config& config, uint64_t workers, MemoryBudget& memory, Lane& lane,
-                     const TensorSpec* next, absl::FunctionRef<void()> drop_cached) const;
+                     const TensorSpec* next, absl::FunctionRef<void()> drop_cached,
+                     absl::FunctionRef<bool()> expire) const;
   // The job is planned for another number of workers from now on.
   void Recharge(uint64_t before, uint64_t after, MemoryBudget& memory);
   // Returns what the lane holds of the memory budget while it is in use.

@@ -45,7 +45,8 @@ struct LanesTest : testing::Test {
     config.memory_bytes = memory.total;
   }
   std::string Charge(Lane& lane, const TensorSpec& spec) {
-    std::string why = lanes.Charge(config, 4, memory, lane, &spec, [this] { ++drops; });
+    std::string why = lanes.Charge(
+        config, 4, memory, lane, &spec, [this] { ++drops; }, [] { return false; });
     if (why.empty()) lane.Append(spec);
     return why;
   }
