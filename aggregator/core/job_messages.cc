@@ -361,9 +361,11 @@ void LoseSession(Job& job, const JobScope& scope, std::optional<Slot> slot,
   const bool recent = scope.now - worker.last_message <= scope.config.silence() &&
                       scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_message + scope.config.lease;
-  worker.lost_at = lost.closed_by_peer && recent
-                       ? std::min(by_silence, scope.now + scope.config.closed_lease)
-                       : by_silence;
+  // A client that sends what none sends is told so over a network that works. Whether it comes back
+  // at once or never does, the others do not wait for it.
+  const bool hurries = (lost.closed_by_peer && recent) || lost.malformed;
+  worker.lost_at =
+      hurries ? std::min(by_silence, scope.now + scope.config.closed_lease) : by_silence;
   AddNote(job, scope, NoteKind::kWorkerDisconnected, worker.id,
           !lost.ended.empty()   ? absl::StrCat("The aggregator ended its session. ", lost.ended)
           : lost.closed_by_peer ? "It closed its connections."
