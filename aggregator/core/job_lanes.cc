@@ -253,12 +253,17 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
 }
 
 void TrimNames(Job& job, const JobScope& scope) {
+  const auto least_used = [&] {
+    return job.lanes.LeastUsedOfTooMany(scope.config, job.agreed.most_workers());
+  };
+  if (least_used() == nullptr) return;
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     const Worker& worker = job.workers[slot];
     // It would never answer, and does not know that a lane is gone.
     if (worker.state != WorkerState::kLost && !worker.lets_go) return;
   }
-  while (const Lane* lane = job.lanes.LeastUsedOfTooMany(scope.config, job.agreed.most_workers())) {
+  ForgetWhatLostWorkersKnew(job);
+  while (const Lane* lane = least_used()) {
     const LaneIndex index = lane->index;
     SlotSet knowing;
     SendAll question{{}, LetGo{index, lane->next - 1}};
@@ -294,6 +299,7 @@ void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {
 }
 
 void DropNames(Job& job, const JobScope& scope) {
+  if (job.lanes.asked().empty()) return;
   ForgetWhatLostWorkersKnew(job);
   std::vector<LaneIndex> gone;
   for (auto& [index, waiting] : job.lanes.asked()) {
