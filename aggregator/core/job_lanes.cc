@@ -57,15 +57,13 @@ void DropName(Job& job, const JobScope& scope, LaneIndex index) {
 // has it, another aggregator that recovers the job waits for it, and it may come back with a memory
 // of lanes that nobody else has any more.
 void ForgetWhatLostWorkersKnew(Job& job) {
-  std::optional<std::set<WorkerId>> listed;
+  const std::vector<WorkerId>& members = job.membership().members;
+  std::set<WorkerId> listed;  // Filled only when somebody was lost.
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     Worker& worker = job.workers[slot];
     if (worker.state != WorkerState::kLost || worker.registered.empty()) continue;
-    if (!listed.has_value()) {
-      const std::vector<WorkerId>& members = job.membership().members;
-      listed.emplace(members.begin(), members.end());
-    }
-    if (worker.left || listed->count(worker.id) == 0) worker.registered.clear();
+    if (listed.empty()) listed.insert(members.begin(), members.end());
+    if (worker.left || listed.count(worker.id) == 0) worker.registered.clear();
   }
 }
 
