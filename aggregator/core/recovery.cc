@@ -46,13 +46,14 @@ const LaneHistory* LaneOf(const Remembered& from, const Hello& hello, const std:
   return lane == nullptr || IsGone(from, hello, *lane) ? nullptr : lane;
 }
 
-// Returns whether a member remembers the lane. A call lane that only others do is gone: they were
-// not asked when the members let it go.
-bool IsAnyMembers(const Remembered& from, const std::string& name) {
+// Returns whether a member has let go of the call lane after this verdict, so that others may have
+// heard that it is gone.
+bool IsLetGo(const Remembered& from, const LaneHistory& newest) {
   return std::any_of(from.listed.begin(), from.listed.end(), [&](const WorkerId& id) {
     const auto it = from.hellos.find(id);
-    return it != from.hellos.end() && HasHistory(it->second) &&
-           FindLane(it->second, name) != nullptr;
+    if (it == from.hellos.end() || !HasHistory(it->second)) return false;
+    const LaneHistory* lane = LaneOf(from, it->second, newest.name);
+    return lane != nullptr && lane->let_go && lane->last_verdict == newest.last_verdict;
   });
 }
 
@@ -79,12 +80,11 @@ bool IsStagedByAny(const std::map<WorkerId, Hello>& hellos, const LaneHistory& n
 // Whether a worker needs nothing of a lane that it does not have. It joins with the state of a
 // donor, which has what came of the calls before; it names their lanes when it calls itself.
 bool DoesWithout(const WorkerId& id, const Hello& hello, const LaneHistory& newest, bool in_flight,
-                 bool is_members) {
+                 bool is_let_go) {
   if (newest.last_verdict == 0) return true;
-  if (newest.kind == LaneKind::kCall && !is_members) return true;
   if (newest.kind != LaneKind::kCall || in_flight) return false;
   // All that know the lane have let it go, and this worker has heard so already.
-  if (newest.let_go) return true;
+  if (is_let_go) return true;
   if (newest.verdicts.empty()) return false;
   const VerdictRecord& last = newest.verdicts.back();
   // One that was counted may not know the verdict.
@@ -210,7 +210,11 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
   std::set<WorkerId> conflicts;
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
-    for (const LaneHistory& lane : hello.lanes) lanes[lane.name].name = lane.name;
+    for (const LaneHistory& lane : hello.lanes) {
+      // A call lane that no member remembers is gone: other workers were not asked.
+      if (lane.kind == LaneKind::kCall && listed.count(id) == 0) continue;
+      lanes[lane.name].name = lane.name;
+    }
   }
   for (auto& [name, lane] : lanes) {
     const LaneHistory& newest = *NewestHistory(from, name);
@@ -221,7 +225,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     lane.verdicts = newest.verdicts;
     lane.committed = newest.committed;
     const bool in_flight = IsStagedByAny(hellos, newest);
-    const bool is_members = IsAnyMembers(from, name);
+    const bool is_let_go = newest.kind == LaneKind::kCall && IsLetGo(from, newest);
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
       const LaneHistory* mine = LaneOf(from, hello, name);
@@ -236,7 +240,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
         }
       }
       if (mine == nullptr) {
-        if (!DoesWithout(id, hello, newest, in_flight, is_members)) behind.insert(id);
+        if (!DoesWithout(id, hello, newest, in_flight, is_let_go)) behind.insert(id);
         continue;
       }
       switch (Compare(*mine, newest)) {
