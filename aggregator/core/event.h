@@ -79,8 +79,8 @@ struct SessionsUnheard {
 };
 
 // The session stream has ended; its data streams end on their own. `ended`: why the transport ended
-// it, as a sentence; empty when the other side did. `malformed`: because of a message that no client
-// sends.
+// it, as a sentence; empty when the other side did. `malformed`: because of a message that no
+// client sends.
 struct SessionClosed {
   SessionId session = 0;
   std::string ended = {};

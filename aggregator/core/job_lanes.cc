@@ -93,12 +93,13 @@ Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane, Round
     if (const std::string why = Revive(job, scope, job.lanes[lane]); !why.empty()) {
       if (begins == 0) return nullptr;
       // Nothing more will come about the round, so its trainer must not wait for that.
-      RejectMessage(job, scope, slot, ErrorCode::kFailedPrecondition,
-                    absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ", round ",
-                                 begins, ": the call was idle, and its memory was given to others. "
-                                         "To begin again it ",
-                                 why, " Or raise memory.budget (limits.job_memory)."),
-                    lane, begins);
+      RejectMessage(
+          job, scope, slot, ErrorCode::kFailedPrecondition,
+          absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ", round ", begins,
+                       ": the call was idle, and its memory was given to others. "
+                       "To begin again it ",
+                       why, " Or raise memory.budget (limits.job_memory)."),
+          lane, begins);
       return nullptr;
     }
     PlanMemory(job, scope, job.lanes[lane], lane);
@@ -344,11 +345,11 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
 }
 
 std::string DescribeShortage(const Job& job, const JobScope& scope) {
-  return absl::StrCat("memory of the aggregator: ",
-                      job.lanes.DescribeRoom(scope.config, scope.memory),
-                      ". Idle calls have given theirs; the other lanes keep what they have, and "
-                      "gradient lanes do so until the end of the job. Raise memory.budget "
-                      "(limits.job_memory), lower max_workers, or have fewer calls in flight");
+  return absl::StrCat(
+      "memory of the aggregator: ", job.lanes.DescribeRoom(scope.config, scope.memory),
+      ". Idle calls have given theirs; the other lanes keep what they have, and "
+      "gradient lanes do so until the end of the job. Raise memory.budget "
+      "(limits.job_memory), lower max_workers, or have fewer calls in flight");
 }
 
 void RetryMemory(Job& job, const JobScope& scope) {

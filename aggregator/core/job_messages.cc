@@ -100,8 +100,7 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
       lane->optimizers.Note(begin, job.lanes.Room(scope.config, scope.memory), scope.memory);
       OnBegin(*round, in, slot, begin);
       if (Lanes::NeedsMemory(scope.config, *lane)) {
-        SendTo(job, scope, slot,
-               HeldUp{begin.lane, begin.round, DescribeShortage(job, scope)});
+        SendTo(job, scope, slot, HeldUp{begin.lane, begin.round, DescribeShortage(job, scope)});
       }
       if (begin.sample_epoch.has_value()) ChargeSamples(job, scope, *lane);
     } else {

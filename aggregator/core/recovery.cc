@@ -130,8 +130,8 @@ const LaneHistory* NewestHistory(const Remembered& from, const std::string& name
 }
 
 // Sorts the lanes by index. Aggregators that did not know of each other may have given one index to
-// two lanes. One of these then gets an index beyond all others; workers find their lanes by name. If
-// few indexes are left, all lanes are numbered anew: nothing about the lanes of an earlier
+// two lanes. One of these then gets an index beyond all others; workers find their lanes by name.
+// If few indexes are left, all lanes are numbered anew: nothing about the lanes of an earlier
 // aggregator is on its way any more.
 void SortByIndex(std::vector<RecoveredLane>& lanes) {
   const auto by_index = [](const RecoveredLane& a, const RecoveredLane& b) {

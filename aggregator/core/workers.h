@@ -137,8 +137,8 @@ struct Worker {
   JoinGuard joins;
   std::string software;  // The versions that it runs, as its hello named them.
   std::string misfit;    // How a registered tensor differs from the job's; empty if none does.
-  std::vector<Nonce> superseded;          // Earlier processes with this id.
-  bool lets_go = false;                   // Its client answers LetGo.
+  std::vector<Nonce> superseded;  // Earlier processes with this id.
+  bool lets_go = false;           // Its client answers LetGo.
   // A job has as many of these as it has workers times lanes, so they have no node for each.
   absl::btree_map<LaneIndex, uint32_t> layouts;  // Layout version seen; 0 if it is not here.
   absl::btree_set<LaneIndex> registered;         // Its client ignores other lanes.

@@ -124,10 +124,10 @@ struct Lane {
   bool finished = false;
 
   auto Fields() const {
-    return std::tie(handle, name, kind, tensors, by_name, index, in_session, laid_out, layout, window,
-                    layout_round, started, last_verdict, chain, verdicts, settlement, samples,
-                    report, round, undelivered, early, known_optimizer, asked_again, claimed,
-                    asked_to_let_go, let_go, finished);
+    return std::tie(handle, name, kind, tensors, by_name, index, in_session, laid_out, layout,
+                    window, layout_round, started, last_verdict, chain, verdicts, settlement,
+                    samples, report, round, undelivered, early, known_optimizer, asked_again,
+                    claimed, asked_to_let_go, let_go, finished);
   }
 };
 

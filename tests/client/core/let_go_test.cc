@@ -223,10 +223,8 @@ TEST(LetGo, TheStartOfALaneThatIsGoneIsForgotten) {
   worker.Connect();
   worker.RegisterModel();
   worker.Do(DeclareReady{});
-  worker.Receive(MembershipChanged{worker.Members(),
-                                   Role::kMember,
-                                   std::nullopt,
-                                   {{"g", kLane, 1, 0}, {"call/y", 9, 6, 77}}});
+  worker.Receive(MembershipChanged{
+      worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}, {"call/y", 9, 6, 77}}});
   worker.Do(SessionDown{"the network"});
   worker.Pass(absl::Seconds(1));
   worker.Do(SessionUp{});
